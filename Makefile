@@ -1,0 +1,121 @@
+# The project's commands. `make demo` and `make test` are all that is needed on a fresh machine with Go ≥ 1.26 and Node ≥ 20.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+export CGO_ENABLED := 0
+# For tests as for the binary: no path of the machine in either, and nothing is compiled twice for the two.
+export GOFLAGS := -trimpath
+
+BIN     := bin/x402-wallet
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+LINT    := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build demo test race lint bench crash e2e prep cross tidy vet fmt release reproducible
+
+build:
+	go build -buildvcs=auto -ldflags '$(LDFLAGS)' -o $(BIN) .
+
+# A first paid call through the real MCP server: no money, no network beyond package registries.
+demo: need-go build
+	$(BIN) demo
+
+# Everything: unit, vectors, simulation, race, interop on real chains.
+test: need-go need-node need-cc prep simulation race
+
+# The race detector is the one thing that needs cgo; the real chains run in the same go. Under it some tests of history and pay try
+# less, so these two run without it too; the cut wire, slow under it, only without.
+race:
+	go test -count=1 -run TestWipedFromMemory ./wallet
+	go test -count=1 -timeout 15m ./e2e/crash ./history ./pay
+	CGO_ENABLED=1 go test -race -timeout 15m $$(go list ./... | grep -v /e2e/crash)
+
+# What docs/proof.md states, in numbers: random sequences on the ledger and its model, simulated worlds, executions of each fuzz
+# target. -rapid.seed and -sim.seed repeat one that failed; both print it.
+SEQUENCES := 100000
+SEEDS     := 20000
+EXECS     := 10000
+.PHONY: proof model simulation fuzz
+proof: model simulation fuzz crash
+
+model:
+	GOGC=400 go test -count=1 -timeout 2h -v -run TestTheLedgerIsItsModel ./history -args -rapid.checks $$(($(SEQUENCES) / 2)) | grep -v '^=== '
+
+simulation:
+	GOGC=400 go test -count=1 -timeout 2h -v -run TestSimulation ./pay -args -sim.seeds $(SEEDS) | grep -vE '^=== |/seeds'
+
+# A number of executions and not a time, so that the same is tried on every machine. What a target finds is written to its
+# package's testdata/fuzz, to be committed with the repair.
+fuzz:
+	@sum=0 targets=0; while read -r dir target; do \
+		out=$$(go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(EXECS)x "./$$dir") || { echo "$$out"; exit 1; }; \
+		execs=$$(grep -o 'execs: [0-9]*' <<<"$$out" | tail -1 | tr -dc 0-9); \
+		printf '%9d executions  %s %s\n' "$$execs" "$$dir" "$$target"; \
+		sum=$$((sum + execs)) targets=$$((targets + 1)); \
+	done < <(git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed -E 's|/[^/]*:func | |'); \
+	echo "fuzz: $$sum executions of $$targets targets, nothing found"
+
+e2e: need-node prep
+	go test -count=1 -timeout 10m ./e2e/...
+
+prep: need-node
+	e2e/lab/prep.sh
+
+# The real binary killed at its system calls, and its disk failing; judged by the books of seller, facilitator and chains. Then
+# a paid call cut at every byte. POINTS=n tries that many points, LONG=1 all, and every line at every byte in every way;
+# ONLY='SCENARIO CALL N ACT' one that was reported.
+crash: need-go need-strace build
+	go vet -tags crash ./e2e/crash ./wallet
+	go test -tags crash -count=1 -run 'TestCrash|TestOrderOnDisk' ./wallet
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
+	go test -count=1 -v -timeout 2h -run TestWire ./e2e/crash -args -everybyte $(if $(LONG),all,cut) | grep -v '^=== '
+
+bench: build
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -run '^$$' -bench . -benchtime 2s ./...
+
+vet:
+	go vet ./...
+
+fmt:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+
+lint: fmt vet
+	$(LINT) run --allow-parallel-runners ./...
+
+tidy:
+	go mod tidy -diff
+
+# What is published, in dist/: six archives with completions and manual pages, six MCP bundles, bills of materials, server.json
+# for the MCP registry, checksums. PUBLISHER is the name space there, in reverse DNS; RELEASE_URL is where dist/ will be served;
+# ONLY=linux-amd64,… makes some of the platforms.
+PUBLISHER   :=
+RELEASE_URL :=
+ONLY        :=
+release: need-go
+	go run ./internal/release -version '$(VERSION)' $(if $(PUBLISHER),-publisher '$(PUBLISHER)') $(if $(RELEASE_URL),-url '$(RELEASE_URL)') $(if $(ONLY),-only '$(ONLY)')
+
+# The release once more, from a fresh clone in another place: the same bytes?
+reproducible: release
+	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; git clone -q . "$$dir/elsewhere"; \
+	$(MAKE) -C "$$dir/elsewhere" release PUBLISHER='$(PUBLISHER)' RELEASE_URL='$(RELEASE_URL)' ONLY='$(ONLY)'; \
+	cmp dist/SHA256SUMS "$$dir/elsewhere/dist/SHA256SUMS" && (cd dist && sha256sum -c --quiet SHA256SUMS) && echo "the same bytes twice: $$(wc -l <dist/SHA256SUMS) files"
+
+# Every system the binary is promised for, compiled; `make release` makes all six.
+cross:
+	for target in darwin/arm64 windows/amd64; do echo $$target; GOOS=$${target%/*} GOARCH=$${target#*/} go build -o /dev/null .; done
+
+.PHONY: need-go need-node need-cc need-strace
+need-cc:
+	@command -v $$(go env CC) >/dev/null || { echo "the race detector needs a C compiler ($$(go env CC)): install gcc or clang"; exit 1; }
+need-strace:
+	@command -v strace >/dev/null || { echo 'the crash sweep needs strace: apt-get install strace'; exit 1; }
+need-go:
+	@v=$$(go env GOVERSION 2>/dev/null | sed 's/^go//'); printf '%s\n1.26\n' "$${v:-0}" | sort -VC -r || { echo "x402-wallet needs Go 1.26 or newer (found: $${v:-none})"; exit 1; }
+need-node:
+	@v=$$(node --version 2>/dev/null | sed 's/^v//'); printf '%s\n20\n' "$${v:-0}" | sort -VC -r || { echo "the tests on real chains need Node 20 or newer (found: $${v:-none})"; exit 1; }
+	@command -v npm >/dev/null || { echo 'the tests on real chains need npm'; exit 1; }
+
+# Hand-made faults, each of which must turn a test red.
+.PHONY: mutants
+mutants:
+	go run ./e2e/mutants
