@@ -1,0 +1,89 @@
+package money
+
+import (
+	"encoding/json"
+	"math/big"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Cases A1–A9 of the security catalogue: only the canonical decimal is an amount.
+func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
+	twoTo256 := new(big.Int).Lsh(big.NewInt(1), 256)
+	for _, bad := range []string{
+		"", "-1", "-0", "+10", "010", "00", " 10", "10 ", "10\n", "10\x00", "1.5", "1e3", "1E3", "NaN", "Infinity",
+		"0x10", "0b1", "0o7", "1_000", "1,000", "١٢", "１０", twoTo256.String(), strings.Repeat("9", 10_000),
+	} {
+		_, err := ParseAmount(bad)
+		require.ErrorIs(t, err, ErrAmount, "%q", bad)
+		require.Less(t, len(err.Error()), 120, "an error never repeats an endless input")
+	}
+	largest := new(big.Int).Sub(twoTo256, big.NewInt(1)).String()
+	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616", largest} {
+		a, err := ParseAmount(good)
+		require.NoError(t, err)
+		require.Equal(t, good, a.String())
+	}
+}
+
+func TestAmountArithmeticNeverWraps(t *testing.T) {
+	largest, err := ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1)).String())
+	require.NoError(t, err)
+	sum, ok := largest.Add(NewAmount(1))
+	require.False(t, ok)
+	require.Equal(t, largest, sum, "saturates")
+	require.Equal(t, Amount{}, NewAmount(3).SubFloor(NewAmount(4)))
+	require.Equal(t, NewAmount(1), NewAmount(4).SubFloor(NewAmount(3)))
+	_, ok = largest.Uint64()
+	require.False(t, ok)
+}
+
+func TestAmountIsAStringInJSON(t *testing.T) {
+	text, err := json.Marshal(map[string]Amount{"amount": NewAmount(10)})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"amount":"10"}`, string(text))
+	var back struct{ Amount Amount }
+	require.Error(t, json.Unmarshal([]byte(`{"amount":10}`), &back), "a JSON number is not an amount")
+}
+
+func TestDollars(t *testing.T) {
+	for text, want := range map[string]string{"5": "5.00", "5.00": "5.00", "0.001": "0.001", "0.100000": "0.10", "0": "0.00", "0.000001": "0.000001", "1234.5": "1234.50"} {
+		d, err := ParseDollars(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, d.String(), text)
+	}
+	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ", "0x5", "9999999999999"} {
+		_, err := ParseDollars(bad)
+		require.ErrorIs(t, err, ErrDollars, "%q", bad)
+	}
+	require.Equal(t, MaxDollars, MaxDollars.Add(1))
+	require.Equal(t, "$0.01", Dollars(10_000).Price())
+}
+
+func TestDollarsOfRoundsUpAndSaturates(t *testing.T) {
+	require.Equal(t, Dollars(10_000), DollarsOf(NewAmount(10_000), 6, 1_000_000))
+	require.Equal(t, Dollars(1), DollarsOf(NewAmount(1), 18, 1_000_000), "one wei of an 18-decimals dollar still counts")
+	largest, _ := AmountFromBytes([]byte(strings.Repeat("\xff", 32)))
+	require.Equal(t, MaxDollars, DollarsOf(largest, 6, 1_000_000))
+	require.Equal(t, MaxDollars, DollarsOf(largest, 0, 1))
+}
+
+func TestAmountForNeverExceedsItsDollars(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := Dollars(rapid.Int64Range(0, 1<<50).Draw(t, "dollars"))
+		decimals := rapid.Uint8Range(0, 18).Draw(t, "decimals")
+		unit := Dollars(rapid.Int64Range(1, 1<<30).Draw(t, "unit"))
+		a := AmountFor(d, decimals, unit)
+		require.LessOrEqual(t, DollarsOf(a, decimals, unit), d)
+		more, _ := a.Add(NewAmount(1))
+		require.Greater(t, DollarsOf(more, decimals, unit), d)
+	})
+}
+
+func TestAssetFoldsOnlyEVMCase(t *testing.T) {
+	require.Equal(t, NewAsset("eip155:1", "0xAb"), NewAsset("eip155:1", "0xaB"))
+	require.NotEqual(t, NewAsset("solana:x", "Ab"), NewAsset("solana:x", "aB"))
+}

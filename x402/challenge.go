@@ -1,0 +1,262 @@
+package x402
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"x402-wallet/money"
+)
+
+const (
+	// unsaidTimeout is how long a payment may live when the seller does not say (x402-protocol.md §1.3, 5).
+	unsaidTimeout = 60 * time.Second
+	// longestTimeout is more than anybody means: a seller who asks for it is not understood. What is really signed is
+	// capped by the owner (max_timeout_seconds).
+	longestTimeout = 10 * 365 * 24 * time.Hour
+	// maxWord bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2 name, has 39 characters.
+	maxWord = 128
+)
+
+// dialects says in which words a challenge of each version is spoken, where it stands.
+type dialects map[int]Dialect
+
+// DecodeChallenge reads the JSON of a challenge by itself, as MCP carries it. Its dialect is that of a body.
+func DecodeChallenge(data []byte, limit int) (*Challenge, error) {
+	return decodeChallenge(data, limit, dialects{1: DialectV1Body, 2: DialectV2Body})
+}
+
+func decodeChallenge(data []byte, limit int, words dialects) (*Challenge, error) {
+	var top object
+	if err := DecodeStrict(data, limit, &top); err != nil {
+		return nil, challengeError(err)
+	}
+	return readChallenge(top, words)
+}
+
+// challengeError gives its code to what is well-formed but says two things: an ambiguous key, a header twice.
+func challengeError(err error) error {
+	e := AsError(err)
+	if errors.Is(err, ErrAmbiguous) || errors.Is(err, errTwice) {
+		e.Code = InvalidRequirement
+	}
+	return e
+}
+
+func readChallenge(top object, words dialects) (*Challenge, error) {
+	said := string(top["x402Version"])
+	version, err := strconv.Atoi(said) // a JSON string or fraction is no int
+	dialect, spoken := words[version]
+	if err != nil || !spoken {
+		return nil, Errorf(InvalidRequirement, "the challenge's x402Version is missing or not spoken here").
+			WithDetail("x402Version", quote(said)).WithDetail("spoken", slices.Sorted(maps.Keys(words)))
+	}
+	c := &Challenge{Version: version, Dialect: dialect}
+	c.Error, _ = top.text("error") // words for a person: not worth a refusal
+	if err := c.readAccepts(top["accepts"]); err != nil {
+		return nil, err
+	}
+	if version == 1 {
+		return c, nil
+	}
+	if c.Extensions, err = top.object("extensions"); err != nil {
+		return nil, invalid(err)
+	}
+	if c.Resource, err = readResource(top["resource"]); err != nil {
+		return nil, invalid(err)
+	}
+	return c, nil
+}
+
+// invalid is the error for a challenge whose own members break the format.
+func invalid(why error) *Error {
+	return Errorf(InvalidRequirement, "the challenge cannot be read").WithDetail("why", why.Error())
+}
+
+func (c *Challenge) readAccepts(raw json.RawMessage) error {
+	var entries []json.RawMessage
+	if json.Unmarshal(raw, &entries) != nil || len(entries) == 0 {
+		return Errorf(InvalidRequirement, "the challenge lists no options: accepts is no list, or empty")
+	}
+	if len(entries) > MaxAccepts {
+		return Errorf(ResponseMalformed, "the challenge lists more than %d options", MaxAccepts).
+			WithDetail("accepts", len(entries)).WithDetail("limit", MaxAccepts)
+	}
+	for i, entry := range entries {
+		r, err := DecodeRequirement(entry, c.Version)
+		if err != nil {
+			c.Unreadable = append(c.Unreadable, Unreadable{i, err})
+			continue
+		}
+		r.Index, r.Dialect = i, c.Dialect
+		c.Accepts = append(c.Accepts, r)
+	}
+	if c.Version == 1 && len(c.Accepts) > 0 {
+		c.Resource = resourceV1(c.Accepts[0])
+	}
+	return nil
+}
+
+// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL alone.
+func readResource(raw json.RawMessage) (Resource, error) {
+	var res Resource
+	if isNull(raw) {
+		return res, nil
+	}
+	res.Raw = raw
+	if json.Unmarshal(raw, &res.URL) == nil {
+		return res, nil
+	}
+	var members object
+	if json.Unmarshal(raw, &members) != nil {
+		return res, errors.New("resource is not a JSON object")
+	}
+	for _, member := range []struct {
+		key  string
+		into *string
+	}{{"url", &res.URL}, {"description", &res.Description}, {"mimeType", &res.MimeType}} {
+		text, err := members.text(member.key)
+		if err != nil {
+			return res, fmt.Errorf("resource.%w", err)
+		}
+		*member.into = text
+	}
+	return res, nil
+}
+
+// resourceV1 is what V1 says per option, taken from the first.
+func resourceV1(first Requirement) Resource {
+	var entry object
+	if json.Unmarshal(first.Raw, &entry) != nil {
+		return Resource{}
+	}
+	res := Resource{URL: first.ResourceURL}
+	res.Description, _ = entry.text("description") // words for a person: not worth a refusal
+	res.MimeType, _ = entry.text("mimeType")
+	return res
+}
+
+// DecodeRequirement reads one entry of accepts, of JSON that Strict has accepted. The error says what breaks the format;
+// whether the option can be paid is for others to say.
+func DecodeRequirement(raw json.RawMessage, version int) (Requirement, error) {
+	var entry object
+	if json.Unmarshal(raw, &entry) != nil || entry == nil {
+		return Requirement{}, errors.New("the option is not a JSON object")
+	}
+	r, err := readRequirement(entry, version)
+	r.Raw = raw
+	return r, err
+}
+
+func readRequirement(entry object, version int) (Requirement, error) {
+	amountKey := "amount"
+	if version == 1 {
+		amountKey = "maxAmountRequired"
+	}
+	r := Requirement{Version: version}
+	var err error
+	for _, word := range []struct {
+		key  string
+		into *string
+	}{{"scheme", &r.Scheme}, {"network", &r.NetworkName}, {"asset", &r.Asset}, {"payTo", &r.PayTo}} {
+		if *word.into, err = entry.word(word.key); err != nil {
+			return r, err
+		}
+	}
+	var ok bool
+	if r.Network, ok = Network(r.NetworkName); !ok {
+		return r, fmt.Errorf("network %s is neither a CAIP-2 name nor a known one", quote(r.NetworkName))
+	}
+	if r.Amount, err = entry.amount(amountKey, r.Network); err != nil {
+		return r, err
+	}
+	if r.MaxTimeout, err = entry.seconds("maxTimeoutSeconds"); err != nil {
+		return r, err
+	}
+	if r.Extra, err = entry.object("extra"); err != nil {
+		return r, err
+	}
+	if version == 1 {
+		r.ResourceURL, err = entry.text("resource")
+	}
+	return r, err
+}
+
+// object is a JSON object that Strict has accepted: its keys are exact and single. A member that is null counts as absent
+// (x402-protocol.md §2.1).
+type object map[string]json.RawMessage
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+func (o object) has(key string) bool { return !isNull(o[key]) }
+
+// text is an optional string.
+func (o object) text(key string) (s string, err error) {
+	if o.has(key) && json.Unmarshal(o[key], &s) != nil {
+		return "", fmt.Errorf("%s is not a JSON string", key)
+	}
+	return s, nil
+}
+
+// word is a required name or address: visible ASCII, so that it can be compared, stored and shown as it is.
+func (o object) word(key string) (string, error) {
+	if !o.has(key) {
+		return "", fmt.Errorf("%s is missing", key)
+	}
+	s, err := o.text(key)
+	if err != nil {
+		return "", err
+	}
+	isVisible := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+	if s == "" || len(s) > maxWord || !isVisible {
+		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, maxWord, quote(s))
+	}
+	return s, nil
+}
+
+// object is an optional object, its members as they came.
+func (o object) object(key string) (members map[string]json.RawMessage, err error) {
+	if o.has(key) && json.Unmarshal(o[key], &members) != nil {
+		return nil, fmt.Errorf("%s is not a JSON object", key)
+	}
+	return members, nil
+}
+
+// amount is a required number of atomic units in a JSON string: JSON numbers are floats to most readers (A7).
+func (o object) amount(key, network string) (a money.Amount, err error) {
+	if !o.has(key) {
+		return a, fmt.Errorf("%s is missing", key)
+	}
+	text, err := o.text(key)
+	if err != nil {
+		return a, err
+	}
+	if a, err = money.ParseAmount(text); err != nil {
+		return a, fmt.Errorf("%s: %w", key, err)
+	}
+	if a.IsZero() {
+		return a, fmt.Errorf("%s is 0: it must be at least 1", key)
+	}
+	if _, fits := a.Uint64(); IsSolana(network) && !fits {
+		return a, fmt.Errorf("%s is more than 18446744073709551615, the most a Solana token can count", key)
+	}
+	return a, nil
+}
+
+// seconds is an optional whole number of seconds.
+func (o object) seconds(key string) (time.Duration, error) {
+	if !o.has(key) {
+		return unsaidTimeout, nil
+	}
+	const most = int64(longestTimeout / time.Second)
+	n, err := strconv.ParseInt(string(o[key]), 10, 64) // a JSON string, fraction or exponent is no int
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%s is not a whole number from 1 to %d", key, most)
+	}
+	return time.Duration(n) * time.Second, nil
+}

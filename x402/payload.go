@@ -1,0 +1,229 @@
+package x402
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// The headers a buyer answers in.
+const (
+	HeaderPayment   = "PAYMENT-SIGNATURE"
+	HeaderPaymentV1 = "X-PAYMENT"
+	headerProof     = "X-PAYMENT-SIGNATURE"
+)
+
+// maxEcho is the longest payment header (MCP has none) that extensions are echoed in: nginx takes 8 KiB of headers and a server refuses
+// the whole request above it, while an echo left out costs nothing (x402-protocol.md §8).
+const maxEcho = 6 << 10
+
+// Attachment is what pays a seller: a header of the HTTP request, or members of the MCP request's params._meta.
+type Attachment struct {
+	Header, Value string
+	Meta          map[string]json.RawMessage
+}
+
+// Attach puts a payment where a seller that asked in dialect d looks for it:
+//
+//	asked in                                    paid in
+//	PAYMENT-REQUIRED, body version 2, seed      header PAYMENT-SIGNATURE, base64
+//	body version 1                              header X-PAYMENT, base64
+//	mcp, mcp-error, mcp-extension               _meta["x402/payment"], an object
+//	mcp-v1                                      that, and _meta["x402.payment"], base64: two kinds of server ask the same way
+//	mcp-cloudflare                              _meta["x402/payment"], base64; it refuses an object
+func Attach(d Dialect, payload json.RawMessage) Attachment {
+	encoded := base64.StdEncoding.EncodeToString(payload)
+	switch d {
+	case DialectMCP, DialectMCPError, DialectMCPExtension:
+		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload}}
+	case DialectMCPV1:
+		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload, MetaPaymentMCPV1: jsonString(encoded)}}
+	case DialectMCPCloudflare:
+		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: jsonString(encoded)}}
+	case DialectV1Body:
+		return Attachment{Header: HeaderPaymentV1, Value: encoded}
+	default:
+		return Attachment{Header: HeaderPayment, Value: encoded}
+	}
+}
+
+// AttachProof shows the seed's sellers a payment the wallet has settled itself.
+func AttachProof(transaction string) Attachment {
+	return Attachment{Header: headerProof, Value: transaction}
+}
+
+// EncodePayload wraps a scheme's signed payload into the PaymentPayload of the challenge's version, for the option r.
+// ext is what we add to the extensions the seller declared, by their keys: {"info":{…}}. What the seller said there
+// stays and ours is added, because it compares (§8, extension_echo_mismatch).
+//
+// The seller's own bytes are kept to the letter, its option above all: V2 servers compare `accepted` with what they
+// asked, letter case included (x402-protocol.md fact 3). So put the result on the wire as it is: json.Marshal would
+// rewrite it, though to the same meaning.
+func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map[string]json.RawMessage) (json.RawMessage, error) {
+	if !json.Valid(payload) || isNull(payload) {
+		return nil, errors.New("encode payment: the scheme's payload is not JSON")
+	}
+	if r.Version == 1 {
+		return members{
+			{"x402Version", json.RawMessage("1")},
+			{"scheme", jsonString(r.Scheme)},
+			{"network", jsonString(r.NetworkName)},
+			{"payload", payload},
+		}.object(), nil
+	}
+	var encoded json.RawMessage
+	for _, echo := range []echo{echoAll, echoInfo, echoOurs} {
+		encoded = encodeV2(c, r, payload, extensions(c.Extensions, ext, echo))
+		if c.Dialect.MCP() || base64.StdEncoding.EncodedLen(len(encoded)) <= maxEcho {
+			break
+		}
+	}
+	return encoded, nil
+}
+
+func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) json.RawMessage {
+	all := members{{"x402Version", json.RawMessage("2")}, {"payload", payload}}
+	if extensions != nil {
+		all = append(all, member{"extensions", extensions})
+	}
+	if isObject(c.Resource.Raw) {
+		all = append(all, member{"resource", c.Resource.Raw})
+	}
+	return append(all, member{"accepted", RequirementJSON(c, r)}).object()
+}
+
+// RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it: the seller's own bytes.
+// Where the wallet settles, the seed's sellers leave out what a facilitator needs; then it is a complete V2 entry made
+// from r, with r.Extra as it is now (its feePayer comes from the facilitator's /supported).
+func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
+	if r.Raw != nil && (!c.Dialect.WalletSettles() || saysAll(r)) {
+		return r.Raw
+	}
+	entry := members{
+		{"scheme", jsonString(r.Scheme)},
+		{"network", jsonString(r.Network)},
+		{"amount", jsonString(r.Amount.String())},
+		{"asset", jsonString(r.Asset)},
+		{"payTo", jsonString(r.PayTo)},
+		{"maxTimeoutSeconds", jsonNumber(int64(r.MaxTimeout / time.Second))},
+	}
+	if len(r.Extra) > 0 {
+		entry = append(entry, member{"extra", sorted(r.Extra).object()})
+	}
+	return entry.object()
+}
+
+// saysAll reports whether the seller's own entry is all a facilitator needs, and has nothing added to it since.
+func saysAll(r Requirement) bool {
+	var entry object
+	if json.Unmarshal(r.Raw, &entry) != nil {
+		return false
+	}
+	extra, err := entry.object("extra")
+	return err == nil && entry.has("maxTimeoutSeconds") && r.NetworkName == r.Network &&
+		maps.EqualFunc(extra, r.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+// echo is how much of the declared extensions is said back. Servers compare only info, but CDP's index of services reads
+// the schema too, so it goes only when it does not fit.
+type echo int
+
+const (
+	echoAll  echo = iota
+	echoInfo      // info alone, without schema
+	echoOurs      // only the extensions that we add to
+)
+
+// extensions is the payload's extensions; nil when there is nothing to say.
+func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMessage {
+	said := map[string]json.RawMessage{}
+	for key, theirs := range declared {
+		add, adds := ours[key]
+		if isNull(theirs) || !adds && how == echoOurs {
+			continue
+		}
+		var extension object
+		if how == echoAll && !adds || json.Unmarshal(theirs, &extension) != nil {
+			said[key] = theirs
+			continue
+		}
+		if how != echoAll {
+			extension = object{"info": extension["info"]}
+		}
+		if extension = extend(extension, add); extension.has("info") {
+			said[key] = sorted(extension).object()
+		}
+	}
+	for key, add := range ours {
+		if isNull(declared[key]) {
+			said[key] = add
+		}
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	return sorted(said).object()
+}
+
+// extend adds our members to an extension of the seller's, and our members of info to its info. Theirs win.
+func extend(theirs object, add json.RawMessage) object {
+	var ours, info, ourInfo object
+	if json.Unmarshal(add, &ours) != nil || ours == nil {
+		return theirs
+	}
+	merged := maps.Clone(ours)
+	maps.Copy(merged, theirs)
+	infoIsOpen := !theirs.has("info") || json.Unmarshal(theirs["info"], &info) == nil
+	if infoIsOpen && ours.has("info") && json.Unmarshal(ours["info"], &ourInfo) == nil {
+		maps.Copy(ourInfo, info)
+		merged["info"] = sorted(ourInfo).object()
+	}
+	return merged
+}
+
+// member and members write JSON objects around bytes that must not change: encoding/json compacts and escapes what it
+// is given raw.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+type members []member
+
+func sorted(object map[string]json.RawMessage) (all members) {
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		all = append(all, member{key, object[key]})
+	}
+	return all
+}
+
+func (all members) object() json.RawMessage {
+	var out bytes.Buffer
+	out.WriteByte('{')
+	for i, m := range all {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(jsonString(m.key))
+		out.WriteByte(':')
+		out.Write(m.value)
+	}
+	out.WriteByte('}')
+	return out.Bytes()
+}
+
+func jsonString(s string) json.RawMessage {
+	text, _ := json.Marshal(s) // of a string: cannot fail
+	return text
+}
+
+func jsonNumber(n int64) json.RawMessage {
+	text, _ := json.Marshal(n) // of an integer: cannot fail
+	return text
+}
+
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }

@@ -1,0 +1,82 @@
+package x402
+
+import (
+	"encoding/json"
+	"time"
+
+	"x402-wallet/money"
+)
+
+// The words a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between them belongs to
+// package pay; these are its nouns.
+
+// Funds is the third budget layer: what the chain lets the wallet spend of one asset.
+type Funds struct {
+	Source    string        // whose money it is: the token account (Solana) or address (EVM) that pays
+	Balance   money.Amount  // what lies there
+	Delegated *money.Amount // what its owner delegated to the agent; nil when the agent owns the source
+	Free      money.Amount  // min of both: the cap
+	ReadAt    time.Time     // before the question was asked: whatever settled later may not be in the figures
+}
+
+// Order is what to authorize: one option, within the owner's limits.
+type Order struct {
+	Payment     string // its id in the ledger: whoever signs may look there first
+	Requirement Requirement
+	Asset       AssetInfo
+	Source      string        // Funds.Source
+	FeePayer    string        // Solana: who pays the fee where the challenge does not say (seed dialects, from /supported)
+	Validity    time.Duration // how long the signature may live: the seller's wish, capped by the owner
+	Now         time.Time
+}
+
+// Authorization is a signed payment.
+type Authorization struct {
+	Payload  json.RawMessage // the scheme's `payload` object
+	Evidence Evidence
+}
+
+// Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is stored with the payment
+// before the signed bytes leave.
+type Evidence struct {
+	Network string       `json:"network"`
+	Asset   string       `json:"asset"`
+	Payer   string       `json:"payer"` // the agent's address
+	PayTo   string       `json:"payTo"`
+	Amount  money.Amount `json:"amount"`
+
+	Nonce       string `json:"nonce,omitempty"`       // EVM: EIP-3009 nonce, 0x-hex
+	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
+
+	Signature            string `json:"signature,omitempty"`            // Solana: our own signature, base58; the transaction's id is the fee payer's
+	Source               string `json:"source,omitempty"`               // Solana: the token account it spends from
+	Destination          string `json:"destination,omitempty"`          // Solana: the payee's token account
+	Memo                 string `json:"memo,omitempty"`                 // Solana
+	FeePayer             string `json:"feePayer,omitempty"`             // Solana
+	Blockhash            string `json:"blockhash,omitempty"`            // Solana
+	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"` // Solana: 0 when nobody said; then judged by age of the blockhash
+
+	ExpiresAt time.Time `json:"expiresAt"` // when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a proof
+}
+
+// FateState is what the chain knows of a payment.
+type FateState uint8
+
+// Open: it may still happen. Settled: it happened. Dead: it did not and cannot any more.
+const (
+	Open FateState = iota
+	Settled
+	Dead
+)
+
+// String is the state's name.
+func (s FateState) String() string { return [...]string{"open", "settled", "dead"}[s] }
+
+// Fate is the chain's answer with its proof.
+type Fate struct {
+	State       FateState
+	Transaction string    // settled: where
+	Block       uint64    // EVM block or Solana slot the answer rests on
+	At          time.Time // that block's own time, where known
+	Note        string    // in words, for the evidence
+}

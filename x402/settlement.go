@@ -1,0 +1,105 @@
+package x402
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"x402-wallet/money"
+)
+
+// The headers a seller's receipt stands in.
+const (
+	HeaderReceipt   = "PAYMENT-RESPONSE"
+	HeaderReceiptV1 = "X-PAYMENT-RESPONSE"
+)
+
+// ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2) or X-PAYMENT-RESPONSE (V1). It is nil, without
+// error, when there is none. A receipt that cannot be read, or two that differ, is an error: no receipt, and worth a note.
+func ReadSettlement(header http.Header) (*Settlement, error) {
+	var found *Settlement
+	for _, name := range []string{HeaderReceipt, HeaderReceiptV1} {
+		value, err := only(header, name)
+		if err != nil {
+			return nil, err
+		}
+		if value == "" {
+			continue
+		}
+		data, err := Unwrap(name, value)
+		if err != nil {
+			return nil, err
+		}
+		s, err := decodeSettlement(data, MaxHeader)
+		if err != nil {
+			return nil, err
+		}
+		if found, err = agreed(found, s); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// agreed is the one receipt of two that came: the first, unless they contradict each other.
+func agreed(first, second *Settlement) (*Settlement, error) {
+	if first == nil {
+		return second, nil
+	}
+	if first.Success != second.Success || first.Transaction != second.Transaction {
+		return nil, malformed("two receipts that contradict each other")
+	}
+	return first, nil
+}
+
+// DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come as 200, 4xx and 5xx
+// (x402-protocol.md §6). Errors are *Error with codes RESPONSE_MALFORMED and RESPONSE_TOO_LARGE.
+func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement(raw, MaxBody) }
+
+// decodeSettlement is strict about what decides (success, transaction, network, amount) and takes words as they are.
+func decodeSettlement(data []byte, limit int) (*Settlement, error) {
+	var top object
+	if err := DecodeStrict(data, limit, &top); err != nil {
+		return nil, err
+	}
+	s := &Settlement{Raw: data}
+	switch string(top["success"]) {
+	case "true":
+		s.Success = true
+	case "false":
+	default:
+		return nil, malformed("a settlement without success, true or false")
+	}
+	var err error
+	for _, field := range []struct {
+		key  string
+		into *string
+	}{{"transaction", &s.Transaction}, {"network", &s.Network}, {"payer", &s.Payer}, {"amount", &s.Amount}} {
+		if *field.into, err = top.optionalWord(field.key); err != nil {
+			return nil, malformed("a settlement in which " + err.Error())
+		}
+	}
+	if caip2, ok := Network(s.Network); ok {
+		s.Network = caip2
+	}
+	if s.Amount != "" {
+		if _, err := money.ParseAmount(s.Amount); err != nil {
+			return nil, malformed("a settlement with an amount that is none")
+		}
+	}
+	s.ErrorReason, _ = top.text("errorReason")
+	s.ErrorMessage, _ = top.text("errorMessage")
+	return s, nil
+}
+
+// optionalWord is a word, or "" where it is absent or empty.
+func (o object) optionalWord(key string) (string, error) {
+	var s string
+	if !o.has(key) || json.Unmarshal(o[key], &s) == nil && s == "" {
+		return "", nil
+	}
+	if s, err := o.word(key); err == nil {
+		return s, nil
+	}
+	return "", errors.New(key + " is not a word") // not what it says: that is a stranger's
+}

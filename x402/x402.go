@@ -1,0 +1,120 @@
+// Package x402 holds the protocol's words: what a seller asks (Challenge, Requirement), what a buyer answers, what a
+// settlement says, the dialects of HTTP and MCP all of that is written in, the networks and assets the wallet knows, and the error
+// codes of the outside (SPEC §7.1).
+//
+// What must stay true: everything a stranger sent is read strictly or not at all, and the raw bytes of a chosen option
+// are echoed as they came. Nothing in this package does I/O.
+package x402
+
+import (
+	"encoding/json"
+	"time"
+
+	"x402-wallet/money"
+)
+
+// Dialect says in which words a seller asked, and therefore in which words it is answered
+// (x402 v1 and v2 HTTP transports; the seed's two header dialects; those of MCP are in mcp.go).
+type Dialect string
+
+// The HTTP dialects, in the order in which they are looked for.
+const (
+	DialectV2Header  Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
+	DialectSeedV2    Dialect = "seed-v2"    // X-Payment-Required → settle, then X-Payment-Signature
+	DialectV1Body    Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
+	DialectV2Body    Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
+	DialectSeedPlain Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
+)
+
+// WalletSettles reports whether in this dialect the wallet itself brings the payment to a facilitator (SPEC §7.2).
+func (d Dialect) WalletSettles() bool { return d == DialectSeedV2 || d == DialectSeedPlain }
+
+// Challenge is a seller's "402 Payment Required", read.
+type Challenge struct {
+	Version    int
+	Dialect    Dialect
+	Accepts    []Requirement // the options that could be read, in the seller's order
+	Unreadable []Unreadable  // the options that could not, each with its reason
+	Resource   Resource
+	Extensions map[string]json.RawMessage // V2: raw, for the echo
+	Error      string                     // the seller's own words: untrusted
+}
+
+// Resource is what the seller says it sells. All of it is a stranger's text.
+type Resource struct {
+	URL, Description, MimeType string
+	Raw                        json.RawMessage // nil when the seller sent none
+}
+
+// Unreadable is an option that breaks the rules of the format.
+type Unreadable struct {
+	Index int // in the seller's list
+	Why   error
+}
+
+// Requirement is one way to pay: an entry of accepts[].
+type Requirement struct {
+	Index       int // in the seller's list
+	Version     int // 1 or 2
+	Dialect     Dialect
+	Scheme      string
+	Network     string       // CAIP-2, whatever the seller called it
+	NetworkName string       // as the seller called it
+	Amount      money.Amount // atomic units, > 0
+	Asset       string       // the token's address, the seller's spelling
+	PayTo       string       // the seller's spelling
+	MaxTimeout  time.Duration
+	Extra       map[string]json.RawMessage
+	Raw         json.RawMessage // the entry as it came: echoed as `accepted`; nil where the seller sent no JSON
+	ResourceURL string          // V1 carries it per option
+}
+
+// AssetKey is the requirement's asset as a map key.
+func (r Requirement) AssetKey() money.Asset { return money.NewAsset(r.Network, r.Asset) }
+
+// ExtraString returns extra[key] when it is a JSON string, and "" otherwise.
+func (r Requirement) ExtraString(key string) string {
+	var s string
+	if json.Unmarshal(r.Extra[key], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a payment. It is a claim, not a
+// proof (SPEC §6).
+type Settlement struct {
+	Success      bool
+	Transaction  string // "" when there is none
+	Network      string
+	Payer        string
+	Amount       string // atomic units really charged, where the scheme lets it differ; "" otherwise
+	ErrorReason  string
+	ErrorMessage string
+	Raw          json.RawMessage
+}
+
+// AssetInfo is what the registry knows of a token. Name and Version are its EIP-712 domain: they come from here or from
+// the owner, never from a seller (reference/security.md B2).
+type AssetInfo struct {
+	Network, Address string
+	Symbol           string
+	Decimals         uint8
+	USD              money.Dollars // of one whole token
+	Name, Version    string        // EVM
+	Token2022        bool          // Solana: owned by the Token-2022 program
+	Permit2Only      bool          // EVM: has no EIP-3009, so "exact" cannot pay it
+}
+
+// Key is the asset's map key.
+func (a AssetInfo) Key() money.Asset { return money.NewAsset(a.Network, a.Address) }
+
+// Dollars values an amount of the asset, rounded up.
+func (a AssetInfo) Dollars(amount money.Amount) money.Dollars {
+	return money.DollarsOf(amount, a.Decimals, a.USD)
+}
+
+// Units is how much of the asset a price is worth, rounded down.
+func (a AssetInfo) Units(price money.Dollars) money.Amount {
+	return money.AmountFor(price, a.Decimals, a.USD)
+}
