@@ -1,0 +1,162 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rules are config.toml from its lines.
+func rules(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse([]byte(text))
+	require.NoError(t, err, text)
+	return c
+}
+
+// Each pair once in each direction: what is tighter one way is looser the other.
+func TestCompare(t *testing.T) {
+	for _, c := range []struct{ name, loose, tight, key, from, to string }{
+		{"per call", "[budget]\nper_call='2'", "[budget]\nper_call='1.50'", "budget.per_call", "$2.00", "$1.50"},
+		{"session", "[budget]\nsession='2'", "[budget]\nsession='1'", "budget.session", "$2.00", "$1.00"},
+		{"session where there was none", "", "[budget]\nsession='1'", "budget.session", "none", "$1.00"},
+		{"day, against the default", "", "[budget]\nday='9.99'", "budget.day", "$10.00", "$9.99"},
+		{"month", "[budget]\nmonth='101'", "", "budget.month", "$101.00", "$100.00"},
+		{"approvals", "", "[budget]\napprove_above='0'", "budget.approve_above", "$0.10", "$0.00"},
+		{"rate", "[budget]\nrate=61", "", "budget.rate", "61", "60"},
+		{"a host's day", "[budget.hosts.'a.example']\nday='2'", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "[a.example $2.00]", "[a.example $1.00]"},
+		{"a host more", "", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "none", "[a.example $1.00]"},
+		{"only some hosts", "", "[policy]\nallow_hosts=['a.example']", "policy.allow_hosts", "none", "[a.example]"},
+		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']", "[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]", "[b.example]"},
+		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none", "[a.example]"},
+		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},
+		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee", "ask", "refuse"},
+		{"changed payees", "[policy]\npayee_change='allow'", "", "policy.payee_change", "allow", "ask"},
+		{"prices", "", "[policy]\nprice_jump=2.5", "policy.price_jump", "3", "2.5"},
+		{"failures", "", "[policy]\nmax_failures=19", "policy.max_failures", "20", "19"},
+		{"the breaker", "[policy]\nmax_failures=0", "", "policy.max_failures", "0", "20"},
+		{"loopback", "[policy]\nloopback=['127.0.0.1:1']", "", "policy.loopback", "[127.0.0.1:1]", "none"},
+		{"validity", "", "[policy]\nmax_timeout_seconds=60", "policy.max_timeout_seconds", "5m", "1m"},
+		{"deadline", "", "[policy]\ndeadline='10s'", "policy.deadline", "1m30s", "10s"},
+		{"idle", "", "[keystore]\nidle='1m'", "keystore.idle", "15m", "1m"},
+		{"deposit", "", "[channel]\ndeposit_cap='0.50'", "channel.deposit_cap", "$1.00", "$0.50"},
+		{"the environment", "env=true", "", "env", "true", "false"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			loose, tight := rules(t, c.loose), rules(t, c.tight)
+			require.Equal(t, []Change{{Key: c.key, From: c.from, To: c.to}}, Compare(loose, tight))
+			require.Equal(t, []Change{{Key: c.key, From: c.to, To: c.from, Loosens: true}}, Compare(tight, loose))
+			require.True(t, Loosens(Compare(tight, loose)))
+			require.False(t, Loosens(Compare(loose, tight)))
+			require.Empty(t, Compare(tight, rules(t, "# a comment\n"+c.tight)))
+		})
+	}
+}
+
+// What has no direction loosens, whichever way it changes.
+func TestCompareUnproven(t *testing.T) {
+	for _, c := range []string{
+		"[policy]\nprefer=['eip155:8453']",
+		"[networks.'eip155:8453']\nrpc='https://node.example'",
+		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
+		"[[facilitators]]\nname='x'\nurl='https://f.example'",
+		"[hosts.'a.example']\nsettle='wallet'",
+		"[servers.x]\ncommand=['x']",
+		"[ledger]\nurl='postgres://u:geheim@h/db'",
+		"[keystore]\npassphrase_file='/x'",
+		"[keystore]\nkeyring=true",
+		"[keystore]\npassphrase_command=['x']",
+	} {
+		for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)), Compare(rules(t, c), rules(t, ""))} {
+			require.Len(t, list, 1, c)
+			require.True(t, list[0].Loosens, c)
+			require.NotContains(t, list[0].From+list[0].To, "geheim")
+		}
+	}
+}
+
+// No field of Config escapes the comparison.
+func TestCompareSeesEveryField(t *testing.T) {
+	touch := func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Map:
+			m := reflect.MakeMap(v.Type())
+			m.SetMapIndex(reflect.ValueOf("x").Convert(v.Type().Key()), reflect.Zero(v.Type().Elem()))
+			v.Set(m)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
+		case reflect.String:
+			v.SetString(v.String() + "x")
+		case reflect.Bool:
+			v.SetBool(!v.Bool())
+		case reflect.Float64:
+			v.SetFloat(v.Float() + 1)
+		default:
+			v.SetInt(v.Int() + int64(time.Second))
+		}
+	}
+	fields := reflect.TypeFor[Config]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Name
+		if name == "Raw" || name == "Warnings" {
+			continue
+		}
+		inner := 1
+		if fields.Field(i).Type.Kind() == reflect.Struct {
+			inner = fields.Field(i).Type.NumField()
+		}
+		for j := range inner {
+			other := Defaults()
+			field := reflect.ValueOf(other).Elem().Field(i)
+			if field.Kind() == reflect.Struct {
+				field = field.Field(j)
+			}
+			touch(field)
+			require.Len(t, Compare(Defaults(), other), 1, "%s %d", name, j)
+		}
+	}
+	for key := range tightenings { // and none of the table's keys is misspelt
+		section, _, _ := strings.Cut(key, ".")
+		text, err := Template(Env{})
+		require.NoError(t, err)
+		require.Contains(t, string(text), section)
+	}
+}
+
+func TestSet(t *testing.T) {
+	for _, c := range []struct {
+		name, text, value string
+		path              []string
+		want              string
+	}{
+		{"a value", "[budget]\nday = \"10.00\"   # mine\nmonth = \"20\"\n", `"5.00"`, []string{"budget", "day"}, "[budget]\nday = \"5.00\"   # mine\nmonth = \"20\"\n"},
+		{"a hash in a string", "[budget]\n\"day\"='1' # '2'\n", `"5.00"`, []string{"budget", "day"}, "[budget]\n\"day\"=\"5.00\" # '2'\n"},
+		{"a longer number", "[budget]\nrate = 60", `5`, []string{"budget", "rate"}, "[budget]\nrate = 5"},
+		{"an array over lines", "[policy]\ndeny_hosts = [ # all\n  'a.example', # ]\n] # end\n[budget]\n", `[]`, []string{"policy", "deny_hosts"}, "[policy]\ndeny_hosts = [] # end\n[budget]\n"},
+		{"a key that is absent", "[budget]\nday = '1'\n\n[policy]\n", `"1"`, []string{"budget", "session"}, "[budget]\nday = '1'\nsession = \"1\"\n\n[policy]\n"},
+		{"in an empty table", "[budget] # x\n\n[policy]\n", `"1"`, []string{"budget", "session"}, "[budget] # x\nsession = \"1\"\n\n[policy]\n"},
+		{"a table that is absent", "[policy]\n", `"1"`, []string{"budget", "hosts", "a.example", "day"}, "[policy]\n\n[budget.hosts.\"a.example\"]\nday = \"1\"\n"},
+		{"another table's key", "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday='2'\n", `"1"`, []string{"budget", "day"}, "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday=\"1\"\n"},
+		{"into nothing", "", `"1"`, []string{"budget", "day"}, "[budget]\nday = \"1\"\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := Set([]byte(c.text), c.value, c.path...)
+			require.NoError(t, err)
+			require.Equal(t, c.want, string(got))
+		})
+	}
+	template, err := Template(Env{})
+	require.NoError(t, err)
+	edited, err := Set(template, `"7.50"`, "budget", "session")
+	require.NoError(t, err)
+	require.Equal(t, []Change{{Key: "budget.session", From: "none", To: "$7.50"}}, Compare(rules(t, string(template)), rules(t, string(edited))))
+	_, err = Set(template, `"much"`, "budget", "day")
+	require.Error(t, err)
+	_, err = Set([]byte("budget = { day = '1' }\n"), `"2"`, "budget", "day")
+	require.Error(t, err, "a table in a line is not seen through, and not spoilt")
+}

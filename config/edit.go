@@ -1,0 +1,170 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// Set is SetKey on a config.toml: what comes out is one that Parse takes.
+func Set(text []byte, value string, path ...string) ([]byte, error) {
+	edited, err := SetKey(text, value, path...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Parse(edited); err != nil { // also when this file is written in a way that SetKey does not see through
+		return nil, err
+	}
+	return edited, nil
+}
+
+// SetKey changes one key of a TOML file and nothing else of it: comments, order and spacing stay. The key is given by its
+// parts, the value as TOML. A key that is absent is added to its table, a table at the end. Whoever calls it reads the result: a
+// file may say the same in ways that SetKey does not see through.
+func SetKey(text []byte, value string, path ...string) ([]byte, error) {
+	table, key := path[:len(path)-1], path[len(path)-1]
+	place, err := find(text, table, key)
+	if err != nil {
+		return nil, err
+	}
+	line := dotted([]string{key}) + " = " + value + "\n"
+	switch {
+	case place.value >= 0:
+		end, err := valueEnd(text, place.value)
+		if err != nil {
+			return nil, err
+		}
+		return slices.Concat(text[:place.value], []byte(value), text[end:]), nil
+	case place.tableEnd >= 0:
+		before := text[:place.tableEnd]
+		if len(before) > 0 && before[len(before)-1] != '\n' { // the file's last line may have no end
+			line = "\n" + line
+		}
+		return slices.Concat(before, []byte(line), text[place.tableEnd:]), nil
+	}
+	if text = bytes.TrimRight(text, "\r\n"); len(text) > 0 {
+		text = slices.Concat(text, []byte("\n\n"))
+	}
+	return slices.Concat(text, []byte("["+dotted(table)+"]\n"+line)), nil
+}
+
+// RemoveKey takes a key of a table out, with its line. One that is not there needs no removing.
+func RemoveKey(text []byte, path ...string) ([]byte, error) {
+	place, err := find(text, path[:len(path)-1], path[len(path)-1])
+	if err != nil || place.value < 0 {
+		return text, err
+	}
+	end, err := valueEnd(text, place.value)
+	if err != nil {
+		return nil, err
+	}
+	begin := bytes.LastIndexByte(text[:place.value], '\n') + 1
+	return slices.Concat(text[:begin], text[lineEnd(text, end):]), nil
+}
+
+// RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the next one stay.
+func RemoveTable(text []byte, path ...string) ([]byte, error) {
+	var kept []byte
+	var inside bool
+	from := 0 // where the part begins that is kept or dropped as a whole
+	p := unstable.Parser{}
+	p.Reset(text)
+	for p.NextExpression() {
+		node := p.Expression()
+		if node.Kind != unstable.Table && node.Kind != unstable.ArrayTable {
+			continue
+		}
+		name := firstKey(node)
+		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
+		if inside { // what stands above a table belongs to it
+			begin = aboveComments(text, from, begin)
+			for begin < len(text) && text[begin] == '\n' && (len(kept) == 0 || bytes.HasSuffix(kept, []byte("\n\n"))) { // one empty line is enough
+				begin++
+			}
+		} else {
+			kept = append(kept, text[from:begin]...)
+		}
+		parts := keyParts(node)
+		inside = len(parts) >= len(path) && slices.Equal(parts[:len(path)], path)
+		from = begin
+	}
+	if !inside {
+		kept = append(kept, text[from:]...)
+	}
+	return kept, p.Error()
+}
+
+// aboveComments is where the comments and empty lines begin that stand above a line.
+func aboveComments(text []byte, least, line int) int {
+	for line > least {
+		above := bytes.LastIndexByte(text[:line-1], '\n') + 1
+		if l := bytes.TrimSpace(text[above:line]); above < least || len(l) > 0 && l[0] != '#' {
+			break
+		}
+		line = above
+	}
+	return line
+}
+
+// place is where a key's value begins, and where its table's header or last key ends; -1: there is none.
+type place struct{ value, tableEnd int }
+
+func find(text []byte, table []string, key string) (place, error) {
+	at := place{-1, -1}
+	p := unstable.Parser{}
+	p.Reset(text)
+	var current []string
+	for p.NextExpression() {
+		node := p.Expression()
+		name := firstKey(node)
+		begin := int(name.Offset)
+		switch node.Kind {
+		case unstable.Table:
+			current = keyParts(node)
+			if slices.Equal(current, table) {
+				at.tableEnd = lineEnd(text, begin)
+			}
+		case unstable.ArrayTable:
+			current = []string{""} // never one that is looked for
+		case unstable.KeyValue:
+			if !slices.Equal(current, table) {
+				continue
+			}
+			equals := begin + bytes.IndexByte(text[begin:], '=') + 1
+			value := equals + len(text[equals:]) - len(bytes.TrimLeft(text[equals:], " \t"))
+			if slices.Equal(keyParts(node), []string{key}) {
+				at.value = value
+			}
+			end, err := valueEnd(text, value)
+			if err != nil {
+				return at, err
+			}
+			at.tableEnd = lineEnd(text, end)
+		}
+	}
+	return at, p.Error()
+}
+
+func lineEnd(text []byte, from int) int {
+	if n := bytes.IndexByte(text[from:], '\n'); n >= 0 {
+		return from + n + 1
+	}
+	return len(text)
+}
+
+// restOfLine is what may follow a value.
+var restOfLine = regexp.MustCompile(`^[ \t]*(#[^\n]*)?\r?(\n|$)`)
+
+// valueEnd finds where a value ends: the first place from where only a comment follows and up to which it is TOML.
+func valueEnd(text []byte, begin int) (int, error) {
+	for end := begin + 1; end <= len(text); end++ {
+		if restOfLine.Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]), &map[string]any{}) == nil {
+			return end, nil
+		}
+	}
+	return 0, fmt.Errorf("the value at byte %d of %s does not end", begin, FileName)
+}

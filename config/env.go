@@ -1,0 +1,228 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Secret is a text that never shows itself: whatever prints, logs or encodes it writes [redacted]. Reveal is the only way
+// to it, so that every use can be found by its name.
+type Secret string
+
+const redacted = "[redacted]"
+
+// Reveal returns the secret text.
+func (s Secret) Reveal() string { return string(s) }
+
+// String is [redacted].
+func (s Secret) String() string { return redacted }
+
+// GoString is [redacted], for %#v.
+func (s Secret) GoString() string { return redacted }
+
+// Format is [redacted] for every verb; without it %x and %q would print the text.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// MarshalText is [redacted], for JSON, TOML and XML.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// LogValue is [redacted], for slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// Env is the environment, read once at start.
+type Env struct {
+	Home     string // X402_WALLET_HOME
+	LogLevel string // LOG_LEVEL: debug, info, warn or error
+	NoColor  bool   // NO_COLOR is set and not empty
+
+	ClaudeConfig string // CLAUDE_CONFIG_DIR: where Claude Code keeps its settings
+	CodexHome    string // CODEX_HOME: Codex
+
+	CDPKeyID       string
+	CDPKeySecret   Secret
+	PayAIKeyID     string
+	PayAIKeySecret Secret
+
+	Authorities bool // SSL_CERT_FILE or SSL_CERT_DIR was set
+
+	PassphraseFile string
+	Passphrase     Secret // works, but whoever can start a program here can read it
+
+	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into config.toml; afterwards
+	// it counts only under `env = true`.
+	SolanaRPC           string
+	SolanaNetwork       string
+	AgentKeypair        string
+	FacilitatorURL      string
+	FacilitatorFallback string
+}
+
+// inherited are secrets that programs we start (paid MCP servers, passphrase_command) have no business with.
+var inherited = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE"}
+
+// authorities are variables by which Go would take other certificate authorities than the system's: whoever sets them (a project's
+// .env) could read what goes to sellers and nodes, and answer for them (security.md C15).
+var authorities = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
+
+// ReadEnv reads the environment and takes the secrets out of it, so that no child process inherits them. It is called
+// once: a second call finds no secrets. (What /proc shows of this process at its start cannot be taken back.)
+func ReadEnv() Env {
+	env := readEnv(os.Getenv)
+	for _, name := range append(inherited[:len(inherited):len(inherited)], authorities...) {
+		_ = os.Unsetenv(name)
+	}
+	return env
+}
+
+func readEnv(get func(string) string) Env {
+	return Env{
+		Home:     get("X402_WALLET_HOME"),
+		LogLevel: get("LOG_LEVEL"),
+		NoColor:  get("NO_COLOR") != "",
+
+		ClaudeConfig: get("CLAUDE_CONFIG_DIR"),
+		CodexHome:    get("CODEX_HOME"),
+
+		CDPKeyID:       get("CDP_API_KEY_ID"),
+		CDPKeySecret:   Secret(get("CDP_API_KEY_SECRET")),
+		PayAIKeyID:     get("PAYAI_API_KEY_ID"),
+		PayAIKeySecret: Secret(get("PAYAI_API_KEY_SECRET")),
+
+		Authorities: get(authorities[0]) != "" || get(authorities[1]) != "",
+
+		PassphraseFile: get("X402_WALLET_PASSPHRASE_FILE"),
+		Passphrase:     Secret(get("X402_WALLET_PASSPHRASE")),
+
+		SolanaRPC:           get("SOLANA_RPC_URL"),
+		SolanaNetwork:       get("SOLANA_NETWORK"),
+		AgentKeypair:        get("AGENT_KEYPAIR_PATH"),
+		FacilitatorURL:      get("X402_FACILITATOR_URL"),
+		FacilitatorFallback: get("X402_FACILITATOR_FALLBACK_URL"),
+	}
+}
+
+// seedNetworks are the seed's names; it took devnet where none was given.
+var seedNetworks = map[string]string{
+	"": SolanaDevnet, "devnet": SolanaDevnet, "testnet": SolanaTestnet, "mainnet-beta": SolanaMainnet, "mainnet": SolanaMainnet,
+}
+
+// seed is the seed's environment in the words of config.toml.
+type seed struct {
+	network      string   // CAIP-2; "" when neither network nor node was given
+	rpc          string   // of that network; "" when none was given
+	prefer       []string // nil when no network was given
+	facilitators []Facilitator
+}
+
+// seed checks the environment's values as strictly as the file's: they end up in it.
+func (env Env) seed() (seed, error) {
+	var s seed
+	var c checker
+	if env.SolanaNetwork != "" || env.SolanaRPC != "" {
+		id, ok := seedNetworks[env.SolanaNetwork]
+		if !ok {
+			return s, fmt.Errorf("SOLANA_NETWORK is %q; it must be devnet, testnet or mainnet-beta", env.SolanaNetwork)
+		}
+		s.network, s.rpc = id, env.SolanaRPC
+		if s.rpc != "" {
+			c.ownerURL("SOLANA_RPC_URL", s.rpc, "https://…")
+		}
+		s.prefer = []string{id, Base}
+		if id != SolanaMainnet {
+			s.prefer = []string{id, BaseSepolia}
+		}
+	}
+	for _, v := range []struct{ name, url string }{
+		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL", env.FacilitatorFallback},
+	} {
+		if v.url == "" {
+			continue
+		}
+		if at := c.ownerURL(v.name, v.url, "https://…"); at != nil {
+			s.facilitators = append(s.facilitators, knownFacilitator(at))
+		}
+	}
+	if len(s.facilitators) == 2 && s.facilitators[0].Name == s.facilitators[1].Name {
+		s.facilitators[1].Name += "-fallback"
+	}
+	for _, err := range c.errs {
+		return s, fmt.Errorf("the environment: %s %s", err.(*Error).Key, err.(*Error).Msg) //nolint:errorlint // fail makes no other
+	}
+	return s, nil
+}
+
+// knownFacilitator names a facilitator by its host, and knows how the two that need a key are spoken to.
+func knownFacilitator(at *url.URL) Facilitator {
+	f := Facilitator{Name: at.Host, URL: strings.TrimRight(at.String(), "/"), Auth: "none"}
+	switch at.Host {
+	case "api.cdp.coinbase.com":
+		f.Name, f.Auth = "cdp", "cdp"
+	case "facilitator.payai.network":
+		f.Name, f.Auth = "payai", "payai"
+	}
+	return f
+}
+
+// WithEnv is the configuration with the seed's environment over it, where the sealed file says `env = true`; otherwise it
+// is c itself.
+func (c *Config) WithEnv(env Env) (*Config, error) {
+	if !c.Env {
+		return c, nil
+	}
+	s, err := env.seed()
+	if err != nil {
+		return nil, err
+	}
+	over := *c
+	if s.rpc != "" {
+		over.Networks = make(map[string]Network, len(c.Networks)+1)
+		for id, n := range c.Networks {
+			over.Networks[id] = n
+		}
+		over.Networks[s.network] = Network{RPC: s.rpc, TokenAccount: c.Networks[s.network].TokenAccount}
+	}
+	if s.prefer != nil {
+		over.Policy.Prefer = s.prefer
+	}
+	if s.facilitators != nil {
+		over.Facilitators = s.facilitators
+	}
+	return &over, nil
+}
+
+// IgnoredEnv is a warning for each variable of the seed that is set, is not what the configuration says already, and does
+// not count. Values are not quoted: a node's URL often holds a key.
+func IgnoredEnv(env Env, c *Config) (warnings []string) {
+	warn := func(name, where string) {
+		warnings = append(warnings, fmt.Sprintf("%s is set, but only config.toml counts: %s", name, where))
+	}
+	if env.AgentKeypair != "" {
+		warn("AGENT_KEYPAIR_PATH", "keys are imported with `x402-wallet init --import-ozskr FILE` or `--import-solana FILE`")
+	}
+	if env.Authorities {
+		warnings = append(warnings, "SSL_CERT_FILE and SSL_CERT_DIR are set, but only the system's own certificate authorities count")
+	}
+	if c.Env {
+		return warnings
+	}
+	network, known := seedNetworks[env.SolanaNetwork]
+	if env.SolanaRPC != "" && (!known || c.Networks[network].RPC != env.SolanaRPC) {
+		warn("SOLANA_RPC_URL", "set rpc under [networks.\""+network+"\"], or env = true")
+	}
+	if env.SolanaNetwork != "" && (!known || !slices.Contains(c.Policy.Prefer, network)) {
+		warn("SOLANA_NETWORK", "set prefer under [policy], or env = true")
+	}
+	for _, v := range []struct{ name, url string }{
+		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL", env.FacilitatorFallback},
+	} {
+		inFile := slices.ContainsFunc(c.Facilitators, func(f Facilitator) bool { return f.URL == strings.TrimRight(v.url, "/") })
+		if v.url != "" && !inFile {
+			warn(v.name, "list it under [[facilitators]], or set env = true")
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestReadEnv(t *testing.T) {
+	names := []string{"X402_WALLET_HOME", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "CDP_API_KEY_SECRET", "PAYAI_API_KEY_ID",
+		"PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE_FILE", "X402_WALLET_PASSPHRASE", "SOLANA_RPC_URL", "SOLANA_NETWORK",
+		"AGENT_KEYPAIR_PATH", "X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+	for _, name := range names {
+		t.Setenv(name, "v-"+name)
+	}
+	env := ReadEnv()
+	assert.Equal(t, Env{
+		Home: "v-X402_WALLET_HOME", LogLevel: "v-LOG_LEVEL", NoColor: true,
+		CDPKeyID: "v-CDP_API_KEY_ID", CDPKeySecret: "v-CDP_API_KEY_SECRET",
+		PayAIKeyID: "v-PAYAI_API_KEY_ID", PayAIKeySecret: "v-PAYAI_API_KEY_SECRET", Authorities: true,
+		PassphraseFile: "v-X402_WALLET_PASSPHRASE_FILE", Passphrase: "v-X402_WALLET_PASSPHRASE",
+		SolanaRPC: "v-SOLANA_RPC_URL", SolanaNetwork: "v-SOLANA_NETWORK", AgentKeypair: "v-AGENT_KEYPAIR_PATH",
+		FacilitatorURL: "v-X402_FACILITATOR_URL", FacilitatorFallback: "v-X402_FACILITATOR_FALLBACK_URL",
+	}, env)
+	for _, line := range os.Environ() {
+		for _, name := range append(inherited, authorities...) {
+			assert.False(t, strings.HasPrefix(line, name+"="), "%s stays", name)
+		}
+	}
+	t.Setenv("NO_COLOR", "")
+	assert.False(t, ReadEnv().NoColor)
+}
+
+func TestSecretNeverShows(t *testing.T) {
+	s := Secret("hunter2-hunter2")
+	env := Env{Passphrase: s}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s", s, "env", env)
+	coded, err := json.Marshal(map[string]any{"s": s, "p": &s, "env": env})
+	require.NoError(t, err)
+	shown := log.String() + string(coded) + s.String()
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		shown += fmt.Sprintf(verb, s) + fmt.Sprintf(verb, &s) + fmt.Sprintf(verb, env)
+	}
+	assert.NotContains(t, shown, "hunter2")
+	assert.NotContains(t, strings.ToLower(shown), fmt.Sprintf("%x", "hunter2"))
+	assert.Contains(t, shown, "[redacted]")
+	assert.Equal(t, "hunter2-hunter2", s.Reveal())
+}
+
+func TestSeedsEnvironmentAfterInit(t *testing.T) {
+	env := Env{SolanaRPC: "https://rpc.example/?api-key=sekret", SolanaNetwork: "devnet", AgentKeypair: "/k.json",
+		FacilitatorURL: "https://f1.example", FacilitatorFallback: "https://f2.example"}
+	sealed := Defaults()
+	warnings := IgnoredEnv(env, sealed)
+	require.Len(t, warnings, 5)
+	for i, name := range []string{"AGENT_KEYPAIR_PATH", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL"} {
+		assert.True(t, strings.HasPrefix(warnings[i], name+" is set"), warnings[i])
+		assert.NotContains(t, warnings[i], "sekret")
+	}
+	same, err := sealed.WithEnv(env)
+	require.NoError(t, err)
+	assert.Same(t, sealed, same, "without env = true the environment changes nothing")
+
+	open, err := Parse([]byte("env = true\n[networks.solana-devnet]\ntoken_account = \"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU\""))
+	require.NoError(t, err)
+	assert.Len(t, IgnoredEnv(env, open), 1, "the key file counts in init only")
+	over, err := open.WithEnv(env)
+	require.NoError(t, err)
+	assert.Equal(t, Network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"}, over.Networks[SolanaDevnet])
+	assert.Equal(t, []string{SolanaDevnet, BaseSepolia}, over.Policy.Prefer)
+	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name, over.Facilitators[1].Name})
+	assert.Equal(t, publicNodes[SolanaDevnet], open.Networks[SolanaDevnet].RPC, "the configuration itself is not touched")
+
+	_, err = open.WithEnv(Env{SolanaRPC: "http://169.254.169.254/"})
+	assert.ErrorContains(t, err, "SOLANA_RPC_URL")
+	assert.Empty(t, IgnoredEnv(Env{}, sealed))
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// FileName is the rules' file in the wallet's home.
+const FileName = "config.toml"
+
+// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2).
+func Home(env Env) (string, error) {
+	if env.Home != "" {
+		return filepath.Abs(env.Home)
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("no place for the wallet: set X402_WALLET_HOME: %w", err)
+	}
+	return filepath.Join(dir, "x402-wallet"), nil
+}
+
+// MakeHome creates the directory, 0700. One that exists must be ours and not writable by others.
+func MakeHome(home string) error {
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return fmt.Errorf("create the wallet's home: %w", err)
+	}
+	info, err := os.Stat(home)
+	if err != nil {
+		return err
+	}
+	if problem := ownership(info); problem != "" {
+		return fmt.Errorf("%s %s; correct it with: chmod 700 %s", home, problem, home)
+	}
+	return nil
+}
+
+// Load reads <home>/config.toml. It must be a regular file of ours that nobody else can write. Where it does not exist
+// the error is fs.ErrNotExist.
+func Load(home string) (*Config, error) {
+	path := filepath.Join(home, FileName)
+	data, mode, err := readOwned(path, maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the rules: %w", err)
+	}
+	c, err := Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	if runtime.GOOS != "windows" && mode&0o044 != 0 {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s can be read by other users of this machine; chmod 600 %s", path, path))
+	}
+	return c, nil
+}
+
+// Same reports whether <home>/config.toml still is what c was read from.
+func (c *Config) Same(home string) bool {
+	data, _, err := readOwned(filepath.Join(home, FileName), maxFile)
+	return err == nil && bytes.Equal(data, c.Raw)
+}
+
+// ReadSecretFile reads a small owner-only file, such as header_file of a facilitator. Others may not even read it.
+func ReadSecretFile(path string) (Secret, error) {
+	data, mode, err := readOwned(path, 16<<10)
+	if err != nil {
+		return "", err
+	}
+	if runtime.GOOS != "windows" && mode&0o077 != 0 {
+		return "", fmt.Errorf("%s holds a secret and can be read by others; correct it with: chmod 600 %s", path, path)
+	}
+	return Secret(data), nil
+}
+
+// ReadFile reads a small file of the home that only its owner can write. Where it does not exist the error is fs.ErrNotExist.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	data, _, err := readOwned(path, limit)
+	return data, err
+}
+
+// readOwned reads a file that only its owner can write. What is checked is what was opened, not what has the name.
+func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
+	f, err := openPlain(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	if problem := ownership(info); problem != "" {
+		return nil, 0, fmt.Errorf("%s %s; correct it with: chmod 600 %s", path, problem, path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, 0, err
+	}
+	if int64(len(data)) > limit {
+		return nil, 0, fmt.Errorf("%s is longer than %d bytes", path, limit)
+	}
+	return data, info.Mode(), nil
+}
+
+// WriteFile replaces a file of the home at once or not at all, 0600 from its first byte: temp file, fsync, rename, fsync of
+// the directory (SPEC §2).
+func WriteFile(path string, data []byte) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temp.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}

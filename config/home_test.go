@@ -1,0 +1,92 @@
+package config
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHome(t *testing.T) {
+	home, err := Home(Env{Home: "/srv/wallet"})
+	require.NoError(t, err)
+	assert.Equal(t, filepath.FromSlash("/srv/wallet"), home)
+	home, err = Home(Env{Home: "relative"})
+	require.NoError(t, err)
+	assert.True(t, filepath.IsAbs(home))
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	home, err = Home(Env{})
+	require.NoError(t, err)
+	assert.Equal(t, "x402-wallet", filepath.Base(home))
+}
+
+func TestLoadAndWrite(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "a", "home")
+	require.NoError(t, MakeHome(home))
+	_, err := Load(home)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	path := filepath.Join(home, FileName)
+	require.NoError(t, WriteFile(path, []byte("[budget]\nday = \"7\"\n")))
+	require.NoError(t, WriteFile(path, []byte("[budget]\nday = \"8\"\n")))
+	c, err := Load(home)
+	require.NoError(t, err)
+	assert.Equal(t, dollars(t, "8"), c.Budget.Day)
+	assert.Empty(t, c.Warnings)
+	entries, err := os.ReadDir(home)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1, "no temp file stays behind")
+
+	require.NoError(t, os.WriteFile(path, make([]byte, maxFile+1), 0o600))
+	_, err = Load(home)
+	assert.ErrorContains(t, err, "longer than")
+}
+
+func TestLoadChecksWhoMayWrite(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no mode bits")
+	}
+	home := t.TempDir()
+	path := filepath.Join(home, FileName)
+	require.NoError(t, WriteFile(path, nil))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	for _, mode := range []os.FileMode{0o620, 0o602, 0o666} {
+		require.NoError(t, os.Chmod(path, mode))
+		_, err := Load(home)
+		assert.ErrorContains(t, err, "can be written by others", "%o", mode)
+		assert.ErrorContains(t, err, "chmod 600")
+	}
+	require.NoError(t, os.Chmod(path, 0o644))
+	c, err := Load(home)
+	require.NoError(t, err)
+	assert.Len(t, c.Warnings, 1)
+
+	for _, mode := range []os.FileMode{0o640, 0o604} {
+		require.NoError(t, os.Chmod(path, mode))
+		_, err = ReadSecretFile(path)
+		assert.ErrorContains(t, err, "can be read by others")
+	}
+	require.NoError(t, os.Chmod(path, 0o600))
+	_, err = ReadSecretFile(path)
+	require.NoError(t, err)
+
+	if os.Geteuid() == 0 {
+		require.NoError(t, os.Chown(path, 65534, 65534))
+		_, err = Load(home)
+		assert.ErrorContains(t, err, "belongs to user 65534")
+	}
+	require.NoError(t, os.Chmod(home, 0o777)) //nolint:gosec // the fault under test
+	assert.ErrorContains(t, MakeHome(home), "chmod 700")
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Mkdir(path, 0o700))
+	_, err = Load(home)
+	assert.ErrorContains(t, err, "not a regular file")
+}

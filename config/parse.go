@@ -1,0 +1,303 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not get into memory.
+const maxFile = 256 << 10
+
+// Error is a fault in config.toml: where it is and what would be right.
+type Error struct {
+	File string // "" is config.toml
+	Line int    // 1-based; 0 when it is in no single line
+	Key  string // dotted
+	Msg  string
+}
+
+// Error is "config.toml line 3: budget.per_call: …".
+func (e *Error) Error() string {
+	where := cmp.Or(e.File, "config.toml")
+	if e.Line > 0 {
+		where += fmt.Sprintf(" line %d", e.Line)
+	}
+	if e.Key != "" {
+		where += ": " + e.Key
+	}
+	return where + ": " + e.Msg
+}
+
+// Code and Hint are the error as the outside sees it (SPEC §7.1).
+func (e *Error) Code() string { return "SETUP_FAILED" }
+
+// Hint says what to do.
+func (e *Error) Hint() string {
+	if e.File != "" {
+		return "correct " + e.File
+	}
+	return "the owner corrects config.toml and runs `x402-wallet policy seal`"
+}
+
+// file is config.toml as it is written. Pointers tell an absent key from a zero one; money, times and rules are strings
+// here and get their meaning in check.go.
+type file struct {
+	Budget       fileBudget             `toml:"budget"`
+	Policy       filePolicy             `toml:"policy"`
+	Networks     map[string]fileNetwork `toml:"networks"`
+	Assets       []fileAsset            `toml:"assets"`
+	Facilitators []fileFacilitator      `toml:"facilitators"`
+	Hosts        map[string]fileHost    `toml:"hosts"`
+	Servers      map[string]fileServer  `toml:"servers"`
+	Ledger       struct {
+		URL string `toml:"url"`
+	} `toml:"ledger"`
+	Keystore fileKeystore `toml:"keystore"`
+	Channel  struct {
+		DID        string  `toml:"did"`
+		DepositCap *string `toml:"deposit_cap"`
+	} `toml:"channel"`
+	Env bool `toml:"env"`
+}
+
+type fileBudget struct {
+	PerCall      *string               `toml:"per_call"`
+	Session      *string               `toml:"session"`
+	Day          *string               `toml:"day"`
+	Month        *string               `toml:"month"`
+	ApproveAbove *string               `toml:"approve_above"`
+	Rate         *int                  `toml:"rate"`
+	Hosts        map[string]fileWindow `toml:"hosts"`
+}
+
+type fileWindow struct {
+	Day *string `toml:"day"`
+}
+
+type filePolicy struct {
+	AllowHosts  []string  `toml:"allow_hosts"`
+	DenyHosts   []string  `toml:"deny_hosts"`
+	NewPayee    *string   `toml:"new_payee"`
+	PayeeChange *string   `toml:"payee_change"`
+	PriceJump   *float64  `toml:"price_jump"`
+	MaxFailures *int      `toml:"max_failures"`
+	Loopback    []string  `toml:"loopback"`
+	MaxTimeout  *int      `toml:"max_timeout_seconds"`
+	Deadline    *string   `toml:"deadline"`
+	Prefer      *[]string `toml:"prefer"`
+	Schemes     *[]string `toml:"schemes"`
+}
+
+type fileNetwork struct {
+	RPC          *string `toml:"rpc"`
+	TokenAccount string  `toml:"token_account"`
+}
+
+type fileAsset struct {
+	Network   string  `toml:"network"`
+	Address   string  `toml:"address"`
+	Symbol    string  `toml:"symbol"`
+	Decimals  *int    `toml:"decimals"`
+	USD       *string `toml:"usd"`
+	Name      string  `toml:"name"`
+	Version   string  `toml:"version"`
+	Token2022 bool    `toml:"token2022"`
+}
+
+type fileFacilitator struct {
+	Name       string   `toml:"name"`
+	URL        string   `toml:"url"`
+	Auth       *string  `toml:"auth"`
+	HeaderFile string   `toml:"header_file"`
+	Networks   []string `toml:"networks"`
+}
+
+type fileHost struct {
+	Settle *string `toml:"settle"`
+}
+
+type fileServer struct {
+	Command []string `toml:"command"`
+	URL     string   `toml:"url"`
+	Mount   bool     `toml:"mount"`
+	Channel *bool    `toml:"channel"`
+	Service string   `toml:"service"`
+}
+
+type fileKeystore struct {
+	PassphraseFile    string   `toml:"passphrase_file"`
+	PassphraseCommand []string `toml:"passphrase_command"`
+	Keyring           bool     `toml:"keyring"`
+	Idle              *string  `toml:"idle"`
+}
+
+// Parse reads config.toml. The errors of several keys come joined; each is an *Error.
+func Parse(data []byte) (*Config, error) {
+	if len(data) > maxFile {
+		return nil, &Error{Msg: fmt.Sprintf("is %d bytes long; at most %d are read", len(data), maxFile)}
+	}
+	var f file
+	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&f); err != nil {
+		return nil, decodeError(data, err)
+	}
+	c := checker{lines: map[string]int{}}
+	c.index(data)
+	config := c.config(&f)
+	if len(c.errs) > 0 {
+		return nil, errors.Join(c.errs...)
+	}
+	config.Raw = bytes.Clone(data)
+	return config, nil
+}
+
+// typeFault picks the two types out of the TOML library's message, which names our structs where people need a remedy.
+var typeFault = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^toml: cannot decode TOML (.+?) into .* of type (.+)$`)
+})
+
+func decodeError(data []byte, err error) error {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		var all []error
+		for i := range unknown.Errors {
+			e := &unknown.Errors[i]
+			line, _ := e.Position()
+			all = append(all, &Error{Line: line, Key: dotted(e.Key()), Msg: "there is no such key"})
+		}
+		return errors.Join(all...)
+	}
+	var fault *toml.DecodeError
+	if !errors.As(err, &fault) {
+		return &Error{Msg: err.Error()}
+	}
+	line, column := fault.Position()
+	e := &Error{Line: line, Key: dotted(fault.Key()), Msg: strings.TrimPrefix(fault.Error(), "toml: ")}
+	if types := typeFault().FindStringSubmatch(fault.Error()); types != nil {
+		e.Msg = typeMessage(types[1], types[2], valueAt(data, line, column))
+	}
+	return e
+}
+
+func typeMessage(got, want, value string) string {
+	switch {
+	case want == "string" && (got == "float" || got == "integer"):
+		return fmt.Sprintf(`is written as text, not as a number: "%s"`, value)
+	case want == "string":
+		return fmt.Sprintf("must be text in quotes, not %s", article(got))
+	case want == "int" && got == "string" || want == "float64" && got == "string":
+		return fmt.Sprintf("is a number, without quotes: %s", strings.Trim(value, `"'`))
+	case want == "int":
+		return fmt.Sprintf("must be a whole number, not %s", article(got))
+	case want == "bool":
+		return fmt.Sprintf("must be true or false, not %s", article(got))
+	case want == "[]string":
+		return fmt.Sprintf(`must be a list like ["…"], not %s`, article(got))
+	default:
+		return fmt.Sprintf("must be a table, not %s", article(got))
+	}
+}
+
+func article(kind string) string {
+	if strings.ContainsRune("aeiou", rune(kind[0])) {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+// valueAt is the bare or quoted value that starts at a position.
+func valueAt(data []byte, line, column int) string {
+	rows := strings.Split(string(data), "\n")
+	if line < 1 || line > len(rows) || column < 1 || column > len(rows[line-1]) {
+		return ""
+	}
+	value, _, _ := strings.Cut(rows[line-1][column-1:], "#")
+	return strings.TrimRight(strings.TrimSpace(value), ",}] \r")
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// dotted writes a key as it would be written in the file.
+func dotted(parts []string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		if plainKey.MatchString(part) {
+			b.WriteString(part)
+		} else {
+			fmt.Fprintf(&b, "%q", part)
+		}
+	}
+	return b.String()
+}
+
+// index notes the line of every key, for messages, and refuses keys whose letter case is not ours: the TOML library would
+// take `Per_Call` for `per_call`, and of two such spellings the last would win unseen.
+func (c *checker) index(data []byte) {
+	p := unstable.Parser{}
+	p.Reset(data)
+	var table []string
+	elements := map[string]int{}
+	for p.NextExpression() {
+		node := p.Expression()
+		line := bytes.Count(data[:firstKey(node).Offset], []byte("\n")) + 1
+		switch node.Kind {
+		case unstable.Table:
+			table = keyParts(node)
+			c.note(table, line)
+		case unstable.ArrayTable:
+			name := keyParts(node)
+			table = append(name[:len(name):len(name)], fmt.Sprint(elements[dotted(name)]))
+			elements[dotted(name)]++
+			c.note(table, line)
+		case unstable.KeyValue:
+			c.noteValue(table, node, line)
+		}
+	}
+}
+
+// noteValue notes a key and, where its value is an inline table, the keys in that.
+func (c *checker) noteValue(table []string, node *unstable.Node, line int) {
+	path := append(table[:len(table):len(table)], keyParts(node)...)
+	c.note(path, line)
+	if node.Value().Kind == unstable.InlineTable {
+		for inner := node.Value().Children(); inner.Next(); {
+			c.noteValue(path, inner.Node(), line)
+		}
+	}
+}
+
+// freeNames are the tables whose own keys are names the owner chose.
+var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true, "tools": true}
+
+func (c *checker) note(path []string, line int) {
+	c.lines[dotted(path)] = line
+	for i, part := range path {
+		if part != strings.ToLower(part) && !freeNames[dotted(path[:i])] {
+			c.fail(dotted(path), "is spelt %s", dotted(append(path[:i:i], strings.ToLower(part))))
+			return
+		}
+	}
+}
+
+func firstKey(node *unstable.Node) unstable.Range {
+	key := node.Key()
+	key.Next()
+	return key.Node().Raw
+}
+
+func keyParts(node *unstable.Node) (parts []string) {
+	for key := node.Key(); key.Next(); {
+		parts = append(parts, string(key.Node().Data))
+	}
+	return parts
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can spend.
+type Paywall struct {
+	Command      []string // of the MCP server behind it, or URL
+	URL          string
+	Listen       string // "": stdio
+	Version      int
+	Dialect      string
+	VerifyOnly   bool
+	Tools        []PaywallTool
+	Facilitators []Facilitator // empty: those of config.toml
+}
+
+// PaywallTool is what a tool of that server costs.
+type PaywallTool struct {
+	Name        string
+	Description string
+	Accepts     []PaywallOption
+	Upfront     bool
+	MaxTimeout  time.Duration // 0: the default
+}
+
+// PaywallOption is one way to pay it. Whether its network, asset and addresses are any is for the paywall to say.
+type PaywallOption struct {
+	Network, PayTo, Price, Amount, Asset string // PayTo "": the wallet's own address there
+}
+
+type filePaywall struct {
+	Command      []string            `toml:"command"`
+	URL          string              `toml:"url"`
+	Listen       string              `toml:"listen"`
+	Network      string              `toml:"network"`
+	PayTo        string              `toml:"pay_to"`
+	Version      *int                `toml:"version"`
+	Dialect      *string             `toml:"dialect"`
+	VerifyOnly   bool                `toml:"verify_only"`
+	MaxTimeout   *int                `toml:"max_timeout_seconds"`
+	Tools        map[string]fileSold `toml:"tools"`
+	Facilitators []fileFacilitator   `toml:"facilitators"`
+}
+
+type fileSold struct {
+	Description string       `toml:"description"`
+	Accepts     []fileOption `toml:"accepts"`
+	Flow        *string      `toml:"payment_flow"`
+	MaxTimeout  *int         `toml:"max_timeout_seconds"`
+	fileOption
+}
+
+type fileOption struct {
+	Network string `toml:"network"`
+	PayTo   string `toml:"pay_to"`
+	Price   string `toml:"price"`
+	Amount  string `toml:"amount"`
+	Asset   string `toml:"asset"`
+}
+
+// LoadPaywall reads the file of a paywall; only its owner may be able to write it.
+func LoadPaywall(path string) (*Paywall, error) {
+	data, err := ReadFile(path, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePaywall(path, data)
+}
+
+// ParsePaywall reads the text of one; name is for its errors, which come joined, each an *Error.
+func ParsePaywall(name string, data []byte) (*Paywall, error) {
+	var f filePaywall
+	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&f); err != nil {
+		return nil, inFile(name, decodeError(data, err))
+	}
+	c := checker{lines: map[string]int{}}
+	c.index(data)
+	p := c.paywall(&f)
+	if len(c.errs) > 0 {
+		return nil, inFile(name, errors.Join(c.errs...))
+	}
+	return p, nil
+}
+
+// inFile says of which file errors are.
+func inFile(name string, err error) error {
+	list := []error{err}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		list = several.Unwrap()
+	}
+	for _, err := range list {
+		var e *Error
+		if errors.As(err, &e) {
+			e.File = name
+		}
+	}
+	return err
+}
+
+func (c *checker) paywall(f *filePaywall) *Paywall {
+	p := &Paywall{Command: f.Command, URL: f.URL, Listen: f.Listen, VerifyOnly: f.VerifyOnly,
+		Dialect:      c.oneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
+		Facilitators: c.facilitators(f.Facilitators)}
+	preset := 2
+	if p.Dialect == "x402-mcp" {
+		preset = 1
+	}
+	p.Version = c.whole("version", f.Version, preset, 1, 2)
+	switch {
+	case (len(f.Command) > 0) == (f.URL != ""):
+		c.fail("command", `either command = ["…"] or url = "https://…/mcp" says which server is behind it`)
+	case len(f.Command) > 0 && f.Command[0] == "":
+		c.fail("command", "has no program")
+	case f.URL != "":
+		c.ownerURL("url", f.URL, "https://…/mcp")
+	}
+	if f.Listen != "" {
+		host, _, err := net.SplitHostPort(f.Listen)
+		if err != nil || !isLoopback(host) {
+			c.fail("listen", `must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; put a web server with TLS in front for others`)
+		}
+	}
+	for _, name := range sorted(f.Tools) {
+		p.Tools = append(p.Tools, c.sold(f, name))
+	}
+	if len(p.Tools) == 0 {
+		c.fail("tools", `nothing is charged for: give a tool a price, as in [tools.search] price = "0.01"`)
+	}
+	return p
+}
+
+func (c *checker) sold(f *filePaywall, name string) PaywallTool {
+	key, written := dotted([]string{"tools", name}), f.Tools[name]
+	t := PaywallTool{Name: name, Description: written.Description,
+		Upfront: c.oneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront"}
+	timeout := written.MaxTimeout
+	if timeout == nil {
+		timeout = f.MaxTimeout
+	}
+	if timeout != nil {
+		t.MaxTimeout = time.Duration(c.whole(key+".max_timeout_seconds", timeout, 0, 15, 3600)) * time.Second
+	}
+	options := written.Accepts
+	if written.fileOption != (fileOption{}) {
+		if len(options) > 0 {
+			c.fail(key, "either accepts = [ … ] or one price says what it costs")
+		}
+		options = []fileOption{written.fileOption}
+	}
+	if len(options) == 0 {
+		c.fail(key, `needs a price: price = "0.01"`)
+	}
+	for _, o := range options {
+		if o.Network == "" {
+			o.Network = f.Network
+		}
+		if o.Network == "" {
+			c.fail(key, `needs a network: network = "eip155:8453", here or for all at the top of the file`)
+			continue
+		}
+		if o.Network = c.chain(key+".network", o.Network); o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
+			o.PayTo = f.PayTo
+		}
+		if (o.Price == "") == (o.Amount == "") {
+			c.fail(key, `either price = "0.01" (dollars) or amount = "10000" (atomic units) says what it costs`)
+		}
+		t.Accepts = append(t.Accepts, PaywallOption(o))
+	}
+	return t
+}

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The file of SPEC §8, to the letter, with what it leaves open filled in.
+const paywallFile = `
+command     = ["npx", "plain-mcp-server"]
+listen      = ""
+network     = "eip155:8453"
+pay_to      = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+version     = 2
+dialect     = "result"
+verify_only = false
+[tools.search]
+price = "0.01"
+[tools.report]
+accepts = [ { network = "eip155:8453", pay_to = "0x1", price = "0.05" }, { network = "solana", price = "0.05" } ]
+[tools."Old.Tool"]
+amount = "10000"
+asset = "USDC"
+network = "base-sepolia"
+payment_flow = "upfront"
+max_timeout_seconds = 60
+[[facilitators]]
+url = "https://facilitator.example"
+`
+
+func TestPaywall(t *testing.T) {
+	p, err := ParsePaywall("shop.toml", []byte(paywallFile))
+	require.NoError(t, err)
+	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	require.Equal(t, &Paywall{
+		Command: []string{"npx", "plain-mcp-server"}, Version: 2, Dialect: "result",
+		Facilitators: []Facilitator{{Name: "facilitator.example", URL: "https://facilitator.example", Auth: "none"}},
+		Tools: []PaywallTool{
+			{Name: "Old.Tool", Upfront: true, MaxTimeout: time.Minute, Accepts: []PaywallOption{{Network: BaseSepolia, Amount: "10000", Asset: "USDC"}}},
+			{Name: "report", Accepts: []PaywallOption{{Network: Base, PayTo: "0x1", Price: "0.05"}, {Network: SolanaMainnet, Price: "0.05"}}},
+			{Name: "search", Accepts: []PaywallOption{{Network: Base, PayTo: ours, Price: "0.01"}}},
+		},
+	}, p)
+	p, err = ParsePaywall("shop.toml", []byte(strings.Replace(strings.Replace(paywallFile, `"result"`, `"x402-mcp"`, 1), "version     = 2", "", 1)))
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Version)
+}
+
+func TestPaywallFaults(t *testing.T) {
+	change := func(old, by string) string {
+		require.Contains(t, paywallFile, old)
+		return strings.Replace(paywallFile, old, by, 1)
+	}
+	for name, c := range map[string][2]string{
+		"a key that is none":     {change("price = \"0.01\"", "prize = \"0.01\""), "shop.toml line 10: tools.search.prize: there is no such key"},
+		"another letter case":    {change("price = \"0.01\"", "Price = \"0.01\""), "is spelt tools.search.price"},
+		"a number":               {change("price = \"0.01\"", "price = 0.01"), `is written as text, not as a number: "0.01"`},
+		"no server":              {change(`command     = ["npx", "plain-mcp-server"]`, ""), "which server is behind it"},
+		"two servers":            {`url = "https://a.example/mcp"` + "\n" + paywallFile, "which server is behind it"},
+		"a plain URL":            {change(`command     = ["npx", "plain-mcp-server"]`, `url = "http://a.example/mcp"`), "must be https://"},
+		"everybody's address":    {change(`listen      = ""`, `listen = "0.0.0.0:4040"`), "an address of this machine"},
+		"a name for an address":  {change(`listen      = ""`, `listen = "shop.example:4040"`), "an address of this machine"},
+		"no port":                {change(`listen      = ""`, `listen = "127.0.0.1"`), "an address of this machine"},
+		"a dialect that is none": {change(`"result"`, `"french"`), `it must be "result" or "error" or "x402-mcp" or "cloudflare"`},
+		"version 3":              {change("version     = 2", "version = 3"), "it must be from 1 to 2"},
+		"no price":               {change("price = \"0.01\"", ""), "needs a price"},
+		"a price and an amount":  {change("price = \"0.01\"", "price = \"0.01\"\namount = \"1\""), "either price"},
+		"a price and accepts":    {change("accepts = [", "price = \"1\"\naccepts = ["), "either accepts"},
+		"no network":             {change(`network     = "eip155:8453"`, ""), "needs a network"},
+		"a network of no kind":   {change(`"eip155:8453"`, `"moon"`), "is no network we know"},
+		"no tools":               {`command = ["a"]`, "nothing is charged for"},
+		"a flow that is none":    {change(`"upfront"`, `"later"`), `it must be "authorization" or "upfront"`},
+		"a second":               {change("max_timeout_seconds = 60", "max_timeout_seconds = 1"), "it must be from 15 to 3600"},
+	} {
+		_, err := ParsePaywall("shop.toml", []byte(c[0]))
+		require.ErrorContains(t, err, c[1], name)
+		require.ErrorContains(t, err, "shop.toml", name)
+	}
+}

@@ -1,0 +1,268 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/sha3"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
+)
+
+// What payment channels (Nuwa, on Rooch) have signed: three kinds, each read
+// here from its very bytes and compared with what is meant. None of them can be
+// taken for a transaction on another chain: Solana would read a SubRAV's first
+// bytes as one signer and as many or more read-only ones, which it refuses;
+// a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
+// letters, which would be 68 signers.
+
+// The types of keys in a DID document that a wallet has.
+const (
+	Ed25519Key   = "Ed25519VerificationKey2020"        // the Solana key
+	Secp256k1Key = "EcdsaSecp256k1VerificationKey2019" // the EVM key
+)
+
+// ChannelSigner signs with one of the two keys.
+type ChannelSigner struct {
+	w       *Wallet
+	keyType string
+}
+
+// Channel is the signer for a key type of a DID document. It unlocks the wallet
+// when it has to sign.
+func (w *Wallet) Channel(keyType string) ChannelSigner { return ChannelSigner{w, keyType} }
+
+// ChannelKey is the Ed25519 key as a DID document on Rooch has it: z and base58,
+// without a multicodec prefix.
+func (w *Wallet) ChannelKey() string { return "z" + w.header.solana }
+
+// OwnsChannelKey reports whether a key of a DID document is this wallet's.
+func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
+	switch keyType {
+	case Ed25519Key:
+		return multibase == w.ChannelKey()
+	case Secp256k1Key:
+		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
+		if err != nil {
+			return false
+		}
+		var account [20]byte
+		copy(account[:], keccak256(key.SerializeUncompressed()[1:])[12:])
+		return evmAddress(account) == w.header.evm
+	}
+	return false
+}
+
+// channelKey is the bytes of a key of a DID document; nil is none.
+func channelKey(multibase string, size int) []byte {
+	if len(multibase) == 0 || multibase[0] != 'z' {
+		return nil
+	}
+	return unbase58(multibase[1:], size)
+}
+
+// VerifyChannelKey reports whether a signature over a message is by a key of a
+// DID document, whoever's it is.
+func VerifyChannelKey(keyType, multibase string, message, signature []byte) bool {
+	switch keyType {
+	case Ed25519Key:
+		key := channelKey(multibase, ed25519.PublicKeySize)
+		return key != nil && ed25519.Verify(key, message, signature)
+	case Secp256k1Key:
+		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
+		var r, s secp256k1.ModNScalar
+		if err != nil || len(signature) != 64 || r.SetByteSlice(signature[:32]) || s.SetByteSlice(signature[32:]) || s.IsOverHalfOrder() {
+			return false
+		}
+		digest := sha256.Sum256(message)
+		return ecdsa.NewSignature(&r, &s).Verify(digest[:], key)
+	}
+	return false
+}
+
+// SubRAV is what a payer promises: of this channel the payee may take this much.
+type SubRAV struct {
+	ChainID  uint64
+	Channel  [32]byte
+	Epoch    uint64
+	Fragment string
+	Amount   [32]byte // big endian
+	Nonce    uint64
+}
+
+// SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
+// meant. Errors: ErrKind; those of [Wallet.Unlock].
+func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant SubRAV) (sig [64]byte, err error) {
+	in := bcs{rest: message}
+	var got SubRAV
+	version := in.byte()
+	got.ChainID = in.u64()
+	ids := in.count()
+	copy(got.Channel[:], in.take(32))
+	got.Epoch = in.u64()
+	got.Fragment = string(in.take(in.count()))
+	copy(got.Amount[:], in.take(32))
+	slices.Reverse(got.Amount[:])
+	got.Nonce = in.u64()
+	switch {
+	case !in.whole() || version != 1 || ids != 1:
+		return sig, notSigned("it is no SubRAV")
+	case got != meant:
+		return sig, notSigned("it is not the SubRAV that is meant")
+	case !roochChain(got.ChainID) || got.Nonce == 0 || got.Fragment == "":
+		return sig, notSigned("the SubRAV names no chain, nonce or key")
+	}
+	return s.sign(ctx, message)
+}
+
+// roochChain reports whether an id is one of Rooch's: main, test, dev, local. It
+// is also what keeps a SubRAV from being a Solana message.
+func roochChain(id uint64) bool { return id >= 1 && id <= 4 }
+
+// authSkew is how far servers let a DIDAuth's time be from theirs.
+const authSkew = 5 * time.Minute
+
+var authForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)","params":\{\},"timestamp":([0-9]{10})\}$`)
+})
+
+// SignDIDAuth signs a DIDAuthV1 message of now: who calls, not what is paid.
+// Errors: ErrKind; those of [Wallet.Unlock].
+func (s ChannelSigner) SignDIDAuth(ctx context.Context, message []byte) (sig [64]byte, err error) {
+	parts := authForm().FindSubmatch(message)
+	if parts == nil {
+		return sig, notSigned("it is no DIDAuthV1")
+	}
+	var at int64
+	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil || s.w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
+		return sig, notSigned("its time is not now")
+	}
+	return s.sign(ctx, message)
+}
+
+// RoochCall is one call of payment_channel, the only module that is ever called.
+type RoochCall struct {
+	Sender   [32]byte
+	Sequence uint64
+	ChainID  uint64
+	MaxGas   uint64
+	Function string   // one of those below
+	Args     [][]byte // in BCS, as the function has them
+}
+
+// roochFunctions open a channel to a payee, let a key sign for it, and put the
+// owner's money into the owner's own hub. None pays anybody.
+var roochFunctions = map[string]int{
+	"open_channel_with_sub_channel_entry": 2,
+	"authorize_sub_channel_entry":         2,
+	"deposit_to_hub_entry":                2,
+}
+
+// MaxRoochGas is the most gas a transaction may take, in units of RGas: one RGas.
+const MaxRoochGas = 100_000_000
+
+// SignRooch signs SHA3-256 of a transaction's data that is exactly the call that
+// is meant, in RGas. Errors: ErrKind; those of [Wallet.Unlock].
+func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCall) (sig [64]byte, err error) {
+	if err := checkRooch(data, meant); err != nil {
+		return sig, err
+	}
+	hash := sha3.Sum256(data)
+	return s.sign(ctx, hash[:])
+}
+
+func checkRooch(data []byte, meant RoochCall) error {
+	in := bcs{rest: data}
+	var framework [32]byte
+	framework[31] = 3
+	got := RoochCall{Sender: [32]byte(in.take(32)), Sequence: in.u64(), ChainID: in.u64(), MaxGas: in.u64()}
+	action, module, name := in.byte(), [32]byte(in.take(32)), string(in.take(in.count()))
+	got.Function = string(in.take(in.count()))
+	for range in.count() { // type arguments: the struct 0x3::gas_coin::RGas
+		tag, address := in.byte(), [32]byte(in.take(32))
+		where, what := string(in.take(in.count())), string(in.take(in.count()))
+		if tag != 7 || address != framework || where != "gas_coin" || what != "RGas" || in.count() != 0 {
+			return notSigned("it is about another coin")
+		}
+	}
+	for range in.count() {
+		got.Args = append(got.Args, in.take(in.count()))
+	}
+	arguments, known := roochFunctions[got.Function]
+	switch {
+	case !in.whole() || action != 1:
+		return notSigned("it is no call on Rooch")
+	case module != framework || name != "payment_channel" || !known || len(got.Args) != arguments:
+		return notSigned("it calls something else than a payment channel's opening")
+	case !roochChain(got.ChainID) || got.MaxGas > MaxRoochGas:
+		return notSigned("it names no chain, or more gas than one RGas")
+	case got.Sender != meant.Sender || got.Sequence != meant.Sequence || got.ChainID != meant.ChainID || got.MaxGas != meant.MaxGas ||
+		got.Function != meant.Function || !slices.EqualFunc(got.Args, meant.Args, bytes.Equal):
+		return notSigned("it is not the call that is meant")
+	case got.Function == "deposit_to_hub_entry" && !bytes.Equal(got.Args[0], got.Sender[:]):
+		return notSigned("it deposits for somebody else")
+	}
+	return nil
+}
+
+// sign is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
+func (s ChannelSigner) sign(ctx context.Context, message []byte) (sig [64]byte, err error) {
+	if s.keyType != Ed25519Key && s.keyType != Secp256k1Key {
+		return sig, notSigned("the wallet has no key of the type %q", s.keyType)
+	}
+	err = s.w.use(ctx, func(k *keys) {
+		if s.keyType == Ed25519Key {
+			copy(sig[:], ed25519.Sign(k.solana, message))
+			return
+		}
+		digest := sha256.Sum256(message)
+		copy(sig[:], ecdsa.SignCompact(&k.evm, digest[:], true)[1:]) // v ‖ r ‖ s
+	})
+	return sig, err
+}
+
+// bcs reads Rooch's encoding, with nothing of the code that writes it.
+type bcs struct {
+	rest  []byte
+	short bool
+}
+
+func (b *bcs) take(n int) []byte {
+	if n > len(b.rest) {
+		b.rest, b.short = nil, true
+		return make([]byte, n) // at most 16383: a count; the other sizes are ours
+	}
+	out := b.rest[:n]
+	b.rest = b.rest[n:]
+	return out
+}
+
+func (b *bcs) byte() byte  { return b.take(1)[0] }
+func (b *bcs) u64() uint64 { return binary.LittleEndian.Uint64(b.take(8)) }
+
+// count is a ULEB128 of at most two bytes, in its shortest form; 0 once it is short.
+func (b *bcs) count() int {
+	n := int(b.byte())
+	if n >= 0x80 {
+		high := int(b.byte())
+		if high == 0 || high >= 0x80 {
+			b.rest, b.short = nil, true
+			return 0
+		}
+		n = n&0x7f | high<<7
+	}
+	if b.short {
+		return 0
+	}
+	return n
+}
+
+func (b *bcs) whole() bool { return !b.short && len(b.rest) == 0 }

@@ -1,0 +1,107 @@
+//go:build unix
+
+package wallet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openNoFollow opens path for reading. It refuses a symlink as the last element
+// and does not wait for the writer of a FIFO.
+func openNoFollow(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return nil, denied(path, "is a symbolic link", "put the file itself there", nil)
+	case errors.Is(err, unix.ENXIO): // a socket
+		return nil, denied(path, "is not a regular file", "", nil)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, denied(path, "cannot be read", "", err)
+	}
+	return f, err
+}
+
+// checkOwner wants the caller to own the file or directory, and nobody else to
+// have any permission on it.
+func checkOwner(path string, info fs.FileInfo) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return denied(path, "has no owner to check", "", nil)
+	}
+	if me := os.Geteuid(); int(stat.Uid) != me {
+		return denied(path, fmt.Sprintf("belongs to user %d, not to you (user %d)", stat.Uid, me),
+			fmt.Sprintf("run: sudo chown %d %s", me, quote(path)), nil)
+	}
+	mode := info.Mode().Perm()
+	if mode&0o077 == 0 {
+		return nil
+	}
+	want := "600"
+	if info.IsDir() {
+		want = "700"
+	}
+	return denied(path, fmt.Sprintf("is open to other users (mode %04o, must be 0%s)", mode, want),
+		fmt.Sprintf("run: chmod %s %s", want, quote(path)), nil)
+}
+
+// names is the number of hard links.
+func names(info fs.FileInfo) uint64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(stat.Nlink) //nolint:unconvert // its type differs between systems
+	}
+	return 0
+}
+
+// tryLock takes the lock that dies with the open file, or answers errBusy.
+func tryLock(f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return errBusy
+	}
+	return err
+}
+
+// lockDir takes the lock of a directory, or answers errBusy. A file system
+// without locks is fine: there the second one finds the file changed.
+func lockDir(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := tryLock(d); errors.Is(err, errBusy) {
+		_ = d.Close()
+		return nil, err
+	}
+	return func() { _ = d.Close() }, nil
+}
+
+// removeStale removes a temporary file unless its creator lives.
+func removeStale(path string) {
+	f, err := openNoFollow(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if tryLock(f) == nil {
+		_ = os.Remove(path)
+	}
+}
+
+// syncDir makes the names in dir durable. Some file systems cannot and say so.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package wallet
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMarshalIsTheSpec(t *testing.T) {
+	data, _ := golden(t)
+	ks, err := parse(data)
+	require.NoError(t, err)
+	out, err := ks.marshal()
+	require.NoError(t, err)
+	require.Equal(t, string(data), string(out))
+	require.Equal(t, `x402-wallet-keystore 1
+kdf scrypt 16384 8 1 +Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=
+cipher aes-256-gcm oYP9Jq5U66k+TU6m
+key solana FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z
+key evm 0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266
+created 2026-11-21T18:30:00Z
+`, string(ks.canonical()))
+}
+
+// edit is one change of the golden file.
+type edit struct{ old, new string }
+
+func TestParseRefuses(t *testing.T) {
+	data, _ := golden(t)
+	for name, e := range map[string]edit{
+		"version 0":               {`"version": 1`, `"version": 0`},
+		"version 2":               {`"version": 1`, `"version": 2`},
+		"version 999":             {`"version": 1`, `"version": 999`},
+		"version as text":         {`"version": 1`, `"version": "1"`},
+		"version null":            {`"version": 1`, `"version": null`},
+		"version 1.0":             {`"version": 1`, `"version": 1.0`},
+		"version 1e0":             {`"version": 1`, `"version": 1e0`},
+		"version negative":        {`"version": 1`, `"version": -1`},
+		"another format":          {keystoreFormat, "x402-wallet-keystorf"},
+		"format null":             {`"format": "x402-wallet-keystore"`, `"format": null`},
+		"unknown kdf":             {`"scrypt"`, `"argon2id"`},
+		"kdf in capitals":         {`"scrypt"`, `"Scrypt"`},
+		"unknown cipher":          {"aes-256-gcm", "aes-256-ctr"},
+		"n 2^30":                  {"16384", "1073741824"},
+		"n 2^63":                  {"16384", "9223372036854775808"},
+		"n 2^64":                  {"16384", "18446744073709551616"},
+		"n 2^21":                  {"16384", "2097152"},
+		"n 2^13":                  {"16384", "8192"},
+		"n 2":                     {"16384", "2"},
+		"n 3":                     {"16384", "3"},
+		"n 0":                     {"16384", "0"},
+		"n negative":              {"16384", "-16384"},
+		"n no power of two":       {"16384", "16385"},
+		"n as power":              {"16384", "16384e0"},
+		"n null":                  {"16384", "null"},
+		"r 2^20":                  {`"r": 8`, `"r": 1048576`},
+		"r 7":                     {`"r": 8`, `"r": 7`},
+		"r 0":                     {`"r": 8`, `"r": 0`},
+		"p 2^30":                  {`"p": 1`, `"p": 1073741824`},
+		"p 5":                     {`"p": 1`, `"p": 5`},
+		"p 0":                     {`"p": 1`, `"p": 0`},
+		"salt short":              {"+Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=", "+Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmA=="},
+		"salt long":               {"+Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=", "+Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBIA"},
+		"salt empty":              {"+Lcc/+0510BFLTDL29y8hWXTMYZymz5bn95WIWVDmBI=", ""},
+		"salt loose bits":         {"VDmBI=", "VDmBJ="},
+		"salt with a line end":    {"+Lcc/+05", `+Lcc\n/+05`},
+		"salt in base64url":       {"+Lcc/+05", "-Lcc_-05"},
+		"salt unpadded":           {"VDmBI=", "VDmBI"},
+		"nonce short":             {"oYP9Jq5U66k+TU6m", "oYP9Jq5U66k+TU4="},
+		"nonce long":              {"oYP9Jq5U66k+TU6m", "oYP9Jq5U66k+TU6mAA=="},
+		"nonce a number":          {`"oYP9Jq5U66k+TU6m"`, `12`},
+		"commitment short":        {"4c3q2DjMXx3mHoeJC8ccAHNK6hrzg0leS7WjRbffViU=", "4c3q2DjMXx3mHoeJC8ccAA=="},
+		"ciphertext short":        {"iry+KoYe", "KoYe"},
+		"ciphertext long":         {"iry+KoYe", "iry+KoYeKoYe"},
+		"unknown field":           {`"version": 1,`, `"version": 1, "comment": "",`},
+		"unknown field in kdf":    {`"r": 8,`, `"r": 8, "dklen": 64,`},
+		"unknown field in cipher": {`"aes-256-gcm",`, `"aes-256-gcm", "tag": "",`},
+		"unknown field in a key":  {`"chain": "evm",`, `"chain": "evm", "index": 0,`},
+		"missing field":           {`"created": "2026-11-21T18:30:00Z",`, ``},
+		"missing p":               {`"p": 1,`, ``},
+		"twice":                   {`"version": 1,`, `"version": 1, "version": 1,`},
+		"twice in kdf":            {`"n": 16384,`, `"n": 16384, "n": 16384,`},
+		"twice, once escaped":     {`"n": 16384,`, `"n": 16384, "\u006e": 16384,`},
+		"case twin":               {`"n": 16384,`, `"n": 16384, "N": 1073741824,`},
+		"case twin at the top":    {`"version": 1,`, `"version": 1, "VERSION": 1,`},
+		"name in capitals":        {`"salt"`, `"Salt"`},
+		"kelvin sign for k":       {`"kdf"`, `"` + "\u212a" + `df"`},
+		"three keys":              {`"keys": [`, `"keys": [{"chain":"solana","address":"FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z"},`},
+		"keys null":               {`"keys": [`, `"keys": null, "x": [`},
+		"chains swapped":          {`"chain": "solana"`, `"chain": "evm"`},
+		"unknown chain":           {`"chain": "evm"`, `"chain": "bitcoin"`},
+		"evm address lower case":  {goldenEVM, strings.ToLower(goldenEVM)},
+		"evm address short":       {goldenEVM, goldenEVM[:40]},
+		"evm address empty":       {goldenEVM, ""},
+		"solana address with l":   {goldenSolana, "l" + goldenSolana[1:]},
+		"solana address 33 bytes": {goldenSolana, "1" + goldenSolana},
+		"solana address too big":  {goldenSolana, strings.Repeat("z", 44)},
+		"address with a newline":  {goldenEVM, goldenEVM[:41] + `\n`},
+		"created local":           {"18:30:00Z", "18:30:00+01:00"},
+		"created as +00:00":       {"18:30:00Z", "18:30:00+00:00"},
+		"created fraction":        {"18:30:00Z", "18:30:00.5Z"},
+		"created no date":         {"2026-11-21T18:30:00Z", "yesterday"},
+		"created a number":        {`"2026-11-21T18:30:00Z"`, `1795285800`},
+		"kdf a list":              {`"kdf": {`, `"kdf": [{`},
+		"trailing comma":          {`bffViU="`, `bffViU=",`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := strings.Replace(string(data), e.old, e.new, 1)
+			require.NotEqual(t, string(data), changed, "the edit does not apply")
+			requireRefused(t, []byte(changed))
+		})
+	}
+}
+
+func TestParseRefusesDocuments(t *testing.T) {
+	data, _ := golden(t)
+	text := strings.TrimSpace(string(data))
+	for name, doc := range map[string]string{
+		"empty":              "",
+		"null":               "null",
+		"list":               "[" + text + "]",
+		"number":             "1",
+		"text":               `"x402-wallet-keystore"`,
+		"empty object":       "{}",
+		"two documents":      text + text,
+		"trailing word":      text + "x",
+		"trailing brace":     text + "}",
+		"trailing NUL":       text + "\x00",
+		"byte order mark":    "\ufeff" + text,
+		"NULs":               strings.Repeat("\x00", 900),
+		"a NUL inside":       strings.Replace(text, "scrypt", "scr\x00ypt", 1),
+		"invalid UTF-8":      strings.Replace(text, "scrypt", "scrypt\xff", 1),
+		"invalid UTF-8 name": strings.Replace(text, `"kdf"`, "\"kdf\xc0\"", 1),
+		"comment":            text + " // mine",
+		"64 KiB of [":        strings.Repeat("[", maxKeystore),
+		"64 KiB of objects":  strings.Repeat(`{"format":`, maxKeystore/10),
+		"65 KiB":             text + strings.Repeat(" ", maxKeystore),
+		"many fields":        "{" + strings.Repeat(`"kdf":{},`, 7000) + `"kdf":{}}`,
+	} {
+		t.Run(name, func(t *testing.T) { requireRefused(t, []byte(doc)) })
+	}
+}
+
+// The reader of JSON by itself, where the format above would hide it.
+func TestJSONReader(t *testing.T) {
+	for _, bad := range []string{"\"\xff\"", "", " ", "1 2", "{", "nul"} {
+		var in jsonReader
+		in.document([]byte(bad))
+		require.Error(t, in.err, "%q", bad)
+	}
+	in := jsonReader{err: os.ErrClosed}
+	require.Nil(t, in.object([]byte("{}")))
+	require.Nil(t, in.list([]byte("[]")))
+	require.Empty(t, in.text([]byte(`"x"`)))
+	require.Zero(t, in.number([]byte("1")))
+	require.ErrorIs(t, in.err, os.ErrClosed, "the first error stays")
+}
+
+// requireRefused wants KEYSTORE_CORRUPT, in time, without memory or passphrase.
+func requireRefused(t *testing.T, data []byte) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	ks, err := parse(data)
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	require.Nil(t, ks)
+	requireCode(t, err, KindCorrupt)
+	require.Less(t, took, 50*time.Millisecond)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
+}
+
+// Through the front door: hostile parameters never get as far as a passphrase.
+func TestHostileParametersAskNobody(t *testing.T) {
+	data, _ := golden(t)
+	w, err := Open(putKeystore(t, data))
+	require.NoError(t, err)
+	for _, e := range []edit{
+		{"16384", "1073741824"}, {"16384", "9223372036854775808"}, {"16384", "3"},
+		{`"r": 8`, `"r": 1048576`}, {`"p": 1`, `"p": 1073741824`},
+	} {
+		hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
+		dir, fastest := putKeystore(t, hostile), time.Hour
+		for range 5 { // the machine may be busy with something else
+			start := time.Now()
+			_, err := Open(dir)
+			fastest = min(fastest, time.Since(start))
+			requireCode(t, err, KindCorrupt)
+		}
+		require.Less(t, fastest, 10*time.Millisecond)
+
+		// also when the file is exchanged after it was opened
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
+		requireCode(t, w.Unlock(t.Context(), never(t)), KindCorrupt)
+	}
+}
+
+// Every single flipped bit is seen, and none opens another key (security.md F3).
+// Changes that the KDF would have to see meet a stand-in for scrypt, unless they
+// leave its input alone; a sample meets scrypt itself below.
+func TestEveryBitFlip(t *testing.T) {
+	data, passphrase := golden(t)
+	ks, err := parse(data)
+	require.NoError(t, err)
+	f := &fakeKDF{}
+	f.remember(t, ks, passphrase)
+	got := map[Kind]int{}
+	for i := range data {
+		for bit := range 8 {
+			data[i] ^= 1 << bit
+			k, err := openBytes(data, passphrase, f.derive)
+			require.Nil(t, k, "byte %d bit %d", i, bit)
+			var e *Error
+			require.ErrorAs(t, err, &e, "byte %d bit %d opens", i, bit)
+			got[e.Kind]++
+			data[i] ^= 1 << bit
+		}
+	}
+	require.Len(t, got, 2)
+	require.Equal(t, 8*len(data), got[KindCorrupt]+got[KindInvalidPassphrase])
+	require.Greater(t, got[KindInvalidPassphrase], 500, "the flips must also reach the cryptography")
+	_, err = openBytes(data, passphrase, f.derive)
+	require.NoError(t, err)
+
+	for _, at := range []string{"+Lcc", "IWVDmBI=", "oYP9", "iry+"} {
+		i := bytes.Index(data, []byte(at)) + 1
+		data[i] ^= 1
+		_, err := openBytes(data, passphrase, scryptKDF)
+		requireCode(t, err, KindInvalidPassphrase)
+		data[i] ^= 1
+	}
+}
+
+func TestEveryTruncation(t *testing.T) {
+	data, passphrase := golden(t)
+	none := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
+		t.Error("a cut file reached the KDF")
+		return make([]byte, kdfSize), nil
+	}
+	for n := range len(data) - 1 { // without the last line end it is whole
+		_, err := openBytes(data[:n], passphrase, none)
+		requireCode(t, err, KindCorrupt)
+	}
+}
+
+func openBytes(data, passphrase []byte, derive kdf) (*keys, error) {
+	ks, err := parse(data)
+	if err != nil {
+		return nil, err
+	}
+	return ks.decrypt(passphrase, derive)
+}
+
+// FuzzParse: whatever parses is said back in other words and parses to the same,
+// so no two readings of one file exist.
+func FuzzParse(f *testing.F) {
+	data, _ := golden(f)
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ks, err := parse(data)
+		if err != nil {
+			requireCode(t, err, KindCorrupt)
+			return
+		}
+		if err := checkScrypt(ks.n, ks.r, ks.p); err != nil {
+			t.Fatal(err)
+		}
+		out, err := ks.marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parse(out)
+		if err != nil {
+			t.Fatalf("%v in what we wrote: %s", err, out)
+		}
+		if fmt.Sprint(ks) != fmt.Sprint(again) {
+			t.Fatalf("read %v, then %v", ks, again)
+		}
+	})
+}

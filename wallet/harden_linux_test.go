@@ -1,0 +1,92 @@
+package wallet
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// hardened runs in another process, for Harden cannot be taken back.
+func hardened() int {
+	if err := Harden(); err != nil {
+		return report(err)
+	}
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	var core unix.Rlimit
+	if err == nil {
+		err = unix.Getrlimit(unix.RLIMIT_CORE, &core)
+	}
+	if err != nil {
+		return report(err)
+	}
+	exe, err := os.Executable() // /proc/self still works for the process itself
+	fmt.Print(dumpable, core.Cur, core.Max, exe != "", err)
+	return 0
+}
+
+func TestHarden(t *testing.T) {
+	out, err := helperCommand(t, "harden", "").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "0 0 0 true <nil>", string(out))
+}
+
+// What a process was started with stays in /proc/PID/environ, though it took it out of its environment (measured, catalogue F11).
+// Not being dumpable closes that to other programs of the same user. Another user's process is needed to see it, so root runs it.
+func TestEnvironmentIsClosed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root can look with other users' eyes")
+	}
+	const nobody = 65534
+	as := func(cmd *exec.Cmd) *exec.Cmd {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		return cmd
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "wallet") // that others may enter
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the point
+	text, err := os.ReadFile(self)
+	require.NoError(t, err)
+	program := filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(program, text, 0o755)) //nolint:gosec // the point
+
+	for helper, readable := range map[string]bool{"wait": true, "harden-wait": false} {
+		cmd := as(helperCommand(t, helper, ""))
+		cmd.Path, cmd.Dir = program, "/"
+		cmd.Env = append(cmd.Env, "X402_WALLET_PASSPHRASE="+testPassphrase)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = out.Read(make([]byte, 1)) // it stands
+		require.NoError(t, err)
+		seen, err := as(exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid))).CombinedOutput()
+		require.Equal(t, readable, err == nil, "%s: %v", helper, err)
+		require.Equal(t, readable, strings.Contains(string(seen), testPassphrase), helper)
+		require.NoError(t, in.Close())
+		require.NoError(t, cmd.Wait())
+	}
+}
+
+// standing is a process that is there until its input ends.
+func standing(harden bool) int {
+	if harden {
+		if err := Harden(); err != nil {
+			return report(err)
+		}
+	}
+	fmt.Print(".")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}

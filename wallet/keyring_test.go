@@ -1,0 +1,58 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+	"github.com/zalando/go-keyring"
+)
+
+func TestKeyring(t *testing.T) {
+	keyring.MockInit()
+	w, _ := newTestWallet(t)
+	_, err := w.FromKeyring()(t.Context())
+	require.ErrorIs(t, err, ErrNoPassphrase, "nothing kept: the next source is asked")
+
+	requireCode(t, w.KeepInKeyring(t.Context(), value("wrong horse battery staple")), KindInvalidPassphrase)
+	_, err = w.FromKeyring()(t.Context())
+	require.ErrorIs(t, err, ErrNoPassphrase, "a wrong one is not kept")
+
+	require.NoError(t, w.KeepInKeyring(t.Context(), value(testPassphrase)))
+	require.True(t, w.Locked())
+	require.NoError(t, w.Unlock(t.Context(), w.FromKeyring(), never(t)))
+	w.Lock()
+
+	other, _ := newTestWallet(t)
+	_, err = other.FromKeyring()(t.Context())
+	require.ErrorIs(t, err, ErrNoPassphrase, "another wallet's passphrase is not this one's")
+
+	was, err := w.ForgetKeyring(t.Context())
+	require.NoError(t, err)
+	require.True(t, was)
+	was, err = w.ForgetKeyring(t.Context())
+	require.NoError(t, err)
+	require.False(t, was)
+}
+
+func TestKeyringThatFails(t *testing.T) {
+	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
+	t.Cleanup(keyring.MockInit)
+	w, _ := newTestWallet(t)
+	e := requireCode(t, w.Unlock(t.Context(), w.FromKeyring(), never(t)), KindLocked)
+	require.Contains(t, e.Error(), "org.freedesktop.secrets was not provided")
+	requireCode(t, w.KeepInKeyring(t.Context(), value(testPassphrase)), KindSetup)
+}
+
+func TestKeyringThatHangs(t *testing.T) {
+	w, _ := newTestWallet(t)
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		defer synctest.Wait()
+		defer close(hang)
+		_, err := w.askKeyring(context.Background(), "ask", func() ([]byte, error) { <-hang; return nil, nil })
+		require.Contains(t, requireCode(t, err, KindLocked).Error(), "no answer within 20s")
+	})
+}

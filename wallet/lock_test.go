@@ -1,0 +1,71 @@
+package wallet
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// One process locks them all: before their next signature, and soon if there is
+// none. What has begun to be unlocked comes to nothing.
+func TestLockAll(t *testing.T) {
+	w, f := newTestWallet(t)
+	var others []*Wallet
+	for range 2 {
+		o, err := Open(w.dir)
+		require.NoError(t, err)
+		o.derive = f.derive
+		t.Cleanup(func() { _ = o.Close() })
+		others = append(others, o)
+	}
+	unlock := func() {
+		t.Helper()
+		for _, o := range others {
+			require.NoError(t, o.Unlock(t.Context(), value(testPassphrase)))
+			require.False(t, o.Locked())
+		}
+	}
+	for range 2 {
+		unlock()
+		require.NoError(t, LockAll(w.dir))
+		_, err := others[0].EVM().signDigest(t.Context(), [32]byte{1})
+		requireCode(t, err, KindLocked)
+		require.Eventually(t, func() bool { // nobody asks it
+			others[1].mu.Lock()
+			defer others[1].mu.Unlock()
+			return others[1].held == nil
+		}, 5*time.Second, 10*time.Millisecond)
+	}
+	err := others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
+		require.NoError(t, LockAll(w.dir))
+		return []byte(testPassphrase), nil
+	})
+	requireCode(t, err, KindLocked)
+
+	// whatever else becomes of the file locks, too, and hangs nobody
+	elsewhere := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, os.WriteFile(elsewhere, []byte("x"), 0o600))
+	path := filepath.Join(w.dir, lockName)
+	for name, change := range map[string]func() error{
+		"gone":     func() error { return os.Remove(path) },
+		"a link":   func() error { return os.Symlink(elsewhere, path) },
+		"anything": func() error { return os.WriteFile(path, []byte("y"), 0o600) },
+	} {
+		_ = os.Remove(path)
+		require.NoError(t, LockAll(w.dir), name)
+		unlock()
+		if name == "a link" {
+			require.NoError(t, os.Remove(path))
+		}
+		require.NoError(t, change(), name)
+		require.True(t, others[0].Locked(), name)
+		require.NoError(t, LockAll(w.dir), name)
+	}
+	text, err := os.ReadFile(elsewhere)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(text))
+}

@@ -1,0 +1,241 @@
+package wallet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+const (
+	// MinPassphrase is the least number of characters of a new passphrase,
+	// counted after NFC normalisation.
+	MinPassphrase = 12
+	// MaxPassphrase is the most bytes of any passphrase: room for a long
+	// sentence in any script, and far from what would make the KDF read files.
+	MaxPassphrase = 1024
+
+	maxLine = MaxPassphrase + len("\r\n")
+
+	// commandTime is how long a passphrase command may take: a person may have
+	// to touch a fingerprint reader.
+	commandTime = time.Minute
+	// commandGrace is for children that a command left behind with its output.
+	commandGrace = time.Second
+)
+
+// Passphrase is one source of the passphrase. It answers the bytes as they were
+// given, without the line's end; the caller owns and wipes them. It answers
+// [ErrNoPassphrase] when the next source is to be asked; any other error ends
+// the search, because a source the owner has set up and that fails should be
+// seen to fail.
+type Passphrase func(ctx context.Context) ([]byte, error)
+
+// CheckPassphrase says whether p may protect a new wallet: one line of UTF-8
+// text, at least [MinPassphrase] characters after NFC normalisation, at most
+// [MaxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
+func CheckPassphrase(p []byte) error {
+	refuse := func(format string, args ...any) error {
+		return &Error{
+			Kind: KindSetup,
+			msg:  "the passphrase " + fmt.Sprintf(format, args...),
+			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words", MinPassphrase),
+		}
+	}
+	switch {
+	case len(p) > MaxPassphrase:
+		return refuse("is longer than %d bytes", MaxPassphrase)
+	case !utf8.Valid(p):
+		return refuse("is not UTF-8 text")
+	case bytes.ContainsFunc(p, unicode.IsControl):
+		return refuse("holds a line break or another control character")
+	}
+	normal := normalise(p)
+	defer clear(normal)
+	if n := utf8.RuneCount(normal); n < MinPassphrase {
+		return refuse("has %d characters, at least %d are needed", n, MinPassphrase)
+	}
+	return nil
+}
+
+// normalise answers a new slice with the NFC form, so that the same letters
+// open the wallet whichever keyboard typed them.
+func normalise(p []byte) []byte {
+	// NFC makes UTF-8 at most three times longer (UAX #15); growing the slice
+	// would leave a copy behind.
+	return norm.NFC.Append(make([]byte, 0, 3*len(p)+utf8.UTFMax), p...)
+}
+
+// ask goes through the sources. It answers the passphrase as it was given.
+func ask(ctx context.Context, sources []Passphrase) ([]byte, error) {
+	for _, source := range sources {
+		p, err := source(ctx)
+		if errors.Is(err, ErrNoPassphrase) {
+			continue
+		}
+		var known *Error
+		switch {
+		case err == nil && len(p) > MaxPassphrase:
+			clear(p)
+			return nil, tooLong()
+		case err == nil && len(p) > 0:
+			return p, nil
+		case err == nil:
+			return nil, locked("the passphrase that was given is empty")
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &known):
+			return nil, err
+		}
+		e := locked("the passphrase could not be had")
+		e.err = err
+		return nil, e
+	}
+	return nil, locked("the wallet is locked, and no passphrase is at hand")
+}
+
+// FromValue is the passphrase in a string, such as an environment variable that
+// config read; empty is none. A string cannot be wiped: prefer a file.
+func FromValue(value string) Passphrase {
+	return func(context.Context) ([]byte, error) {
+		if value == "" {
+			return nil, ErrNoPassphrase
+		}
+		return []byte(value), nil
+	}
+}
+
+// FromFile is the content of a file without one line end. Only its owner may be
+// able to read it, as with the keystore: KEYSTORE_PERMISSIONS otherwise.
+func FromFile(path string) Passphrase {
+	return func(context.Context) ([]byte, error) {
+		data, err := readOwned(path, maxLine)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, &Error{Kind: KindLocked, msg: "there is no passphrase file " + path, hint: "check keystore.passphrase_file"}
+		case errors.Is(err, errTooLarge):
+			return nil, tooLong()
+		case err != nil:
+			return nil, err
+		}
+		return trimLine(data), nil
+	}
+}
+
+// FromFD is what can be read from an open descriptor (`--passphrase-fd N`) until
+// its end, without one line end. It can be read once; later it has none, so a
+// wallet that locked itself stays locked. 1 and 2 are refused.
+func FromFD(fd int) Passphrase {
+	var used atomic.Bool
+	return func(ctx context.Context) ([]byte, error) {
+		if fd < 0 || fd == 1 || fd == 2 {
+			return nil, locked(fmt.Sprintf("descriptor %d cannot carry a passphrase", fd))
+		}
+		if used.Swap(true) {
+			return nil, ErrNoPassphrase
+		}
+		return await(ctx, func() ([]byte, error) {
+			f := os.NewFile(uintptr(fd), fmt.Sprintf("descriptor %d", fd))
+			if f == nil {
+				return nil, fs.ErrInvalid
+			}
+			defer f.Close()
+			data, err := readAll(f, maxLine)
+			if errors.Is(err, errTooLarge) {
+				return nil, tooLong()
+			}
+			return trimLine(data), err
+		})
+	}
+}
+
+// FromCommand is what a command prints, without one line end: argv[0] is the
+// program, and there is no shell. It has a minute and [MaxPassphrase] bytes; its
+// standard error is dropped, for it might repeat the secret.
+func FromCommand(argv []string) Passphrase {
+	return func(ctx context.Context) ([]byte, error) {
+		if len(argv) == 0 {
+			return nil, ErrNoPassphrase
+		}
+		limited, cancel := context.WithTimeout(ctx, commandTime)
+		defer cancel()
+		out := &line{data: make([]byte, 0, maxLine)}
+		cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
+		cmd.Stdout = out
+		cmd.WaitDelay = commandGrace
+		err := cmd.Run()
+		switch {
+		case out.full:
+			clear(out.data)
+			return nil, tooLong()
+		case err != nil:
+			clear(out.data)
+			e := locked("the passphrase command " + argv[0] + " failed")
+			e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " + commandTime.String()
+			e.err = errors.Join(limited.Err(), err)
+			return nil, e
+		}
+		return trimLine(out.data), nil
+	}
+}
+
+// line takes what fits into its capacity and then fails, which ends the command.
+type line struct {
+	data []byte
+	full bool
+}
+
+func (l *line) Write(p []byte) (int, error) {
+	if len(p) > cap(l.data)-len(l.data) {
+		l.full = true
+		return 0, errTooLarge
+	}
+	l.data = append(l.data, p...)
+	return len(p), nil
+}
+
+// await runs a read that cannot be interrupted. When ctx ends first, what comes
+// later is wiped.
+func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		data []byte
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		data, err := read()
+		done <- answer{data, err}
+	}()
+	select {
+	case a := <-done:
+		return a.data, a.err
+	case <-ctx.Done():
+		go func() { clear((<-done).data) }()
+		return nil, ctx.Err()
+	}
+}
+
+// trimLine drops one line end, \n or \r\n.
+func trimLine(p []byte) []byte {
+	if rest, ok := bytes.CutSuffix(p, []byte("\n")); ok {
+		return bytes.TrimSuffix(rest, []byte("\r"))
+	}
+	return p
+}
+
+func tooLong() *Error {
+	return &Error{
+		Kind: KindInvalidPassphrase,
+		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", MaxPassphrase),
+		hint: "check that the right file, descriptor or command is named",
+	}
+}

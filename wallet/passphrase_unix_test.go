@@ -1,0 +1,146 @@
+//go:build unix
+
+package wallet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func writeSecret(t *testing.T, content string, mode os.FileMode) string {
+	path := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	require.NoError(t, os.Chmod(path, mode))
+	return path
+}
+
+func TestFromFile(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(writeSecret(t, "x", 0o600), link))
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	for name, tc := range map[string]struct {
+		path string
+		want string
+		code Kind
+		hint string
+	}{
+		"one line":      {writeSecret(t, "abc\n", 0o600), "abc", "", ""},
+		"no line end":   {writeSecret(t, "abc", 0o400), "abc", "", ""},
+		"CRLF":          {writeSecret(t, "abc\r\n", 0o600), "abc", "", ""},
+		"two line ends": {writeSecret(t, "abc\n\n", 0o600), "abc\n", "", ""},
+		"largest":       {writeSecret(t, strings.Repeat("x", 1024)+"\r\n", 0o600), strings.Repeat("x", 1024), "", ""},
+		"1 MB":          {writeSecret(t, strings.Repeat("x", 1<<20), 0o600), "", KindInvalidPassphrase, ""},
+		"group reads":   {writeSecret(t, "abc", 0o640), "", KindPermissions, "chmod 600"},
+		"others read":   {writeSecret(t, "abc", 0o604), "", KindPermissions, "chmod 600"},
+		"symlink":       {link, "", KindPermissions, ""},
+		"FIFO":          {fifo, "", KindPermissions, ""},
+		"directory":     {t.TempDir(), "", KindPermissions, ""},
+		"missing":       {"/nowhere/secret", "", KindLocked, "keystore.passphrase_file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := FromFile(tc.path)(t.Context())
+			if tc.code != "" {
+				require.Empty(t, p)
+				require.Contains(t, requireCode(t, err, tc.code).Hint(), tc.hint)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, string(p))
+		})
+	}
+}
+
+// pipeFD is the reading end of a pipe that says this and ends. Nothing else in
+// this process owns the number.
+func pipeFD(t *testing.T, content string) int {
+	var fds [2]int
+	require.NoError(t, syscall.Pipe(fds[:]))
+	go func() {
+		w := os.NewFile(uintptr(fds[1]), "")
+		_, _ = w.WriteString(content)
+		_ = w.Close()
+	}()
+	return fds[0]
+}
+
+func TestFromFD(t *testing.T) {
+	source := FromFD(pipeFD(t, testPassphrase+"\n"))
+	p, err := source(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, testPassphrase, string(p))
+	_, err = source(t.Context())
+	require.ErrorIs(t, err, ErrNoPassphrase, "it is read once")
+
+	_, err = FromFD(pipeFD(t, strings.Repeat("x", 1<<20)))(t.Context())
+	requireCode(t, err, KindInvalidPassphrase)
+	for _, fd := range []int{-1, 1, 2} {
+		_, err = FromFD(fd)(t.Context())
+		requireCode(t, err, KindLocked)
+	}
+	_, err = FromFD(987654)(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrNoPassphrase)
+}
+
+// A descriptor whose writer says nothing is not waited for longer than allowed.
+func TestFromFDIsBounded(t *testing.T) {
+	var fds [2]int
+	require.NoError(t, syscall.Pipe(fds[:]))
+	defer syscall.Close(fds[1])
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := FromFD(fds[0])(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestFromCommand(t *testing.T) {
+	for name, tc := range map[string]struct {
+		argv []string
+		want string
+		code Kind
+	}{
+		"a line":            {[]string{"printf", `abc\n`}, "abc", ""},
+		"no shell":          {[]string{"printf", "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
+		"stderr is dropped": {[]string{"sh", "-c", "echo noise >&2; echo abc"}, "abc", ""},
+		"no stdin":          {[]string{"sh", "-c", "cat; echo abc"}, "abc", ""},
+		"exit 1":            {[]string{"sh", "-c", "echo " + testPassphrase + "; echo " + testPassphrase + " >&2; exit 1"}, "", KindLocked},
+		"not there":         {[]string{"/nowhere/pass"}, "", KindLocked},
+		"too much":          {[]string{"yes"}, "", KindInvalidPassphrase},
+		"largest":           {[]string{"printf", "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := FromCommand(tc.argv)(t.Context())
+			if tc.code != "" {
+				require.Empty(t, p)
+				require.NotContains(t, requireCode(t, err, tc.code).Error(), testPassphrase)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, string(p))
+		})
+	}
+	_, err := FromCommand(nil)(t.Context())
+	require.ErrorIs(t, err, ErrNoPassphrase)
+}
+
+// A command that hangs, and a child of it that keeps the output open.
+func TestFromCommandIsBounded(t *testing.T) {
+	w, _ := newTestWallet(t)
+	for _, script := range []string{"exec sleep 30", "sleep 30 & sleep 30"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		err := w.Unlock(ctx, FromCommand([]string{"sh", "-c", script}))
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, time.Since(start), commandGrace+5*time.Second)
+	}
+}

@@ -1,0 +1,183 @@
+package wallet
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/stretchr/testify/require"
+)
+
+// traces are the spellings a secret could appear in.
+func traces(secret []byte) []string {
+	list := make([]int, len(secret))
+	words := make([]string, len(secret))
+	for i, b := range secret {
+		list[i] = int(b)
+		words[i] = fmt.Sprintf("0x%x", b)
+	}
+	decimal := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(list), "[]")), " ")
+	return []string{
+		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), base58(secret),
+		strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="), strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
+		decimal, strings.ReplaceAll(decimal, " ", ","), strings.Join(words, ", "),
+	}
+}
+
+func requireNoTrace(t *testing.T, text string, secrets ...[]byte) {
+	t.Helper()
+	for _, secret := range secrets {
+		for _, trace := range traces(secret) {
+			require.NotContains(t, text, trace)
+		}
+	}
+}
+
+func goldenSecrets(t *testing.T) [][]byte {
+	seal := make([]byte, 32)
+	for i := range seal {
+		seal[i] = byte(i)
+	}
+	return [][]byte{unhex(t, goldenSolanaSeed), unhex(t, goldenEVMSecret), seal}
+}
+
+// Every way to print a value says [redacted], and nothing of the secret.
+func TestRedaction(t *testing.T) {
+	w := goldenWallet(t)
+	require.NoError(t, w.Unlock(t.Context()))
+	imported, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
+	require.NoError(t, err)
+	secrets := goldenSecrets(t)
+	for name, v := range map[string]any{
+		"wallet": w, "keys": w.held, "keys, by value": *w.held, "imported": imported, "pointer to imported": &imported,
+		"options": Options{Import: []Imported{imported}}, "slice": []Imported{imported},
+		"map": map[string]any{"k": w.held}, "in a struct": struct{ K *keys }{w.held},
+	} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c", "%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
+			text := fmt.Sprintf(verb, v)
+			requireNoTrace(t, text, secrets...)
+			if name == "keys" || name == "imported" || name == "wallet" {
+				if verb != "%T" && verb != "%p" {
+					require.Equal(t, redaction, text, "%s %s", name, verb)
+				}
+			}
+		}
+		out, err := json.Marshal(v)
+		if err == nil { // options holds functions
+			requireNoTrace(t, string(out), secrets...)
+			require.Contains(t, string(out), redaction, name)
+		}
+		var log bytes.Buffer
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v)
+		slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v)
+		requireNoTrace(t, log.String(), secrets...)
+		require.Contains(t, log.String(), redaction, name)
+	}
+	// fmt cannot ask unexported fields for their form: they show an address
+	hidden := struct {
+		w *Wallet
+		k *keys
+		i Imported
+	}{w, w.held, imported}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%x"} {
+		requireNoTrace(t, fmt.Sprintf(verb, hidden), secrets...)
+	}
+	require.Equal(t, redaction, w.held.String())
+	require.Equal(t, redaction, w.held.GoString())
+	var out strings.Builder
+	require.NoError(t, template.Must(template.New("").Parse("{{.}}")).Execute(&out, w.held))
+	require.Equal(t, redaction, out.String())
+	out.Reset()
+	fmt.Fprint(&out, errors.Join(fmt.Errorf("%v", w.held)), w.held)
+	requireNoTrace(t, out.String(), secrets...)
+}
+
+// The canary: nothing of passphrase or keys in any file or any error text.
+func TestNoSecretLeavesATrace(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "home")
+	f := &fakeKDF{}
+	solana, err := newImported("", ChainSolana, unhex(t, goldenSolanaSeed))
+	require.NoError(t, err)
+	evm, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
+	require.NoError(t, err)
+	w, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive, Import: []Imported{solana, evm}})
+	require.NoError(t, err)
+	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.held.seal[:]))
+
+	path := filepath.Join(dir, keystoreName)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var said []error
+	try := func(err error) {
+		require.Error(t, err)
+		said = append(said, err)
+	}
+	w.Lock()
+	try(w.Unlock(t.Context(), value(testPassphrase+"!")))
+	try(w.Unlock(t.Context(), value("")))
+	_, err = Create(t.Context(), dir, value(testPassphrase), Options{})
+	try(err)
+	try(CheckPassphrase([]byte(testPassphrase + "\n")))
+	try(CheckPassphrase(bytes.Repeat([]byte(testPassphrase), 100)))
+	_, err = ImportKeyFile(keyFile(t, goldenEVMSecret+"z"), ChainEVM)
+	try(err)
+	_, err = ImportSolanaJSON(keyFile(t, goldenSolanaSeed))
+	try(err)
+	for _, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
+		spoiled := bytes.Clone(whole)
+		spoiled[i] ^= 1
+		require.NoError(t, os.WriteFile(path, spoiled, 0o600))
+		try(w.Unlock(t.Context(), value(testPassphrase)))
+	}
+	forged := forge(t, f, w.header, []byte(testPassphrase+goldenEVMSecret))
+	_, err = forged.decrypt([]byte(testPassphrase), f.derive)
+	try(err)
+	broken := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) { return nil, errors.New("no memory") }
+	_, err = forged.decrypt([]byte(testPassphrase), broken)
+	try(err)
+
+	for _, err := range said {
+		for e := err; e != nil; e = errors.Unwrap(e) {
+			requireNoTrace(t, fmt.Sprintf("%v %+v %#v", e, e, e), secrets...)
+		}
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		requireNoTrace(t, e.Hint(), secrets...)
+	}
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		requireNoTrace(t, string(data), secrets...)
+		return err
+	}))
+}
+
+// The codes are those of SPEC §7.1, and errors.Is goes by kind.
+func TestErrors(t *testing.T) {
+	for want, sentinel := range map[string]*Error{
+		"WALLET_NOT_FOUND": ErrNotFound, "WALLET_LOCKED": ErrLocked, "INVALID_PASSPHRASE": ErrInvalidPassphrase,
+		"KEYSTORE_CORRUPT": ErrCorrupt, "KEYSTORE_PERMISSIONS": ErrPermissions, "KEYPAIR_EXISTS": ErrExists, "SETUP_FAILED": ErrSetup,
+	} {
+		require.Equal(t, want, sentinel.Code())
+		e := &Error{Kind: Kind(want), msg: "open it", err: fs.ErrClosed}
+		require.ErrorIs(t, fmt.Errorf("pay: %w", e), sentinel)
+		require.ErrorIs(t, e, fs.ErrClosed)
+		require.EqualError(t, e, "open it: file already closed")
+		require.NotEmpty(t, sentinel.Error())
+	}
+	require.NotErrorIs(t, ErrLocked, ErrCorrupt)
+	require.NotErrorIs(t, ErrLocked, ErrNoPassphrase)
+}

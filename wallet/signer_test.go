@@ -1,0 +1,126 @@
+package wallet
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"math/big"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func goldenWallet(t *testing.T) *Wallet {
+	data, passphrase := golden(t)
+	w, err := Open(putKeystore(t, data))
+	require.NoError(t, err)
+	f := &fakeKDF{}
+	ks, err := parse(data)
+	require.NoError(t, err)
+	f.remember(t, ks, passphrase)
+	w.derive = f.derive
+	w.SetSources(value(string(passphrase)))
+	t.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+// The judge is go-ethereum: same key, same digest, same 65 bytes, and the sender
+// that it recovers.
+func TestSignDigest(t *testing.T) {
+	w := goldenWallet(t)
+	key, err := crypto.HexToECDSA(goldenEVMSecret)
+	require.NoError(t, err)
+	halfOrder := new(big.Int).Rsh(crypto.S256().Params().N, 1)
+	seen := map[byte]bool{}
+	rapid.Check(t, func(rt *rapid.T) {
+		digest := [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(rt, "digest"))
+		sig, err := w.EVM().signDigest(t.Context(), digest)
+		require.NoError(rt, err)
+		want, err := crypto.Sign(digest[:], key)
+		require.NoError(rt, err)
+		want[64] += 27
+		require.Equal(rt, want, sig[:])
+		require.LessOrEqual(rt, new(big.Int).SetBytes(sig[32:64]).Cmp(halfOrder), 0)
+		seen[sig[64]] = true
+
+		sig[64] -= 27
+		public, err := crypto.SigToPub(digest[:], sig[:])
+		require.NoError(rt, err)
+		require.Equal(rt, w.EVM().Address(), crypto.PubkeyToAddress(*public).Hex())
+	})
+	require.Equal(t, map[byte]bool{27: true, 28: true}, seen)
+}
+
+func TestSignMessage(t *testing.T) {
+	w := goldenWallet(t)
+	// RFC 8032 §7.1, test 1: the empty message.
+	sig, err := w.Solana().signMessage(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, unhex(t, "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"+
+		"5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"), sig[:])
+
+	public := ed25519.PublicKey(unhex(t, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
+	require.Equal(t, base58(public), w.Solana().Address())
+	msg := []byte("a transaction's message")
+	sig, err = w.Solana().signMessage(t.Context(), msg)
+	require.NoError(t, err)
+	require.True(t, ed25519.Verify(public, msg, sig[:]))
+}
+
+func TestSeal(t *testing.T) {
+	w := goldenWallet(t)
+	key := make([]byte, 32)
+	for i := range key {
+		key[i] = byte(i)
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("\x00\x00\x00\x00\x00\x00\x00\x06config" + "per_call"))
+	seal, err := w.Seal(t.Context(), "config", []byte("per_call"))
+	require.NoError(t, err)
+	require.Equal(t, mac.Sum(nil), seal)
+
+	again, err := w.Seal(t.Context(), "config", []byte("per_call"))
+	require.NoError(t, err)
+	require.Equal(t, seal, again)
+	for _, other := range [][2]string{{"mark", "per_call"}, {"configper", "_call"}, {"", "configper_call"}, {"config", "per_calL"}} {
+		got, err := w.Seal(t.Context(), other[0], []byte(other[1]))
+		require.NoError(t, err)
+		require.NotEqual(t, seal, got)
+	}
+	w.Lock()
+	w.SetSources()
+	seal, err = w.Seal(t.Context(), "config", nil)
+	requireCode(t, err, KindLocked)
+	require.Nil(t, seal)
+}
+
+func BenchmarkSignDigest(b *testing.B) {
+	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase), Options{derive: new(fakeKDF).derive})
+	require.NoError(b, err)
+	for b.Loop() {
+		if _, err := w.EVM().signDigest(b.Context(), [32]byte{1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSignMessage(b *testing.B) {
+	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase), Options{derive: new(fakeKDF).derive})
+	require.NoError(b, err)
+	msg := make([]byte, 400)
+	for b.Loop() {
+		if _, err := w.Solana().signMessage(b.Context(), msg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUnlockDefault(b *testing.B) {
+	for b.Loop() {
+		if _, err := scryptKDF([]byte(testPassphrase), make([]byte, saltSize), defaultN, scryptR, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package wallet
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+const (
+	keystoreName = "keystore.json"
+	tempPrefix   = keystoreName + ".tmp-"
+)
+
+// readKeystore reads and parses dir/keystore.json after checking who could have
+// written to either.
+func readKeystore(dir string) (*keystore, error) {
+	data, err := readKeystoreFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	return parse(data)
+}
+
+func readKeystoreFile(dir string) ([]byte, error) {
+	if err := checkHome(dir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, keystoreName)
+	data, err := readOwned(path, maxKeystore)
+	if errors.Is(err, errSecondName) && sweep(dir) {
+		// A creator that died, or is, between link and remove. Once is enough:
+		// it is microseconds from one to the other.
+		time.Sleep(20 * time.Millisecond)
+		data, err = readOwned(path, maxKeystore)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, notFound(dir)
+	case errors.Is(err, errTooLarge):
+		return nil, corrupt("it is larger than %d bytes", maxKeystore)
+	case errors.Is(err, ErrPermissions):
+		return nil, err
+	case err != nil:
+		return nil, denied(path, "cannot be read", "", err)
+	}
+	return data, nil
+}
+
+func notFound(dir string) *Error {
+	return &Error{
+		Kind: KindNotFound,
+		msg:  "there is no wallet in " + dir,
+		hint: "run: x402-wallet init",
+	}
+}
+
+func exists(dir string) *Error {
+	return &Error{
+		Kind: KindExists,
+		msg:  "there is a wallet in " + dir + " already, and it is never overwritten",
+		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first",
+	}
+}
+
+// checkHome says whether dir is a directory that only its owner, the caller,
+// can enter.
+func checkHome(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notFound(dir)
+	case err != nil:
+		return denied(dir, "cannot be looked at", "", err)
+	case !info.IsDir():
+		return denied(dir, "is not a directory", "", nil)
+	}
+	return checkOwner(dir, info)
+}
+
+var (
+	errTooLarge   = errors.New("larger than it may be")
+	errBusy       = errors.New("another process is writing a keystore here")
+	errUnsynced   = errors.New("it is written, but the disk did not confirm its name")
+	errSecondName = errors.New("the file has a second name (hard link)")
+)
+
+// readOwned reads a regular file of at most limit bytes that only its owner,
+// the caller, can reach: no symlink, no FIFO or device (neither of which is
+// waited for), no second name, no permission bit of group or others. The checks
+// are made on the open file. Windows has no such bits; there the first half
+// holds.
+func readOwned(path string, limit int) ([]byte, error) {
+	f, err := openNoFollow(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, denied(path, "is not a regular file", "", nil)
+	}
+	if err := checkOwner(path, info); err != nil {
+		return nil, err
+	}
+	if names(info) > 1 {
+		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+quote(path), errSecondName)
+	}
+	return readAll(f, limit)
+}
+
+// readAll reads to the end, or answers errTooLarge. It reads into one buffer:
+// io.ReadAll would leave copies of a secret in the ones it outgrew.
+func readAll(r io.Reader, limit int) ([]byte, error) {
+	data := make([]byte, limit+1)
+	n, err := io.ReadFull(r, data)
+	switch {
+	case err == nil:
+		clear(data)
+		return nil, errTooLarge
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return data[:n], nil
+	}
+	clear(data)
+	return nil, err
+}
+
+// denied is KEYSTORE_PERMISSIONS about path.
+func denied(path, what, hint string, cause error) *Error {
+	return &Error{Kind: KindPermissions, msg: path + " " + what, hint: hint, err: cause}
+}
+
+// quote makes path one word for a shell.
+func quote(path string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@", r)
+	}
+	if path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// writeNew puts data into dir as keystore.json, or leaves dir as it was. It
+// never replaces a file, whoever else is creating one: link fails when the name
+// is taken, on every system and also over NFS. verify gets the bytes read back
+// from the disk and must succeed before the file has its name.
+func writeNew(dir string, data []byte, verify func([]byte) error) error {
+	sweep(dir)
+	temp, err := createTemp(dir)
+	if err != nil {
+		return err
+	}
+	if err = fill(temp, data, verify); err == nil {
+		err = os.Link(temp.Name(), filepath.Join(dir, keystoreName))
+	}
+	_ = temp.Close() // and with it the lock, before Remove: Windows wants it so
+	_ = os.Remove(temp.Name())
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return exists(dir)
+	case err != nil:
+		return err
+	}
+	return syncDir(dir)
+}
+
+// replace puts data in the place of the keystore.json whose bytes are old, or
+// leaves dir as it was: until the rename, which is atomic, the old file is the
+// keystore, from then on the new one is, and verify has succeeded with it.
+func replace(dir string, old, data []byte, verify func([]byte) error) error {
+	sweep(dir)
+	unlock, err := lockDir(dir) // two at once would each believe in their own passphrase
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	temp, err := createTemp(dir)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, keystoreName)
+	if err = fill(temp, data, verify); err == nil {
+		var now []byte
+		if now, err = readOwned(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
+			err = errors.New("another process has changed it meanwhile")
+		}
+	}
+	if runtime.GOOS == "windows" { // which renames no open file; unix keeps the lock that sweep minds
+		_ = temp.Close()
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	_ = temp.Close()
+	if err != nil {
+		_ = os.Remove(temp.Name())
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return fmt.Errorf("%w: %w", errUnsynced, err)
+	}
+	return nil
+}
+
+// fill writes data, waits for the disk, and has what can be read verified.
+func fill(f *os.File, data []byte, verify func([]byte) error) error {
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	back, err := readOwned(f.Name(), maxKeystore)
+	if err != nil {
+		return err
+	}
+	if err := verify(back); err != nil {
+		return fmt.Errorf("read back what was written: %w", err)
+	}
+	return nil
+}
+
+// createTemp makes a file beside the keystore, 0600 from its first byte, locked
+// as long as it is open so that no other creator takes it for a leftover.
+func createTemp(dir string) (*os.File, error) {
+	for range 10 {
+		f, err := os.OpenFile(filepath.Join(dir, tempPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		// Between create and lock another creator may be sweeping it away. A
+		// file system without locks is fine: there nobody sweeps.
+		if err := tryLock(f); !errors.Is(err, errBusy) && stillNamed(f) {
+			return f, nil
+		}
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}
+	return nil, errBusy
+}
+
+func stillNamed(f *os.File) bool {
+	byName, err := os.Lstat(f.Name())
+	if err != nil {
+		return false
+	}
+	open, err := f.Stat()
+	return err == nil && os.SameFile(byName, open)
+}
+
+// sweep removes what creators that died have left, and reports whether there
+// was any temporary file. They are encrypted, complete or not.
+func sweep(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			found = true
+			removeStale(filepath.Join(dir, e.Name()))
+		}
+	}
+	return found
+}
+
+// makeHome makes dir and what is missing above it, 0700 and on the disk: a
+// wallet whose directory a power loss takes away has lost the money sent to it.
+func makeHome(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	parent := filepath.Dir(dir)
+	if errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if err = makeHome(parent); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := syncDir(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+//go:build unix
+
+package wallet
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What can stand in the keystore's place, and what it is called (security.md F1, F2).
+func TestPlaceOfTheKeystore(t *testing.T) {
+	data, _ := golden(t)
+	for name, tc := range map[string]struct {
+		spoil func(t *testing.T, dir, path string)
+		code  Kind // empty: it opens
+		says  string
+		hint  string
+	}{
+		"0600":              {func(*testing.T, string, string) {}, "", "", ""},
+		"0400":              {chmod(0o400), "", "", ""},
+		"0644":              {chmod(0o644), KindPermissions, "mode 0644", "chmod 600 "},
+		"0640":              {chmod(0o640), KindPermissions, "mode 0640", "chmod 600 "},
+		"0604":              {chmod(0o604), KindPermissions, "mode 0604", "chmod 600 "},
+		"0620":              {chmod(0o620), KindPermissions, "mode 0620", "chmod 600 "},
+		"0601":              {chmod(0o601), KindPermissions, "mode 0601", "chmod 600 "},
+		"directory 0755":    {chmodDir(0o755), KindPermissions, "mode 0755", "chmod 700 "},
+		"directory 0777":    {chmodDir(0o777), KindPermissions, "mode 0777", "chmod 700 "},
+		"directory 0710":    {chmodDir(0o710), KindPermissions, "mode 0710", "chmod 700 "},
+		"directory 0702":    {chmodDir(0o702), KindPermissions, "mode 0702", "chmod 700 "},
+		"directory sticky":  {chmodDir(0o777 | os.ModeSticky), KindPermissions, "mode 0777", "chmod 700 "},
+		"no file":           {func(t *testing.T, _, path string) { require.NoError(t, os.Remove(path)) }, KindNotFound, "no wallet", "x402-wallet init"},
+		"no directory":      {func(t *testing.T, dir, _ string) { require.NoError(t, os.RemoveAll(dir)) }, KindNotFound, "no wallet", "x402-wallet init"},
+		"empty file":        {func(t *testing.T, _, path string) { require.NoError(t, os.Truncate(path, 0)) }, KindCorrupt, "", ""},
+		"100 MB file":       {func(t *testing.T, _, path string) { require.NoError(t, os.Truncate(path, 100<<20)) }, KindCorrupt, "larger than 65536", ""},
+		"symlink":           {symlink, KindPermissions, "symbolic link", ""},
+		"dangling symlink":  {danglingLink, KindPermissions, "symbolic link", ""},
+		"second name":       {func(t *testing.T, dir, path string) { require.NoError(t, os.Link(path, dir+"/copy")) }, KindPermissions, "one name", "-samefile"},
+		"FIFO":              {instead(func(path string) error { return syscall.Mkfifo(path, 0o600) }), KindPermissions, "not a regular file", ""},
+		"directory":         {instead(func(path string) error { return os.Mkdir(path, 0o600) }), KindPermissions, "not a regular file", ""},
+		"socket":            {instead(socket), KindPermissions, "not a regular file", ""},
+		"a file as home":    {fileAsHome, KindPermissions, "not a directory", ""},
+		"linked home opens": {linkedHome, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := putKeystore(t, data)
+			path := filepath.Join(dir, keystoreName)
+			tc.spoil(t, dir, path)
+			start := time.Now()
+			w, err := Open(dir)
+			require.Less(t, time.Since(start), time.Second, "it must not hang")
+			if tc.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Nil(t, w)
+			e := requireCode(t, err, tc.code)
+			require.Contains(t, e.Error(), tc.says)
+			require.Contains(t, e.Hint(), tc.hint)
+			if strings.HasPrefix(tc.hint, "chmod") { // the advice is the cure
+				out, err := exec.Command("sh", "-c", strings.TrimPrefix(e.Hint(), "run: ")).CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				_, err = Open(dir)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+func chmod(mode os.FileMode) func(*testing.T, string, string) {
+	return func(t *testing.T, _, path string) { require.NoError(t, os.Chmod(path, mode)) }
+}
+
+func chmodDir(mode os.FileMode) func(*testing.T, string, string) {
+	return func(t *testing.T, dir, _ string) { require.NoError(t, os.Chmod(dir, mode)) }
+}
+
+func symlink(t *testing.T, dir, path string) {
+	require.NoError(t, os.Rename(path, dir+"/real"))
+	require.NoError(t, os.Symlink("real", path))
+}
+
+func danglingLink(t *testing.T, _, path string) {
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Symlink("nowhere", path))
+}
+
+func instead(make func(string) error) func(*testing.T, string, string) {
+	return func(t *testing.T, _, path string) {
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, make(path))
+	}
+}
+
+func socket(path string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false)
+	return l.Close()
+}
+
+func fileAsHome(t *testing.T, dir, _ string) {
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+}
+
+// A home may be reached by a link, as dotfile managers make them: what counts is
+// who owns the directory at its end.
+func linkedHome(t *testing.T, dir, _ string) {
+	require.NoError(t, os.Rename(dir, dir+".real"))
+	require.NoError(t, os.Symlink(dir+".real", dir))
+}
+
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	data, _ := golden(t)
+	dir := putKeystore(t, data)
+	require.NoError(t, os.Chown(filepath.Join(dir, keystoreName), 4242, -1))
+	_, err := Open(dir)
+	e := requireCode(t, err, KindPermissions)
+	require.Contains(t, e.Error(), "belongs to user 4242")
+	require.Contains(t, e.Hint(), "chown 0 ")
+
+	dir = putKeystore(t, data)
+	require.NoError(t, os.Chown(dir, 4242, -1))
+	_, err = Open(dir)
+	requireCode(t, err, KindPermissions)
+}
+
+func TestQuote(t *testing.T) {
+	require.Equal(t, "/home/a/.config/x402-wallet", quote("/home/a/.config/x402-wallet"))
+	for _, path := range []string{"/a b", "/it's", "/$HOME", "", "/`id`", "/ü\n"} {
+		out, err := exec.Command("sh", "-c", "printf %s "+quote(path)).Output()
+		require.NoError(t, err)
+		require.Equal(t, path, string(out))
+	}
+}
+
+func TestNewFilesAreTheOwnersOnly(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	var temp os.FileMode
+	f := &fakeKDF{}
+	look := func(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
+		if found, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*")); len(found) == 1 {
+			info, err := os.Lstat(found[0])
+			require.NoError(t, err)
+			temp = info.Mode()
+		}
+		return f.derive(passphrase, salt, n, r, p)
+	}
+	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: look})
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), temp)
+	for path, want := range map[string]os.FileMode{
+		dir: os.ModeDir | 0o700, filepath.Dir(dir): os.ModeDir | 0o700, filepath.Join(dir, keystoreName): 0o600,
+	} {
+		info, err := os.Lstat(path)
+		require.NoError(t, err)
+		require.Equal(t, want, info.Mode(), path)
+	}
+	requireOnlyKeystore(t, dir)
+}
+
+func requireOnlyKeystore(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, keystoreName, entries[0].Name())
+	info, err := entries[0].Info()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, names(info))
+}
+
+func TestCreateNeverOverwrites(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a wallet":         func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
+		"an empty file":    func(path string) error { return os.WriteFile(path, nil, 0o644) },
+		"a dangling link":  func(path string) error { return os.Symlink("nowhere", path) },
+		"even a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := home(t)
+			path := filepath.Join(dir, keystoreName)
+			require.NoError(t, put(path))
+			before, err := os.Lstat(path)
+			require.NoError(t, err)
+			_, err = Create(t.Context(), dir, never(t), Options{})
+			requireCode(t, err, KindExists)
+			after, err := os.Lstat(path)
+			require.NoError(t, err)
+			require.True(t, os.SameFile(before, after))
+			require.Equal(t, before.ModTime(), after.ModTime())
+		})
+	}
+}
+
+func TestCreateWantsAClosedHome(t *testing.T) {
+	dir := home(t)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	_, err := Create(t.Context(), dir, never(t), Options{})
+	requireCode(t, err, KindPermissions)
+	requireEmpty(t, dir)
+}
+
+// A wallet that appears between the question and the answer is not overwritten.
+func TestCreateRace(t *testing.T) {
+	dir := home(t)
+	f := &fakeKDF{}
+	path := filepath.Join(dir, keystoreName)
+	late := func(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
+		require.NoError(t, os.WriteFile(path, []byte("mine"), 0o600))
+		return f.derive(passphrase, salt, n, r, p)
+	}
+	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: late})
+	requireCode(t, err, KindExists)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "mine", string(data))
+	requireOnlyKeystore(t, dir)
+}
+
+func TestConcurrentCreators(t *testing.T) {
+	f := &fakeKDF{}
+	for range 40 {
+		dir := filepath.Join(t.TempDir(), "home")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		var winners []*Wallet
+		for range 4 {
+			wg.Go(func() {
+				w, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive})
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					winners = append(winners, w)
+				} else {
+					requireCodeAsync(t, err, KindExists)
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, winners, 1)
+		requireOnlyKeystore(t, dir)
+		w, err := Open(dir)
+		require.NoError(t, err)
+		require.Equal(t, winners[0].Addresses(), w.Addresses())
+	}
+}
+
+// helperCommand is another process of this test binary. Under the race detector
+// it would sleep a second before it ends.
+func helperCommand(t *testing.T, name, dir string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "WALLET_TEST_HELPER="+name, "WALLET_TEST_DIR="+dir, "GORACE=atexit_sleep_ms=0")
+	return cmd
+}
+
+func TestTwoProcessesCreate(t *testing.T) {
+	for range 5 {
+		dir := filepath.Join(t.TempDir(), "home")
+		start, gate, err := os.Pipe()
+		require.NoError(t, err)
+		var cmds [2]*exec.Cmd
+		var outs [2]bytes.Buffer
+		for i := range cmds {
+			cmds[i] = helperCommand(t, "create", dir)
+			cmds[i].Stdin, cmds[i].Stdout = start, &outs[i]
+			require.NoError(t, cmds[i].Start())
+		}
+		require.NoError(t, start.Close())
+		time.Sleep(50 * time.Millisecond) // both wait at the gate
+		require.NoError(t, gate.Close())
+		won := 0
+		for i := range cmds {
+			if cmds[i].Wait() == nil {
+				won++
+				w, err := Open(dir)
+				require.NoError(t, err)
+				require.Equal(t, w.EVM().Address(), strings.TrimSpace(outs[i].String()))
+			} else {
+				require.Contains(t, outs[i].String(), "KEYPAIR_EXISTS")
+			}
+		}
+		require.Equal(t, 1, won)
+		requireOnlyKeystore(t, dir)
+	}
+}
+
+// Leftovers of creators that died: before the link, and between link and remove.
+func TestLeftovers(t *testing.T) {
+	data, _ := golden(t)
+	f := &fakeKDF{}
+
+	dir := home(t)
+	stale := filepath.Join(dir, tempPrefix+"DEAD")
+	require.NoError(t, os.WriteFile(stale, data[:100], 0o600))
+	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive})
+	require.NoError(t, err)
+	requireOnlyKeystore(t, dir)
+
+	dir = putKeystore(t, data)
+	require.NoError(t, os.Link(filepath.Join(dir, keystoreName), filepath.Join(dir, tempPrefix+"DEAD")))
+	_, err = Open(dir)
+	require.NoError(t, err, "a twin under a temporary name is healed")
+	requireOnlyKeystore(t, dir)
+}
+
+// A creator that lives is not swept away.
+func TestSweepLeavesTheLiving(t *testing.T) {
+	dir := home(t)
+	temp, err := createTemp(dir)
+	require.NoError(t, err)
+	require.True(t, sweep(dir))
+	require.True(t, stillNamed(temp))
+	require.NoError(t, temp.Close())
+	require.True(t, sweep(dir))
+	requireEmpty(t, dir)
+	require.False(t, sweep(dir))
+}

@@ -1,0 +1,280 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// After freeTries wrong passphrases in a row each further one costs a wait,
+// twice as long every time, on top of the KDF's own second.
+const (
+	freeTries = 5
+	maxWait   = time.Minute
+)
+
+// attempt is one way from a passphrase to the keys. Whoever needs the keys
+// meanwhile waits for it, so a hundred first payments derive once.
+type attempt struct {
+	configured bool // it asks the wallet's own sources
+
+	done      chan struct{}
+	err       error // this and abandoned are set before done is closed
+	abandoned bool  // by the context of the one who led it, which is nobody else's
+}
+
+// Unlock decrypts the keys with the first passphrase that the given sources
+// have, or those of [Wallet.SetSources] when none is given, and holds them until
+// [Wallet.Lock] or the auto-lock. It does nothing to an unlocked wallet.
+//
+// Concurrent calls share one derivation; a call with its own sources does not
+// share the failure of another's. Errors: WALLET_LOCKED (no source answered),
+// INVALID_PASSPHRASE, those of [Open], or the context's.
+func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
+	for {
+		w.mu.Lock()
+		if w.current() != nil {
+			w.mu.Unlock()
+			return nil
+		}
+		other := w.running
+		if other == nil {
+			a := &attempt{done: make(chan struct{}), configured: len(sources) == 0}
+			if a.configured {
+				sources = w.sources
+			}
+			w.running = a
+			locks := locking{w.locks, w.lockAsked()}
+			w.mu.Unlock()
+			return w.lead(ctx, a, sources, locks)
+		}
+		w.mu.Unlock()
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-other.done:
+		}
+		if other.configured && len(sources) == 0 && other.err != nil && !other.abandoned {
+			return other.err
+		}
+	}
+}
+
+// lead runs the attempt for everyone. However it ends, the next may begin.
+func (w *Wallet) lead(ctx context.Context, a *attempt, sources []Passphrase, locks locking) error {
+	defer func() {
+		w.mu.Lock()
+		w.running = nil
+		w.mu.Unlock()
+		close(a.done)
+	}()
+	k, err := w.try(ctx, sources)
+	if err == nil {
+		err = w.hold(k, locks)
+	}
+	a.err, a.abandoned = err, ctx.Err() != nil
+	return err
+}
+
+// Confirm asks one source for the passphrase and says whether it is right, also
+// when the wallet is unlocked, and without unlocking it: for the decisions that
+// only a person may take, at that moment (SPEC §4, "whatever loosens").
+func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
+	k, err := w.try(ctx, []Passphrase{passphrase})
+	k.wipe()
+	return err
+}
+
+// try reads the file anew (its passphrase may have been changed), asks for the
+// passphrase and derives. Nobody is asked in vain: a bad file comes first.
+func (w *Wallet) try(ctx context.Context, sources []Passphrase) (*keys, error) {
+	ks, err := readKeystore(w.dir)
+	if err != nil {
+		return nil, err
+	}
+	return w.decryptWith(ctx, ks, sources)
+}
+
+// decryptWith asks for the passphrase of ks, which must be this wallet's.
+func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passphrase) (*keys, error) {
+	if ks.solana != w.header.solana || ks.evm != w.header.evm {
+		return nil, corrupt("it holds other keys than when it was opened")
+	}
+	if err := w.mayTry(); err != nil {
+		return nil, err
+	}
+	given, err := ask(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(given)
+	passphrase := normalise(given)
+	defer clear(passphrase)
+
+	w.deriving.Lock()
+	defer w.deriving.Unlock()
+	k, err := ks.decrypt(passphrase, w.derive)
+	w.count(err)
+	return k, err
+}
+
+// mayTry refuses while a wait for wrong passphrases lasts.
+func (w *Wallet) mayTry() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return locked("the wallet is closed")
+	}
+	if wait := w.retryAt.Sub(w.now()); wait > 0 {
+		e := wrongPassphrase()
+		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.wrong, (wait + time.Second - 1).Truncate(time.Second))
+		return e
+	}
+	return nil
+}
+
+func (w *Wallet) count(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !errors.Is(err, ErrInvalidPassphrase) {
+		w.wrong = 0
+		return
+	}
+	w.wrong++
+	if over := w.wrong - freeTries; over >= 0 {
+		w.retryAt = w.now().Add(min(time.Second<<min(over, 10), maxWait))
+	}
+}
+
+// locking is how often and by what a wallet was told to lock.
+type locking struct {
+	here  uint64 // Lock
+	asked string // LockAll, by any process
+}
+
+// hold keeps k for signing, unless Lock or LockAll was called since locks was
+// read.
+func (w *Wallet) hold(k *keys, locks locking) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || locks != (locking{w.locks, w.lockAsked()}) {
+		k.wipe()
+		return locked("the wallet was locked while it was being unlocked")
+	}
+	w.drop()
+	w.held, w.asked = k, locks.asked
+	w.since = w.now()
+	w.used = w.since
+	w.timer = time.AfterFunc(min(w.idle(), w.maxAge(), lookEvery), w.expire)
+	return nil
+}
+
+// use gives the keys to f, unlocking first if need be. f runs under mu: signing
+// takes microseconds, and a lock, timed or not, comes before it or after it.
+func (w *Wallet) use(ctx context.Context, f func(*keys)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for range 2 { // the second time for a lock that came between
+		if err := w.Unlock(ctx); err != nil {
+			return err
+		}
+		if w.withHeld(f) {
+			return nil
+		}
+	}
+	return locked("the wallet was locked again at once")
+}
+
+func (w *Wallet) withHeld(f func(*keys)) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.current()
+	if k == nil {
+		return false
+	}
+	w.used = w.now()
+	f(k)
+	return true
+}
+
+// Lock wipes the keys, after a signature that is being made. An unlocking that
+// has begun comes to nothing.
+func (w *Wallet) Lock() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.locks++
+	w.drop()
+}
+
+// Close locks the wallet for good. It never fails.
+func (w *Wallet) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.drop()
+	return nil
+}
+
+// Locked reports whether the next signature has to ask for the passphrase.
+func (w *Wallet) Locked() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current() == nil
+}
+
+// current is the held keys if their time is not over, and no process was told
+// to lock; mu is held.
+func (w *Wallet) current() *keys {
+	if w.held != nil && (w.left() <= 0 || w.lockAsked() != w.asked) {
+		w.drop()
+	}
+	return w.held
+}
+
+// drop wipes the held keys; mu is held.
+func (w *Wallet) drop() {
+	if w.held == nil {
+		return
+	}
+	w.timer.Stop()
+	w.held.wipe()
+	w.held = nil
+}
+
+// expire is the timer's: it wipes the keys in time even if nobody asks again.
+func (w *Wallet) expire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.current() != nil {
+		w.timer.Reset(min(w.left(), lookEvery))
+	}
+}
+
+// left is the time until the auto-lock; mu is held.
+func (w *Wallet) left() time.Duration {
+	now := w.now()
+	return min(w.idle()-elapsed(w.used, now), w.maxAge()-elapsed(w.since, now))
+}
+
+// elapsed goes by the clock that ran further: the monotonic one stands still
+// while a laptop sleeps, the wall clock can be set back.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
+func (w *Wallet) idle() time.Duration {
+	if w.Idle <= 0 {
+		return DefaultIdle
+	}
+	return w.Idle
+}
+
+func (w *Wallet) maxAge() time.Duration {
+	if w.MaxAge <= 0 || w.MaxAge > DefaultMaxAge {
+		return DefaultMaxAge
+	}
+	return w.MaxAge
+}

@@ -1,0 +1,365 @@
+package wallet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A hundred first payments derive once and are all signed.
+func TestParallelFirstUse(t *testing.T) {
+	w, f := newTestWallet(t)
+	var asked atomic.Int32
+	w.SetSources(func(context.Context) ([]byte, error) {
+		asked.Add(1)
+		time.Sleep(20 * time.Millisecond) // let the others come
+		return []byte(testPassphrase), nil
+	})
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			var err error
+			if i%2 == 0 {
+				_, err = w.EVM().signDigest(t.Context(), [32]byte{byte(i)})
+			} else {
+				_, err = w.Solana().signMessage(t.Context(), []byte{byte(i)})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, 1, f.calls)
+	require.EqualValues(t, 1, asked.Load())
+}
+
+// A wrong passphrase file is tried once for all who wait, not a hundred times.
+func TestParallelFailureIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := newTestWallet(t)
+		w.SetSources(func(context.Context) ([]byte, error) {
+			time.Sleep(time.Second)
+			return []byte("not the passphrase"), nil
+		})
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), KindInvalidPassphrase) })
+		}
+		wg.Wait()
+		require.Equal(t, 1, f.calls)
+	})
+}
+
+// The cancelling of one who leads is not the failure of those who follow.
+func TestFollowersOutliveTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newTestWallet(t)
+		w.SetSources(func(ctx context.Context) ([]byte, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(time.Minute):
+				return []byte(testPassphrase), nil
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var leader, follower error
+		var wg sync.WaitGroup
+		wg.Go(func() { leader = w.Unlock(ctx) })
+		synctest.Wait()
+		wg.Go(func() { follower = w.Unlock(t.Context()) })
+		wg.Wait()
+		require.ErrorIs(t, leader, context.DeadlineExceeded)
+		require.NoError(t, follower)
+	})
+}
+
+// Who brings a passphrase of his own does not take part in others' failures, and
+// a follower that gives up leaves.
+func TestOwnSourceBesidesARunningAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newTestWallet(t)
+		w.SetSources(func(context.Context) ([]byte, error) {
+			time.Sleep(time.Minute)
+			return nil, ErrNoPassphrase
+		})
+		var configured, own, hasty error
+		var wg sync.WaitGroup
+		wg.Go(func() { configured = w.Unlock(t.Context()) })
+		synctest.Wait()
+		wg.Go(func() { own = w.Unlock(t.Context(), value(testPassphrase)) })
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			hasty = w.Unlock(ctx)
+		})
+		wg.Wait()
+		requireCode(t, configured, KindLocked)
+		require.NoError(t, own)
+		require.ErrorIs(t, hasty, context.DeadlineExceeded)
+	})
+}
+
+func TestSourcesInOrder(t *testing.T) {
+	w, _ := newTestWallet(t)
+	none := func(context.Context) ([]byte, error) { return nil, ErrNoPassphrase }
+	broken := func(context.Context) ([]byte, error) { return nil, errors.New("no bus") }
+	for name, tc := range map[string]struct {
+		sources []Passphrase
+		code    Kind
+	}{
+		"none at all":             {[]Passphrase{}, KindLocked},
+		"all without":             {[]Passphrase{none, none}, KindLocked},
+		"the second has it":       {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
+		"a wrong one ends it":     {[]Passphrase{value("not the passphrase"), never(t)}, KindInvalidPassphrase},
+		"a broken one ends it":    {[]Passphrase{broken, never(t)}, KindLocked},
+		"an empty one ends it":    {[]Passphrase{func(context.Context) ([]byte, error) { return nil, nil }, never(t)}, KindLocked},
+		"far too long, no KDF":    {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)}, KindInvalidPassphrase},
+		"an unnamed env variable": {[]Passphrase{value(""), value(testPassphrase)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.Lock()
+			w.SetSources(tc.sources...)
+			_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+			if tc.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireCode(t, err, tc.code)
+			require.True(t, w.Locked())
+		})
+	}
+}
+
+func TestLockWipes(t *testing.T) {
+	w, f := newTestWallet(t)
+	w.SetSources(value(testPassphrase))
+	require.NoError(t, w.Unlock(t.Context()))
+	held := w.held
+	require.NotEqual(t, make([]byte, 64), []byte(held.solana))
+	w.Lock()
+	require.True(t, w.Locked())
+	require.Equal(t, make([]byte, 64), []byte(held.solana))
+	require.Equal(t, make([]byte, 32), held.evm.Serialize())
+	require.Equal(t, [32]byte{}, held.seal)
+
+	_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+	require.NoError(t, err, "the source answers again")
+	require.Equal(t, 2, f.calls)
+
+	require.NoError(t, w.Close())
+	require.NoError(t, w.Close())
+	_, err = w.EVM().signDigest(t.Context(), [32]byte{})
+	requireCode(t, err, KindLocked)
+	requireCode(t, w.Unlock(t.Context(), never(t)), KindLocked)
+}
+
+// A lock while the passphrase is being asked for or stretched wins.
+func TestLockOvertakesUnlock(t *testing.T) {
+	w, _ := newTestWallet(t)
+	err := w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
+		w.Lock()
+		return []byte(testPassphrase), nil
+	})
+	requireCode(t, err, KindLocked)
+	require.True(t, w.Locked())
+	err = w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
+		_ = w.Close()
+		return []byte(testPassphrase), nil
+	})
+	requireCode(t, err, KindLocked)
+	require.True(t, w.Locked())
+}
+
+// Signing and locking at random: every signature is right or WALLET_LOCKED.
+func TestSignAgainstLock(t *testing.T) {
+	w, _ := newTestWallet(t)
+	w.SetSources(value(testPassphrase))
+	want, err := w.EVM().signDigest(t.Context(), [32]byte{1})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				got, err := w.EVM().signDigest(t.Context(), [32]byte{1})
+				if err != nil {
+					requireCodeAsync(t, err, KindLocked)
+				} else if got != want {
+					t.Error("another signature")
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for range 200 {
+			w.Lock()
+		}
+	})
+	wg.Wait()
+}
+
+func TestAutoLock(t *testing.T) {
+	for name, tc := range map[string]struct {
+		idle, maxAge time.Duration
+		every        time.Duration // a signature
+		lockedAfter  time.Duration
+	}{
+		"idle by default":          {0, 0, 0, 15 * time.Minute},
+		"idle as set":              {time.Minute, 0, 0, time.Minute},
+		"used, until the age":      {0, 0, 10 * time.Minute, 8 * time.Hour},
+		"used, until the set age":  {0, time.Hour, 10 * time.Minute, time.Hour},
+		"age is at most 8 h":       {100 * time.Hour, 100 * time.Hour, 0, 8 * time.Hour},
+		"negative is the default":  {-1, -1, 0, 15 * time.Minute},
+		"age below idle":           {time.Hour, time.Minute, 0, time.Minute},
+		"use just in time renews":  {time.Minute, time.Hour, 59 * time.Second, time.Hour},
+		"use just too late is too": {time.Minute, time.Hour, 60 * time.Second, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, _ := newTestWallet(t)
+				w.Idle, w.MaxAge = tc.idle, tc.maxAge
+				require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+				held := w.held
+				start := time.Now()
+				if tc.every > 0 {
+					go func() {
+						for {
+							time.Sleep(tc.every)
+							if _, err := w.EVM().signDigest(t.Context(), [32]byte{}); err != nil {
+								return
+							}
+						}
+					}()
+				}
+				time.Sleep(tc.lockedAfter - time.Nanosecond)
+				synctest.Wait()
+				require.False(t, w.Locked(), "after %v", time.Since(start))
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				// by itself: nobody has asked
+				require.Equal(t, make([]byte, 64), []byte(held.solana))
+				require.True(t, w.Locked())
+				_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+				requireCode(t, err, KindLocked)
+				time.Sleep(tc.every) // let the signer see it
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// shiftMonotonic moves one of the two clocks in t, which package time never does.
+func shiftMonotonic(t time.Time, d time.Duration) time.Time {
+	inside := (*struct { // as in package time; the test sees if that changes
+		wall uint64
+		ext  int64 // monotonic nanoseconds
+		loc  *time.Location
+	})(unsafe.Pointer(&t))
+	inside.ext += int64(d)
+	return t
+}
+
+// The timer is asleep with the laptop, or the clock is set back: the time that
+// passed by either clock counts.
+func TestElapsed(t *testing.T) {
+	from := time.Now()
+	require.Equal(t, time.Hour, elapsed(from, from.Add(time.Hour)))
+	asleep := shiftMonotonic(from.Add(time.Hour), -time.Hour)
+	require.Zero(t, asleep.Sub(from))
+	require.Equal(t, time.Hour, elapsed(from, asleep))
+	setBack := shiftMonotonic(from.Add(-time.Hour), 2*time.Hour)
+	require.Equal(t, time.Hour, elapsed(from, setBack))
+
+	w, _ := newTestWallet(t)
+	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+	held, later := w.held, time.Now().Add(DefaultIdle)
+	w.now = func() time.Time { return shiftMonotonic(later, -DefaultIdle) }
+	_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+	requireCode(t, err, KindLocked)
+	require.Equal(t, make([]byte, 64), []byte(held.solana))
+}
+
+func TestWrongPassphrasesCostTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := newTestWallet(t)
+		wrong := value("not the passphrase")
+		for range freeTries {
+			requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+		}
+		require.Equal(t, freeTries, f.calls)
+		e := requireCode(t, w.Unlock(t.Context(), never(t)), KindInvalidPassphrase)
+		require.Contains(t, e.Error(), "5 wrong passphrases in a row; the next is tried in 1s")
+		requireCode(t, w.Confirm(t.Context(), never(t)), KindInvalidPassphrase)
+		waited := time.Duration(0)
+		for range 10 {
+			for {
+				e := requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+				if e.Error() == wrongPassphrase().Error() {
+					break
+				}
+				time.Sleep(time.Second)
+				waited += time.Second
+			}
+		}
+		require.Equal(t, (1+2+4+8+16+32+4*60)*time.Second, waited)
+		time.Sleep(maxWait)
+		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+		w.Lock()
+		requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins anew")
+	})
+}
+
+// Confirm asks also when the key is held, and holds nothing.
+func TestConfirm(t *testing.T) {
+	w, f := newTestWallet(t)
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
+	require.True(t, w.Locked())
+	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), KindInvalidPassphrase)
+	requireCode(t, w.Confirm(t.Context(), value("")), KindLocked)
+	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
+	require.False(t, w.Locked())
+	require.Equal(t, 4, f.calls)
+}
+
+// The file is read again when the passphrase is: another wallet in its place is
+// not unlocked under this one's addresses.
+func TestExchangedFile(t *testing.T) {
+	w, _ := newTestWallet(t)
+	data, _ := golden(t)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
+	e := requireCode(t, w.Unlock(t.Context(), never(t)), KindCorrupt)
+	require.Contains(t, e.Error(), "other keys")
+	require.NoError(t, os.Remove(filepath.Join(w.dir, keystoreName)))
+	requireCode(t, w.Unlock(t.Context(), never(t)), KindNotFound)
+}
+
+// A source that panics does not leave the wallet waiting for it.
+func TestPanicInASource(t *testing.T) {
+	w, _ := newTestWallet(t)
+	require.Panics(t, func() {
+		_ = w.Unlock(t.Context(), func(context.Context) ([]byte, error) { panic("no") })
+	})
+	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
+}
+
+func TestCancelledUse(t *testing.T) {
+	w, _ := newTestWallet(t)
+	w.SetSources(never(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.Solana().signMessage(ctx, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}

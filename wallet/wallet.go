@@ -1,0 +1,256 @@
+package wallet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultIdle is how long a wallet stays unlocked without a signature.
+	DefaultIdle = 15 * time.Minute
+	// DefaultMaxAge is how long it stays unlocked at all, and the most that
+	// can be asked for (SPEC §3).
+	DefaultMaxAge = 8 * time.Hour
+)
+
+// Wallet is one keystore, locked or unlocked. It is safe for concurrent use,
+// once Idle and MaxAge are set. It prints as [redacted].
+type Wallet struct {
+	redacted
+
+	// Idle and MaxAge lock the wallet after a time without use, and after a
+	// time whatever its use. Zero means the defaults; MaxAge is at most
+	// [DefaultMaxAge]. Set them before the first use.
+	Idle, MaxAge time.Duration
+
+	dir      string
+	header   header
+	warnings []string
+	derive   kdf
+	now      func() time.Time
+
+	deriving sync.Mutex // one derivation at a time: each takes 128·n·r bytes
+
+	mu      sync.Mutex // everything below; signing holds it, so that a lock waits for it
+	held    *keys      // nil while locked
+	asked   string     // what lockAsked was when they came
+	since   time.Time  // of the unlocking
+	used    time.Time  // last
+	timer   *time.Timer
+	locks   uint64 // counts Lock, so that an unlocking it overtook comes to nothing
+	closed  bool
+	sources []Passphrase
+	running *attempt
+	wrong   int       // wrong passphrases in a row
+	retryAt time.Time // none is tried before
+}
+
+// Options are for [Create]. The zero value is right outside tests.
+type Options struct {
+	N      int              // scrypt's n: a power of two from 2^14 to 2^20; zero means 2^18
+	Now    func() time.Time // the clock, also of the auto-lock; nil means time.Now
+	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
+	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
+
+	// Before is called before the keystore gets its name, to seal what belongs to the wallet from its first moment: see
+	// [Wallet.Seal]. nil means nothing.
+	Before func(seal func(purpose string, data []byte) []byte) error
+
+	derive kdf // nil means scryptKDF
+}
+
+// Create makes a wallet in dir, which it makes too (0700), and answers it
+// unlocked. The passphrase is asked for only when dir can take a wallet. What is
+// on the disk has been read back and decrypted before it got its name, and no
+// wallet is ever overwritten.
+//
+// Errors: KEYPAIR_EXISTS, KEYSTORE_PERMISSIONS (dir), SETUP_FAILED (everything
+// else: no passphrase, a weak one, the disk), or the context's.
+func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options) (*Wallet, error) {
+	defer func() {
+		for _, i := range opt.Import {
+			i.wipe()
+		}
+	}()
+	opt.setDefaults()
+	if err := opt.check(); err != nil {
+		return nil, err
+	}
+	if err := checkVacant(dir); err != nil {
+		return nil, err
+	}
+	secret, err := askNew(ctx, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(secret)
+	k, err := generate(opt.Rand, opt.Import)
+	if err != nil {
+		return nil, setup("make the keys", err)
+	}
+	if err := k.belongTo(opt.Import); err != nil {
+		k.wipe()
+		return nil, err
+	}
+	if opt.Before != nil {
+		if err := opt.Before(k.mac); err != nil {
+			k.wipe()
+			return nil, err
+		}
+	}
+	ks, err := create(dir, k, secret, opt)
+	if err != nil {
+		k.wipe()
+		return nil, err
+	}
+	w := newWallet(dir, ks)
+	w.derive, w.now = opt.derive, opt.Now
+	return w, w.hold(k, locking{w.locks, w.lockAsked()})
+}
+
+func (o *Options) setDefaults() {
+	if o.N == 0 {
+		o.N = defaultN
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.derive == nil {
+		o.derive = scryptKDF
+	}
+}
+
+func (o *Options) check() error {
+	if o.N < 0 {
+		return setup("choose the key derivation", fmt.Errorf("scrypt n is %d", o.N))
+	}
+	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil {
+		return setup("choose the key derivation", err)
+	}
+	var chains []string
+	for _, i := range o.Import {
+		if i.secret == nil || slices.Contains(chains, i.chain) {
+			return setup("import keys", fmt.Errorf("there must be one key for a chain"))
+		}
+		chains = append(chains, i.chain)
+	}
+	return nil
+}
+
+// checkVacant says whether dir can take a new wallet; it need not be there yet.
+func checkVacant(dir string) error {
+	err := checkHome(dir)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = os.Lstat(filepath.Join(dir, keystoreName))
+	switch {
+	case err == nil:
+		return exists(dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return setup("look into "+dir, err)
+	}
+	return nil
+}
+
+// askNew asks for a passphrase that is good enough, and answers its NFC form.
+func askNew(ctx context.Context, source Passphrase) ([]byte, error) {
+	p, err := ask(ctx, []Passphrase{source})
+	if errors.Is(err, ErrLocked) || errors.Is(err, ErrInvalidPassphrase) {
+		e := setup("get a new passphrase", err)
+		e.hint = "run it on a terminal, or give it a file or a descriptor with the new passphrase"
+		return nil, e
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer clear(p)
+	if err := CheckPassphrase(p); err != nil {
+		return nil, err
+	}
+	return normalise(p), nil
+}
+
+// create encrypts k and puts it into dir. KEYPAIR_EXISTS and
+// KEYSTORE_PERMISSIONS pass as they are, everything else is SETUP_FAILED.
+func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, error) {
+	ks, err := encrypt(k, passphrase, uint64(opt.N), opt.Now(), opt.derive, opt.Rand)
+	if err != nil {
+		return nil, setup("encrypt the keys", err)
+	}
+	data, err := ks.marshal()
+	if err != nil {
+		return nil, setup("encode the keystore", err)
+	}
+	if err := makeHome(dir); err != nil {
+		return nil, setup("make "+dir, err)
+	}
+	if err := checkHome(dir); err != nil { // another may have made it meanwhile
+		return nil, err
+	}
+	err = writeNew(dir, data, opens(passphrase, opt.derive))
+	if err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrPermissions) {
+		return nil, setup("write the keystore", err)
+	}
+	return ks, err
+}
+
+// Open reads the keystore of dir and leaves it locked. It refuses, before any
+// memory is taken on the file's word:
+//
+//   - no directory or no file: WALLET_NOT_FOUND
+//   - a directory or file of another user or open to others; a symlink, FIFO,
+//     device or second hard link in the file's place: KEYSTORE_PERMISSIONS
+//   - more than 64 KiB; JSON with unknown, missing, repeated or differently
+//     spelled names, or anything behind it; another format, version, KDF or
+//     cipher; n not a power of two from 2^14 to 2^20, r not 8, p not 1 to 4; a
+//     salt, nonce, ciphertext or commitment of another length: KEYSTORE_CORRUPT
+//
+// What a crash while the file was written has left behind is removed.
+func Open(dir string) (*Wallet, error) {
+	if checkHome(dir) == nil {
+		sweep(dir)
+	}
+	ks, err := readKeystore(dir)
+	if err != nil {
+		return nil, err
+	}
+	return newWallet(dir, ks), nil
+}
+
+func newWallet(dir string, ks *keystore) *Wallet {
+	return &Wallet{dir: dir, header: ks.header, warnings: ks.warnings(), derive: scryptKDF, now: time.Now}
+}
+
+// Addresses are the wallet's public addresses, in the keystore's order. While
+// the wallet is locked they are what the file says.
+func (w *Wallet) Addresses() []Address {
+	return []Address{{ChainSolana, w.header.solana}, {ChainEVM, w.header.evm}}
+}
+
+// Warnings are sentences for the owner about a keystore that opens but should
+// be better; usually none.
+func (w *Wallet) Warnings() []string { return slices.Clone(w.warnings) }
+
+// SetSources sets who is asked for the passphrase, in this order, when a key is
+// needed and the wallet is locked.
+func (w *Wallet) SetSources(sources ...Passphrase) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sources = slices.Clone(sources)
+}

@@ -1,0 +1,36 @@
+//go:build linux && !race
+
+// Under the race detector, reading all of the memory takes a minute and says nothing: the detector keeps copies of its own.
+// make race runs this without it.
+
+package wallet
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What wiping achieves (catalogue F15). It cannot promise more in Go: see the package's comment.
+func TestWipedFromMemory(t *testing.T) {
+	data, _ := golden(t)
+	dir := putKeystore(t, data)
+	passphrase, err := os.ReadFile("testdata/passphrase.txt")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/passphrase", passphrase, 0o600))
+	out, err := helperCommand(t, "wipe", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("copies of seed, scalar, scalar's words, passphrase: unlocked and locked: %s", out)
+	var before, after [4]int
+	_, err = fmt.Sscanf(string(out), "[%d %d %d %d] [%d %d %d %d]", &before[0], &before[1], &before[2], &before[3], &after[0], &after[1], &after[2], &after[3])
+	require.NoError(t, err, "%s", out)
+	require.Positive(t, before[0]+before[1]+before[2], "it would find them")
+	// Ours are gone. One each that the libraries made may be left: crypto/ed25519's cache, RFC 6979's buffer, and the string
+	// that x/crypto's PBKDF2 makes of the passphrase.
+	require.Less(t, after[0]+after[1]+after[2], before[0]+before[1]+before[2])
+	for i := range after {
+		require.LessOrEqual(t, after[i], 1)
+	}
+}
