@@ -1,0 +1,105 @@
+package budget
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// Payee is who would be paid, for what. Addresses are as the seller wrote them.
+type Payee struct {
+	Network  string // CAIP-2
+	Asset    string
+	PayTo    string
+	Resource string // what is bought: method, host and path. A query is an argument and not another thing to buy.
+}
+
+// Memory is what the ledger knows of a payee and of a price. A payment counts as paid from the moment its signed bytes are on
+// disk until it is proven never to have happened.
+type Memory struct {
+	Paid      bool           // the payTo was paid before on this network, for whatever host
+	PaidHere  bool           // and for this host and asset
+	Other     string         // the payTo that was last paid, or is being paid, for this host, network and asset in its place; "": none
+	LastPrice *money.Dollars // what was paid last for this resource; nil: never bought
+}
+
+// question is a reason to ask a person.
+type question struct {
+	Rule string `json:"rule"` // its key in config.toml
+	Text string `json:"text"`
+}
+
+// unusual compares a payment with what is remembered. It refuses what the owner wants refused, and otherwise says what a person
+// has to be asked:
+//
+//	rule           it is unusual that
+//	new_payee      this payTo was never paid on this network
+//	payee_change   others were paid for this host, network and asset, and this payTo never was
+//	price_jump     the price rose, to at least this many times what was paid last for the same resource
+//	approve_above  the price is above it
+//	always         it is of a kind that a person is asked about whatever it costs (Ask.Always)
+//
+// A payTo that was paid once is no change any more: hosts that sell for several payees are asked about once for each.
+func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
+	known, err := l.Remember(a.Host, a.Payee)
+	if err != nil {
+		return nil, err
+	}
+	changed := known.Other != "" && !known.PaidHere
+	switch {
+	case changed && r.PayeeChange == RuleRefuse:
+		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s", a.Host, clip(known.Other), clip(a.Payee.PayTo)).
+			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
+			WithDetail("payTo", clip(a.Payee.PayTo)).WithDetail("paidBefore", clip(known.Other))
+	case !known.Paid && r.NewPayee == RuleRefuse:
+		return nil, x402.Errorf(x402.PolicyDenied, "%s was never paid before, and the owner allows no new payees", clip(a.Payee.PayTo)).
+			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", clip(a.Payee.PayTo))
+	}
+	add := func(unusual bool, rule string, text ...string) {
+		if unusual {
+			questions = append(questions, question{rule, strings.Join(text, "")})
+		}
+	}
+	add(a.Always != "", "always", a.Always)
+	add(a.Price > r.ApproveAbove, "approve_above", "the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
+	add(changed && r.PayeeChange == RuleAsk, "payee_change", a.Host, " was paid at ", clip(known.Other), " before, and now wants to be paid at ", clip(a.Payee.PayTo))
+	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", clip(a.Payee.PayTo), " was never paid before")
+	if last := known.LastPrice; last != nil {
+		add(r.jumps(*last, a.Price), "price_jump", "the price ", a.Price.Price(), " is at least ", factor(r.PriceJump), " times the last one, ", last.Price())
+	}
+	return questions, nil
+}
+
+// jumps compares in decimal, as the owner wrote the factor: 1.1 times $0.10 is $0.11 and not a hair more.
+func (r Rules) jumps(last, price money.Dollars) bool {
+	times, ok := new(big.Rat).SetString(factor(r.PriceJump))
+	if !ok || r.PriceJump == 0 || price <= last {
+		return false
+	}
+	limit := times.Mul(times, new(big.Rat).SetInt64(int64(last)))
+	return new(big.Rat).SetInt64(int64(price)).Cmp(limit) >= 0
+}
+
+func factor(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// askPerson is the answer where a person is needed, and nobody has said yes yet.
+func askPerson(a Ask, questions []question) error {
+	var texts []string
+	for _, q := range questions {
+		texts = append(texts, q.Text)
+	}
+	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint("a person has to approve this payment").
+		WithDetail("requested", a.Price).WithDetail("reasons", questions).WithDetail("payTo", clip(a.Payee.PayTo))
+}
+
+// clip bounds a stranger's address; no chain's is longer.
+func clip(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

@@ -1,0 +1,366 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+)
+
+func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
+
+func asking(t *testing.T, s *Store, quote byte) Approval {
+	t.Helper()
+	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: "api.example", Price: 250_000, PayTo: "0xpayee"})
+	require.NoError(t, err)
+	return a
+}
+
+func hasApproval(t *testing.T, s *Store, quote byte) (yes bool) {
+	t.Helper()
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { yes, err = tx.HasApproval(quoteOf(quote)); return err }))
+	return yes
+}
+
+// payApproved holds a payment of a quote, if a person said yes to it.
+func payApproved(s *Store, quote byte) error {
+	_, err := s.Reserve(context.Background(), testHold(1), func(tx *Tx, _ budget.Session) error {
+		_, yes, err := tx.UseApproval(quoteOf(quote), "pay_x")
+		if err == nil && !yes {
+			err = x402.Errorf(x402.ApprovalRequired, "nobody said yes")
+		}
+		return err
+	})
+	return err
+}
+
+// What each decision makes of each state, and whether a payment passes then.
+func TestDecisions(t *testing.T) {
+	accept := func(s *Store, id string) error { _, err := s.Accept(context.Background(), id, "client"); return err }
+	approve := func(s *Store, id string) error {
+		_, err := s.Approve(context.Background(), id, "owner", nil)
+		return err
+	}
+	deny := func(s *Store, id string) error { _, err := s.Deny(context.Background(), id, "owner"); return err }
+	decline := func(s *Store, id string) error { _, err := s.Decline(context.Background(), id, "client"); return err }
+	use := func(s *Store, _ string) error { return payApproved(s, 1) }
+	type step = func(*Store, string) error
+	for name, c := range map[string]struct {
+		steps []step
+		state Decision
+		last  error // of the last step
+	}{
+		"asked":                         {nil, Pending, nil},
+		"accepted":                      {[]step{accept}, Approved, nil},
+		"approved":                      {[]step{approve}, Approved, nil},
+		"denied":                        {[]step{deny}, Denied, nil},
+		"declined once":                 {[]step{decline}, Pending, nil},
+		"declined twice, then accepted": {[]step{decline, decline, accept}, Approved, nil},
+		"worn down":                     {[]step{decline, decline, decline}, Denied, nil},
+		"accepted after the owner's no": {[]step{deny, accept}, Denied, ErrDecided},
+		"accepted after three times no": {[]step{decline, decline, decline, accept}, Denied, ErrDecided},
+		"the owner changes their mind":  {[]step{deny, approve}, Approved, nil},
+		"the owner takes a yes back":    {[]step{approve, deny}, Denied, nil},
+		"a client takes a yes back":     {[]step{approve, decline}, Pending, nil},
+		"used":                          {[]step{approve, use}, Used, nil},
+		"used, and approved again":      {[]step{approve, use, approve}, Used, ErrDecided},
+		"used, and accepted again":      {[]step{accept, use, accept}, Used, ErrDecided},
+		"used, and denied":              {[]step{approve, use, deny}, Used, ErrDecided},
+		"used twice":                    {[]step{approve, use, use}, Used, x402.Errorf(x402.ApprovalRequired, "")},
+		"used without":                  {[]step{use}, Pending, x402.Errorf(x402.ApprovalRequired, "")},
+		"used after a no":               {[]step{approve, deny, use}, Denied, x402.Errorf(x402.ApprovalRequired, "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			a := asking(t, s, 1)
+			var err error
+			for i, step := range c.steps {
+				if err = step(s, a.ID); i < len(c.steps)-1 {
+					require.NoError(t, err)
+				}
+			}
+			require.ErrorIs(t, err, c.last)
+			now, err := s.Approval(t.Context(), a.ID)
+			require.NoError(t, err)
+			require.Equal(t, c.state, now.State)
+			require.Equal(t, c.state == Approved, hasApproval(t, s, 1))
+			require.Equal(t, c.state == Approved, payApproved(s, 1) == nil)
+			require.Error(t, payApproved(s, 2), "another quote")
+			_, err = s.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+		})
+	}
+}
+
+// An approval is over at its very time, and so is a no.
+func TestApprovalsEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		decide func(*Store, string) error
+		after  time.Duration
+	}{
+		"asked":    {func(*Store, string) error { return nil }, waitFor},
+		"denied":   {func(s *Store, id string) error { _, err := s.Deny(context.Background(), id, ""); return err }, waitFor},
+		"approved": {func(s *Store, id string) error { _, err := s.Approve(context.Background(), id, "", nil); return err }, approvedFor},
+		"accepted": {func(s *Store, id string) error { _, err := s.Accept(context.Background(), id, ""); return err }, acceptedFor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, clock, _ := newStore(t)
+			a := asking(t, s, 1)
+			require.NoError(t, c.decide(s, a.ID))
+			a, err := s.Approval(t.Context(), a.ID)
+			require.NoError(t, err)
+			require.WithinDuration(t, clock.now().Add(c.after), a.Expires, time.Millisecond)
+
+			before := a.Expires.Add(-time.Millisecond)
+			clock.set(before)
+			require.Equal(t, a.ID, asking(t, s, 1).ID)
+			require.Equal(t, a.State == Approved, hasApproval(t, s, 1))
+			list, err := s.Approvals(t.Context())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			clock.set(a.Expires.Add(-time.Microsecond)) // the clock moves on by one at each reading
+			require.False(t, hasApproval(t, s, 1))
+			require.Error(t, payApproved(s, 1))
+			list, err = s.Approvals(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, list)
+			_, err = s.Approve(t.Context(), a.ID, "owner", nil)
+			require.ErrorIs(t, err, ErrDecided)
+			require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked anew")
+		})
+	}
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	s, _, _ := newStore(t)
+	first := asking(t, s, 0)
+	for i := range maxOpen - 1 {
+		asking(t, s, byte(i+1))
+	}
+	_, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(maxOpen)})
+	require.ErrorIs(t, err, ErrTooManyApproval)
+	require.Equal(t, first.ID, asking(t, s, 0).ID, "one that is open is found")
+	_, err = s.Approval(t.Context(), "apr_none")
+	require.ErrorIs(t, err, ErrNoApproval)
+	_, err = s.Deny(t.Context(), "apr_none", "")
+	require.ErrorIs(t, err, ErrNoApproval)
+}
+
+// Whatever several processes do at once, each yes lets one payment pass.
+func TestOneYesOnePayment(t *testing.T) {
+	s, _, home := newStore(t)
+	second, err := Open(t.Context(), home, Options{Now: s.now})
+	require.NoError(t, err)
+	defer second.Close()
+	stores, quote := []*Store{s, second}, byte(0)
+	rapid.Check(t, func(rt *rapid.T) {
+		quote++
+		yeses := rapid.IntRange(0, 3).Draw(rt, "yeses")
+		for range yeses {
+			a := asking(t, s, quote)
+			_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID, "owner", nil)
+			require.NoError(rt, err)
+			var passed atomic.Int64
+			var all sync.WaitGroup
+			for i := range rapid.IntRange(1, 6).Draw(rt, "calls") {
+				all.Go(func() {
+					switch err := payApproved(stores[i%2], quote); {
+					case err == nil:
+						passed.Add(1)
+					case !x402.HasCode(err, x402.ApprovalRequired):
+						panic(err)
+					}
+				})
+			}
+			all.Wait()
+			require.EqualValues(rt, 1, passed.Load())
+		}
+		require.True(rt, x402.HasCode(payApproved(s, quote), x402.ApprovalRequired))
+	})
+}
+
+// Whether a payment in the ledger was approved is asked again by who signs: for these terms.
+func TestWasApproved(t *testing.T) {
+	s, _, _ := newStore(t)
+	h := testHold(250_000)
+	h.Payment.ID = NewID()
+	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host, Method: h.Payment.Method, URL: h.Payment.URL,
+		Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
+		Price: h.Payment.Price, PayTo: h.Payment.PayTo})
+	require.NoError(t, err)
+	_, err = s.Approve(t.Context(), a.ID, "owner", nil)
+	require.NoError(t, err)
+	p, err := s.Reserve(t.Context(), h, func(tx *Tx, _ budget.Session) error {
+		_, _, err := tx.UseApproval(quoteOf(1), h.Payment.ID)
+		return err
+	})
+	require.NoError(t, err)
+	was := func(change func(*Payment)) (yes bool) {
+		q := p
+		change(&q)
+		require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { _, yes, err = tx.WasApproved(q); return err }))
+		return yes
+	}
+	require.True(t, was(func(*Payment) {}))
+	for _, change := range []func(*Payment){
+		func(q *Payment) { q.ID = NewID() }, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
+		func(q *Payment) { q.PayTo = "0xother" }, func(q *Payment) { q.Host = "other.example" }, func(q *Payment) { q.Network = "eip155:8453" }, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
+		func(q *Payment) { q.Asset += "0" },
+	} {
+		require.False(t, was(change))
+	}
+}
+
+// A payment that is refused after all does not use the yes up: both are one transaction.
+func TestARefusalKeepsTheYes(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+	require.NoError(t, err)
+	poor := testHold(10)
+	poor.Funds.Free = testHold(9).Payment.Amount
+	_, err = s.Reserve(t.Context(), poor, func(tx *Tx, _ budget.Session) error { _, _, err := tx.UseApproval(quoteOf(1), "pay_x"); return err })
+	var short *ShortOfFunds
+	require.True(t, errors.As(err, &short), "%v", err)
+	require.True(t, hasApproval(t, s, 1))
+}
+
+// A frozen wallet or account holds nothing, and what was held before is not put on disk as signed: in every process.
+func TestFreeze(t *testing.T) {
+	for name, c := range map[string]struct {
+		freeze Freeze
+		stops  bool
+	}{
+		"the wallet":                    {Freeze{By: "owner", Why: "stop"}, true},
+		"this account":                  {Freeze{Network: "eip155:84532", Account: "0xagent", By: "agent", Why: "revoked"}, true},
+		"another account":               {Freeze{Network: "eip155:84532", Account: "0xother", By: "agent", Why: "revoked"}, false},
+		"this account, another network": {Freeze{Network: "eip155:8453", Account: "0xagent", By: "agent", Why: "revoked"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, home := newStore(t)
+			other, err := Open(t.Context(), home, Options{})
+			require.NoError(t, err)
+			defer other.Close()
+			held, sent := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Submitted)
+			require.NoError(t, other.Freeze(t.Context(), c.freeze))
+			require.NoError(t, other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account, By: "agent", Why: "again"}))
+			list, err := s.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, c.freeze.Why, list[0].Why, "the first reason stands")
+
+			check := func(err error) {
+				t.Helper()
+				if !c.stops {
+					require.NoError(t, err)
+					return
+				}
+				require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+				require.Equal(t, c.freeze.By, x402.AsError(err).Details["by"])
+			}
+			_, err = s.Reserve(t.Context(), testHold(1), noRules)
+			check(err)
+			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "new"}))
+			_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
+			require.NoError(t, err, "what is out is brought to its end")
+
+			lifted, err := other.Unfreeze(t.Context(), nil)
+			require.NoError(t, err)
+			require.Len(t, lifted, 1)
+			_, err = s.Reserve(t.Context(), testHold(1), noRules)
+			require.NoError(t, err)
+			_, err = s.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+		})
+	}
+}
+
+// What the circuit breaker counts.
+func TestLost(t *testing.T) {
+	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
+	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
+	dead := func(s *Store) {
+		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID, Outcome{State: Failed, ChainProof: x402.Fate{State: x402.Dead}})
+		require.NoError(t, err)
+	}
+	served := func(s *Store) { require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID)) }
+	unsent := func(s *Store) {
+		require.NoError(t, s.Release(t.Context(), pay(t, s, testHold(1), Submitted).ID, "not sent"))
+	}
+	held := func(s *Store) { pay(t, s, testHold(1), Reserved) }
+	sent := func(s *Store) { pay(t, s, testHold(1), Submitted) }
+	look := func(s *Store) {
+		require.NoError(t, s.Freeze(t.Context(), Freeze{By: "breaker"}))
+		_, err := s.Unfreeze(t.Context(), nil)
+		require.NoError(t, err)
+	}
+	type steps = []func(*Store)
+	for name, c := range map[string]struct {
+		did  steps
+		want int
+	}{
+		"nothing":                 {nil, 0},
+		"all lost":                {steps{unknown, dead, unknown}, 3},
+		"settled ends the row":    {steps{unknown, settled, dead, unknown}, 2},
+		"settled last":            {steps{unknown, unknown, settled}, 0},
+		"under way or never sent": {steps{unknown, held, sent, unsent, dead}, 2},
+		"served without receipt":  {steps{unknown, served, unknown}, 2},
+		"no more than asked":      {steps{dead, dead, dead, dead, dead, dead}, 5},
+		"the owner looked":        {steps{unknown, unknown, look, dead}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			for _, step := range c.did {
+				step(s)
+			}
+			require.NoError(t, s.View(t.Context(), func(tx *Tx) error {
+				since, err := tx.Looked()
+				require.NoError(t, err)
+				n, err := tx.Lost(since, 5)
+				require.Equal(t, c.want, n)
+				return err
+			}))
+		})
+	}
+}
+
+// A yes to what was never signed is good again; once signed bytes were on disk it is used up, whatever became of them.
+func TestAYesComesBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(*Store, Payment)
+		back      bool
+	}{
+		"never signed": {func(*Store, Payment) {}, true},
+		"signed and not sent": {func(s *Store, p Payment) {
+			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}))
+		}, false},
+		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+			require.NoError(t, err)
+			h := testHold(1)
+			h.Payment.ID = NewID()
+			p, err := s.Reserve(t.Context(), h, func(tx *Tx, _ budget.Session) error {
+				_, _, err := tx.UseApproval(quoteOf(1), h.Payment.ID)
+				return err
+			})
+			require.NoError(t, err)
+			c.meanwhile(s, p)
+			require.NoError(t, s.Release(t.Context(), p.ID, "locked"))
+			require.Equal(t, c.back, hasApproval(t, s, 1))
+			require.Equal(t, c.back, payApproved(s, 1) == nil)
+			require.Error(t, payApproved(s, 1), "and once it stays")
+			_, err = s.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+		})
+	}
+}

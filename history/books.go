@@ -1,0 +1,212 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"x402-wallet/money"
+)
+
+// What is written down for the person's books: names of sessions, and payments of the wallet before this one. They stand beside the
+// payments (meta), and nothing that decides ever reads them: a file from elsewhere makes no payee known and fills no budget.
+
+const (
+	labelKey    = "label "    // and a session
+	importedKey = "imported " // and an Imported.ID
+)
+
+// Range selects payments for the books. Zero fields do not restrict.
+type Range struct {
+	After, Until time.Time // made at or after, and before
+	URL          string    // part of it
+	Host         string
+	Session      string
+	State        State
+}
+
+// Each calls f with every payment in the range, oldest first.
+func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error {
+	where, args := []string{"1"}, []any{}
+	add := func(condition string, value any) { where, args = append(where, condition), append(args, value) }
+	if !r.After.IsZero() {
+		add("created_at >= ?", micros(r.After))
+	}
+	if !r.Until.IsZero() {
+		add("created_at < ?", micros(r.Until))
+	}
+	if r.URL != "" {
+		add(`url LIKE ? ESCAPE '\'`, "%"+likeEscape(r.URL)+"%")
+	}
+	for column, value := range map[string]string{"host": r.Host, "session": r.Session, "state": string(r.State)} {
+		if value != "" {
+			add(column+" = ?", value)
+		}
+	}
+	return s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(selectPayment+" WHERE "+strings.Join(where, " AND ")+" ORDER BY seq", args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			p, err := scanPayment(rows)
+			if err != nil {
+				return err
+			}
+			if err := f(p); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// Day is what a day came to.
+type Day struct{ Spent, Held money.Dollars }
+
+// Days are the days since one, by their first moment (UTC), on which something was paid. They come from the kept sums.
+func (s *Store) Days(ctx context.Context, since time.Time) (map[time.Time]Day, error) {
+	const day = 24 * time.Hour
+	days := map[time.Time]Day{}
+	err := s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(`SELECT day, spent, held FROM totals WHERE scope = 'all' AND key = '' AND day >= ?`, micros(since)/day.Microseconds())
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var n int64
+			var d Day
+			if err := rows.Scan(&n, &d.Spent, &d.Held); err != nil {
+				return err
+			}
+			days[time.Unix(0, 0).UTC().AddDate(0, 0, int(n))] = d
+		}
+		return rows.Err()
+	})
+	return days, err
+}
+
+// ErrNoSession says that there is no such session.
+var ErrNoSession = errors.New("no such session")
+
+// Label names a session, for the books; "" takes the name away.
+func (s *Store) Label(ctx context.Context, session, label string) error {
+	return s.tx(ctx, func(t *Tx) error {
+		var known int
+		if err := t.row(`SELECT count(*) FROM sessions WHERE id = ?`, session).Scan(&known); err != nil {
+			return err
+		}
+		if known == 0 {
+			return ErrNoSession
+		}
+		return t.label(session, label)
+	})
+}
+
+func (t *Tx) label(session, label string) error {
+	if _, err := t.exec(`DELETE FROM meta WHERE key = ?`, labelKey+session); err != nil {
+		return err
+	}
+	if label == "" {
+		return nil
+	}
+	_, err := t.exec(`INSERT INTO meta VALUES (?, ?)`, labelKey+session, label)
+	return err
+}
+
+// Labels are the names of sessions.
+func (s *Store) Labels(ctx context.Context) (map[string]string, error) {
+	labels := map[string]string{}
+	err := s.facts(ctx, labelKey, func(session, label string) error {
+		labels[session] = label
+		return nil
+	})
+	return labels, err
+}
+
+// Imported is a payment of the wallet before this one, as that wrote it down. Nothing proves it.
+type Imported struct {
+	At          time.Time    `json:"at"`
+	Transaction string       `json:"transaction"`
+	Method      string       `json:"method"`
+	URL         string       `json:"url"`
+	Network     string       `json:"network"`
+	Asset       string       `json:"asset"`
+	Amount      money.Amount `json:"amount"`
+	PayTo       string       `json:"payTo"`
+	Facilitator string       `json:"facilitator"`
+}
+
+// ID is the same for the same payment.
+func (i Imported) ID() string {
+	sum := sha256.Sum256([]byte(toJSON(i)))
+	return "imp_" + hex.EncodeToString(sum[:16])
+}
+
+// Import writes payments of another wallet down, those that are not there yet, and tells of it in the audit chain.
+func (s *Store) Import(ctx context.Context, list []Imported) (added int, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		added = 0
+		digest := sha256.New()
+		for _, i := range list {
+			text := toJSON(i)
+			done, err := t.exec(`INSERT OR IGNORE INTO meta VALUES (?, ?)`, importedKey+i.ID(), text)
+			if err != nil {
+				return err
+			}
+			n, err := done.RowsAffected()
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				added++
+				digest.Write([]byte(text))
+			}
+		}
+		if added == 0 {
+			return nil
+		}
+		return t.audit("", "imported", map[string]any{"payments": added, "sha256": hex.EncodeToString(digest.Sum(nil))})
+	})
+	return added, err
+}
+
+// AllImported are the payments of other wallets, in no order.
+func (s *Store) AllImported(ctx context.Context) (list []Imported, err error) {
+	err = s.facts(ctx, importedKey, func(_, text string) error {
+		var i Imported
+		if err := json.Unmarshal([]byte(text), &i); err != nil {
+			return err
+		}
+		list = append(list, i)
+		return nil
+	})
+	return list, err
+}
+
+// facts are what stands in meta under keys that begin alike.
+func (s *Store) facts(ctx context.Context, begin string, each func(rest, value string) error) error {
+	return s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(`SELECT substr(key, ?1 + 1), value FROM meta WHERE substr(key, 1, ?1) = ?2`, len(begin), begin)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var rest, value string
+			if err := rows.Scan(&rest, &value); err != nil {
+				return err
+			}
+			if err := each(rest, value); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}

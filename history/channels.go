@@ -1,0 +1,197 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"x402-wallet/money"
+)
+
+// Channel is what the wallet promised in one payment channel, by one of its keys.
+type Channel struct {
+	Service, Key string // who is paid, and who promises: a DID, and one with a fragment
+	Server       string // where it was met: a name in config.toml, or an origin
+	Network      string
+	Source       string // whose hub is drawn on
+	ID           string // on the chain
+	Epoch        uint64
+	Nonce        uint64          // of the last promise
+	Amount       money.Amount    // promised in all
+	Claimed      money.Amount    // taken of that, as it was last seen on the chain
+	Signed       json.RawMessage // the last promise, with its signature
+	Known        bool            // the service has it; else it goes with the next call
+	Call         json.RawMessage // the call under way; nil: none is
+	Refused      json.RawMessage // the last proposal that was refused, and why
+	Updated      time.Time
+}
+
+// Errors of channels.
+var (
+	ErrNoChannel = errors.New("no such channel")
+	ErrPromised  = errors.New("more than that, or something else under that nonce, was promised in this channel already")
+)
+
+const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed, coalesce(signed, ''), known,
+	coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
+
+func scanChannel(row interface{ Scan(...any) error }) (c Channel, err error) {
+	var epoch, nonce, signed, call, refused string
+	var updated int64
+	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount, &c.Claimed, &signed, &c.Known, &call, &refused, &updated)
+	if err != nil {
+		return c, err
+	}
+	c.Signed, c.Call, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), fromMicros(updated)
+	if c.Epoch, err = strconv.ParseUint(epoch, 10, 64); err == nil {
+		c.Nonce, err = strconv.ParseUint(nonce, 10, 64)
+	}
+	return c, err
+}
+
+// Channel returns one channel, or ErrNoChannel.
+func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		c, err = scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
+		return none(err, ErrNoChannel)
+	})
+	return c, err
+}
+
+// Channels returns all of them.
+func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(selectChannel + ` ORDER BY service, key`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			c, err := scanChannel(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, c)
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// SaveChannel writes down what is known of a channel, durably. It promises nothing: nonce and amount stay as they are but in a new
+// epoch, in which everything begins anew.
+func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
+	return s.tx(ctx, func(t *Tx) error {
+		old, err := t.channel(c)
+		if err != nil {
+			return err
+		}
+		if old.ID != "" && old.Epoch == c.Epoch && (old.Nonce != c.Nonce || old.Amount != c.Amount || string(old.Signed) != string(c.Signed)) {
+			return fmt.Errorf("save a channel: %w", ErrPromised)
+		}
+		return t.putChannel(c)
+	})
+}
+
+// Refuse keeps a proposal that was refused, as evidence, also in the audit chain.
+func (s *Store) Refuse(ctx context.Context, c Channel) error {
+	return s.tx(ctx, func(t *Tx) error {
+		if _, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`, string(c.Refused), micros(t.Now), c.Service, c.Key); err != nil {
+			return err
+		}
+		return t.audit("", "proposal refused", map[string]any{"service": c.Service, "channel": c.ID, "proposal": c.Refused})
+	})
+}
+
+// Promise puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes the channel one nonce further,
+// with the payment it is for, which is submitted and, as its seller named its price and served it, settled by claim. id "" is
+// a promise that costs nothing more. Two promises under one nonce are ErrPromised: the second is never kept.
+func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment, err error) {
+	if err := s.inPlace(); err != nil {
+		return p, err
+	}
+	err = s.tx(ctx, func(t *Tx) error {
+		old, err := t.channel(c)
+		if err != nil {
+			return err
+		}
+		if c.Epoch < old.Epoch || c.Epoch == old.Epoch && (c.Nonce <= old.Nonce || c.Amount.Cmp(old.Amount) < 0) {
+			return ErrPromised
+		}
+		if err := t.putChannel(c); err != nil || id == "" {
+			return err
+		}
+		if err := t.submit(id, s.Self(), signed); err != nil {
+			return err
+		}
+		p, err = t.outcome(id, o)
+		return err
+	})
+	return p, err
+}
+
+// channel is the row as it stands; the zero one where there is none.
+func (t *Tx) channel(c Channel) (Channel, error) {
+	old, err := scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key))
+	if errors.Is(err, sql.ErrNoRows) {
+		return Channel{Epoch: c.Epoch}, nil
+	}
+	return old, err
+}
+
+func (t *Tx) putChannel(c Channel) error {
+	_, err := t.exec(`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+		server = excluded.server, network = excluded.network, source = excluded.source, channel = excluded.channel, epoch = excluded.epoch,
+		nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed, signed = excluded.signed, known = excluded.known,
+		call = excluded.call, refused = excluded.refused, updated_at = excluded.updated_at`,
+		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
+		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)), micros(t.Now))
+	return err
+}
+
+// ChannelTurn lets one call at a time use a channel, of all processes: each promise builds on the one before. It waits for as
+// long as ctx lives. give ends the turn.
+func (s *Store) ChannelTurn(ctx context.Context, service, key string) (give func(), err error) {
+	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
+	s.channelTurns.mu.Lock()
+	if s.channelTurns.of == nil {
+		s.channelTurns.of = map[string]*turns{}
+	}
+	t := s.channelTurns.of[name]
+	if t == nil {
+		t = newTurns(s.home, name)
+		t.patience, t.poll = channelPatience, channelPoll
+		s.channelTurns.of[name] = t
+	}
+	s.channelTurns.mu.Unlock()
+	give, err = t.take(ctx)
+	return give, ledgerError("wait for the channel", err)
+}
+
+// A call may take its whole deadline, so whoever waits for another process's call looks less often than a writer does.
+const (
+	channelPatience = 10 * time.Minute
+	channelPoll     = 20 * time.Millisecond
+)
+
+// channelTurns are those of the channels used by this process.
+type channelTurns struct {
+	mu sync.Mutex
+	of map[string]*turns
+}
+
+func (c *channelTurns) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all error
+	for _, t := range c.of {
+		all = errors.Join(all, t.close())
+	}
+	return all
+}

@@ -1,0 +1,130 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+func testChannel(nonce uint64) Channel {
+	return Channel{Service: "did:rooch:payee", Key: "did:rooch:payer#key-1", Server: "nuwa", Network: "rooch:local", Source: "hub", ID: "0x01",
+		Nonce: nonce, Amount: money.NewAmount(100 * nonce), Signed: json.RawMessage(`{"nonce":"` + string(rune('0'+nonce)) + `"}`)}
+}
+
+// promise is one call of a channel from its hold to its promise.
+func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
+	t.Helper()
+	p := pay(t, s, testHold(100), Reserved)
+	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), Trace: "rooch " + c.ID + " " + string(c.Signed)}, c,
+		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}, Rest: true})
+}
+
+func TestPromisesOnlyGrow(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
+	require.ErrorIs(t, err, ErrNoChannel)
+	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
+
+	p, err := promise(t, s, testChannel(1))
+	require.NoError(t, err)
+	require.Equal(t, Settled, p.State)
+	require.Equal(t, Claimed, p.Proof)
+	c, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, c.Nonce)
+	require.Equal(t, money.NewAmount(100), c.Amount)
+	require.JSONEq(t, `{"nonce":"1"}`, string(c.Signed))
+	content, err := s.Content(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, "bought", string(content.Body))
+
+	p, err = promise(t, s, testChannel(2))
+	require.NoError(t, err)
+	for name, c := range map[string]Channel{
+		"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
+		"an older one":                  {Nonce: 1, Amount: money.NewAmount(300)},
+		"less than was promised":        {Nonce: 3, Amount: money.NewAmount(199)},
+		"a nonce of another open epoch": {Nonce: 2, Amount: money.NewAmount(300)},
+	} {
+		bad := testChannel(2)
+		bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
+		got, err := promise(t, s, bad)
+		require.ErrorIs(t, err, ErrPromised, name)
+		require.Empty(t, got.ID, name)
+	}
+	unfinished, err := s.Unfinished(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Len(t, unfinished, 4, "what was refused is as it was before: held, and not submitted")
+	for _, p := range unfinished {
+		require.Equal(t, Reserved, p.State)
+	}
+
+	// what is no promise changes none
+	c = testChannel(2)
+	c.Known, c.Call, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
+	require.NoError(t, s.SaveChannel(t.Context(), c))
+	c.Nonce, c.Amount = 1, money.NewAmount(100)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrPromised)
+	c = testChannel(2)
+	c.Signed = json.RawMessage(`{"nonce":"other"}`)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrPromised)
+
+	// a new epoch begins anew, and the old one never comes back
+	c = testChannel(0)
+	c.Epoch, c.Signed = 1, nil
+	require.NoError(t, s.SaveChannel(t.Context(), c))
+	_, err = promise(t, s, testChannel(3))
+	require.ErrorIs(t, err, ErrPromised)
+
+	c.Refused = json.RawMessage(`{"why":"nonce"}`)
+	require.NoError(t, s.Refuse(t.Context(), c))
+	list, err := s.Channels(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.JSONEq(t, `{"why":"nonce"}`, string(list[0].Refused))
+	require.EqualValues(t, 1, list[0].Epoch)
+	_, err = s.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+	require.Equal(t, Settled, p.State)
+}
+
+// What was frozen between the hold and the promise is promised by nobody, and the channel stays where it was.
+func TestNoPromiseWhileFrozen(t *testing.T) {
+	s, _, _ := newStore(t)
+	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
+	p := pay(t, s, testHold(100), Reserved)
+	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
+	c := testChannel(1)
+	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), Trace: "x"}, c, Outcome{State: Settled, Proof: Claimed})
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	c, err = s.Channel(t.Context(), c.Service, c.Key)
+	require.NoError(t, err)
+	require.Zero(t, c.Nonce)
+}
+
+// One call at a time, also of two processes.
+func TestChannelTurn(t *testing.T) {
+	s, _, home := newStore(t)
+	other, err := Open(t.Context(), home, Options{})
+	require.NoError(t, err)
+	defer other.Close()
+	give, err := s.ChannelTurn(t.Context(), "a", "b")
+	require.NoError(t, err)
+	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	_, err = other.ChannelTurn(short, "a", "b")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	free, err := other.ChannelTurn(t.Context(), "a", "c")
+	require.NoError(t, err, "another channel is another turn")
+	free()
+	give()
+	give, err = other.ChannelTurn(t.Context(), "a", "b")
+	require.NoError(t, err)
+	give()
+}

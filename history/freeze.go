@@ -1,0 +1,198 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+// Freeze stops payments until the owner lifts it: all of them, or those from one account.
+type Freeze struct {
+	Network, Account string // both empty: the whole wallet
+	At               time.Time
+	By               string // owner | agent | breaker
+	Why              string
+}
+
+// Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that none leaves. One that is
+// there already stays as it is.
+func (s *Store) Freeze(ctx context.Context, f Freeze) error {
+	return s.tx(ctx, func(t *Tx) error {
+		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
+			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)`,
+			f.Network, f.Account, micros(t.Now), f.By, f.Why)
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		return t.audit("", "frozen", map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
+	})
+}
+
+// standing selects the freezes that no lift has come up to.
+const standing = ` seq > (SELECT coalesce(max(upto), 0) FROM lifts)`
+
+// Lift is the owner's word that everything frozen up to one freeze may be paid from again. What its seal means is package seal's
+// business.
+type Lift struct {
+	UpTo int64 // a freeze's seq; 0: nothing was ever lifted
+	At   time.Time
+	Seal []byte
+}
+
+// Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts anew. seal is called inside the
+// transaction; nil leaves the lift without one.
+func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		if err := t.notBeforeLedger(); err != nil {
+			return err
+		}
+		if lifted, err = t.freezes(); err != nil || len(lifted) == 0 {
+			return err
+		}
+		l := Lift{At: fromMicros(micros(t.Now)), Seal: []byte{}}
+		if err := t.row(`SELECT max(seq) FROM freezes`).Scan(&l.UpTo); err != nil {
+			return err
+		}
+		if seal != nil {
+			if l.Seal, err = seal(l); err != nil {
+				return err
+			}
+		}
+		if _, err := t.exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
+			return err
+		}
+		return t.audit("", "unfrozen", map[string]int{"lifted": len(lifted)})
+	})
+	return lifted, err
+}
+
+// Lifted is the owner's last lift.
+func (s *Store) Lifted(ctx context.Context) (l Lift, err error) {
+	err = s.view(ctx, func(t *Tx) error { l, err = t.lifted(); return err })
+	return l, err
+}
+
+func (t *Tx) lifted() (l Lift, err error) {
+	var at int64
+	err = t.row(`SELECT upto, at, seal FROM lifts ORDER BY upto DESC LIMIT 1`).Scan(&l.UpTo, &at, &l.Seal)
+	l.At = fromMicros(at)
+	return l, none(err, nil)
+}
+
+// Unlift takes a lift away that was not the owner's: what it lifted is frozen again.
+func (s *Store) Unlift(ctx context.Context, upTo int64) error {
+	return s.tx(ctx, func(t *Tx) error {
+		if _, err := t.exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
+			return err
+		}
+		return t.audit("", "lift refused", map[string]int64{"upto": upTo})
+	})
+}
+
+// frozen is a hash over the freezes behind one and up to another.
+func (t *Tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
+	rows, err := t.rows(`SELECT seq, network, account, at FROM freezes WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
+	if err != nil {
+		return sum, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var seq, at int64
+		var network, account string
+		if err := rows.Scan(&seq, &network, &account, &at); err != nil {
+			return sum, err
+		}
+		copy(sum[:], link(sum[:], seq, network, account, strconv.FormatInt(at, 10)))
+	}
+	return sum, rows.Err()
+}
+
+// Freezes returns what is frozen.
+func (s *Store) Freezes(ctx context.Context) (list []Freeze, err error) {
+	err = s.view(ctx, func(t *Tx) error { list, err = t.freezes(); return err })
+	return list, err
+}
+
+func (t *Tx) freezes() (list []Freeze, err error) {
+	rows, err := t.rows(`SELECT network, account, at, by, why FROM freezes WHERE` + standing + ` ORDER BY network, account`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var f Freeze
+		var at int64
+		if err := rows.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why); err != nil {
+			return nil, err
+		}
+		f.At = fromMicros(at)
+		list = append(list, f)
+	}
+	return list, rows.Err()
+}
+
+// NotFrozen is WALLET_FROZEN where payments from an account are stopped.
+func (t *Tx) NotFrozen(network, account string) error {
+	var f Freeze
+	var at int64
+	err := t.row(`SELECT network, account, at, by, why FROM freezes WHERE`+standing+` AND (account = '' OR network = ? AND account = ?) ORDER BY account LIMIT 1`, network, account).
+		Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	what := "this wallet is frozen"
+	if f.Account != "" {
+		what = "the account " + f.Account + " is frozen"
+	}
+	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).WithHint("nothing is paid until the person has looked at it").
+		WithDetail("since", fromMicros(at).Format(time.RFC3339)).WithDetail("by", f.By)
+}
+
+// Looked is when the owner last lifted a freeze; zero: never.
+func (t *Tx) Looked() (time.Time, error) {
+	l, err := t.lifted()
+	return l.At, err
+}
+
+// lostWithin is among how many of the newest payments Lost looks.
+const lostWithin = 200
+
+// Lost counts the newest payments in a row, made after since, that were signed and sent and came to nothing: open without the
+// buyer having got anything, or proven never to have happened. The first one that settled ends the row; what is under way, or
+// provably never left, is no part of it.
+func (t *Tx) Lost(since time.Time, most int) (n int, err error) {
+	rows, err := t.rows(`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, lostWithin)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for n < most && rows.Next() {
+		var state State
+		var proven, delivered bool
+		var at int64
+		if err := rows.Scan(&state, &proven, &delivered, &at); err != nil {
+			return 0, err
+		}
+		if state == Settled || !fromMicros(at).After(since) {
+			break
+		}
+		if state == Unknown && !delivered || state == Failed && proven {
+			n++
+		}
+	}
+	return n, rows.Err()
+}
+
+func hexOf(b [32]byte) string { return hex.EncodeToString(b[:]) }

@@ -1,0 +1,490 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// clock is a time that a test sets.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(time.Microsecond) // no two payments at once
+	return c.at
+}
+
+func (c *clock) set(at time.Time) { c.mu.Lock(); c.at = at; c.mu.Unlock() }
+
+func newStore(t *testing.T) (*Store, *clock, string) {
+	t.Helper()
+	home := t.TempDir()
+	c := &clock{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+	require.NoError(t, Create(t.Context(), home, Options{Now: c.now}))
+	s, err := Open(t.Context(), home, Options{Now: c.now})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s, c, home
+}
+
+func testHold(atomic uint64) Hold {
+	return Hold{
+		Payment: Payment{
+			Method: "GET", URL: "https://api.example/weather", Host: "api.example", Network: "eip155:84532", Scheme: "exact", Dialect: x402.DialectV2Header,
+			Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(atomic), Price: money.Dollars(atomic), PayTo: "0xpayee", Source: "0xagent",
+		},
+		Funds: x402.Funds{Source: "0xagent", Free: money.NewAmount(1 << 40)},
+	}
+}
+
+func noRules(*Tx, budget.Session) error { return nil }
+
+func pay(t *testing.T, s *Store, h Hold, to State) Payment {
+	t.Helper()
+	p, err := s.Reserve(t.Context(), h, noRules)
+	require.NoError(t, err)
+	if to == Reserved {
+		return p
+	}
+	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), Trace: p.ID}))
+	if to != Submitted {
+		p, err = s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to], Transaction: "0xtx"})
+		require.NoError(t, err)
+	}
+	return p
+}
+
+func used(t *testing.T, s *Store, w budget.Window) (u budget.Use) {
+	t.Helper()
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { u, err = tx.Used(w); return err }))
+	return u
+}
+
+func TestWhatEachStateCountsAs(t *testing.T) {
+	s, _, _ := newStore(t)
+	for i, state := range []State{Reserved, Submitted, Unknown, Settled} {
+		pay(t, s, testHold(1<<i), state)
+	}
+	p := pay(t, s, testHold(16), Reserved)
+	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+	require.Equal(t, budget.Use{Spent: 8, Held: 1 + 2 + 4}, used(t, s, budget.Window{}))
+}
+
+func TestOnlyTheStatesInTheTableFollowEachOther(t *testing.T) {
+	all := []State{Reserved, Submitted, Unknown, Settled, Failed}
+	for _, from := range all {
+		for _, to := range all {
+			s, _, _ := newStore(t)
+			var p Payment
+			if from == Failed {
+				p = pay(t, s, testHold(1), Submitted)
+				require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+			} else {
+				p = pay(t, s, testHold(1), from)
+			}
+			err := s.tx(t.Context(), func(tx *Tx) error { return tx.move(p.ID, to, "{}", "note = ''") })
+			var legal bool
+			for _, state := range allowed[from] {
+				legal = legal || state == to
+			}
+			if legal {
+				require.NoError(t, err, "%s → %s", from, to)
+			} else {
+				require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+			}
+		}
+	}
+}
+
+// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
+func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
+	s, _, home := newStore(t)
+	second, err := Open(t.Context(), home, Options{})
+	require.NoError(t, err)
+	defer second.Close()
+	rules := budget.Rules{PerCall: 100, Day: 100, Month: 100, ApproveAbove: 100, Rate: 1000}
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	held, refused := 0, 0
+	for i := range 100 {
+		store := []*Store{s, second}[i%2]
+		wait.Go(func() {
+			h := testHold(10)
+			_, err := store.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
+				return rules.Check(budget.Ask{Price: h.Payment.Price, Host: h.Payment.Host, Now: tx.Now, Session: session}, tx)
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				held++
+			} else if x402.HasCode(err, x402.BudgetExceeded) {
+				refused++
+			}
+		})
+	}
+	wait.Wait()
+	require.Equal(t, 10, held)
+	require.Equal(t, 90, refused)
+}
+
+func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
+	s, c, _ := newStore(t)
+	readAt := c.now()
+	pay(t, s, testHold(3), Settled) // after the reading: not in its figure
+	left := pay(t, s, testHold(4), Unknown)
+	require.NoError(t, s.Rest(t.Context(), left.ID)) // nobody works on it, and it is held all the same
+	h := testHold(4)
+	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
+	_, err := s.Reserve(t.Context(), h, noRules)
+	var short *ShortOfFunds
+	require.ErrorAs(t, err, &short)
+	require.Equal(t, ShortOfFunds{money.NewAmount(10), money.NewAmount(7), money.NewAmount(4)}, *short)
+
+	h.Funds.ReadAt = c.now() // a reading that shows the settled payment
+	_, err = s.Reserve(t.Context(), h, noRules)
+	require.NoError(t, err)
+}
+
+func TestWindowsNeverOpenBackwards(t *testing.T) {
+	s, c, _ := newStore(t)
+	pay(t, s, testHold(5), Settled)
+	c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
+	var seen time.Time
+	_, err := s.Reserve(t.Context(), testHold(1), func(tx *Tx, _ budget.Session) error { seen = tx.Now; return nil })
+	require.NoError(t, err)
+	require.Equal(t, 21, seen.Day())
+}
+
+func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
+	s, c, home := newStore(t)
+	first := pay(t, s, testHold(1), Settled)
+	require.NoError(t, s.Close())
+	s, err := Open(t.Context(), home, Options{Now: c.now})
+	require.NoError(t, err)
+	defer s.Close()
+	c.set(c.now().Add(budget.SessionIdle - time.Second))
+	require.Equal(t, first.Session, pay(t, s, testHold(1), Settled).Session, "a restart begins no session")
+	c.set(c.now().Add(budget.SessionIdle))
+	limit := money.Dollars(42)
+	h := testHold(1)
+	h.Cap = &limit
+	p, err := s.Reserve(t.Context(), h, func(_ *Tx, session budget.Session) error {
+		require.Equal(t, limit, *session.Cap)
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEqual(t, first.Session, p.Session)
+}
+
+func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
+	s, _, _ := newStore(t)
+	h := testHold(1)
+	h.Payment.IdempotencyKey = "k"
+	p := pay(t, s, h, Reserved)
+	_, err := s.Reserve(t.Context(), h, noRules)
+	var taken *Taken
+	require.ErrorAs(t, err, &taken)
+	require.Equal(t, p.ID, taken.Payment.ID)
+	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
+	_, err = s.Reserve(t.Context(), h, noRules)
+	require.NoError(t, err, "a failed payment lets go of its key")
+}
+
+func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
+	s, _, _ := newStore(t)
+	a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
+	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}))
+	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}), ErrSignedBefore)
+	got, err := s.Payment(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.Equal(t, Reserved, got.State)
+}
+
+func TestTheChainsWordStands(t *testing.T) {
+	s, _, _ := newStore(t)
+	p := pay(t, s, testHold(1), Submitted)
+	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Chain, Transaction: "0xtrue"})
+	require.NoError(t, err)
+	got, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xother"})
+	require.NoError(t, err)
+	require.Equal(t, Chain, got.Proof)
+	require.Equal(t, "0xtrue", got.Transaction)
+	got, err = s.Finish(t.Context(), p.ID, Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
+	require.NoError(t, err)
+	require.Equal(t, Settled, got.State, "a late shrug takes no proof away")
+	c, err := s.Content(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, "late", string(c.Body), "but its content is kept")
+}
+
+func TestWhoLetAPaymentDie(t *testing.T) {
+	s, c, _ := newStore(t)
+	signed := func(network, feePayer string, to State) {
+		h := testHold(1)
+		h.Payment.Network = network
+		p := pay(t, s, h, Reserved)
+		require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), Trace: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
+		if to != Submitted {
+			_, err := s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
+			require.NoError(t, err)
+		}
+	}
+	signed("solana:x", "long ago", Failed)
+	c.set(c.now().Add(2 * time.Hour))
+	since := c.now()
+	signed("solana:x", "late", Failed)
+	signed("solana:x", "late", Failed)
+	signed("solana:x", "good", Settled)
+	signed("solana:x", "open", Unknown)
+	signed("solana:y", "elsewhere", Failed)
+	signed("solana:x", "", Failed)
+	who, err := s.LetDie(t.Context(), "solana:x", since)
+	require.NoError(t, err)
+	require.Equal(t, []string{"late"}, who)
+}
+
+func TestAliveTellsALivingProcessFromADeadOne(t *testing.T) {
+	s, _, home := newStore(t)
+	p := pay(t, s, testHold(1), Submitted)
+	require.True(t, s.Alive(p.Driver))
+	other, err := Open(t.Context(), home, Options{})
+	require.NoError(t, err)
+	defer other.Close()
+	require.True(t, other.Alive(p.Driver), "seen from another process's store")
+	require.NoError(t, s.Close())
+	require.False(t, other.Alive(p.Driver))
+	require.False(t, other.Alive(""))
+	require.False(t, other.Alive("run_../../etc/passwd"))
+}
+
+func TestListFiltersPagesAndAdds(t *testing.T) {
+	s, c, _ := newStore(t)
+	var ids []string
+	for i := range 5 {
+		h := testHold(uint64(i + 1))
+		if i == 4 {
+			h.Payment.URL, h.Payment.Symbol = "https://other.example/100%_sure", "PYUSD"
+		}
+		ids = append(ids, pay(t, s, h, Settled).ID)
+		c.set(c.now().Add(time.Hour))
+	}
+	list, more, totals, err := s.List(t.Context(), Filter{Limit: 2})
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
+	require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
+
+	list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5}) // seed defect 11: the oldest returned everything
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, list, 1)
+	list, _, _, err = s.List(t.Context(), Filter{Before: ids[0]})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, _, _, err = s.List(t.Context(), Filter{Before: "pay_none"})
+	require.ErrorIs(t, err, ErrNoCursor)
+
+	third, err := s.Payment(t.Context(), ids[2])
+	require.NoError(t, err)
+	for filter, want := range map[Filter]map[string]money.Dollars{
+		{After: third.Created}: {"USDC": 3 + 4, "PYUSD": 5}, {After: third.Created.Add(time.Microsecond)}: {"USDC": 4, "PYUSD": 5},
+		{State: Settled}: {"USDC": 10, "PYUSD": 5}, {State: Unknown}: {}, {URL: "weather"}: {"USDC": 10},
+		{After: third.Created.AddDate(0, 0, -1)}: {"USDC": 10, "PYUSD": 5}, {After: third.Created.AddDate(0, 0, 2)}: {},
+	} {
+		_, _, totals, err := s.List(t.Context(), filter)
+		require.NoError(t, err)
+		require.Equal(t, want, totals, "%+v", filter)
+	}
+
+	list, _, _, err = s.List(t.Context(), Filter{URL: "100%_s"})
+	require.NoError(t, err)
+	require.Len(t, list, 1, "a part of a URL, not a pattern")
+	list, _, _, err = s.List(t.Context(), Filter{URL: "100_"})
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
+	for name, tamper := range map[string]string{
+		"changed":   `UPDATE audit SET detail = '{}' WHERE seq = 2`,
+		"missing":   `DELETE FROM audit WHERE seq = 2`,
+		"reordered": `UPDATE audit SET seq = CASE seq WHEN 2 THEN -3 WHEN 3 THEN 2 END WHERE seq IN (2, 3); UPDATE audit SET seq = 3 WHERE seq = -3`,
+		"cut off":   `DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)`,
+		"state":     `UPDATE payments SET state = 'failed'`,
+		"sum":       `UPDATE totals SET spent = spent - 1 WHERE scope = 'all'`,
+		"amount":    `UPDATE payments SET usd = usd - 1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			pay(t, s, testHold(1), Settled)
+			_, err := s.Verify(t.Context(), Head{})
+			require.NoError(t, err)
+			_, err = s.write.Exec(tamper)
+			require.NoError(t, err)
+			_, err = s.Verify(t.Context(), Head{})
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		})
+	}
+}
+
+// A ledger that is gone or damaged stops payments; it is never replaced (seed defect 10).
+func TestABrokenLedgerIsNeverOverwritten(t *testing.T) {
+	for name, damage := range map[string]func(t *testing.T, path string){
+		"missing": func(t *testing.T, path string) { require.NoError(t, os.Remove(path)) },
+		"garbage": func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, []byte("not a database, but somebody's only copy"), 0o600))
+		},
+		"empty": func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, home := newStore(t)
+			require.NoError(t, s.Close())
+			path := filepath.Join(home, FileName)
+			damage(t, path)
+			before, _ := os.ReadFile(path)
+			_, err := Open(t.Context(), home, Options{})
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			after, _ := os.ReadFile(path)
+			require.Equal(t, string(before), string(after))
+			if name != "missing" {
+				require.Error(t, Create(t.Context(), home, Options{}), "creating replaces nothing either")
+			}
+		})
+	}
+}
+
+func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
+	s, c, _ := newStore(t)
+	var ids []string
+	for i := range 3 {
+		p := pay(t, s, testHold(1), Submitted)
+		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("x")}})
+		require.NoError(t, err)
+		if i != 1 {
+			require.NoError(t, s.Deliver(t.Context(), p.ID))
+		}
+		ids = append(ids, p.ID)
+		c.set(c.now().Add(time.Hour))
+	}
+	third, err := s.Payment(t.Context(), ids[2])
+	require.NoError(t, err)
+	n, err := s.Prune(t.Context(), third.Created)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	_, err = s.Content(t.Context(), ids[0])
+	require.ErrorIs(t, err, ErrNoPayment)
+	for _, id := range ids[1:] {
+		_, err = s.Content(t.Context(), id)
+		require.NoError(t, err, "not delivered yet, or not old")
+	}
+	_, err = s.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+}
+
+// What a payment rests on is on the disk when the ledger says so, also right after something that did not have to be.
+func TestEveryCommitOfAPaymentWaitsForTheDisk(t *testing.T) {
+	s, _, _ := newStore(t)
+	full := func() {
+		t.Helper()
+		var synchronous int
+		require.NoError(t, s.write.QueryRow(`PRAGMA synchronous`).Scan(&synchronous))
+		require.Equal(t, 2, synchronous, "FULL")
+	}
+	full()
+	p := pay(t, s, testHold(1), Settled)
+	full()
+	require.NoError(t, s.Deliver(t.Context(), p.ID))
+	full()
+	var mode string
+	require.NoError(t, s.write.QueryRow(`PRAGMA journal_mode`).Scan(&mode))
+	require.Equal(t, "wal", mode)
+}
+
+func TestFilesAreTheOwnersOnly(t *testing.T) {
+	s, _, home := newStore(t)
+	pay(t, s, testHold(1), Settled)
+	for _, name := range []string{FileName, FileName + "-wal", "run"} {
+		info, err := os.Stat(filepath.Join(home, name))
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, name)
+	}
+}
+
+func TestABusyLedgerIsUnavailableNotCorrupt(t *testing.T) {
+	require.True(t, x402.HasCode(ledgerError("x", errors.New("disk I/O error")), x402.LedgerUnavailable))
+	require.NoError(t, ledgerError("x", nil))
+	require.ErrorIs(t, ledgerError("x", ErrNoPayment), ErrNoPayment)
+}
+
+// The questions asked for every payment must not become slower with every payment: each is answered from an index that holds
+// only what is open, or one row.
+func TestPlansUseTheirIndexes(t *testing.T) {
+	s, _, _ := newStore(t)
+	for query, index := range map[string]string{
+		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC LIMIT 100`: "payments_not_over",
+		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf + ` ORDER BY seq LIMIT ?`:                                             "payments_unfinished",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`:                                  "payments_held",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:                                          "payments_by_source",
+		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                                                       "payments_claimed",
+		`SELECT max(created_at) FROM payments`: "payments_by_time",
+	} {
+		args := make([]any, strings.Count(query, "?"))
+		rows, err := s.read.Query("EXPLAIN QUERY PLAN "+query, args...)
+		require.NoError(t, err)
+		plan := ""
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+			plan += detail + "\n"
+		}
+		require.NoError(t, rows.Close())
+		require.Contains(t, plan, index, query)
+	}
+}
+
+// G3, G4: a full disk is trouble of the moment: what has no room was not done, and what was done before is there.
+func TestAFullDisk(t *testing.T) {
+	s, _, _ := newStore(t)
+	sent := pay(t, s, testHold(1), Submitted)
+	var pages int
+	require.NoError(t, s.write.QueryRow(`PRAGMA page_count`).Scan(&pages))
+	full := func(most int) {
+		_, err := s.write.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, most))
+		require.NoError(t, err)
+	}
+	full(pages)
+	large := testHold(1)
+	large.Payment.URL = "https://api.example/?" + strings.Repeat("x", 1<<20)
+	_, err := s.Reserve(t.Context(), large, noRules)
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, "the disk is full")
+	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Body: make([]byte, 1<<20)}})
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	list, _, _, err := s.List(t.Context(), Filter{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, Submitted, list[0].State)
+	full(1 << 30)
+	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
+	require.NoError(t, err)
+	_, err = s.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+}

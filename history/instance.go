@@ -1,0 +1,111 @@
+package history
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"x402-wallet/x402"
+)
+
+// A process that pays holds a lock on a file of its own in <home>/run. The kernel lets go of it when the process dies,
+// however it dies, so any other process can tell a payment somebody is working on from one whose process is gone.
+
+type instance struct {
+	id   string
+	file *os.File
+}
+
+// instance returns this process's id, taking its lock the first time.
+func (s *Store) instance() (string, error) {
+	s.selfOnce.Lock()
+	defer s.selfOnce.Unlock()
+	if s.self != nil {
+		return s.self.id, nil
+	}
+	dir := filepath.Join(s.home, "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", x402.Errorf(x402.LedgerUnavailable, "make the run directory: %w", err)
+	}
+	id := newID("run_")
+	file, err := os.OpenFile(filepath.Join(dir, id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", x402.Errorf(x402.LedgerUnavailable, "make this process's lock: %w", err)
+	}
+	if held, err := s.lock(file); err != nil || !held {
+		file.Close()
+		return "", x402.Errorf(x402.LedgerUnavailable, "take this process's lock: %w", err)
+	}
+	if err := s.locksHold(file); err != nil {
+		os.Remove(file.Name())
+		file.Close()
+		return "", err
+	}
+	s.self = &instance{id, file}
+	return id, nil
+}
+
+// locksHold refuses a file system that gives one lock to two: on it every process would take the others for dead.
+func (s *Store) locksHold(locked *os.File) error {
+	again, err := os.OpenFile(locked.Name(), os.O_RDWR, 0)
+	if err != nil {
+		return x402.Errorf(x402.LedgerUnavailable, "take this process's lock: %w", err)
+	}
+	defer again.Close()
+	if held, err := s.lock(again); err != nil || held {
+		return x402.Errorf(x402.LedgerUnavailable, "the file system of %s has no working locks", s.home).
+			WithHint("keep the wallet's home on a local disk: processes on one wallet tell each other by locks; nothing is paid without")
+	}
+	return nil
+}
+
+func (i *instance) release() {
+	os.Remove(i.file.Name())
+	i.file.Close()
+}
+
+// Alive reports whether the process behind a driver or caller still runs. A name nobody could have is dead, and so is one
+// that cannot be told of: then the payment is taken up, and the same signed bytes go out twice at the worst. Were it taken
+// for alive, the same call would be another purchase and pay anew.
+func (s *Store) Alive(id string) bool {
+	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
+		return false
+	}
+	s.selfOnce.Lock()
+	own := s.self != nil && s.self.id == id
+	s.selfOnce.Unlock()
+	if own {
+		return true
+	}
+	path := filepath.Join(s.home, "run", id)
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	held, err := s.lock(file)
+	if err != nil {
+		return false
+	}
+	if held { // its process is gone: tidy up
+		os.Remove(path)
+	}
+	return !held
+}
+
+// Self is this process's id, "" before its first payment.
+func (s *Store) Self() string {
+	s.selfOnce.Lock()
+	defer s.selfOnce.Unlock()
+	if s.self == nil {
+		return ""
+	}
+	return s.self.id
+}
+
+// LedgerID is the random name the ledger was created with.
+func (s *Store) LedgerID(ctx context.Context) (id string, err error) {
+	err = s.view(ctx, func(t *Tx) error { return t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id) })
+	return id, err
+}

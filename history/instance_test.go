@@ -1,0 +1,37 @@
+package history
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. Whoever waits behind it is then taken
+// for gone, because the other mistake pays twice.
+func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
+	s, _, home := newStore(t)
+	dir := filepath.Join(home, "run")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "run_unreadable"), 0o700)) // cannot be opened for writing, not even by root
+	require.False(t, s.Alive("run_unreadable"))
+}
+
+// A file system that gives one lock to two processes is none for a wallet.
+func TestAFileSystemWithoutLocks(t *testing.T) {
+	s, _, home := newStore(t)
+	s.lock = func(*os.File) (bool, error) { return true, nil }
+	_, err := s.Reserve(t.Context(), testHold(1), noRules)
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, "no working locks")
+	left, err := os.ReadDir(filepath.Join(home, "run"))
+	require.NoError(t, err)
+	for _, file := range left {
+		require.NotContains(t, file.Name(), "run_", "it leaves no lock behind")
+	}
+	s.lock = lock
+	pay(t, s, testHold(1), Reserved)
+}

@@ -1,0 +1,386 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"x402-wallet/money"
+)
+
+// Filter selects payments for people and agents. Zero fields do not restrict.
+type Filter struct {
+	Limit  int    // at most this many; 0 means 10
+	Before string // older than this payment (its id, or its transaction's)
+	URL    string // part of the URL, whatever the case of its ASCII letters
+	After  time.Time
+	State  State
+}
+
+// ErrNoCursor says that Filter.Before names no payment.
+var ErrNoCursor = errors.New("no such payment to list before")
+
+// List returns payments, newest first, whether there are more, and what all that match spent, by symbol; failed ones spent nothing.
+//
+// In a ledger of a million it takes milliseconds, because it hardly looks at payments that it does not return: those with a part of a
+// URL come from an index of its trigrams, sums from those kept of symbols and places (schema.sql).
+func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool, totals map[string]money.Dollars, err error) {
+	if f.Limit <= 0 {
+		f.Limit = 10
+	}
+	totals = map[string]money.Dollars{}
+	err = s.view(ctx, func(t *Tx) error {
+		q, err := t.search(f)
+		if err != nil || q.nothing {
+			return err
+		}
+		if list, err = q.page(); err != nil {
+			return err
+		}
+		if more = len(list) > f.Limit; more || f.Before != "" {
+			return q.totals(totals)
+		}
+		for _, p := range list { // these are all
+			if p.State != Failed && p.Price != 0 {
+				totals[p.Symbol] = totals[p.Symbol].Add(p.Price)
+			}
+		}
+		return nil
+	})
+	if more {
+		list = list[:f.Limit]
+	}
+	return list, more, totals, err
+}
+
+// search is a Filter in the ledger's words.
+type search struct {
+	*Tx
+	Filter
+	state   string // the State as a condition, such that its index is found
+	part    string // the URL as a pattern of LIKE
+	grams   string // the URL for the index; "": it is too short for it
+	indexed int64  // the last payment in the index
+	first   int64  // no payment before this one is After. A later payment is never of an earlier time (Tx.notBeforeLedger).
+	before  int64
+	rare    bool // the State has an index, and few payments in it
+	nothing bool // there can be none
+}
+
+const (
+	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
+	block      = 256     // as in schema.sql
+	few        = 3000    // payments may be looked at one by one
+	maxPart    = 8 << 10 // of a URL that is looked for: SQLite takes no pattern above 50,000 bytes
+)
+
+func (t *Tx) search(f Filter) (*search, error) {
+	q := &search{Tx: t, Filter: f, before: math.MaxInt64}
+	switch {
+	case f.State == "":
+		q.state = `true`
+	case f.State.Unfinished():
+		q.state = `state = '` + string(f.State) + `' AND ` + unfinished
+	case f.State == Settled, f.State == Failed:
+		q.state = `state = '` + string(f.State) + `'`
+	default:
+		q.nothing = true
+	}
+	if f.URL != "" {
+		q.part = "%" + likeEscape(f.URL) + "%"
+		q.nothing = q.nothing || len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl)
+	}
+	var newest int64
+	if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
+		return nil, err
+	}
+	q.indexed = newest / block * block
+	q.rare = f.State.Unfinished()
+	if f.State == Failed {
+		if err := t.row(`SELECT count(*) < ?1 FROM (SELECT 1 FROM payments WHERE state = 'failed' LIMIT ?1)`, few).Scan(&q.rare); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if f.URL != "" && !q.rare && !q.nothing {
+		if q.grams, err = t.grams(f.URL, newest); err != nil {
+			return nil, err
+		}
+	}
+	if q.first, err = t.firstSince(f.After); err != nil || f.Before == "" {
+		return q, err
+	}
+	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, f.Before).Scan(&q.before)
+	return q, none(err, ErrNoCursor)
+}
+
+func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
+	if at.IsZero() {
+		return 0, nil
+	}
+	err = t.row(`SELECT seq FROM payments WHERE created_at >= ? ORDER BY created_at, seq LIMIT 1`, micros(at)).Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return math.MaxInt64, nil
+	}
+	return seq, err
+}
+
+// grams is a query of the index for all that may contain a text: the rarest of its every three characters in a row, as a sample of
+// the payments tells them. Asking for the common ones too would cost a step in each of their long lists for each step in a short one.
+// Beyond ASCII the index folds more than LIKE, so it is not asked there.
+func (t *Tx) grams(text string, newest int64) (query string, err error) {
+	const most, sampled = 4, 100
+	type gram struct {
+		text string
+		seen int
+	}
+	var list []gram
+	text = lower(text)
+	for end := len(text); end >= 3; end-- {
+		g := gram{text: text[end-3 : end]}
+		if !strings.ContainsFunc(g.text, func(r rune) bool { return r > unicode.MaxASCII }) && !slices.Contains(list, g) {
+			list = append(list, g)
+		}
+	}
+	if len(list) > most {
+		rows, err := t.rows(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + ?1 FROM n WHERE i + ?1 <= ?2) SELECT lower(url) FROM n JOIN payments ON seq = i`,
+			newest/sampled+1, newest)
+		if err != nil {
+			return "", err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var url string
+			if err := rows.Scan(&url); err != nil {
+				return "", err
+			}
+			for i := range list {
+				if strings.Contains(url, list[i].text) {
+					list[i].seen++
+				}
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return "", err
+		}
+		slices.SortStableFunc(list, func(a, b gram) int { return a.seen - b.seen })
+		n := 1
+		for n < most && list[n].seen < sampled/4 {
+			n++
+		}
+		list = list[:n]
+	}
+	for i, g := range list {
+		if i > 0 {
+			query += " AND "
+		}
+		query += `"` + strings.ReplaceAll(g.text, `"`, `""`) + `"`
+	}
+	return query, nil
+}
+
+// lower folds ASCII letters, as LIKE does.
+func lower(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		return c
+	}, text)
+}
+
+// source is where some of the payments are found, as the end of a query.
+type source struct {
+	from  string // with WHERE, to which more conditions may be added
+	args  []any
+	order string
+}
+
+// sources are where all payments are found that have the part of a URL (index: urls, or rests) and come after from and before to,
+// newest first.
+func (q *search) sources(index string, from, to int64) []source {
+	all := source{` FROM payments WHERE seq >= ? AND seq < ?`, []any{from, to}, ` ORDER BY seq DESC`}
+	if q.URL == "" {
+		return []source{all}
+	}
+	const like = ` AND url LIKE ? ESCAPE '\'`
+	all.from, all.args = all.from+like, append(all.args, q.part)
+	if q.grams == "" || q.rare {
+		return []source{all}
+	}
+	all.args[0] = max(from, q.indexed+1)
+	return []source{all, {
+		strings.ReplaceAll(` FROM $ CROSS JOIN payments ON seq = $.rowid WHERE $ MATCH ? AND $.rowid >= ? AND $.rowid < ?`, "$", index) + like,
+		[]any{q.grams, from, to, q.part}, ` ORDER BY ` + index + `.rowid DESC`,
+	}}
+}
+
+// page is one payment more than the limit, where there are as many.
+func (q *search) page() (list []Payment, err error) {
+	for _, s := range q.sources("urls", q.first, q.before) {
+		err := func() error {
+			rows, err := q.rows(paymentColumns+s.from+` AND `+q.state+s.order+` LIMIT ?`, append(s.args, q.Limit+1-len(list))...)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				p, err := scanPayment(rows)
+				if err != nil {
+					return err
+				}
+				list = append(list, p)
+			}
+			return rows.Err()
+		}()
+		if err != nil || len(list) > q.Limit {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// totals adds up what is selected, by symbol.
+func (q *search) totals(into map[string]money.Dollars) error {
+	switch {
+	case q.State == Failed:
+		return nil
+	case q.State.Unfinished():
+		return q.each(into, "urls", q.first, math.MaxInt64, "")
+	}
+	everywhere := q.URL == ""
+	if !everywhere {
+		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND `+place+` NOT LIKE ? ESCAPE '\')`, q.part).Scan(&everywhere); err != nil {
+			return err
+		}
+	}
+	if everywhere {
+		q.URL = ""
+		return q.byTime(into)
+	}
+	return q.byPlace(into)
+}
+
+// kept is which of the kept sums are meant.
+func (q *search) kept() string {
+	if q.State == Settled {
+		return "sum(spent)"
+	}
+	return "sum(spent + held)"
+}
+
+const (
+	day    = 24 * time.Hour
+	place  = `substr(key, instr(key, char(10)) + 1)`
+	symbol = `substr(key, 1, instr(key, char(10)) - 1)`
+)
+
+// next is the first time from at on that is a multiple of unit, and the sums' number of it.
+func next(at time.Time, unit time.Duration) (time.Time, int64) {
+	whole := at.Add(unit - time.Microsecond).Truncate(unit)
+	return whole, micros(whole) / unit.Microseconds()
+}
+
+// byTime adds the days from After on, of the first one the hours, of the first of these each payment.
+func (q *search) byTime(into map[string]money.Dollars) error {
+	var today int64
+	if !q.After.IsZero() {
+		hour, thisHour := next(q.After, time.Hour)
+		_, today = next(q.After, day)
+		last, err := q.firstSince(hour)
+		if err != nil {
+			return err
+		}
+		if err := q.each(into, "", q.first, last, ""); err != nil {
+			return err
+		}
+		if err := q.sums(into, `SELECT key, `+q.kept()+` FROM totals WHERE scope = 'hour' AND day >= ? AND day < ? GROUP BY key`, thisHour, today*24); err != nil {
+			return err
+		}
+	}
+	return q.sums(into, `SELECT key, `+q.kept()+` FROM totals WHERE scope = 'symbol' AND day >= ? GROUP BY key`, today)
+}
+
+// byPlace adds the days from After on of the places that have the part of a URL in their name, each payment of the first day, and
+// after that each one that has it behind its place's name.
+func (q *search) byPlace(into map[string]money.Dollars) error {
+	const named, like = `scope = 'ever' AND ` + place, ` LIKE ? ESCAPE '\'`
+	midnight := q.first
+	if q.After.IsZero() {
+		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+like+` GROUP BY 1`, q.part); err != nil {
+			return err
+		}
+	} else {
+		at, today := next(q.After, day)
+		var err error
+		if midnight, err = q.firstSince(at); err != nil {
+			return err
+		}
+		if err := q.each(into, "urls", q.first, midnight, ""); err != nil {
+			return err
+		}
+		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE scope = 'place' AND day >= ?
+			AND key IN (SELECT key FROM totals WHERE `+named+like+`) GROUP BY 1`, today, q.part); err != nil {
+			return err
+		}
+	}
+	index := "rests"
+	for i, c := range q.URL { // the part may begin in the name of a place and end behind it
+		var across bool
+		if i > 0 && strings.ContainsRune("/?#", c) {
+			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+like+`)`, "%"+likeEscape(q.URL[:i])).Scan(&across); err != nil {
+				return err
+			}
+		}
+		if across {
+			index = "urls"
+		}
+	}
+	var anywhere bool
+	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+like+`)`, q.part).Scan(&anywhere); err != nil {
+		return err
+	}
+	if !anywhere {
+		return q.each(into, index, midnight, math.MaxInt64, "")
+	}
+	return q.each(into, index, midnight, math.MaxInt64, ` AND place NOT`+like, q.part)
+}
+
+// each adds payments one by one.
+func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string, args ...any) error {
+	for _, s := range q.sources(index, from, to) {
+		if err := q.sums(into, `SELECT symbol, sum(usd)`+s.from+where+` AND state <> 'failed' AND `+q.state+` GROUP BY symbol`, append(s.args, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tx) sums(into map[string]money.Dollars, query string, args ...any) error {
+	rows, err := t.rows(query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var symbol string
+		var sum money.Dollars
+		if err := rows.Scan(&symbol, &sum); err != nil {
+			return err
+		}
+		if sum != 0 {
+			into[symbol] = into[symbol].Add(sum)
+		}
+	}
+	return rows.Err()
+}
+
+func likeEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(s)
+}

@@ -1,0 +1,134 @@
+package history
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/money"
+)
+
+// row is a payment as the naive look at them knows it.
+type row struct {
+	id, url, symbol string
+	state           State
+	at              time.Time
+	usd             money.Dollars
+}
+
+// someURL is made of few words, so that many are alike, and parts of them end and begin anywhere.
+func someURL(r *rand.Rand) string {
+	pick := func(list ...string) string { return list[r.IntN(len(list))] }
+	url := pick("https", "http") + "://" + pick("a.example", "ab.example:8080", "b%_.example") + pick("", "", "/", "//")
+	for range r.IntN(4) {
+		url += pick("/", "/", "/", "?", "#") + pick("item", "Item", "v1", "v12", "", "b.example", `q"x`, "a\\b", "i", "7", "é", "https://a.example/item") + pick("", "", fmt.Sprint(r.IntN(40)))
+	}
+	return url
+}
+
+// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
+func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
+	s, _, _ := newStore(t)
+	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
+	var rows []row
+	at := time.Date(2026, 1, 30, 21, 0, 0, 0, time.UTC)
+	tx, err := s.write.Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	for i := range 600 {
+		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)], Reserved, at, money.Dollars(r.IntN(3))}
+		_, err := tx.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+			asset, symbol, amount, usd, pay_to, source, requirement) VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', 'h', 'n', '', '', '', ?, '0', ?, '', '', '{}')`,
+			p.id, micros(at), p.url, p.symbol, int64(p.usd))
+		require.NoError(t, err)
+		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
+		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
+		require.NoError(t, err)
+		rows = append(rows, p)
+		at = at.Add(time.Duration(r.IntN(3)) * time.Duration(r.IntN(40)) * time.Minute)
+	}
+	require.NoError(t, tx.Commit())
+
+	for range filters {
+		f := Filter{Limit: 1 + r.IntN(7)}
+		if r.IntN(8) > 0 {
+			url := rows[r.IntN(len(rows))].url
+			from := r.IntN(len(url))
+			f.URL = url[from : from+1+r.IntN(len(url)-from)]
+			switch r.IntN(10) {
+			case 0:
+				f.URL = strings.ToUpper(f.URL)
+			case 1:
+				f.URL += "x"
+			case 2:
+				f.URL = f.URL[:min(len(f.URL), 2)]
+			}
+		}
+		if r.IntN(3) == 0 {
+			f.Before = rows[r.IntN(len(rows))].id
+		}
+		if r.IntN(2) == 0 {
+			f.After = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+			if r.IntN(3) == 0 {
+				f.After = f.After.Truncate(day)
+			}
+		}
+		if r.IntN(2) == 0 {
+			f.State = []State{Reserved, Submitted, Settled, Unknown, Failed}[r.IntN(5)]
+		}
+		wantIDs, wantMore, wantTotals := look(rows, f)
+		list, more, totals, err := s.List(t.Context(), f)
+		require.NoError(t, err, "%+v", f)
+		var ids []string
+		for _, p := range list {
+			ids = append(ids, p.ID)
+		}
+		require.Equal(t, wantIDs, ids, "%+v", f)
+		require.Equal(t, wantMore, more, "%+v", f)
+		require.Equal(t, wantTotals, totals, "%+v", f)
+	}
+}
+
+func look(rows []row, f Filter) (ids []string, more bool, totals map[string]money.Dollars) {
+	totals = map[string]money.Dollars{}
+	older := f.Before == ""
+	for _, p := range slices.Backward(rows) {
+		match := contains(p.url, f.URL) && !p.at.Before(f.After) && (f.State == "" || f.State == p.state)
+		if match && p.state != Failed && p.usd > 0 {
+			totals[p.symbol] += p.usd
+		}
+		if match && older {
+			if len(ids) == f.Limit {
+				more = true
+			} else {
+				ids = append(ids, p.id)
+			}
+		}
+		older = older || p.id == f.Before
+	}
+	return ids, more, totals
+}
+
+// contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
+func contains(url, part string) bool {
+	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
+}
+
+// What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
+func TestListOfWhatNoURLHas(t *testing.T) {
+	s, _, _ := newStore(t)
+	pay(t, s, testHold(1), Settled)
+	for _, part := range []string{"api\x00", "\x00", "\xff", strings.Repeat("a", 60_000), `"`, `a"b`, `*`, `api AND`, `weather" OR "api`} {
+		list, _, totals, err := s.List(t.Context(), Filter{URL: part})
+		require.NoError(t, err, "%.20q", part)
+		require.Empty(t, list, "%.20q", part)
+		require.Empty(t, totals, "%.20q", part)
+	}
+}

@@ -1,0 +1,627 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/budget"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// The model: what the ledger must be, as plain rows and arithmetic. It shares nothing with the store but the names of states.
+
+type modelRow struct {
+	id, session, host, key, body string
+	state                        State
+	proof                        Proof
+	price                        money.Dollars
+	created, updated             time.Time
+	request                      byte
+	content                      int // its status; 0: none
+	driver, caller               string
+	delivered                    bool
+}
+
+type model struct {
+	rows             []*modelRow // of this sequence, oldest first
+	now, newest      time.Time
+	session          string // the one that is open, unless it has been idle
+	last             time.Time
+	limit, caps      *money.Dollars // of the session that is open; and the owner's, for every session
+	day, month, host money.Dollars
+	sessionCaps      map[string]*money.Dollars
+	alive            map[string]bool
+	free             uint64 // the chain's figure
+	readAt           time.Time
+	traces           map[string]bool
+}
+
+func (m *model) at() time.Time {
+	if m.newest.After(m.now) {
+		return m.newest
+	}
+	return m.now
+}
+
+func (m *model) sum(which func(*modelRow) bool) (u budget.Use) {
+	for _, r := range m.rows {
+		if which(r) {
+			switch r.state {
+			case Settled:
+				u.Spent += r.price
+			case Failed:
+			default:
+				u.Held += r.price
+			}
+		}
+	}
+	return u
+}
+
+func sameDay(a, b time.Time) bool {
+	return a.Truncate(24 * time.Hour).Equal(b.Truncate(24 * time.Hour))
+}
+
+// on reports whether a payment's host is one that the owner's entry covers: itself, on any port.
+func on(entry, host string) bool { return host == entry || strings.HasPrefix(host, entry+":") }
+
+func sameMonth(a, b time.Time) bool { return a.Year() == b.Year() && a.Month() == b.Month() }
+
+func (m *model) living(key string) *modelRow {
+	for _, r := range m.rows {
+		if key != "" && r.key == key && r.state != Failed {
+			return r
+		}
+	}
+	return nil
+}
+
+// reserve says what Reserve has to answer: "held", "taken", "over" or "short".
+func (m *model) reserve(r *modelRow, limit *money.Dollars) string {
+	at, fits := m.at(), true
+	if m.living(r.key) != nil {
+		return "taken"
+	}
+	fresh := m.session == "" || at.Sub(m.last) >= 8*time.Hour
+	if fresh {
+		m.session, m.limit = "", limit
+	}
+	within := func(limit money.Dollars, which func(*modelRow) bool) {
+		u := m.sum(which)
+		fits = fits && u.Spent+u.Held+r.price <= limit
+	}
+	if m.caps != nil {
+		within(*m.caps, func(o *modelRow) bool { return !fresh && o.session == m.session })
+	} else if m.limit != nil {
+		within(*m.limit, func(o *modelRow) bool { return !fresh && o.session == m.session })
+	}
+	within(m.day, func(o *modelRow) bool { return sameDay(o.created, at) || o.created.After(at) })
+	within(m.month, func(o *modelRow) bool { return sameMonth(o.created, at) || o.created.After(at) })
+	entry, _, _ := strings.Cut(r.host, ":")
+	within(m.host, func(o *modelRow) bool { return on(entry, o.host) && (sameDay(o.created, at) || o.created.After(at)) })
+	if !fits {
+		return "over"
+	}
+	late := m.sum(func(o *modelRow) bool { return o.state != Settled || !o.updated.Before(m.readAt) })
+	if uint64(late.Spent+late.Held+r.price) > m.free {
+		return "short"
+	}
+	return "held"
+}
+
+var mayFollow = map[State]map[State]bool{ // SPEC §6
+	Reserved:  {Submitted: true, Failed: true},
+	Submitted: {Settled: true, Failed: true, Unknown: true},
+	Unknown:   {Unknown: true, Settled: true, Failed: true},
+	Settled:   {Settled: true, Failed: true},
+}
+
+func (m *model) move(r *modelRow, to State) bool {
+	if !mayFollow[r.state][to] || r.proof == Chain && to == Failed { // what the chain proved stays proven
+		return false
+	}
+	r.state, r.updated = to, m.now
+	return true
+}
+
+// The machine: the same operations on the model and on two processes' stores.
+
+type machine struct {
+	model
+	home   string
+	stores [2]*Store
+	name   string // of this sequence: what it makes is told from what other sequences left
+	steps  int
+}
+
+func (m *machine) clock() time.Time { return m.now }
+
+func (m *machine) open(t require.TestingT, i int) {
+	s, err := Open(context.Background(), m.home, Options{Now: m.clock})
+	require.NoError(t, err)
+	_, err = s.write.Exec(`PRAGMA synchronous = OFF`) // where the files lie on a disk; a test's power does not fail
+	require.NoError(t, err)
+	m.stores[i] = s
+}
+
+// begin is a new sequence on the ledger: another month, another source of money, nobody's session.
+func (m *machine) begin(t *rapid.T, n int) {
+	later := m.at()
+	dollars := func(most int64, what string) money.Dollars {
+		return money.Dollars(rapid.Int64Range(0, most).Draw(t, what))
+	}
+	old := m.alive
+	m.model = model{now: time.Date(later.Year(), later.Month()+1, 28, 12, 0, 0, 0, time.UTC), alive: map[string]bool{}, traces: map[string]bool{}, sessionCaps: map[string]*money.Dollars{}}
+	for id, is := range old {
+		if is {
+			m.alive[id] = true
+		}
+	}
+	m.name, m.readAt = fmt.Sprint("seq", n), m.now
+	m.day, m.month, m.host = dollars(60, "day"), dollars(90, "month"), dollars(40, "host")
+	if rapid.Bool().Draw(t, "sessions have a cap") {
+		session := dollars(50, "session")
+		m.caps = &session
+	}
+	m.free = uint64(rapid.IntRange(0, 40).Draw(t, "free"))
+	if rapid.Bool().Draw(t, "only the chain is short") {
+		m.day, m.month, m.host, m.caps = 1000, 1000, 1000, nil
+	}
+}
+
+func (m *machine) store(t *rapid.T) *Store { return m.stores[rapid.IntRange(0, 1).Draw(t, "process")] }
+
+func (m *machine) row(t *rapid.T) *modelRow {
+	if len(m.rows) == 0 {
+		t.Skip("nothing there yet")
+	}
+	return m.rows[rapid.IntRange(0, len(m.rows)-1).Draw(t, "payment")]
+}
+
+func (m *machine) Reserve(t *rapid.T) {
+	s := m.store(t)
+	h := testHold(uint64(rapid.IntRange(1, 20).Draw(t, "price")))
+	r := &modelRow{
+		host: rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"), request: byte(rapid.IntRange(0, 2).Draw(t, "request")),
+		price: h.Payment.Price, state: Reserved,
+	}
+	if k := rapid.IntRange(0, 4).Draw(t, "key"); k < 2 {
+		r.key = fmt.Sprint(m.name, " key ", k)
+	}
+	var limit *money.Dollars
+	if rapid.Bool().Draw(t, "delegated") {
+		d := money.Dollars(rapid.Int64Range(0, 50).Draw(t, "delegation"))
+		limit = &d
+	}
+	h.Payment.Host, h.Payment.IdempotencyKey, h.Payment.Fingerprint = r.host, r.key, m.fingerprint(r.request)
+	h.Payment.Source, h.Funds.Source, h.Cap = m.name, m.name, limit
+	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(m.free), m.readAt
+	rules := budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: 1 << 30, Session: m.caps, Day: m.day, Month: m.month, HostDay: map[string]money.Dollars{"a.example": m.host, "b.example": m.host}}
+
+	before, beforeLimit := m.session, m.limit
+	at, want := m.at(), m.reserve(r, limit)
+	p, err := s.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
+		require.True(t, tx.Now.Equal(at), "the ledger's time: %s, not %s", tx.Now, at)
+		return rules.Check(budget.Ask{Price: h.Payment.Price, Host: r.host, Now: tx.Now, Session: session}, tx)
+	})
+	m.alive[s.Self()] = true
+	got := "held"
+	var taken *Taken
+	var short *ShortOfFunds
+	switch {
+	case errors.As(err, &taken):
+		got = "taken"
+		require.Equal(t, m.living(r.key).id, taken.Payment.ID)
+	case errors.As(err, &short):
+		got = "short"
+	case x402.HasCode(err, x402.BudgetExceeded):
+		got = "over"
+	default:
+		require.NoError(t, err)
+	}
+	require.Equal(t, want, got)
+	if got != "held" {
+		m.session, m.limit = before, beforeLimit // rolled back
+		return
+	}
+	if m.session == "" {
+		require.NotEqual(t, before, p.Session)
+		m.session, m.sessionCaps[p.Session] = p.Session, m.limit
+	}
+	r.id, r.session, r.created, r.updated, r.driver, r.caller = p.ID, m.session, at, at, s.Self(), s.Self()
+	m.last, m.newest = at, at
+	m.rows = append(m.rows, r)
+	m.reportOn(t, p, r)
+}
+
+func (m *machine) fingerprint(request byte) (f [32]byte) {
+	copy(f[1:], m.name)
+	f[0] = request
+	return f
+}
+
+func (m *machine) NewSession(t *rapid.T) {
+	limit := money.Dollars(rapid.Int64Range(0, 50).Draw(t, "limit"))
+	session, err := m.store(t).NewSession(context.Background(), &limit, nil)
+	require.NoError(t, err)
+	m.session, m.last, m.limit, m.sessionCaps[session.ID] = session.ID, m.at(), &limit, &limit
+}
+
+func (m *machine) Submit(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	trace := fmt.Sprint(m.name, " trace ", rapid.IntRange(0, 9).Draw(t, "trace"))
+	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), Trace: trace})
+	if m.traces[trace] {
+		require.ErrorIs(t, err, ErrSignedBefore)
+		return
+	}
+	if m.another(t, r, s, err) {
+		return
+	}
+	if !m.agree(t, err, m.move(r, Submitted)) {
+		return
+	}
+	m.traces[trace] = true
+}
+
+// agree compares an answer with the model's: changed, or refused by the table of states.
+func (m *machine) agree(t *rapid.T, err error, changed bool) bool {
+	if changed {
+		require.NoError(t, err)
+	} else {
+		require.ErrorIs(t, err, ErrTransition)
+	}
+	return changed
+}
+
+// another: only the process that drives a payment may send it or let go of it.
+func (m *machine) another(t *rapid.T, r *modelRow, s *Store, err error) bool {
+	if r.driver != "" && r.driver == s.Self() {
+		return false
+	}
+	require.ErrorIs(t, err, ErrNotDriver)
+	return true
+}
+
+func (m *machine) Finish(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	o := Outcome{Rest: rapid.Bool().Draw(t, "rest"), Abandon: rapid.Bool().Draw(t, "abandon")}
+	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
+	case 0:
+		o.State = Unknown
+	case 1:
+		o.State, o.Proof = Settled, Claimed
+	case 2:
+		o.State, o.Proof = Settled, Chain
+	case 3:
+		o.State = Failed
+	}
+	if rapid.Bool().Draw(t, "content") {
+		o.Content = &Content{Status: rapid.SampledFrom([]int{200, 402}).Draw(t, "status")}
+		if rapid.Bool().Draw(t, "body") {
+			o.Content.Body = []byte("body")
+		}
+	}
+	p, err := s.Finish(context.Background(), r.id, o)
+	if r.state != Settled || o.State != Unknown { // a late shrug takes no proof away
+		proof := o.Proof
+		if r.proof == Chain {
+			proof = Chain
+		}
+		if !m.agree(t, err, m.move(r, o.State)) {
+			return
+		}
+		r.proof = proof
+	}
+	require.NoError(t, err)
+	require.Equal(t, r.state, p.State)
+	if o.Rest {
+		r.driver = ""
+		if o.Abandon {
+			r.caller = ""
+		}
+	}
+	if o.Content != nil && (r.content == 0 || r.content == 402 || o.Content.Status == 200) { // what was bought is kept
+		r.content, r.body = o.Content.Status, string(o.Content.Body)
+	}
+}
+
+func (m *machine) Release(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	err := s.Release(context.Background(), r.id, "nothing left")
+	if m.another(t, r, s, err) {
+		return
+	}
+	if m.agree(t, err, m.move(r, Failed)) {
+		r.driver, r.caller = "", ""
+	}
+}
+
+func (m *machine) Abandon(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	require.NoError(t, s.Abandon(context.Background(), r.id))
+	r.caller = ""
+}
+
+func (m *machine) Rest(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	require.NoError(t, s.Rest(context.Background(), r.id))
+	r.driver = ""
+}
+
+func (m *machine) Deliver(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	require.NoError(t, s.Deliver(context.Background(), r.id))
+	r.caller, r.delivered = "", true
+}
+
+func (m *machine) Drive(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	from := r.driver
+	if rapid.IntRange(0, 3).Draw(t, "stale") == 0 {
+		from = "run_somebody"
+	}
+	mine, err := s.Drive(context.Background(), r.id, from)
+	require.NoError(t, err)
+	require.Equal(t, from == r.driver, mine)
+	m.alive[s.Self()] = true
+	if mine {
+		r.driver, r.caller = s.Self(), s.Self()
+	}
+}
+
+func (m *machine) Name(t *rapid.T) {
+	r, s := m.row(t), m.store(t)
+	key := fmt.Sprint(m.name, " key ", rapid.IntRange(0, 1).Draw(t, "key"))
+	named, err := s.Name(context.Background(), r.id, key)
+	var taken *Taken
+	if other := m.living(key); other != nil && other != r {
+		require.ErrorAs(t, err, &taken)
+		require.Equal(t, other.id, taken.Payment.ID)
+		return
+	}
+	require.NoError(t, err)
+	if r.key == "" && r.state != Failed {
+		r.key = key
+	}
+	require.Equal(t, r.key == key && r.state != Failed, named)
+}
+
+// End is what happens seldom: a session begun by hand, a ledger verified, a process that ends, politely or not, and is
+// followed by another one.
+func (m *machine) End(t *rapid.T) {
+	switch what := rapid.IntRange(0, 9).Draw(t, "what ends"); {
+	case what < 4:
+		m.NewSession(t)
+		return
+	case what < 5:
+		m.Verify(t)
+		return
+	case what < 9:
+		m.now = m.now.Truncate(24*time.Hour).AddDate(0, 0, 1) // the day
+		return
+	}
+	i := rapid.IntRange(0, 1).Draw(t, "process")
+	id := m.stores[i].Self()
+	require.NoError(t, m.stores[i].Close())
+	if id != "" {
+		m.alive[id] = false
+		if rapid.Bool().Draw(t, "killed") { // then its file stays, and nobody holds its lock
+			require.NoError(t, os.WriteFile(filepath.Join(m.home, "run", id), nil, 0o600))
+		}
+	}
+	m.open(t, i)
+}
+
+func (m *machine) Clock(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e3, 1e6, 60e6, 3600e6, 8*3600e6 - 1, 8 * 3600e6, 24 * 3600e6, -1e6, -3600e6, -48 * 3600e6}).Draw(t, "µs")) * time.Microsecond)
+}
+
+func (m *machine) Chain(t *rapid.T) {
+	m.free = uint64(rapid.IntRange(0, 40).Draw(t, "free"))
+	m.readAt = m.now.Add(-time.Duration(rapid.IntRange(0, 2).Draw(t, "lag")) * time.Second)
+}
+
+// Look compares what the engine asks a ledger.
+func (m *machine) Look(t *rapid.T) {
+	ctx, s := context.Background(), m.store(t)
+	for id, alive := range m.alive {
+		require.Equal(t, alive, s.Alive(id))
+	}
+	ids := func(list []Payment, err error) (ids []string) {
+		require.NoError(t, err)
+		for _, p := range list {
+			if p.Source == m.name {
+				ids = append(ids, p.ID)
+			}
+		}
+		return ids
+	}
+	var unfinished, claimed []string
+	var open [3][]string
+	since := m.now.Add(-time.Hour)
+	for _, r := range m.rows {
+		if r.state.Unfinished() {
+			unfinished = append(unfinished, r.id)
+		}
+		if r.state == Settled && r.proof == Claimed && !r.created.Before(since) {
+			claimed = append(claimed, r.id)
+		}
+		if r.state.Unfinished() || r.state == Settled && !r.delivered {
+			open[r.request] = append([]string{r.id}, open[r.request]...)
+		}
+	}
+	require.Equal(t, unfinished, ids(s.Unfinished(ctx, "", 1<<20)))
+	require.Equal(t, claimed, ids(s.Claimed(ctx, since, "", 1<<20)))
+	for request := range open {
+		require.Equal(t, open[request], ids(s.ByRequest(ctx, m.fingerprint(byte(request)))))
+	}
+	for k := range 2 {
+		key := fmt.Sprint(m.name, " key ", k)
+		p, err := s.ByKey(ctx, key)
+		if r := m.living(key); r != nil {
+			require.NoError(t, err)
+			require.Equal(t, r.id, p.ID)
+		} else {
+			require.ErrorIs(t, err, ErrNoPayment)
+		}
+	}
+	for _, r := range m.rows {
+		c, err := s.Content(ctx, r.id)
+		if r.content == 0 {
+			require.ErrorIs(t, err, ErrNoPayment)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, r.content, c.Status)
+			require.Equal(t, r.body, string(c.Body))
+		}
+	}
+}
+
+func (m *machine) Verify(t *rapid.T) {
+	_, err := m.store(t).Verify(context.Background(), Head{})
+	require.NoError(t, err)
+}
+
+func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
+	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body, state: p.State, proof: p.Proof, price: p.Price,
+		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content, driver: p.Driver, caller: p.Caller, delivered: p.Delivered}
+	require.Equal(t, *r, got)
+}
+
+// Now checks after every fourth step: each step compares its own answer, and reading everything costs as much as the steps.
+func (m *machine) Now(t *rapid.T) {
+	if m.steps++; m.steps%4 == 0 {
+		m.Check(t)
+	}
+}
+
+// Check: the ledger is the model, to the row and to the sum, and no window is over its cap.
+func (m *machine) Check(t *rapid.T) {
+	s := m.stores[len(m.rows)%2]
+	list, err := s.many(context.Background(), ` WHERE source = ? ORDER BY seq`, m.name)
+	require.NoError(t, err)
+	require.Len(t, list, len(m.rows))
+	for i, p := range list {
+		m.reportOn(t, p, m.rows[i])
+	}
+	require.NoError(t, s.View(context.Background(), func(tx *Tx) error {
+		window := func(w budget.Window, limit money.Dollars, which func(*modelRow) bool) {
+			got, err := tx.Used(w)
+			require.NoError(t, err)
+			want := m.sum(which)
+			require.Equal(t, want, got, "%+v", w)
+			require.LessOrEqual(t, want.Spent+want.Held, limit, "%+v", w)
+		}
+		for id, limit := range m.sessionCaps {
+			most := money.Dollars(1 << 40)
+			if m.caps != nil {
+				most = *m.caps
+			} else if limit != nil {
+				most = *limit
+			}
+			window(budget.Window{Session: id}, most, func(r *modelRow) bool { return r.session == id })
+		}
+		for day := m.newest.Truncate(24 * time.Hour); !m.newest.IsZero() && day.After(m.newest.AddDate(0, 0, -1).Add(-time.Second)); day = day.AddDate(0, 0, -1) {
+			since := func(r *modelRow) bool { return !r.created.Before(day) }
+			most := money.Dollars(1 << 40) // a window that is open to the end is the owner's only on the newest day
+			if sameDay(day, m.newest) {
+				most = m.day
+			}
+			window(budget.Window{Since: day}, most, since)
+			for _, host := range []string{"a.example", "b.example"} {
+				window(budget.Window{Since: day, Host: host}, min(most, 1<<40), func(r *modelRow) bool { return on(host, r.host) && since(r) })
+			}
+		}
+		return nil
+	}))
+}
+
+// How many sequences each of two workers tries unless -rapid.checks says otherwise, and how long they are on average.
+const (
+	modelChecks = 200
+	modelSteps  = 8
+)
+
+// TestTheLedgerIsItsModel: `make model` tries a hundred thousand sequences.
+func TestTheLedgerIsItsModel(t *testing.T) {
+	byDefault(t, "rapid.checks", modelChecks)
+	byDefault(t, "rapid.steps", modelSteps)
+	template := t.TempDir()
+	require.NoError(t, Create(t.Context(), template, Options{}))
+	empty, err := os.ReadFile(filepath.Join(template, FileName))
+	require.NoError(t, err)
+	for range min(2, runtime.GOMAXPROCS(0)) {
+		t.Run("worker", func(t *testing.T) {
+			t.Parallel()
+			const perLedger = 100 // sequences, so that Verify stays cheap
+			m, n := &machine{model: model{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}, 0
+			end := func(t require.TestingT) {
+				for i, s := range m.stores {
+					if s != nil {
+						_, err := s.Verify(context.Background(), Head{})
+						require.NoError(t, err)
+						s.Close()
+						m.stores[i] = nil
+					}
+				}
+				os.RemoveAll(m.home)
+			}
+			defer end(t)
+			rapid.Check(t, func(rt *rapid.T) {
+				if n%perLedger == 0 || m.stores[0] == nil {
+					end(rt)
+					m.home = scratch(t)
+					require.NoError(rt, os.WriteFile(filepath.Join(m.home, FileName), empty, 0o600))
+					m.alive = nil
+					m.open(rt, 0)
+					m.open(rt, 1)
+				}
+				n++
+				m.begin(rt, n)
+				rt.Repeat(map[string]func(*rapid.T){
+					"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit, "send": m.Submit,
+					"finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.Abandon, "rest": m.Rest, "deliver": m.Deliver,
+					"drive": m.Drive, "name": m.Name, "clock": m.Clock, "chain": m.Chain, "end": m.End,
+				})
+				m.Check(rt)
+				if n%4 == 0 {
+					m.Look(rt)
+				}
+			})
+		})
+	}
+}
+
+// byDefault sets a flag for this test unless it was given.
+func byDefault(t *testing.T, name string, value int) {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if given {
+		return
+	}
+	was := flag.Lookup(name).Value.String()
+	require.NoError(t, flag.Set(name, fmt.Sprint(value)))
+	t.Cleanup(func() { flag.Set(name, was) })
+}
+
+// scratch is a directory in memory where there is one: these tests are about what is written, not about the disk.
+func scratch(t testing.TB) string {
+	if dir, err := os.MkdirTemp("/dev/shm", "x402-model-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		return dir
+	}
+	return t.TempDir()
+}

@@ -1,0 +1,120 @@
+package history
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// State is where a payment stands (SPEC §6).
+type State string
+
+// reserved → submitted → settled | failed | unknown, unknown → settled | failed, settled (claimed) → failed (false receipt).
+const (
+	Reserved  State = "reserved"  // held; nothing signed has left
+	Submitted State = "submitted" // the signed bytes are on disk and may be anywhere
+	Settled   State = "settled"   // somebody's claim or the chain's word: see Proof
+	Failed    State = "failed"    // provably did not happen and cannot any more; the hold is gone
+	Unknown   State = "unknown"   // sent, no proof either way; counts as spent
+)
+
+// Proof says what a settled payment rests on.
+type Proof string
+
+// Claimed: the seller or facilitator said so. Chain: the chain showed it.
+const (
+	NoProof Proof = ""
+	Claimed Proof = "claimed"
+	Chain   Proof = "chain"
+)
+
+// The states' meaning for a budget, in one table:
+//
+//	state      holds the money   counts as   may go on to
+//	reserved   yes               held        submitted, failed
+//	submitted  yes               held        settled, failed, unknown
+//	unknown    yes               held        settled, failed
+//	settled    no                spent       settled (better proof), failed (false receipt)
+//	failed     no                nothing     –
+var allowed = map[State][]State{
+	Reserved:  {Submitted, Failed},
+	Submitted: {Settled, Failed, Unknown},
+	Unknown:   {Unknown, Settled, Failed},
+	Settled:   {Settled, Failed},
+}
+
+// Unfinished reports whether evidence is still missing.
+func (s State) Unfinished() bool { return s == Reserved || s == Submitted || s == Unknown }
+
+// Payment is one row of the ledger.
+type Payment struct {
+	ID             string
+	Session        string
+	State          State
+	Proof          Proof
+	Created        time.Time
+	Updated        time.Time
+	Fingerprint    [sha256.Size]byte
+	IdempotencyKey string
+	Method         string
+	URL            string // as it was asked for
+	Target         string // where it led, on the same origin: the payment goes there
+	Host           string
+	Network        string
+	Scheme         string
+	Dialect        x402.Dialect
+	Asset          string
+	Symbol         string
+	Amount         money.Amount
+	Price          money.Dollars
+	PayTo          string
+	Source         string
+	Requirement    json.RawMessage
+	Payload        json.RawMessage // nil before it is signed
+	Evidence       x402.Evidence
+	Transaction    string
+	Facilitator    string
+	Receipt        json.RawMessage
+	ChainProof     json.RawMessage
+	Note           string
+	FalseReceipt   bool
+	Driver, Caller string
+	Delivered      bool
+}
+
+// Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server ("tools/call", which is no HTTP
+// method), also the tool, resource or prompt, which the fragment names.
+func (p Payment) Resource() string {
+	path, name := "/", ""
+	if u, err := url.Parse(p.URL); err == nil {
+		path = cmp.Or(u.EscapedPath(), path)
+		if f := u.EscapedFragment(); f != "" && strings.Contains(p.Method, "/") {
+			name = "#" + f
+		}
+	}
+	return p.Method + " " + p.Host + path + name
+}
+
+// payee is the payTo as payments are compared by it.
+func payee(network, payTo string) string { return money.NewAsset(network, payTo).Address }
+
+// Content is what was bought, or what came instead.
+type Content struct {
+	Status    int
+	Type      string
+	Truncated bool
+	Body      []byte
+}
+
+// Event is a row of the audit chain.
+type Event struct {
+	At     time.Time       `json:"at"`
+	Event  string          `json:"event"`
+	Detail json.RawMessage `json:"detail"`
+}

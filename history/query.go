@@ -1,0 +1,301 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+const paymentColumns = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
+	network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id,
+	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, driver, caller, delivered`
+
+const selectPayment = paymentColumns + ` FROM payments`
+
+func scanPayment(row interface{ Scan(...any) error }) (p Payment, err error) {
+	var created, updated int64
+	var fingerprint, payload []byte
+	var requirement, evidence, receipt, proof string
+	err = row.Scan(&p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint, &p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host,
+		&p.Network, &p.Scheme, &p.Dialect, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &requirement, &payload, &evidence,
+		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.Driver, &p.Caller, &p.Delivered)
+	if err != nil {
+		return p, err
+	}
+	p.Created, p.Updated = fromMicros(created), fromMicros(updated)
+	copy(p.Fingerprint[:], fingerprint)
+	p.Requirement, p.Payload = raw(requirement), raw(string(payload))
+	p.Receipt, p.ChainProof = raw(receipt), raw(proof)
+	if evidence != "" {
+		err = json.Unmarshal([]byte(evidence), &p.Evidence)
+	}
+	return p, err
+}
+
+func raw(text string) json.RawMessage {
+	if text == "" {
+		return nil
+	}
+	return json.RawMessage(text)
+}
+
+// ErrNoPayment says that there is no such payment.
+var ErrNoPayment = errors.New("no such payment")
+
+// Payment returns one payment, or ErrNoPayment.
+func (s *Store) Payment(ctx context.Context, id string) (p Payment, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
+		return none(err, ErrNoPayment)
+	})
+	return p, err
+}
+
+// Content returns what a payment bought; ErrNoPayment when nothing is stored.
+func (s *Store) Content(ctx context.Context, id string) (c Content, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		err := t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`, id).Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
+		return none(err, ErrNoPayment)
+	})
+	return c, err
+}
+
+func none(err, what error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return what
+	}
+	return err
+}
+
+// ByKey returns the payment that an idempotency key belongs to, or ErrNoPayment.
+func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
+	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
+}
+
+// ByRequest returns the newest payments for the same request whose story is not over: unfinished, or settled with an
+// answer that no client got.
+func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
+	return s.many(ctx, ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0)
+		ORDER BY seq DESC LIMIT 100`, fingerprint[:])
+}
+
+// Unfinished returns what reconciliation has to settle, oldest first.
+func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Payment, error) {
+	return s.many(ctx, ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, after, limit)
+}
+
+// LetDie returns the fee payers of a network's payments since a time that were signed and never settled.
+func (s *Store) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
+			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`, micros(since), network)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var payer string
+			if err := rows.Scan(&payer); err != nil {
+				return err
+			}
+			feePayers = append(feePayers, payer)
+		}
+		return rows.Err()
+	})
+	return feePayers, err
+}
+
+// Claimed returns settled payments that rest on a claim only, oldest first.
+func (s *Store) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]Payment, error) {
+	return s.many(ctx, ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, micros(since), after, limit)
+}
+
+// seqOf is a payment's place; of none it is before the first.
+const seqOf = `coalesce((SELECT seq FROM payments WHERE id = ?), 0)`
+
+func (s *Store) one(ctx context.Context, where string, args ...any) (p Payment, err error) {
+	list, err := s.many(ctx, where+" LIMIT 1", args...)
+	if err == nil && len(list) == 0 {
+		return p, ErrNoPayment
+	}
+	if err != nil {
+		return p, err
+	}
+	return list[0], nil
+}
+
+func (s *Store) many(ctx context.Context, where string, args ...any) (list []Payment, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(selectPayment+where, args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			p, err := scanPayment(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, p)
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// Events returns a payment's part of the audit chain, oldest first.
+func (s *Store) Events(ctx context.Context, id string) (list []Event, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		rows, err := t.rows(`SELECT at, event, detail FROM audit WHERE payment = ? ORDER BY seq`, id)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var at int64
+			var e Event
+			var detail string
+			if err := rows.Scan(&at, &e.Event, &detail); err != nil {
+				return err
+			}
+			e.At, e.Detail = fromMicros(at), json.RawMessage(detail)
+			list = append(list, e)
+		}
+		return rows.Err()
+	})
+	return list, err
+}
+
+// Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain is LEDGER_CORRUPT and
+// named; so is a payment of which the chain tells something else. at, where it is not zero, has to be on the chain.
+func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		rows = 0
+		if err := t.walk(0, at, func(string, string, string) { rows++ }); err != nil {
+			return err
+		}
+		if err := t.sumsAgree(); err != nil {
+			return err
+		}
+		return t.statesAgree()
+	})
+	return rows, err
+}
+
+// walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
+func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)) error {
+	var previous []byte
+	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
+		return err
+	}
+	list, err := t.rows(`SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	met := at.Seq <= after
+	for next := after + 1; list.Next(); next++ {
+		var seq, when int64
+		var payment, event, detail string
+		var hash []byte
+		if err := list.Scan(&seq, &when, &payment, &event, &detail, &hash); err != nil {
+			return err
+		}
+		if seq != next || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
+			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event, payment)
+		}
+		met = met || seq == at.Seq && bytes.Equal(hash, at.Hash)
+		previous = hash
+		each(payment, event, detail)
+	}
+	if err := list.Err(); err != nil {
+		return err
+	}
+	if !met {
+		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
+	}
+	return nil
+}
+
+// sumsAgree adds the payments up again, each of the ways.
+func (t *Tx) sumsAgree() error {
+	const again = `WITH each AS MATERIALIZED (SELECT session, host, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
+			sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5),
+		sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
+			SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
+			SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
+			SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
+			SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
+			SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
+			SELECT 'place', place, hour / 24, spent, held FROM each UNION ALL
+			SELECT 'ever', place, 0, spent, held FROM each)
+		GROUP BY 1, 2, 3)
+		SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
+			SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
+	var different int
+	if err := t.row(again).Scan(&different); err != nil {
+		return err
+	}
+	if different > 0 {
+		return x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
+	}
+	return nil
+}
+
+// statesAgree compares the payments with what the chain tells of them: when they were made, on which terms, and where they stand.
+func (t *Tx) statesAgree() error {
+	for what, query := range map[string]string{
+		"is not in the state the audit chain tells of it": `SELECT p.id FROM payments p WHERE p.state IS NOT
+			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %' ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
+		"was not made as the audit chain tells it": `SELECT p.id FROM payments p WHERE NOT EXISTS (SELECT 1 FROM audit a
+			WHERE a.payment = p.id AND a.event = 'reserved' AND a.at = p.created_at AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
+				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to AND a.detail ->> 'url' = p.url
+				AND coalesce(a.detail ->> 'microdollars', p.usd) = p.usd) LIMIT 1`,
+	} {
+		var id string
+		err := t.row(query).Scan(&id)
+		if err == nil {
+			return x402.Errorf(x402.LedgerCorrupt, "payment %s %s", id, what)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune deletes the content of payments made before a time, for space. The payments, their evidence and the audit chain stay.
+func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		done, err := t.exec(`DELETE FROM contents WHERE payment IN (SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
+		if err != nil {
+			return err
+		}
+		deleted, err = done.RowsAffected()
+		return err
+	})
+	return deleted, err
+}
+
+// SawDelegation notes what is delegated on a token account now, and returns the largest amount ever noted.
+func (s *Store) SawDelegation(ctx context.Context, network, account string, now money.Amount) (largest money.Amount, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).Scan(&largest)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if now.Cmp(largest) <= 0 {
+			return nil
+		}
+		largest = now
+		_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+		return err
+	})
+	return largest, err
+}

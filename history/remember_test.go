@@ -1,0 +1,95 @@
+package history
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/money"
+)
+
+func remembered(t *testing.T, s *Store, host string, p budget.Payee) (m budget.Memory) {
+	t.Helper()
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { m, err = tx.Remember(host, p); return err }))
+	return m
+}
+
+// What counts as paid, in every state.
+func TestRemember(t *testing.T) {
+	payee := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayee", Resource: "GET api.example/weather"}
+	price := money.Dollars(7)
+	nothing, all := budget.Memory{}, budget.Memory{Paid: true, PaidHere: true, LastPrice: &price}
+	for state, want := range map[State]budget.Memory{Reserved: nothing, Submitted: all, Unknown: all, Settled: all} {
+		s, _, _ := newStore(t)
+		pay(t, s, testHold(7), state)
+		require.Equal(t, want, remembered(t, s, "api.example", payee), state)
+	}
+	s, _, _ := newStore(t)
+	unsent := pay(t, s, testHold(7), Submitted)
+	require.NoError(t, s.Release(t.Context(), unsent.ID, "not sent"))
+	require.Equal(t, nothing, remembered(t, s, "api.example", payee))
+	for _, state := range []State{Unknown, Settled} { // proven never to have happened
+		s, _, _ := newStore(t)
+		_, err := s.Finish(t.Context(), pay(t, s, testHold(7), state).ID, Outcome{State: Failed})
+		require.NoError(t, err)
+		require.Equal(t, nothing, remembered(t, s, "api.example", payee))
+	}
+
+	pay(t, s, testHold(7), Settled)
+	elsewhere := all
+	elsewhere.PaidHere = false
+	require.Equal(t, elsewhere, remembered(t, s, "other.example", payee))
+	for _, c := range []struct {
+		change func(*budget.Payee)
+		want   budget.Memory
+	}{
+		{func(p *budget.Payee) { p.PayTo = "0xPAYEE" }, all},
+		{func(p *budget.Payee) { p.PayTo = "0xother" }, budget.Memory{Other: "0xpayee", LastPrice: &price}},
+		{func(p *budget.Payee) { p.Asset = "0xother" }, elsewhere},
+		{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.Memory{LastPrice: &price}},
+		{func(p *budget.Payee) { p.Resource = "POST api.example/weather" }, budget.Memory{Paid: true, PaidHere: true}},
+	} {
+		p := payee
+		c.change(&p)
+		require.Equal(t, c.want, remembered(t, s, "api.example", p))
+	}
+	onSolana := testHold(7)
+	onSolana.Payment.Network, onSolana.Payment.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "AbC"
+	pay(t, s, onSolana, Settled)
+	require.True(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network, PayTo: "AbC"}).Paid)
+	require.False(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network, PayTo: "aBC"}).Paid, "base58 has two cases")
+
+	held := testHold(9) // another payee is being paid: one more is a change, though nothing is signed yet
+	held.Payment.Host, held.Payment.PayTo = "new.example", "0xfirst"
+	pay(t, s, held, Reserved)
+	require.Equal(t, "0xfirst", remembered(t, s, "new.example", payee).Other)
+	held.Payment.Host = "api.example" // the last price, and of any query
+	held.Payment.URL += "?city=Lisbon"
+	pay(t, s, held, Submitted)
+	require.Equal(t, money.Dollars(9), *remembered(t, s, "api.example", payee).LastPrice)
+}
+
+// A ledger from before knows whom it paid, and no price yet.
+func TestRememberAfterMigration(t *testing.T) {
+	s, err := Open(t.Context(), oldLedger(t, 1), Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	p := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayEE", Resource: "GET api.example/weather"}
+	require.Equal(t, budget.Memory{Paid: true, PaidHere: true}, remembered(t, s, "api.example", p))
+}
+
+// What is compared by price: a tool is named by the fragment, which HTTP requests never have.
+func TestResource(t *testing.T) {
+	for _, c := range []struct{ method, url, host, want string }{
+		{"GET", "https://a.example/x?q=1", "a.example", "GET a.example/x"},
+		{"GET", "https://a.example", "a.example", "GET a.example/"},
+		{"GET", "https://a.example/x#y", "a.example", "GET a.example/x"},
+		{"tools/call", "https://a.example/mcp#search", "a.example", "tools/call a.example/mcp#search"},
+		{"tools/call", "mcp://weather#a%20b%23c", "weather", "tools/call weather/#a%20b%23c"},
+		{"resources/read", "mcp://weather#file:///a", "weather", "resources/read weather/#file:///a"},
+		{"initialize", "mcp://weather", "weather", "initialize weather/"},
+	} {
+		require.Equal(t, c.want, Payment{Method: c.method, URL: c.url, Host: c.host}.Resource())
+	}
+}

@@ -1,0 +1,100 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// SealedRules is config.toml as the owner sealed it. What the seal means is package seal's business.
+type SealedRules struct {
+	Version int64 // 1, 2, …; 0: nothing was ever sealed
+	At      time.Time
+	Config  []byte
+	Seal    []byte
+}
+
+// Rules returns what was sealed last.
+func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		var at int64
+		err := t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).Scan(&r.Version, &at, &r.Config, &r.Seal)
+		r.At = fromMicros(at)
+		return none(err, nil)
+	})
+	return r, err
+}
+
+// ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
+var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
+
+// SealRules adds rules, which must be of the version behind the last one's.
+func (s *Store) SealRules(ctx context.Context, r SealedRules) error {
+	return s.tx(ctx, func(t *Tx) error {
+		var last int64
+		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
+			return err
+		}
+		if r.Version != last+1 {
+			return ErrRulesMoved
+		}
+		if _, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal); err != nil {
+			return err
+		}
+		return t.audit("", "sealed", map[string]any{"version": r.Version, "sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
+	})
+}
+
+// Head is how far the ledger has come: the audit chain's last row, and what is frozen.
+type Head struct {
+	Seq  int64
+	Hash []byte
+
+	Frozen, Lifted int64             // the newest freeze, and up to which they are lifted
+	Freezes        [sha256.Size]byte // over those that stand
+}
+
+// Head returns how far the ledger has come.
+func (s *Store) Head(ctx context.Context) (h Head, err error) {
+	err = s.view(ctx, func(t *Tx) error { h, err = t.head(); return err })
+	return h, err
+}
+
+func (t *Tx) head() (h Head, err error) {
+	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes), (SELECT coalesce(max(upto), 0) FROM lifts) FROM audit ORDER BY seq DESC LIMIT 1`).
+		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
+	if err == nil && h.Frozen > h.Lifted {
+		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)
+	}
+	return h, none(err, nil)
+}
+
+// Has reports whether the ledger has come from a head: whether the audit chain has exactly this row, and what was frozen then is
+// frozen still, or lifted.
+func (s *Store) Has(ctx context.Context, h Head) (has bool, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		if err := t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has); err != nil || !has || h.Frozen == h.Lifted {
+			return err
+		}
+		freezes, err := t.frozen(h.Lifted, h.Frozen)
+		has = freezes == h.Freezes
+		return err
+	})
+	return has, err
+}
+
+// AtHead calls f with the audit chain's last row, and no other process's f meanwhile.
+func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
+	give, err := s.marks.take(ctx)
+	if err != nil {
+		return ledgerError("wait for the ledger's mark", err)
+	}
+	defer give()
+	head, err := s.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return f(head)
+}

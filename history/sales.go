@@ -1,0 +1,213 @@
+package history
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"x402-wallet/money"
+)
+
+// SaleState is where a sale of our paywall stands.
+type SaleState string
+
+// running → settling → settled | unknown | failed; running → failed | verified; unknown → settled | failed.
+const (
+	Running  SaleState = "running"  // a payment was shown and is good; what it is for runs
+	Settling SaleState = "settling" // a facilitator has been asked to settle it, or is about to be
+	Sold     SaleState = "settled"  // a facilitator says that it is
+	InDoubt  SaleState = "unknown"  // asked, no word either way: perhaps taken
+	Unsold   SaleState = "failed"   // nothing was asked for, or refused: nothing taken
+	Verified SaleState = "verified" // verify-only: given, and nothing asked for
+)
+
+var saleMoves = map[SaleState][]SaleState{
+	Running:  {Settling, Unsold, Verified},
+	Settling: {Sold, InDoubt, Unsold},
+	InDoubt:  {InDoubt, Sold, Unsold},
+	Sold:     {Sold}, // its answer comes later, where it was settled first
+}
+
+// Sale is one payment that our paywall was shown.
+type Sale struct {
+	ID          string
+	Trace       string // what makes the payment that payment: one run each
+	State       SaleState
+	Created     time.Time
+	Updated     time.Time
+	Resource    string
+	Call        [32]byte // of what it was shown for
+	Identifier  string   // the buyer's own; "" without
+	Network     string
+	Scheme      string
+	Asset       string
+	Symbol      string
+	Amount      money.Amount
+	Price       money.Dollars
+	PayTo       string
+	Payer       string
+	Requirement json.RawMessage
+	Payload     json.RawMessage // as it was shown
+	Transaction string
+	Facilitator string
+	Receipt     json.RawMessage
+	Note        string
+	Answer      []byte // what was sold, for who lost it
+}
+
+// SoldBefore says that this payment has had its run; Sale is that one.
+type SoldBefore struct{ Sale Sale }
+
+// Error implements error.
+func (e *SoldBefore) Error() string { return "this payment has been used before" }
+
+// ErrNoSale says that there is no such sale.
+var ErrNoSale = errors.New("no such sale")
+
+// keepAnswers is how long what was sold can be asked for again by who paid and lost it: longer than a client retries,
+// shorter than a disk fills.
+const keepAnswers = time.Hour
+
+// OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and everybody else gets
+// *SoldBefore. It is durable before it returns, so that a crash gives no second run.
+func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
+	if err := s.inPlace(); err != nil {
+		return sale, err
+	}
+	sale.ID, sale.State = newID("sale_"), Running
+	err := s.tx(ctx, func(t *Tx) error {
+		if err := t.sameFormat(); err != nil {
+			return err
+		}
+		earlier, err := scanSale(t.row(selectSale+` WHERE trace = ?`, sale.Trace))
+		if err == nil {
+			return &SoldBefore{earlier}
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		if _, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`, micros(t.Now.Add(-keepAnswers))); err != nil {
+			return err
+		}
+		sale.Created, sale.Updated = t.Now, t.Now
+		_, err = t.exec(`INSERT INTO sales (id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
+			amount, usd, pay_to, payer, requirement, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			sale.ID, sale.Trace, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource, sale.Call[:], sale.Identifier, sale.Network,
+			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
+		return err
+	})
+	return sale, err
+}
+
+// MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator, Receipt, Note and Answer,
+// where they are not empty. It is durable before it returns.
+func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
+	return s.tx(ctx, func(t *Tx) error {
+		var from SaleState
+		if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
+			return none(err, ErrNoSale)
+		}
+		if !slices.Contains(saleMoves[from], sale.State) {
+			return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
+		}
+		_, err := t.exec(`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''), transaction_id),
+			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt), note = coalesce(nullif(?, ''), note),
+			answer = coalesce(?, answer) WHERE id = ?`,
+			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID)
+		return err
+	})
+}
+
+// DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
+func (s *Store) DropSale(ctx context.Context, id string) error {
+	return s.tx(ctx, func(t *Tx) error {
+		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, Running)
+		return err
+	})
+}
+
+const selectSale = `SELECT id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol, amount, usd, pay_to,
+	payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
+
+func scanSale(row interface{ Scan(...any) error }) (sale Sale, err error) {
+	var created, updated int64
+	var call, payload []byte
+	var requirement, receipt string
+	err = row.Scan(&sale.ID, &sale.Trace, &sale.State, &created, &updated, &sale.Resource, &call, &sale.Identifier, &sale.Network, &sale.Scheme,
+		&sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price, &sale.PayTo, &sale.Payer, &requirement, &payload, &sale.Transaction, &sale.Facilitator,
+		&receipt, &sale.Note, &sale.Answer)
+	sale.Created, sale.Updated = fromMicros(created), fromMicros(updated)
+	copy(sale.Call[:], call)
+	sale.Requirement, sale.Payload, sale.Receipt = raw(requirement), raw(string(payload)), raw(receipt)
+	return sale, err
+}
+
+// Sale returns one sale, or ErrNoSale.
+func (s *Store) Sale(ctx context.Context, id string) (sale Sale, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		sale, err = scanSale(t.row(selectSale+` WHERE id = ?`, id))
+		return none(err, ErrNoSale)
+	})
+	return sale, err
+}
+
+// SaleOf returns what a payment was shown for, or ErrNoSale.
+func (s *Store) SaleOf(ctx context.Context, trace string) (sale Sale, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		sale, err = scanSale(t.row(selectSale+` WHERE trace = ?`, trace))
+		return none(err, ErrNoSale)
+	})
+	return sale, err
+}
+
+// SaleFilter chooses sales.
+type SaleFilter struct {
+	Limit    int       // at most so many; 0 is 100
+	Before   string    // older than this one
+	After    time.Time // made at or after
+	State    SaleState // "" is any
+	Resource string    // that contains this
+}
+
+// Sales lists sales, newest first, and sums up what all that match have earned, by the asset's symbol: settled only.
+func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool, earned map[string]money.Dollars, err error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	earned = map[string]money.Dollars{}
+	err = s.view(ctx, func(t *Tx) error {
+		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND resource LIKE ? ESCAPE '\'`,
+			[]any{micros(f.After), f.State, f.State, "%" + likeEscape(f.Resource) + "%"}
+		if err := t.sums(earned, `SELECT symbol, sum(usd) FROM sales`+where+` AND state = 'settled' GROUP BY symbol`, args...); err != nil {
+			return err
+		}
+		if f.Before != "" {
+			var seq int64
+			if err := t.row(`SELECT seq FROM sales WHERE id = ?`, f.Before).Scan(&seq); err != nil {
+				return none(err, ErrNoCursor)
+			}
+			where, args = where+` AND seq < ?`, append(args, seq)
+		}
+		rows, err := t.rows(selectSale+where+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit+1)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			sale, err := scanSale(rows)
+			if err != nil {
+				return err
+			}
+			list = append(list, sale)
+		}
+		return rows.Err()
+	})
+	if len(list) > f.Limit {
+		list, more = list[:f.Limit], true
+	}
+	return list, more, earned, err
+}

@@ -1,0 +1,146 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/money"
+)
+
+func testSale(trace string, micro uint64) Sale {
+	return Sale{
+		Trace: trace, Resource: "mcp://tool/search", Network: "eip155:84532", Scheme: "exact", Asset: "0xasset", Symbol: "USDC",
+		Amount: money.NewAmount(micro), Price: money.Dollars(micro), PayTo: "0xus", Payer: "0xthem", Requirement: []byte("{}"), Payload: []byte(`{"a":1}`),
+	}
+}
+
+// One payment has one run, whoever shows it: many goroutines of two processes (two openings of one ledger) at once.
+func TestOnePaymentOneSale(t *testing.T) {
+	s, clock, home := newStore(t)
+	other, err := Open(t.Context(), home, Options{Now: clock.now})
+	require.NoError(t, err)
+	defer other.Close()
+	var first, before atomic.Int32
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
+			var sold *SoldBefore
+			switch {
+			case err == nil:
+				first.Add(1)
+			case errors.As(err, &sold) && sold.Sale.State == Running && string(sold.Sale.Payload) == `{"a":1}`:
+				before.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, first.Load())
+	require.EqualValues(t, 19, before.Load())
+}
+
+func TestSaleMoves(t *testing.T) {
+	s, clock, _ := newStore(t)
+	all := []SaleState{Running, Settling, Sold, InDoubt, Unsold, Verified}
+	for _, path := range [][]SaleState{{}, {Settling}, {Settling, Sold}, {Settling, InDoubt}, {Settling, Unsold}, {Unsold}, {Verified}} {
+		for _, to := range all {
+			sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
+			require.NoError(t, err)
+			from := Running
+			for _, state := range path {
+				sale.State, from = state, state
+				require.NoError(t, s.MoveSale(t.Context(), sale))
+			}
+			sale.State, sale.Note = to, "why"
+			err = s.MoveSale(t.Context(), sale)
+			allowed := map[SaleState]string{Running: "settling failed verified", Settling: "settled unknown failed", InDoubt: "unknown settled failed", Sold: "settled"}[from]
+			if slices.Contains(strings.Fields(allowed), string(to)) {
+				require.NoError(t, err, "%s → %s", from, to)
+				again, err := s.Sale(t.Context(), sale.ID)
+				require.NoError(t, err)
+				require.Equal(t, to, again.State)
+				require.Equal(t, "why", again.Note)
+			} else {
+				require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+			}
+		}
+	}
+	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: Sold}), ErrNoSale)
+	_, err := s.Sale(t.Context(), "sale_none")
+	require.ErrorIs(t, err, ErrNoSale)
+
+	// What was sold can be asked for again for an hour.
+	sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
+	require.NoError(t, err)
+	sale.State, sale.Answer = Settling, []byte("weather")
+	require.NoError(t, s.MoveSale(t.Context(), sale))
+	again, err := s.Sale(t.Context(), sale.ID)
+	require.NoError(t, err)
+	require.Equal(t, "weather", string(again.Answer))
+	clock.set(clock.now().Add(keepAnswers + time.Minute))
+	_, err = s.OpenSale(t.Context(), testSale("later", 1))
+	require.NoError(t, err)
+	again, err = s.Sale(t.Context(), sale.ID)
+	require.NoError(t, err)
+	require.Nil(t, again.Answer)
+
+	// A run that asked for more has not been one.
+	sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+	require.NoError(t, err)
+	require.NoError(t, s.DropSale(t.Context(), sale.ID))
+	sale, err = s.OpenSale(t.Context(), testSale("again", 1))
+	require.NoError(t, err)
+	sale.State = Settling
+	require.NoError(t, s.MoveSale(t.Context(), sale))
+	require.NoError(t, s.DropSale(t.Context(), sale.ID))
+	_, err = s.Sale(t.Context(), sale.ID)
+	require.NoError(t, err, "what may have been settled is never forgotten")
+}
+
+func TestSales(t *testing.T) {
+	s, clock, _ := newStore(t)
+	for i, to := range []SaleState{Sold, Sold, InDoubt, Unsold} {
+		sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
+		if i == 1 {
+			sale.Resource = "mcp://tool/report"
+		}
+		sale, err := s.OpenSale(t.Context(), sale)
+		require.NoError(t, err)
+		sale.State = Settling
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+		sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
+		require.NoError(t, s.MoveSale(t.Context(), sale))
+	}
+	list, more, earned, err := s.Sales(t.Context(), SaleFilter{})
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	require.False(t, more)
+	require.Equal(t, Unsold, list[0].State, "newest first")
+	require.Equal(t, map[string]money.Dollars{"USDC": 3000}, earned, "only what is settled is earned")
+	list, more, earned, err = s.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, more)
+	require.Equal(t, InDoubt, list[0].State)
+	require.Equal(t, money.Dollars(3000), earned["USDC"])
+	list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: Sold})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "0xtx", list[0].Transaction)
+	require.Equal(t, money.Dollars(2000), earned["USDC"])
+	list, _, _, err = s.Sales(t.Context(), SaleFilter{After: clock.now()})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
+	require.ErrorIs(t, err, ErrNoCursor)
+}

@@ -1,0 +1,257 @@
+-- The ledger. Money is micro-dollars (usd) and decimal text (amount, 256 bits); times are Unix microseconds, UTC.
+-- A budget is decided over payments. The sums it needs are kept by triggers in the very transaction that changes a payment, so
+-- they cannot drift from it; `history verify` adds them up again.
+
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE sessions (
+    id         TEXT PRIMARY KEY,
+    started_at INTEGER NOT NULL,
+    last_at    INTEGER NOT NULL,            -- its last payment
+    cap        INTEGER,                     -- the delegation found at its start; NULL: none
+    ended      INTEGER NOT NULL DEFAULT 0,
+    seal       BLOB                         -- the owner began it; NULL: a payment did
+) WITHOUT ROWID;
+
+CREATE TABLE payments (
+    seq             INTEGER PRIMARY KEY,
+    id              TEXT NOT NULL UNIQUE,
+    session         TEXT NOT NULL,
+    state           TEXT NOT NULL,          -- reserved | submitted | settled | failed | unknown
+    proof           TEXT NOT NULL DEFAULT '',
+    created_at      INTEGER NOT NULL,
+    updated_at      INTEGER NOT NULL,
+    fingerprint     BLOB NOT NULL,          -- of method, URL, headers that matter, body
+    idempotency_key TEXT,
+    method          TEXT NOT NULL,
+    url             TEXT NOT NULL,
+    target          TEXT NOT NULL,          -- where the URL led: who asked for payment, and is paid
+    host            TEXT NOT NULL,
+    network         TEXT NOT NULL,
+    scheme          TEXT NOT NULL,
+    dialect         TEXT NOT NULL,
+    asset           TEXT NOT NULL,
+    symbol          TEXT NOT NULL,
+    amount          TEXT NOT NULL,
+    usd             INTEGER NOT NULL,
+    pay_to          TEXT NOT NULL,
+    source          TEXT NOT NULL,          -- whose money: EVM address or token account
+    requirement     TEXT NOT NULL,          -- the option as the facilitator is told it
+    payload         BLOB,                   -- the signed bytes: on disk before they leave
+    evidence        TEXT,                   -- what the chain is asked by
+    trace           TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
+    transaction_id  TEXT NOT NULL DEFAULT '',
+    facilitator     TEXT NOT NULL DEFAULT '',
+    receipt         TEXT,
+    chain_proof     TEXT,                   -- the chain's answer
+    note            TEXT NOT NULL DEFAULT '',
+    false_receipt   INTEGER NOT NULL DEFAULT 0,
+    driver          TEXT NOT NULL DEFAULT '', -- the process that works on it now
+    caller          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
+    delivered       INTEGER NOT NULL DEFAULT 0,
+    payee           TEXT NOT NULL DEFAULT '', -- pay_to, its letter case folded where that means nothing
+    resource        TEXT NOT NULL DEFAULT '', -- method, host and path: what prices are compared by
+    -- Where a URL leads, roughly: scheme and host, and the first word of the path, unless a digit in it (but v1) makes it look like
+    -- one of many. There are few places, so their sums are few. rest is what is left of the URL.
+    tail AS (substr(url, instr(url, '://') + 3)) VIRTUAL,
+    host_ends AS (instr(replace(replace(tail, '?', '/'), '#', '/') || '/', '/')) VIRTUAL,
+    word AS (substr(tail, host_ends + 1, instr(replace(replace(substr(tail, host_ends + 1), '?', '/'), '#', '/') || '/', '/') - 1)) VIRTUAL,
+    place AS (substr(url, 1, instr(url, '://') + 1 + host_ends)
+        || CASE WHEN substr(tail, host_ends, 1) = '/' AND (word NOT GLOB '*[0-9]*' OR word GLOB 'v[0-9]') THEN '/' || word ELSE '' END) VIRTUAL,
+    rest AS (substr(url, length(place) + 1)) VIRTUAL
+);
+CREATE INDEX payments_by_time         ON payments (created_at);
+CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transaction_id <> '';
+CREATE INDEX payments_not_over        ON payments (fingerprint, seq)
+    WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
+CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
+CREATE INDEX payments_failed           ON payments (seq) WHERE state = 'failed';
+CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
+CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
+CREATE INDEX payments_by_source       ON payments (source, asset, updated_at) WHERE state = 'settled';
+CREATE INDEX payments_by_payee        ON payments (network, payee) WHERE state <> 'failed';
+CREATE INDEX payments_by_seller       ON payments (host, network, asset, payee) WHERE state <> 'failed';
+CREATE INDEX payments_by_resource     ON payments (resource, seq) WHERE state <> 'failed';
+
+CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
+
+-- Sums per UTC day: of all payments, of a session, of a host, of an asset's symbol; for x402_history also of a symbol in an hour, and of
+-- a symbol at a place, on a day and ever.
+CREATE TABLE totals (
+    scope TEXT    NOT NULL,                 -- all | session | host | symbol | hour | place | ever
+    key   TEXT    NOT NULL,                 -- of place and ever: symbol, newline, place
+    day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of ever: 0
+    spent INTEGER NOT NULL,                 -- settled, micro-dollars
+    held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
+    PRIMARY KEY (scope, key, day)
+) WITHOUT ROWID;
+
+CREATE TRIGGER payments_added AFTER INSERT ON payments BEGIN
+    INSERT INTO totals (scope, key, day, spent, held)
+    SELECT column1, column2, column3, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd FROM (VALUES
+        ('all', '', NEW.created_at / 86400000000),
+        ('session', NEW.session, NEW.created_at / 86400000000),
+        ('host', NEW.host, NEW.created_at / 86400000000),
+        ('symbol', NEW.symbol, NEW.created_at / 86400000000),
+        ('hour', NEW.symbol, NEW.created_at / 3600000000),
+        ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),
+        ('ever', NEW.symbol || char(10) || NEW.place, 0))
+    WHERE true
+    ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
+END;
+
+CREATE TRIGGER payments_moved AFTER UPDATE OF state ON payments
+WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state IN ('settled', 'failed')) BEGIN
+    UPDATE totals SET
+        spent = spent + ((NEW.state = 'settled') - (OLD.state = 'settled')) * NEW.usd,
+        held  = held + ((NEW.state NOT IN ('settled', 'failed')) - (OLD.state NOT IN ('settled', 'failed'))) * NEW.usd
+    WHERE (scope, key, day) IN (VALUES
+        ('all', '', NEW.created_at / 86400000000),
+        ('session', NEW.session, NEW.created_at / 86400000000),
+        ('host', NEW.host, NEW.created_at / 86400000000),
+        ('symbol', NEW.symbol, NEW.created_at / 86400000000),
+        ('hour', NEW.symbol, NEW.created_at / 3600000000),
+        ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),
+        ('ever', NEW.symbol || char(10) || NEW.place, 0));
+END;
+
+-- The URLs by any three characters in a row. Payments come in by the block, because one at a time costs much more: those behind the
+-- last multiple of 256 are not in it yet. A payment is never deleted, nor its URL changed.
+CREATE VIRTUAL TABLE urls USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
+CREATE VIRTUAL TABLE rests USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0); -- of payments.rest
+
+CREATE TRIGGER payments_block AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
+    INSERT INTO urls (rowid, text) SELECT seq, url FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq;
+    INSERT INTO rests (rowid, text) SELECT seq, rest FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq;
+END;
+
+-- What was bought. Apart from payments, so that sums over payments stay narrow.
+CREATE TABLE contents (
+    payment     TEXT PRIMARY KEY,
+    http_status INTEGER NOT NULL,
+    type        TEXT NOT NULL,
+    truncated   INTEGER NOT NULL,
+    body        BLOB NOT NULL
+);
+
+-- Every change of state, chained: hash = SHA-256(previous hash ‖ the row).
+CREATE TABLE audit (
+    seq     INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    payment TEXT NOT NULL,
+    event   TEXT NOT NULL,
+    detail  TEXT NOT NULL,
+    hash    BLOB NOT NULL
+);
+CREATE INDEX audit_by_payment ON audit (payment, seq);
+
+-- The largest delegation ever seen on a token account: the chain only tells what is left of it.
+CREATE TABLE delegations (
+    network TEXT NOT NULL,
+    account TEXT NOT NULL,
+    largest TEXT NOT NULL,
+    PRIMARY KEY (network, account)
+) WITHOUT ROWID;
+
+-- config.toml as the owner sealed it, each time; the newest counts.
+CREATE TABLE rules (
+    version INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    config  BLOB    NOT NULL,
+    seal    BLOB    NOT NULL
+);
+
+-- What a person was asked, is asked, or said yes or no to: each bound to the hash of one exact quote.
+CREATE TABLE approvals (
+    id         TEXT PRIMARY KEY,
+    quote      BLOB    NOT NULL,
+    state      TEXT    NOT NULL,            -- pending | approved | denied | used | expired
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    declined   INTEGER NOT NULL DEFAULT 0,  -- how often a client's person said no
+    host       TEXT    NOT NULL,
+    method     TEXT    NOT NULL,
+    url        TEXT    NOT NULL,
+    network    TEXT    NOT NULL,
+    asset      TEXT    NOT NULL,
+    symbol     TEXT    NOT NULL,
+    amount     TEXT    NOT NULL,
+    usd        INTEGER NOT NULL,
+    pay_to     TEXT    NOT NULL,
+    why        TEXT    NOT NULL,
+    payment    TEXT    NOT NULL DEFAULT '', -- that used it up
+    since      INTEGER NOT NULL DEFAULT 0,  -- the audit chain's last row when the owner said yes
+    seal       BLOB                         -- over the owner's yes; NULL: there is none, or a person at a client said it
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX approvals_open ON approvals (quote) WHERE state IN ('pending', 'approved', 'denied');
+CREATE INDEX approvals_by_payment ON approvals (payment);
+
+-- What may not be paid from: everything (both empty), or one account. Rows stay; one is over when a lift has come up to it.
+CREATE TABLE freezes (
+    seq     INTEGER PRIMARY KEY,
+    network TEXT    NOT NULL,
+    account TEXT    NOT NULL,
+    at      INTEGER NOT NULL,
+    by      TEXT    NOT NULL,               -- owner | agent | breaker
+    why     TEXT    NOT NULL
+);
+
+-- The owner lifted all freezes up to this one.
+CREATE TABLE lifts (
+    upto INTEGER PRIMARY KEY,
+    at   INTEGER NOT NULL,
+    seal BLOB    NOT NULL
+);
+
+-- What was sold: a payment that somebody showed our paywall buys one run, whatever process it is shown to.
+CREATE TABLE sales (
+    seq            INTEGER PRIMARY KEY,
+    id             TEXT    NOT NULL UNIQUE,
+    trace          TEXT    NOT NULL UNIQUE,   -- what makes the payment that payment: its nonce, or the hash of its message
+    state          TEXT    NOT NULL,          -- running | settling | settled | unknown | failed | verified
+    created_at     INTEGER NOT NULL,
+    updated_at     INTEGER NOT NULL,
+    resource       TEXT    NOT NULL,
+    call           BLOB    NOT NULL,          -- hash of what it was shown for
+    identifier     TEXT    NOT NULL,          -- the buyer's own, of the extension payment-identifier; "" without
+    network        TEXT    NOT NULL,
+    scheme         TEXT    NOT NULL,
+    asset          TEXT    NOT NULL,
+    symbol         TEXT    NOT NULL,
+    amount         TEXT    NOT NULL,
+    usd            INTEGER NOT NULL,
+    pay_to         TEXT    NOT NULL,
+    payer          TEXT    NOT NULL,
+    requirement    TEXT    NOT NULL,
+    payload        BLOB    NOT NULL,          -- as it was shown
+    transaction_id TEXT    NOT NULL DEFAULT '',
+    facilitator    TEXT    NOT NULL DEFAULT '',
+    receipt        TEXT,
+    note           TEXT    NOT NULL DEFAULT '',
+    answer         BLOB                       -- for who shows the same payment once more, with its identifier
+);
+CREATE INDEX sales_by_time  ON sales (created_at);
+CREATE INDEX sales_answered ON sales (updated_at) WHERE answer IS NOT NULL;
+
+-- Payment channels: what was promised in each. Promises only grow, within an epoch of the channel.
+CREATE TABLE channels (
+    service    TEXT    NOT NULL,            -- who is paid: its DID
+    key        TEXT    NOT NULL,            -- who promises: DID and fragment
+    server     TEXT    NOT NULL,            -- where it was met
+    network    TEXT    NOT NULL,
+    source     TEXT    NOT NULL,            -- whose hub is drawn on
+    channel    TEXT    NOT NULL,            -- its id on the chain
+    epoch      TEXT    NOT NULL,            -- decimal, as nonce: 64 bits
+    nonce      TEXT    NOT NULL,            -- of the last promise
+    amount     TEXT    NOT NULL,            -- promised in all
+    claimed    TEXT    NOT NULL,            -- taken by the payee of that, as it was last seen on the chain
+    signed     TEXT,                        -- the last promise, to be sent with the next call
+    known      INTEGER NOT NULL,            -- the service has it
+    call       TEXT,                        -- the call under way: its answer may bring a cost
+    refused    TEXT,                        -- the last proposal that was refused, and why
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (service, key)
+) WITHOUT ROWID;

@@ -1,0 +1,141 @@
+-- A ledger of format 2, as `sqlite3 ledger.db .dump` writes it.
+BEGIN TRANSACTION;
+CREATE TABLE audit (
+    seq     INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    payment TEXT NOT NULL,
+    event   TEXT NOT NULL,
+    detail  TEXT NOT NULL,
+    hash    BLOB NOT NULL
+);
+INSERT INTO "audit" VALUES(1,1795262400000001,'','created','{"format":1}',X'041BB7FAC32D68C429A7308A13D3FCFD42DFB1F2C803FD37EE002AD1D536900E');
+INSERT INTO "audit" VALUES(2,1795262400000003,'','session','{"cap":null,"id":"ses_c53f8ffd9d628560eb37991b85266686"}',X'FDFF7A500BCAE5C6582F2EEC6CF027FA8E2EC9E8FD0F93AD01F6DD165C399E94');
+INSERT INTO "audit" VALUES(3,1795262400000003,'pay_settled','reserved','{"amount":"1000","asset":"0xasset","network":"eip155:84532","payTo":"0xpayee","url":"https://api.example/weather"}',X'14FC4744B7725302F3740D5ADEF126AC5BCBB1639A12A74BDE58DC4422BB1322');
+INSERT INTO "audit" VALUES(4,1795262400000004,'pay_settled','submitted','{"evidence":{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"},"payload":"3f024a3d64024208cb2b7b024edc1cdd90c90002a97157c233b02ef773fd68d7"}',X'5212F5EDD4E3D422046A2D1347F6E71D1049B12032479798408362A1173CE55A');
+INSERT INTO "audit" VALUES(5,1795262400000005,'pay_settled','settled','{"note":"","proof":"claimed","transaction":"0xtx"}',X'628E599B95B67D18E15CDE95B739EC33281F30BD6B0197EA6A5384B88BB9641A');
+INSERT INTO "audit" VALUES(6,1795262400000006,'pay_settled','settled','{"note":"","proof":"claimed","transaction":""}',X'F773F40BE2DE5ECE109D49A508220377A5CE548412B00472BE5CF6660D550FDF');
+INSERT INTO "audit" VALUES(7,1795262400000007,'pay_failed','reserved','{"amount":"2000","asset":"0xasset","network":"eip155:84532","payTo":"0xpayee","url":"https://api.example/weather"}',X'1D7B2F715EDD18A77AEAFAF7FAC9FFE05890A6B0CD664CA636D595CF5D0C49D0');
+INSERT INTO "audit" VALUES(8,1795262400000008,'pay_failed','submitted','{"evidence":{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"},"payload":"3f024a3d64024208cb2b7b024edc1cdd90c90002a97157c233b02ef773fd68d7"}',X'0F673E3F17E89A99B465C7A27B834FECF049F3D60E3B8FF29B960986616476F2');
+INSERT INTO "audit" VALUES(9,1795262400000009,'pay_failed','failed','{"note":"","proof":"","transaction":"0xtx"}',X'6C1FF9EAC770C070E51D71DF4884991D3E32363474FEA6A468D29235DF26CDB3');
+INSERT INTO "audit" VALUES(10,1795262400000010,'pay_unknown','reserved','{"amount":"3000","asset":"0xasset","network":"eip155:84532","payTo":"0xpayee","url":"https://api.example/weather"}',X'B9C8115D005C234131B5FCE2AECE1A950BE577F67DD1360C3FE4B88A7D3047D1');
+INSERT INTO "audit" VALUES(11,1795262400000011,'pay_unknown','submitted','{"evidence":{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"},"payload":"3f024a3d64024208cb2b7b024edc1cdd90c90002a97157c233b02ef773fd68d7"}',X'E6C64C9043BCDFD74005203997D41108BC5B2644F9E3E183348330CAB41F53A4');
+INSERT INTO "audit" VALUES(12,1795262400000012,'pay_unknown','unknown','{"note":"","proof":"","transaction":"0xtx"}',X'8C57B12A8388018488E8E7D2B09F119A05DC004050992F1A534CC5F8AE3D498E');
+INSERT INTO "audit" VALUES(13,1795262400000013,'pay_submitted','reserved','{"amount":"4000","asset":"0xasset","network":"eip155:84532","payTo":"0xpayee","url":"https://api.example/weather"}',X'ED09CB921A1D7C1F8E3DA46EC15115D58B68639D9DE2A018C0B1A183320B62E5');
+INSERT INTO "audit" VALUES(14,1795262400000014,'pay_submitted','submitted','{"evidence":{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"},"payload":"3f024a3d64024208cb2b7b024edc1cdd90c90002a97157c233b02ef773fd68d7"}',X'CF639350C4FCA4EEAF9559AFEBFE3CF4BAFB2CF7493406CFB84A455873CE2BC4');
+INSERT INTO "audit" VALUES(15,1795262400000015,'pay_reserved','reserved','{"amount":"5000","asset":"0xasset","network":"eip155:84532","payTo":"0xpayee","url":"https://api.example/weather"}',X'B0380C1E71F0324FA12756BC3C43FF7BEA815C7B46114FB7E427CB16E5BD4BC8');
+CREATE TABLE contents (
+    payment     TEXT PRIMARY KEY,
+    http_status INTEGER NOT NULL,
+    type        TEXT NOT NULL,
+    truncated   INTEGER NOT NULL,
+    body        BLOB NOT NULL
+);
+INSERT INTO "contents" VALUES('pay_settled',200,'text/plain',0,X'77656174686572');
+CREATE TABLE delegations (
+    network TEXT NOT NULL,
+    account TEXT NOT NULL,
+    largest TEXT NOT NULL,
+    PRIMARY KEY (network, account)
+) WITHOUT ROWID;
+CREATE TABLE meta (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+INSERT INTO "meta" VALUES('format','2');
+INSERT INTO "meta" VALUES('ledger_id','led_cc1f366171d4ccbdfdf31ef6adbb79f0');
+CREATE TABLE payments (
+    seq             INTEGER PRIMARY KEY,
+    id              TEXT NOT NULL UNIQUE,
+    session         TEXT NOT NULL,
+    state           TEXT NOT NULL,          -- reserved | submitted | settled | failed | unknown
+    proof           TEXT NOT NULL DEFAULT '',
+    created_at      INTEGER NOT NULL,
+    updated_at      INTEGER NOT NULL,
+    fingerprint     BLOB NOT NULL,          -- of method, URL, headers that matter, body
+    idempotency_key TEXT,
+    method          TEXT NOT NULL,
+    url             TEXT NOT NULL,
+    target          TEXT NOT NULL,          -- where the URL led: who asked for payment, and is paid
+    host            TEXT NOT NULL,
+    network         TEXT NOT NULL,
+    scheme          TEXT NOT NULL,
+    dialect         TEXT NOT NULL,
+    asset           TEXT NOT NULL,
+    symbol          TEXT NOT NULL,
+    amount          TEXT NOT NULL,
+    usd             INTEGER NOT NULL,
+    pay_to          TEXT NOT NULL,
+    source          TEXT NOT NULL,          -- whose money: EVM address or token account
+    requirement     TEXT NOT NULL,          -- the option as the facilitator is told it
+    payload         BLOB,                   -- the signed bytes: on disk before they leave
+    evidence        TEXT,                   -- what the chain is asked by
+    trace           TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
+    transaction_id  TEXT NOT NULL DEFAULT '',
+    facilitator     TEXT NOT NULL DEFAULT '',
+    receipt         TEXT,
+    chain_proof     TEXT,                   -- the chain's answer
+    note            TEXT NOT NULL DEFAULT '',
+    false_receipt   INTEGER NOT NULL DEFAULT 0,
+    driver          TEXT NOT NULL DEFAULT '', -- the process that works on it now
+    caller          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
+    delivered       INTEGER NOT NULL DEFAULT 0
+);
+INSERT INTO "payments" VALUES(1,'pay_settled','ses_c53f8ffd9d628560eb37991b85266686','settled','claimed',1795262400000003,1795262400000006,X'0000000000000000000000000000000000000000000000000000000000000000',NULL,'GET','https://api.example/weather','','api.example','eip155:84532','exact','v2','0xasset','USDC','1000',1000,'0xpayee','0xagent','{}',X'7B227369676E6564223A747275657D','{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"}','pay_settled','0xtx','',NULL,NULL,'',0,'run_47a0020518e3207b0e784bdc986bddb1','run_47a0020518e3207b0e784bdc986bddb1',0);
+INSERT INTO "payments" VALUES(2,'pay_failed','ses_c53f8ffd9d628560eb37991b85266686','failed','',1795262400000007,1795262400000009,X'0000000000000000000000000000000000000000000000000000000000000000',NULL,'GET','https://api.example/weather','','api.example','eip155:84532','exact','v2','0xasset','USDC','2000',2000,'0xpayee','0xagent','{}',X'7B227369676E6564223A747275657D','{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"}','pay_failed','0xtx','',NULL,NULL,'',0,'run_47a0020518e3207b0e784bdc986bddb1','run_47a0020518e3207b0e784bdc986bddb1',0);
+INSERT INTO "payments" VALUES(3,'pay_unknown','ses_c53f8ffd9d628560eb37991b85266686','unknown','',1795262400000010,1795262400000012,X'0000000000000000000000000000000000000000000000000000000000000000',NULL,'GET','https://api.example/weather','','api.example','eip155:84532','exact','v2','0xasset','USDC','3000',3000,'0xpayee','0xagent','{}',X'7B227369676E6564223A747275657D','{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"}','pay_unknown','0xtx','',NULL,NULL,'',0,'run_47a0020518e3207b0e784bdc986bddb1','run_47a0020518e3207b0e784bdc986bddb1',0);
+INSERT INTO "payments" VALUES(4,'pay_submitted','ses_c53f8ffd9d628560eb37991b85266686','submitted','',1795262400000013,1795262400000014,X'0000000000000000000000000000000000000000000000000000000000000000',NULL,'GET','https://api.example/weather','','api.example','eip155:84532','exact','v2','0xasset','USDC','4000',4000,'0xpayee','0xagent','{}',X'7B227369676E6564223A747275657D','{"network":"","asset":"","payer":"","payTo":"","amount":"0","expiresAt":"0001-01-01T00:00:00Z"}','pay_submitted','','',NULL,NULL,'',0,'run_47a0020518e3207b0e784bdc986bddb1','run_47a0020518e3207b0e784bdc986bddb1',0);
+INSERT INTO "payments" VALUES(5,'pay_reserved','ses_c53f8ffd9d628560eb37991b85266686','reserved','',1795262400000015,1795262400000015,X'0000000000000000000000000000000000000000000000000000000000000000',NULL,'GET','https://api.example/weather','','api.example','eip155:84532','exact','v2','0xasset','USDC','5000',5000,'0xpayee','0xagent','',NULL,NULL,NULL,'','',NULL,NULL,'',0,'run_47a0020518e3207b0e784bdc986bddb1','run_47a0020518e3207b0e784bdc986bddb1',0);
+CREATE TABLE rules (
+    version INTEGER PRIMARY KEY,
+    at      INTEGER NOT NULL,
+    config  BLOB    NOT NULL,
+    seal    BLOB    NOT NULL
+);
+CREATE TABLE sessions (
+    id         TEXT PRIMARY KEY,
+    started_at INTEGER NOT NULL,
+    last_at    INTEGER NOT NULL,            -- its last payment
+    cap        INTEGER,                     -- the delegation found at its start; NULL: none
+    ended      INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+INSERT INTO "sessions" VALUES('ses_c53f8ffd9d628560eb37991b85266686',1795262400000003,1795262400000015,NULL,0);
+CREATE TABLE totals (
+    scope TEXT    NOT NULL,                 -- all | session | host | symbol
+    key   TEXT    NOT NULL,
+    day   INTEGER NOT NULL,                 -- days since 1970
+    spent INTEGER NOT NULL,                 -- settled, micro-dollars
+    held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
+    PRIMARY KEY (scope, key, day)
+) WITHOUT ROWID;
+INSERT INTO "totals" VALUES('all','',20778,1000,12000);
+INSERT INTO "totals" VALUES('host','api.example',20778,1000,12000);
+INSERT INTO "totals" VALUES('session','ses_c53f8ffd9d628560eb37991b85266686',20778,1000,12000);
+INSERT INTO "totals" VALUES('symbol','USDC',20778,1000,12000);
+CREATE INDEX payments_by_time         ON payments (created_at);
+CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transaction_id <> '';
+CREATE INDEX payments_not_over        ON payments (fingerprint, seq)
+    WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
+CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
+CREATE INDEX payments_failed           ON payments (seq) WHERE state = 'failed';
+CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
+CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
+CREATE INDEX payments_by_source       ON payments (source, asset, updated_at);
+CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
+CREATE TRIGGER payments_added AFTER INSERT ON payments BEGIN
+    INSERT INTO totals (scope, key, day, spent, held) VALUES
+        ('all', '', NEW.created_at / 86400000000, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd),
+        ('session', NEW.session, NEW.created_at / 86400000000, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd),
+        ('host', NEW.host, NEW.created_at / 86400000000, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd),
+        ('symbol', NEW.symbol, NEW.created_at / 86400000000, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd)
+    ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
+END;
+CREATE TRIGGER payments_moved AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
+    UPDATE totals SET
+        spent = spent + ((NEW.state = 'settled') - (OLD.state = 'settled')) * NEW.usd,
+        held  = held + ((NEW.state NOT IN ('settled', 'failed')) - (OLD.state NOT IN ('settled', 'failed'))) * NEW.usd
+    WHERE day = NEW.created_at / 86400000000
+      AND (scope = 'all' AND key = '' OR scope = 'session' AND key = NEW.session OR scope = 'host' AND key = NEW.host
+        OR scope = 'symbol' AND key = NEW.symbol);
+END;
+CREATE INDEX audit_by_payment ON audit (payment, seq);
+COMMIT;

@@ -1,0 +1,309 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"x402-wallet/x402"
+)
+
+func (t *Tx) insert(p Payment) error {
+	_, err := t.exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
+		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, source, requirement, driver, caller)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:], nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
+		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo, payee(p.Network, p.PayTo),
+		p.Resource(), p.Source, string(p.Requirement), p.Driver, p.Caller)
+	if err != nil {
+		return err
+	}
+	return t.audit(p.ID, string(Reserved), map[string]any{"amount": p.Amount, "microdollars": int64(p.Price), "asset": p.Asset, "network": p.Network, "payTo": p.PayTo, "url": p.URL})
+}
+
+func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+
+// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was changed.
+var ErrSignedBefore = errors.New("a payment with this nonce or signature is in the ledger already")
+
+// Signed is a payment that is ready to leave.
+type Signed struct {
+	Payload     json.RawMessage // the signed bytes
+	Requirement json.RawMessage // what a facilitator is told they are for
+	Evidence    x402.Evidence   // what the chain will be asked by
+	Trace       string          // its nonce or our signature: unique
+}
+
+// Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the process.
+func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
+	if err := s.inPlace(); err != nil {
+		return err
+	}
+	return s.tx(ctx, func(t *Tx) error { return t.submit(id, s.Self(), signed) })
+}
+
+func (t *Tx) submit(id, process string, signed Signed) error {
+	if err := t.sameFormat(); err != nil {
+		return err
+	}
+	var n int
+	if err := t.row(`SELECT count(*) FROM payments WHERE trace = ?`, signed.Trace).Scan(&n); err != nil {
+		return err
+	}
+	if n > 0 {
+		return ErrSignedBefore
+	}
+	network, source, err := t.drivenBy(id, process)
+	if err != nil {
+		return err
+	}
+	if err := t.NotFrozen(network, source); err != nil { // since the money was held
+		return err
+	}
+	detail := toJSON(map[string]any{"evidence": signed.Evidence, "payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
+	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, trace = ?`,
+		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.Trace)
+}
+
+// ErrNotDriver says that another process works on the payment: it was taken over from this one, which may neither send it nor
+// let go of its money any more.
+var ErrNotDriver = errors.New("another process works on this payment")
+
+// drivenBy refuses a process that does not work on a payment, and tells where its money is.
+func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
+	var driver string
+	err = t.row(`SELECT driver, network, source FROM payments WHERE id = ?`, id).Scan(&driver, &network, &source)
+	if err == nil && (driver != process || process == "") {
+		err = fmt.Errorf("%w: %s", ErrNotDriver, id)
+	}
+	return network, source, err
+}
+
+// Release ends a hold of which provably nothing left the process, which must be the one that drives it. why is kept. A person's
+// yes to what was never signed is good again, for the time it was given.
+func (s *Store) Release(ctx context.Context, id, why string) error {
+	return s.tx(ctx, func(t *Tx) error {
+		if _, _, err := t.drivenBy(id, s.Self()); err != nil {
+			return err
+		}
+		if err := t.returnApproval(id); err != nil {
+			return err
+		}
+		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, driver = '', caller = ''`, why)
+	})
+}
+
+// Outcome is what became known of a payment after it was submitted.
+type Outcome struct {
+	State        State
+	Proof        Proof
+	Transaction  string
+	Facilitator  string
+	Receipt      json.RawMessage // the claim as it came; nil keeps what is there
+	ChainProof   any             // the chain's answer; nil keeps what is there
+	Note         string
+	FalseReceipt bool
+	Content      *Content // nil keeps what is there
+	Rest         bool     // this process is done with it
+	Abandon      bool     // and nobody waits for what was bought: see Store.Abandon
+}
+
+// rest is what becomes of driver and caller.
+func (o Outcome) rest() string {
+	switch {
+	case o.Rest && o.Abandon:
+		return `driver = '', caller = ''`
+	case o.Rest:
+		return `driver = ''`
+	}
+	return ""
+}
+
+// Finish records an outcome. It moves a payment only as the table of states allows, never from better proof to worse, and
+// returns the payment as it then stands.
+func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		p, err = t.outcome(id, o)
+		return err
+	})
+	return p, err
+}
+
+func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
+	if p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id)); err != nil {
+		return p, err
+	}
+	if p.State != Settled || o.State != Unknown { // somebody else proved more meanwhile: only keep the content
+		err = t.finish(&p, o)
+	} else if rest := o.rest(); rest != "" {
+		_, err = t.exec(`UPDATE payments SET `+rest+` WHERE id = ?`, id)
+	}
+	if err == nil && o.Content != nil {
+		err = t.keep(id, *o.Content)
+	}
+	return p, err
+}
+
+// keep stores what came. What was bought is never replaced by a later refusal to give it once more.
+func (t *Tx) keep(id string, c Content) error {
+	body := c.Body
+	if body == nil {
+		body = []byte{} // nil would be NULL
+	}
+	_, err := t.exec(`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status,
+		type = excluded.type, truncated = excluded.truncated, body = excluded.body
+		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299`,
+		id, c.Status, c.Type, c.Truncated, body)
+	return err
+}
+
+func (t *Tx) finish(was *Payment, o Outcome) error {
+	p := *was
+	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
+		o.Proof, o.Transaction = Chain, ""
+	}
+	detail := map[string]any{"proof": o.Proof, "transaction": o.Transaction, "note": o.Note}
+	if o.ChainProof != nil {
+		detail["chain"] = o.ChainProof
+	}
+	p.FalseReceipt = p.FalseReceipt || o.FalseReceipt || p.State == Settled && o.State == Failed // whoever asked the chain may not know of the claim
+	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
+	if o.Transaction != "" {
+		p.Transaction = o.Transaction
+	}
+	if o.Facilitator != "" {
+		p.Facilitator = o.Facilitator
+	}
+	if o.Receipt != nil {
+		p.Receipt = o.Receipt
+	}
+	if o.ChainProof != nil {
+		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
+	}
+	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?, note = ?, false_receipt = ?`
+	if rest := o.rest(); rest != "" {
+		set += ", " + rest
+	}
+	err := t.move(p.ID, o.State, toJSON(detail), set,
+		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)), p.Note, p.FalseReceipt)
+	if err == nil {
+		*was = p
+	}
+	return err
+}
+
+// ErrTransition says that a payment may not go where it was sent.
+var ErrTransition = errors.New("no such change of state")
+
+// move gives a payment another state, or better proof of the one it has, and sets what belongs to that.
+func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
+	var from State
+	var proof Proof
+	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
+		return err
+	}
+	if !slices.Contains(allowed[from], to) || from == Settled && proof == Chain && to == Failed { // what the chain proved stays
+		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, id, from, to)
+	}
+	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE id = ?`, append(args, to, micros(t.Now), id)...); err != nil {
+		return err
+	}
+	return t.audit(id, string(to), json.RawMessage(detail))
+}
+
+// audit appends to the hash chain.
+func (t *Tx) audit(payment, event string, detail any) error {
+	var previous []byte
+	err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	at, text := micros(t.Now), toJSON(detail)
+	_, err = t.exec(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, ?)`,
+		at, payment, event, text, link(previous, at, payment, event, text))
+	return err
+}
+
+// link is SHA-256 over the previous hash and the row's columns, each behind its length.
+func link(previous []byte, at int64, columns ...string) []byte {
+	h := sha256.New()
+	h.Write(previous)
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(at)))
+	for _, column := range columns {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(column))))
+		h.Write([]byte(column))
+	}
+	return h.Sum(nil)
+}
+
+// Drive claims an unfinished payment for this process, if from (its driver as it was read) still is its driver, and lets
+// this process's client wait for it. It reports whether the claim holds.
+func (s *Store) Drive(ctx context.Context, id, from string) (bool, error) {
+	owner, err := s.instance()
+	if err != nil {
+		return false, err
+	}
+	var n int64
+	err = s.tx(ctx, func(t *Tx) error {
+		done, err := t.exec(`UPDATE payments SET driver = ?, caller = ? WHERE id = ? AND driver = ?`, owner, owner, id, from)
+		if err == nil {
+			n, err = done.RowsAffected()
+		}
+		return err
+	})
+	return n == 1, err
+}
+
+// Name gives a living payment that has no idempotency key one, and reports whether it carries that key now: a call with a key
+// that takes up a payment made without one makes it the key's purchase. *Taken says that the key has another already.
+func (s *Store) Name(ctx context.Context, id, key string) (named bool, err error) {
+	err = s.tx(ctx, func(t *Tx) error {
+		var taken *Taken
+		err := t.keyIsFree(key)
+		if errors.As(err, &taken) && taken.Payment.ID == id {
+			named = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		done, err := t.exec(`UPDATE payments SET idempotency_key = ? WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
+		if err != nil {
+			return err
+		}
+		n, err := done.RowsAffected()
+		named = n == 1
+		return err
+	})
+	return named, err
+}
+
+// Rest says that this process no longer works on a payment.
+func (s *Store) Rest(ctx context.Context, id string) error {
+	return s.update(ctx, `UPDATE payments SET driver = '' WHERE id = ?`, id)
+}
+
+// Abandon says that nobody waits for the answer any more: the client cancelled or left, or was told that the outcome is
+// open. The next identical call takes the payment up instead of paying again.
+func (s *Store) Abandon(ctx context.Context, id string) error {
+	return s.update(ctx, `UPDATE payments SET caller = '' WHERE id = ?`, id)
+}
+
+// Deliver says that the client has the answer.
+func (s *Store) Deliver(ctx context.Context, id string) error {
+	return s.update(ctx, `UPDATE payments SET caller = '', delivered = 1 WHERE id = ?`, id)
+}
+
+// update changes who works on a payment or waits for it. It need not outlive a power cut, after which both are gone anyway:
+// it is written without waiting for the disk.
+func (s *Store) update(ctx context.Context, query, id string) error {
+	return s.lightly(ctx, func(t *Tx) error {
+		_, err := t.exec(query, id)
+		return err
+	})
+}
