@@ -1,0 +1,138 @@
+package evm
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+// v1Backdate is how long before now a V1 authorization begins: the V1 reference client does it for chains whose clock is
+// behind. V2's begins at 0.
+const v1Backdate = 600
+
+// Authorize signs the payment that o orders. The signer is asked once, and only after the bytes to send were read back and
+// compared with o. Errors: Payable's own; INVALID_REQUIREMENT for a validity outside MinValidity…MaxValidity; RPC_ERROR and
+// CHECK_FAILED when the node is silent or serves another chain; CLOCK_SUSPECT when our clock and the node's differ;
+// the signer's own; INTERNAL when our own bytes or signature are not what they must be. After any error nothing that was
+// signed exists outside this function.
+//
+// It asks the node only for what is not known yet: its chain id once, its clock when Funds did not just hear it.
+func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	if err := e.orderly(o); err != nil {
+		return x402.Authorization{}, err
+	}
+	n, err := e.node(o.Requirement.Network)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := n.ready(ctx); err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := n.checkClock(ctx, o.Now); err != nil {
+		return x402.Authorization{}, err
+	}
+	auth, err := e.draft(o)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	object, err := e.encode(auth)
+	if err != nil {
+		return x402.Authorization{}, internal("encoding the authorization", err)
+	}
+	t, err := e.checkOwn(object, o)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	return e.sign(ctx, object, t, o)
+}
+
+// orderly refuses what must not even be drafted.
+func (e *Exact) orderly(o x402.Order) error {
+	if err := e.Payable(o.Requirement, o.Asset); err != nil {
+		return err
+	}
+	if o.Validity < MinValidity || o.Validity > MaxValidity {
+		return refuse("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity, MaxValidity)
+	}
+	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
+		return internal("the order's source is not this wallet's address", nil)
+	}
+	if o.Now.Unix() <= v1Backdate {
+		return internal("the order has no time", nil)
+	}
+	return nil
+}
+
+// draft makes the message of o with a fresh random nonce.
+func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
+	payee, err := parseAddress(o.Requirement.PayTo)
+	if err != nil {
+		return a, refuse("payTo is %v", err)
+	}
+	if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
+		return a, internal("reading 32 random bytes for the nonce", err)
+	}
+	a.From, a.To, a.Value = e.Address(), payee.Hex(), o.Requirement.Amount
+	if o.Requirement.Version == 1 {
+		a.ValidAfter = o.Now.Unix() - v1Backdate
+	}
+	a.ValidBefore = o.Now.Unix() + int64(o.Validity/time.Second)
+	return a, nil
+}
+
+// checkOwn reads the bytes to send as a stranger would, compares them with the order, and gives what they say with its
+// digest: so what is signed is what was checked is what is sent. The chain id and the contract are not in the bytes but in
+// the digest's domain; Payable has compared both with the requirement.
+func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
+	got, err := DecodeAuthorization(object)
+	if err != nil {
+		return t, internal("our own payload cannot be read", err)
+	}
+	now := o.Now.Unix()
+	latestEnd := now + int64(o.Validity/time.Second)
+	for _, must := range []struct {
+		field string
+		holds bool
+	}{
+		{"from", sameAddress(got.From, e.Address())},
+		{"to", sameAddress(got.To, o.Requirement.PayTo)},
+		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
+		{"validAfter", got.ValidAfter == 0 || o.Requirement.Version == 1 && got.ValidAfter == now-v1Backdate},
+		{"validBefore", got.ValidBefore <= latestEnd && got.ValidBefore >= now+int64(MinValidity/time.Second)},
+		{"nonce", got.Nonce != [32]byte{}},
+	} {
+		if !must.holds {
+			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed", must.field), nil)
+		}
+	}
+	digest, err := Digest(o.Asset, got)
+	if err != nil {
+		return t, internal("hashing our own payload", err)
+	}
+	return Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, nil
+}
+
+// sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence from that reading.
+func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Order) (x402.Authorization, error) {
+	signature, err := e.signer.SignTransfer(ctx, t)
+	if err != nil {
+		return x402.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
+	}
+	payload, err := encodePayload(object, signature)
+	if err != nil {
+		return x402.Authorization{}, internal("encoding the payload", err)
+	}
+	from, signed, err := Recover(o.Requirement.Network, o.Asset, payload)
+	if err != nil || !sameAddress(from, e.Address()) {
+		return x402.Authorization{}, internal("our own signature does not recover to our address; it is dropped", err)
+	}
+	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
+		Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: signed.From, PayTo: signed.To, Amount: signed.Value,
+		Nonce: "0x" + hex.EncodeToString(signed.Nonce[:]), ValidBefore: signed.ValidBefore,
+		ExpiresAt: time.Unix(signed.ValidBefore, 0).UTC(),
+	}}, nil
+}

@@ -1,0 +1,254 @@
+package evm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+func TestVectors(t *testing.T) {
+	v := readJSON[vectors](t, "testdata/x402-vectors-eip3009.json")
+	require.Len(t, v.Vectors, 3)
+	for name, version := range map[string]int{"v2_exact_eip3009": 2, "v2_exact_eip3009_ext_echo": 2, "v1_exact_eip3009": 1} {
+		t.Run(name, func(t *testing.T) {
+			want := v.Vectors[name]
+			signer := testSigner(t)
+			made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(version))
+			require.NoError(t, err)
+
+			var compact bytes.Buffer
+			require.NoError(t, json.Compact(&compact, want.Payload.Payload))
+			require.Equal(t, compact.String(), string(made.Payload), "key order included")
+			require.Len(t, signer.digests, 1)
+			require.Equal(t, want.TypedData[0].Digest, hexOf(signer.digests[0][:]))
+			domain, err := domainSeparator(usdc)
+			require.NoError(t, err)
+			require.Equal(t, want.TypedData[0].DomainSeparator, domain.Hex())
+			require.Contains(t, string(made.Payload), want.TypedData[0].Signature)
+			require.Equal(t, x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us, PayTo: payee,
+				Amount: requirement(2).Amount, Nonce: "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
+				ValidBefore: 1740672149, ExpiresAt: time.Unix(1740672149, 0).UTC()}, made.Evidence)
+		})
+	}
+}
+
+// Property I6: what is signed is what was validated is what is sent. A traitor inside that changes the bytes is found before
+// the signer is asked.
+func TestTamperedBytesAreNeverSigned(t *testing.T) {
+	change := func(f func(*Authorization3009)) func(Authorization3009) ([]byte, error) {
+		return func(a Authorization3009) ([]byte, error) {
+			f(&a)
+			return EncodeAuthorization(a)
+		}
+	}
+	replace := func(old, new string) func(Authorization3009) ([]byte, error) {
+		return func(a Authorization3009) ([]byte, error) {
+			object, err := EncodeAuthorization(a)
+			return bytes.Replace(object, []byte(old), []byte(new), 1), err
+		}
+	}
+	for name, traitor := range map[string]func(Authorization3009) ([]byte, error){
+		"payee":             change(func(a *Authorization3009) { a.To = stranger }),
+		"payer":             change(func(a *Authorization3009) { a.From = stranger }),
+		"amount":            change(func(a *Authorization3009) { a.Value, _ = a.Value.Add(a.Value) }),
+		"one unit less":     change(func(a *Authorization3009) { a.Value = amountOf([]byte{0x27, 0x0f}) }),
+		"validity 1 s more": change(func(a *Authorization3009) { a.ValidBefore++ }),
+		"a year":            change(func(a *Authorization3009) { a.ValidBefore += 31_536_000 }),
+		"already dead":      change(func(a *Authorization3009) { a.ValidBefore = noon.Unix() }),
+		"V1's beginning":    change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() - v1Backdate }),
+		"begins later":      change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() + 1 }),
+		"zero nonce":        change(func(a *Authorization3009) { a.Nonce = [32]byte{} }),
+		"second value":      replace(`"value":`, `"value":"99","value":`),
+		"another spelling":  replace(`"10000"`, `"010000"`),
+		"a stranger's key":  replace(`{"from"`, `{"spender":"`+stranger+`","from"`),
+		"broken":            replace(`}`, ``),
+		"failing":           func(Authorization3009) ([]byte, error) { return nil, errors.New("no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			signer := testSigner(t)
+			e := newFakeNode(t).exact(t, signer)
+			e.encode = traitor
+			made, err := e.Authorize(t.Context(), order(2))
+			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			require.Empty(t, made.Payload)
+			require.Empty(t, signer.digests, "the signer was asked")
+		})
+	}
+}
+
+func TestABadSignatureIsDropped(t *testing.T) {
+	other, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	for name, spoil := range map[string]func([65]byte) [65]byte{
+		"v 0/1":          func(s [65]byte) [65]byte { s[64] -= 27; return s },
+		"other v":        func(s [65]byte) [65]byte { s[64] = 55 - s[64]; return s },
+		"malleable twin": func(s [65]byte) [65]byte { return [65]byte(common.FromHex(twin(t, hexOf(s[:])))) },
+		"empty":          func([65]byte) [65]byte { return [65]byte{} },
+	} {
+		signer := testSigner(t)
+		signer.spoil = spoil
+		made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
+		require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
+		require.Empty(t, made.Payload, name)
+	}
+	signer := testSigner(t)
+	signer.key = other
+	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
+	require.True(t, x402.HasCode(err, x402.Internal), "another key: %v", err)
+
+	signer = testSigner(t)
+	signer.err = x402.Errorf(x402.WalletLocked, "locked")
+	_, err = newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
+	require.True(t, x402.HasCode(err, x402.WalletLocked), "the signer's own error is kept: %v", err)
+}
+
+func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*x402.Order)
+		code   x402.Code
+	}{
+		"5.9 s":          {func(o *x402.Order) { o.Validity = MinValidity - time.Millisecond }, x402.InvalidRequirement},
+		"no validity":    {func(o *x402.Order) { o.Validity = 0 }, x402.InvalidRequirement},
+		"negative":       {func(o *x402.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
+		"over a day":     {func(o *x402.Order) { o.Validity = MaxValidity + time.Second }, x402.InvalidRequirement},
+		"no time":        {func(o *x402.Order) { o.Now = time.Time{} }, x402.Internal},
+		"other source":   {func(o *x402.Order) { o.Source = stranger }, x402.Internal},
+		"unpayable":      {func(o *x402.Order) { o.Requirement.PayTo = us }, x402.InvalidRequirement},
+		"other asset":    {func(o *x402.Order) { o.Asset.Address = stranger }, x402.UntrustedAsset},
+		"clock 121 s on": {func(o *x402.Order) { o.Now = o.Now.Add(121 * time.Second) }, x402.ClockSuspect},
+		"a day back":     {func(o *x402.Order) { o.Now = o.Now.Add(-24 * time.Hour) }, x402.ClockSuspect},
+		"a year ahead":   {func(o *x402.Order) { o.Now = o.Now.Add(365 * 24 * time.Hour) }, x402.ClockSuspect},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signer := testSigner(t)
+			o := order(2)
+			test.change(&o)
+			_, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), o)
+			require.True(t, x402.HasCode(err, test.code), "%v", err)
+			require.Empty(t, signer.digests)
+		})
+	}
+}
+
+func TestValidityIsTheOrders(t *testing.T) {
+	for _, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond, MaxValidity} {
+		o := order(2)
+		o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
+		o.Validity = validity
+		made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), o)
+		require.NoError(t, err)
+		require.Equal(t, noon.Unix()+int64(validity.Seconds()), made.Evidence.ValidBefore)
+	}
+}
+
+// Case G13: the node's Date header is the second clock; where it sends none, its latest block is.
+func TestClock(t *testing.T) {
+	at := func(d time.Duration) string { return noon.Add(d).UTC().Format(http.TimeFormat) }
+	for name, test := range map[string]struct {
+		date    string
+		headLag uint64
+		ok      bool
+	}{
+		"same":                      {at(0), 0, true},
+		"120 s ahead":               {at(2 * time.Minute), 0, true},
+		"121 s ahead":               {at(121 * time.Second), 0, false},
+		"121 s behind":              {at(-121 * time.Second), 0, false},
+		"quiet chain, good Date":    {at(0), 1000, true},
+		"no Date, fresh block":      {"", 0, true},
+		"no Date, stale block":      {"", 100, false},
+		"nonsense Date, good block": {"yesterday", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeNode(t)
+			f.date = test.date
+			f.born -= test.headLag * f.period
+			signer := testSigner(t)
+			_, err := f.exact(t, signer).Authorize(t.Context(), order(2))
+			if test.ok {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, x402.HasCode(err, x402.ClockSuspect), "%v", err)
+			require.Empty(t, signer.digests)
+		})
+	}
+}
+
+func TestClockIsAskedAgainWhenItIsOld(t *testing.T) {
+	f, now := newFakeNode(t), noon
+	e := f.exact(t, testSigner(t))
+	e.nodes[sepolia].now = func() time.Time { return now }
+	pay := func(after time.Duration) error {
+		now = noon.Add(after)
+		o := order(2)
+		o.Now = now
+		_, err := e.Authorize(t.Context(), o)
+		return err
+	}
+	require.NoError(t, pay(0))
+	require.NoError(t, pay(10*time.Second))
+	require.Zero(t, f.asked["eth_getBlockByNumber"], "eth_chainId's answer told the time")
+	f.date = noon.Add(time.Minute).UTC().Format(http.TimeFormat)
+	require.NoError(t, pay(time.Minute))
+	require.Equal(t, 1, f.asked["eth_getBlockByNumber"])
+	require.True(t, x402.HasCode(pay(time.Hour), x402.ClockSuspect), "our clock jumped")
+}
+
+func TestNonces(t *testing.T) {
+	f := newFakeNode(t)
+	e := f.exact(t, testSigner(t))
+	e.rand = New(Options{}).rand
+	seen := map[[32]byte]bool{}
+	for range 200_000 { // case B17
+		a, err := e.draft(order(2))
+		require.NoError(t, err)
+		require.False(t, seen[a.Nonce])
+		seen[a.Nonce] = true
+	}
+	for name, broken := range map[string]io.Reader{
+		"failing": readerFunc(func([]byte) (int, error) { return 0, errors.New("no entropy") }),
+		"short":   strings.NewReader("thirty-one bytes are not enough"),
+		"empty":   strings.NewReader(""),
+		"zeros":   readerFunc(func(p []byte) (int, error) { clear(p); return len(p), nil }),
+	} {
+		signer := testSigner(t)
+		e := f.exact(t, signer)
+		e.rand = broken
+		_, err := e.Authorize(t.Context(), order(2))
+		require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
+		require.Empty(t, signer.digests, name)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Case B7: one payment is one signature, whatever extensions and extras the seller sends.
+func TestOneSignatureOfOneType(t *testing.T) {
+	signer := testSigner(t)
+	o := order(2)
+	o.Requirement.Extra["eip2612GasSponsoring"] = json.RawMessage(`{"info":{}}`)
+	o.Requirement.Extra["domain"] = json.RawMessage(`{"name":"evil","chainId":1}`)
+	o.Requirement.Extra["chainId"] = json.RawMessage(`1`)
+	o.Requirement.Extra["verifyingContract"] = json.RawMessage(`"` + stranger + `"`)
+	made, err := newFakeNode(t).exact(t, signer).Authorize(context.Background(), o)
+	require.NoError(t, err)
+	_, auth, err := Recover(sepolia, usdc, made.Payload)
+	require.NoError(t, err)
+	digest, err := Digest(usdc, auth)
+	require.NoError(t, err)
+	require.Equal(t, [][32]byte{digest}, signer.digests)
+}

@@ -1,0 +1,239 @@
+// Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations, reads what the chain lets
+// the agent spend, and later asks the chain what became of a payment.
+//
+// What must stay true: one type of message is ever signed, and its digest is computed from the very JSON that is sent,
+// after that JSON was read back and found to be the order. The EIP-712 domain comes from the registry and the network's
+// CAIP-2 id, never from a seller. A payment is called dead only by a finalized block.
+package evm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+
+	"x402-wallet/x402"
+)
+
+const (
+	// MinValidity is the shortest life of a signature worth giving: facilitators refuse one with less than 6 s left
+	// (reference client 2.27, evm/src/exact/facilitator).
+	MinValidity = 6 * time.Second
+	// MaxValidity is the longest life ever given, whatever the owner's own cap is: the signature is a bearer cheque, and a
+	// hold on the budget for as long.
+	MaxValidity = 24 * time.Hour
+)
+
+// Signer holds the agent's key, or asks who does.
+type Signer interface {
+	Address() string // EIP-55
+	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
+	SignTransfer(ctx context.Context, t Transfer) ([65]byte, error)
+}
+
+// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by itself.
+type Transfer struct {
+	Payment       string            // its id in the ledger
+	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
+	Authorization Authorization3009 // read back from the bytes that are sent
+	Digest        [32]byte          // of the two
+}
+
+// Options of New.
+type Options struct {
+	Signer Signer            // nil: no wallet yet; then nothing is payable
+	RPC    map[string]string // CAIP-2 → http(s) URL of a node the owner trusts
+	HTTP   *http.Client      // its Transport is used; redirects are refused. nil: a plain one without a proxy
+	Rand   io.Reader         // nonces; nil: crypto/rand
+	Now    func() time.Time  // nil: time.Now
+}
+
+// Exact is scheme "exact" on every configured eip155 network. It is safe for concurrent use.
+type Exact struct {
+	signer Signer
+	nodes  map[string]*node
+	rand   io.Reader
+	now    func() time.Time
+	encode func(Authorization3009) ([]byte, error) // EncodeAuthorization; tests put a traitor here
+}
+
+// New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC that are not eip155
+// networks are passed over.
+func New(o Options) *Exact {
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{}, encode: EncodeAuthorization}
+	if e.rand == nil {
+		e.rand = rand.Reader
+	}
+	if e.now == nil {
+		e.now = time.Now
+	}
+	client := nodeClient(o.HTTP)
+	for network, url := range o.RPC {
+		if id, err := ChainID(network); err == nil && url != "" {
+			e.nodes[network] = &node{network: network, chainID: id, url: url, http: client, now: e.now}
+		}
+	}
+	return e
+}
+
+// Address is the agent's address, EIP-55; "" when there is no wallet.
+func (e *Exact) Address() string {
+	if e.signer == nil {
+		return ""
+	}
+	return e.signer.Address()
+}
+
+// self is Address, read.
+func (e *Exact) self() (common.Address, error) {
+	if e.Address() == "" {
+		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
+			WithHint("run x402-wallet init")
+	}
+	address, err := parseAddress(e.Address())
+	if err != nil {
+		return address, internal("the signer's own address", err)
+	}
+	return address, nil
+}
+
+// node finds the network's node.
+func (e *Exact) node(network string) (*node, error) {
+	if n := e.nodes[network]; n != nil {
+		return n, nil
+	}
+	err := refuse("network not configured").WithDetail("network", clip(network))
+	if _, notOurs := ChainID(network); notOurs == nil {
+		err.FixedBy = x402.ByPerson
+		err.Hint = fmt.Sprintf("set rpc under [networks.%q] in config.toml", network)
+	}
+	return nil, err
+}
+
+// Payable says why r cannot be paid, or nil. It asks nobody. Every refusal is an *x402.Error: INVALID_REQUIREMENT, but
+// UNTRUSTED_ASSET when asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key.
+//
+// extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
+func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
+	if r.Scheme != "exact" {
+		return refuse("scheme is not exact").WithDetail("scheme", clip(r.Scheme))
+	}
+	if r.Version != 1 && r.Version != 2 {
+		return refuse("x402Version is neither 1 nor 2")
+	}
+	if _, err := e.node(r.Network); err != nil {
+		return err
+	}
+	if r.Amount.IsZero() {
+		return refuse("amount is 0")
+	}
+	if r.MaxTimeout > 0 && r.MaxTimeout < MinValidity {
+		return refuse("maxTimeoutSeconds is below %d: nobody could settle that in time", int(MinValidity.Seconds()))
+	}
+	if err := payableAsset(r, asset); err != nil {
+		return err
+	}
+	self, err := e.self()
+	if err != nil {
+		return err
+	}
+	return payablePayee(r, asset, self)
+}
+
+// payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7 of the catalogue).
+func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
+	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
+		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
+			WithDetail("asset", clip(r.Asset))
+	}
+	if asset.Permit2Only {
+		return refuse("the asset has no EIP-3009, and Permit2 is not signed")
+	}
+	if _, err := domainSeparator(asset); err != nil {
+		e := refuse("the registry's entry of the asset is not usable: %v", err)
+		e.FixedBy = x402.ByPerson
+		return e.WithHint("give the asset its EIP-712 name and version in config.toml")
+	}
+	for _, must := range []struct{ key, value, reason string }{
+		{"assetTransferMethod", "eip3009", "only eip3009 is signed"},
+		{"name", asset.Name, "it is not the registry's EIP-712 name of the asset"},
+		{"version", asset.Version, "it is not the registry's EIP-712 version of the asset"},
+	} {
+		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
+			return refuse("extra.%s: %s", must.key, must.reason).
+				WithHint("it would have to be %q or absent", must.value).WithDetail("sent", clip(string(sent)))
+		}
+	}
+	return nil
+}
+
+// payablePayee refuses addresses that money must not go to (case B13).
+func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address) error {
+	payee, err := parseAddress(r.PayTo)
+	switch {
+	case err != nil:
+		return refuse("payTo is %v", err).WithDetail("payTo", clip(r.PayTo))
+	case payee == common.Address{}:
+		return refuse("payTo is the zero address")
+	case payee == self:
+		return refuse("payTo is this wallet's own address")
+	case sameAddress(payee.Hex(), asset.Address):
+		return refuse("payTo is the token's contract")
+	}
+	return nil
+}
+
+// Funds reads the agent's balance at the latest block: on EVM the third budget layer is what lies there (SPEC §5). It
+// errs with RPC_ERROR, or CHECK_FAILED when the node serves another chain; a node that is silent is never a zero.
+func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	n, err := e.node(network)
+	if err != nil {
+		return x402.Funds{}, err
+	}
+	self, err := e.self()
+	if err != nil {
+		return x402.Funds{}, err
+	}
+	token, err := parseAddress(asset.Address)
+	if err != nil || asset.Network != network {
+		return x402.Funds{}, internal("an asset of another network, or without an address", err)
+	}
+	readAt := e.now()
+	if err := n.ready(ctx); err != nil {
+		return x402.Funds{}, err
+	}
+	word, err := n.read(ctx, token, latest, selectBalanceOf, wordOf(self))
+	if err != nil {
+		return x402.Funds{}, err
+	}
+	balance := amountOf(word)
+	return x402.Funds{Source: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
+}
+
+// refuse makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
+func refuse(format string, args ...any) *x402.Error {
+	return &x402.Error{Code: x402.InvalidRequirement, Message: fmt.Sprintf(format, args...)}
+}
+
+// internal is a fault of our own.
+func internal(what string, cause error) *x402.Error {
+	return &x402.Error{Code: x402.Internal, Message: what, Err: cause}
+}
+
+func isJSONString(raw json.RawMessage, want string) bool {
+	var sent *string
+	return json.Unmarshal(raw, &sent) == nil && sent != nil && *sent == want
+}
+
+// clip quotes a stranger's text for Details and keeps it short.
+func clip(text string) string {
+	if len(text) > 80 {
+		text = text[:80] + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,212 @@
+package facilitator
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func secret(text string) func() (string, error) {
+	return func() (string, error) { return text, nil }
+}
+
+func base64PKCS8(t *testing.T, key any) string {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return base64.StdEncoding.EncodeToString(der)
+}
+
+func pemOf(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// posted settles once and gives back the credentials that were sent.
+func posted(t *testing.T, auth Auth) (string, Result) {
+	t.Helper()
+	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{
+		{Name: "f", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: auth, Networks: []string{sepolia}}}})
+	r := c.Settle(t.Context(), evm)
+	if len(w.posts) == 0 {
+		return "", r
+	}
+	return w.posts[0].header.Get("Authorization"), r
+}
+
+// cdp-sdk 1.57.0 auth/utils/jwt.ts, in reference/x402-protocol.md §6.
+func TestCDP(t *testing.T) {
+	edPublic, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	require.NoError(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(ec)
+	require.NoError(t, err)
+	sec1PEM := pemOf("EC PRIVATE KEY", sec1)
+	for name, row := range map[string]struct {
+		secret, alg string
+		public      any
+	}{
+		"Ed25519":                  {base64.StdEncoding.EncodeToString(ed), "EdDSA", edPublic},
+		"EC PEM":                   {sec1PEM, "ES256", &ec.PublicKey},
+		"EC PEM as one line":       {strings.ReplaceAll(sec1PEM, "\n", `\n`), "ES256", &ec.PublicKey},
+		"EC PEM as PKCS#8":         {pemOf("PRIVATE KEY", pkcs8), "ES256", &ec.PublicKey},
+		"Ed25519, blanks about it": {" " + base64.StdEncoding.EncodeToString(ed) + "\n", "EdDSA", edPublic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			header, r := posted(t, Auth{Kind: AuthCDP, KeyID: "organizations/x/apiKeys/y", Secret: secret(row.secret)})
+			require.Equal(t, Settled, r.Outcome, r.Err)
+			parsed, err := jwt.Parse(strings.TrimPrefix(header, "Bearer "), func(*jwt.Token) (any, error) { return row.public, nil },
+				jwt.WithValidMethods([]string{row.alg}))
+			require.NoError(t, err)
+			assert.Equal(t, "JWT", parsed.Header["typ"])
+			assert.Equal(t, "organizations/x/apiKeys/y", parsed.Header["kid"])
+			assert.Regexp(t, "^[0-9a-f]{32}$", parsed.Header["nonce"])
+			claims := parsed.Claims.(jwt.MapClaims)
+			assert.Equal(t, "organizations/x/apiKeys/y", claims["sub"])
+			assert.Equal(t, "cdp", claims["iss"])
+			assert.Equal(t, []any{"POST api.cdp.coinbase.com/platform/v2/x402/settle"}, claims["uris"])
+			assert.InDelta(t, float64(time.Now().Unix()), claims["iat"], 2)
+			assert.Equal(t, claims["iat"], claims["nbf"])
+			assert.InDelta(t, claims["iat"].(float64)+120, claims["exp"], 0)
+			assert.Len(t, claims, 6)
+			assert.Len(t, parsed.Header, 4)
+		})
+	}
+}
+
+// One token for each method and path.
+func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	w := newWire(map[string]script{"f": {`200 {"isValid":true}`, yes}})
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+		Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}}})
+	_, _, err = c.Verify(t.Context(), evm)
+	require.NoError(t, err)
+	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
+	for i, path := range []string{"verify", "settle"} {
+		token, _, err := jwt.NewParser().ParseUnverified(strings.TrimPrefix(w.posts[i].header.Get("Authorization"), "Bearer "), jwt.MapClaims{})
+		require.NoError(t, err)
+		assert.Equal(t, []any{"POST f/" + path}, token.Claims.(jwt.MapClaims)["uris"])
+	}
+}
+
+// @payai/facilitator 2.4.1, in reference/x402-protocol.md §6.
+func TestPayAI(t *testing.T) {
+	public, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	key := base64PKCS8(t, ed)
+	for _, text := range []string{key, "payai_sk_" + key} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(map[string]script{"f": {yes}})
+			c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+				Auth: Auth{Kind: AuthPayAI, KeyID: "k1", Secret: secret(text)}}}})
+			for _, pause := range []time.Duration{0, 89 * time.Second, time.Second} { // renewed 30 s before its end
+				time.Sleep(pause)
+				require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
+			}
+			tokens := []string{}
+			for _, p := range w.posts {
+				tokens = append(tokens, strings.TrimPrefix(p.header.Get("Authorization"), "Bearer "))
+			}
+			assert.Equal(t, tokens[0], tokens[1])
+			assert.NotEqual(t, tokens[1], tokens[2])
+			parsed, err := jwt.Parse(tokens[0], func(*jwt.Token) (any, error) { return public, nil }, jwt.WithValidMethods([]string{"EdDSA"}))
+			require.NoError(t, err)
+			claims := parsed.Claims.(jwt.MapClaims)
+			assert.Equal(t, map[string]any{"alg": "EdDSA", "typ": "JWT", "kid": "k1"}, parsed.Header)
+			assert.Equal(t, "k1", claims["sub"])
+			assert.Equal(t, "payai-merchant", claims["iss"])
+			assert.InDelta(t, claims["iat"].(float64)+120, claims["exp"], 0)
+			assert.Regexp(t, "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", claims["jti"])
+			assert.Len(t, claims, 5)
+		})
+	}
+	header, r := posted(t, Auth{Kind: AuthPayAI})
+	assert.Equal(t, Settled, r.Outcome, "the free tier needs no key")
+	assert.Empty(t, header)
+}
+
+func TestFixedHeader(t *testing.T) {
+	header, r := posted(t, Auth{Kind: AuthHeader, Secret: secret("Authorization:  Basic abc\n")})
+	require.Equal(t, Settled, r.Outcome)
+	assert.Equal(t, "Basic abc", header)
+	for _, line := range []string{"", "Authorization", "Authorization:", ": x", "A b: c", "A: b\nHost: evil", "Host: evil", "content-length: 5"} {
+		_, r := posted(t, Auth{Kind: AuthHeader, Secret: secret(line)})
+		assert.Equal(t, NotSent, r.Outcome, line)
+	}
+}
+
+// Credentials that cannot be used are told at once, without a retry, and never shown; the next facilitator is asked.
+func TestBadCredentials(t *testing.T) {
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	mixed := append(append([]byte{}, ed[:32]...), make([]byte, 32)...)
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	require.NoError(t, err)
+	p384DER, err := x509.MarshalECPrivateKey(p384)
+	require.NoError(t, err)
+	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
+	require.NoError(t, err)
+	for _, row := range []struct {
+		auth Auth
+		says string
+	}{
+		{Auth{Kind: AuthCDP}, "CDP_API_KEY_ID and CDP_API_KEY_SECRET are not set"},
+		{Auth{Kind: AuthCDP, KeyID: "k"}, "CDP_API_KEY_SECRET is not set"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(" ")}, "CDP_API_KEY_SECRET is not set"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("sekret")}, "neither base64"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed[:32]))}, "neither base64"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(mixed))}, "halves"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("-----BEGIN sekret")}, "neither base64"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("EC PRIVATE KEY", p384DER))}, "P-256"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("PRIVATE KEY", rsaDER))}, "P-256"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: func() (string, error) { return "", errors.New("no such file") }}, "no such file"},
+		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret("payai_sk_sekret!")}, "PKCS#8"},
+		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret(base64PKCS8(t, rsaKey))}, "PKCS#8"},
+		{Auth{Kind: "oauth"}, `"oauth" is no way`},
+	} {
+		w := newWire(map[string]script{"a": {yes}, "b": {yes}})
+		c := w.client("a", "b")
+		c.list[0].Auth = row.auth
+		r := c.Settle(t.Context(), evm)
+		assert.Equal(t, Settled, r.Outcome)
+		assert.Equal(t, "b", r.Facilitator)
+		require.Len(t, r.Tries, 2, row.says)
+		assert.ErrorContains(t, r.Tries[0].Err, row.says)
+		assert.NotContains(t, r.Tries[0].Err.Error(), "sekret")
+		assert.Equal(t, "b", strings.Join(w.asked(), " "))
+	}
+}
+
+func TestAuthDoesNotShowItsSecret(t *testing.T) {
+	f := Facilitator{Name: "f", Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("hunter2")}}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "f", f)
+	coded, err := json.Marshal(f)
+	require.NoError(t, err)
+	assert.NotContains(t, log.String()+string(coded)+fmt.Sprintf("%v %+v %#v", f, f, f), "hunter2")
+}

@@ -1,0 +1,85 @@
+package facilitator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	shortCall = 5 * time.Second // for /verify and /supported (SPEC §7.2)
+	maxReply  = 1 << 20         // the longest real one is a /supported of some 100 KiB
+)
+
+// reply is what one HTTP exchange brought.
+type reply struct {
+	status    int
+	header    http.Header
+	body      []byte
+	err       error // no whole answer
+	connected bool  // a connection came about, so bytes may have left
+	unusable  bool  // it will not go better a second time: bad URL, bad credentials
+}
+
+// call makes one exchange. The stock transport resends by itself only what it has not begun to write, and a POST never
+// otherwise, so one call is one POST.
+func (c *Client) call(ctx context.Context, f *remote, method, path string, body []byte) reply {
+	return c.exchange(ctx, f, method, path, nil, body)
+}
+
+// query makes one GET with a question.
+func (c *Client) query(ctx context.Context, f *remote, path string, ask url.Values) reply {
+	return c.exchange(ctx, f, http.MethodGet, path, ask, nil)
+}
+
+func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values, body []byte) reply {
+	at, err := url.Parse(f.URL)
+	if err != nil || at.Host == "" {
+		return reply{err: errors.New("its URL cannot be read"), unusable: true} // not quoted: it may hold a key
+	}
+	at = at.JoinPath(path)
+	if ask != nil {
+		at.RawQuery = ask.Encode()
+	}
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return reply{err: errors.New("its URL cannot be used"), unusable: true}
+	}
+	request.Header.Set("User-Agent", "x402-wallet")
+	request.Header.Set("Accept", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if err := c.authorize(f, request); err != nil {
+		return reply{err: fmt.Errorf("its credentials: %w", err), unusable: true}
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return reply{err: withoutURL(err), connected: connected.Load()}
+	}
+	defer response.Body.Close()
+	r := reply{status: response.StatusCode, header: response.Header, connected: true}
+	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, maxReply+1))
+	if r.err == nil && len(r.body) > maxReply {
+		r.err = fmt.Errorf("its answer is longer than %d bytes", maxReply)
+	}
+	return r
+}
+
+// withoutURL takes out the URL that http.Client puts into its errors.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

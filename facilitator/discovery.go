@@ -1,0 +1,285 @@
+package facilitator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+const (
+	listFresh  = 5 * time.Minute  // how long a listing is not asked for again
+	listKept   = time.Hour        // how long an old one still stands in for one that cannot be had
+	listCall   = 10 * time.Second // for all pages of one facilitator
+	listPage   = 100              // the most that the protocol lets anybody ask for (x402-protocol.md §6)
+	listPages  = 3                // more is not read: whoever looks for something has words for it
+	listMemory = 8                // questions remembered of each facilitator
+)
+
+// Listing is what a facilitator says that somebody sells. All of it is strangers' text, and binds nobody.
+type Listing struct {
+	URL         string
+	Type        string // "http" or "mcp"
+	Tool        string // of an MCP server
+	Description string
+	Accepts     []x402.Requirement // the options that could be read; never none
+	InputSchema json.RawMessage    // an object, or nil
+}
+
+// Catalogue is what one facilitator lists.
+type Catalogue struct {
+	Name     string
+	Listings []Listing
+	At       time.Time // when it said so
+	Err      error
+}
+
+// shelf remembers what one facilitator listed.
+type shelf struct {
+	mu    sync.Mutex
+	known map[string]Catalogue // by question
+}
+
+// Discover asks all facilitators that the owner gave the network, at once, for what is sold; "" is anything, on any network. What one
+// of them says, or fails to say, changes nothing about the others.
+func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
+	var asked []*remote
+	for _, f := range c.list {
+		if given, _ := f.names(network); given || network == "" {
+			asked = append(asked, f)
+		}
+	}
+	list := make([]Catalogue, len(asked))
+	var wait sync.WaitGroup
+	for i, f := range asked {
+		wait.Go(func() { list[i] = c.catalogue(ctx, f, query, network) })
+	}
+	wait.Wait()
+	return list
+}
+
+// catalogue is what f lists, asked at most every five minutes; where it cannot be asked, what it said within the hour.
+func (c *Client) catalogue(ctx context.Context, f *remote, query, network string) Catalogue {
+	question := network + " " + query
+	f.shelf.mu.Lock()
+	old, known := f.shelf.known[question]
+	f.shelf.mu.Unlock()
+	age := c.now().Sub(old.At)
+	if known && age < listFresh {
+		return old
+	}
+	short, cancel := context.WithTimeout(ctx, listCall)
+	defer cancel()
+	fresh := Catalogue{Name: f.Name, At: c.now()}
+	fresh.Listings, fresh.Err = c.listed(short, f, query, network)
+	if len(fresh.Listings) > 0 {
+		fresh.Err = nil // some pages are better than none
+	}
+	if fresh.Err != nil {
+		if known && age < listKept {
+			return old
+		}
+		return fresh
+	}
+	f.shelf.put(question, fresh)
+	return fresh
+}
+
+// put remembers an answer in the place of the oldest.
+func (s *shelf) put(question string, c Catalogue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known = map[string]Catalogue{}
+	}
+	if _, again := s.known[question]; !again && len(s.known) >= listMemory {
+		oldest := ""
+		for q, k := range s.known {
+			if oldest == "" || k.At.Before(s.known[oldest].At) {
+				oldest = q
+			}
+		}
+		delete(s.known, oldest)
+	}
+	s.known[question] = c
+}
+
+var errNotOffered = errors.New("it offers no discovery")
+
+// listed asks one facilitator: its search, or, where it has none, its list, in which the words are then looked for here.
+func (c *Client) listed(ctx context.Context, f *remote, query, network string) ([]Listing, error) {
+	if query != "" {
+		found, err := c.pages(ctx, f, "discovery/search", url.Values{"query": {query}}, network)
+		if !errors.Is(err, errNotOffered) {
+			return found, err
+		}
+	}
+	all, err := c.pages(ctx, f, "discovery/resources", url.Values{}, network)
+	return slices.DeleteFunc(all, func(l Listing) bool { return !l.speaksOf(query) }), err
+}
+
+func (l Listing) speaksOf(query string) bool {
+	text := strings.ToLower(l.URL + " " + l.Tool + " " + l.Description)
+	for word := range strings.FieldsSeq(strings.ToLower(query)) {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// pages reads a few pages. One that cannot be read ends them; with the error come those before it.
+func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Values, network string) ([]Listing, error) {
+	var all []Listing
+	if network != "" {
+		ask.Set("network", network)
+	}
+	ask.Set("limit", strconv.Itoa(listPage))
+	for page := range listPages {
+		p := readPage(c.query(ctx, f, path, ask))
+		if p.err != nil {
+			return all, p.err
+		}
+		for _, item := range p.items {
+			if l, ok := readListing(item); ok {
+				l.Accepts = slices.DeleteFunc(l.Accepts, func(r x402.Requirement) bool {
+					given, _ := f.names(r.Network)
+					return !given
+				})
+				if len(l.Accepts) > 0 {
+					all = append(all, l)
+				}
+			}
+		}
+		switch seen := (page + 1) * listPage; {
+		case p.cursor != "":
+			ask.Set("cursor", p.cursor)
+		case seen < p.total && len(p.items) > 0:
+			ask.Set("offset", strconv.Itoa(seen))
+		default:
+			return all, nil
+		}
+	}
+	return all, nil
+}
+
+// page is one answer, its items unread.
+type page struct {
+	items  []json.RawMessage
+	total  int
+	cursor string
+	err    error // it could not be read
+}
+
+// readPage reads the frame leniently and leaves each item to be read strictly by itself: one seller who writes nonsense does not take
+// the others off the list.
+func readPage(r reply) page {
+	switch {
+	case r.err != nil:
+		return page{err: r.err}
+	case r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || r.status == http.StatusNotImplemented:
+		return page{err: errNotOffered}
+	case r.status != http.StatusOK:
+		return page{err: fmt.Errorf("status %d", r.status)}
+	}
+	var said struct {
+		Items      []json.RawMessage `json:"items"`
+		Resources  []json.RawMessage `json:"resources"`
+		Pagination struct {
+			Total  json.Number `json:"total"`
+			Cursor string      `json:"cursor"`
+		} `json:"pagination"`
+	}
+	if err := json.Unmarshal(r.body, &said); err != nil {
+		return page{err: errors.New("its list is not what discovery says")}
+	}
+	p := page{items: append(said.Items, said.Resources...), cursor: said.Pagination.Cursor}
+	p.items = p.items[:min(len(p.items), listPage)] // more than was asked for
+	total, _ := said.Pagination.Total.Int64()       // none is none
+	p.total = int(min(max(total, 0), listPage*listPages))
+	return p
+}
+
+const maxListedURL = 2 << 10 // a real one has a hundred characters
+
+// readListing reads one item, V2 or with V1's options in it; false where it is none that could be used.
+func readListing(raw json.RawMessage) (l Listing, ok bool) {
+	var item struct {
+		Resource    string            `json:"resource"`
+		Type        string            `json:"type"`
+		Description string            `json:"description"`
+		Accepts     []json.RawMessage `json:"accepts"`
+		Extensions  json.RawMessage   `json:"extensions"`
+	}
+	if x402.Strict(raw, x402.MaxBody) != nil || json.Unmarshal(raw, &item) != nil {
+		return l, false
+	}
+	isWeb := strings.HasPrefix(item.Resource, "https://") || strings.HasPrefix(item.Resource, "http://")
+	if !isWeb || len(item.Resource) > maxListedURL || strings.Contains(item.Resource, "#") || len(item.Accepts) > x402.MaxAccepts {
+		return l, false
+	}
+	l = Listing{URL: item.Resource, Type: "http", Description: item.Description}
+	if item.Type == "mcp" {
+		l.Type = "mcp"
+	}
+	for _, option := range item.Accepts {
+		var v1 struct {
+			Amount       json.RawMessage `json:"maxAmountRequired"`
+			Description  string          `json:"description"`
+			OutputSchema struct {
+				Input json.RawMessage `json:"input"`
+			} `json:"outputSchema"`
+		}
+		_ = json.Unmarshal(option, &v1) // what is not there is not told
+		version := 2
+		if v1.Amount != nil {
+			version = 1
+		}
+		if l.Description == "" {
+			l.Description = v1.Description
+		}
+		l.takes(v1.OutputSchema.Input)
+		if r, err := x402.DecodeRequirement(option, version); err == nil {
+			r.Dialect = x402.DialectV2Header
+			l.Accepts = append(l.Accepts, r)
+		}
+	}
+	var extensions struct {
+		Bazaar struct {
+			Info struct {
+				Input json.RawMessage `json:"input"`
+			} `json:"info"`
+		} `json:"bazaar"`
+	}
+	if json.Unmarshal(item.Extensions, &extensions) == nil {
+		l.takes(extensions.Bazaar.Info.Input)
+	}
+	return l, len(l.Accepts) > 0
+}
+
+// takes notes how a thing is called (the bazaar extension's info.input, or V1's outputSchema.input): of an MCP tool its name and schema.
+func (l *Listing) takes(input json.RawMessage) {
+	var said struct {
+		Tool   string          `json:"toolName"`
+		Schema json.RawMessage `json:"inputSchema"`
+	}
+	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &said) != nil {
+		return
+	}
+	l.InputSchema = input
+	if l.Type == "mcp" {
+		l.Tool, l.InputSchema = said.Tool, nil
+		if len(said.Schema) > 0 && said.Schema[0] == '{' {
+			l.InputSchema = said.Schema
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package facilitator brings signed payments to the services that put them on a chain, where the wallet settles and not
+// the seller (SPEC §7.2): in the owner's order, with patience, and with one outcome at the end.
+//
+// What must stay true: whatever is posted is posted with the same bytes every time, to every facilitator. One EIP-3009
+// nonce settles once, and one Solana transaction is one transaction, so the same bytes can never pay twice; another
+// signature could. And an outcome that became unknown once stays unknown until a facilitator settles or the chain says:
+// a later "no" proves nothing about the first try.
+//
+// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was measured to pay six times
+// for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
+package facilitator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+// Facilitator is one service, as the owner configured it.
+type Facilitator struct {
+	Name, URL string
+	Auth      Auth
+	Networks  []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
+}
+
+// The two classes of networks a Facilitator may name instead of single ones.
+const (
+	Mainnets = "mainnets"
+	Testnets = "testnets"
+)
+
+// Submission is a signed payment to settle or verify.
+type Submission struct {
+	Network      string // CAIP-2
+	Version      int    // of the protocol: 1 or 2
+	Payload      json.RawMessage
+	Requirements json.RawMessage
+	Validity     time.Duration // how long the payment is still good for: the time for all of settling
+	Sticky       bool          // Solana: the fee payer is signed in, so only who holds its key can settle
+	FeePayer     string        // with Sticky: whose
+}
+
+// Outcome is what became of a submission.
+type Outcome uint8
+
+// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one said no, and nobody before it may
+// have settled. Unknown: the same bytes only, anywhere. Settled: one says that it did.
+const (
+	NotSent Outcome = iota
+	Refused
+	Unknown
+	Settled
+)
+
+// String is the outcome's name.
+func (o Outcome) String() string { return [...]string{"not sent", "refused", "unknown", "settled"}[o] }
+
+// Result is how settling ended.
+type Result struct {
+	Outcome     Outcome
+	Settlement  *x402.Settlement // the last facilitator's words; nil when none could be read. A claim, not a proof
+	Facilitator string           // the name of the one that decided; "" when none was reached
+	Err         error            // an *x402.Error unless settled
+	Tries       []Try
+}
+
+// Try is one POST, or why it could not be made.
+type Try struct {
+	Facilitator string
+	Status      int // 0: no answer
+	Outcome     Outcome
+	Err         error // nil when settled
+}
+
+// Options configure a Client.
+type Options struct {
+	HTTP   *http.Client // transport.NodeClient; redirects and cookies are switched off here in any case
+	List   []Facilitator
+	Now    func() time.Time                           // nil: time.Now
+	Sleep  func(context.Context, time.Duration) error // nil: a timer
+	Random io.Reader                                  // nil: crypto/rand; for the nonces of credentials
+}
+
+// Client speaks to the facilitators. It is safe for concurrent use.
+type Client struct {
+	http   http.Client
+	list   []*remote
+	now    func() time.Time
+	sleep  func(context.Context, time.Duration) error
+	random io.Reader
+}
+
+// remote is a facilitator with what is remembered of it.
+type remote struct {
+	Facilitator
+	support support
+	shelf   shelf
+	token   token
+}
+
+// New makes a client. Keys are read at their first use, so that a facilitator that is never asked needs none.
+func New(o Options) *Client {
+	c := &Client{now: o.Now, sleep: o.Sleep, random: o.Random}
+	if o.HTTP != nil {
+		c.http = *o.HTTP
+	}
+	// A redirect would carry the signed payment and our credentials wherever the answer points.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.http.Jar = nil
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.sleep == nil {
+		c.sleep = sleep
+	}
+	if c.random == nil {
+		c.random = rand.Reader
+	}
+	for _, f := range o.List {
+		c.list = append(c.list, &remote{Facilitator: f, support: newSupport(), token: newToken()})
+	}
+	return c
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// names reports whether the owner gave a facilitator a network, and whether by that very name.
+func (f Facilitator) names(network string) (given, exactly bool) {
+	if slices.Contains(f.Networks, network) {
+		return true, true
+	}
+	class := Mainnets
+	if x402.IsTestnet(network) {
+		class = Testnets
+	}
+	return len(f.Networks) == 0 || slices.Contains(f.Networks, class), false
+}

@@ -1,0 +1,268 @@
+package facilitator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next facilitator.
+var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
+
+// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settling (security.md D13).
+const maxWait = 30 * time.Second
+
+// Settle brings a payment to the facilitators in their order. It ends with the first word of any of them, or when all
+// tries are used up, or when the payment's validity or ctx ends.
+func (c *Client) Settle(ctx context.Context, s Submission) Result {
+	ctx, cancel := context.WithTimeout(ctx, s.Validity)
+	defer cancel()
+	body, err := s.body()
+	if err != nil {
+		return Result{Err: err}
+	}
+	run := &settling{client: c, submission: s, body: body, waitLeft: maxWait}
+	for f := range c.route(ctx, s) {
+		if run.at(ctx, f) || ctx.Err() != nil || s.Sticky && run.open {
+			break // on Solana nobody else can settle these bytes, and other bytes could pay twice
+		}
+	}
+	return run.result(ctx)
+}
+
+// body is the request of /settle and /verify, byte for byte the same each time.
+func (s Submission) body() ([]byte, error) {
+	if !json.Valid(s.Payload) || !json.Valid(s.Requirements) {
+		return nil, x402.Errorf(x402.Internal, "the payment or its requirement is not JSON")
+	}
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.Version, s.Payload, s.Requirements), nil
+}
+
+// settling is one run of Settle.
+type settling struct {
+	client     *Client
+	submission Submission
+	body       []byte
+	waitLeft   time.Duration
+	open       bool // a try may have settled, and nobody knows
+	openAt     string
+	last       *x402.Settlement
+	tries      []Try
+}
+
+// at tries one facilitator up to three times. done means that nothing is left to try anywhere.
+func (r *settling) at(ctx context.Context, f *remote) (done bool) {
+	for _, pause := range pauses {
+		if len(r.tries) > 0 && pause > 0 && r.client.sleep(ctx, pause) != nil {
+			return true
+		}
+		reply := r.client.call(ctx, f, http.MethodPost, "settle", r.body)
+		v := judge(reply, r.submission)
+		r.tries = append(r.tries, Try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome, Err: v.err})
+		if v.settlement != nil {
+			r.last = v.settlement
+		}
+		if v.outcome == Unknown && !r.open {
+			r.open, r.openAt = true, f.Name
+		}
+		if v.final || ctx.Err() != nil {
+			return true
+		}
+		if reply.unusable || !r.wait(ctx, reply) {
+			return false
+		}
+	}
+	return false
+}
+
+// wait obeys Retry-After as far as there is patience; false says to go on to the next facilitator.
+func (r *settling) wait(ctx context.Context, reply reply) bool {
+	asked := retryAfter(reply.header, r.client.now())
+	if asked == 0 {
+		return true
+	}
+	if asked > r.waitLeft {
+		return false
+	}
+	r.waitLeft -= asked
+	return r.client.sleep(ctx, asked) == nil
+}
+
+// retryAfter reads the header (RFC 9110 §10.2.3): seconds or a date; 0 when there is none.
+func retryAfter(header http.Header, now time.Time) time.Duration {
+	value := header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil {
+		return time.Duration(min(seconds, uint64(maxWait/time.Second)+1)) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
+}
+
+// result makes one outcome of all tries. Settled wins, for whoever settled says so; unknown beats every "no" after it.
+func (r *settling) result(ctx context.Context) Result {
+	out := Result{Settlement: r.last, Tries: r.tries}
+	var last Try
+	if len(r.tries) > 0 {
+		last = r.tries[len(r.tries)-1]
+		out.Outcome = last.Outcome
+	}
+	if out.Outcome != NotSent {
+		out.Facilitator = last.Facilitator
+	}
+	if r.open && out.Outcome != Settled {
+		out.Outcome, out.Facilitator = Unknown, r.openAt
+	}
+	e := &x402.Error{Err: last.Err}
+	switch out.Outcome {
+	case Settled:
+		return out
+	case Refused:
+		e.Code, e.Message = x402.SettlementFailed, "the facilitator "+last.Facilitator+" refused to settle"
+	case Unknown:
+		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.openAt+" may have settled, or not"
+	case NotSent:
+		e.Code, e.Message = x402.FacilitatorError, "no facilitator took the payment"
+		if len(r.tries) == 0 {
+			e.Message = "no facilitator is configured for " + r.submission.Network
+			if ctx.Err() != nil {
+				e.Message = "there was no time left to ask a facilitator"
+			}
+		}
+	}
+	var told []string
+	for _, try := range r.tries {
+		told = append(told, fmt.Sprintf("%s: %s: %v", try.Facilitator, try.Outcome, try.Err))
+	}
+	out.Err = e.WithDetail("tries", told)
+	return out
+}
+
+// judgement is what one try means.
+type judgement struct {
+	outcome    Outcome
+	final      bool // the facilitator has spoken: no more tries, and nobody else is asked
+	settlement *x402.Settlement
+	err        error
+}
+
+// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md D8–D12). It is pure.
+//
+//	#  what came back                                            outcome    and then
+//	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next
+//	2  a connection, but no whole answer                          unknown    the same bytes again
+//	3  2xx, success, a transaction, our network                   settled    –
+//	4  success, but not as in 3                                   unknown    final
+//	5  no success, but a transaction, or a reason that leaves
+//	   open whether it happened (settlement_pending, …)           unknown    final
+//	6  no success, any status                                     refused    final
+//	7  4xx without a settlement that can be read                  refused    final
+//	   … but one of the reasons of 5 in its text                  unknown    final
+//	8  408, 425, 429                                              unknown    again, when it says
+//	9  everything else: 3xx, 5xx, 2xx that cannot be read         unknown    the same bytes again
+func judge(r reply, s Submission) judgement {
+	if r.err != nil {
+		outcome := NotSent
+		if r.connected {
+			outcome = Unknown
+		}
+		return judgement{outcome: outcome, err: r.err}
+	}
+	said, err := x402.DecodeSettlement(r.body)
+	if err == nil {
+		return judgeSettlement(r, s, said)
+	}
+	text := fmt.Errorf("status %d: %s", r.status, quote(string(r.body)))
+	switch {
+	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly, r.status == http.StatusTooManyRequests:
+		return judgement{outcome: Unknown, err: text}
+	case r.status >= 400 && r.status < 500 && leavesOpen(string(r.body)):
+		return judgement{outcome: Unknown, final: true, err: text}
+	case r.status >= 400 && r.status < 500:
+		return judgement{outcome: Refused, final: true, err: text}
+	default:
+		return judgement{outcome: Unknown, err: text}
+	}
+}
+
+func judgeSettlement(r reply, s Submission, said *x402.Settlement) judgement {
+	j := judgement{outcome: Refused, final: true, settlement: said}
+	isOurs := said.Network == "" || said.Network == s.Network
+	switch {
+	case said.Success && r.status < 300 && said.Transaction != "" && isOurs:
+		j.outcome = Settled
+		return j
+	case said.Success && !isOurs:
+		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", quote(said.Network))
+	case said.Success:
+		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status, quote(said.Transaction))
+	default:
+		j.err = fmt.Errorf("status %d: %s %s", r.status, quote(said.ErrorReason), quote(said.ErrorMessage))
+		if said.Transaction != "" || leavesOpen(said.ErrorReason+" "+said.ErrorMessage) {
+			j.outcome = Unknown
+		}
+	}
+	return j
+}
+
+// open are the reasons after which the money may have moved or may still move: the nonce is used (by whom?), the same
+// payment is being settled, a confirmation did not come in time, the facilitator broke off in the middle
+// (reference/x402-protocol.md §2.3). Facilitators also pass on what the chain said: the last three.
+var open = []string{
+	"nonce already used", "nonce used", "duplicate settlement", "pending", "timed out", "timeout", "post settlement",
+	"transfer event mismatch", "unexpected settle error", "node failure", "already settled",
+	"authorization is used", "already been processed", "already processed",
+}
+
+func leavesOpen(reason string) bool {
+	reason = strings.NewReplacer("_", " ", "-", " ").Replace(strings.ToLower(reason))
+	for _, part := range open {
+		if strings.Contains(reason, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// Verify asks whether a payment would settle. It shows the signed payment to the first facilitator that answers, so it is
+// for payments that are meant to go there. reason is the facilitator's own word, bounded.
+func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason string, err error) {
+	body, err := s.body()
+	if err != nil {
+		return false, "", err
+	}
+	var failures []string
+	for f := range c.route(ctx, s) {
+		short, cancel := context.WithTimeout(ctx, shortCall)
+		reply := c.call(short, f, http.MethodPost, "verify", body)
+		cancel()
+		var said struct {
+			IsValid *bool  `json:"isValid"`
+			Reason  string `json:"invalidReason"`
+			Message string `json:"invalidMessage"`
+		}
+		if reply.err == nil {
+			reply.err = x402.DecodeStrict(reply.body, maxReply, &said)
+		}
+		if reply.err == nil && said.IsValid != nil && (!*said.IsValid || reply.status < 300) {
+			return *said.IsValid, clip(strings.TrimSpace(said.Reason + " " + said.Message)), nil
+		}
+		if reply.err == nil {
+			reply.err = fmt.Errorf("status %d without a verdict", reply.status)
+		}
+		failures = append(failures, f.Name+": "+reply.err.Error())
+	}
+	return false, "", x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").WithDetail("tries", failures)
+}
+
+func clip(s string) string { return s[:min(len(s), 200)] }
+
+// quote makes a stranger's text safe to show: short, printable ASCII, in quotes.
+func quote(s string) string { return fmt.Sprintf("%+q", clip(s)) }

@@ -1,0 +1,230 @@
+package facilitator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+const (
+	supportFresh = 5 * time.Minute  // how long what a facilitator supports is taken for granted
+	supportRetry = 10 * time.Second // how long a failed question is not asked again; it is remembered as unknown, not as "nothing"
+	maxKinds     = 1024
+)
+
+// Kind is something a facilitator can settle: an entry of its /supported.
+type Kind struct {
+	Facilitator string
+	Version     int
+	Scheme      string
+	Network     string // CAIP-2, whatever the facilitator calls it
+	FeePayer    string // Solana: extra.feePayer
+	Extra       map[string]json.RawMessage
+}
+
+// support remembers one facilitator's /supported.
+type support struct {
+	turn    chan struct{} // holds one token: who has it asks, the others wait for the answer or their own deadline
+	until   time.Time
+	kinds   []Kind
+	signers []string
+	err     error
+}
+
+func newSupport() support {
+	turn := make(chan struct{}, 1)
+	turn <- struct{}{}
+	return support{turn: turn}
+}
+
+// supported is what f says it supports, asked at most every five minutes.
+func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signers []string, err error) {
+	s := &f.support
+	select {
+	case <-s.turn:
+		defer func() { s.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if c.now().Before(s.until) {
+		return s.kinds, s.signers, s.err
+	}
+	short, cancel := context.WithTimeout(ctx, shortCall)
+	defer cancel()
+	reply := c.call(short, f, http.MethodGet, "supported", nil)
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err() // the caller gave up: that says nothing about the facilitator
+	}
+	s.kinds, s.signers, s.err = readSupported(f.Name, reply)
+	s.until = c.now().Add(supportFresh)
+	if s.err != nil {
+		s.until = c.now().Add(supportRetry)
+	}
+	return s.kinds, s.signers, s.err
+}
+
+func readSupported(name string, r reply) (kinds []Kind, signers []string, err error) {
+	if r.err != nil {
+		return nil, nil, r.err
+	}
+	if r.status != http.StatusOK {
+		return nil, nil, fmt.Errorf("status %d", r.status)
+	}
+	var said struct {
+		Kinds []struct {
+			Version int                        `json:"x402Version"`
+			Scheme  string                     `json:"scheme"`
+			Network string                     `json:"network"`
+			Extra   map[string]json.RawMessage `json:"extra"`
+		} `json:"kinds"`
+		Signers json.RawMessage `json:"signers"`
+	}
+	if err := x402.DecodeStrict(r.body, maxReply, &said); err != nil {
+		return nil, nil, err
+	}
+	if len(said.Kinds) > maxKinds {
+		return nil, nil, fmt.Errorf("%d kinds; at most %d are read", len(said.Kinds), maxKinds)
+	}
+	for _, k := range said.Kinds {
+		network, ok := x402.Network(k.Network)
+		if !ok {
+			continue // a chain we do not know cannot be paid on
+		}
+		kind := Kind{Facilitator: name, Version: k.Version, Scheme: k.Scheme, Network: network, Extra: k.Extra}
+		_ = json.Unmarshal(k.Extra["feePayer"], &kind.FeePayer) // not a string: none
+		kinds = append(kinds, kind)
+	}
+	var byFamily map[string][]string
+	_ = json.Unmarshal(said.Signers, &byFamily) // optional; where it has another form the kinds still count
+	for _, addresses := range byFamily {
+		signers = append(signers, addresses...)
+	}
+	return kinds, signers, nil
+}
+
+// Answer is what one facilitator says that it supports.
+type Answer struct {
+	Name  string
+	Kinds []Kind // on the networks that the owner gave it
+	Err   error
+}
+
+// Answers asks all facilitators at once, and says of each what it answered.
+func (c *Client) Answers(ctx context.Context) []Answer {
+	list := make([]Answer, len(c.list))
+	var wait sync.WaitGroup
+	for i, f := range c.list {
+		wait.Go(func() {
+			kinds, _, err := c.supported(ctx, f)
+			kinds = slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool {
+				given, _ := f.names(k.Network)
+				return !given
+			})
+			list[i] = Answer{f.Name, kinds, err}
+		})
+	}
+	wait.Wait()
+	return list
+}
+
+// Supported lists what the facilitators can settle on a network, in their order; "" is every network. With an error it lists
+// what the others said.
+func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) {
+	var all []Kind
+	var failures []error
+	for _, f := range c.list {
+		if given, _ := f.names(network); !given && network != "" {
+			continue
+		}
+		kinds, _, err := c.supported(ctx, f)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", f.Name, err))
+		}
+		for _, k := range kinds {
+			given, _ := f.names(k.Network)
+			if given && (network == "" || k.Network == network) {
+				all = append(all, k)
+			}
+		}
+	}
+	return all, errors.Join(failures...)
+}
+
+// FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator that holds its key: the first
+// that is none of avoid, or the first of all.
+func (c *Client) FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string, err error) {
+	kinds, err := c.Supported(ctx, network)
+	kinds = slices.DeleteFunc(kinds, func(k Kind) bool { return k.Version != version || k.Scheme != "exact" || k.FeePayer == "" })
+	for _, k := range kinds {
+		if !slices.Contains(avoid, k.FeePayer) {
+			return k.FeePayer, k.Facilitator, nil
+		}
+	}
+	if len(kinds) > 0 {
+		return kinds[0].FeePayer, kinds[0].Facilitator, nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("no facilitator could say who pays the fee: %w", err)
+	}
+	return "", "", fmt.Errorf("no facilitator pays the fee on %s", network)
+}
+
+// route is who is asked to settle, in order: those the owner gave the network to, without those that say they do not
+// support it. Who cannot be asked stays in: an unknown is not a no. With Sticky it is those who hold the fee payer's key;
+// where nobody says that he does, the first alone.
+func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
+	return func(yield func(*remote) bool) {
+		var can, holds []*remote
+		for _, f := range c.list {
+			serves, holdsKey := c.serves(ctx, f, s)
+			if !serves {
+				continue
+			}
+			if !s.Sticky && !yield(f) { // one by one: the second is not even asked what it supports before it is needed
+				return
+			}
+			can = append(can, f)
+			if holdsKey {
+				holds = append(holds, f)
+			}
+		}
+		if !s.Sticky {
+			return
+		}
+		if len(holds) == 0 {
+			holds = can[:min(len(can), 1)]
+		}
+		for _, f := range holds {
+			if !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// serves reports whether f may be asked to settle s, and whether it says that it holds the fee payer's key.
+func (c *Client) serves(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
+	given, exactly := f.names(s.Network)
+	if !given || exactly && !s.Sticky { // where the owner knows there is nothing to ask
+		return given, false
+	}
+	kinds, signers, err := c.supported(ctx, f)
+	does := func(k Kind) bool { return k.Network == s.Network && k.Version == s.Version }
+	isFeePayer := func(k Kind) bool { return does(k) && k.FeePayer == s.FeePayer }
+	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)
+	return serves, serves && (slices.Contains(signers, s.FeePayer) || slices.ContainsFunc(kinds, isFeePayer))
+}
+
+// String shows a kind for messages.
+func (k Kind) String() string {
+	return strings.Join([]string{k.Facilitator, fmt.Sprintf("v%d", k.Version), k.Scheme, k.Network}, " ")
+}

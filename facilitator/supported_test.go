@@ -1,0 +1,139 @@
+package facilitator
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const twoKinds = `200 {"kinds":[
+ {"x402Version":1,"scheme":"exact","network":"base-sepolia"},
+ {"x402Version":2,"scheme":"exact","network":"eip155:84532","extra":null},
+ {"x402Version":2,"scheme":"exact","network":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","extra":{"feePayer":"FA"}},
+ {"x402Version":2,"scheme":"exact","network":"near mainnet"}],"extensions":[],"signers":{}}`
+
+func open2(w *wire, names ...string) *Client {
+	c := w.client(names...)
+	for _, f := range c.list {
+		f.Networks = nil
+	}
+	return c
+}
+
+func TestSupported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(map[string]script{"a": {yes}})
+		w.supported["a"] = twoKinds
+		c := open2(w, "a")
+		kinds, err := c.Supported(t.Context(), "")
+		require.NoError(t, err)
+		assert.Len(t, kinds, 3, "a network nobody knows is left out")
+		kinds, err = c.Supported(t.Context(), sepolia)
+		require.NoError(t, err)
+		require.Len(t, kinds, 2)
+		assert.Equal(t, Kind{Facilitator: "a", Version: 1, Scheme: "exact", Network: sepolia}, kinds[0])
+		assert.Equal(t, "a v2 exact eip155:84532", kinds[1].String())
+
+		payer, who, err := c.FeePayer(t.Context(), devnet, 2, nil)
+		require.NoError(t, err)
+		assert.Equal(t, "FA a", payer+" "+who)
+		payer, _, err = c.FeePayer(t.Context(), devnet, 2, []string{"FA"})
+		require.NoError(t, err)
+		assert.Equal(t, "FA", payer, "there is nobody else")
+		_, _, err = c.FeePayer(t.Context(), devnet, 1, nil)
+		assert.ErrorContains(t, err, "no facilitator pays the fee")
+		_, _, err = c.FeePayer(t.Context(), sepolia, 2, nil)
+		assert.Error(t, err)
+
+		s := evm
+		s.Network = base
+		assert.Equal(t, NotSent, c.Settle(t.Context(), s).Outcome, "it says that it does not do Base")
+		assert.Empty(t, w.posts)
+		assert.Len(t, w.gets, 1, "asked once in five minutes")
+		time.Sleep(supportFresh)
+		_, _ = c.Supported(t.Context(), "")
+		assert.Len(t, w.gets, 2)
+	})
+}
+
+// A failed question is unknown, not "nothing" (the seed of 4c remembered it as empty), and is asked again soon.
+func TestSupportedFailing(t *testing.T) {
+	for _, said := range []string{"refused", "hang", "500 ", "200 ", "200 []", `200 {"kinds":[],"kinds":[]}`, `200 {"kinds":"all"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(map[string]script{"a": {yes}, "b": {yes}})
+			w.supported["a"], w.supported["b"] = said, kinds(2, devnet, "FB")
+			c := open2(w, "a", "b")
+			r := c.Settle(t.Context(), evm)
+			assert.Equal(t, Settled, r.Outcome, said)
+			assert.LessOrEqual(t, time.Since(w.start), shortCall, said)
+			assert.Equal(t, "a", strings.Join(w.gets, " "), "the second is not asked before it is needed")
+			payer, who, err := c.FeePayer(t.Context(), devnet, 2, nil)
+			require.NoError(t, err)
+			assert.Equal(t, "FB b", payer+" "+who)
+			assert.Equal(t, "a b", strings.Join(w.gets, " "))
+			time.Sleep(supportRetry)
+			_, err = c.Supported(t.Context(), devnet)
+			assert.Error(t, err)
+			assert.Equal(t, "a b a", strings.Join(w.gets, " "))
+		})
+	}
+}
+
+func TestSupportedDoesNotOutstayItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(nil)
+		w.supported["a"] = "hang"
+		c := open2(w, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() { _, _ = c.Supported(t.Context(), "") }()
+		synctest.Wait()
+		_, err := c.Supported(ctx, "")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(w.start))
+		time.Sleep(shortCall)
+	})
+}
+
+func TestNames(t *testing.T) {
+	for _, row := range []struct {
+		networks       []string
+		network        string
+		given, exactly bool
+	}{
+		{nil, base, true, false},
+		{[]string{base}, base, true, true},
+		{[]string{base}, sepolia, false, false},
+		{[]string{Mainnets}, base, true, false},
+		{[]string{Mainnets}, sepolia, false, false},
+		{[]string{Testnets}, sepolia, true, false},
+		{[]string{Testnets}, "eip155:31337", false, false}, // unknown is taken for real money
+		{[]string{Testnets, "eip155:31337"}, "eip155:31337", true, true},
+	} {
+		given, exactly := Facilitator{Networks: row.networks}.names(row.network)
+		assert.Equal(t, row.given, given, "%v %s", row.networks, row.network)
+		assert.Equal(t, row.exactly, exactly, "%v %s", row.networks, row.network)
+	}
+}
+
+// Who let a payment die is passed over for the next one: its fee payer is signed in, so nobody else could have settled that.
+func TestAnotherFeePayer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(map[string]script{"a": {yes}, "b": {yes}})
+		w.supported["a"], w.supported["b"] = kinds(2, devnet, "FA"), kinds(2, devnet, "FB")
+		c := open2(w, "a", "b")
+		for _, test := range []struct {
+			avoid []string
+			want  string
+		}{{nil, "FA a"}, {[]string{"FA"}, "FB b"}, {[]string{"FB"}, "FA a"}, {[]string{"FB", "FA"}, "FA a"}} {
+			payer, who, err := c.FeePayer(t.Context(), devnet, 2, test.avoid)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, payer+" "+who, test.avoid)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package svm
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/x402"
+)
+
+// blockhashLife is for how many blocks after its own a blockhash is good (Solana: MAX_PROCESSING_AGE).
+const blockhashLife = 150
+
+const (
+	// slowBlock is how long a block takes on a bad day, skipped slots included: only for telling when to look again.
+	slowBlock = 600 * time.Millisecond
+	// hintMargin is how many blocks are added to the life of a blockhash that the seller chose. Our node's height is asked
+	// after its word that the hash is valid, but behind one URL there may be several nodes: one may be this far behind.
+	hintMargin = 150
+)
+
+// Authorize signs the payment that o orders. The signer is asked once, after the chain was looked at and the bytes to sign were
+// read back and compared with the order. Errors: Payable's own; INVALID_REQUIREMENT for what only the chain shows (B9, B12);
+// NO_DELEGATION, DELEGATE_MISMATCH, DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was; RPC_ERROR
+// and CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when our own bytes or signature
+// are not what they must be. After any error nothing that was signed exists outside this function.
+//
+// o.Validity is not honoured: a transaction lives as long as its blockhash, some 60 to 90 seconds, and no shorter.
+func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	p, err := e.plan(o)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	n, err := e.node(ctx, o.Requirement.Network)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := p.look(ctx, n); err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := p.makeUnique(o.Requirement, e.options.Rand); err != nil {
+		return x402.Authorization{}, err
+	}
+	if err := p.takeBlockhash(ctx, n, o.Requirement); err != nil {
+		return x402.Authorization{}, err
+	}
+	return e.sign(ctx, o, p)
+}
+
+// plan reads an order: what the transaction will say. Program and decimals are the registry's, never a node's (B15).
+func (e *Exact) plan(o x402.Order) (*plan, error) {
+	if err := e.Payable(o.Requirement, o.Asset); err != nil {
+		return nil, err
+	}
+	names, err := e.parties(o.Requirement, o.FeePayer)
+	if err != nil {
+		return nil, err
+	}
+	if names.feePayer.IsZero() {
+		return nil, invalid("nobody is named who pays the transaction's fee")
+	}
+	if named := e.options.TokenAccounts[o.Requirement.Network]; named != "" && named != o.Source {
+		return nil, x402.Errorf(x402.Internal, "the source is not the token account of the config")
+	}
+	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022), decimals: o.Asset.Decimals}
+	p.amount, _ = o.Requirement.Amount.Uint64() // Payable saw that it fits
+	if p.source, err = parseKey(o.Source); err != nil {
+		return nil, x402.Errorf(x402.Internal, "the source is %w", err)
+	}
+	if p.destination, err = ata(p.payee, p.mint, p.program); err != nil {
+		return nil, invalid("payTo can have no token account")
+	}
+	return p, nil
+}
+
+// look asks the chain what an order does not say: that the source is still ours to spend from and holds enough; that payTo is a
+// wallet (B12) whose token account exists, because no payment may create one; and that the fee is not paid by whose money is
+// spent (B9).
+func (p *plan) look(ctx context.Context, n *node) error {
+	list, err := n.accounts(ctx, p.source, p.payee, p.destination)
+	if err != nil {
+		return err
+	}
+	source, ok := readTokenAccount(p.source, list[0])
+	if !ok {
+		return noDelegation(p.source, "missing", "there is no token account at %s", p.source)
+	}
+	if why := source.refuse(p.agent, p.mint, p.program); why != nil {
+		return why
+	}
+	if err := p.covered(source); err != nil {
+		return err
+	}
+	if p.feePayer == source.owner || p.feePayer == p.source {
+		return invalid("extra.feePayer owns the money that would be spent").WithDetail("feePayer", p.feePayer.String())
+	}
+	if wallet := list[1]; wallet != nil && (wallet.executable || wallet.program == tokenProgram || wallet.program == token2022) {
+		return invalid("payTo is a program, a mint or a token account: it has to be a token account's owner").WithDetail("payTo", p.payee.String())
+	}
+	destination, ok := readTokenAccount(p.destination, list[2])
+	var why string
+	switch {
+	case !ok:
+		why = "does not exist"
+	case destination.owner != p.payee || destination.mint != p.mint || destination.program != p.program: // an owner can be changed
+		why = "belongs to somebody else"
+	case destination.frozen:
+		why = "is frozen"
+	case p.destination == p.source:
+		why = "is the one that would pay"
+	default:
+		return nil
+	}
+	return invalid("the seller's token account %s %s", p.destination, why).WithDetail("payTo", p.payee.String())
+}
+
+// covered refuses what the token program would: the engine has counted, but the chain may have moved since.
+func (p *plan) covered(source tokenAccount) error {
+	free := source.spendable(p.agent)
+	if p.amount <= free {
+		return nil
+	}
+	code, what := x402.InsufficientFunds, "the balance"
+	if source.delegatesTo(p.agent) && source.delegated < p.amount {
+		code, what = x402.DelegationExhausted, "what the owner delegated"
+	}
+	return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
+		WithHint("at most %d can be paid until the owner adds to it", free).WithDetail("free", free).WithDetail("requested", p.amount)
+}
+
+// takeBlockhash takes the seller's hint when our own node says that it is alive, else our node's newest. Until when the payment
+// can land is our node's word in both cases, and extra.lastValidBlockHeight is not looked at: a stranger must not make a
+// living payment look dead. A hash that our node calls valid is not newer than its tip, so it dies at the latest
+// blockhashLife blocks after the height that the node tells afterwards.
+func (p *plan) takeBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
+	if hint, err := parseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
+		if alive, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && alive {
+			height, err := n.blockHeight(ctx, confirmed)
+			p.blockhash, p.lastValid, p.life = solana.Hash(hint), height+blockhashLife+hintMargin, blockhashLife+hintMargin
+			return err
+		}
+	}
+	p.blockhash, p.lastValid, _, err = n.latestBlockhash(ctx, confirmed)
+	p.life = blockhashLife
+	return err
+}
+
+// sign is the one place where the signer is asked.
+func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authorization, error) {
+	message, err := p.message()
+	if err != nil {
+		return x402.Authorization{}, fmt.Errorf("build the transaction: %w", err)
+	}
+	if e.tamper != nil {
+		message = e.tamper(message)
+	}
+	if err := p.check(o, message); err != nil {
+		return x402.Authorization{}, fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
+	}
+	signature, err := e.options.Signer.SignTransfer(ctx, o.Payment, message)
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	if !ed25519.Verify(p.agent[:], message, signature[:]) {
+		return x402.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
+	}
+	payload, err := json.Marshal(map[string]string{"transaction": base64.StdEncoding.EncodeToString(wire(signature, message))})
+	if err != nil {
+		return x402.Authorization{}, err
+	}
+	now := o.Now
+	if now.IsZero() {
+		now = e.options.Now()
+	}
+	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
+		Network: o.Requirement.Network, Asset: p.mint.String(), Payer: p.agent.String(), PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
+		Signature: solana.Signature(signature).String(), Source: p.source.String(), Destination: p.destination.String(), Memo: p.memo,
+		FeePayer: p.feePayer.String(), Blockhash: p.blockhash.String(), LastValidBlockHeight: p.lastValid,
+		ExpiresAt: now.Add(time.Duration(p.life) * slowBlock),
+	}}, nil
+}
