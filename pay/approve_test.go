@@ -1,0 +1,225 @@
+package pay
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// askedFor makes a call that a person has to approve, and is the approval's id.
+func (b *bench) askedFor(t *testing.T, q Request) string {
+	t.Helper()
+	_, err := b.Pay(t.Context(), q)
+	e := code(t, x402.ApprovalRequired, err)
+	id := e.Details["approvalId"].(string)
+	require.Contains(t, e.Hint, "x402-wallet approve "+id)
+	require.Empty(t, e.Spent)
+	return id
+}
+
+// sealed stands for the owner's seal, which noGuard believes.
+func sealed(history.Approval) ([]byte, error) { return []byte("seal"), nil }
+
+func strict(t *testing.T) *bench {
+	b := newBench(t, "10000", honest)
+	b.Rules.ApproveAbove = 9_999
+	return b
+}
+
+func TestApproval(t *testing.T) {
+	b := strict(t)
+	q := get(testURL)
+	id := b.askedFor(t, q)
+	require.Equal(t, id, b.askedFor(t, q), "the same question")
+	a, err := b.store.Approval(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, history.Pending, a.State)
+	require.Equal(t, []any{"api.example", "GET", testURL, testNetwork, testUSDC, "USDC", "10000", "$0.01", testPayee, true},
+		[]any{a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price.Price(), a.PayTo, strings.Contains(a.Why, "$0.01 is above")})
+
+	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
+	require.NoError(t, err)
+	estimate, err := b.Estimate(t.Context(), q)
+	require.NoError(t, err)
+	require.True(t, estimate.Options[0].Payable, "and an estimate does not use it up")
+	other := openBench(t, b.home, b.chain, "10000", honest) // picked up by whatever process gets the same call
+	other.Rules.ApproveAbove = 9_999
+	r, err := other.Pay(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	other.Delivered(t.Context(), r.Status, r.PaymentID)
+	a, err = b.store.Approval(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, history.Used, a.State)
+	require.Equal(t, r.PaymentID, a.Payment)
+	require.NotEqual(t, id, b.askedFor(t, q), "it was good for one")
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+func TestDeniedIsDeclined(t *testing.T) {
+	b := strict(t)
+	id := b.askedFor(t, get(testURL))
+	_, err := b.store.Deny(t.Context(), id, "owner")
+	require.NoError(t, err)
+	_, err = b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.ApprovalDeclined, err)
+	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not told how to lift a no")
+	require.Zero(t, b.chain.signed)
+}
+
+// Whatever of a quote changes, the yes is not for it.
+func TestAnApprovalIsForOneQuote(t *testing.T) {
+	for name, change := range map[string]func(*bench, *Request){
+		"payee":   func(b *bench, _ *Request) { b.seller.payee = "0x0000000000000000000000000000000000000BAD" },
+		"cheaper": func(b *bench, _ *Request) { b.seller.price, b.Rules.ApproveAbove = "9000", 1 },
+		"dearer":  func(b *bench, _ *Request) { b.seller.price = "10001" },
+		"path":    func(_ *bench, q *Request) { q.URL += "/tomorrow" },
+		"query":   func(_ *bench, q *Request) { q.URL += "?a=1" },
+		"host":    func(_ *bench, q *Request) { q.URL = strings.Replace(q.URL, "api.", "www.", 1) },
+		"method":  func(_ *bench, q *Request) { q.Method = "POST" },
+		"body":    func(_ *bench, q *Request) { q.Body = []byte("x") },
+		"header":  func(_ *bench, q *Request) { q.Header = map[string][]string{"X-A": {"1"}} },
+		"network, asset": func(b *bench, _ *Request) {
+			b.seller.network, b.seller.asset = "eip155:8453", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+		},
+		"flow": func(b *bench, _ *Request) { b.seller.flow = "upfront" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := strict(t)
+			q := get(testURL)
+			id := b.askedFor(t, q)
+			_, err := b.store.Approve(t.Context(), id, "owner", sealed)
+			require.NoError(t, err)
+			first, before := q, []string{b.seller.payee, b.seller.price, b.seller.network, b.seller.asset, b.seller.flow}
+			change(b, &q)
+			require.NotEqual(t, id, b.askedFor(t, q))
+			require.Zero(t, b.chain.signed)
+			for i, was := range []*string{&b.seller.payee, &b.seller.price, &b.seller.network, &b.seller.asset, &b.seller.flow} {
+				*was = before[i]
+			}
+			_, err = b.Pay(t.Context(), first)
+			require.NoError(t, err, "and for its own it still is")
+		})
+	}
+}
+
+// A yes without the owner's seal is good in the process whose client gave it, and in no other: anybody could have written it.
+func TestAYesThatThisProcessDidNotHear(t *testing.T) {
+	b := strict(t)
+	id := b.askedFor(t, get(testURL))
+	_, err := b.store.Accept(t.Context(), id, "client") // by whoever writes to the ledger
+	require.NoError(t, err)
+	require.Equal(t, id, b.askedFor(t, get(testURL)))
+	require.Zero(t, b.chain.signed)
+	require.NoError(t, b.Accept(t.Context(), id, "client"))
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+}
+
+// A hundred calls, one yes, one payment.
+func TestAHundredCallsOneYes(t *testing.T) {
+	b := strict(t)
+	_, err := b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
+	require.NoError(t, err)
+	second := openBench(t, b.home, b.chain, "10000", honest)
+	second.Rules.ApproveAbove = 9_999
+	var paid, asked atomic.Int64
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			switch _, err := []*bench{b, second}[i%2].Pay(context.Background(), get(testURL)); {
+			case err == nil:
+				paid.Add(1)
+			case x402.HasCode(err, x402.ApprovalRequired):
+				asked.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, []int64{1, 99}, []int64{paid.Load(), asked.Load()})
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+// Nobody is asked for what could not be paid anyway.
+func TestNoQuestionWithoutMoney(t *testing.T) {
+	b := strict(t)
+	b.chain.balance = 9_999
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.InsufficientFunds, err)
+	list, err := b.store.Approvals(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+}
+
+// frozenMeanwhile freezes the wallet while a payment is being signed.
+type frozenMeanwhile struct {
+	*chain
+	b *bench
+}
+
+func (f frozenMeanwhile) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	if err := f.b.store.Freeze(ctx, history.Freeze{By: "owner", Why: "stop"}); err != nil {
+		return x402.Authorization{}, err
+	}
+	return f.chain.Authorize(ctx, o)
+}
+
+func TestFrozenBetweenHoldAndSending(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Schemes = map[string]Scheme{"eip155": frozenMeanwhile{b.chain, b}}
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.WalletFrozen, err)
+	require.Empty(t, e.Spent)
+	require.Empty(t, b.seller.sent(), "nothing left")
+	require.Equal(t, history.Failed, b.only(t).State, "and nothing is held")
+
+	estimate, err := b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, x402.WalletFrozen, estimate.Options[0].Code)
+	_, err = b.Pay(t.Context(), get(testURL))
+	code(t, x402.WalletFrozen, err)
+	_, err = b.store.Unfreeze(t.Context(), nil)
+	require.NoError(t, err)
+	b.Schemes = map[string]Scheme{"eip155": b.chain}
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+}
+
+// The breaker's finding outlasts its reason: only the owner starts the wallet again.
+func TestTheBreakerLasts(t *testing.T) {
+	b := newBench(t, "1", silent)
+	b.Rules.MaxLost = 3
+	for i := range 3 {
+		q := get(testURL)
+		q.IdempotencyKey = string(rune('a' + i))
+		_, err := b.Pay(t.Context(), q)
+		code(t, x402.OutcomeUnknown, err)
+	}
+	_, err := b.Pay(t.Context(), get(testURL+"?new"))
+	code(t, x402.WalletFrozen, err)
+	list, err := b.store.Freezes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, "breaker", list[0].By)
+
+	b.seller.script = honest // and were every payment to turn out well after all
+	for i := range 3 {
+		q := get(testURL)
+		q.IdempotencyKey = string(rune('a' + i))
+		_, err := b.Pay(t.Context(), q)
+		require.NoError(t, err, "what was signed before is brought to its end")
+	}
+	_, err = b.Pay(t.Context(), get(testURL+"?new"))
+	code(t, x402.WalletFrozen, err)
+	_, err = b.store.Unfreeze(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = b.Pay(t.Context(), get(testURL+"?new"))
+	require.NoError(t, err)
+}

@@ -1,0 +1,56 @@
+package pay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+)
+
+func benchEngine(b *testing.B) *bench {
+	b.Helper()
+	home := b.TempDir()
+	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
+	e := openBench(b, home, newChain(1<<60), "1", honest)
+	e.Rules.Day, e.Rules.Month, e.Rules.Rate = 1<<60, 1<<60, 1<<40
+	return e
+}
+
+// BenchmarkPay: the wallet's own time in one paid call, durable, against a seller and a chain that answer at once
+// (goal ≤ 2 ms).
+func BenchmarkPay(b *testing.B) {
+	e := benchEngine(b)
+	var all []time.Duration
+	for b.Loop() {
+		begin := time.Now()
+		r, err := e.Pay(context.Background(), get(testURL))
+		require.NoError(b, err)
+		all = append(all, time.Since(begin)) // Delivered comes after the answer
+		e.Delivered(context.Background(), r.Status, r.PaymentID)
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
+	b.ReportMetric(float64(all[len(all)*95/100].Microseconds())/1000, "ms-p95")
+}
+
+// BenchmarkPayParallel: the same from many callers (goal ≥ 500 payments a second).
+func BenchmarkPayParallel(b *testing.B) {
+	e := benchEngine(b)
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			r, err := e.Pay(context.Background(), get(fmt.Sprintf("%s?%d", testURL, i)))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			e.Delivered(context.Background(), r.Status, r.PaymentID)
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "payments/s")
+}

@@ -1,0 +1,67 @@
+package pay
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+)
+
+// Readable is content as an answer shows it. What an MCP server gave is in the ledger as it came, a whole result; where it is nothing
+// but text, the text is what its reader wants. Structured content that says the same as the text is nothing more.
+func Readable(c history.Content) history.Content {
+	if c.Type != transport.ContentType {
+		return c
+	}
+	c.Type = "application/json"
+	var result map[string]json.RawMessage
+	if c.Truncated || json.Unmarshal(c.Body, &result) != nil {
+		return c
+	}
+	var items []struct{ Type, Text string }
+	if json.Unmarshal(result["content"], &items) != nil || len(items) == 0 {
+		return c
+	}
+	var texts []string
+	for _, item := range items {
+		if item.Type != "text" {
+			return c
+		}
+		texts = append(texts, item.Text)
+	}
+	text := strings.Join(texts, "\n")
+	if structured := result["structuredContent"]; len(structured) > 0 && string(structured) != "null" && !sameJSON(structured, []byte(text)) {
+		return c
+	}
+	c.Body = []byte(text)
+	if first := bytes.TrimSpace(c.Body); len(first) == 0 || first[0] != '{' && first[0] != '[' || !json.Valid(first) {
+		c.Type = "text/plain; charset=utf-8"
+	}
+	return c
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// Less is what a maxAmount leaves for another purchase after one.
+func Less(maxAmount string, paid Result) string {
+	if text, isDollars := strings.CutPrefix(maxAmount, "$"); isDollars {
+		most, err := money.ParseDollars(text)
+		price, err2 := money.ParseDollars(strings.TrimPrefix(paid.Price, "$"))
+		if err != nil || err2 != nil || price > most {
+			return "$0"
+		}
+		return (most - price).Price()
+	}
+	most, err := money.ParseAmount(maxAmount)
+	if err != nil || paid.AmountPaid == nil {
+		return maxAmount
+	}
+	return most.SubFloor(*paid.AmountPaid).String()
+}

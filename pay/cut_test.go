@@ -1,0 +1,33 @@
+package pay
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/transport"
+)
+
+// Content that broke off is not what was bought: the same call asks the seller for all of it instead of being given the part.
+func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
+	b := newBench(t, "10000", nil)
+	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		s.chain.settle(nonce, amount)
+		a := served(nonce)
+		a.Content, a.Truncated = a.Content[:2], true
+		return a, &transport.SendError{Sent: true, Err: errors.New("cut")}
+	}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusUnserved, r.Status)
+	require.Equal(t, history.Settled, b.only(t).State)
+
+	b.seller.script = func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) { return served(nonce), nil }
+	r, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "sunny", r.Content)
+	require.Equal(t, 1, b.chain.signed)
+}

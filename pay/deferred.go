@@ -1,0 +1,291 @@
+package pay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Sellers that serve first and are paid by a promise with a later request: payment channels. Package channel speaks with them; here
+// is the money, which is held, asked about and recorded as that of every other payment. The order of the steps is the same too: what
+// a call may cost is known before it is made, its cost is held before it is signed for, and what was signed is on disk before it leaves.
+
+// DialectChannel is in the ledger for what was bought through a payment channel.
+const DialectChannel x402.Dialect = "channel"
+
+// Charge is what a seller charges for something it served, or will have served: Amount is 0 as long as nobody knows.
+type Charge struct {
+	Request
+	Network, Scheme string
+	Asset           x402.AssetInfo
+	PayTo           string // for the ledger and the owner's rules
+	Funds           x402.Funds
+	Amount          money.Amount
+	UpTo            *money.Amount // a person may have said yes to so much, before the price was known
+	Always          string        // why a person is asked whatever it costs; "": they are not
+	Requirement     json.RawMessage
+}
+
+// mark keeps a channel's purchase apart from one of the same request by another way of paying.
+const mark = "Payment-Channel"
+
+// marked is a request as the ledger knows it.
+func (c Charge) marked() Request {
+	q := c.Request
+	q.Header = http.Header{mark: {c.Network + " " + c.PayTo}}
+	return q
+}
+
+// chargeAt is the charge in the engine's own words, at an amount.
+func (e *Engine) chargeAt(c Charge, amount money.Amount) (found *quote, o option) {
+	found = &quote{answer: &transport.Answer{FinalURL: c.URL}, challenge: &x402.Challenge{Dialect: DialectChannel}}
+	o = option{asset: c.Asset, price: c.Asset.Dollars(amount), Requirement: x402.Requirement{
+		Dialect: DialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount, Asset: c.Asset.Address, PayTo: c.PayTo, Raw: c.Requirement}}
+	return found, o
+}
+
+// Earlier gives the answer of a purchase that was made before: under the same idempotency key, or the same request whose answer
+// nobody got. done is false where there is none. Only c's request, network and payee are looked at.
+func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, err error) {
+	q := c.marked()
+	list, err := e.Store.ByRequest(ctx, q.fingerprint())
+	if err != nil {
+		return r, false, err
+	}
+	if q.IdempotencyKey != "" {
+		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
+		switch {
+		case errors.Is(err, history.ErrNoPayment):
+		case err != nil:
+			return r, false, err
+		case p.Fingerprint != q.fingerprint():
+			return r, false, x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
+				WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
+		default:
+			return e.replay(ctx, p)
+		}
+	}
+	for _, p := range list {
+		if p.State != history.Settled || e.awaited(p) || p.IdempotencyKey != q.IdempotencyKey {
+			continue
+		}
+		if r, done, err := e.replay(ctx, p); done || err != nil {
+			return r, done, err
+		}
+	}
+	return r, false, nil
+}
+
+// CheckCharge reads and refuses a call's arguments, and hosts that the owner does not allow.
+func (e *Engine) CheckCharge(c *Charge) error {
+	if _, err := c.check(); err != nil {
+		return err
+	}
+	return e.Rules.CheckHost(host(c.URL))
+}
+
+// Room is the most that a call may turn out to cost, in atomic units: what the caller offers, the owner's rules let pass and the
+// funds cover. It is above 0, or an error says what stands in the way.
+func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err error) {
+	l, err := c.check()
+	if err != nil {
+		return room, err
+	}
+	found, o := e.chargeAt(c, c.upTo())
+	p := e.payment(c.marked(), found, o, c.Funds)
+	err = e.Store.View(ctx, func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		if err := t.NotFrozen(p.Network, p.Source); err != nil {
+			return err
+		}
+		var yes money.Dollars
+		if c.UpTo != nil {
+			if said, err := t.HasApproval(terms(p, o)); err != nil {
+				return err
+			} else if said {
+				yes = o.price
+			}
+		}
+		most, err := e.Rules.Room(ask(p, t.Now, session), yes, t)
+		if err != nil {
+			return err
+		}
+		if room = c.Asset.Units(most); room.IsZero() { // the rule that leaves none says so itself
+			a := ask(p, t.Now, session)
+			a.Price = 1
+			return e.Rules.Check(a, t)
+		}
+		return nil
+	})
+	if err != nil {
+		return room, err
+	}
+	if c.Funds.Free.IsZero() {
+		_, one := e.chargeAt(c, money.NewAmount(1))
+		return room, short(one, c.Funds, &history.ShortOfFunds{Wanted: money.NewAmount(1)})
+	}
+	for _, most := range []*money.Amount{l.atomic, units(c.Asset, l.dollars), &c.Funds.Free} {
+		if most != nil && most.Cmp(room) < 0 {
+			room = *most
+		}
+	}
+	if room.IsZero() {
+		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", clip(c.MaxAmount))
+	}
+	return room, nil
+}
+
+func (c Charge) upTo() money.Amount {
+	if c.UpTo != nil {
+		return *c.UpTo
+	}
+	return c.Amount
+}
+
+func units(asset x402.AssetInfo, price *money.Dollars) *money.Amount {
+	if price == nil {
+		return nil
+	}
+	a := asset.Units(*price)
+	return &a
+}
+
+// Offered is what the caller offers at most, in atomic units; nil: it did not say.
+func (c Charge) Offered() *money.Amount {
+	l, err := c.check()
+	if err != nil {
+		return nil
+	}
+	if l.atomic != nil {
+		return l.atomic
+	}
+	return units(c.Asset, l.dollars)
+}
+
+// AskAbout asks a person whether a call may cost up to c.UpTo, or c.Amount: the error is APPROVAL_REQUIRED with the question's id,
+// or why asking is of no use.
+func (e *Engine) AskAbout(ctx context.Context, c Charge) error {
+	found, o := e.chargeAt(c, c.upTo())
+	p := e.payment(c.marked(), found, o, c.Funds)
+	err := e.Store.View(ctx, func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		a := ask(p, t.Now, session)
+		a.Always = c.Always
+		return e.Rules.Check(a, t)
+	})
+	if !x402.HasCode(err, x402.ApprovalRequired) {
+		return err
+	}
+	o.why = x402.AsError(err)
+	return e.askPerson(ctx, c.marked(), found, o)
+}
+
+// Held is a charge whose money is held.
+type Held struct {
+	Payment history.Payment
+
+	engine *Engine
+	yes    *history.Approval // a person's, that it used up …
+	shown  history.Payment   // … for this
+}
+
+// HoldCharge holds a charge in the owner's budgets. End has to be called when the call ends. Where a person has to say yes, the error
+// is APPROVAL_REQUIRED with the question's id.
+func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
+	found, o := e.chargeAt(c, c.Amount)
+	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds}
+	h.Payment.ID = history.NewID()
+	e.own.take(h.Payment.ID, ctx)
+	held := &Held{engine: e}
+	p, err := e.Store.Reserve(ctx, h, func(t *history.Tx, session budget.Session) error {
+		a := ask(h.Payment, t.Now, session)
+		a.Always = c.Always
+		a.Approved = func() (bool, error) {
+			if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
+				if used, err := held.use(t, h.Payment, c); used || err != nil {
+					return used, err
+				}
+			}
+			exact := c
+			exact.UpTo = nil
+			return held.use(t, h.Payment, exact)
+		}
+		return e.Rules.Check(a, t)
+	})
+	var lack *history.ShortOfFunds
+	var taken *history.Taken
+	switch {
+	case errors.As(err, &lack):
+		err = short(o, c.Funds, lack)
+	case errors.As(err, &taken):
+		err = x402.Errorf(x402.InvalidArgument, "this idempotencyKey was used for another call meanwhile").WithDetail("paymentId", taken.Payment.ID)
+	case errors.Is(err, budget.ErrTripped):
+		e.trip(ctx, err)
+	case x402.HasCode(err, x402.ApprovalRequired):
+		o.why = x402.AsError(err)
+		err = e.askPerson(ctx, c.marked(), found, o)
+	}
+	if err != nil {
+		e.own.end(h.Payment.ID, false)
+		return nil, err
+	}
+	held.Payment = p
+	return held, nil
+}
+
+// use takes a person's yes, to the charge as the person was shown it.
+func (h *Held) use(t *history.Tx, p history.Payment, c Charge) (bool, error) {
+	_, said := h.engine.chargeAt(c, c.upTo())
+	shown := at(p, said)
+	given, used, err := t.UseApproval(terms(shown, said), p.ID)
+	if used = used && h.engine.mayUse(given); used {
+		h.yes, h.shown = &given, shown
+	}
+	return used, err
+}
+
+// MaySign is asked before a held charge is signed for: the owner's rules are sealed, and so is a person's yes.
+func (h *Held) MaySign(ctx context.Context) error {
+	if err := h.engine.Guard.Check(ctx); err != nil || h.yes == nil {
+		return err
+	}
+	return h.engine.Guard.Approved(ctx, h.shown, *h.yes, h.engine.wasHeard(*h.yes))
+}
+
+// LetGo ends the hold of a charge of which nothing was signed; the error is cause, with a code.
+func (h *Held) LetGo(ctx context.Context, cause error) error {
+	return h.engine.release(ctx, h.Payment, cause)
+}
+
+// End says that the call is done; answered, that its caller is being told.
+func (h *Held) End(answered bool) { h.engine.own.end(h.Payment.ID, answered) }
+
+// at is the payment at another amount.
+func at(p history.Payment, o option) history.Payment {
+	p.Amount, p.Price = o.Amount, o.price
+	return p
+}
+
+// Abandoned says that nobody waits for what was bought: the same call gets it.
+func (e *Engine) Abandoned(ctx context.Context, p history.Payment) { e.layDown(ctx, p.ID) }
+
+// Bought is the answer to a call whose charge is on record.
+func (e *Engine) Bought(ctx context.Context, p history.Payment, a *transport.Answer) Result {
+	return e.paid(ctx, p, verdict{served: true}, a)
+}
+
+// Free is the answer to a call that cost nothing.
+func (e *Engine) Free(ctx context.Context, a *transport.Answer) Result { return e.free(ctx, a) }

@@ -1,0 +1,141 @@
+// Package pay is the life of one payment: quote, choose, hold, sign, send, judge, finish; and what happens to it later.
+//
+// What must stay true, and is the whole design: money is held on disk before it is signed for, the signed bytes are on disk
+// before they leave, and a hold ends only by evidence. After the bytes left, nothing but the very same bytes ever goes out
+// for the same purchase, until the chain proves that they are dead.
+//
+// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was made before?) → quote.go
+// (what is asked, what can be paid) → hold.go (the budgets; approve.go where a person is needed) → send.go (out it goes) → verdict.go (what the answer means) →
+// result.go (what the caller gets); reconcile.go asks the chain about everything that stayed open.
+package pay
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Scheme pays on one family of chains: evm.Exact, svm.Exact.
+type Scheme interface {
+	// Payable says why not, from what is known without asking anybody.
+	Payable(r x402.Requirement, asset x402.AssetInfo) error
+	// Funds reads the third budget layer from the chain.
+	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+	// Authorize signs exactly what the order says.
+	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
+	// Fate asks the chain what became of a payment. With an error the fate is Open.
+	Fate(ctx context.Context, e x402.Evidence) (x402.Fate, error)
+}
+
+// Transport carries a request to a seller.
+type Transport interface {
+	// Check refuses what may never be sent, without sending.
+	Check(r transport.Request) error
+	// Ask sends it without payment.
+	Ask(ctx context.Context, r transport.Request) (*transport.Answer, error)
+	// Present sends it once with a payment or proof. Its error is a *transport.SendError.
+	Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error)
+}
+
+// Settler brings payments to facilitators, where the wallet settles.
+type Settler interface {
+	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
+	// FeePayer names who pays the transaction fee on a network (Solana), if possible none of avoid.
+	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string, err error)
+}
+
+// Store is the ledger: history.Store.
+type Store interface {
+	Reserve(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (history.Payment, error)
+	Submit(ctx context.Context, id string, signed history.Signed) error
+	Release(ctx context.Context, id, why string) error
+	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
+
+	Drive(ctx context.Context, id, from string) (bool, error)
+	Name(ctx context.Context, id, key string) (bool, error)
+	Rest(ctx context.Context, id string) error
+	Abandon(ctx context.Context, id string) error
+	Deliver(ctx context.Context, id string) error
+	Alive(process string) bool
+	Self() string
+
+	Payment(ctx context.Context, id string) (history.Payment, error)
+	Content(ctx context.Context, id string) (history.Content, error)
+	ByKey(ctx context.Context, key string) (history.Payment, error)
+	ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error)
+	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
+	LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
+	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
+	View(ctx context.Context, f func(t *history.Tx) error) error
+
+	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
+	Accept(ctx context.Context, id, by string) (history.Approval, error)
+	Freeze(ctx context.Context, f history.Freeze) error
+}
+
+// Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
+type Guard interface {
+	Compare(ctx context.Context) error // before anything is held; needs no key
+	Check(ctx context.Context) error   // before the signature
+	// Approved is asked next, where a person's yes was used up: here says that this process heard it, at its client.
+	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
+	Mark(ctx context.Context) error // when the signed bytes are on disk, before they leave
+	// Witness is told of a freeze, so that it cannot be taken back unnoticed. It asks nobody for a passphrase.
+	Witness(ctx context.Context) error
+}
+
+// Engine pays. All fields are set before its first use and not changed afterwards; it is safe for concurrent use.
+type Engine struct {
+	Rules     budget.Rules
+	Policy    Policy
+	Assets    *x402.Registry
+	Schemes   map[string]Scheme // by CAIP-2 namespace: "eip155", "solana"
+	Transport Transport
+	Settler   Settler
+	Store     Store
+	Guard     Guard
+	Now       func() time.Time
+	Log       *slog.Logger
+
+	own       own        // what this process's calls do
+	heard     sync.Map   // approvals that a person at this process's client gave, by id
+	lookingUp sync.Mutex // held by the one call that asks the chains before a refusal
+	lookedUp  string     // the payment that it asked about last
+}
+
+// Policy is what of the owner's rules is not about sums.
+type Policy struct {
+	Prefer        []string               // networks, best first
+	Schemes       []string               // payment schemes that may be used
+	MaxTimeout    time.Duration          // the longest validity that is ever signed
+	Deadline      time.Duration          // for one call, and again for finishing what was sent
+	WalletSettles func(host string) bool // hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
+}
+
+// Limits with their reasons.
+const (
+	// fundsWait is how long a payment waits for the wallet's own holds to show on the chain, when only they stand in its
+	// way: a settlement takes seconds, and refusing at once would leave money unspent that is there.
+	fundsWait = 3 * time.Second
+	// maxSkew between our clock and the seller's Date; beyond it a validity we sign would not be what we think it is.
+	maxSkew = 2 * time.Minute
+	// forgiven is how long a fee payer is passed over that let a payment die.
+	forgiven = time.Hour
+	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
+	recordWait = 20 * time.Second
+	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its URI.
+	maxInline = 64 << 10
+)
+
+func (e *Engine) scheme(network string) (Scheme, bool) {
+	namespace, _, _ := cut(network)
+	s, ok := e.Schemes[namespace]
+	return s, ok
+}

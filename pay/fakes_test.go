@@ -1,0 +1,290 @@
+package pay
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+const (
+	testNetwork = "eip155:84532"
+	testUSDC    = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
+	testPayee   = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	testURL     = "https://api.example/weather"
+)
+
+// chain is a strict play chain behind the Scheme interface: it keeps its own balance and its own list of nonces, so that a
+// test never has to believe the wallet.
+type chain struct {
+	mu      sync.Mutex
+	balance uint64
+	signed  int
+	settled map[string]bool // by nonce
+	dead    map[string]bool
+	down    bool
+}
+
+func newChain(balance uint64) *chain {
+	return &chain{balance: balance, settled: map[string]bool{}, dead: map[string]bool{}}
+}
+
+func (c *chain) Payable(x402.Requirement, x402.AssetInfo) error { return nil }
+
+func (c *chain) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down {
+		return x402.Funds{}, x402.Errorf(x402.RPCError, "the node is down")
+	}
+	return x402.Funds{Source: "0xagent", Balance: money.NewAmount(c.balance), Free: money.NewAmount(c.balance), ReadAt: time.Now()}, nil
+}
+
+func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.signed++
+	nonce := fmt.Sprintf("0x%064x", c.signed)
+	return x402.Authorization{
+		Payload:  json.RawMessage(fmt.Sprintf(`{"nonce":%q,"amount":%q}`, nonce, o.Requirement.Amount)),
+		Evidence: x402.Evidence{Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: "0xagent", PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount, Nonce: nonce, ExpiresAt: o.Now.Add(o.Validity)},
+	}, nil
+}
+
+func (c *chain) Fate(_ context.Context, e x402.Evidence) (x402.Fate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.down:
+		return x402.Fate{}, errors.New("the node is down")
+	case c.settled[e.Nonce]:
+		return x402.Fate{State: x402.Settled, Transaction: "0xchain" + e.Nonce[60:]}, nil
+	case c.dead[e.Nonce]:
+		return x402.Fate{State: x402.Dead}, nil
+	}
+	return x402.Fate{}, nil
+}
+
+// settle moves money once per nonce, as EIP-3009 does.
+func (c *chain) settle(nonce string, amount uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settled[nonce] || c.dead[nonce] || c.balance < amount {
+		return false
+	}
+	c.settled[nonce], c.balance = true, c.balance-amount
+	return true
+}
+
+func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
+
+// seller is a scripted Transport. Each payment it gets is answered by the script.
+type seller struct {
+	t                     testing.TB
+	chain                 *chain
+	price                 string
+	payee, network, asset string // "": testPayee, testNetwork, testUSDC
+	flow                  string
+	header                string // of the challenge; the seed's dialect when set so
+	script                func(s *seller, nonce string, amount uint64) (*transport.Answer, error)
+
+	mu       sync.Mutex
+	asked    int
+	payments []string // headers as they came
+	paid     string   // the URL of the last one
+}
+
+func (s *seller) Check(transport.Request) error { return nil }
+
+func (s *seller) challenge() http.Header {
+	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
+		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC), cmp.Or(s.payee, testPayee), s.flow)
+	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
+}
+
+func (s *seller) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	if s.price == "" {
+		return &transport.Answer{Status: 200, Content: []byte("free"), ContentType: "text/plain"}, nil
+	}
+	return s.asks(), nil
+}
+
+func (s *seller) asks() *transport.Answer {
+	a := &transport.Answer{Status: 402, Header: s.challenge()}
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	return a
+}
+
+func (s *seller) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+	answer, err := s.present(r, with.Header, with.Value)
+	if ctx.Err() != nil { // as the real one: nobody waits for the answer any more
+		return nil, &transport.SendError{Sent: true, Err: ctx.Err()}
+	}
+	return answer, err
+}
+
+func (s *seller) present(r transport.Request, name, value string) (*transport.Answer, error) {
+	s.mu.Lock()
+	s.payments, s.paid = append(s.payments, name+": "+value), r.URL
+	script := s.script
+	s.mu.Unlock()
+	var nonce string
+	var amount uint64
+	if raw, err := base64.StdEncoding.DecodeString(value); err == nil {
+		var p struct {
+			Payload struct{ Nonce, Amount string }
+		}
+		require.NoError(s.t, json.Unmarshal(raw, &p))
+		nonce = p.Payload.Nonce
+		fmt.Sscan(p.Payload.Amount, &amount)
+	} else {
+		nonce = value // a proof
+	}
+	return script(s, nonce, amount)
+}
+
+func (s *seller) sent() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.payments...)
+}
+
+// The scripts.
+func honest(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	if !s.chain.settle(nonce, amount) {
+		return s.asks(), nil
+	}
+	return served(nonce), nil
+}
+
+func served(nonce string) *transport.Answer {
+	return &transport.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
+		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx" + nonce[60:], Raw: json.RawMessage(`{"success":true}`)}}
+}
+
+func cutAfterSettling(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	s.chain.settle(nonce, amount)
+	return nil, &transport.SendError{Sent: true, Err: errors.New("cut")}
+}
+
+func silent(*seller, string, uint64) (*transport.Answer, error) {
+	return nil, &transport.SendError{Sent: true, Err: errors.New("timeout")}
+}
+
+func unreachable(*seller, string, uint64) (*transport.Answer, error) {
+	return nil, &transport.SendError{Sent: false, Err: errors.New("refused")}
+}
+
+// settler is a scripted facilitator.
+type settler struct {
+	chain   *chain
+	outcome facilitator.Outcome
+	mu      sync.Mutex
+	seen    []string
+}
+
+func (f *settler) Settle(_ context.Context, s facilitator.Submission) facilitator.Result {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen = append(f.seen, string(s.Payload))
+	var p struct {
+		Payload struct{ Nonce, Amount string }
+	}
+	_ = json.Unmarshal(s.Payload, &p)
+	var amount uint64
+	fmt.Sscan(p.Payload.Amount, &amount)
+	r := facilitator.Result{Outcome: f.outcome, Facilitator: "lab0"}
+	if f.outcome == facilitator.Settled {
+		if f.chain.settle(p.Payload.Nonce, amount) {
+			r.Settlement = &x402.Settlement{Success: true, Transaction: "0xsettled"}
+		} else {
+			r.Outcome = facilitator.Unknown
+		}
+	}
+	return r
+}
+
+func (f *settler) FeePayer(context.Context, string, int, []string) (string, string, error) {
+	return "", "", nil
+}
+
+// diskError is what a ledger says that cannot write.
+func diskError() error { return x402.Errorf(x402.LedgerUnavailable, "disk error") }
+
+// bench is an engine with everything around it.
+type bench struct {
+	*Engine
+	chain   *chain
+	seller  *seller
+	settler *settler
+	store   *history.Store
+	home    string
+}
+
+func newBench(t testing.TB, price string, script func(*seller, string, uint64) (*transport.Answer, error)) *bench {
+	t.Helper()
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	return openBench(t, home, newChain(1_000_000), price, script)
+}
+
+// openBench is another process on the same home and chain.
+func openBench(t testing.TB, home string, c *chain, price string, script func(*seller, string, uint64) (*transport.Answer, error)) *bench {
+	t.Helper()
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	b := &bench{chain: c, store: store, home: home,
+		seller: &seller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script}, settler: &settler{chain: c, outcome: facilitator.Settled}}
+	b.Engine = &Engine{
+		Rules:     budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 1_000_000, Rate: 1 << 20},
+		Policy:    Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second, Deadline: 5 * time.Second},
+		Assets:    x402.NewRegistry(nil),
+		Schemes:   map[string]Scheme{"eip155": c},
+		Transport: b.seller, Settler: b.settler, Store: store, Guard: noGuard{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	}
+	return b
+}
+
+func get(url string) Request { return Request{Request: transport.Request{Method: "GET", URL: url}} }
+
+func (b *bench) only(t *testing.T) history.Payment {
+	t.Helper()
+	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
+// noGuard lets everything pass: rules and ledgers of these tests are nobody's.
+type noGuard struct{}
+
+// unsealed finds rules that nobody sealed.
+type unsealed struct{ noGuard }
+
+func (unsealed) Compare(context.Context) error { return x402.Errorf(x402.PolicyUnsealed, "not sealed") }
+
+func (noGuard) Compare(context.Context) error                                           { return nil }
+func (noGuard) Check(context.Context) error                                             { return nil }
+func (noGuard) Mark(context.Context) error                                              { return nil }
+func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
+func (noGuard) Witness(context.Context) error                                           { return nil }

@@ -1,0 +1,224 @@
+package pay
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// held is an option whose money is held.
+type held struct {
+	option
+	payment history.Payment
+	funds   x402.Funds
+	yes     *history.Approval // a person's, that it used up
+}
+
+// hold takes the best option that the chain covers and holds its money. Options whose chain cannot be read or does not
+// cover them are passed over, and so are those whose payee or account will not do, or needs a person; a refusal by the owner's
+// windows is final, because it is about the sum and not the option.
+//
+// When a window is full only because of what is held, the chains are asked first what became of that.
+func (e *Engine) hold(ctx, caller context.Context, q Request, found *quote) (*held, error) {
+	h, err := e.bestOption(ctx, caller, q, found)
+	if x402.HasCode(err, x402.WalletFrozen) {
+		if err := e.Guard.Witness(ctx); err != nil {
+			e.Log.Warn("mark what is frozen", "err", err)
+		}
+	}
+	if heldBack(err) && e.reconcileFor(ctx) {
+		return e.bestOption(ctx, caller, q, found)
+	}
+	return h, err
+}
+
+// heldBack reports whether a refusal would not be one without what is held.
+func heldBack(err error) bool {
+	var coded *x402.Error
+	if !errors.As(err, &coded) || coded.Code != x402.BudgetExceeded {
+		return false
+	}
+	holds, ok := coded.Details["held"].(money.Dollars)
+	return ok && holds > 0
+}
+
+func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote) (*held, error) {
+	var question *option // the best option that a person may approve
+	for _, i := range e.candidates(found.options) {
+		o := &found.options[i]
+		h, err := e.reserve(ctx, caller, q, found, *o)
+		if err == nil {
+			return h, nil
+		}
+		coded := x402.AsError(err)
+		var taken *history.Taken
+		if errors.As(err, &taken) || !aboutOption(coded.Code) {
+			return nil, err
+		}
+		if o.why = coded; coded.Code == x402.ApprovalRequired && question == nil {
+			question = o
+		}
+	}
+	if question != nil {
+		return nil, e.askPerson(ctx, q, found, *question)
+	}
+	return nil, refusal(found.challenge, found.options)
+}
+
+// aboutOption reports whether a refusal is about this option's payee or chain, so that another one may pass.
+func aboutOption(code x402.Code) bool {
+	switch code {
+	case x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch, x402.RPCError, x402.CheckFailed,
+		x402.WalletFrozen, x402.PayeeChanged, x402.PolicyDenied, x402.ApprovalRequired:
+		return true
+	}
+	return false
+}
+
+// reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the way, it waits a little for
+// them to show on the chain, and reads again.
+func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o option) (*held, error) {
+	scheme, _ := e.scheme(o.Network)
+	for until := e.Now().Add(fundsWait); ; {
+		funds, err := scheme.Funds(ctx, o.Network, o.asset)
+		if err != nil {
+			return nil, err
+		}
+		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds}
+		if funds.Delegated != nil {
+			worth := o.asset.Dollars(*funds.Delegated)
+			h.Cap = &worth
+		}
+		payment, yes, err := e.insert(ctx, caller, h, o)
+		var lack *history.ShortOfFunds
+		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 { // nobody is asked for what could not be paid
+			return nil, short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+		}
+		if !errors.As(err, &lack) {
+			return &held{o, payment, funds, yes}, err
+		}
+		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
+			return nil, short(o, funds, lack)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, short(o, funds, lack)
+		case <-time.After(fundsWait / 20):
+		}
+	}
+}
+
+// insert holds the money of one payment, and makes it this call's. A person's yes to it is used up with that.
+func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment, yes *history.Approval, err error) {
+	h.Payment.ID = history.NewID()
+	e.own.take(h.Payment.ID, caller)
+	p, err = e.Store.Reserve(ctx, h, func(t *history.Tx, session budget.Session) error {
+		a := ask(h.Payment, t.Now, session)
+		a.Approved = func() (bool, error) {
+			given, used, err := t.UseApproval(terms(h.Payment, o), h.Payment.ID)
+			if used = used && e.mayUse(given); used {
+				yes = &given
+			}
+			return used, err
+		}
+		return e.Rules.Check(a, t)
+	})
+	if err != nil {
+		e.own.end(h.Payment.ID, false)
+	}
+	if errors.Is(err, budget.ErrTripped) {
+		e.trip(ctx, err)
+	}
+	return p, yes, err
+}
+
+func ask(p history.Payment, now time.Time, session budget.Session) budget.Ask {
+	return budget.Ask{Price: p.Price, Host: p.Host, Now: now, Session: session,
+		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
+}
+
+// trip makes the circuit breaker's finding last: it stands when the reason for it is gone. Should that fail, the next payment
+// finds the same again.
+func (e *Engine) trip(ctx context.Context, found error) {
+	e.Log.Error("the circuit breaker stops all payments", "why", x402.AsError(found).Message)
+	if err := e.Store.Freeze(ctx, history.Freeze{By: "breaker", Why: x402.AsError(found).Message}); err != nil {
+		e.Log.Error("freeze the wallet", "err", err)
+	}
+}
+
+// payment is the row to be. The terms it holds are the ones that will be signed.
+func (e *Engine) payment(q Request, found *quote, o option, funds x402.Funds) history.Payment {
+	return history.Payment{
+		Fingerprint: q.fingerprint(), IdempotencyKey: q.IdempotencyKey, Method: q.Method, URL: redacted(q.URL),
+		Target: elsewhere(found.answer.FinalURL, q.URL), Host: host(q.URL),
+		Network: o.Network, Scheme: o.Scheme, Dialect: found.challenge.Dialect, Asset: o.AssetKey().Address, Symbol: o.asset.Symbol,
+		Amount: o.Amount, Price: o.price, PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
+	}
+}
+
+// elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a payment brings its URL itself.
+func elsewhere(final, asked string) string {
+	if u, err := url.Parse(asked); err == nil {
+		if u.Fragment = ""; final == u.String() {
+			return ""
+		}
+	}
+	return final
+}
+
+// short explains the third layer's no, in dollars too.
+func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
+	code, what := x402.InsufficientFunds, "the balance"
+	if funds.Delegated != nil && funds.Delegated.Cmp(funds.Balance) < 0 {
+		code, what = x402.DelegationExhausted, "what the owner delegated"
+	}
+	left := lack.Free.SubFloor(lack.Held)
+	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent, %s of that is held by unfinished payments",
+		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, lack.Held).
+		WithHint("the owner has to add funds; up to %s (%s) would pass now", o.asset.Dollars(left).Price(), left).
+		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
+		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
+	if funds.Delegated != nil {
+		e.WithDetail("delegated", *funds.Delegated)
+		e.Hint = "the owner has to delegate or add funds; up to " + o.asset.Dollars(left).Price() + " would pass now"
+	}
+	return e
+}
+
+// validity is how long the signature may live: the seller's wish, capped by the owner.
+func (e *Engine) validity(r x402.Requirement) time.Duration {
+	return min(r.MaxTimeout, e.Policy.MaxTimeout)
+}
+
+// budgets reads what is left, for an answer; trouble with that never spoils the answer itself.
+func (e *Engine) budgets(ctx context.Context) *Budgets {
+	var report budget.Report
+	err := e.Store.View(ctx, func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		report, err = e.Rules.Report(session, t.Now, t)
+		return err
+	})
+	if err != nil {
+		e.Log.Warn("read the budgets for an answer", "err", err)
+		return nil
+	}
+	return &Budgets{Session: report.Session, Day: report.Day, Month: report.Month}
+}
+
+// Budgets is the part of a budget report that a payment's answer carries.
+type Budgets struct {
+	Session budget.Line `json:"session"`
+	Day     budget.Line `json:"day"`
+	Month   budget.Line `json:"month"`
+}
+
+var _ budget.Ledger = (*history.Tx)(nil)

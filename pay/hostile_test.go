@@ -1,0 +1,339 @@
+package pay
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Cases of the security catalogue (reference/security.md §2) that no other test of this package names; docs/threat-model.md lists all.
+
+// menu is a seller whose challenge is written by hand.
+type menu struct {
+	*seller
+	resource string
+	amounts  []string
+}
+
+func (m menu) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+	accepts := ""
+	for i, amount := range m.amounts {
+		if i > 0 {
+			accepts += ","
+		}
+		accepts += fmt.Sprintf(`{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
+			testNetwork, amount, testUSDC, testPayee)
+	}
+	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, m.resource, accepts)
+	a := &transport.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+	return a, nil
+}
+
+// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
+func TestTheCheapestIsPaid(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, "1000", r.AmountPaid.String())
+	require.Equal(t, uint64(999_000), b.chain.balance)
+	require.Equal(t, "1000", b.only(t).Amount.String())
+}
+
+// A8–A10, E3: amounts at the end of their range are too much and no overflow, and an agent's maxAmount opens no window.
+func TestEndlessAmounts(t *testing.T) {
+	const all = "115792089237316195423570985008687907853269984665640564039457584007913129639935" // 2^256-1
+	for name, c := range map[string]struct {
+		amount, most string
+		code         x402.Code
+	}{
+		"2^64-1":                    {"18446744073709551615", "", x402.BudgetExceeded},
+		"2^256-1":                   {all, "", x402.BudgetExceeded},
+		"2^256-1, all that is":      {all, all, x402.BudgetExceeded},
+		"2^256-1, maxAmount":        {all, "10000", x402.AmountExceedsMax},
+		"above per_call, any price": {"1000001", all, x402.BudgetExceeded},
+		"above per_call, dollars":   {"1000001", "$999999", x402.BudgetExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			r, err := b.Pay(t.Context(), get(testURL)) // what is spent is in every sum
+			require.NoError(t, err)
+			b.Delivered(t.Context(), r.Status, r.PaymentID)
+			b.seller.price = c.amount
+			q := get(testURL + "?more")
+			q.MaxAmount = c.most
+			_, err = b.Pay(t.Context(), q)
+			code(t, c.code, err)
+			require.Equal(t, 1, b.chain.signed)
+			require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent)
+		})
+	}
+}
+
+// B16: one 402, one decision. A seller that changes its mind with every question is asked once, and gets what it said then.
+func TestOneQuestionOneDecision(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	fickle := &raises{seller: b.seller}
+	b.Transport = fickle
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, 1, b.seller.asked)
+	require.Equal(t, "10001", r.AmountPaid.String())
+	p := b.only(t)
+	require.Equal(t, "10001", p.Evidence.Amount.String(), "held, signed and shown are one amount")
+	require.Contains(t, string(p.Requirement), `"amount":"10001"`)
+	require.Contains(t, string(p.Payload), string(p.Requirement), "the very bytes of the 402")
+}
+
+// raises is a seller that asks for one unit more each time.
+type raises struct{ *seller }
+
+func (s *raises) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	price, _ := strconv.Atoi(s.price)
+	s.price = strconv.Itoa(price + 1)
+	return s.seller.Ask(ctx, r)
+}
+
+// D3: a seller that takes a little more every time gets what the day has, and not one unit over it.
+func TestSlowBurn(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Transport = &raises{seller: b.seller}
+	b.Rules.Day = 505_000 // the sum of 10001 … 10050 is 501275; the next would be 10051
+	paid, refused := 0, 0
+	for i := range 100 {
+		r, err := b.Pay(t.Context(), get(testURL+"?"+strconv.Itoa(i)))
+		if err != nil {
+			code(t, x402.BudgetExceeded, err)
+			refused++
+			continue
+		}
+		b.Delivered(t.Context(), r.Status, r.PaymentID)
+		paid++
+	}
+	require.Equal(t, []int{50, 50}, []int{paid, refused})
+	require.Equal(t, money.Dollars(501_275), b.budgets(t.Context()).Day.Spent)
+	require.Equal(t, 50, b.chain.settlements())
+}
+
+// D7, D15: the seller says that it was not settled, and it was. Nothing is released, nothing is signed again, and the same call
+// ends with the chain's word.
+func TestSettledAndDenied(t *testing.T) {
+	for _, status := range []int{200, 402, 403, 500} {
+		b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+			s.chain.settle(nonce, amount)
+			return &transport.Answer{Status: status, Content: []byte("no"), Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+		})
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)
+		r, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err, status)
+		require.NotEqual(t, StatusFree, r.Status)
+		require.Equal(t, []int{1, 1}, []int{b.chain.signed, b.chain.settlements()}, status)
+		require.Equal(t, history.Chain, b.only(t).Proof)
+		sent := b.seller.sent()
+		require.Equal(t, sent[0], sent[len(sent)-1], "the same proof")
+	}
+}
+
+// C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host, limits and record are those of the
+// URL that was asked, and that URL, with whatever key stands in its query, is told to nobody.
+func TestTheResourceDecidesNothing(t *testing.T) {
+	for _, resource := range []string{"http://api.example/weather", "https://other.example/", "file:///etc/passwd"} {
+		for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
+			b := newBench(t, "10000", honest)
+			b.Rules.DenyHosts = []string{"other.example"}
+			asked := menu{b.seller, resource, []string{"10000"}}
+			b.Transport = asked
+			q := get(testURL + "?api_key=hunter2")
+			_, err := b.Pay(t.Context(), q)
+			require.NoError(t, err, header)
+			p := b.only(t)
+			require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""}, []string{p.Host, p.URL, p.Target})
+			require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
+		}
+	}
+}
+
+// C19: secrets of a query are not kept; everything else of it is.
+func TestSecretsOfAQueryAreNotKept(t *testing.T) {
+	for url, kept := range map[string]string{
+		"https://a.example/x":                          "https://a.example/x",
+		"https://a.example/x?":                         "https://a.example/x?",
+		"https://a.example/x?city=Oslo&q=a%20b&b":      "https://a.example/x?city=Oslo&q=a%20b&b",
+		"https://a.example/x?api_key=s&city=Oslo":      "https://a.example/x?api_key=***&city=Oslo",
+		"https://a.example/x?city=Oslo&X-API-Key=s#f":  "https://a.example/x?city=Oslo&X-API-Key=***#f",
+		"https://a.example/x?%61pikey=s":               "https://a.example/x?%61pikey=***",
+		"https://a.example/x?access_token=a=b&token=":  "https://a.example/x?access_token=***&token=",
+		"https://a.example/x?X-Amz-Signature=s&sig=t":  "https://a.example/x?X-Amz-Signature=***&sig=***",
+		"https://a.example/x?client-secret=s&%zz=t":    "https://a.example/x?client-secret=***&%zz=***",
+		"https://a.example/x?keyword=tides&monkey=yes": "https://a.example/x?keyword=tides&monkey=yes",
+	} {
+		require.Equal(t, kept, redacted(url))
+	}
+	b := strict(t)
+	q := get(testURL + "?token=hunter2")
+	id := b.askedFor(t, q)
+	a, err := b.store.Approval(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, testURL+"?token=***", a.URL)
+	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
+	require.NoError(t, err)
+	r, err := b.Pay(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, q.URL, b.seller.paid, "the seller gets the request as it was asked")
+	other := q
+	other.URL = testURL + "?token=hunter3"
+	b.Delivered(t.Context(), r.Status, r.PaymentID)
+	require.NotEqual(t, id, b.askedFor(t, other), "another secret is another request")
+}
+
+// E7: a key names one purchase; another request under it is no purchase at all.
+func TestAKeyIsForOneRequest(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	q := get(testURL)
+	q.IdempotencyKey = "order-1"
+	_, err := b.Pay(t.Context(), q)
+	require.NoError(t, err)
+	for name, change := range map[string]func(*Request){
+		"url": func(q *Request) { q.URL += "?2" }, "method": func(q *Request) { q.Method = "POST" }, "body": func(q *Request) { q.Body = []byte("x") },
+		"header": func(q *Request) { q.Header = http.Header{"X-A": {"b"}} },
+	} {
+		other := q
+		change(&other)
+		_, err := b.Pay(t.Context(), other)
+		code(t, x402.InvalidArgument, err)
+		require.Equal(t, 1, b.chain.signed, name)
+	}
+}
+
+// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the others.
+func TestThousandsOfOpenPayments(t *testing.T) {
+	const open = manyOpen
+	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
+		return nil, &transport.SendError{Sent: true, Err: errors.New("cut")}
+	})
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	db, err := sql.Open("sqlite", filepath.Join(b.home, history.FileName))
+	require.NoError(t, err)
+	defer db.Close()
+	rows, err := db.Query(`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'trace', 'evidence', 'usd')`)
+	require.NoError(t, err)
+	var names []string
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		names = append(names, name)
+	}
+	require.NoError(t, errors.Join(rows.Err(), rows.Close()))
+	columns := strings.Join(names, ", ")
+	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO payments (id, trace, evidence, usd, `+columns+`) SELECT 'pay_' || i, 'trace' || i, json_set(evidence, '$.nonce', '0x' || i), 1, `+columns+` FROM payments, n`, open-1)
+	require.NoError(t, err)
+
+	begun := time.Now()
+	report, err := b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Report{Checked: open, Open: open}, report)
+	require.Less(t, time.Since(begun), 30*time.Second)
+
+	// What is over the limit asks the chains, 200 at a time, and from where the last one stopped: the one that is dead is found.
+	b.chain.balance = 1 << 40
+	b.Rules.Day = 10_000 + 9_999 + 10_000 - 1
+	b.chain.dead["0x500"] = true
+	b.seller.script = honest
+	tries := 0
+	for ; err != nil || tries == 0; tries++ {
+		require.Less(t, tries, 4)
+		begun = time.Now()
+		_, err = b.Pay(t.Context(), get(testURL+"?other"))
+		require.Less(t, time.Since(begun), fundsWait+2*time.Second)
+	}
+	require.Equal(t, 3, tries)
+}
+
+// G12: another machine with the same key is not seen; the chain's own cap holds both.
+func TestTwoMachinesOneKey(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.chain.balance = 35_000
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	other := openBench(t, home, b.chain, "10000", honest)
+	paid := 0
+	for i := range 10 {
+		_, err := []*bench{b, other}[i%2].Pay(t.Context(), get(fmt.Sprint(testURL, "?", i)))
+		if err == nil {
+			paid++
+		} else {
+			code(t, x402.InsufficientFunds, err)
+		}
+	}
+	require.Equal(t, 3, paid)
+	require.EqualValues(t, 5_000, b.chain.balance)
+}
+
+// E10: however small the payments, only so many a minute.
+func TestTinyPaymentsAreRateLimited(t *testing.T) {
+	b := newBench(t, "1", honest)
+	b.Rules.Rate = 7
+	for i := range 50 {
+		_, err := b.Pay(t.Context(), get(fmt.Sprint(testURL, "?", i)))
+		if i < 7 {
+			require.NoError(t, err)
+			continue
+		}
+		require.NotEmpty(t, code(t, x402.RateLimited, err).Details["resetsAt"])
+	}
+	require.Equal(t, 7, b.chain.settlements())
+}
+
+// fullDisk has no room for outcomes.
+type fullDisk struct{ *history.Store }
+
+func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Payment, error) {
+	return history.Payment{}, diskError()
+}
+
+// G4: what was paid is told although it could not be written down, and it stays counted.
+func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Store = fullDisk{b.store}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	p := b.only(t)
+	require.Equal(t, r.PaymentID, p.ID)
+	require.Equal(t, history.Submitted, p.State)
+	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Held)
+}
+
+// Whoever writes a command into config.toml has not started it by calling it: its owner has to seal it first.
+func TestUnsealedRulesStartNoServer(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Guard = unsealed{}
+	q := Request{Request: transport.Request{Method: transport.CallTool, URL: "mcp://planted#tool"}}
+	_, err := b.Pay(t.Context(), q)
+	code(t, x402.PolicyUnsealed, err)
+	_, err = b.Estimate(t.Context(), q)
+	code(t, x402.PolicyUnsealed, err)
+	require.Zero(t, b.seller.asked)
+	_, err = b.Estimate(t.Context(), get(testURL)) // a URL starts nothing
+	require.NoError(t, err)
+	require.Equal(t, 1, b.seller.asked)
+}

@@ -1,0 +1,570 @@
+package pay
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"x402-wallet/budget"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("database/sql.(*DB).connectionOpener"))
+}
+
+func code(t *testing.T, want x402.Code, err error) *x402.Error {
+	t.Helper()
+	require.Error(t, err)
+	coded := x402.AsError(err)
+	require.Equal(t, want, coded.Code, "%v", err)
+	return coded
+}
+
+func TestFreeCostsNothing(t *testing.T) {
+	b := newBench(t, "", honest)
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusFree, r.Status)
+	require.False(t, r.PaymentRequired)
+	require.Equal(t, "free", r.Content)
+	require.Zero(t, b.chain.signed)
+}
+
+func TestPaidOnceWithReceiptAndBudget(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "sunny", r.Content)
+	require.Equal(t, "10000", r.AmountPaid.String())
+	require.Equal(t, "$0.01", r.Price)
+	require.Equal(t, testUSDC, r.Asset)
+	require.Equal(t, "claimed", *r.Proof)
+	require.Equal(t, money.Dollars(10_000), r.Budget.Day.Spent)
+	require.Equal(t, uint64(990_000), b.chain.balance)
+	p := b.only(t)
+	require.Equal(t, history.Settled, p.State)
+	require.Equal(t, r.TransactionSignature, p.Transaction)
+}
+
+// Written down before it is sent: when the seller sees the payment, the ledger has its bytes.
+func TestTheSignedBytesAreOnDiskBeforeTheyLeave(t *testing.T) {
+	b := newBench(t, "10000", nil)
+	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		p := b.only(t)
+		require.Equal(t, history.Submitted, p.State)
+		require.Equal(t, nonce, p.Evidence.Nonce)
+		require.NotEmpty(t, p.Payload)
+		return honest(s, nonce, amount)
+	}
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+}
+
+func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
+	b := newBench(t, "10000", cutAfterSettling)
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.OutcomeUnknown, err)
+	require.False(t, e.Unsafe)
+	require.Equal(t, "10000", e.Spent)
+	require.Equal(t, b.only(t).ID, e.PaymentID)
+
+	for range 50 { // security catalogue E6
+		r, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err, "the chain knows that it is settled; the seller serves nothing")
+		require.Equal(t, StatusUnserved, r.Status)
+	}
+	sent := b.seller.sent()
+	for _, s := range sent {
+		require.Equal(t, sent[0], s, "the very same bytes")
+	}
+	require.Equal(t, 1, b.chain.signed)
+	require.Equal(t, 1, b.chain.settlements())
+	require.Equal(t, history.Chain, b.only(t).Proof)
+
+	b.seller.script = func(*seller, string, uint64) (*transport.Answer, error) {
+		return &transport.Answer{Status: 200, Content: []byte("at last")}, nil
+	}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "at last", r.Content)
+	require.Equal(t, 1, b.chain.signed)
+}
+
+func TestANewSignatureOnlyAfterTheFirstIsDead(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	b.seller.script = honest
+	b.chain.down = true // a node that cannot be reached releases nothing
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, history.Unknown, b.only(t).State)
+	b.chain.down = false
+	b.chain.dead[b.only(t).Evidence.Nonce] = true
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, 2, b.chain.signed)
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+func TestAnUnreachableSellerHoldsNothing(t *testing.T) {
+	b := newBench(t, "10000", unreachable)
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.PayFailed, err)
+	require.Empty(t, e.Spent)
+	require.Equal(t, history.Failed, b.only(t).State)
+}
+
+// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed defect 3).
+func TestAHundredAtOnceSettleExactlyTen(t *testing.T) {
+	for _, cap := range []string{"session", "chain"} {
+		t.Run(cap, func(t *testing.T) {
+			first := newBench(t, "10000", honest)
+			second := openBench(t, first.home, first.chain, "10000", honest)
+			limit := money.Dollars(100_000)
+			for _, b := range []*bench{first, second} {
+				if cap == "session" {
+					b.Rules.Session = &limit
+				}
+			}
+			if cap == "chain" {
+				first.chain.balance = 100_000
+			}
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			counts := map[string]int{}
+			for i := range 100 {
+				b := []*bench{first, second}[i%2]
+				wait.Go(func() {
+					r, err := b.Pay(context.Background(), get(testURL))
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						counts[string(x402.AsError(err).Code)]++
+					} else {
+						counts[r.Status]++
+					}
+				})
+			}
+			wait.Wait()
+			require.Equal(t, 10, counts[StatusPaid], "%v", counts)
+			require.Equal(t, 10, first.chain.settlements())
+			require.Equal(t, 90, counts["BUDGET_EXCEEDED"]+counts["INSUFFICIENT_FUNDS"], "%v", counts)
+		})
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	q := get(testURL)
+	q.IdempotencyKey = "order-1"
+	var wait sync.WaitGroup
+	statuses := make([]string, 8)
+	for i := range statuses {
+		wait.Go(func() {
+			r, err := b.Pay(context.Background(), q)
+			if err == nil {
+				statuses[i] = r.Status
+			} else {
+				statuses[i] = err.Error()
+			}
+		})
+	}
+	wait.Wait()
+	paid := 0
+	for _, s := range statuses {
+		if s == StatusPaid {
+			paid++
+		} else {
+			require.Equal(t, StatusReplayed, s)
+		}
+	}
+	require.Equal(t, 1, paid, "%v", statuses)
+	require.Equal(t, 1, b.chain.settlements())
+
+	b.Delivered(t.Context(), StatusPaid, b.only(t).ID)
+	r, err := b.Pay(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, StatusReplayed, r.Status)
+	require.Equal(t, "sunny", r.Content)
+
+	other := get(testURL + "?other")
+	other.IdempotencyKey = "order-1"
+	_, err = b.Pay(t.Context(), other)
+	code(t, x402.InvalidArgument, err)
+}
+
+// What was delivered and paid is over: the same URL again is another purchase.
+func TestASecondPurchaseAfterDelivery(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	for range 2 {
+		r, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+		require.Equal(t, StatusPaid, r.Status)
+		b.Delivered(t.Context(), r.Status, r.PaymentID)
+	}
+	require.Equal(t, 2, b.chain.settlements())
+}
+
+// A client that cancels or dies gets what it paid for by making the call again.
+func TestACallerThatLeftGetsItsAnswerNextTime(t *testing.T) {
+	b := newBench(t, "10000", nil)
+	ctx, leave := context.WithCancel(t.Context())
+	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		leave()
+		time.Sleep(50 * time.Millisecond) // the engine notes the leaving while the seller works
+		return honest(s, nonce, amount)
+	}
+	_, err := b.Pay(ctx, get(testURL))
+	require.NoError(t, err, "the bookkeeping is finished all the same")
+	require.Equal(t, history.Settled, b.only(t).State)
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusReplayed, r.Status)
+	require.Equal(t, "sunny", r.Content)
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+// The process dies while the seller holds the request; another one gets the same call.
+func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
+	for _, settledBefore := range []bool{false, true} {
+		t.Run(fmt.Sprint("settled before the death: ", settledBefore), func(t *testing.T) {
+			dead := newBench(t, "10000", nil)
+			reached := make(chan struct{})
+			hang := make(chan struct{})
+			dead.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+				if settledBefore {
+					s.chain.settle(nonce, amount)
+				}
+				close(reached)
+				<-hang
+				return nil, &transport.SendError{Sent: true, Err: errors.New("died")}
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); dead.Pay(context.Background(), get(testURL)) }()
+			<-reached
+			require.NoError(t, dead.store.Close()) // the kernel lets go of its lock
+
+			heir := openBench(t, dead.home, dead.chain, "10000", honest)
+			r, err := heir.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, map[bool]string{false: StatusPaid, true: StatusUnserved}[settledBefore], r.Status)
+			require.Equal(t, 1, heir.chain.signed)
+			require.Equal(t, 1, heir.chain.settlements())
+			require.Equal(t, dead.seller.sent()[0], heir.seller.sent()[0])
+			close(hang)
+			<-done
+		})
+	}
+}
+
+// Died between the hold and the signature: nothing left, so the hold goes and the call begins anew.
+func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	q := get(testURL)
+	_, err := b.store.Reserve(t.Context(), history.Hold{
+		Payment: history.Payment{Fingerprint: q.fingerprint(), URL: q.URL, Target: q.URL, Method: "GET", Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
+		Funds:   x402.Funds{Free: money.NewAmount(10)},
+	}, func(*history.Tx, budget.Session) error { return nil })
+	require.NoError(t, err)
+	require.NoError(t, b.store.Close())
+	heir := openBench(t, b.home, b.chain, "10000", honest)
+	report, err := heir.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
+	_, err = heir.Pay(t.Context(), q)
+	require.NoError(t, err)
+}
+
+func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*bench, *Request)
+		code   x402.Code
+	}{
+		"maxAmount in atomic units": {func(_ *bench, q *Request) { q.MaxAmount = "9999" }, x402.AmountExceedsMax},
+		"maxAmount in dollars":      {func(_ *bench, q *Request) { q.MaxAmount = "$0.009999" }, x402.AmountExceedsMax},
+		"maxAmount that is none":    {func(_ *bench, q *Request) { q.MaxAmount = "-1" }, x402.InvalidArgument},
+		"maxAmount in hex":          {func(_ *bench, q *Request) { q.MaxAmount = "0x10" }, x402.InvalidArgument},
+		"session spent":             {func(b *bench, _ *Request) { var none money.Dollars; b.Rules.Session = &none }, x402.BudgetExceeded},
+		"per call":                  {func(b *bench, _ *Request) { b.Rules.PerCall = 9_999 }, x402.BudgetExceeded},
+		"above approval":            {func(b *bench, _ *Request) { b.Rules.ApproveAbove = 9_999 }, x402.ApprovalRequired},
+		"rate":                      {func(b *bench, _ *Request) { b.Rules.Rate = 0 }, x402.RateLimited},
+		"no funds":                  {func(b *bench, _ *Request) { b.chain.balance = 9_999 }, x402.InsufficientFunds},
+		"node down":                 {func(b *bench, _ *Request) { b.chain.down = true }, x402.RPCError},
+		"unknown asset":             {func(b *bench, _ *Request) { b.Assets = &x402.Registry{} }, x402.UntrustedAsset},
+		"another network":           {func(_ *bench, q *Request) { q.Network = "solana" }, x402.InvalidRequirement},
+		"unknown network":           {func(_ *bench, q *Request) { q.Network = "atlantis" }, x402.InvalidArgument},
+		"denied host":               {func(b *bench, _ *Request) { b.Rules.DenyHosts = []string{"api.example"} }, x402.PolicyDenied},
+		"no scheme":                 {func(b *bench, _ *Request) { b.Policy.Schemes = nil }, x402.InvalidRequirement},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			q := get(testURL)
+			c.change(b, &q)
+			_, err := b.Pay(t.Context(), q)
+			e := code(t, c.code, err)
+			require.Empty(t, e.Spent)
+			require.Empty(t, e.PaymentID)
+			require.Zero(t, b.chain.signed)
+			require.Empty(t, b.seller.sent())
+			list, _, _, err := b.store.List(t.Context(), history.Filter{})
+			require.NoError(t, err)
+			require.Empty(t, list)
+		})
+	}
+}
+
+// What the owner's rules remember comes from the ledger: whom this host paid before, and at what price.
+func TestMemory(t *testing.T) {
+	const other = "0x0000000000000000000000000000000000000BAD"
+	for name, c := range map[string]struct {
+		change func(*bench)
+		code   x402.Code
+	}{
+		"payee refused":      {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleRefuse }, x402.PayeeChanged},
+		"payee asked":        {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAsk }, x402.ApprovalRequired},
+		"payee allowed":      {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAllow }, ""},
+		"new payee refused":  {func(b *bench) { b.seller.payee, b.Rules.NewPayee = other, budget.RuleRefuse }, x402.PolicyDenied},
+		"known payee":        {func(b *bench) { b.Rules.NewPayee, b.Rules.PayeeChange = budget.RuleRefuse, budget.RuleRefuse }, ""},
+		"in another case":    {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = strings.ToLower(testPayee), budget.RuleRefuse }, ""},
+		"price below a jump": {func(b *bench) { b.seller.price, b.Rules.PriceJump = "29999", 3 }, ""},
+		"price jump":         {func(b *bench) { b.seller.price, b.Rules.PriceJump = "30000", 3 }, x402.ApprovalRequired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			b.Delivered(t.Context(), r.Status, r.PaymentID)
+			c.change(b)
+			q := get(testURL + "?city=Lisbon")
+			estimate, err := b.Estimate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, c.code, estimate.Options[0].Code)
+			_, err = b.Pay(t.Context(), q)
+			if c.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			code(t, c.code, err)
+			require.Equal(t, 1, b.chain.signed)
+			require.Equal(t, r.PaymentID, b.only(t).ID)
+		})
+	}
+}
+
+func TestASellersClockFarAwayStopsSigning(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	b.Transport = dated{b.seller}
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.ClockSuspect, err)
+	require.Zero(t, b.chain.signed)
+}
+
+type dated struct{ *seller }
+
+func (d dated) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	a, err := d.seller.Ask(ctx, r)
+	a.Date = time.Now()
+	return a, err
+}
+
+// The seed's dialect: the wallet settles, then proves.
+func TestTheWalletSettles(t *testing.T) {
+	b := newBench(t, "10000", func(_ *seller, proof string, _ uint64) (*transport.Answer, error) {
+		if proof != "0xsettled" {
+			return &transport.Answer{Status: 402}, nil
+		}
+		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+	})
+	b.seller.header = "X-Payment-Required"
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "lab0", *r.Facilitator)
+	require.Equal(t, "0xsettled", r.TransactionSignature)
+	require.True(t, strings.EqualFold(b.seller.sent()[0], "X-Payment-Signature: 0xsettled"), b.seller.sent()[0])
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
+	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
+		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+	})
+	b.seller.header = "X-Payment-Required"
+	for outcome, want := range map[facilitator.Outcome]x402.Code{
+		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed, facilitator.NotSent: x402.FacilitatorError,
+	} {
+		b.settler.outcome = outcome
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.Equal(t, "10000", code(t, want, err).Spent)
+	}
+	require.Empty(t, b.seller.sent(), "no proof, nothing to show")
+	b.settler.outcome = facilitator.Settled
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, 1, b.chain.signed)
+	for _, seen := range b.settler.seen {
+		require.Equal(t, b.settler.seen[0], seen)
+	}
+}
+
+func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	b.seller.script = func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) { return served(nonce), nil } // lies
+	_, err = b.Pay(t.Context(), get(testURL+"?lie"))
+	require.NoError(t, err)
+	list, _, _, err := b.store.List(t.Context(), history.Filter{})
+	require.NoError(t, err)
+	lie, truth := list[0], list[1]
+
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	truth, _ = b.store.Payment(t.Context(), truth.ID)
+	require.Equal(t, history.Chain, truth.Proof)
+	lie, _ = b.store.Payment(t.Context(), lie.ID)
+	require.Equal(t, history.Claimed, lie.Proof, "open on the chain: still counted")
+
+	b.chain.dead[lie.Evidence.Nonce] = true
+	_, err = b.Reconcile(t.Context())
+	require.NoError(t, err)
+	lie, _ = b.store.Payment(t.Context(), lie.ID)
+	require.Equal(t, history.Failed, lie.State)
+	require.True(t, lie.FalseReceipt)
+	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
+	_, err = b.store.Verify(t.Context(), history.Head{})
+	require.NoError(t, err)
+}
+
+func TestEstimateSignsAndHoldsNothing(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	out, err := b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.True(t, out.PaymentRequired)
+	require.Equal(t, 0, *out.Chosen)
+	require.Equal(t, "$0.01", out.Options[0].Price)
+	b.chain.balance = 1
+	out, err = b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Nil(t, out.Chosen)
+	require.Equal(t, x402.InsufficientFunds, out.Options[0].Code)
+	require.Zero(t, b.chain.signed)
+}
+
+// However long a seller wants the signature to live, it lives as long as the owner lets it (security catalogue B6).
+func TestValidityIsCappedByTheOwner(t *testing.T) {
+	b := newBench(t, "10000", silent) // the challenge asks for 60 seconds
+	b.Policy.MaxTimeout = 10 * time.Second
+	began := time.Now()
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	require.WithinDuration(t, began.Add(10*time.Second), b.only(t).Evidence.ExpiresAt, 5*time.Second)
+}
+
+// A window that is full only of dead payments is not full.
+func TestDeadHoldsAreLookedUpBeforeARefusal(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	limit := money.Dollars(10_000)
+	b.Rules.Session = &limit
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	b.seller.script = honest
+	_, err = b.Pay(t.Context(), get(testURL+"?2"))
+	code(t, x402.BudgetExceeded, err)
+	b.chain.dead[b.only(t).Evidence.Nonce] = true
+	r, err := b.Pay(t.Context(), get(testURL+"?2"))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+}
+
+// A seller that offers to remember purchases gets an id with the payment: the ledger's own, so it is the same for ever.
+func TestThePurchaseIsNamedWhereTheSellerOffers(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Transport = remembers{b.seller}
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	_, header, _ := strings.Cut(b.seller.sent()[0], ": ")
+	payload, err := base64.StdEncoding.DecodeString(header)
+	require.NoError(t, err)
+	require.Contains(t, string(payload), `"id":"`+r.PaymentID+`"`)
+	require.Contains(t, string(payload), `"required":true`)
+}
+
+type remembers struct{ *seller }
+
+func (s remembers) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	a, err := s.seller.Ask(ctx, r)
+	a.Challenge.Extensions = map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"required":true}}`)}
+	return a, err
+}
+
+// A seller that never answers uses up the call's whole time; the outcome is recorded all the same, and the next call goes on.
+func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
+	b := newBench(t, "10000", nil)
+	b.Policy.Deadline = 200 * time.Millisecond
+	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		s.chain.settle(nonce, amount)
+		time.Sleep(250 * time.Millisecond)
+		return nil, &transport.SendError{Sent: true, Err: context.DeadlineExceeded}
+	}
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	p := b.only(t)
+	require.Equal(t, history.Unknown, p.State)
+	require.Empty(t, p.Driver)
+	require.Empty(t, p.Caller)
+	b.seller.script = honest
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusUnserved, r.Status)
+}
+
+// The payment goes to the URL that asked for it, also when another process brings it again.
+func TestThePaymentGoesWhereTheURLLed(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	b.Transport = &led{seller: b.seller}
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	heir := openBench(t, b.home, b.chain, "10000", honest)
+	way := &led{seller: heir.seller}
+	heir.Transport = way
+	_, err = heir.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, testURL+"/", way.presented)
+}
+
+type led struct {
+	*seller
+	presented string
+}
+
+func (l *led) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	a, err := l.seller.Ask(ctx, r)
+	a.FinalURL = r.URL + "/"
+	return a, err
+}
+
+func (l *led) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+	l.presented = r.URL
+	return l.seller.Present(ctx, r, with)
+}

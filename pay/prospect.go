@@ -1,0 +1,60 @@
+package pay
+
+import (
+	"context"
+	"sync"
+
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// reader reads the chain's layer.
+type reader func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+
+func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	scheme, _ := e.scheme(network)
+	return scheme.Funds(ctx, network, asset)
+}
+
+// Prospects judges what others say that sellers ask. It reads the chain once for each asset, and an error is remembered like an answer:
+// many listings and a node that is down are no reason to wait for it many times.
+type Prospects struct {
+	engine *Engine
+	mu     sync.Mutex
+	read   map[money.Asset]func() (x402.Funds, error)
+}
+
+// Prospects judges with what the chains say from now on.
+func (e *Engine) Prospects() *Prospects {
+	return &Prospects{engine: e, read: map[money.Asset]func() (x402.Funds, error){}}
+}
+
+// Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is signed or held. An error means that the
+// seller may not be spoken of as one; a host that the owner does not allow is a reason against every option.
+func (p *Prospects) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
+	l, err := q.check()
+	if err != nil {
+		return Estimate{}, err
+	}
+	if err := p.engine.Transport.Check(q.Request); err != nil {
+		return Estimate{}, err
+	}
+	funds := p.funds
+	if denied := p.engine.Rules.CheckHost(host(q.URL)); denied != nil {
+		funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) { return x402.Funds{}, denied }
+	}
+	told := &quote{answer: &transport.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
+	return p.engine.weigh(ctx, q, l, told, funds), nil
+}
+
+func (p *Prospects) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	p.mu.Lock()
+	read := p.read[asset.Key()]
+	if read == nil {
+		read = sync.OnceValues(func() (x402.Funds, error) { return p.engine.funds(ctx, network, asset) })
+		p.read[asset.Key()] = read
+	}
+	p.mu.Unlock()
+	return read()
+}

@@ -1,0 +1,295 @@
+package pay
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// quote is what a seller asks and what of it this wallet can pay.
+type quote struct {
+	answer    *transport.Answer
+	challenge *x402.Challenge
+	options   []option // those that could be read, in the seller's order
+}
+
+type option struct {
+	x402.Requirement
+	asset x402.AssetInfo
+	price money.Dollars // 0 for an asset the registry does not know
+	stage stage         // how far it came
+	why   *x402.Error   // nil: payable
+}
+
+// stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
+type stage uint8
+
+const (
+	stageForm   stage = iota // scheme, network, what the seller wrote
+	stageAsset               // not in the registry
+	stageWanted              // not what the caller asked for
+	stageMax                 // the caller's maxAmount
+	stageRules               // the owner's rules
+	stageFunds               // the chain
+)
+
+// quote asks the seller without payment. A nil challenge means that nothing is asked: the answer is the content.
+func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
+	answer, err := e.Transport.Ask(ctx, q.Request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.Challenge == nil && answer.ChallengeErr == nil {
+		return &quote{answer: answer}, nil
+	}
+	if answer.ChallengeErr != nil {
+		return nil, answer.ChallengeErr
+	}
+	if skew := e.Now().Sub(answer.Date).Abs(); !answer.Date.IsZero() && skew > maxSkew {
+		return nil, x402.Errorf(x402.ClockSuspect, "this machine's clock and the seller's are %s apart", skew.Round(time.Second)).
+			WithHint("set the clock right; nothing is signed while they are more than %s apart", maxSkew).
+			WithDetail("sellerTime", answer.Date.UTC().Format(time.RFC3339))
+	}
+	return &quote{answer: answer, challenge: answer.Challenge}, nil
+}
+
+// flows are the orders of serving and settling that sellers know (reference client 2.27), the best for a buyer first: after
+// authorization he is charged for what was made, in the others before.
+var flows = []string{"", "authorization", "upfront", "escrow"}
+
+// judge says of every option whether it can be paid, as far as can be said without asking a chain.
+func (e *Engine) judge(c *x402.Challenge, q Request, l limit) []option {
+	options := make([]option, 0, len(c.Accepts))
+	for _, r := range c.Accepts {
+		o := option{Requirement: r}
+		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
+		o.price = o.asset.Dollars(r.Amount)
+		if err := e.whyNot(&o, q, l); err != nil {
+			o.why = x402.AsError(err)
+		}
+		options = append(options, o)
+	}
+	return options
+}
+
+// whyNot runs the checks in the order of the stages.
+func (e *Engine) whyNot(o *option, q Request, l limit) error {
+	o.stage = stageForm
+	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
+		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by", clip(o.Scheme))
+	}
+	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
+		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", clip(flow))
+	}
+	scheme, ok := e.scheme(o.Network)
+	if !ok {
+		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on", clip(o.Network))
+	}
+	if o.asset.Address == "" {
+		o.stage = stageAsset
+		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry", clip(o.Asset), o.Network).
+			WithHint("only assets that are built in or that the owner added are ever paid")
+	}
+	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
+		return err
+	}
+	o.stage = stageWanted
+	if q.Network != "" && q.Network != o.Network {
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the network %s only", q.Network)
+	}
+	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) && money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only", clip(q.Asset))
+	}
+	o.stage = stageMax
+	if l.atomic != nil && o.Amount.Cmp(*l.atomic) > 0 {
+		return tooMuch(o, l.atomic.String(), o.Amount.String())
+	}
+	if l.dollars != nil && o.price > *l.dollars {
+		return tooMuch(o, l.dollars.Price(), o.price.Price())
+	}
+	o.stage = stageRules
+	if err := e.Rules.CheckCall(o.price); err != nil {
+		return err
+	}
+	o.stage = stageFunds
+	return nil
+}
+
+func tooMuch(o *option, most, asked string) error {
+	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s (%s atomic units of %s), maxAmount is %s", o.price.Price(), o.Amount, o.asset.Symbol, most).
+		WithHint("the call passes with maxAmount %q, if it is worth that", asked).
+		WithDetail("requested", asked).WithDetail("maxAmount", most)
+}
+
+// candidates are the options without a reason against them, best first: preferred network, then cheapest, then the
+// better flow, then the seller's order.
+func (e *Engine) candidates(options []option) []int {
+	var list []int
+	for i, o := range options {
+		if o.why == nil {
+			list = append(list, i)
+		}
+	}
+	rank := func(network string) int {
+		if i := slices.Index(e.Policy.Prefer, network); i >= 0 {
+			return i
+		}
+		return len(e.Policy.Prefer)
+	}
+	sort.SliceStable(list, func(a, b int) bool {
+		x, y := options[list[a]], options[list[b]]
+		if rx, ry := rank(x.Network), rank(y.Network); rx != ry {
+			return rx < ry
+		}
+		if x.price != y.price {
+			return x.price < y.price
+		}
+		return slices.Index(flows, x.ExtraString("paymentFlow")) < slices.Index(flows, y.ExtraString("paymentFlow"))
+	})
+	return list
+}
+
+// refusal is the one error for a challenge none of whose options can be paid: the reason of the option that came farthest,
+// with every option's own reason in the details.
+func refusal(c *x402.Challenge, options []option) error {
+	var best *option
+	var reasons []map[string]any
+	for i := range options {
+		o := &options[i]
+		if best == nil || o.stage > best.stage {
+			best = o
+		}
+		reasons = append(reasons, map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code, "why": o.why.Message})
+	}
+	for _, u := range c.Unreadable {
+		reasons = append(reasons, map[string]any{"option": u.Index, "code": x402.InvalidRequirement, "why": u.Why.Error()})
+	}
+	if best == nil || best.stage <= stageForm || best.stage == stageWanted {
+		e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid", len(options)+len(c.Unreadable))
+		if len(reasons) == 1 {
+			e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
+		}
+		if best != nil && best.why.Code != x402.InvalidRequirement { // a network check that failed, a node that lies
+			*e = *best.why
+		}
+		return e.WithDetail("options", reasons)
+	}
+	e := *best.why
+	e.Details = map[string]any{}
+	for key, value := range best.why.Details {
+		e.Details[key] = value
+	}
+	return e.WithDetail("options", reasons)
+}
+
+// Option is one way to pay, as x402_estimate_cost tells it.
+type Option struct {
+	Scheme            string       `json:"scheme"`
+	Network           string       `json:"network"`
+	Amount            money.Amount `json:"amount"`
+	Price             string       `json:"price,omitempty"`
+	Asset             string       `json:"asset"`
+	Symbol            string       `json:"symbol,omitempty"`
+	PayTo             string       `json:"payTo"`
+	MaxTimeoutSeconds int64        `json:"maxTimeoutSeconds"`
+	Version           int          `json:"version"`
+	Payable           bool         `json:"payable"`
+	Why               string       `json:"why,omitempty"`
+	Code              x402.Code    `json:"code,omitempty"`
+}
+
+// Estimate is the answer of x402_estimate_cost.
+type Estimate struct {
+	URL             string   `json:"url"`
+	PaymentRequired bool     `json:"paymentRequired"`
+	HTTPStatus      int      `json:"httpStatus"`
+	Options         []Option `json:"options"`
+	Chosen          *int     `json:"chosen"`
+}
+
+// Estimate asks what something costs and which option Pay would choose now. It signs nothing and holds nothing.
+func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
+	l, err := q.check()
+	if err != nil {
+		return Estimate{}, err
+	}
+	if err := e.MayAsk(ctx, q); err != nil {
+		return Estimate{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
+	defer cancel()
+	found, err := e.quote(ctx, q)
+	if err != nil {
+		return Estimate{}, err
+	}
+	return e.weigh(ctx, q, l, found, e.funds), nil
+}
+
+// weigh is what a quote comes to for this wallet.
+func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, funds reader) Estimate {
+	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{}}
+	if found.challenge == nil {
+		return out
+	}
+	out.PaymentRequired = true
+	options := e.judge(found.challenge, q, l)
+	for _, i := range e.candidates(options) {
+		if err := e.wouldPass(ctx, q, found, options[i], funds); err != nil {
+			options[i].why = x402.AsError(err)
+		} else if out.Chosen == nil {
+			out.Chosen = &i
+		}
+	}
+	for _, o := range options {
+		out.Options = append(out.Options, o.shown())
+	}
+	for _, u := range found.challenge.Unreadable {
+		out.Options = append(out.Options, Option{Why: u.Why.Error(), Code: x402.InvalidRequirement})
+	}
+	return out
+}
+
+func (o option) shown() Option {
+	shown := Option{
+		Scheme: clip(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: clip(o.Asset), Symbol: o.asset.Symbol, PayTo: clip(o.PayTo),
+		MaxTimeoutSeconds: int64(o.MaxTimeout / time.Second), Version: o.Version, Payable: o.why == nil,
+	}
+	if o.asset.Address != "" {
+		shown.Price = o.price.Price()
+	}
+	if o.why != nil {
+		shown.Why, shown.Code = o.why.Message, o.why.Code
+	}
+	return shown
+}
+
+// wouldPass is the second and third layer as they stand now, without holding anything.
+func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, read reader) error {
+	funds, err := read(ctx, o.Network, o.asset)
+	if err != nil {
+		return err
+	}
+	if o.Amount.Cmp(funds.Free) > 0 {
+		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
+	}
+	p := e.payment(q, found, o, funds)
+	return e.Store.View(ctx, func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		if err := t.NotFrozen(p.Network, p.Source); err != nil {
+			return err
+		}
+		a := ask(p, t.Now, session)
+		a.Approved = func() (bool, error) { return t.HasApproval(terms(p, o)) }
+		return e.Rules.Check(a, t)
+	})
+}

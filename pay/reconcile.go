@@ -1,0 +1,181 @@
+package pay
+
+import (
+	"context"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// Bounds of reconciliation, so that ten thousand open payments block nobody.
+const (
+	reconcileBatch = 200                // are read at a time
+	claimsFor      = 7 * 24 * time.Hour // how far back claims are looked up
+)
+
+// Report is what a reconciliation found.
+type Report struct {
+	Checked int `json:"checked"`
+	Settled int `json:"settled"`
+	Failed  int `json:"failed"`
+	Open    int `json:"open"`
+}
+
+// Reconcile asks the chain about every payment that is not finished and that nobody works on, and about claims. It releases
+// only what is proven dead; a node that cannot be reached releases nothing.
+func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
+	since := e.Now().Add(-claimsFor)
+	for _, next := range []func(after string) ([]history.Payment, error){
+		func(after string) ([]history.Payment, error) { return e.Store.Unfinished(ctx, after, reconcileBatch) },
+		func(after string) ([]history.Payment, error) {
+			return e.Store.Claimed(ctx, since, after, reconcileBatch)
+		},
+	} {
+		for after, more := "", true; more; {
+			list, err := next(after)
+			if err != nil {
+				return report, err
+			}
+			if after, err = e.lookUp(ctx, list, &report); err != nil {
+				return report, err
+			}
+			more = len(list) == reconcileBatch
+		}
+	}
+	return report, nil
+}
+
+// reconcileFor looks unfinished payments up before one is refused for what they hold: not longer than a caller would wait, and
+// once for all callers. It goes on where the last one stopped, so that those which stay open hide no others. It reports whether
+// money came free.
+func (e *Engine) reconcileFor(ctx context.Context) bool {
+	if !e.lookingUp.TryLock() {
+		return false
+	}
+	defer e.lookingUp.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, fundsWait)
+	defer cancel()
+	var report Report
+	open, err := e.Store.Unfinished(ctx, e.lookedUp, reconcileBatch)
+	if err != nil {
+		return false
+	}
+	if e.lookedUp, err = e.lookUp(ctx, open, &report); err == nil && len(open) < reconcileBatch {
+		e.lookedUp = ""
+	}
+	return report.Failed > 0
+}
+
+// lookUp asks about each of a list, and names the last one that it asked about.
+func (e *Engine) lookUp(ctx context.Context, list []history.Payment, report *Report) (last string, err error) {
+	for _, p := range list {
+		if ctx.Err() != nil {
+			return last, ctx.Err()
+		}
+		last = p.ID
+		if p.State.Unfinished() && e.driven(p) {
+			continue
+		}
+		report.Checked++
+		switch e.reconcileOne(ctx, p).State {
+		case history.Settled:
+			report.Settled++
+		case history.Failed:
+			report.Failed++
+		default:
+			report.Open++
+		}
+	}
+	return last, nil
+}
+
+func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Payment {
+	if p.State == history.Reserved {
+		var err error
+		id := p.ID
+		if p, err = e.letGo(ctx, p); err != nil {
+			e.Log.Error("release an abandoned hold", "payment", id, "err", err)
+			return p
+		}
+	}
+	if p.State == history.Reserved || p.State == history.Failed {
+		return p
+	}
+	return e.ask(ctx, p)
+}
+
+// letGo releases a hold whose process ended before anything was signed. As it was read before it may have been sent since, so it
+// is read again, and once more after nobody else can do anything with it.
+func (e *Engine) letGo(ctx context.Context, p history.Payment) (history.Payment, error) {
+	fresh, err := e.Store.Payment(ctx, p.ID)
+	if err != nil || fresh.State != history.Reserved || e.driven(fresh) {
+		return fresh, err
+	}
+	fresh, mine, err := e.drive(ctx, nil, fresh)
+	if err != nil || !mine {
+		return p, err
+	}
+	defer e.own.end(p.ID, false)
+	if fresh.State != history.Reserved {
+		e.layDown(ctx, p.ID)
+		return fresh, nil
+	}
+	err = e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
+	if err == nil {
+		fresh.State = history.Failed
+	}
+	return fresh, err
+}
+
+// ask asks the chain what became of a payment and records an answer that proves something:
+//
+//	the chain says   a payment that is      becomes
+//	settled          submitted, unknown     settled (chain)
+//	settled          settled (claimed)      settled (chain)
+//	dead             submitted, unknown     failed: released
+//	dead             settled (claimed)      failed, falseReceipt: released once, the seller flagged
+//	open, or error   anything               what it was
+func (e *Engine) ask(ctx context.Context, p history.Payment) history.Payment {
+	scheme, ok := e.scheme(p.Network)
+	if !ok || p.Payload == nil {
+		return p
+	}
+	fate, err := scheme.Fate(ctx, p.Evidence)
+	if err != nil {
+		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
+	}
+	if err != nil || fate.State == x402.Open {
+		return p
+	}
+	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction, ChainProof: fate, Note: fate.Note}
+	if fate.State == x402.Dead {
+		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note, FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
+	}
+	saved, err := e.Store.Finish(ctx, p.ID, outcome)
+	if err != nil {
+		e.Log.Error("record what the chain said", "payment", p.ID, "err", err)
+		return p
+	}
+	return saved
+}
+
+// Background reconciles now, and again while anything stays open, less and less often, until ctx ends.
+func (e *Engine) Background(ctx context.Context) {
+	const soonest, latest = 5 * time.Second, 5 * time.Minute
+	for wait := soonest; ; wait = min(2*wait, latest) {
+		report, err := e.Reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
+			e.Log.Warn("reconcile", "err", err)
+		}
+		if report.Settled+report.Failed > 0 {
+			e.Log.Info("reconciled", "settled", report.Settled, "failed", report.Failed, "open", report.Open)
+			wait = soonest
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package pay
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"unicode/utf8"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Status of a call that was answered.
+const (
+	StatusFree     = "free"            // nothing was asked
+	StatusPaid     = "paid"            //
+	StatusUnserved = "paid_not_served" // the money moved, the seller failed
+	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
+)
+
+// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
+type Result struct {
+	Status               string        `json:"status"`
+	PaymentRequired      bool          `json:"paymentRequired"`
+	PaymentID            string        `json:"paymentId,omitempty"`
+	HTTPStatus           int           `json:"httpStatus"`
+	ContentBegin         string        `json:"contentBegin,omitempty"`
+	Content              string        `json:"content"`
+	ContentEnd           string        `json:"contentEnd,omitempty"`
+	ContentType          string        `json:"contentType"`
+	ContentTruncated     bool          `json:"contentTruncated"`
+	ContentURI           string        `json:"contentUri,omitempty"`
+	AmountPaid           *money.Amount `json:"amountPaid,omitempty"`
+	Price                string        `json:"price,omitempty"`
+	Asset                string        `json:"asset,omitempty"`
+	Symbol               string        `json:"symbol,omitempty"`
+	Network              string        `json:"network,omitempty"`
+	PayTo                string        `json:"payTo,omitempty"`
+	TransactionSignature string        `json:"transactionSignature,omitempty"`
+	Facilitator          *string       `json:"facilitator,omitempty"`
+	Proof                *string       `json:"proof,omitempty"`
+	Budget               *Budgets      `json:"budget,omitempty"`
+
+	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
+}
+
+func (e *Engine) free(ctx context.Context, a *transport.Answer) Result {
+	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
+	r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, "")
+	return r
+}
+
+func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *transport.Answer) Result {
+	r := e.about(ctx, p)
+	r.Status = StatusUnserved
+	if v.served {
+		r.Status = StatusPaid
+	}
+	if a != nil {
+		r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, p.ID)
+	}
+	return r
+}
+
+// replay answers with what was bought and served before; done is false where nothing of that kind is stored.
+func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
+	c, err := e.Store.Content(ctx, p.ID)
+	if errors.Is(err, history.ErrNoPayment) || err == nil && !isOK(c.Status) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, err
+	}
+	r = e.about(ctx, p)
+	r.Status = StatusReplayed
+	r.show(c, p.ID)
+	return r, true, nil
+}
+
+func (e *Engine) about(ctx context.Context, p history.Payment) Result {
+	proof := string(p.Proof)
+	return Result{
+		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(), Asset: e.spelled(p), Symbol: p.Symbol,
+		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: &p.Facilitator, Proof: &proof,
+		Budget: e.budgets(ctx),
+	}
+}
+
+// spelled is the asset's address as the registry writes it; the ledger folds its case.
+func (e *Engine) spelled(p history.Payment) string {
+	if asset, ok := e.Assets.Asset(p.Network, p.Asset); ok {
+		return asset.Address
+	}
+	return p.Asset
+}
+
+// show puts content into the answer: text up to maxInline, everything else behind its URI.
+func (r *Result) show(c history.Content, paymentID string) {
+	r.Whole = c
+	c = Readable(c)
+	r.HTTPStatus, r.ContentType, r.ContentTruncated = c.Status, c.Type, c.Truncated
+	if paymentID != "" {
+		r.ContentURI = "x402://payments/" + paymentID + "/content"
+	}
+	text := c.Body
+	if len(text) > maxInline {
+		text, r.ContentTruncated = text[:maxInline], true
+		for len(text) > 0 && !utf8.RuneStart(c.Body[len(text)]) { // do not cut a character in two
+			text = text[:len(text)-1]
+		}
+	}
+	if !utf8.Valid(text) {
+		text, r.ContentTruncated = nil, true
+	}
+	r.Content = string(text)
+	r.ContentBegin, r.ContentEnd = Marks(r.Content)
+}
+
+// Marks are what stands in an answer before and after a stranger's text, so that the text cannot pretend to have ended: 130 random
+// bits of this answer, which its writer could not know. They are empty where the text is.
+func Marks(text string) (begin, end string) {
+	if text == "" {
+		return "", ""
+	}
+	mark := rand.Text()
+	return "untrusted text begins " + mark, "untrusted text ends " + mark
+}
+
+// error is the verdict as the outside sees it. From here on money is held or was: the payment's id and what it took are
+// always with it.
+func (v verdict) error(p history.Payment, a *transport.Answer) error {
+	e := x402.Errorf(v.code, "%s", v.note)
+	e.PaymentID = p.ID
+	e.WithDetail("amount", p.Amount).WithDetail("price", p.Price.Price()).WithDetail("network", p.Network)
+	if v.state == history.Failed {
+		return e.WithHint("nothing was sent and nothing is held; the same call may be made again")
+	}
+	e.Spent = p.Amount.String()
+	if v.transaction != "" {
+		e.WithDetail("transaction", clip(v.transaction))
+	}
+	if a != nil {
+		e.WithDetail("httpStatus", a.Status)
+		if a.Challenge != nil && v.code == x402.PriceChanged {
+			e.WithDetail("asked", asked(*a.Challenge))
+		}
+	}
+	if !p.Evidence.ExpiresAt.IsZero() {
+		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
+	}
+	return e.WithHint("the money stays held until the chain proves what happened; the very same call brings the same signed payment again and cannot pay twice")
+}
+
+func asked(c x402.Challenge) (list []json.RawMessage) {
+	for _, r := range c.Accepts {
+		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount, "asset": clip(r.Asset), "payTo": clip(r.PayTo)})
+		if err == nil {
+			list = append(list, text)
+		}
+	}
+	return list
+}

@@ -1,0 +1,151 @@
+package pay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// poll is how often a call looks whether the payment it waits for has ended.
+const poll = 50 * time.Millisecond
+
+// resume finds out whether this call is one that was made before: the same idempotency key, or the same request with a
+// payment that nobody waits for and that is unfinished or whose answer was never delivered. Such a call never pays again.
+// A payment whose own caller still waits is somebody else's purchase, even if it is for the same thing.
+func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, err error) {
+	if q.IdempotencyKey != "" {
+		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
+		if err == nil {
+			return e.takeUp(ctx, q, p)
+		}
+		if !errors.Is(err, history.ErrNoPayment) {
+			return r, false, err
+		}
+	}
+	list, err := e.Store.ByRequest(ctx, q.fingerprint())
+	if err != nil {
+		return r, false, err
+	}
+	for _, p := range list {
+		if p.IdempotencyKey != q.IdempotencyKey && p.IdempotencyKey != "" && q.IdempotencyKey != "" {
+			continue // another key says: another purchase
+		}
+		if e.awaited(p) {
+			continue
+		}
+		if q.IdempotencyKey != "" && p.IdempotencyKey == "" {
+			if p.Delivered {
+				continue // that one has its answer; this key's purchase is another one
+			}
+			named, err := e.Store.Name(ctx, p.ID, q.IdempotencyKey)
+			var taken *history.Taken
+			switch {
+			case errors.As(err, &taken): // meanwhile another call with this key made its payment
+				return e.takeUp(ctx, q, taken.Payment)
+			case err != nil:
+				return r, false, err
+			case !named:
+				continue
+			}
+		}
+		if r, done, err := e.takeUp(ctx, q, p); done || err != nil {
+			return r, done, err
+		}
+	}
+	return r, false, nil
+}
+
+// takeUp brings a payment that exists to its end for this call. done is false when it ended without having happened, so
+// that the call may begin anew.
+func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
+	if p.Fingerprint != q.fingerprint() {
+		return r, false, x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
+			WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
+	}
+	for {
+		if p.State == history.Failed {
+			return r, false, nil
+		}
+		if p.State == history.Settled {
+			if r, done, err := e.replay(ctx, p); done || err != nil {
+				return r, done, err
+			}
+		}
+		if !e.driven(p) {
+			if fresh, mine, err := e.drive(ctx, ctx, p); err != nil {
+				return r, false, err
+			} else if mine {
+				return e.again(ctx, q, fresh)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return r, false, unknown(x402.OutcomeUnknown, "the payment is still under way").error(p, nil)
+		case <-time.After(poll):
+		}
+		if p, err = e.Store.Payment(ctx, p.ID); err != nil {
+			return r, false, err
+		}
+	}
+}
+
+// drive makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it again: as it was read before
+// it may have been sent and more since, by a process that is dead now.
+func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool, err error) {
+	if !e.own.take(p.ID, caller) {
+		return p, false, nil
+	}
+	mine, err = e.Store.Drive(ctx, p.ID, p.Driver)
+	if err == nil && mine {
+		if fresh, err = e.Store.Payment(ctx, p.ID); err != nil {
+			e.layDown(ctx, p.ID)
+		}
+	}
+	if err != nil || !mine {
+		e.own.end(p.ID, false)
+		return p, false, err
+	}
+	return fresh, true, nil
+}
+
+// again is the same purchase once more: the chain is asked first, then the very same bytes go out.
+func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
+	defer func() { e.own.end(p.ID, done && r.Status != StatusUnserved) }()
+	caller := ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
+	defer cancel()
+	if p.State == history.Reserved { // its process died before the signed bytes were on disk, so they never left
+		err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
+		if errors.Is(err, history.ErrNotDriver) {
+			err = unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
+		}
+		return r, false, err
+	}
+	if p.State != history.Settled {
+		p = e.ask(ctx, p)
+	}
+	switch {
+	case p.State == history.Failed:
+		return r, false, nil
+	case p.State == history.Settled && p.Delivered && q.IdempotencyKey == "": // the content was given out before, only its proof was missing
+		e.rest(ctx, p.ID)
+		return r, false, nil
+	case p.State != history.Settled && p.Delivered && q.IdempotencyKey == "": // likewise, and its proof is still missing
+	default:
+		r, done, err := e.replay(ctx, p)
+		if done {
+			e.rest(ctx, p.ID)
+		} else if err != nil {
+			e.layDown(ctx, p.ID)
+		}
+		if done || err != nil {
+			return r, done, err
+		}
+	}
+	defer e.watch(caller, p.ID)()
+	r, err = e.deliver(ctx, q, p, true)
+	return r, err == nil, err
+}

@@ -1,0 +1,120 @@
+package pay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// deliver brings the signed bytes to whoever settles, and records what became of it. again says that these bytes may have
+// been out before, so that not sending them now proves nothing.
+func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, again bool) (Result, error) {
+	reached(ctx, StageSent, p)
+	with := x402.Attach(p.Dialect, p.Payload)
+	var settled *facilitator.Result
+	if e.walletSettles(p) && p.State != history.Settled {
+		result := e.settle(ctx, p)
+		settled = &result
+		if v := judgeSettling(result); v.code != "" {
+			return e.finish(ctx, p, v, nil)
+		}
+		if saved, err := e.Store.Finish(ctx, p.ID, judgeSettling(result).outcome()); err == nil {
+			p = saved
+		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
+			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
+			p.Transaction = result.Settlement.Transaction
+		}
+		reached(ctx, StageSettled, p)
+	}
+	if e.walletSettles(p) {
+		with = x402.AttachProof(p.Transaction)
+	}
+	target := q.Request
+	target.URL = cmp.Or(p.Target, q.URL) // the same request, or it had another fingerprint
+	answer, err := e.Transport.Present(ctx, target, with)
+	var unsent *transport.SendError
+	facts := facts{
+		sent: !(errors.As(err, &unsent) && !unsent.Sent), again: again || settled != nil || p.State == history.Settled,
+		settled: p.State == history.Settled, answer: answer, cut: answer != nil && err != nil, paid: p,
+	}
+	return e.finish(ctx, p, judge(facts), answer)
+}
+
+// settle brings the payment to the facilitators, in their order, the same bytes to each.
+func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Result {
+	version := 2
+	if p.Dialect == x402.DialectV1Body {
+		version = 1
+	}
+	return e.Settler.Settle(ctx, facilitator.Submission{
+		Network: p.Network, Version: version, Payload: p.Payload, Requirements: p.Requirement,
+		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),
+		Sticky:   strings.HasPrefix(p.Network, "solana:"), FeePayer: p.Evidence.FeePayer,
+	})
+}
+
+// finish records a verdict with the content that came, and makes the caller's answer of it.
+// It has its own time: the call's own may just have ended, and that is when recording matters.
+func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *transport.Answer) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
+	defer cancel()
+	if v.state == history.Failed {
+		err := e.Store.Release(ctx, p.ID, v.note)
+		if err != nil {
+			e.Log.Error("release a hold", "payment", p.ID, "err", err)
+		}
+		return Result{}, v.error(p, answer)
+	}
+	outcome := v.outcome()
+	outcome.Rest, outcome.Abandon = true, v.code != "" || !v.served
+	if answer != nil && (v.served || !answer.Truncated) { // a part of what was bought is not kept: the same call would get it for the whole
+		outcome.Content = &history.Content{Status: answer.Status, Type: answer.ContentType, Truncated: answer.Truncated, Body: answer.Content}
+	}
+	saved, err := e.Store.Finish(ctx, p.ID, outcome)
+	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest
+		e.Log.Error("record an outcome", "payment", p.ID, "err", err)
+		p.State, p.Proof, p.Transaction = v.state, v.proof, first(v.transaction, p.Transaction)
+		saved = p
+	}
+	if saved.State == history.Unknown && v.served { // content without a receipt: the chain may know already
+		saved = e.ask(ctx, saved)
+	}
+	if saved.State == history.Settled && !v.served { // it may have been served to another call meanwhile
+		if r, done, err := e.replay(ctx, saved); done && err == nil {
+			return r, nil
+		}
+	}
+	if v.code != "" {
+		return Result{}, v.error(saved, answer)
+	}
+	return e.paid(ctx, saved, v, answer), nil
+}
+
+// layDown says that this process neither works on a payment any more nor waits for it.
+func (e *Engine) layDown(ctx context.Context, id string) {
+	e.rest(ctx, id)
+	if err := e.Store.Abandon(context.WithoutCancel(ctx), id); err != nil {
+		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
+	}
+}
+
+// rest says that this process no longer works on a payment.
+func (e *Engine) rest(ctx context.Context, id string) {
+	if err := e.Store.Rest(context.WithoutCancel(ctx), id); err != nil {
+		e.Log.Error("lay a payment down", "payment", id, "err", err)
+	}
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,636 @@
+//go:build !race
+
+package pay
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be run on it. That it is the same
+// ledger is tested below, operation for operation against history.Store. One thing it cannot do: make a *history.Tx, so it
+// applies the owner's rules itself instead of calling the check that Reserve is given, and View reads nothing. Every
+// realEvery-th seed therefore runs on the real one.
+type memLedger struct {
+	mu       sync.Mutex
+	rows     []*history.Payment
+	traces   map[string]bool
+	contents map[string]history.Content
+	session  budget.Session
+	alive    map[string]bool
+	made     int
+	rules    budget.Rules
+	now      func() time.Time
+}
+
+// memStore is one process's way to it.
+type memStore struct {
+	*memLedger
+	self string
+}
+
+// ledger is what both are for the simulation.
+type ledger interface {
+	Store
+	Close() error
+}
+
+func newMemLedger(rules budget.Rules, now func() time.Time) *memLedger {
+	return &memLedger{traces: map[string]bool{}, contents: map[string]history.Content{}, alive: map[string]bool{}, rules: rules, now: now}
+}
+
+func (l *memLedger) id(prefix string) string {
+	l.made++
+	return fmt.Sprintf("%s%04x%028x", prefix, l.made, 0)
+}
+
+// begin is the beginning of a transaction; the returned function ends it.
+func (l *memLedger) begin(ctx context.Context) (func(), error) {
+	if ctx.Err() != nil {
+		return nil, x402.Errorf(x402.LedgerUnavailable, "begin: %w", ctx.Err())
+	}
+	l.mu.Lock()
+	return l.mu.Unlock, nil
+}
+
+func (l *memLedger) find(id string) *history.Payment {
+	for _, p := range l.rows {
+		if p.ID == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func (l *memLedger) living(key string) *history.Payment {
+	for _, p := range l.rows {
+		if key != "" && p.IdempotencyKey == key && p.State != history.Failed {
+			return p
+		}
+	}
+	return nil
+}
+
+func (l *memLedger) time() time.Time {
+	at := l.now().UTC().Truncate(time.Microsecond)
+	for _, p := range l.rows {
+		if p.Created.After(at) {
+			at = p.Created
+		}
+	}
+	return at
+}
+
+// Used, Count and Oldest make it a budget.Ledger.
+func (l *memLedger) Used(w budget.Window) (u budget.Use, _ error) {
+	for _, p := range l.rows {
+		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
+		if !host || w.Session != "" && p.Session != w.Session || p.Created.Before(w.Since) {
+			continue
+		}
+		switch p.State {
+		case history.Settled:
+			u.Spent += p.Price
+		case history.Failed:
+		default:
+			u.Held += p.Price
+		}
+	}
+	return u, nil
+}
+
+func (l *memLedger) Count(since time.Time) (n int, _ error) {
+	for _, p := range l.rows {
+		if p.Created.After(since) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (l *memLedger) Oldest(since time.Time, but int) (time.Time, error) {
+	var times []time.Time
+	for _, p := range l.rows {
+		if p.Created.After(since) {
+			times = append(times, p.Created)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	return times[but], nil
+}
+
+// Remember, Lost and Looked are not asked for anything by the simulation's rules.
+func (l *memLedger) Remember(string, budget.Payee) (budget.Memory, error) {
+	return budget.Memory{}, nil
+}
+
+func (l *memLedger) Lost(time.Time, int) (int, error) { return 0, nil }
+
+func (l *memLedger) Looked() (time.Time, error) { return time.Time{}, nil }
+
+// AskApproval, Accept and Freeze: nobody is asked, and nothing frozen, in the simulation.
+func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
+	return history.Approval{}, errors.ErrUnsupported
+}
+
+func (s *memStore) Accept(context.Context, string, string) (history.Approval, error) {
+	return history.Approval{}, errors.ErrUnsupported
+}
+
+func (s *memStore) Freeze(context.Context, history.Freeze) error { return errors.ErrUnsupported }
+
+func (s *memStore) Self() string { return s.self }
+
+func (s *memStore) me() string {
+	if s.self == "" {
+		s.self = s.id("run_")
+		s.alive[s.self] = true
+	}
+	return s.self
+}
+
+func (s *memStore) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.alive, s.self)
+	s.self = ""
+	return nil
+}
+
+func (s *memStore) Alive(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alive[id]
+}
+
+func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer end()
+	me, at := s.me(), s.time()
+	p = h.Payment
+	if other := s.living(p.IdempotencyKey); other != nil {
+		return p, &history.Taken{Payment: *other}
+	}
+	session := s.session
+	if session.ID == "" || at.Sub(session.Last) >= budget.SessionIdle {
+		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.Cap}
+	}
+	if err := s.rules.Check(budget.Ask{Price: p.Price, Host: p.Host, Now: at, Session: session}, s); err != nil {
+		return p, err
+	}
+	var held money.Amount
+	for _, o := range s.rows {
+		same := o.Source == h.Funds.Source && o.Asset == p.Asset && o.Network == p.Network
+		if same && (o.State.Unfinished() || o.State == history.Settled && !o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond))) {
+			held, _ = held.Add(o.Amount)
+		}
+	}
+	if wanted, ok := held.Add(p.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
+		return p, &history.ShortOfFunds{Free: h.Funds.Free, Held: held, Wanted: p.Amount}
+	}
+	session.Last = at
+	s.session = session
+	p.ID, p.Session, p.State, p.Created, p.Updated, p.Driver, p.Caller = cmp.Or(p.ID, s.id("pay_")), session.ID, history.Reserved, at, at, me, me
+	row := p
+	s.rows = append(s.rows, &row)
+	return p, nil
+}
+
+func (s *memStore) move(p *history.Payment, to history.State) error {
+	next := map[history.State][]history.State{
+		history.Reserved:  {history.Submitted, history.Failed},
+		history.Submitted: {history.Settled, history.Failed, history.Unknown},
+		history.Unknown:   {history.Unknown, history.Settled, history.Failed},
+		history.Settled:   {history.Settled, history.Failed},
+	}
+	if !slices.Contains(next[p.State], to) || p.Proof == history.Chain && to == history.Failed {
+		return history.ErrTransition
+	}
+	p.State, p.Updated = to, s.now().UTC().Truncate(time.Microsecond)
+	return nil
+}
+
+// driven finds a payment that this process drives.
+func (s *memStore) driven(id string) (*history.Payment, error) {
+	p := s.find(id)
+	if s.self == "" || p.Driver != s.self {
+		return nil, history.ErrNotDriver
+	}
+	return p, nil
+}
+
+func (s *memStore) Submit(ctx context.Context, id string, signed history.Signed) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if s.traces[signed.Trace] {
+		return history.ErrSignedBefore
+	}
+	p, err := s.driven(id)
+	if err != nil {
+		return err
+	}
+	if err := s.move(p, history.Submitted); err != nil {
+		return err
+	}
+	s.traces[signed.Trace] = true
+	p.Payload, p.Requirement, p.Evidence = signed.Payload, signed.Requirement, signed.Evidence
+	return nil
+}
+
+func (s *memStore) Release(ctx context.Context, id, why string) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	p, err := s.driven(id)
+	if err != nil {
+		return err
+	}
+	if err := s.move(p, history.Failed); err != nil {
+		return err
+	}
+	p.Note, p.Driver, p.Caller = why, "", ""
+	return nil
+}
+
+func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return history.Payment{}, err
+	}
+	defer end()
+	p := s.find(id)
+	if p.State != history.Settled || o.State != history.Unknown {
+		if p.Proof == history.Chain && o.State == history.Settled {
+			o.Proof, o.Transaction = history.Chain, ""
+		}
+		refuted := p.State == history.Settled && o.State == history.Failed
+		if err := s.move(p, o.State); err != nil {
+			return *p, err
+		}
+		p.Proof, p.Note, p.FalseReceipt = o.Proof, o.Note, p.FalseReceipt || o.FalseReceipt || refuted
+		if o.Transaction != "" {
+			p.Transaction = o.Transaction
+		}
+		if o.Facilitator != "" {
+			p.Facilitator = o.Facilitator
+		}
+		if o.Receipt != nil {
+			p.Receipt = o.Receipt
+		}
+		if o.ChainProof != nil {
+			p.ChainProof, _ = json.Marshal(o.ChainProof)
+		}
+	}
+	was := *p
+	if o.Rest {
+		if p.Driver = ""; o.Abandon {
+			p.Caller = ""
+		}
+	}
+	if o.Content != nil {
+		ok := func(status int) bool { return status >= 200 && status <= 299 }
+		if old, there := s.contents[id]; !there || !ok(old.Status) || ok(o.Content.Status) {
+			s.contents[id] = *o.Content
+		}
+	}
+	return was, nil
+}
+
+func (s *memStore) change(ctx context.Context, id string, do func(*history.Payment)) error {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	do(s.find(id))
+	return nil
+}
+
+func (s *memStore) Drive(ctx context.Context, id, from string) (mine bool, err error) {
+	err = s.change(ctx, id, func(p *history.Payment) {
+		me := s.me()
+		if mine = p.Driver == from; mine {
+			p.Driver, p.Caller = me, me
+		}
+	})
+	return mine, err
+}
+
+func (s *memStore) Name(ctx context.Context, id, key string) (named bool, err error) {
+	var taken error
+	err = s.change(ctx, id, func(p *history.Payment) {
+		if other := s.living(key); other != nil && other != p {
+			taken = &history.Taken{Payment: *other}
+			return
+		}
+		if p.IdempotencyKey == "" && p.State != history.Failed {
+			p.IdempotencyKey = key
+		}
+		named = p.IdempotencyKey == key && p.State != history.Failed
+	})
+	return named, errors.Join(err, taken)
+}
+
+func (s *memStore) Rest(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(p *history.Payment) { p.Driver = "" })
+}
+
+func (s *memStore) Abandon(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(p *history.Payment) { p.Caller = "" })
+}
+
+func (s *memStore) Deliver(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(p *history.Payment) { p.Caller, p.Delivered = "", true })
+}
+
+func (s *memStore) Payment(ctx context.Context, id string) (found history.Payment, err error) {
+	list, err := s.list(ctx, func(p *history.Payment) bool { return p.ID == id })
+	return one(list, err)
+}
+
+func (s *memStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
+	list, err := s.list(ctx, func(p *history.Payment) bool { return p.IdempotencyKey == key && p.State != history.Failed })
+	return one(list, err)
+}
+
+func one(list []history.Payment, err error) (history.Payment, error) {
+	if err == nil && len(list) == 0 {
+		err = history.ErrNoPayment
+	}
+	if err != nil {
+		return history.Payment{}, err
+	}
+	return list[0], nil
+}
+
+func (s *memStore) list(ctx context.Context, which func(*history.Payment) bool) (list []history.Payment, err error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for _, p := range s.rows {
+		if which(p) {
+			list = append(list, *p)
+		}
+	}
+	return list, nil
+}
+
+func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error) {
+	list, err := s.list(ctx, func(p *history.Payment) bool {
+		return p.Fingerprint == fingerprint && (p.State.Unfinished() || p.State == history.Settled && !p.Delivered)
+	})
+	slices.Reverse(list)
+	return list[:min(len(list), 100)], err
+}
+
+func (s *memStore) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+	list, err := s.list(ctx, func(p *history.Payment) bool {
+		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) && p.Evidence.FeePayer != ""
+	})
+	for _, p := range list {
+		feePayers = append(feePayers, p.Evidence.FeePayer)
+	}
+	return feePayers, err
+}
+
+func (s *memStore) Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error) {
+	list, err := s.list(ctx, behind(after, func(p *history.Payment) bool { return p.State.Unfinished() }))
+	return list[:min(len(list), limit)], err
+}
+
+// behind passes over payments up to one; "" is none.
+func behind(after string, which func(*history.Payment) bool) func(*history.Payment) bool {
+	met := after == ""
+	return func(p *history.Payment) bool {
+		if !met {
+			met = p.ID == after
+			return false
+		}
+		return which(p)
+	}
+}
+
+func (s *memStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error) {
+	list, err := s.list(ctx, behind(after, func(p *history.Payment) bool {
+		return p.State == history.Settled && p.Proof == history.Claimed && !p.Created.Before(since.Truncate(time.Microsecond))
+	}))
+	return list[:min(len(list), limit)], err
+}
+
+func (s *memStore) Content(ctx context.Context, id string) (history.Content, error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return history.Content{}, err
+	}
+	defer end()
+	c, there := s.contents[id]
+	if !there {
+		return c, history.ErrNoPayment
+	}
+	return c, nil
+}
+
+func (s *memStore) View(ctx context.Context, _ func(*history.Tx) error) error { return ctx.Err() }
+
+// TestTheLedgerInMemoryIsTheLedger: whatever is done to both, both answer the same.
+func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
+	home, err := os.MkdirTemp("/dev/shm", "x402-sim-")
+	if err != nil {
+		home = t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	require.NoError(t, history.Create(t.Context(), home, history.Options{Now: clock}))
+	var real [2]*history.Store
+	for i := range real {
+		real[i], err = history.Open(t.Context(), home, history.Options{Now: clock})
+		require.NoError(t, err)
+		defer func() { real[i].Close() }()
+	}
+	sequence := 0
+	rapid.Check(t, func(t *rapid.T) {
+		ctx, n := context.Background(), func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
+		sequence++
+		now = now.AddDate(0, 3, 0)
+		source := fmt.Sprint("seq", sequence)
+		limit := money.Dollars(n(60, "session"))
+		rules := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + n(6, "rate"), Day: money.Dollars(n(90, "day")), Month: 1000, Session: &limit,
+			HostDay: map[string]money.Dollars{source: money.Dollars(n(60, "host"))}}
+		l := newMemLedger(rules, clock)
+		mem := [2]*memStore{{memLedger: l}, {memLedger: l}}
+		var ids [][2]string // of the same payment in both
+		names := map[string]string{"": ""}
+		same := func(a, b history.Payment) {
+			a.ID, a.Session, a.Driver, a.Caller = names[a.ID], names[a.Session], names[a.Driver], names[a.Caller]
+			b.ID, b.Session, b.Driver, b.Caller = names[b.ID], names[b.Session], names[b.Driver], names[b.Caller]
+			a.Created, a.Updated = a.Created.UTC().Truncate(time.Microsecond), a.Updated.UTC().Truncate(time.Microsecond)
+			require.Equal(t, a, b)
+		}
+		agree := func(a, b error) bool {
+			kind := func(err error) string {
+				var taken *history.Taken
+				var short *history.ShortOfFunds
+				switch {
+				case err == nil:
+					return ""
+				case errors.As(err, &taken):
+					return "taken by " + names[taken.Payment.ID]
+				case errors.As(err, &short):
+					return short.Error()
+				}
+				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotDriver} {
+					if errors.Is(err, known) {
+						return known.Error()
+					}
+				}
+				return x402.AsError(err).Error()
+			}
+			require.Equal(t, kind(a), kind(b))
+			return a == nil
+		}
+		both := func(a, b string, as string) { names[a], names[b] = as, as }
+		for range 3 + n(25, "steps") {
+			i := n(1, "process")
+			a, b := real[i], mem[i]
+			if what := n(13, "what"); what < 4 || len(ids) == 0 {
+				price := uint64(1 + n(20, "price"))
+				key := ""
+				if k := n(3, "key"); k < 2 {
+					key = fmt.Sprint(source, k)
+				}
+				h := history.Hold{
+					Payment: history.Payment{Fingerprint: Request{}.fingerprint(), IdempotencyKey: key, Host: source, Network: testNetwork, Asset: testUSDC,
+						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source, Requirement: json.RawMessage("{}")},
+					Funds: x402.Funds{Source: source, Free: money.NewAmount(uint64(n(80, "free"))), ReadAt: now.Add(-time.Duration(n(2, "read")) * time.Second)},
+				}
+				h.Payment.Fingerprint[0] = byte(sequence)
+				h.Payment.Fingerprint[1] = byte(sequence >> 8)
+				p, errA := a.Reserve(ctx, h, func(tx *history.Tx, session budget.Session) error {
+					return rules.Check(budget.Ask{Price: h.Payment.Price, Host: source, Now: tx.Now, Session: session}, tx)
+				})
+				q, errB := b.Reserve(ctx, h, nil)
+				both(a.Self(), b.Self(), fmt.Sprint("process ", i))
+				if agree(errA, errB) {
+					both(p.ID, q.ID, fmt.Sprint("payment ", len(ids)))
+					both(p.Session, q.Session, fmt.Sprint("session of ", names[p.Session], names[q.Session]))
+					ids = append(ids, [2]string{p.ID, q.ID})
+					same(p, q)
+				}
+			} else {
+				id := ids[n(len(ids)-1, "payment")]
+				p, err := a.Payment(ctx, id[0])
+				require.NoError(t, err)
+				switch what {
+				case 4, 5:
+					trace := fmt.Sprint(source, n(9, "trace"))
+					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`), Requirement: json.RawMessage(`{"b":2}`), Trace: trace}
+					agree(a.Submit(ctx, id[0], signed), b.Submit(ctx, id[1], signed))
+				case 6, 7:
+					o := history.Outcome{State: history.Unknown, Rest: n(1, "rest") == 1, Abandon: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
+					switch n(3, "outcome") {
+					case 0:
+						o.State, o.Proof, o.Transaction, o.Receipt = history.Settled, history.Claimed, "0xa", json.RawMessage(`{}`)
+					case 1:
+						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb", x402.Fate{State: x402.Settled}
+					case 2:
+						o.State = history.Failed
+					}
+					if status := n(3, "content"); status > 0 {
+						o.Content = &history.Content{Status: []int{200, 402, 204}[status-1], Type: "t", Body: []byte("x")}
+					}
+					p, errA := a.Finish(ctx, id[0], o)
+					q, errB := b.Finish(ctx, id[1], o)
+					if agree(errA, errB) {
+						p.Updated, q.Updated = time.Time{}, time.Time{} // as it was read, or as it was written: nobody asks
+						same(p, q)
+					}
+				case 8:
+					agree(a.Release(ctx, id[0], "why"), b.Release(ctx, id[1], "why"))
+				case 9:
+					mine, errA := a.Drive(ctx, id[0], p.Driver)
+					also, errB := b.Drive(ctx, id[1], b.find(id[1]).Driver)
+					both(a.Self(), b.Self(), fmt.Sprint("process ", i))
+					agree(errA, errB)
+					require.Equal(t, mine, also)
+				case 10:
+					key := fmt.Sprint(source, n(1, "key"))
+					named, errA := a.Name(ctx, id[0], key)
+					also, errB := b.Name(ctx, id[1], key)
+					agree(errA, errB)
+					require.Equal(t, named, also)
+				case 11:
+					agree(a.Deliver(ctx, id[0]), b.Deliver(ctx, id[1]))
+				case 12:
+					agree(a.Abandon(ctx, id[0]), b.Abandon(ctx, id[1]))
+				case 13:
+					agree(a.Rest(ctx, id[0]), b.Rest(ctx, id[1]))
+				}
+			}
+			now = now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e6, 30e6, 3600e6, 9 * 3600e6, -3600e6}).Draw(t, "µs")) * time.Microsecond)
+			for k := range ids {
+				p, errA := a.Payment(ctx, ids[k][0])
+				q, errB := b.Payment(ctx, ids[k][1])
+				agree(errA, errB)
+				same(p, q)
+				c, errA := a.Content(ctx, ids[k][0])
+				d, errB := b.Content(ctx, ids[k][1])
+				agree(errA, errB)
+				require.Equal(t, c, d)
+				require.Equal(t, a.Alive(p.Driver), b.Alive(q.Driver))
+			}
+			lists := func(a, b []history.Payment, errA, errB error) {
+				agree(errA, errB)
+				a = slices.DeleteFunc(a, func(p history.Payment) bool { return p.Source != source })
+				require.Len(t, b, len(a))
+				for k := range a {
+					same(a[k], b[k])
+				}
+			}
+			var f [32]byte
+			if len(ids) > 0 {
+				f = b.find(ids[0][1]).Fingerprint
+			}
+			x, errA := a.ByRequest(ctx, f)
+			y, errB := b.ByRequest(ctx, f)
+			lists(x, y, errA, errB)
+			dead, errA := a.LetDie(ctx, "eip155:8453", now.Add(-2*time.Hour))
+			deadToo, errB := b.LetDie(ctx, "eip155:8453", now.Add(-2*time.Hour))
+			agree(errA, errB)
+			require.Equal(t, deadToo, dead)
+			x, errA = a.Unfinished(ctx, "", 1<<20)
+			y, errB = b.Unfinished(ctx, "", 1<<20)
+			lists(x, y, errA, errB)
+			x, errA = a.Claimed(ctx, now.Add(-2*time.Hour), "", 1<<20)
+			y, errB = b.Claimed(ctx, now.Add(-2*time.Hour), "", 1<<20)
+			lists(x, y, errA, errB)
+		}
+	})
+}

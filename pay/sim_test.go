@@ -1,0 +1,687 @@
+//go:build !race
+
+package pay
+
+// Not under the race detector: the scheduler hands values from goroutine to goroutine by synctest.Wait, which it does not see.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// The simulation: the real engine on the real ledger, in a world that fails, lies and delays. A seed is one such world: which
+// faults it has, what everybody does, who runs when. It is the same whenever it is run:
+//
+//	go test ./pay -run Simulation -sim.seed 4711
+//
+// Every call that leaves the engine (store, seller, facilitator, node, signer) parks its goroutine; a scheduler lets one go on
+// at a time and draws what becomes of it. Time is testing/synctest's: it stands still until the scheduler lets it pass. Every
+// realEvery-th seed has the real ledger, on files in memory: what is between two of its transactions is simulated, what is
+// within one is SQLite's. A process that dies there is one whose goroutines end where they stand and whose lock file the
+// kernel lets go of. The other seeds have a ledger in plain Go that is tested against the real one (sim_memory_test.go).
+//
+// sim_world_test.go is who the engine talks to, sim_umpire_test.go what must stay true.
+
+var (
+	simSeeds = flag.Uint64("sim.seeds", 0, "simulate seeds 1 to this one; 0: the default for this build")
+	simFirst = flag.Uint64("sim.first", 1, "the first seed")
+	simSeed  = flag.Uint64("sim.seed", 0, "simulate this one seed and tell what happens")
+	simAll   = flag.Bool("sim.all", false, "go on after a failure, and count the kinds of them")
+	simReal  = flag.Bool("sim.real", false, "use the real ledger for all seeds")
+)
+
+// Seeds by default: for half a minute on two cores; -sim.seeds for more.
+const (
+	seedsPlain = 2_000
+	seedsShort = 2_000
+	realEvery  = 25
+)
+
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		g := newGround(t)
+		s := g.run(t, *simSeed)
+		t.Log(s.story())
+		return
+	}
+	last := *simSeeds
+	if last == 0 {
+		last = seedsPlain
+		if testing.Short() {
+			last = seedsShort
+		}
+	}
+	began := time.Now()
+	var next, steps, payments, settled, calls atomic.Uint64
+	next.Store(*simFirst - 1)
+	var stop atomic.Bool
+	kinds := kindsOfFailures{}
+	t.Run("seeds", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				g := newGround(t)
+				for !stop.Load() {
+					seed := next.Add(1)
+					if seed > last {
+						break
+					}
+					s := g.run(t, seed)
+					steps.Add(uint64(s.steps))
+					payments.Add(uint64(len(s.sigs)))
+					calls.Add(uint64(s.made))
+					settled.Add(uint64(s.moved))
+					if s.wrong != "" && !*simAll {
+						stop.Store(true)
+					}
+					if s.wrong != "" {
+						kinds.add(s)
+					}
+				}
+			})
+		}
+	})
+	for kind, of := range kinds.first {
+		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
+	}
+	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, calls.Load(), payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
+}
+
+// ground is what seeds are run on one after the other: a ledger with processes that have it open. Each seed has a month, hosts,
+// keys and a source of money of its own, so that none sees what another left; opening a ledger costs more than a payment.
+type ground struct {
+	home  string
+	empty []byte
+	epoch time.Time // the month of the seed
+	used  int
+	cur   *sim
+	eye   *history.Store // the umpire's own
+	spare []*history.Store
+}
+
+const (
+	seedsPerLedger = 100
+	maxProcesses   = 4 // that may be begun in one seed
+)
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	template := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), template, history.Options{}))
+	empty, err := os.ReadFile(filepath.Join(template, history.FileName))
+	require.NoError(t, err)
+	g := &ground{empty: empty, epoch: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)}
+	t.Cleanup(func() { g.clear(t) })
+	return g
+}
+
+func (g *ground) clear(t *testing.T) {
+	for _, s := range append(g.spare, g.eye) {
+		if s != nil {
+			s.Close()
+		}
+	}
+	g.spare, g.eye = nil, nil
+	if g.home != "" {
+		require.NoError(t, os.RemoveAll(g.home))
+	}
+}
+
+// prepare makes sure that a seed finds what it needs.
+func (g *ground) prepare(t *testing.T) {
+	if g.used%seedsPerLedger == 0 {
+		g.clear(t)
+		home, err := os.MkdirTemp("/dev/shm", "x402-sim-")
+		if err != nil {
+			home, err = os.MkdirTemp("", "x402-sim-")
+		}
+		require.NoError(t, err)
+		g.home, g.epoch = home, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+		require.NoError(t, os.WriteFile(filepath.Join(home, history.FileName), g.empty, 0o600))
+		g.eye = g.open(t)
+	}
+	g.used++
+	g.epoch = g.epoch.AddDate(0, 2, 0)
+	for len(g.spare) <= maxProcesses { // one more for the reckoning
+		g.spare = append(g.spare, g.open(t))
+	}
+}
+
+func (g *ground) open(t *testing.T) *history.Store {
+	s, err := history.Open(context.Background(), g.home, history.Options{Now: func() time.Time { return g.cur.wallet() }})
+	require.NoError(t, err)
+	return s
+}
+
+// run plays one seed.
+func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
+	onDisk := seed%realEvery == 0 || *simReal
+	if onDisk {
+		g.prepare(t)
+	}
+	synctest.Test(t, func(*testing.T) {
+		s = newSim(g, seed, onDisk)
+		s.play()
+	})
+	if onDisk && g.used%seedsPerLedger == 0 && s.wrong == "" {
+		if _, err := g.eye.Verify(context.Background(), history.Head{}); err != nil {
+			s.wrong = "the ledger does not verify: " + err.Error()
+		}
+	}
+	if s.wrong != "" && *simAll {
+		t.Fail()
+	} else if s.wrong != "" {
+		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d", seed, s.wrong, s.story(), seed)
+	}
+	if s.wrong != "" && onDisk {
+		g.used = 0 // the next one gets a ledger for itself
+	}
+	return s
+}
+
+// kindsOfFailures counts failures that differ in names and numbers only.
+type kindsOfFailures struct {
+	mu    sync.Mutex
+	count map[string]int
+	first map[string]uint64
+}
+
+func (k *kindsOfFailures) add(s *sim) {
+	kind := regexp.MustCompile(`(pay_)?[0-9a-f]{4,}|[0-9]+|seed [^"]*`).ReplaceAllString(s.wrong, "…")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.count == nil {
+		k.count, k.first = map[string]int{}, map[string]uint64{}
+	}
+	k.count[kind]++
+	if first, ok := k.first[kind]; !ok || s.seed < first {
+		k.first[kind] = s.seed
+	}
+}
+
+// sim is one seed's world. What is in it is touched by one goroutine at a time: the scheduler, or the one that it let go on.
+type sim struct {
+	g    *ground
+	seed uint64
+	rng  *rand.Rand
+	mix  mix
+
+	base  time.Duration // from synctest's time to the world's
+	skew  atomic.Int64  // the wallet's clock minus the world's
+	blind atomic.Bool   // no process can tell whether another one lives
+	calm  bool          // the end: nothing fails any more
+	steps int
+	made  int // calls
+	moved int // settled
+
+	mu     sync.Mutex // parked and trace: a tick of the clock may wake several at once
+	parked []*parked
+	trace  []string
+
+	procs     []*process
+	calls     []*call
+	purchases []*purchase
+	actors    int
+	running   int
+	rules     budget.Rules
+	eye       ledger     // the umpire's own
+	memory    *memLedger // nil: the real one
+
+	world
+	umpire
+}
+
+// process is an engine with its own way to the ledger.
+type process struct {
+	id     int
+	engine *Engine
+	raw    ledger
+	dead   atomic.Bool
+}
+
+// parked is a goroutine that waits for the scheduler.
+type parked struct {
+	actor  int
+	what   string
+	p      *process
+	may    []choice
+	resume chan string
+}
+
+// choice is one thing that may happen, and how often it does.
+type choice struct {
+	name   string
+	weight int
+}
+
+func (s *sim) now() time.Time    { return time.Now().Add(s.base).UTC() }
+func (s *sim) wallet() time.Time { return s.now().Add(time.Duration(s.skew.Load())) }
+
+func (s *sim) say(format string, args ...any) {
+	s.mu.Lock()
+	s.trace = append(s.trace, s.now().Format("02 15:04:05.000 ")+fmt.Sprintf(format, args...))
+	s.mu.Unlock()
+}
+
+func (s *sim) story() string { return strings.Join(s.trace, "\n") }
+
+func (s *sim) fail(format string, args ...any) {
+	if s.wrong == "" {
+		s.wrong = fmt.Sprintf(format, args...)
+		s.say("WRONG: %s", s.wrong)
+	}
+}
+
+func (s *sim) pick(may []choice) string {
+	sum := 0
+	for _, c := range may {
+		sum += c.weight
+	}
+	if sum == 0 {
+		return may[0].name
+	}
+	n := s.rng.IntN(sum)
+	for _, c := range may {
+		if n -= c.weight; n < 0 {
+			return c.name
+		}
+	}
+	panic("unreachable")
+}
+
+func (s *sim) chance(percent int) bool { return s.rng.IntN(100) < percent }
+
+type actorKey struct{}
+
+type actor struct {
+	id   int
+	call *call // nil: a reconciliation
+}
+
+func actorOf(ctx context.Context) *actor { return ctx.Value(actorKey{}).(*actor) }
+
+// at parks the goroutine until the scheduler lets it go on, and says what it drew. In the calm the first choice happens.
+func (s *sim) at(ctx context.Context, p *process, what string, may ...choice) string {
+	p.survive()
+	w := &parked{actor: actorOf(ctx).id, what: what, p: p, may: may, resume: make(chan string)}
+	s.mu.Lock()
+	s.parked = append(s.parked, w)
+	s.mu.Unlock()
+	drawn := <-w.resume
+	p.survive()
+	return drawn
+}
+
+// survive ends the goroutine of a process that is dead.
+func (p *process) survive() {
+	if p.dead.Load() {
+		runtime.Goexit()
+	}
+}
+
+// sleep lets time pass and everybody get as far as they get.
+func (s *sim) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// step lets one parked goroutine go on.
+func (s *sim) step() {
+	sort.Slice(s.parked, func(i, j int) bool {
+		a, b := s.parked[i], s.parked[j]
+		return a.actor < b.actor || a.actor == b.actor && a.what < b.what
+	})
+	i := 0
+	if !s.calm {
+		i = s.rng.IntN(len(s.parked))
+	}
+	w := s.parked[i]
+	s.parked = append(s.parked[:i:i], s.parked[i+1:]...)
+	drawn := ""
+	if len(w.may) > 0 {
+		drawn = w.may[0].name
+		if !s.calm {
+			drawn = s.pick(w.may)
+		}
+	}
+	if !w.p.dead.Load() {
+		s.say("%d/%d %s %s", w.actor, w.p.id, w.what, drawn)
+	}
+	s.steps++
+	w.resume <- drawn
+	synctest.Wait()
+}
+
+// start begins a process.
+func (s *sim) start() {
+	p := &process{id: len(s.procs) + 1}
+	if s.memory != nil {
+		p.raw = &memStore{memLedger: s.memory}
+	} else {
+		p.raw, s.g.spare = s.g.spare[0], s.g.spare[1:]
+	}
+	p.engine = &Engine{
+		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second, Deadline: 30 * time.Second},
+		Assets: simAssets, Schemes: map[string]Scheme{"eip155": &simScheme{s, p}}, Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
+		Store: &simStore{Store: p.raw, s: s, p: p}, Guard: noGuard{}, Now: s.wallet, Log: slog.New(slog.DiscardHandler),
+	}
+	s.procs = append(s.procs, p)
+	s.say("process %d begins", p.id)
+}
+
+// kill is kill -9: nothing of the process goes on, the kernel lets go of its lock.
+func (s *sim) kill(p *process) {
+	s.say("process %d dies", p.id)
+	p.dead.Store(true)
+	id := p.raw.Self()
+	p.raw.Close()
+	if id != "" && s.memory == nil { // Close tidies up, a kill does not
+		_ = os.WriteFile(filepath.Join(s.g.home, "run", id), nil, 0o600)
+	}
+	for _, c := range s.calls {
+		if c.p == p && !c.over {
+			c.of.call = nil // its client will hear that the process is gone
+		}
+	}
+}
+
+func (s *sim) living() (list []*process) {
+	for _, p := range s.procs {
+		if !p.dead.Load() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// purchase is what a client wants: it makes the same call until it has an answer, or gives up.
+type purchase struct {
+	n        int
+	url      string
+	key      string
+	begun    bool
+	done     bool
+	gaveUp   bool
+	tries    int
+	call     *call // the one whose answer it waits for
+	home     *process
+	lastCode x402.Code
+}
+
+type call struct {
+	actor
+	of        *purchase
+	p         *process
+	cancel    context.CancelFunc
+	began     time.Time
+	cancelled bool
+	returned  bool
+	over      bool
+	sent      string // the payment whose bytes left in this call
+}
+
+// begin makes a purchase's next call: where it was made before, as long as that process lives.
+func (s *sim) begin(pu *purchase) {
+	if pu.home == nil || pu.home.dead.Load() {
+		alive := s.living()
+		pu.home = alive[s.rng.IntN(len(alive))]
+	}
+	s.actors++
+	c := &call{of: pu, p: pu.home, began: s.now()}
+	c.actor.id, c.actor.call = s.actors, c
+	pu.call, pu.tries = c, pu.tries+1
+	if !pu.begun {
+		pu.begun = true
+		s.begins(pu)
+	}
+	s.calls = append(s.calls, c)
+	s.running++
+	s.made++
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), actorKey{}, &c.actor))
+	c.cancel = cancel
+	s.say("%d/%d purchase %d: pay %s key %q", c.actor.id, c.p.id, pu.n, pu.url, pu.key)
+	go func() {
+		defer func() { c.over = true; s.running--; cancel() }()
+		q := get(pu.url)
+		q.IdempotencyKey = pu.key
+		r, err := c.p.engine.Pay(ctx, q)
+		c.p.survive()
+		c.returned = true
+		if err != nil {
+			s.say("%d/%d answer: %v", c.actor.id, c.p.id, err)
+		} else {
+			s.say("%d/%d answer: %s %s %q", c.actor.id, c.p.id, r.Status, r.PaymentID, r.Content)
+		}
+		s.answered(c, r, err)
+		if pu.call == c && err == nil { // the answer is on its way to the client
+			s.at(ctx, c.p, "written")
+			pu.done = r.Status != StatusUnserved
+			c.p.engine.Delivered(ctx, r.Status, r.PaymentID)
+		}
+		if pu.call == c {
+			pu.call, pu.lastCode = nil, ""
+			if err != nil {
+				pu.lastCode = x402.AsError(err).Code
+			}
+		}
+	}()
+}
+
+// leave is the client's going away; it may make the same call again at once.
+func (s *sim) leave(c *call) {
+	s.say("%d/%d its client leaves", c.actor.id, c.p.id)
+	c.cancelled = true
+	c.of.call = nil
+	c.cancel()
+}
+
+func (s *sim) reconcile(p *process) {
+	s.actors++
+	a := &actor{id: s.actors}
+	s.running++
+	s.say("%d/%d reconcile", a.id, p.id)
+	go func() {
+		defer func() { s.running-- }()
+		report, err := p.engine.Reconcile(context.WithValue(context.Background(), actorKey{}, a))
+		p.survive()
+		s.say("%d/%d reconciled %+v %v", a.id, p.id, report, err)
+	}()
+}
+
+// act is one move of the world.
+func (s *sim) act() {
+	type move struct {
+		weight int
+		do     func()
+	}
+	var moves []move
+	may := func(weight int, do func()) {
+		if weight > 0 {
+			moves = append(moves, move{weight, do})
+		}
+	}
+	if len(s.parked) > 0 {
+		may(40, s.step)
+	} else {
+		may(20, func() { s.sleep(s.mix.ticks[s.rng.IntN(len(s.mix.ticks))]) })
+	}
+	may(s.mix.tick, func() { s.sleep(s.mix.ticks[s.rng.IntN(len(s.mix.ticks))]) })
+	alive := s.living()
+	for _, pu := range s.purchases {
+		if pu.call == nil && !pu.done && !pu.gaveUp && len(alive) > 0 {
+			may(8, func() { s.begin(pu) })
+			if pu.tries > 3 {
+				may(4, func() { pu.gaveUp = true })
+			}
+		}
+	}
+	for _, c := range s.calls {
+		if !c.returned && !c.cancelled && !c.p.dead.Load() {
+			may(s.mix.leave, func() { s.leave(c) })
+		}
+	}
+	for _, p := range alive {
+		may(s.mix.kill, func() { s.kill(p) })
+		may(s.mix.reconcile, func() { s.reconcile(p) })
+	}
+	switch {
+	case len(alive) == 0 && len(s.procs) < maxProcesses:
+		may(20, func() { s.start() })
+	case len(alive) < s.mix.processes && len(s.procs) < maxProcesses:
+		may(3, func() { s.start() })
+	}
+	may(s.mix.clock, func() { s.setClock() })
+	may(s.mix.node, func() { s.changeNode() })
+	may(s.mix.blind, func() { s.say("blind: %v", !s.blind.Load()); s.blind.Store(!s.blind.Load()) })
+	if list := s.takeable(); len(list) > 0 {
+		may(s.mix.thief, func() { s.take(list[s.rng.IntN(len(list))], "somebody who kept it") })
+	}
+	sum := 0
+	for _, m := range moves {
+		sum += m.weight
+	}
+	n := s.rng.IntN(sum)
+	for _, m := range moves {
+		if n -= m.weight; n < 0 {
+			m.do()
+			break
+		}
+	}
+	synctest.Wait()
+}
+
+func (s *sim) setClock() {
+	skews := []time.Duration{0, 0, time.Second, -time.Second, 90 * time.Second, -90 * time.Second, time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour}
+	d := skews[s.rng.IntN(len(skews))]
+	s.skew.Store(int64(d))
+	s.say("the wallet's clock is %s off", d)
+}
+
+func (s *sim) busy() bool {
+	for _, pu := range s.purchases {
+		if !pu.done && !pu.gaveUp {
+			return true
+		}
+	}
+	return false
+}
+
+// play is the seed's life: trouble, then calm, then the reckoning.
+func (s *sim) play() {
+	for range s.mix.processes {
+		s.start()
+	}
+	for n := 0; n < s.mix.steps && s.busy() && s.wrong == "" && !(len(s.living()) == 0 && len(s.procs) == maxProcesses); n++ {
+		s.act()
+		s.check()
+	}
+	s.quiet()
+	s.drain()
+	if s.wrong == "" {
+		s.reckon()
+	}
+	for _, p := range s.procs {
+		switch real, is := p.raw.(*history.Store); {
+		case p.dead.Load():
+		case is && s.wrong == "":
+			s.g.spare = append(s.g.spare, real)
+		default:
+			s.kill(p)
+		}
+	}
+	s.drain() // after something went wrong: let the goroutines end
+}
+
+// quiet ends all faults.
+func (s *sim) quiet() {
+	s.say("from here on nothing fails")
+	s.calm = true
+	s.skew.Store(0)
+	s.blind.Store(false)
+	s.node.down, s.node.lag = false, 0
+}
+
+// drain lets everything that runs come to its end, and finds what does not.
+func (s *sim) drain() {
+	synctest.Wait()
+	const patience = 5 * time.Minute // more than a call's two deadlines and the recording after them
+	began, polls := s.now(), 0
+	for s.running > 0 || len(s.parked) > 0 {
+		if len(s.parked) > 0 {
+			s.step()
+		} else {
+			s.sleep(50 * time.Millisecond)
+			polls++
+		}
+		if s.wrong == "" {
+			s.check()
+			if s.now().Sub(began) > patience {
+				s.fail("a call hangs")
+			}
+		}
+		if s.wrong != "" && s.now().Sub(began) > time.Hour {
+			panic("a goroutine does not end\n" + s.story())
+		}
+		if s.wrong != "" {
+			for _, p := range s.procs {
+				if !p.dead.Load() {
+					s.kill(p)
+				}
+			}
+		}
+	}
+}
+
+// reckon asks the chain about everything once time has run out for what is open, and compares.
+func (s *sim) reckon() {
+	if len(s.living()) == 0 {
+		s.start()
+	}
+	if wait := s.lastBreath().Sub(s.now()); wait > 0 {
+		s.sleep(wait + time.Second)
+	}
+	s.say("everything is over")
+	s.check()
+	for _, p := range s.living() { // as each of them does from time to time
+		s.reconcile(p)
+		s.drain()
+	}
+	if s.wrong == "" {
+		s.compare()
+	}
+}
+
+// drawRules sets limits within reach of what is bought.
+func (s *sim) drawRules() budget.Rules {
+	dollars := func(list ...int64) money.Dollars { return money.Dollars(list[s.rng.IntN(len(list))]) }
+	r := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 << 20, Month: dollars(40, 1000), Day: dollars(20, 30, 1000)}
+	if s.chance(60) {
+		session := dollars(10, 20, 30)
+		r.Session = &session
+	}
+	if s.chance(40) {
+		r.HostDay = map[string]money.Dollars{s.host(0): dollars(10, 20)}
+	}
+	return r
+}

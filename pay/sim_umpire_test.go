@@ -1,0 +1,317 @@
+//go:build !race
+
+package pay
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// umpire is what must stay true (reference/security.md I1–I4 and SPEC §§5–7), as the chain and the sellers saw it. What the
+// wallet says is compared with that, never the other way round.
+//
+//	I1  settled and still settleable signatures never exceed a cap
+//	I2  one purchase, at most one such signature: a new one only when the chain can no longer execute the old
+//	I3  bytes that leave are on disk before, word for word
+//	I4  every transfer has its row; a hold goes only for what was never sent or is dead
+//	I5  what a call says is so: an error after bytes left names the payment and what it took, a paid answer is the content that
+//	    was bought, a key has one purchase for ever
+//	I6  nothing hangs; once everything is over and the chain can be asked, nothing stays unknown and the budgets are the chain's
+type umpire struct {
+	wrong   string // the first thing that was not true
+	rows    map[string]*rowSeen
+	order   []string
+	newest  time.Time
+	session int
+	last    time.Time
+	begun   map[string]int             // purchases per URL: calls with the same key are one, others each their own
+	keys    map[string]map[string]bool // rows that a key's calls were answered from
+}
+
+// rowSeen is what the umpire knows of a row from outside.
+type rowSeen struct {
+	url, key string
+	created  time.Time
+	session  int
+	served   bool // whole, and stored: to be had again
+	claimed  bool // once settled on somebody's word
+}
+
+func newUmpire() umpire {
+	return umpire{rows: map[string]*rowSeen{}, begun: map[string]int{}, keys: map[string]map[string]bool{}}
+}
+
+// begins counts a purchase.
+func (s *sim) begins(pu *purchase) {
+	if pu.key != "" {
+		if s.keys[pu.key] != nil {
+			return
+		}
+		s.keys[pu.key] = map[string]bool{}
+	}
+	s.begun[pu.url]++
+}
+
+// reserved notes in which windows a hold falls, by the umpire's own clock.
+func (s *sim) reserved(p history.Payment, c *call) {
+	at := s.wallet().Truncate(time.Microsecond)
+	if s.newest.After(at) {
+		at = s.newest
+	}
+	s.newest = at
+	if s.session == 0 || at.Sub(s.last) >= budget.SessionIdle {
+		s.session++
+	}
+	s.last = at
+	s.rows[p.ID] = &rowSeen{url: c.of.url, key: c.of.key, created: at, session: s.session}
+	s.order = append(s.order, p.ID)
+	s.say("      %s holds %s", p.ID[:8], p.Amount)
+}
+
+// named notes that a payment made without a key became a key's.
+func (s *sim) named(id, key string) {
+	s.rows[id].key = key
+	if g := s.of(id); g != nil {
+		g.key = key
+	}
+}
+
+// onDisk is I3, asked of the ledger by another reader at the moment the bytes leave.
+func (s *sim) onDisk(g *signature, payload []byte) {
+	p, err := s.eye.Payment(context.Background(), g.row)
+	switch {
+	case err != nil:
+		s.fail("I3: %s left and has no row: %v", g.tx(), err)
+	case string(p.Payload) != string(payload):
+		s.fail("I3: %s left, its row has other bytes", g.tx())
+	case p.State == history.Reserved || p.State == history.Failed && s.live(g):
+		s.fail("I3: %s left, its row is %s", g.tx(), p.State)
+	}
+}
+
+// released is I4: at that moment nothing of it may be able to move money.
+func (s *sim) released(id, why string) {
+	s.say("      %s is let go of: %s", id[:8], why)
+	for _, g := range s.sigs {
+		if g.row == id && s.live(g) {
+			s.fail("I4: the hold of %s is gone (%s), but %s is %s", id[:8], why, g.tx(), map[bool]string{true: "settled", false: "still good"}[g.settled])
+		}
+	}
+}
+
+// stored notes content that the ledger was given.
+func (s *sim) stored(id string, c history.Content) {
+	if r := s.rows[id]; r != nil && strings.HasPrefix(string(c.Body), "ok ") {
+		r.served = true
+	}
+}
+
+// check is I1 and I2, after every step.
+func (s *sim) check() {
+	if s.wrong != "" {
+		return
+	}
+	over := func(name string, limit money.Dollars, in func(*rowSeen) bool) {
+		var sum uint64
+		for _, g := range s.sigs {
+			if r := s.rows[g.row]; r != nil && s.live(g) && in(r) {
+				sum += g.amount
+			}
+		}
+		if sum > uint64(limit) {
+			s.fail("I1: %d could be spent of the %s's %d", sum, name, limit)
+		}
+	}
+	for _, id := range s.order {
+		of := s.rows[id]
+		day := of.created.Truncate(24 * time.Hour)
+		if s.rules.Session != nil {
+			over("session", *s.rules.Session, func(r *rowSeen) bool { return r.session == of.session })
+		}
+		over("day", s.rules.Day, func(r *rowSeen) bool { return r.created.Truncate(24 * time.Hour).Equal(day) })
+		over("month", s.rules.Month, func(r *rowSeen) bool { return r.created.Month() == of.created.Month() })
+		for host, limit := range s.rules.HostDay {
+			over("host", limit, func(r *rowSeen) bool {
+				return r.created.Truncate(24*time.Hour).Equal(day) && strings.Contains(r.url, host)
+			})
+		}
+	}
+	var all uint64
+	alive := map[string]int{}
+	for _, g := range s.sigs {
+		if s.live(g) {
+			all += g.amount
+			alive[g.url]++
+			if g.key != "" {
+				alive[g.key]++
+			}
+		}
+	}
+	if s.mix.exact && all > s.initial {
+		s.fail("I1: %d could be spent of a balance of %d", all, s.initial)
+	}
+	for what, n := range alive {
+		if n > 1 && s.keys[what] != nil {
+			s.fail("I2: the key %q has %d payments", what, n)
+		}
+		if s.keys[what] == nil && n > s.begun[what] {
+			s.fail("I2: %d payments for %d purchases of %s", n, s.begun[what], what)
+		}
+	}
+}
+
+func (s *sim) of(id string) *signature {
+	for _, g := range s.sigs {
+		if g.row == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// answered is I5.
+func (s *sim) answered(c *call, r Result, err error) {
+	if s.wrong != "" {
+		return
+	}
+	if err != nil {
+		e := x402.AsError(err)
+		var coded *x402.Error
+		switch {
+		case !errors.As(err, &coded) || e.Code == x402.Internal:
+			s.fail("I5: an error without a code: %v", err)
+		case c.sent != "" && e.PaymentID != c.sent:
+			s.fail("I5: %s was sent, the error names %q: %v", c.sent[:8], e.PaymentID, err)
+		case c.sent != "" && (e.Spent == "" || e.Spent == "0"):
+			s.fail("I5: %s was sent, the error says nothing was taken: %v", c.sent[:8], err)
+		}
+		s.refusedAfterServing(c, e.Code)
+		return
+	}
+	if r.Status == StatusFree {
+		if r.Content != "free "+c.of.url {
+			s.fail("I5: free, but %q", r.Content)
+		}
+		return
+	}
+	row, g := s.rows[r.PaymentID], s.of(r.PaymentID)
+	if row == nil || g == nil || row.url != c.of.url {
+		s.fail("I5: answered from a payment for something else")
+		return
+	}
+	switch {
+	case r.Status == StatusPaid && (r.HTTPStatus != 200 || !g.good[r.Content]),
+		r.Status == StatusReplayed && (r.HTTPStatus != 200 || !g.good[r.Content]):
+		s.fail("I5: %s with %d %q, which was not served for it", r.Status, r.HTTPStatus, r.Content)
+	case r.Status == StatusUnserved:
+		s.refusedAfterServing(c, "")
+	}
+	if c.of.key == "" {
+		return
+	}
+	answers := s.keys[c.of.key]
+	answers[r.PaymentID] = true
+	for id := range answers {
+		if other := s.of(id); id != r.PaymentID && s.live(other) && s.live(g) {
+			s.fail("I5: the key %q was answered from %s before and from %s now", c.of.key, id[:8], r.PaymentID[:8])
+		}
+	}
+}
+
+// refusedAfterServing: what a key bought and the ledger keeps is to be had again.
+func (s *sim) refusedAfterServing(c *call, code x402.Code) {
+	switch code {
+	case "", x402.PaymentRejected, x402.PriceChanged, x402.SettlementFailed, x402.RedirectRefused:
+	default:
+		return // trouble of the moment
+	}
+	for id, r := range s.rows {
+		if g := s.of(id); c.of.key != "" && r.key == c.of.key && r.served && g != nil && g.settled {
+			s.fail("I5: the key %q was served and stored, and is now answered %q", c.of.key, code)
+		}
+	}
+}
+
+// compare is I4 and I6 at the end, when nothing can happen any more.
+func (s *sim) compare() {
+	ctx, eye := context.Background(), s.eye
+	var spent uint64
+	for _, id := range s.order {
+		p, err := eye.Payment(ctx, id)
+		g := s.of(id)
+		switch {
+		case err != nil:
+			s.fail("I4: row %s is lost: %v", id[:8], err)
+		case p.State.Unfinished():
+			s.fail("I6: %s stays %s", id[:8], p.State)
+		case p.State == history.Settled && (g == nil || !g.settled):
+			s.fail("I6: %s counts as spent, the chain knows nothing of it", id[:8])
+		case p.State == history.Failed && g != nil && g.settled:
+			s.fail("I4: %s is let go of, the chain has it settled", id[:8])
+		case p.State == history.Failed && s.rows[id].claimed && !p.FalseReceipt:
+			s.fail("I6: %s was claimed to be settled, the chain says no, and nobody is blamed", id[:8])
+		case p.State == history.Settled && p.Proof != history.Chain:
+			s.fail("I6: %s still rests on a claim", id[:8])
+		}
+	}
+	for _, g := range s.sigs {
+		if !g.settled {
+			continue
+		}
+		if s.rows[g.row] == nil {
+			s.fail("I4: %s is settled and in no row", g.tx())
+		}
+		spent += g.amount
+	}
+	if s.initial-s.balance != spent {
+		s.fail("the umpire cannot add")
+	}
+	s.compareWindows()
+}
+
+// compareWindows adds up what the chain executed, day by day and session by session, and asks the ledger for the same.
+func (s *sim) compareWindows() {
+	type window struct {
+		since time.Time
+		host  string
+	}
+	want := map[window]money.Dollars{}
+	for _, id := range s.order {
+		r := s.rows[id]
+		for _, host := range []string{"", s.host(0), s.host(1)} {
+			w := window{r.created.Truncate(24 * time.Hour), host}
+			want[w] += 0
+		}
+	}
+	for w := range want {
+		for _, g := range s.sigs {
+			if r := s.rows[g.row]; g.settled && r != nil && !r.created.Before(w.since) && strings.Contains(r.url, w.host) {
+				want[w] += money.Dollars(g.amount)
+			}
+		}
+	}
+	for w, sum := range want {
+		got, err := s.used(budget.Window{Since: w.since, Host: w.host})
+		if err != nil {
+			s.fail("the umpire cannot read: %v", err)
+		}
+		if got != (budget.Use{Spent: sum}) {
+			s.fail("I6: the ledger says %+v since %s at %q, the chain executed %d", got, w.since, w.host, sum)
+		}
+	}
+}
+
+func (s *sim) used(w budget.Window) (u budget.Use, err error) {
+	if s.memory != nil {
+		return s.memory.Used(w)
+	}
+	err = s.eye.View(context.Background(), func(t *history.Tx) error { u, err = t.Used(w); return err })
+	return u, err
+}

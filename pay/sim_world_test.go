@@ -1,0 +1,635 @@
+//go:build !race
+
+package pay
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault that is everywhere hides
+// others (swarm testing).
+type mix struct {
+	steps, processes                                     int
+	leave, kill, reconcile, clock, node, thief, blind    int
+	tick                                                 int
+	ticks                                                []time.Duration
+	seller, proof, settler, ask, funds, sign, fate, save []choice
+	remembers                                            bool // sellers give what was paid for again
+	exact                                                bool // nobody makes the chain's figures differ from what the wallet knows
+}
+
+// newSim draws a world.
+func newSim(g *ground, seed uint64, onDisk bool) *sim {
+	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402))}
+	g.cur = s
+	start := []time.Time{ // the middle of a day, the end of one, the end of a month
+		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second), g.epoch.AddDate(0, 1, 0).Add(-40 * time.Second),
+	}[s.rng.IntN(3)]
+	s.base = time.Until(start)
+	s.umpire = newUmpire()
+	some := func(percent, weight int) int { // of the seeds have it, some more than others
+		if s.chance(percent) {
+			return 1 + s.rng.IntN(weight)
+		}
+		return 0
+	}
+	m := &s.mix
+	m.steps, m.processes = 60+s.rng.IntN(100), 1+s.rng.IntN(2)
+	m.leave, m.kill, m.reconcile, m.clock, m.node, m.thief = some(50, 4), some(40, 3), some(60, 3), some(20, 1), some(50, 3), some(50, 6)
+	m.blind = some(10, 2)
+	m.tick, m.ticks = some(60, 3), []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second, 25 * time.Second, 70 * time.Second}
+	if s.chance(10) {
+		m.ticks = append(m.ticks, 9*time.Hour)
+	}
+	draw := func(first choice, percent, weight int, others ...string) []choice {
+		list := []choice{first}
+		for _, name := range others {
+			list = append(list, choice{name, some(percent, weight)})
+		}
+		return list
+	}
+	m.seller = draw(choice{"serves", 6}, 30, 6, "serves without a receipt", "serves without settling", "says it settled and did not", "asks again", "asks again after settling",
+		"asks for more", "fails", "fails after settling", "cuts", "cuts after settling", "breaks off", "breaks off without a receipt", "hangs", "hangs after settling",
+		"is unreachable", "redirects", "redirects after settling", "says no", "says no after settling", "says it is pending")
+	m.proof = draw(choice{"serves", 6}, 30, 4, "asks again", "fails", "cuts", "is unreachable", "hangs", "redirects")
+	m.settler = draw(choice{"settles", 6}, 30, 5, "says it settled and did not", "refuses", "refuses after settling", "leaves it open", "leaves it open after settling", "is unreachable")
+	m.ask = draw(choice{"asks", 20}, 15, 2, "is unreachable", "is free", "asks for another price")
+	m.funds = draw(choice{"", 20}, 15, 3, "no answer")
+	m.sign = draw(choice{"", 20}, 15, 3, "locked")
+	m.fate = draw(choice{"", 20}, 20, 4, "no answer", "nonsense with an error")
+	m.save = draw(choice{"", 60}, 25, 6, "fails", "fails after it took effect")
+	m.save = append(m.save, choice{"and the process dies", min(m.kill, 2)})
+	m.remembers = s.chance(30)
+	lies := func(list []choice) bool {
+		return slices.ContainsFunc(list, func(c choice) bool { return c.weight > 0 && c.name == "says it settled and did not" })
+	}
+	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
+
+	s.rules = s.drawRules()
+	if s.eye = g.eye; !onDisk {
+		s.memory = newMemLedger(s.rules, s.wallet)
+		s.eye = &memStore{memLedger: s.memory}
+	}
+	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
+	s.world.initial = s.world.balance
+	s.world.asks = map[string]*transport.Answer{}
+	urls := 1 + s.rng.IntN(3)
+	keys := s.rng.IntN(3) // per URL
+	for n := range 1 + s.rng.IntN(4) {
+		url := s.rng.IntN(urls)
+		pu := &purchase{n: n + 1, url: fmt.Sprintf("https://%s/%d", s.host(url%2), url)}
+		if keys > 0 && s.chance(60) {
+			pu.key = fmt.Sprintf("url %d key %d of seed %d", url, s.rng.IntN(keys), seed)
+		}
+		s.purchases = append(s.purchases, pu)
+	}
+	for n := range urls {
+		s.prices[n] = []uint64{5, 10}[s.rng.IntN(2)]
+		s.seeds[n] = s.chance(25)
+	}
+	return s
+}
+
+// host is a seller's name in this seed.
+func (s *sim) host(n int) string { return fmt.Sprintf("h%d-%d.example", n, s.seed) }
+
+func urlNumber(url string) int { return int(url[len(url)-1] - '0') }
+
+var simAssets = x402.NewRegistry(nil)
+
+// world is what is true, whatever anybody says of it.
+type world struct {
+	balance, initial uint64
+	node             struct {
+		down bool
+		lag  time.Duration
+	}
+	prices [3]uint64
+	seeds  [3]bool // sellers that speak the seed's dialect: the wallet settles
+	asks   map[string]*transport.Answer
+	sigs   []*signature // all that were ever made
+	served int
+}
+
+// signature is one signed payment.
+type signature struct {
+	nonce, row  string
+	amount      uint64
+	url, key    string
+	validBefore time.Time
+	seen        bool // by anybody but the wallet
+	settled     bool
+	settledAt   time.Time
+	good        map[string]bool // contents that were served for it
+}
+
+func (g *signature) tx() string { return "0x" + g.nonce[len(g.nonce)-8:] }
+
+// live reports whether money has moved by it or still may.
+func (s *sim) live(g *signature) bool { return g.settled || g.seen && s.now().Before(g.validBefore) }
+
+func (s *sim) signature(nonce string) *signature {
+	for _, g := range s.sigs {
+		if g.nonce == nonce {
+			return g
+		}
+	}
+	return nil
+}
+
+// take settles, as EIP-3009 does: once, before it expires, if the money is there.
+func (s *sim) take(g *signature, who string) bool {
+	if g.settled || !s.now().Before(g.validBefore) || s.balance < g.amount {
+		return false
+	}
+	g.settled, g.settledAt, s.balance = true, s.now(), s.balance-g.amount
+	s.moved++
+	s.say("      %s settles %s", who, g.tx())
+	return true
+}
+
+// takeable is what somebody could settle behind everybody's back.
+func (s *sim) takeable() (list []*signature) {
+	for _, g := range s.sigs {
+		if g.seen && !g.settled && s.now().Before(g.validBefore) {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (s *sim) lastBreath() (last time.Time) {
+	for _, g := range s.sigs {
+		if g.validBefore.After(last) {
+			last = g.validBefore
+		}
+	}
+	return last
+}
+
+func (s *sim) changeNode() {
+	s.node.down = s.chance(40)
+	s.node.lag = []time.Duration{0, 3 * time.Second, 30 * time.Second}[s.rng.IntN(3)]
+	s.say("the node: down %v, %s behind", s.node.down, s.node.lag)
+}
+
+// simScheme is a process's signer and node.
+type simScheme struct {
+	s *sim
+	p *process
+}
+
+func (c *simScheme) Payable(x402.Requirement, x402.AssetInfo) error { return nil }
+
+func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402.Funds, error) {
+	s, readAt := c.s, c.s.wallet()
+	if s.at(ctx, c.p, "Funds", s.mix.funds...) == "no answer" || s.node.down || ctx.Err() != nil {
+		return x402.Funds{}, x402.Errorf(x402.RPCError, "the node is down")
+	}
+	free, view := s.initial, s.now().Add(-s.node.lag)
+	for _, g := range s.sigs {
+		if g.settled && !g.settledAt.After(view) {
+			free -= g.amount
+		}
+	}
+	return x402.Funds{Source: s.host(9), Balance: money.NewAmount(free), Free: money.NewAmount(free), ReadAt: readAt}, nil
+}
+
+func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
+	s := c.s
+	if s.at(ctx, c.p, "Authorize", s.mix.sign...) == "locked" || ctx.Err() != nil {
+		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
+	}
+	of := actorOf(ctx).call.of
+	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key, validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
+	fmt.Sscan(o.Requirement.Amount.String(), &g.amount)
+	s.sigs = append(s.sigs, g)
+	s.say("      signed %s: %d until %s", g.tx(), g.amount, g.validBefore.Format("15:04:05"))
+	return x402.Authorization{
+		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q}`, g.nonce)),
+		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9), PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
+			Nonce: g.nonce, ExpiresAt: g.validBefore},
+	}, nil
+}
+
+func (c *simScheme) Fate(ctx context.Context, e x402.Evidence) (x402.Fate, error) {
+	s := c.s
+	switch drawn := s.at(ctx, c.p, "Fate", s.mix.fate...); {
+	case drawn == "nonsense with an error":
+		return x402.Fate{State: x402.Dead}, errors.New("nonsense")
+	case drawn == "no answer" || s.node.down || ctx.Err() != nil:
+		return x402.Fate{}, errors.New("no answer")
+	}
+	g, view := s.signature(e.Nonce), s.now().Add(-s.node.lag)
+	switch {
+	case g.settled && !g.settledAt.After(view):
+		return x402.Fate{State: x402.Settled, Transaction: g.tx()}, nil
+	case !view.Before(g.validBefore):
+		return x402.Fate{State: x402.Dead}, nil
+	}
+	return x402.Fate{}, nil
+}
+
+// simSeller is a process's way to all sellers.
+type simSeller struct {
+	s *sim
+	p *process
+}
+
+func (t *simSeller) Check(transport.Request) error { return nil }
+
+func (t *simSeller) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	s, n := t.s, urlNumber(r.URL)
+	drawn := s.at(ctx, t.p, "Ask", s.mix.ask...)
+	if ctx.Err() != nil || drawn == "is unreachable" {
+		return nil, x402.Errorf(x402.NetworkError, "unreachable")
+	}
+	if drawn == "is free" {
+		return &transport.Answer{Status: 200, Content: []byte("free " + r.URL), ContentType: "text/plain"}, nil
+	}
+	price := s.prices[n]
+	if drawn == "asks for another price" {
+		price *= 2
+	}
+	a := *s.asking(r.URL, price)
+	a.Date = s.now()
+	return &a, nil
+}
+
+func (s *sim) asking(url string, price uint64) *transport.Answer {
+	name := fmt.Sprint(url, " ", price)
+	if s.asks[name] == nil {
+		header := "PAYMENT-REQUIRED"
+		if s.seeds[urlNumber(url)] {
+			header = "X-Payment-Required"
+		}
+		text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
+			url, testNetwork, price, testUSDC, testPayee)
+		a := &transport.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString([]byte(text))}}}
+		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
+		s.asks[name] = a
+	}
+	return s.asks[name]
+}
+
+func notSent(why string) error {
+	return &transport.SendError{Err: x402.Errorf(x402.NetworkError, "%s", why)}
+}
+func sentTo(why string) error {
+	return &transport.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%s", why)}
+}
+
+func (t *simSeller) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+	s, proof := t.s, strings.EqualFold(with.Header, "X-Payment-Signature")
+	may := s.mix.seller
+	if proof {
+		may = s.mix.proof
+	}
+	drawn := s.at(ctx, t.p, "Present", may...)
+	if ctx.Err() != nil || drawn == "is unreachable" {
+		return nil, notSent(drawn)
+	}
+	var g *signature
+	if proof {
+		for _, other := range s.sigs {
+			if other.tx() == with.Value && other.settled {
+				g = other
+			}
+		}
+	} else {
+		raw, _ := base64.StdEncoding.DecodeString(with.Value)
+		g = s.left(ctx, raw)
+	}
+	answer, err := s.answer(g, r.URL, drawn, proof)
+	if strings.HasPrefix(drawn, "hangs") {
+		<-ctx.Done()
+	}
+	s.at(ctx, t.p, "answer arrives")
+	if ctx.Err() != nil {
+		return nil, sentTo("too late")
+	}
+	return answer, err
+}
+
+// left is the moment at which signed bytes are out of the wallet's hands.
+func (s *sim) left(ctx context.Context, payload []byte) *signature {
+	var p struct{ Payload struct{ Nonce string } }
+	_ = json.Unmarshal(payload, &p)
+	g := s.signature(p.Payload.Nonce)
+	if g == nil {
+		s.fail("I3: bytes that nobody signed left: %s", payload)
+		return nil
+	}
+	g.seen = true
+	if c := actorOf(ctx).call; c != nil {
+		c.sent = g.row
+	}
+	s.onDisk(g, payload)
+	return g
+}
+
+// answer is what a seller does with a payment; g is nil for a proof of nothing.
+func (s *sim) answer(g *signature, url, drawn string, proof bool) (*transport.Answer, error) {
+	asked := *s.asking(url, s.prices[urlNumber(url)])
+	if g == nil || g.url != url {
+		return &asked, nil
+	}
+	if strings.HasSuffix(drawn, "after settling") {
+		s.take(g, "the seller")
+	}
+	status := func(n int, body string) *transport.Answer {
+		return &transport.Answer{Status: n, Content: []byte(body), ContentType: "text/plain"}
+	}
+	receipt := func(a *transport.Answer, success bool, reason string) *transport.Answer {
+		a.Settlement = &x402.Settlement{Success: success, ErrorReason: reason, Raw: json.RawMessage(`{}`)}
+		if success || reason == "settlement_pending" {
+			a.Settlement.Transaction = g.tx()
+		}
+		return a
+	}
+	serve := func() *transport.Answer {
+		s.served++
+		body := fmt.Sprintf("ok %s #%d", url, s.served)
+		g.good[body] = true
+		return status(200, body)
+	}
+	bought := func() bool {
+		return proof || s.take(g, "the seller") || g.settled && s.mix.remembers && len(g.good) > 0
+	}
+	switch strings.TrimSuffix(drawn, " after settling") {
+	case "serves":
+		if !bought() {
+			return &asked, nil
+		}
+		if proof {
+			return serve(), nil
+		}
+		return receipt(serve(), true, ""), nil
+	case "serves without a receipt":
+		if !bought() {
+			return &asked, nil
+		}
+		return serve(), nil
+	case "serves without settling":
+		return serve(), nil
+	case "says it settled and did not":
+		return receipt(serve(), true, ""), nil
+	case "asks for more":
+		more := *s.asking(url, 2*s.prices[urlNumber(url)])
+		return &more, nil
+	case "fails":
+		return status(500, "no "+url), nil
+	case "cuts", "hangs":
+		return nil, sentTo(drawn)
+	case "breaks off", "breaks off without a receipt":
+		a := status(200, "half of "+url)
+		if s.take(g, "the seller"); g.settled && drawn == "breaks off" {
+			receipt(a, true, "")
+		}
+		a.Truncated = true
+		return a, sentTo(drawn)
+	case "redirects":
+		return status(302, "elsewhere"), nil
+	case "says no":
+		return receipt(status(402, "no "+url), false, "invalid_signature"), nil
+	case "says it is pending":
+		return receipt(status(402, "no "+url), false, "settlement_pending"), nil
+	default: // asks again
+		return &asked, nil
+	}
+}
+
+// simSettler is a process's facilitators.
+type simSettler struct {
+	s *sim
+	p *process
+}
+
+func (f *simSettler) FeePayer(context.Context, string, int, []string) (string, string, error) {
+	return "", "", nil
+}
+
+func (f *simSettler) Settle(ctx context.Context, sub facilitator.Submission) facilitator.Result {
+	s := f.s
+	drawn := s.at(ctx, f.p, "Settle", s.mix.settler...)
+	if ctx.Err() != nil || drawn == "is unreachable" {
+		return facilitator.Result{Outcome: facilitator.NotSent}
+	}
+	g := s.left(ctx, sub.Payload)
+	if g == nil {
+		return facilitator.Result{Outcome: facilitator.Unknown}
+	}
+	r := facilitator.Result{Facilitator: "lab"}
+	if strings.HasSuffix(drawn, "after settling") {
+		s.take(g, "the facilitator")
+	}
+	switch strings.TrimSuffix(drawn, " after settling") {
+	case "settles":
+		r.Outcome = facilitator.Settled
+		if !s.take(g, "the facilitator") && !g.settled {
+			r.Outcome = facilitator.Refused
+		}
+	case "says it settled and did not":
+		r.Outcome = facilitator.Settled
+	case "refuses":
+		r.Outcome = facilitator.Refused
+	default:
+		r.Outcome = facilitator.Unknown
+	}
+	if r.Outcome == facilitator.Settled {
+		r.Settlement = &x402.Settlement{Success: true, Transaction: g.tx(), Raw: json.RawMessage(`{}`)}
+	}
+	s.at(ctx, f.p, "answer arrives")
+	if ctx.Err() != nil {
+		return facilitator.Result{Outcome: facilitator.Unknown}
+	}
+	return r
+}
+
+// simStore is a process's way to its ledger. What changes something parks before; what only reads parks after, so that what
+// was read may be old when it is used.
+type simStore struct {
+	Store ledger
+	s     *sim
+	p     *process
+}
+
+// change makes one change of the ledger: it may fail before or after it took effect, or be the last thing the process does.
+func (w *simStore) change(ctx context.Context, what string, do func() error) error {
+	drawn := w.s.at(ctx, w.p, what, w.s.mix.save...)
+	if drawn == "fails" {
+		return diskError()
+	}
+	err := do()
+	switch drawn {
+	case "fails after it took effect":
+		return diskError()
+	case "and the process dies":
+		w.s.kill(w.p)
+		w.p.survive()
+	}
+	return err
+}
+
+// look parks after a reading.
+func (w *simStore) look(ctx context.Context, what string, err error) error {
+	if w.s.at(ctx, w.p, what, choice{"", 60}, choice{"fails", w.s.mix.save[1].weight}) == "fails" {
+		return diskError()
+	}
+	return err
+}
+
+func (w *simStore) Reserve(ctx context.Context, h history.Hold, check func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
+	var held history.Payment
+	err = w.change(ctx, "Reserve", func() error {
+		p, err := w.Store.Reserve(ctx, h, check)
+		if err == nil {
+			w.s.reserved(p, actorOf(ctx).call)
+		}
+		held = p
+		return err
+	})
+	if err != nil {
+		held = history.Payment{}
+	}
+	return held, err
+}
+
+func (w *simStore) Submit(ctx context.Context, id string, signed history.Signed) error {
+	return w.change(ctx, "Submit", func() error {
+		w.s.signature(signed.Evidence.Nonce).row = id
+		return w.Store.Submit(ctx, id, signed)
+	})
+}
+
+func (w *simStore) Release(ctx context.Context, id, why string) error {
+	return w.change(ctx, "Release", func() error {
+		err := w.Store.Release(ctx, id, why)
+		if err == nil {
+			w.s.released(id, why)
+		}
+		return err
+	})
+}
+
+func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (saved history.Payment, err error) {
+	err = w.change(ctx, "Finish "+string(o.State), func() error {
+		saved, err = w.Store.Finish(ctx, id, o)
+		if r := w.s.rows[id]; err == nil && r != nil && saved.Proof == history.Claimed {
+			r.claimed = true
+		}
+		if err == nil && saved.State == history.Failed {
+			w.s.released(id, "the chain proved it dead")
+		}
+		if err == nil && o.Content != nil {
+			w.s.stored(id, *o.Content)
+		}
+		return err
+	})
+	if err != nil {
+		saved = history.Payment{}
+	}
+	return saved, err
+}
+
+func (w *simStore) Drive(ctx context.Context, id, from string) (mine bool, err error) {
+	err = w.change(ctx, "Drive", func() error { mine, err = w.Store.Drive(ctx, id, from); return err })
+	return mine && err == nil, err
+}
+
+func (w *simStore) Name(ctx context.Context, id, key string) (named bool, err error) {
+	err = w.change(ctx, "Name", func() error {
+		named, err = w.Store.Name(ctx, id, key)
+		if err == nil && named {
+			w.s.named(id, key)
+		}
+		return err
+	})
+	return named && err == nil, err
+}
+
+func (w *simStore) Rest(ctx context.Context, id string) error {
+	return w.change(ctx, "Rest", func() error { return w.Store.Rest(ctx, id) })
+}
+
+func (w *simStore) Abandon(ctx context.Context, id string) error {
+	return w.change(ctx, "Abandon", func() error { return w.Store.Abandon(ctx, id) })
+}
+
+func (w *simStore) Deliver(ctx context.Context, id string) error {
+	return w.change(ctx, "Deliver", func() error { return w.Store.Deliver(ctx, id) })
+}
+
+// Alive cannot tell of other processes when there are no descriptors left.
+func (w *simStore) Alive(process string) bool {
+	w.p.survive()
+	return w.Store.Alive(process) && (!w.s.blind.Load() || process == w.Store.Self())
+}
+
+func (w *simStore) Self() string { return w.Store.Self() }
+
+func (w *simStore) Payment(ctx context.Context, id string) (history.Payment, error) {
+	p, err := w.Store.Payment(ctx, id)
+	return p, w.look(ctx, "Payment", err)
+}
+
+func (w *simStore) Content(ctx context.Context, id string) (history.Content, error) {
+	c, err := w.Store.Content(ctx, id)
+	return c, w.look(ctx, "Content", err)
+}
+
+func (w *simStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
+	p, err := w.Store.ByKey(ctx, key)
+	return p, w.look(ctx, "ByKey", err)
+}
+
+func (w *simStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error) {
+	list, err := w.Store.ByRequest(ctx, fingerprint)
+	return list, w.look(ctx, "ByRequest", err)
+}
+
+func (w *simStore) LetDie(ctx context.Context, network string, since time.Time) ([]string, error) {
+	list, err := w.Store.LetDie(ctx, network, since)
+	return list, w.look(ctx, "LetDie", err)
+}
+
+func (w *simStore) Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error) {
+	list, err := w.Store.Unfinished(ctx, after, limit)
+	return list, w.look(ctx, "Unfinished", err)
+}
+
+func (w *simStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error) {
+	list, err := w.Store.Claimed(ctx, since, after, limit)
+	return list, w.look(ctx, "Claimed", err)
+}
+
+func (w *simStore) AskApproval(ctx context.Context, a history.Approval) (history.Approval, error) {
+	return w.Store.AskApproval(ctx, a)
+}
+
+func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval, error) {
+	return w.Store.Accept(ctx, id, by)
+}
+
+func (w *simStore) Freeze(ctx context.Context, f history.Freeze) error { return w.Store.Freeze(ctx, f) }
+
+func (w *simStore) View(ctx context.Context, f func(*history.Tx) error) error {
+	w.p.survive()
+	return w.Store.View(ctx, f)
+}

@@ -1,0 +1,186 @@
+package pay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// facts are what is known after the signed bytes went to the seller.
+type facts struct {
+	sent    bool // false: provably not one byte left
+	again   bool // these bytes may have been out before
+	settled bool // it was known to be settled before this answer
+	answer  *transport.Answer
+	cut     bool // the answer's content broke off
+	paid    history.Payment
+}
+
+// served reports whether the answer is what was bought.
+func (f facts) served() bool { return f.answer != nil && isOK(f.answer.Status) && !f.cut }
+
+// verdict is what the facts mean.
+type verdict struct {
+	state       history.State
+	proof       history.Proof
+	code        x402.Code // "": the caller gets a result
+	served      bool      // the answer is what was bought
+	transaction string
+	facilitator string
+	receipt     []byte
+	note        string
+}
+
+// judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of the seller's releases
+// nothing: the signed payment stays good until it expires, so the hold stays until the chain says it is dead.
+//
+//	 #  what came back                                        state      code              served
+//	 1  nothing left the process, ever                        failed     PAY_FAILED        –
+//	 2  nothing left this time, but perhaps before            unknown    OUTCOME_UNKNOWN   –
+//	 3  no answer: cut, reset, timed out; or 2xx without a
+//	    receipt, and its content broke off                    unknown    OUTCOME_UNKNOWN   –
+//	 4  receipt success, status < 300                         settled    –                 yes
+//	 5  receipt success, and status ≥ 300 or content cut      settled    –                 no (paid_not_served)
+//	 6  receipt failure naming a transaction, or one of the
+//	    reasons that leave it open (settlement_pending, …)    unknown    OUTCOME_UNKNOWN   –
+//	 7  receipt failure without a transaction                 unknown    SETTLEMENT_FAILED –
+//	 8  2xx, no receipt                                       unknown    –                 yes
+//	 9  3xx                                                   unknown    REDIRECT_REFUSED  –
+//	10  402/412 asking again on the same terms                unknown    PAYMENT_REJECTED  –
+//	11  402/412 asking on other terms                         unknown    PRICE_CHANGED     –
+//	12  other 4xx (also 400 and 409 about the purchase's id,
+//	    402 and 412 that ask for nothing)                     unknown    PAYMENT_REJECTED  –
+//	13  5xx, no receipt                                       unknown    OUTCOME_UNKNOWN   –
+//	14  an MCP tool that failed, no receipt: honest servers
+//	    do not settle then, others could                      unknown    TOOL_EXECUTION_FAILED  –
+//
+// Where the payment was known to be settled before (the wallet settled, or the chain said so), it stays settled, and the
+// answer only decides whether it was served: 2xx is, everything else is paid_not_served.
+func judge(f facts) verdict {
+	if f.settled {
+		v := verdict{state: history.Settled, proof: f.paid.Proof, transaction: f.paid.Transaction}
+		v.served = f.served()
+		return v
+	}
+	if !f.sent {
+		if f.again {
+			return unknown(x402.OutcomeUnknown, "the seller could not be reached again")
+		}
+		return verdict{state: history.Failed, code: x402.PayFailed, note: "the seller could not be reached; nothing was sent"}
+	}
+	if f.answer == nil {
+		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")
+	}
+	if r := f.answer.Settlement; r != nil {
+		return judgeReceipt(*r, f.served())
+	}
+	return judgeStatus(f)
+}
+
+func judgeReceipt(r x402.Settlement, served bool) verdict {
+	v := verdict{transaction: r.Transaction, receipt: r.Raw}
+	switch {
+	case r.Success:
+		v.state, v.proof, v.served = history.Settled, history.Claimed, served
+	case r.Transaction != "" || leavesOpen(r.ErrorReason):
+		v.state, v.code, v.note = history.Unknown, x402.OutcomeUnknown, "the settlement is not final: "+quoted(r.ErrorReason)
+	default:
+		v.state, v.code, v.note = history.Unknown, x402.SettlementFailed, "the settlement was refused: "+quoted(r.ErrorReason)
+	}
+	return v
+}
+
+func judgeStatus(f facts) verdict {
+	switch status := f.answer.Status; {
+	case isOK(status) && f.cut:
+		return unknown(x402.OutcomeUnknown, "the answer broke off, and there is no receipt")
+	case isOK(status):
+		v := unknown("", "served without a receipt")
+		v.served = true
+		return v
+	case status < 400:
+		return unknown(x402.RedirectRefused, "the seller answered the payment with a redirect, which was not followed")
+	case f.answer.Challenge != nil && !asksTheSame(*f.answer.Challenge, f.paid):
+		return unknown(x402.PriceChanged, "the seller now asks for something else")
+	case status < 500:
+		note := fmt.Sprintf("the seller refused the payment with status %d", status)
+		if c := f.answer.Challenge; c != nil && c.Error != "" {
+			note += ": " + quoted(c.Error)
+		}
+		return unknown(x402.PaymentRejected, note)
+	case f.answer.ToolFailed:
+		return unknown(x402.ToolExecutionFailed, "the tool failed, and its server says nothing of the payment")
+	default:
+		return unknown(x402.OutcomeUnknown, fmt.Sprintf("the seller failed with status %d", status))
+	}
+}
+
+func unknown(code x402.Code, note string) verdict {
+	return verdict{state: history.Unknown, code: code, note: note}
+}
+
+func isOK(status int) bool { return status >= 200 && status < 300 }
+
+// asksTheSame reports whether the terms that were paid are still among those asked for.
+func asksTheSame(c x402.Challenge, p history.Payment) bool {
+	return slices.ContainsFunc(c.Accepts, func(r x402.Requirement) bool {
+		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == p.Amount && r.PayTo == p.PayTo
+	})
+}
+
+// leavesOpen names the reasons of a failed settlement after which the money may have moved or may still move: the nonce is
+// used (by whom?), the same payment is being settled, a confirmation did not come in time.
+func leavesOpen(reason string) bool {
+	for _, part := range []string{"nonce_already_used", "duplicate_settlement", "settlement_pending", "confirmation_timed_out", "post_settlement", "transfer_event_mismatch"} {
+		if strings.Contains(reason, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeSettling is the table for the wallet's own settling (SPEC §7.2). Held until it is dead, even where no facilitator
+// took it: whether all of them are honest about that is not for us to know.
+//
+//	settled        settled (claimed)   –
+//	refused        unknown             SETTLEMENT_FAILED
+//	unknown        unknown             OUTCOME_UNKNOWN
+//	nobody took it unknown             FACILITATOR_ERROR
+func judgeSettling(r facilitator.Result) verdict {
+	v := verdict{state: history.Unknown, facilitator: r.Facilitator}
+	if s := r.Settlement; s != nil {
+		v.transaction, v.receipt = s.Transaction, s.Raw
+	}
+	switch r.Outcome {
+	case facilitator.Settled:
+		v.state, v.proof = history.Settled, history.Claimed
+	case facilitator.Refused:
+		v.code, v.note = x402.SettlementFailed, "the facilitator refused to settle"
+	case facilitator.NotSent:
+		v.code, v.note = x402.FacilitatorError, "no facilitator could be reached"
+	default:
+		v.code, v.note = x402.OutcomeUnknown, "the facilitators left the outcome open"
+	}
+	if s := r.Settlement; s != nil && v.code != "" && s.ErrorReason != "" {
+		v.note += ": " + quoted(s.ErrorReason)
+	}
+	return v
+}
+
+func (v verdict) outcome() history.Outcome {
+	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction, Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
+}
+
+// quoted makes a stranger's words safe to stand in our own: short, printable ASCII, in quotes.
+func quoted(s string) string {
+	const most = 120
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%+q", s)
+}

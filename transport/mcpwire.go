@@ -1,0 +1,349 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
+)
+
+// What the SDK gives back of an answer is its own types, in which unknown members are lost: resultType "payment_required" with what
+// is asked, and the very bytes of an option. So each call carries an exchange in its context, and whatever the call goes through
+// notes there what left and what came: tap, for commands and old SSE, and wire, for HTTP.
+
+// exchange is one request and what came of it.
+type exchange struct {
+	method string
+	with   x402.Attachment
+	once   atomic.Bool // its request was handed to the wire
+	sent   atomic.Bool // something of it may have left
+
+	mu      sync.Mutex
+	result  json.RawMessage // as it came
+	refused *jsonrpc.Error  // the server's own, as it came: the SDK puts errors of the connection into the same form
+	http    *Answer         // of the endpoint itself: an answer that is no message, or the headers of one that is
+	failure error           // what the SDK says, where nothing came
+}
+
+func newExchange(method string, with x402.Attachment) *exchange {
+	return &exchange{method: method, with: with}
+}
+
+func (e *exchange) pays() bool { return e.with.Header != "" || e.with.Meta != nil }
+
+type exchangeKey struct{}
+
+func (e *exchange) in(ctx context.Context) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, e)
+}
+
+// exchangeOf is the exchange whose own request this is; nil for everything else that goes out in its context (a cancellation).
+func exchangeOf(ctx context.Context, method string) *exchange {
+	if e, ok := ctx.Value(exchangeKey{}).(*exchange); ok && e.method == method {
+		return e
+	}
+	return nil
+}
+
+var errTwice = errors.New("a request with a payment would have left a second time")
+
+// leave is called right before the request leaves.
+func (e *exchange) leave() error {
+	if e.once.Swap(true) && e.pays() {
+		return errTwice
+	}
+	return nil
+}
+
+// came notes the answer; the first one counts.
+func (e *exchange) came(result json.RawMessage, refused *jsonrpc.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.result == nil && e.refused == nil {
+		e.result, e.refused = bytes.Clone(result), refused
+	}
+}
+
+// maxAsked is how many requests of a server's may wait for our answer (which is no). Honest ones ask one thing at a time.
+const maxAsked = 64
+
+// tap listens to a connection on which every message goes through Read and Write.
+type tap struct {
+	mcp.Connection
+	last    bool // nothing but the wire comes after it
+	mu      sync.Mutex
+	waiting map[jsonrpc.ID]*exchange
+	asked   map[jsonrpc.ID]bool
+}
+
+func newTap(c mcp.Connection, last bool) *tap {
+	return &tap{Connection: c, last: last, waiting: map[jsonrpc.ID]*exchange{}, asked: map[jsonrpc.ID]bool{}}
+}
+
+// Write implements mcp.Connection.
+func (t *tap) Write(ctx context.Context, m jsonrpc.Message) error {
+	switch m := m.(type) {
+	case *jsonrpc.Response:
+		t.mu.Lock()
+		delete(t.asked, m.ID)
+		t.mu.Unlock()
+	case *jsonrpc.Request:
+		e := exchangeOf(ctx, m.Method)
+		if e == nil || !m.IsCall() {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t.mu.Lock()
+		t.waiting[m.ID] = e
+		t.mu.Unlock()
+		context.AfterFunc(ctx, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.waiting, m.ID)
+		})
+		if t.last {
+			if err := e.leave(); err != nil {
+				return err
+			}
+			e.sent.Store(true)
+		}
+	}
+	return t.Connection.Write(ctx, m)
+}
+
+// Read implements mcp.Connection. A flood of requests to us goes no further than here.
+func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		m, err := t.Connection.Read(ctx)
+		if err != nil {
+			return m, err
+		}
+		switch m := m.(type) {
+		case *jsonrpc.Response:
+			t.mu.Lock()
+			e := t.waiting[m.ID]
+			delete(t.waiting, m.ID)
+			t.mu.Unlock()
+			if e != nil {
+				var refused *jsonrpc.Error
+				_ = errors.As(m.Error, &refused)
+				e.came(m.Result, refused)
+			}
+		case *jsonrpc.Request:
+			if m.IsCall() && !t.mayAsk(m.ID) || !m.IsCall() && !isHeard(m.Method) {
+				continue
+			}
+		}
+		return m, nil
+	}
+}
+
+// isHeard reports whether anybody here listens to a notification. A flood of others goes no further, too.
+func isHeard(notification string) bool {
+	return !strings.HasPrefix(notification, "notifications/message") && !strings.HasPrefix(notification, "notifications/resources/")
+}
+
+func (t *tap) mayAsk(id jsonrpc.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.asked) >= maxAsked || t.asked[id] {
+		return false
+	}
+	t.asked[id] = true
+	return true
+}
+
+// wire carries the messages of a session over HTTP: to its own origin only, on connections of HTTP's, no redirect followed with
+// anything that was paid for, and within the limits.
+type wire struct {
+	http     *HTTP
+	endpoint *url.URL
+	moved    atomic.Pointer[url.URL] // where the endpoint was redirected to
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if origin(r.URL) != origin(w.endpoint) {
+		closeBody(r)
+		return nil, refuse(r.URL.String(), "the server wants its messages at another origin")
+	}
+	body, err := io.ReadAll(bodyOf(r))
+	closeBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var call struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	_ = json.Unmarshal(body, &call) // our own message; a GET has none
+	var e *exchange
+	if call.ID != nil {
+		e = exchangeOf(r.Context(), call.Method)
+	} else if e, _ = r.Context().Value(exchangeKey{}).(*exchange); e != nil && (r.Method != http.MethodGet || e.method == Initialize) {
+		e = nil // a GET takes up a call's answer again, unless it opens the session's own stream
+	}
+	response, err := w.send(r, body, e)
+	if err != nil {
+		return nil, refine(r.Context(), r.URL, err)
+	}
+	return w.listen(r, response, e, call.ID), nil
+}
+
+// send makes the exchange. What was not paid for follows a redirect within the origin that keeps the method: many servers answer
+// /mcp with one to /mcp/.
+func (w *wire) send(r *http.Request, body []byte, e *exchange) (*http.Response, error) {
+	at := r.URL
+	if to := w.moved.Load(); to != nil && *at == *w.endpoint {
+		at = to
+	}
+	for hops := 0; ; hops++ {
+		out := r.Clone(r.Context())
+		out.URL, out.Host, out.Body, out.ContentLength = at, "", io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		out.Header.Set("User-Agent", w.http.options.UserAgent)
+		out.Header.Set("Accept-Encoding", "identity")
+		pays := false
+		if e != nil && r.Method == http.MethodPost {
+			if err := e.leave(); err != nil {
+				return nil, err
+			}
+			if pays = e.pays(); e.with.Header != "" {
+				out.Header[e.with.Header] = []string{e.with.Value} // not canonical: the wire spelling of the protocol
+			}
+			out = out.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.sent.Store(true) }}))
+		}
+		response, err := w.http.wire.RoundTrip(out)
+		if err != nil || pays {
+			return response, err
+		}
+		next, err := w.http.redirect(Request{Method: r.Method}, at, response, hops)
+		if next == "" && err == nil {
+			return response, nil
+		}
+		_ = response.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		if at, err = w.http.checkURL(next); err != nil {
+			return nil, err
+		}
+		w.moved.Store(at)
+	}
+}
+
+func bodyOf(r *http.Request) io.Reader {
+	if r.Body == nil {
+		return bytes.NewReader(nil)
+	}
+	return r.Body
+}
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+}
+
+// listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for
+// payment, and whatever else it answers to one.
+func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id json.RawMessage) *http.Response {
+	if e == nil {
+		return response
+	}
+	asks := response.StatusCode == http.StatusPaymentRequired || response.StatusCode == http.StatusPreconditionFailed
+	if posts := r.Method == http.MethodPost; posts && (asks || e.pays()) {
+		a := &Answer{Status: response.StatusCode, Header: response.Header}
+		a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+		if a.Status >= http.StatusMultipleChoices {
+			a, _ = w.http.read(response, r.URL) // with an error it holds what came
+			response = instead(r, id)
+		}
+		e.mu.Lock()
+		e.http = a
+		e.mu.Unlock()
+	}
+	isStream := strings.HasPrefix(mediaType(response.Header.Get("Content-Type")), "text/event-stream")
+	response.Body = &hear{ReadCloser: response.Body, left: maxStream, e: e, id: id, isStream: isStream}
+	return response
+}
+
+// instead is what the SDK gets for an answer that is no message: an error, to this call alone.
+func instead(r *http.Request, id json.RawMessage) *http.Response {
+	text := `{"jsonrpc":"2.0","id":` + string(id) + `,"error":{"code":402,"message":"the endpoint answered for itself"}}`
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: int64(len(text)),
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)),
+	}
+}
+
+// maxStream bounds all that a server may send for one call: its result, and what it says while it works.
+const maxStream = 2 * x402.MaxMCPMessage
+
+// hear reads a call's answer along with the SDK: one JSON message, or a stream of events of which one is it.
+type hear struct {
+	io.ReadCloser
+	left     int64
+	e        *exchange
+	id       json.RawMessage
+	isStream bool
+	line     []byte // not complete; of a message: all of it
+	data     []byte // of the event that is not complete
+}
+
+// Read implements io.Reader.
+func (h *hear) Read(p []byte) (int, error) {
+	if h.left <= 0 {
+		return 0, x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes", maxStream)
+	}
+	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.left)])
+	h.left -= int64(n)
+	if h.line = append(h.line, p[:n]...); h.isStream {
+		h.events()
+	} else if errors.Is(err, io.EOF) {
+		h.message(h.line)
+	}
+	return n, err
+}
+
+// events takes the complete lines (HTML, server-sent events, 9.2.6): data adds to the event, an empty line ends it.
+func (h *hear) events() {
+	for {
+		line, rest, whole := bytes.Cut(h.line, []byte("\n"))
+		if !whole {
+			return
+		}
+		h.line = rest
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		if data, is := bytes.CutPrefix(line, []byte("data:")); is {
+			h.data = append(append(h.data, bytes.TrimPrefix(data, []byte(" "))...), '\n')
+		} else if len(line) == 0 {
+			h.message(h.data)
+			h.data = nil
+		}
+	}
+}
+
+// message takes the answer if it is this call's.
+func (h *hear) message(text []byte) {
+	var m struct {
+		ID, Result json.RawMessage
+		Error      *jsonrpc.Error
+	}
+	if json.Unmarshal(text, &m) == nil && (m.Result != nil || m.Error != nil) && (h.id == nil || bytes.Equal(m.ID, h.id)) {
+		h.e.came(m.Result, m.Error)
+	}
+}
