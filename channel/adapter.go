@@ -1,0 +1,366 @@
+package channel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"x402-wallet/money"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed would ask the service about its
+// channel (info, sub-channel, authorize) is asked of the chain: no server has those tools, and the chain does not lie for it.
+type Adapter interface {
+	// Discover asks the service itself who it is, where nothing is published at its origin; nil: it does not say.
+	Discover(ctx context.Context) (*Info, error)
+	// Recover asks what the service knows of the caller's channel.
+	Recover(ctx context.Context, sign Authorize) (Recovery, error)
+	// Commit gives the service a signed promise outside of any call. It reports whether the service took it.
+	Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error)
+	// Send makes one call, once.
+	Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (reply, error)
+}
+
+// Authorize makes a DIDAuthV1 token for one request: each has its own nonce.
+type Authorize func(ctx context.Context, operation string, params any) (string, error)
+
+// Transport carries requests: transport.Mux, or transport.HTTP alone.
+type Transport interface {
+	Check(r transport.Request) error
+	Ask(ctx context.Context, r transport.Request) (*transport.Answer, error)
+	Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error)
+}
+
+// Info is what a service says of itself.
+type Info struct {
+	ServiceID  string `json:"serviceId"`
+	ServiceDID string `json:"serviceDid"`
+	Network    string `json:"network"` // local, dev, test, main
+	Asset      string `json:"defaultAssetId"`
+	BasePath   string `json:"basePath"` // of the HTTP service's own routes
+}
+
+// Recovery is what a service knows of a channel.
+type Recovery struct {
+	Channel *struct {
+		ChannelID string      `json:"channelId"`
+		Epoch     json.Number `json:"epoch"`
+		Status    string      `json:"status"`
+	} `json:"channel"`
+	Pending *SubRAV `json:"pendingSubRav"`
+}
+
+// reply is an answer to a call.
+type reply struct {
+	answer *transport.Answer // without the payment's own part
+	paid   *responsePayload  // nil: nothing was said of payment
+	failed bool              // the tool failed
+}
+
+// readAnswer decodes what a service says outside of payments; unknown members are no harm.
+func readAnswer(text []byte, into any) error {
+	if err := x402.Strict(text, maxPayload); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		if coded := x402.AsError(err); coded.Code != x402.Internal {
+			return coded
+		}
+		return malformed("an answer", err)
+	}
+	return nil
+}
+
+// mcpAdapter speaks with an MCP server: its built-in tools, and the two reserved arguments.
+type mcpAdapter struct {
+	wire     Transport
+	endpoint string
+}
+
+func (a mcpAdapter) Discover(ctx context.Context) (*Info, error) {
+	text, err := a.builtin(ctx, toolDiscovery, json.RawMessage("{}"))
+	if x402.HasCode(err, x402.ToolNotFound) || x402.HasCode(err, x402.ToolExecutionFailed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var info Info
+	return &info, readAnswer(text, &info)
+}
+
+func (a mcpAdapter) Recover(ctx context.Context, sign Authorize) (r Recovery, err error) {
+	text, err := a.authorized(ctx, sign, toolRecovery, nil, nil)
+	if err != nil {
+		return r, err
+	}
+	return r, readAnswer(text, &r)
+}
+
+func (a mcpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error) {
+	arguments, err := compact(map[string]any{"subRav": signed})
+	if err != nil {
+		return false, err
+	}
+	text, err := a.authorized(ctx, sign, toolCommit, arguments, nil)
+	if err != nil {
+		return false, err
+	}
+	var out struct {
+		Success bool `json:"success"`
+	}
+	if err := readAnswer(text, &out); err != nil || out.Success {
+		return out.Success, err
+	}
+	if _, err := a.authorized(ctx, sign, toolRecovery, nil, carrying(signed)); err != nil {
+		return false, err
+	}
+	if arguments, err = compact(map[string]string{"nonce": decimal(signed.SubRAV.Nonce)}); err != nil {
+		return false, err
+	}
+	if text, err = a.authorized(ctx, sign, toolQuery, arguments, nil); err != nil {
+		return false, err
+	}
+	var kept stored
+	return readAnswer(text, &kept) == nil && kept.is(signed.SubRAV), nil
+}
+
+// carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does nothing, but a promise that comes with any
+// free request is verified and stored (reference: nuwa §3.6).
+func carrying(signed Signed) *requestPayload {
+	return &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}
+}
+
+// stored is what a service shows of a promise that it verified; its numbers come as such, or as text.
+type stored struct {
+	SubRAV struct {
+		ChannelID string      `json:"channelId"`
+		Nonce     json.Number `json:"nonce"`
+		Amount    json.Number `json:"accumulatedAmount"`
+	} `json:"subRav"`
+}
+
+func (k stored) is(s SubRAV) bool {
+	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) && k.SubRAV.Amount.String() == s.Amount.String()
+}
+
+func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (reply, error) {
+	tool, err := toolOf(q)
+	if err != nil {
+		return reply{}, err
+	}
+	token, err := sign(ctx, opTool, toolParams{tool, p.ClientTxRef})
+	if err != nil {
+		return reply{}, err
+	}
+	if q.Body, err = withReserved(q.Body, token, &p); err != nil {
+		return reply{}, err
+	}
+	answer, err := a.wire.Ask(ctx, q)
+	if err != nil {
+		return reply{}, err
+	}
+	return mcpReply(answer)
+}
+
+// mcpReply takes the payment out of a tool's result.
+func mcpReply(answer *transport.Answer) (r reply, err error) {
+	result := map[string]json.RawMessage{}
+	var items []json.RawMessage
+	if err := json.Unmarshal(answer.Content, &result); err != nil {
+		return r, malformed("a result", err)
+	}
+	if list, given := result["content"]; given {
+		if err := json.Unmarshal(list, &items); err != nil {
+			return r, malformed("a result", err)
+		}
+	}
+	rest, paid, err := splitContent(items)
+	if err != nil {
+		return r, err
+	}
+	if rest == nil {
+		rest = []json.RawMessage{}
+	}
+	if result["content"], err = compact(rest); err != nil {
+		return r, err
+	}
+	shown := *answer
+	shown.Challenge, shown.ChallengeErr = nil, nil
+	shown.Content, err = compact(result)
+	return reply{&shown, paid, answer.ToolFailed}, err
+}
+
+func toolOf(q transport.Request) (string, error) {
+	at, err := url.Parse(q.URL)
+	if err != nil || at.Fragment == "" {
+		return "", x402.Errorf(x402.InvalidArgument, "the tool's name is missing")
+	}
+	if IsReservedTool(at.Fragment) {
+		return "", x402.Errorf(x402.ToolNotFound, "%s belongs to the payment channel, and is the wallet's own", quoted(at.Fragment))
+	}
+	return at.Fragment, nil
+}
+
+func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string, arguments json.RawMessage, payment *requestPayload) ([]byte, error) {
+	token, err := sign(ctx, opTool, toolParams{tool, uuid()})
+	if err != nil {
+		return nil, err
+	}
+	if arguments, err = withReserved(arguments, token, payment); err != nil {
+		return nil, err
+	}
+	return a.builtin(ctx, tool, arguments)
+}
+
+// builtin calls one of the service's own tools; its answer is the first text.
+func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.RawMessage) ([]byte, error) {
+	answer, err := a.wire.Ask(ctx, transport.Request{Method: transport.CallTool, URL: transport.Target(a.endpoint, tool), Body: arguments})
+	if err != nil {
+		return nil, err
+	}
+	var result struct {
+		Content []content `json:"content"`
+	}
+	if err := json.Unmarshal(answer.Content, &result); err != nil {
+		return nil, malformed("a result", err)
+	}
+	text := ""
+	for _, c := range result.Content {
+		if c.Type == "text" {
+			text = c.Text
+			break
+		}
+	}
+	if answer.ToolFailed {
+		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, quoted(text))
+	}
+	return []byte(text), nil
+}
+
+// httpAdapter speaks with an HTTP service: a header both ways, and routes below its base path.
+type httpAdapter struct {
+	wire   Transport
+	origin string // scheme://host:port
+	base   string // from its discovery
+}
+
+func (httpAdapter) Discover(context.Context) (*Info, error) { return nil, nil }
+
+func (a httpAdapter) Recover(ctx context.Context, sign Authorize) (r Recovery, err error) {
+	return r, a.own(ctx, sign, http.MethodGet, "/recovery", nil, nil, &r)
+}
+
+func (a httpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error) {
+	body, err := compact(map[string]any{"subRav": signed})
+	if err != nil {
+		return false, err
+	}
+	var out struct {
+		Success bool `json:"success"`
+	}
+	if err := a.own(ctx, sign, http.MethodPost, "/commit", body, nil, &out); err != nil || out.Success {
+		return out.Success, err
+	}
+	if err := a.own(ctx, sign, http.MethodGet, "/recovery", nil, carrying(signed), nil); err != nil {
+		return false, err
+	}
+	var kept stored
+	err = a.own(ctx, sign, http.MethodGet, "/subrav?nonce="+decimal(signed.SubRAV.Nonce), nil, nil, &kept)
+	return err == nil && kept.is(signed.SubRAV), err
+}
+
+// own asks one of the service's own routes, whose answers are {"success":…,"data":…}.
+func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route string, body []byte, payment *requestPayload, into any) error {
+	q := transport.Request{Method: method, URL: a.origin + a.base + route, Body: body}
+	token, err := sign(ctx, opHTTP, httpParams{q.URL, method})
+	if err != nil {
+		return err
+	}
+	q.Header = http.Header{authHeader: {token}}
+	ask := a.wire.Ask
+	if payment != nil {
+		value, err := payment.header()
+		if err != nil {
+			return err
+		}
+		ask = func(ctx context.Context, q transport.Request) (*transport.Answer, error) {
+			return a.wire.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
+		}
+	}
+	answer, err := ask(ctx, q)
+	if err != nil {
+		return err
+	}
+	var out struct {
+		Success bool            `json:"success"`
+		Data    json.RawMessage `json:"data"`
+		Error   *serviceError   `json:"error"`
+	}
+	if err := readAnswer(answer.Content, &out); err != nil {
+		return err
+	}
+	if answer.Status != http.StatusOK || !out.Success {
+		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", route, answer.Status)
+		if out.Error != nil {
+			e.WithDetail("service", clip(out.Error.Code)).WithDetail("said", quoted(out.Error.Message))
+		}
+		return e
+	}
+	if len(out.Data) == 0 || into == nil {
+		return nil
+	}
+	return json.Unmarshal(out.Data, into)
+}
+
+func (a httpAdapter) Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (r reply, err error) {
+	token, err := sign(ctx, opHTTP, httpParams{q.URL, q.Method})
+	if err != nil {
+		return r, err
+	}
+	value, err := p.header()
+	if err != nil {
+		return r, err
+	}
+	q.Header = q.Header.Clone()
+	if q.Header == nil {
+		q.Header = http.Header{}
+	}
+	q.Header.Set(authHeader, token)
+	answer, err := a.wire.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
+	if err != nil {
+		return r, err
+	}
+	paid, err := readHeader(answer.Header.Get(paymentHeader))
+	if err != nil {
+		return r, err
+	}
+	shown := *answer
+	shown.Challenge, shown.ChallengeErr = nil, nil
+	return reply{&shown, paid, answer.Status >= http.StatusBadRequest && paid == nil}, nil
+}
+
+// unsent reports whether provably nothing of a call left.
+func unsent(err error) bool {
+	var send *transport.SendError
+	return errors.As(err, &send) && !send.Sent
+}
+
+// asset is RGas on one of Rooch's networks. Its price is the one that the kit has built in: 100 picodollars a unit.
+func asset(network string) x402.AssetInfo {
+	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8, USD: money.Dollars(10_000)}
+}
+
+// Assets are what channels on these networks are paid in, for the registry.
+func Assets(nodes map[string]*Rooch) (list []x402.AssetInfo) {
+	for _, network := range slices.Sorted(maps.Keys(nodes)) {
+		list = append(list, asset(network))
+	}
+	return list
+}

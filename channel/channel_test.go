@@ -1,0 +1,549 @@
+package channel
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// The whole of seed 003's story, over both transports: the payee's claim is the wallet's history, to the unit.
+func TestCallsAreWhatIsClaimed(t *testing.T) {
+	for _, http := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http=%t", http), func(t *testing.T) {
+			w := newWorld(t, func(w *world) {
+				if w.http = http; http {
+					w.service.base = "/payment-channel"
+					w.service.wellKnown = w.service.info()
+				}
+			})
+			_, err := w.call("echo")
+			require.True(t, x402.HasCode(err, x402.ApprovalRequired), "an agent's first call asks the owner to open the channel: %v", err)
+			require.Empty(t, w.service.calls)
+			w.approve(err)
+
+			for i := range 5 {
+				if i == 3 {
+					w.start() // the wallet's process is another one now
+				}
+				r, err := w.call("echo")
+				require.NoError(t, err)
+				require.Equal(t, pay.StatusPaid, r.Status)
+				require.Equal(t, "$0.001", r.Price)
+				require.Equal(t, money.NewAmount(price), *r.AmountPaid)
+				require.Equal(t, "RGas", r.Symbol)
+				require.Contains(t, r.Content, "echo")
+				require.NotContains(t, r.Content, "nuwa:payment")
+				require.Equal(t, money.Dollars(1000*(i+1)+10_000), r.Budget.Session.Spent, "used when it is proposed, with the opening's fee")
+			}
+			require.EqualValues(t, 5, w.row().Nonce)
+			require.EqualValues(t, 4, w.service.stored.SubRAV.Nonce, "the last promise goes with the next call")
+
+			w.service.lose = true
+			_, err = w.call("echo")
+			require.Error(t, err)
+			require.True(t, x402.AsError(err).Unsafe)
+			require.EqualValues(t, 5, w.row().Nonce)
+			w.start()
+			r, err := w.call("echo") // asked for the lost call's promise, it gives it and repeats the call once
+			require.NoError(t, err)
+			require.Equal(t, pay.StatusPaid, r.Status)
+			require.EqualValues(t, 7, w.row().Nonce)
+			require.Len(t, w.service.calls, 7)
+			require.Equal(t, money.NewAmount(7*price), w.paidFor(), "the lost call is in the history too")
+
+			_, err = w.call("pricey", func(q *pay.Request) { q.MaxAmount = "$0.01" })
+			require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+			require.EqualValues(t, 7, w.row().Nonce, "nothing more was promised")
+
+			_, err = w.call("echo")
+			require.NoError(t, err)
+			require.EqualValues(t, 7, w.service.stored.SubRAV.Nonce)
+			out, err := w.m.Commit(t.Context(), "nuwa")
+			require.NoError(t, err)
+			require.True(t, out.Committed, "%+v", out)
+			out, err = w.m.Commit(t.Context(), "nuwa")
+			require.NoError(t, err)
+			require.Contains(t, out.Note, "nothing is outstanding")
+			require.NoError(t, w.chain.claim(*w.service.stored))
+			require.Equal(t, w.paidFor(), w.row().Amount)
+			require.Equal(t, w.paidFor(), w.service.stored.SubRAV.Amount)
+
+			report, err := w.m.Engine.Reconcile(t.Context()) // the chain's word takes the claims' place
+			require.NoError(t, err)
+			require.Equal(t, 8, report.Settled)
+			list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 100})
+			require.NoError(t, err)
+			for _, p := range list {
+				require.Equal(t, history.Chain, p.Proof, p.URL)
+			}
+			s, err := w.m.Show(t.Context(), "nuwa")
+			require.NoError(t, err)
+			require.Equal(t, "active", s.State)
+			require.Equal(t, s.Promised, s.Claimed)
+			require.Equal(t, money.NewAmount(92*price), *s.Hub)
+		})
+	}
+}
+
+// Every wrong proposal: refused with its code, nothing signed, nothing held, the evidence kept; and the honest one then passes.
+func TestWrongProposals(t *testing.T) {
+	set := func(key, value string) func(map[string]any) {
+		return func(p map[string]any) { p["subRav"].(map[string]any)[key] = value }
+	}
+	other := hex.EncodeToString(make([]byte, 32))
+	for _, c := range []struct {
+		name  string
+		twist func(map[string]any)
+		code  x402.Code
+		guard string
+	}{
+		{"a unit more than it costs", set("accumulatedAmount", "20000001"), x402.InvalidRequirement, "cost"},
+		{"a unit less", set("accumulatedAmount", "19999999"), x402.InvalidRequirement, "cost"},
+		{"less than was promised", func(p map[string]any) { set("accumulatedAmount", "9999999")(p); p["cost"] = "0" }, x402.InvalidRequirement, "amount"},
+		{"the last nonce again", set("nonce", "1"), x402.InvalidRequirement, "nonce"},
+		{"a nonce before", set("nonce", "0"), x402.InvalidRequirement, "nonce"},
+		{"a nonce left out", set("nonce", "3"), x402.InvalidRequirement, "nonce"},
+		{"another channel", set("channelId", "0x"+other), x402.InvalidRequirement, "channel"},
+		{"another epoch", set("channelEpoch", "1"), x402.InvalidRequirement, "epoch"},
+		{"another chain", set("chainId", "1"), x402.InvalidRequirement, "chain"},
+		{"another key", set("vmIdFragment", "other"), x402.InvalidRequirement, "key"},
+		{"another version", set("version", "2"), x402.InvalidRequirement, ""},
+		{"above maxAmount", func(p map[string]any) { set("accumulatedAmount", "1010000001")(p); p["cost"] = "1000000001" }, x402.AmountExceedsMax, ""},
+		{"a cost without a proposal", func(p map[string]any) { delete(p, "subRav") }, x402.InvalidRequirement, ""},
+		{"a proposal without its cost", func(p map[string]any) { delete(p, "cost") }, x402.InvalidRequirement, ""},
+		{"numbers that are none", set("accumulatedAmount", "1e9"), x402.ResponseMalformed, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.open()
+			_, err := w.call("echo")
+			require.NoError(t, err)
+			before, spent := w.row(), w.paidFor()
+
+			w.service.twist = c.twist
+			_, err = w.call("echo")
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			if c.guard != "" {
+				require.Equal(t, c.guard, x402.AsError(err).Details["guard"])
+				require.Contains(t, string(w.row().Refused), `"guard":"`+c.guard+`"`)
+			}
+			require.Equal(t, before.Nonce, w.row().Nonce)
+			require.Equal(t, before.Signed, w.row().Signed, "nothing was signed")
+			require.Equal(t, spent, w.paidFor())
+			unfinished, err := w.store.Unfinished(t.Context(), "", 10)
+			require.NoError(t, err)
+			require.Empty(t, unfinished, "nothing is held")
+
+			w.service.twist = nil // and the same after a restart, with what the service really has pending
+			w.start()
+			_, err = w.call("echo")
+			require.NoError(t, err)
+			require.EqualValues(t, 3, w.row().Nonce)
+		})
+	}
+}
+
+// A service that forgot, or pretends to, begins at what the chain knows: it is refused.
+func TestReplayAfterRestart(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	for range 3 {
+		_, err := w.call("echo")
+		require.NoError(t, err)
+	}
+	first := w.service.given[0].SubRAV
+	w.service.twist = func(p map[string]any) {
+		text, _ := json.Marshal(first)
+		var old map[string]any
+		_ = json.Unmarshal(text, &old)
+		p["subRav"] = old
+	}
+	w.start()
+	_, err := w.call("echo")
+	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	require.EqualValues(t, 3, w.row().Nonce)
+
+	// an honest one that lost its memory is given the last promise again, and goes on from there
+	w.service.twist, w.service.pending, w.service.stored = nil, nil, nil
+	_, err = w.call("echo")
+	require.NoError(t, err)
+	require.EqualValues(t, 4, w.row().Nonce)
+	require.Equal(t, money.NewAmount(4*price), w.row().Amount)
+
+	// one that forgot a promise it had taken is refused once, and reminded with the next call
+	_, err = w.call("hello")
+	require.NoError(t, err)
+	w.service.pending, w.service.stored = nil, nil
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
+	w.service.pending = nil
+	_, err = w.call("echo")
+	require.NoError(t, err)
+	require.EqualValues(t, 5, w.row().Nonce)
+	require.Equal(t, money.NewAmount(5*price), w.row().Amount)
+}
+
+// A ledger that was lost knows of the channel what the chain does, and no more is promised than the owner's rules let pass.
+func TestStateIsLost(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	for range 3 {
+		_, err := w.call("echo")
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.chain.claim(*w.service.stored))
+	require.NoError(t, w.store.Close())
+	w.store, w.home = nil, t.TempDir()
+	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
+	w.start()
+	s, err := w.m.Recover(t.Context(), "nuwa") // the service's pending proposal, through the same guards
+	require.NoError(t, err)
+	require.EqualValues(t, 3, s.Nonce)
+	require.Equal(t, money.NewAmount(2*price), s.Claimed)
+	require.Equal(t, money.NewAmount(price), w.paidFor())
+	_, err = w.call("echo")
+	require.NoError(t, err)
+
+	w.service.mu.Lock()
+	w.service.propose(200 * price) // $0.20: above what is paid without asking
+	w.service.mu.Unlock()
+	_, err = w.m.Recover(t.Context(), "nuwa")
+	require.Error(t, err)
+	require.EqualValues(t, 4, w.row().Nonce)
+}
+
+func TestBudgetsHoldForChannels(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		session := money.Dollars(12_500) // the opening's fee of a cent, and two calls
+		w.rules.Session = &session
+	})
+	w.open()
+	for range 2 {
+		_, err := w.call("echo")
+		require.NoError(t, err)
+	}
+	_, err := w.call("echo")
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the service is told how little may be paid: %v", err)
+	require.Equal(t, money.NewAmount(2*price), w.paidFor())
+
+	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+	n := len(w.service.calls)
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	require.Len(t, w.service.calls, n)
+}
+
+// What costs more than is paid without asking is asked about, when the service says that it does.
+func TestAPersonIsAsked(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.rules.PriceJump = 0
+		w.rules.PerCall = 60_000_000
+		w.rules.Day = 100_000_000
+		w.rules.Session = nil
+	})
+	w.chain.hubs[w.payer] = money.NewAmount(10_000 * price)
+	w.open()
+	offer := func(q *pay.Request) { q.MaxAmount = "$6" }
+	_, err := w.call("pricey", offer)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	w.approve(err)
+	r, err := w.call("pricey", offer)
+	require.NoError(t, err)
+	require.Equal(t, "$5.00", r.Price)
+	require.Equal(t, 2, w.guard.approved, "the yes to the opening, and this one, are looked at before signing")
+	_, err = w.call("pricey", offer)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "a yes is for one call: %v", err)
+}
+
+func TestFundsOfTheHub(t *testing.T) {
+	w := newWorld(t)
+	w.chain.hubs[w.payer] = money.NewAmount(3*price - 1)
+	w.open()
+	for range 2 {
+		_, err := w.call("echo")
+		require.NoError(t, err)
+	}
+	_, err := w.call("echo")
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.NoError(t, w.chain.claim(*w.service.stored)) // what was taken is no longer owed
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.Equal(t, money.NewAmount(2*price), w.paidFor())
+	w.chain.hubs[w.payer] = money.Amount{}
+	_, err = w.call("hello")
+	require.True(t, x402.HasCode(err, x402.InsufficientFunds), "%v", err)
+}
+
+func TestDiscovery(t *testing.T) {
+	otherDID := Account{7}.DID()
+	for _, c := range []struct {
+		name  string
+		spoil func(w *world)
+		code  x402.Code // "": it works
+	}{
+		{"published", func(*world) {}, ""},
+		{"by its tool", func(w *world) {
+			w.service.wellKnown, w.service.saysDiscovery = "", `{"serviceId":"x","serviceDid":"`+w.service.me.DID()+`","defaultAssetId":"0x3::gas_coin::RGas"}`
+		}, ""},
+		{"by config.toml", func(w *world) { w.service.wellKnown, w.pin = "", w.service.me.DID() }, ""},
+		{"by nobody", func(w *world) { w.service.wellKnown = "" }, x402.InvalidRequirement},
+		{"published and pinned to another", func(w *world) { w.pin = otherDID }, x402.PayeeChanged},
+		{"another asset", func(w *world) {
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, "0x3::gas", "0x4::gas", 1)
+		}, x402.UntrustedAsset},
+		{"another network", func(w *world) {
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"local"`, `"main"`, 1)
+		}, x402.SetupFailed},
+		{"did:key", func(w *world) {
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", 1)
+		}, x402.InvalidRequirement},
+		{"two names", func(w *world) { w.service.wellKnown = `{"serviceDid":"a","serviceDid":"b"}` }, x402.ResponseMalformed},
+		{"signed by its key", func(w *world) { w.sign(w.service.info(), "") }, ""},
+		{"signed, and changed", func(w *world) {
+			w.sign(w.service.info(), "")
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"fake"`, `"fakf"`, 1)
+		}, x402.InvalidRequirement},
+		{"signed without its name", func(w *world) { w.sign(w.service.info(), `,"signedFields":["network"]`) }, x402.InvalidRequirement},
+		{"no key of ours", func(w *world) { w.chain.keys[w.payer] = w.chain.keys[w.payer][:1] }, x402.SetupFailed},
+		{"another chain's node", func(w *world) { w.chain.id = "2" }, x402.RPCError},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, c.spoil)
+			_, err := w.m.Show(t.Context(), "nuwa")
+			if c.code == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+		})
+	}
+}
+
+// sign puts a signature over the published description, by a key that is added to the service's document.
+func (w *world) sign(text, more string) {
+	signer := newSigner(w.t)
+	w.chain.keys[w.service.me] = []Key{signer.key}
+	message, _, err := signedInfo([]byte(strings.TrimSuffix(text, "}") + `,"signature":{"alg":"x","value":"uAA"` + strings.Replace(more, `"network"`, `"serviceDid"`, 1) + `}}`))
+	require.NoError(w.t, err)
+	w.service.wellKnown = strings.TrimSuffix(text, "}") + `,"signature":{"alg":"EdDSA","value":"` + multibase(signer.sign(message)) + `"` + more + `}}`
+}
+
+// A service that is another one than before is paid nothing.
+func TestServiceDIDStays(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	_, err := w.call("echo")
+	require.NoError(t, err)
+	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), Account{7}.DID(), 1)
+	w.start()
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
+	require.Len(t, w.service.calls, 1)
+}
+
+// Opening is a spend: bounded, held, asked about, and never sent twice.
+func TestOpening(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.m.Open(t.Context(), "nuwa", 0)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Empty(t, w.chain.channels)
+	w.approve(err)
+	w.chain.lose = true
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
+	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
+	s, err := w.m.Open(t.Context(), "nuwa", 0)
+	require.NoError(t, err, "it is open: nothing is asked or sent")
+	require.Equal(t, "active", s.State)
+	require.Equal(t, 1, w.chain.calls["rooch_executeRawTransaction"])
+
+	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "with its fee it is above deposit_cap: %v", err)
+	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Equal(t, money.NewAmount(100*price), w.chain.hubs[w.payer])
+	w.approve(err)
+	_, err = w.m.Open(t.Context(), "nuwa", 500_000)
+	require.NoError(t, err)
+	require.Equal(t, money.NewAmount(600*price), w.chain.hubs[w.payer])
+	report, err := w.m.Engine.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
+
+	// a key that is not in the channel yet is let in
+	w.chain.channels[ChannelID(w.payer, w.service.me)].subs = map[string]*sub{}
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
+	w.approve(err)
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
+	require.NoError(t, err)
+
+	w.chain.refuse = true
+	w.chain.channels[ChannelID(w.payer, w.service.me)].subs = map[string]*sub{}
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
+	w.approve(err)
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+}
+
+func TestChannelsThatCannotBeUsed(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	id := ChannelID(w.payer, w.service.me)
+	w.chain.channels[id].status = closing
+	_, err := w.call("echo")
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	w.chain.channels[id].status = active
+	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	w.chain.channels[id].subs["key-1"].Key.Multibase = theWallet().ChannelKey()
+	_, err = w.call("echo")
+	require.NoError(t, err)
+
+	// a new epoch begins anew; a node that shows the old one again is not believed
+	w.chain.channels[id].epoch, w.chain.channels[id].subs["key-1"].Last = 1, baseline{}
+	w.service.pending, w.service.stored = nil, nil
+	_, err = w.call("echo")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, w.row().Epoch)
+	require.Equal(t, money.NewAmount(price), w.row().Amount)
+	w.chain.channels[id].epoch = 0
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+
+	for code, want := range map[string]x402.Code{codeHubFunds: x402.InsufficientFunds, codeContextMissing: x402.PaymentRejected, "EPOCH_MISMATCH": x402.PaymentRejected} {
+		w := newWorld(t)
+		w.open()
+		w.service.fail = code
+		_, err = w.call("echo")
+		require.True(t, x402.HasCode(err, want), "%v", err)
+	}
+}
+
+// The same key is one purchase, and the same call whose answer nobody got is answered from the ledger.
+func TestRepeatedCalls(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	key := func(q *pay.Request) { q.IdempotencyKey = "k1" }
+	first, err := w.call("echo", key)
+	require.NoError(t, err)
+	again, err := w.call("echo", key)
+	require.NoError(t, err)
+	require.Equal(t, pay.StatusReplayed, again.Status)
+	require.Equal(t, first.PaymentID, again.PaymentID)
+	_, err = w.call("hello", key)
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	require.Len(t, w.service.calls, 1)
+
+	r, err := w.call("hello")
+	require.NoError(t, err)
+	require.Equal(t, pay.StatusFree, r.Status)
+	require.True(t, w.row().Known, "a free call brings the last promise")
+	require.Equal(t, money.NewAmount(price), w.paidFor())
+
+	var q pay.Request // its answer was not written to the client when its process died
+	q.Method, q.URL, q.Body = "tools/call", transport.Target("https://nuwa.example/mcp", "echo"), []byte(`{"text":"two"}`)
+	lost, err := w.m.Call(t.Context(), "nuwa", q)
+	require.NoError(t, err)
+	w.start()
+	found, err := w.m.Call(t.Context(), "nuwa", q)
+	require.NoError(t, err)
+	require.Equal(t, pay.StatusReplayed, found.Status)
+	require.Equal(t, lost.PaymentID, found.PaymentID)
+}
+
+// Calls at the same time are made one after the other: none meets a conflict.
+func TestParallelCalls(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			_, err := w.call("echo", func(q *pay.Request) { q.Body = []byte(fmt.Sprintf(`{"text":"%d"}`, i)) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 8, w.row().Nonce)
+	require.Equal(t, money.NewAmount(8*price), w.paidFor())
+	require.Len(t, w.service.calls, 8)
+}
+
+// No promise leaves while the ledger cannot be marked, and none is made under rules that are not the owner's.
+func TestTheLedgerIsMarkedFirst(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	_, err := w.call("echo")
+	require.NoError(t, err)
+	checks := w.guard.checks
+	w.guard.bad = x402.Errorf(x402.LedgerUnavailable, "no room")
+	_, err = w.call("echo")
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.Empty(t, w.service.given)
+	require.Len(t, w.service.calls, 1)
+	w.guard.bad = nil
+	_, err = w.call("echo")
+	require.NoError(t, err)
+	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that did not: before it, and before its promise")
+}
+
+// A caller that leaves while the service works has still bought what it served: the same call gets it.
+func TestTheCallerLeaves(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	ctx, leave := context.WithCancel(t.Context())
+	w.service.twist = func(map[string]any) { leave() }
+	var q pay.Request
+	q.Method, q.URL, q.Body = "tools/call", transport.Target("https://nuwa.example/mcp", "echo"), []byte(`{}`)
+	_, _ = w.m.Call(ctx, "nuwa", q)
+	w.service.twist = nil
+	require.EqualValues(t, 1, w.row().Nonce)
+	r, err := w.m.Call(t.Context(), "nuwa", q)
+	require.NoError(t, err)
+	require.Equal(t, pay.StatusReplayed, r.Status)
+	require.Len(t, w.service.calls, 1)
+}
+
+func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	for _, tool := range []string{"nuwa.commit", "nuwa.recovery", "nuwa.admin.status"} {
+		_, err := w.call(tool)
+		require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
+	}
+	_, err := w.call("echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	require.Empty(t, w.service.calls)
+	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") && !IsReservedTool("nuwax"))
+
+	list, err := w.m.List(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, theWallet().ChannelKey(), list.PublicKey)
+	require.Len(t, list.Channels, 1)
+	_, err = w.m.Show(t.Context(), "elsewhere")
+	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+}
+
+// On Rooch nothing is paid by x402.
+func TestFatesPayNothing(t *testing.T) {
+	f := Fates{}
+	require.Error(t, f.Payable(x402.Requirement{}, x402.AssetInfo{}))
+	_, err := f.Authorize(t.Context(), x402.Order{})
+	require.Error(t, err)
+	_, err = f.Fate(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1", ExpiresAt: time.Time{}})
+	require.Error(t, err)
+}

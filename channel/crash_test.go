@@ -1,0 +1,115 @@
+package channel
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/transport"
+)
+
+// death ends the process at one of its steps: before or after whatever reaches the disk, the key or the service.
+type death struct{ at, steps int }
+
+type died struct{}
+
+func (d *death) step() {
+	if d.steps++; d.steps == d.at {
+		panic(died{})
+	}
+}
+
+type mortalStore struct {
+	*history.Store
+	d *death
+}
+
+func (s mortalStore) SaveChannel(ctx context.Context, c history.Channel) error {
+	s.d.step()
+	defer s.d.step()
+	return s.Store.SaveChannel(ctx, c)
+}
+
+func (s mortalStore) Promise(ctx context.Context, id string, signed history.Signed, c history.Channel, o history.Outcome) (history.Payment, error) {
+	s.d.step()
+	defer s.d.step()
+	return s.Store.Promise(ctx, id, signed, c, o)
+}
+
+func (s mortalStore) Reserve(ctx context.Context, h history.Hold, check func(*history.Tx, budget.Session) error) (history.Payment, error) {
+	s.d.step()
+	defer s.d.step()
+	return s.Store.Reserve(ctx, h, check)
+}
+
+type mortalKeys struct {
+	Keys
+	d *death
+}
+
+func (k mortalKeys) SignSubRAV(ctx context.Context, key Key, s SubRAV) ([]byte, error) {
+	k.d.step()
+	defer k.d.step()
+	return k.Keys.SignSubRAV(ctx, key, s)
+}
+
+type mortalWire struct {
+	*service
+	d *death
+}
+
+func (w mortalWire) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	w.d.step()
+	defer w.d.step() // the service has served; nobody hears of it
+	return w.service.Ask(ctx, r)
+}
+
+// A wallet that dies at any step goes on with the same channel: every call that was served is promised once, no nonce is promised
+// twice (the service looks), and the history is what was promised.
+func TestDyingAtEveryStep(t *testing.T) {
+	w := newWorld(t)
+	w.rules.Rate = 10_000
+	w.start()
+	w.open()
+	deaths := 0
+	for at := 1; ; at++ {
+		d := &death{at: at}
+		w.m.Store, w.m.Keys, w.m.Transport = mortalStore{w.store, d}, mortalKeys{w.m.Keys, d}, mortalWire{w.service, d}
+		w.m.Engine.Store = mortalStore{w.store, d}
+		w.m.forget("nuwa") // what it found before holds the immortal one
+		before := w.row().Nonce
+		end := func() (end any) {
+			defer func() { end = recover() }()
+			_, err := w.call("echo")
+			require.NoError(t, err, "step %d", at)
+			return nil
+		}()
+		require.LessOrEqual(t, w.row().Nonce, before+2, "a call makes one promise, or two with the one that was lost")
+		w.start()
+		_, err := w.call("echo")
+		require.NoError(t, err, "after dying at step %d", at)
+		s, err := w.m.Recover(t.Context(), "nuwa")
+		require.NoError(t, err)
+		require.Equal(t, money.NewAmount(uint64(len(w.service.calls))*price), s.Promised, "step %d", at)
+		require.Equal(t, s.Promised, w.paidFor(), "step %d", at)
+		_, err = w.m.Engine.Reconcile(t.Context())
+		require.NoError(t, err)
+		unfinished, err := w.store.Unfinished(t.Context(), "", 100)
+		require.NoError(t, err)
+		require.Empty(t, unfinished, "what was only held is let go")
+		if end == nil {
+			break
+		}
+		require.Equal(t, died{}, end, "step %d", at)
+		deaths++
+	}
+	require.Greater(t, deaths, 10)
+	require.NoError(t, w.chain.claim(*w.service.stored))
+	t.Logf("died at each of %d steps", deaths)
+}
+
+var _ Transport = mortalWire{}

@@ -1,0 +1,206 @@
+package channel
+
+import (
+	"crypto/sha3"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"x402-wallet/x402"
+)
+
+// Account is a Rooch account: 32 bytes, written as did:rooch:<bech32m> where it has a DID.
+type Account [32]byte
+
+// ObjectID names an object on Rooch.
+type ObjectID [32]byte
+
+const (
+	didPrefix = "did:rooch:"
+	hrp       = "rooch" // BIP 350's human readable part
+)
+
+// ParseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference: nuwa §8).
+func ParseDID(did string) (a Account, err error) {
+	text, ok := strings.CutPrefix(did, didPrefix)
+	if !ok {
+		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels", quoted(did))
+	}
+	payload, err := bech32m(text)
+	if err != nil || len(payload) != len(a) {
+		return a, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", quoted(did))
+	}
+	return Account(payload), nil
+}
+
+// DID is the account's name.
+func (a Account) DID() string { return didPrefix + toBech32m(a[:]) }
+
+// identifier is the DID without its method, as the chain's documents have it.
+func (a Account) identifier() string { return toBech32m(a[:]) }
+
+// String is 0x and hex, as Rooch's nodes write accounts.
+func (a Account) String() string { return "0x" + hex.EncodeToString(a[:]) }
+
+// String is 0x and hex.
+func (id ObjectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
+
+// ParseObjectID reads 0x and 64 hex digits.
+func ParseObjectID(s string) (id ObjectID, err error) {
+	text, ok := strings.CutPrefix(s, "0x")
+	if n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))])); !ok || err != nil || n != len(id) || len(text) != 2*len(id) {
+		return ObjectID{}, fmt.Errorf("%s is no object's id", quoted(s))
+	}
+	return id, nil
+}
+
+// RGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry write it. Of an object's id the
+// canonical form is part, with all the zeros.
+const RGas = "0x3::gas_coin::RGas"
+
+// Rooch's packages.
+const (
+	framework = "0x0000000000000000000000000000000000000000000000000000000000000003"
+	moveos    = "0x0000000000000000000000000000000000000000000000000000000000000002" // where accounts are
+)
+
+// isRGas accepts the asset with or without its zeros.
+func isRGas(asset string) bool {
+	address, rest, _ := strings.Cut(asset, "::")
+	digits, ok := strings.CutPrefix(address, "0x")
+	return ok && len(digits) <= 64 && strings.TrimLeft(digits, "0") == "3" && rest == "gas_coin::RGas"
+}
+
+const canonicalRGas = framework + "::gas_coin::RGas"
+
+// objectOf is the id of an object that the chain names by a key and a type: SHA3-256(bcs(key) ‖ type).
+func objectOf(key []byte, module, name string) ObjectID {
+	return sha3.Sum256(append(key, framework+"::"+module+"::"+name...))
+}
+
+// ChannelID is the channel from one account to another, in RGas: there is one at most, and its id is known before it is open.
+func ChannelID(payer, payee Account) ObjectID {
+	var e encoder
+	e.raw(payer[:])
+	e.raw(payee[:])
+	e.text(canonicalRGas)
+	return objectOf(e.b, "payment_channel", "PaymentChannel")
+}
+
+// hubOf is where an account's deposits for all of its channels lie.
+func hubOf(owner Account) ObjectID { return objectOf(owner[:], "payment_channel", "PaymentHub") }
+
+// documentOf is an account's DID document.
+func documentOf(a Account) ObjectID {
+	var e encoder
+	e.text(a.identifier())
+	return objectOf(e.b, "did", "DIDDocument")
+}
+
+// fieldKey names an entry of a table whose keys are strings.
+func fieldKey(name string) ObjectID {
+	var e encoder
+	e.text(name)
+	return sha3.Sum256(append(e.b, "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"...))
+}
+
+// bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable part.
+
+const (
+	bech32Alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+	bech32mFinal   = 0x2bc830a3
+	checksumLength = 6
+)
+
+func polymod(values []byte) uint32 {
+	sum := uint32(1)
+	for _, v := range values {
+		top := sum >> 25
+		sum = sum&0x1ffffff<<5 ^ uint32(v)
+		for i, g := range [5]uint32{0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3} {
+			if top>>i&1 == 1 {
+				sum ^= g
+			}
+		}
+	}
+	return sum
+}
+
+// expanded is the human readable part as the checksum reads it.
+func expanded() (values []byte) {
+	for _, c := range []byte(hrp) {
+		values = append(values, c>>5)
+	}
+	values = append(values, 0)
+	for _, c := range []byte(hrp) {
+		values = append(values, c&31)
+	}
+	return values
+}
+
+func toBech32m(payload []byte) string {
+	values := regroup(payload, 8, 5, true)
+	sum := polymod(append(append(expanded(), values...), make([]byte, checksumLength)...)) ^ bech32mFinal
+	for i := range checksumLength {
+		values = append(values, byte(sum>>(5*(checksumLength-1-i)))&31)
+	}
+	text := []byte(hrp + "1")
+	for _, v := range values {
+		text = append(text, bech32Alphabet[v])
+	}
+	return string(text)
+}
+
+var errBech32m = errors.New("not bech32m")
+
+func bech32m(text string) ([]byte, error) {
+	data, ok := strings.CutPrefix(text, hrp+"1")
+	if !ok || len(data) < checksumLength || len(data) > 200 {
+		return nil, errBech32m
+	}
+	values := make([]byte, len(data))
+	for i := range len(data) {
+		v := strings.IndexByte(bech32Alphabet, data[i])
+		if v < 0 {
+			return nil, errBech32m
+		}
+		values[i] = byte(v)
+	}
+	if polymod(append(expanded(), values...)) != bech32mFinal {
+		return nil, errBech32m
+	}
+	payload := regroup(values[:len(values)-checksumLength], 5, 8, false)
+	if payload == nil || toBech32m(payload) != text { // bits behind the end
+		return nil, errBech32m
+	}
+	return payload, nil
+}
+
+// regroup turns groups of from bits into groups of to bits.
+func regroup(in []byte, from, to uint, pad bool) (out []byte) {
+	var bits uint
+	var value uint32
+	for _, b := range in {
+		value = value<<from | uint32(b)
+		bits += from
+		for bits >= to {
+			bits -= to
+			out = append(out, byte(value>>bits)&byte(1<<to-1))
+		}
+		value &= 1<<bits - 1
+	}
+	if pad && bits > 0 {
+		out = append(out, byte(value<<(to-bits))&byte(1<<to-1))
+	}
+	return out
+}
+
+// quoted makes a stranger's words safe to stand in our own.
+func quoted(s string) string {
+	const most = 120
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%+q", s)
+}

@@ -1,0 +1,101 @@
+package channel
+
+import (
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// Terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.
+type Terms struct {
+	ChainID  uint64
+	Channel  ObjectID
+	Epoch    uint64
+	Fragment string
+}
+
+// baseline is the furthest that this wallet promised, or the chain has seen claimed, of a sub-channel.
+type baseline struct {
+	Nonce  uint64
+	Amount money.Amount
+}
+
+// further is the later of two: after a lost state it may be the chain's.
+func (b baseline) further(other baseline) baseline {
+	if other.Nonce > b.Nonce {
+		b.Nonce = other.Nonce
+	}
+	if other.Amount.Cmp(b.Amount) > 0 {
+		b.Amount = other.Amount
+	}
+	return b
+}
+
+// bounds are what a proposal may cost.
+type bounds struct {
+	Cost *money.Amount // what the service said this call costs; nil: a call whose answer was lost
+	Most *money.Amount // what it was told that the call may cost; nil: unknown, and the owner's limits alone decide
+	Hub  money.Amount  // what lies in the hub for this channel
+	Paid money.Amount  // what the payee has taken of the channel already: it is no longer in the hub
+}
+
+// guard is the table of wrong proposals. It is pure. Nothing that it refuses is ever signed; what it lets pass still has to be
+// held in the owner's budgets before it is.
+//
+//	 #  the proposal                                   code
+//	 1  names another chain                            INVALID_REQUIREMENT
+//	 2  names another channel                          INVALID_REQUIREMENT
+//	 3  names another epoch                            INVALID_REQUIREMENT
+//	 4  names another key                              INVALID_REQUIREMENT
+//	 5  repeats the last nonce                         INVALID_REQUIREMENT
+//	 6  goes back behind it                            INVALID_REQUIREMENT
+//	 7  skips one                                      INVALID_REQUIREMENT
+//	 8  is below what was promised                     INVALID_REQUIREMENT
+//	 9  grows by something else than the call's cost   INVALID_REQUIREMENT
+//	10  grows by more than the call's maxAmount        AMOUNT_EXCEEDS_MAX
+//	11  is more than the channel's funds               INSUFFICIENT_FUNDS
+//	 –  anything else                                  passes
+//
+// delta is what it costs.
+func guard(p SubRAV, t Terms, last baseline, b bounds) (delta money.Amount, err error) {
+	delta = p.Amount.SubFloor(last.Amount)
+	switch {
+	case p.ChainID != t.ChainID:
+		return delta, wrong("chain", t.ChainID, p.ChainID)
+	case p.Channel != t.Channel:
+		return delta, wrong("channel", t.Channel.String(), p.Channel.String())
+	case p.Epoch != t.Epoch:
+		return delta, wrong("epoch", t.Epoch, p.Epoch)
+	case p.Fragment != t.Fragment:
+		return delta, wrong("key", t.Fragment, clip(p.Fragment))
+	case p.Nonce != last.Nonce+1 || last.Nonce+1 == 0:
+		return delta, wrong("nonce", last.Nonce+1, p.Nonce)
+	case p.Amount.Cmp(last.Amount) < 0:
+		return delta, wrong("amount", last.Amount, p.Amount)
+	case b.Cost != nil && delta != *b.Cost:
+		return delta, wrong("cost", *b.Cost, delta)
+	case b.Most != nil && delta.Cmp(*b.Most) > 0:
+		return delta, x402.Errorf(x402.AmountExceedsMax, "the service wants %s units for a call that may cost %s", delta, *b.Most).
+			WithHint("nothing was signed; repeat the call with a higher maxAmount if it is worth that").
+			WithDetail("requested", delta).WithDetail("maxAmount", *b.Most)
+	}
+	if open := p.Amount.SubFloor(b.Paid); open.Cmp(b.Hub) > 0 {
+		return delta, x402.Errorf(x402.InsufficientFunds, "the channel would owe %s units, and %s are there for it", open, b.Hub).
+			WithHint("the owner has to put more into the payment hub").WithDetail("layer", "channel").
+			WithDetail("available", b.Hub).WithDetail("requested", open)
+	}
+	return delta, nil
+}
+
+// wrong is the refusal of a proposal that no honest service makes.
+func wrong(what string, ours, theirs any) *x402.Error {
+	return x402.Errorf(x402.InvalidRequirement, "the service proposes a payment with another %s than it may: nothing was signed", what).
+		WithHint("the service is faulty or dishonest; the evidence is kept, see x402-wallet channel show").
+		WithDetail("guard", what).WithDetail("expected", ours).WithDetail("proposed", theirs)
+}
+
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}

@@ -1,0 +1,142 @@
+package channel
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// SubRAV is a payer's promise: of this channel the payee may take this much in all. A later one replaces an earlier one. What is
+// signed is its BCS form, as struct SubRAV of payment_channel.move.
+type SubRAV struct {
+	ChainID  uint64
+	Channel  ObjectID
+	Epoch    uint64
+	Fragment string       // of the key that signs it: the sub-channel
+	Amount   money.Amount // accumulated, of all calls so far
+	Nonce    uint64
+}
+
+const subRAVVersion = 1
+
+// maxFragment bounds a key's name; a longer one is none.
+const maxFragment = 128
+
+// Bytes are what is signed.
+func (s SubRAV) Bytes() []byte {
+	var e encoder
+	e.u8(subRAVVersion)
+	e.u64(s.ChainID)
+	e.bytes1(s.Channel)
+	e.u64(s.Epoch)
+	e.text(s.Fragment)
+	e.u256(s.Amount)
+	e.u64(s.Nonce)
+	return e.b
+}
+
+// bytes1 is a vector of one address: how the SDK writes an object's id.
+func (e *encoder) bytes1(id ObjectID) {
+	e.length(1)
+	e.raw(id[:])
+}
+
+// subRAVJSON is the wire's form: every number a decimal string.
+type subRAVJSON struct {
+	Version           string `json:"version"`
+	ChainID           string `json:"chainId"`
+	ChannelID         string `json:"channelId"`
+	ChannelEpoch      string `json:"channelEpoch"`
+	VMIDFragment      string `json:"vmIdFragment"`
+	AccumulatedAmount string `json:"accumulatedAmount"`
+	Nonce             string `json:"nonce"`
+}
+
+// MarshalJSON writes the wire's form.
+func (s SubRAV) MarshalJSON() ([]byte, error) {
+	return compact(subRAVJSON{
+		Version: strconv.Itoa(subRAVVersion), ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(), ChannelEpoch: decimal(s.Epoch),
+		VMIDFragment: s.Fragment, AccumulatedAmount: s.Amount.String(), Nonce: decimal(s.Nonce),
+	})
+}
+
+// UnmarshalJSON reads the wire's form, and no other: numbers that are not strings could have lost digits.
+func (s *SubRAV) UnmarshalJSON(data []byte) error {
+	var in subRAVJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return malformed("a SubRAV", err)
+	}
+	if in.Version != "1" {
+		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1", quoted(in.Version))
+	}
+	if in.VMIDFragment == "" || len(in.VMIDFragment) > maxFragment {
+		return malformed("a SubRAV", errFragment)
+	}
+	var out SubRAV
+	var err error
+	out.Fragment = in.VMIDFragment
+	for _, part := range []struct {
+		into *uint64
+		text string
+	}{{&out.ChainID, in.ChainID}, {&out.Epoch, in.ChannelEpoch}, {&out.Nonce, in.Nonce}} {
+		if *part.into, err = parseDecimal(part.text); err != nil {
+			return malformed("a SubRAV", err)
+		}
+	}
+	if out.Channel, err = ParseObjectID(in.ChannelID); err != nil {
+		return malformed("a SubRAV", err)
+	}
+	if out.Amount, err = money.ParseAmount(in.AccumulatedAmount); err != nil {
+		return malformed("a SubRAV", err)
+	}
+	*s = out
+	return nil
+}
+
+// Signed is a SubRAV with its signature.
+type Signed struct {
+	SubRAV    SubRAV `json:"subRav"`
+	Signature string `json:"signature"` // multibase
+}
+
+// multibase is base64url without padding behind its letter u.
+func multibase(b []byte) string { return "u" + base64.RawURLEncoding.EncodeToString(b) }
+
+func unMultibase(text string) ([]byte, error) {
+	data, ok := strings.CutPrefix(text, "u")
+	if !ok {
+		return nil, errMultibase
+	}
+	return base64.RawURLEncoding.Strict().DecodeString(data)
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// parseDecimal is the inverse of decimal: no signs, no leading zeros.
+func parseDecimal(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && decimal(n) != text {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// compact is JSON as JavaScript writes it: nothing escaped that need not be, no newline behind it.
+func compact(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+func malformed(what string, err error) *x402.Error {
+	return x402.Errorf(x402.ResponseMalformed, "the service sent %s that cannot be read: %w", what, err)
+}

@@ -1,0 +1,199 @@
+package channel
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/money"
+)
+
+// vectors are what @nuwa-ai/payment-kit 0.7.0 and identity-kit 0.6.0 made.
+type vectors struct {
+	Parties map[string]struct {
+		DID     string `json:"did"`
+		Address string `json:"addressHex"`
+		Key     string `json:"publicKeyMultibase_inDIDDoc"`
+	} `json:"parties"`
+	Ed25519   subRAVVector `json:"subrav_ed25519"`
+	Secp256k1 subRAVVector `json:"subrav_secp256k1"`
+	Big       subRAVVector `json:"subrav_big"`
+	Auth      struct {
+		Data       signedData `json:"signed_data"`
+		Preimage   string     `json:"preimage"`
+		Signature  string     `json:"signatureHex"`
+		Header     string     `json:"header"`
+		HeaderJSON string     `json:"headerJson"`
+	} `json:"didauth_ed25519"`
+	Request  wireVector      `json:"http_request_header"`
+	Response wireVector      `json:"http_response_header"`
+	Resource json.RawMessage `json:"mcp_payment_resource"`
+	OpenTx   struct {
+		Data string `json:"txDataHex"`
+		Hash string `json:"txDataSha3_256"`
+		Raw  string `json:"rawTransactionHex"`
+	} `json:"rooch_open_tx"`
+	ChannelID string `json:"channelId"`
+}
+
+type subRAVVector struct {
+	JSON   json.RawMessage `json:"json"`
+	BCS    string          `json:"bcsHex"`
+	Sig    string          `json:"signatureHex"`
+	Signed json.RawMessage `json:"signedJson"`
+}
+
+type wireVector struct {
+	JSON  string `json:"json"`
+	Value string `json:"value"`
+}
+
+func readVectors(t testing.TB) (v vectors) {
+	text, err := os.ReadFile("testdata/vectors.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &v))
+	return v
+}
+
+func unhex(t testing.TB, s string) []byte {
+	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
+	require.NoError(t, err)
+	return b
+}
+
+func parse(t testing.TB, did string) Account {
+	a, err := ParseDID(did)
+	require.NoError(t, err)
+	return a
+}
+
+func TestVectors(t *testing.T) {
+	v := readVectors(t)
+	for name, p := range v.Parties {
+		a := parse(t, p.DID)
+		require.Equal(t, p.Address, a.String(), name)
+		require.Equal(t, p.DID, a.DID(), name)
+	}
+	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
+	require.Equal(t, v.ChannelID, ChannelID(payer, payee).String())
+
+	for _, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
+		var s SubRAV
+		require.NoError(t, json.Unmarshal(c.JSON, &s))
+		require.Equal(t, c.BCS, hex.EncodeToString(s.Bytes()))
+		text, err := json.Marshal(Signed{s, multibase(unhex(t, c.Sig))})
+		require.NoError(t, err)
+		require.JSONEq(t, string(c.Signed), string(text))
+	}
+
+	require.Equal(t, v.Auth.Preimage, string(v.Auth.Data.message()))
+	data := v.Auth.Data
+	var err error
+	data.Params, err = compact(toolParams{"echo", "11111111-2222-4333-8444-555555555555"})
+	require.NoError(t, err)
+	token, err := data.token(v.Parties["payer"].DID, "key-1", unhex(t, v.Auth.Signature))
+	require.NoError(t, err)
+	require.Equal(t, v.Auth.Header, token)
+
+	var signed Signed
+	require.NoError(t, json.Unmarshal(v.Ed25519.Signed, &signed))
+	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555", MaxAmount: "50000000", Signed: &signed}
+	text, err := compact(request)
+	require.NoError(t, err)
+	require.Equal(t, v.Request.JSON, string(text))
+	value, err := request.header()
+	require.NoError(t, err)
+	require.Equal(t, v.Request.Value, value)
+
+	answer, err := readHeader(v.Response.Value)
+	require.NoError(t, err)
+	require.Equal(t, "srv-1-abc", answer.ServiceTxRef)
+	require.Equal(t, money.NewAmount(10_000_000), *answer.Cost)
+	require.Equal(t, SubRAV{ChainID: 4, Channel: ChannelID(payer, payee), Fragment: "key-1", Amount: money.NewAmount(20_000_000), Nonce: 2}, *answer.SubRAV)
+	rest, paid, err := splitContent([]json.RawMessage{json.RawMessage(`{"type":"text","text":"x"}`), v.Resource})
+	require.NoError(t, err)
+	require.Len(t, rest, 1)
+	require.Equal(t, answer, paid)
+
+	tx := Transaction{Sender: payer, ChainID: 4, MaxGas: maxGas, TypeArgs: true}
+	tx.Function, tx.Args = openCall(payee, "key-1")
+	require.Equal(t, v.OpenTx.Data, hex.EncodeToString(tx.Data()))
+	hash := tx.hash()
+	require.Equal(t, v.OpenTx.Hash, hex.EncodeToString(hash[:]))
+	sig := unhex(t, v.OpenTx.Raw)
+	require.Equal(t, v.OpenTx.Raw, tx.raw("key-1", sig[len(sig)-65:len(sig)-1]))
+}
+
+func TestParseDIDRefuses(t *testing.T) {
+	good := readVectors(t).Parties["payer"].DID
+	for _, did := range []string{
+		"", "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", "did:rooch:", good[:len(good)-1], good + "q",
+		strings.Replace(good, "nz", "zn", 1), strings.ToUpper(good), "did:rooch:rooch1" + strings.Repeat("q", 60), "did:rooch:" + strings.Replace(good[10:], "rooch1", "rooca1", 1),
+		"did:rooch:0x98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859", good + "#key-1",
+	} {
+		_, err := ParseDID(did)
+		require.Error(t, err, did)
+	}
+}
+
+func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
+	good := string(readVectors(t).Ed25519.JSON)
+	var s SubRAV
+	for name, c := range map[string][2]string{
+		"a number for a string": {`"4"`, `4`},
+		"another version":       {`"version": "1"`, `"version": "2"`},
+		"a leading zero":        {`"10000000"`, `"010000000"`},
+		"a negative nonce":      {`"nonce": "1"`, `"nonce": "-1"`},
+		"a nonce of 65 bits":    {`"nonce": "1"`, `"nonce": "18446744073709551616"`},
+		"a short channel":       {`ca1809"`, `ca18"`},
+		"no key":                {`"key-1"`, `""`},
+		"an amount of 257 bits": {`"10000000"`, `"115792089237316195423570985008687907853269984665640564039457584007913129639936"`},
+	} {
+		bad := strings.Replace(good, c[0], c[1], 1)
+		require.NotEqual(t, good, bad, name)
+		require.Error(t, json.Unmarshal([]byte(bad), &s), name)
+	}
+	require.NoError(t, json.Unmarshal([]byte(good), &s))
+}
+
+func TestTheLastPaymentFrameWins(t *testing.T) {
+	frame := func(n string) json.RawMessage {
+		return json.RawMessage(`{"type":"resource","resource":{"uri":"x","mimeType":"application/vnd.nuwa.payment+json","text":"{\"version\":1,\"cost\":\"` + n + `\"}"}}`)
+	}
+	rest, paid, err := splitContent([]json.RawMessage{frame("1"), json.RawMessage(`{"type":"text","text":"a"}`), frame("2")})
+	require.NoError(t, err)
+	require.Equal(t, money.NewAmount(2), *paid.Cost)
+	require.Len(t, rest, 1)
+	_, _, err = splitContent([]json.RawMessage{frame(`1\",\"cost\":\"2`)})
+	require.Error(t, err, "what says two things is not read")
+}
+
+func TestReservedArguments(t *testing.T) {
+	text, err := withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX", &requestPayload{Version: 1, ClientTxRef: "r"})
+	require.NoError(t, err)
+	require.Equal(t, `{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`, string(text))
+	_, err = withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
+	require.Error(t, err)
+	_, err = withReserved(json.RawMessage(`[]`), "", nil)
+	require.Error(t, err)
+}
+
+func FuzzBCS(f *testing.F) {
+	v := readVectors(f)
+	for _, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
+		b, _ := hex.DecodeString(c.BCS)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { // what decodes encodes to the same bytes
+		d := decoder{rest: data}
+		version := d.u8()
+		s := SubRAV{ChainID: d.u64(), Channel: d.id(), Epoch: d.u64(), Fragment: d.text(), Amount: d.u256(), Nonce: d.u64()}
+		if d.end() == nil && version == 1 {
+			require.Equal(t, data, s.Bytes())
+		}
+	})
+}

@@ -1,0 +1,469 @@
+package channel
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// service is a strict one, of ours: it verifies every signature, where the npm server takes wrong ones (reference: nuwa §4). Its way
+// to the wallet is a Transport that speaks as an MCP server and as an HTTP service do.
+type service struct {
+	t     *testing.T
+	chain *chain
+	me    Account
+	base  string
+
+	mu                       sync.Mutex
+	used                     map[string]bool // nonces of authorizations
+	pending                  *SubRAV         // proposed, not signed yet
+	stored                   *Signed         // the last verified promise
+	calls                    []string        // tools that ran
+	given                    []Signed        // every promise that came
+	wellKnown, saysDiscovery string
+
+	twist func(p map[string]any) // spoils an answer
+	lose  bool                   // serves, and its answer is lost
+	fail  string                 // an error instead of an answer
+}
+
+const price = 10_000_000 // units: $0.001
+
+func (s *service) info() string {
+	return fmt.Sprintf(`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
+}
+
+func (s *service) Check(transport.Request) error { return nil }
+
+// Ask implements Transport.
+func (s *service) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	at, err := url.Parse(r.URL)
+	require.NoError(s.t, err)
+	switch {
+	case at.Path == wellKnownPath && s.wellKnown == "":
+		return &transport.Answer{Status: http.StatusNotFound}, nil
+	case at.Path == wellKnownPath:
+		return &transport.Answer{Status: http.StatusOK, Content: []byte(s.wellKnown)}, nil
+	case r.Method == transport.CallTool:
+		return s.tool(at.Fragment, r.Body)
+	case strings.HasPrefix(at.Path, "/payment-channel/"):
+		return s.route(strings.TrimPrefix(at.Path, "/payment-channel"), r)
+	}
+	return nil, errors.New("the wallet asks for something else")
+}
+
+// Present implements Transport: HTTP calls.
+func (s *service) Present(_ context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+	require.Equal(s.t, paymentHeader, with.Header)
+	text, err := unMultibase(with.Value)
+	require.NoError(s.t, err)
+	at, err := url.Parse(r.URL)
+	require.NoError(s.t, err)
+	if at.Path == "/payment-channel/recovery" {
+		s.carried(text)
+		return s.route("/recovery", r)
+	}
+	out, err := s.serve(strings.TrimPrefix(at.Path, "/api"), r.Header.Get("Authorization"), text)
+	if err != nil {
+		return nil, &transport.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%w", err)}
+	}
+	a := &transport.Answer{Status: http.StatusOK, Content: []byte(`{"echo":"1"}`), ContentType: "application/json", Header: http.Header{}}
+	if out != nil {
+		if _, bad := out["error"]; bad {
+			a.Status = http.StatusPaymentRequired
+		}
+		text, _ := json.Marshal(out)
+		a.Header.Set(paymentHeader, multibase(text))
+	}
+	return a, nil
+}
+
+func (s *service) route(route string, r transport.Request) (*transport.Answer, error) {
+	if known := s.authorized(r.Header.Get("Authorization"), opHTTP) == nil; !known {
+		return &transport.Answer{Status: http.StatusInternalServerError, Content: []byte(`{"error":"Payment processing failed"}`)}, nil
+	}
+	data := s.recovery()
+	switch {
+	case route == "/commit":
+		data = []byte(`{"success":false}`)
+	case strings.HasPrefix(route, "/subrav"):
+		data = s.query()
+	}
+	return &transport.Answer{Status: http.StatusOK, Content: []byte(`{"success":true,"data":` + string(data) + `}`)}, nil
+}
+
+func (s *service) tool(name string, body []byte) (*transport.Answer, error) {
+	var q struct {
+		Auth    string          `json:"__nuwa_auth"`
+		Payment json.RawMessage `json:"__nuwa_payment"`
+		SubRAV  Signed          `json:"subRav"`
+	}
+	require.NoError(s.t, json.Unmarshal(body, &q))
+	text := func(v []byte) (*transport.Answer, error) {
+		content, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": string(v)}}})
+		return &transport.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+	}
+	switch name {
+	case toolDiscovery:
+		if s.saysDiscovery == "" {
+			return nil, x402.Errorf(x402.ToolNotFound, "no such tool")
+		}
+		return text([]byte(s.saysDiscovery))
+	case toolRecovery, toolCommit:
+		if err := s.authorized(q.Auth, opTool); err != nil {
+			return nil, err
+		}
+		if name == toolRecovery {
+			s.carried(q.Payment)
+			return text(s.recovery())
+		}
+		return text([]byte(`{"success":false}`)) // as 0.7.0
+	case toolQuery:
+		if err := s.authorized(q.Auth, opTool); err != nil {
+			return nil, err
+		}
+		return text(s.query())
+	}
+	out, err := s.serve(name, q.Auth, q.Payment)
+	if err != nil {
+		return nil, x402.Errorf(x402.NetworkError, "the connection broke: %w", err)
+	}
+	items := []any{map[string]string{"type": "text", "text": `{"echo":"1"}`}}
+	if out != nil {
+		frame, _ := json.Marshal(out)
+		if _, bad := out["error"]; bad {
+			items = nil
+		}
+		items = append(items, map[string]any{"type": "resource", "resource": map[string]any{"uri": resourceURI, "mimeType": resourceType, "text": string(frame)}})
+	}
+	content, _ := json.Marshal(map[string]any{"content": items})
+	return &transport.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+}
+
+// authorized verifies a DIDAuthV1, whose nonce is good once.
+func (s *service) authorized(token, operation string) error {
+	text, ok := strings.CutPrefix(token, "DIDAuthV1 u")
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	var a authObject
+	if !ok || err != nil || json.Unmarshal(raw, &a) != nil {
+		return errors.New("no DIDAuthV1")
+	}
+	signer := parse(s.t, a.Signature.SignerDID)
+	s.chain.mu.Lock()
+	i := slices.IndexFunc(s.chain.keys[signer], func(k Key) bool { return a.Signature.KeyID == a.Signature.SignerDID+"#"+k.Fragment })
+	var key Key
+	if i >= 0 {
+		key = s.chain.keys[signer][i]
+	}
+	s.chain.mu.Unlock()
+	signature, err := unMultibase(a.Signature.Value)
+	require.NoError(s.t, err)
+	require.False(s.t, s.used[a.SignedData.Nonce], "an authorization is used twice")
+	s.used[a.SignedData.Nonce] = true
+	age := time.Since(time.Unix(a.SignedData.Timestamp, 0)).Abs()
+	if a.SignedData.Operation != operation || age > 5*time.Minute || !wallet.VerifyChannelKey(key.Type, key.Multibase, a.SignedData.message(), signature) {
+		return errors.New("bad DIDAuthV1")
+	}
+	return nil
+}
+
+// carried takes a promise that came with a free request.
+func (s *service) carried(payment []byte) {
+	var q requestPayload
+	if len(payment) == 0 {
+		return
+	}
+	require.NoError(s.t, json.Unmarshal(payment, &q))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.Signed != nil {
+		require.NoError(s.t, s.take(q.Signed))
+	}
+}
+
+// query shows the last verified promise, with numbers as 0.7.0 writes them.
+func (s *service) query() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stored == nil {
+		return []byte(`null`)
+	}
+	r := s.stored.SubRAV
+	return fmt.Appendf(nil, `{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, r.Channel.String(), r.Amount, r.Nonce)
+}
+
+func (s *service) recovery() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, _ := json.Marshal(map[string]any{"channel": nil, "pendingSubRav": s.pending, "subChannel": nil})
+	return text
+}
+
+// take verifies a promise and stores it.
+func (s *service) take(given *Signed) error {
+	s.given = append(s.given, *given)
+	s.chain.mu.Lock()
+	sub := s.chain.channels[given.SubRAV.Channel].subs[given.SubRAV.Fragment]
+	s.chain.mu.Unlock()
+	signature, err := unMultibase(given.Signature)
+	require.NoError(s.t, err)
+	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, given.SubRAV.Bytes(), signature), "a promise's signature is wrong")
+	for _, other := range s.given {
+		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given, "two promises under nonce %d", given.SubRAV.Nonce)
+	}
+	switch {
+	case s.pending != nil && *s.pending != given.SubRAV:
+		return errors.New(codeConflict)
+	case s.pending == nil && s.last().Nonce >= given.SubRAV.Nonce:
+		return errors.New(codeConflict)
+	}
+	s.pending, s.stored = nil, given
+	return nil
+}
+
+func (s *service) last() baseline {
+	if s.stored != nil {
+		return baseline{s.stored.SubRAV.Nonce, s.stored.SubRAV.Amount}
+	}
+	s.chain.mu.Lock()
+	defer s.chain.mu.Unlock()
+	for _, ch := range s.chain.channels {
+		for _, sub := range ch.subs {
+			return sub.Last
+		}
+	}
+	return baseline{}
+}
+
+// serve is one call: what the service proposes, or its error; nil for a free tool.
+func (s *service) serve(tool, auth string, payment []byte) (map[string]any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.NoError(s.t, s.authorized(auth, map[bool]string{true: opHTTP, false: opTool}[strings.HasPrefix(tool, "/")]))
+	var q requestPayload
+	require.NoError(s.t, json.Unmarshal(payment, &q))
+	failure := func(code string) map[string]any {
+		return map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "subRav": s.pending, "error": map[string]string{"code": code, "message": "as the real one says"}}
+	}
+	if s.fail != "" {
+		return failure(s.fail), nil
+	}
+	if q.Signed != nil {
+		if err := s.take(q.Signed); err != nil {
+			return failure(err.Error()), nil
+		}
+	}
+	if s.pending != nil {
+		return failure(codePaymentRequired), nil
+	}
+	s.calls = append(s.calls, tool)
+	if strings.TrimPrefix(tool, "/") == "hello" {
+		return nil, nil
+	}
+	cost := uint64(price)
+	if strings.TrimPrefix(tool, "/") == "pricey" {
+		cost = 5000 * price
+	}
+	most, err := money.ParseAmount(q.MaxAmount)
+	require.NoError(s.t, err, "no limit is sent")
+	if money.NewAmount(cost).Cmp(most) > 0 {
+		return failure(codeMaxExceeded), nil
+	}
+	s.propose(cost)
+	out := map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "serviceTxRef": "srv-1", "subRav": s.pending, "cost": decimal(cost), "costUsd": "1000000000"}
+	if s.twist != nil {
+		text, _ := json.Marshal(out)
+		out = nil
+		_ = json.Unmarshal(text, &out)
+		s.twist(out)
+	}
+	if s.lose {
+		s.lose = false
+		return nil, errors.New("cut")
+	}
+	return out, nil
+}
+
+func (s *service) propose(cost uint64) {
+	for id, ch := range s.chain.channels {
+		for name := range ch.subs {
+			last := s.last()
+			amount, _ := last.Amount.Add(money.NewAmount(cost))
+			s.pending = &SubRAV{ChainID: 4, Channel: id, Epoch: ch.epoch, Fragment: name, Amount: amount, Nonce: last.Nonce + 1}
+		}
+	}
+}
+
+// guard counts what is asked of it.
+type guardStub struct {
+	checks, marks, approved int
+	bad                     error // of the ledger's mark
+}
+
+func (g *guardStub) Compare(context.Context) error { return nil }
+func (g *guardStub) Check(context.Context) error   { g.checks++; return nil }
+func (g *guardStub) Mark(context.Context) error    { g.marks++; return g.bad }
+func (g *guardStub) Witness(context.Context) error { return nil }
+func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.Approval, _ bool) error {
+	g.approved++
+	if !a.For(p) {
+		return x402.Errorf(x402.ApprovalRequired, "another approval")
+	}
+	return nil
+}
+
+// keysOf are a wallet's, as main joins them.
+type keysOf struct{ *wallet.Wallet }
+
+func (k keysOf) Public() string  { return k.ChannelKey() }
+func (k keysOf) Owns(q Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (keysOf) Verify(k Key, message, signature []byte) bool {
+	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
+}
+func (k keysOf) SignSubRAV(ctx context.Context, key Key, s SubRAV) ([]byte, error) {
+	sig, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
+	return sig[:], err
+}
+func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, error) {
+	sig, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
+	return sig[:], err
+}
+func (k keysOf) SignTransaction(ctx context.Context, key Key, t Transaction) ([]byte, error) {
+	sig, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
+	return sig[:], err
+}
+
+// theWallet is one for all tests: its key derivation costs as much as all of them.
+var theWallet = sync.OnceValue(func() *wallet.Wallet {
+	dir, err := filepath.Abs(filepath.Join(testDir, "w"))
+	if err == nil {
+		var w *wallet.Wallet
+		if w, err = wallet.Create(context.Background(), dir, wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14}); err == nil {
+			return w
+		}
+	}
+	panic(err)
+})
+
+var testDir string
+
+// world is a wallet with a service, on a chain.
+type world struct {
+	t       *testing.T
+	home    string
+	chain   *chain
+	service *service
+	guard   *guardStub
+	payer   Account
+	rules   budget.Rules
+	m       *Manager
+	store   *history.Store
+	http    bool
+	pin     string
+}
+
+func newWorld(t *testing.T, change ...func(*world)) *world {
+	session := money.Dollars(5_000_000)
+	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{}, payer: Account{1, 2, 3},
+		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow, PayeeChange: budget.RuleAsk}}
+	w.service = &service{t: t, chain: w.chain, me: Account{9, 9}, used: map[string]bool{}}
+	w.service.base = "/mcp"
+	w.service.wellKnown = w.service.info()
+	w.chain.keys[w.payer] = []Key{{"other", ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"}, {"key-1", ed25519Key, theWallet().ChannelKey()}}
+	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
+	for _, f := range change {
+		f(w)
+	}
+	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
+	w.start()
+	t.Cleanup(func() { _ = w.store.Close() })
+	return w
+}
+
+// start is a process of the wallet; called again it is the next one, after the first died.
+func (w *world) start() {
+	if w.store != nil {
+		require.NoError(w.t, w.store.Close())
+	}
+	var err error
+	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
+	require.NoError(w.t, err)
+	nodes := map[string]*Rooch{"rooch:local": NewRooch("rooch:local", w.chain.url, http.DefaultClient)}
+	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second}, Assets: x402.NewRegistry(Assets(nodes)),
+		Schemes: map[string]pay.Scheme{"rooch": Fates{nodes}}, Store: w.store, Guard: w.guard, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+	w.m = New(Options{DID: w.payer.DID(), Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}}, Nodes: nodes,
+		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine, Store: w.store, Guard: w.guard, Now: time.Now})
+}
+
+func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, error) {
+	var q pay.Request
+	q.Method, q.URL, q.Body = transport.CallTool, transport.Target("https://nuwa.example/mcp", tool), []byte(`{"text":"one"}`)
+	if w.http {
+		q.Method, q.URL, q.Body = http.MethodGet, "https://nuwa.example/api/"+tool, nil
+	}
+	for _, f := range change {
+		f(&q)
+	}
+	r, err := w.m.Call(w.t.Context(), "nuwa", q)
+	if err == nil {
+		w.m.Engine.Delivered(w.t.Context(), r.Status, r.PaymentID)
+	}
+	return r, err
+}
+
+// open opens the channel as its owner does.
+func (w *world) open() {
+	w.t.Helper()
+	_, err := w.m.Open(w.t.Context(), "nuwa", 0)
+	require.True(w.t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	w.approve(err)
+	_, err = w.m.Open(w.t.Context(), "nuwa", 0)
+	require.NoError(w.t, err)
+}
+
+func (w *world) approve(err error) {
+	w.t.Helper()
+	id, _ := x402.AsError(err).Details["approvalId"].(string)
+	require.NotEmpty(w.t, id, "%v", err)
+	require.NoError(w.t, w.m.Engine.Accept(w.t.Context(), id, "owner"))
+}
+
+// paidFor is the sum of what the ledger says was paid for calls, in units.
+func (w *world) paidFor() (sum money.Amount) {
+	list, _, _, err := w.store.List(w.t.Context(), history.Filter{Limit: 1000})
+	require.NoError(w.t, err)
+	for _, p := range list {
+		if p.Scheme == schemeCall && p.State == history.Settled {
+			sum, _ = sum.Add(p.Amount)
+		}
+	}
+	return sum
+}
+
+func (w *world) row() history.Channel {
+	rows, err := w.store.Channels(w.t.Context())
+	require.NoError(w.t, err)
+	require.Len(w.t, rows, 1)
+	return rows[0]
+}
