@@ -1,0 +1,284 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Front is a wall in front of another MCP server, which it shows as it is: its tools, resources and prompts, changes of their lists,
+// progress, cancellation, questions back (2026-07-28), structured content and errors. What the other server never sees is the payment.
+//
+// All buyers share one session with it. A legacy server's own requests to its client (sampling, roots, elicitation/create) and
+// its log messages are not passed on: on a shared session nobody can tell whose they are.
+type Front struct {
+	Wall    *Wall
+	Dial    Dial
+	Version string
+	Log     *slog.Logger
+
+	server   *mcp.Server
+	client   *mcp.Client
+	tokens   atomic.Int64
+	progress sync.Map // our token → *follower
+
+	mu      sync.Mutex // of the session, and of what is shown
+	session *mcp.ClientSession
+	shown   map[string]json.RawMessage // kind and name → as it is shown
+
+	life    sync.Mutex // of what follows
+	updates sync.WaitGroup
+	ended   bool
+}
+
+// Dial makes a way to the server behind; it is called again when that one ended.
+type Dial func() mcp.Transport
+
+// connectTime is how long the server behind may take to start: npx may have to unpack it first.
+const connectTime = 60 * time.Second
+
+// Command starts the server as a program; its stderr goes to the one given.
+func Command(argv []string, stderr io.Writer) Dial {
+	return func() mcp.Transport {
+		command := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the owner's own command; it ends with its session
+		command.Stderr = stderr
+		return &mcp.CommandTransport{Command: command, TerminateDuration: 2 * time.Second}
+	}
+}
+
+// URL speaks to a server over streamable HTTP. Redirects are not followed: the owner named this one.
+func URL(endpoint string) Dial {
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return func() mcp.Transport { return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client} }
+}
+
+// follower is who waits for the progress of a call.
+type follower struct {
+	ctx     context.Context
+	session *mcp.ServerSession
+	token   any
+}
+
+// Open reaches the server behind and takes over what it has. A price for a tool that it has not is an error: a misspelt name would
+// give the tool away.
+func (f *Front) Open(ctx context.Context) error {
+	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}, &mcp.ClientOptions{
+		Capabilities:                &mcp.ClientCapabilities{},
+		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true}, // questions are the buyer's to answer
+		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { f.update(f.takeTools) },
+		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { f.update(f.takePrompts) },
+		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { f.update(f.takeResources) },
+		ProgressNotificationHandler: f.passProgress,
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shown = map[string]json.RawMessage{}
+	if err := f.reach(ctx); err != nil {
+		return fmt.Errorf("the server behind the paywall: %w", err)
+	}
+	var missing []string
+	for name := range f.Wall.tools {
+		if _, there := f.shown["tool "+name]; !there {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "), strings.Join(f.names("tool "), ", "))
+	}
+	return nil
+}
+
+func (f *Front) names(kind string) (names []string) {
+	for key := range f.shown {
+		if name, ok := strings.CutPrefix(key, kind); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// reach connects, and the first time makes the server that is shown, in the image of the one behind.
+func (f *Front) reach(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	session, err := f.client.Connect(limited, f.Dial(), nil)
+	if err != nil {
+		return err
+	}
+	if !f.watch(session) {
+		_ = session.Close()
+		return errors.New("the paywall is closing")
+	}
+	f.session = session
+	if f.server == nil {
+		f.build(session.InitializeResult())
+	}
+	var errs []error
+	for _, take := range []func(context.Context, *mcp.ClientSession) error{f.takeTools, f.takeResources, f.takePrompts} {
+		errs = append(errs, take(limited, session))
+	}
+	return errors.Join(errs...)
+}
+
+// watch notices when a session ends; false when the front is closing.
+func (f *Front) watch(session *mcp.ClientSession) bool {
+	f.life.Lock()
+	defer f.life.Unlock()
+	if f.ended {
+		return false
+	}
+	f.updates.Go(func() {
+		_ = session.Wait()
+		_ = session.Close() // what the SDK still has going for it
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.session == session {
+			f.session = nil
+		}
+	})
+	return true
+}
+
+func (f *Front) build(behind *mcp.InitializeResult) {
+	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
+	o := &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
+	if behind != nil {
+		o.Instructions = behind.Instructions
+		if behind.ServerInfo != nil {
+			self = behind.ServerInfo
+		}
+		if behind.Capabilities != nil && behind.Capabilities.Completions != nil {
+			o.CompletionHandler = f.complete
+		}
+	}
+	f.server = mcp.NewServer(self, o)
+	f.Wall.Protect(f.server)
+}
+
+// update takes over a list that has changed. Its caller is the session's reader, which must wait for nothing.
+func (f *Front) update(take func(context.Context, *mcp.ClientSession) error) {
+	f.life.Lock()
+	defer f.life.Unlock()
+	if f.ended {
+		return
+	}
+	f.updates.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+		defer cancel()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.session == nil {
+			return
+		}
+		if err := take(ctx, f.session); err != nil {
+			f.Log.Warn("a list of the server behind could not be read", "err", err)
+		}
+	})
+}
+
+// at is the session, made anew where the server ended.
+func (f *Front) at(ctx context.Context) (*mcp.ClientSession, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.session == nil {
+		f.Log.Warn("the server behind the paywall ended; starting it anew")
+		if err := f.reach(ctx); err != nil {
+			f.Log.Error("the server behind the paywall cannot be reached", "err", err)
+		}
+	}
+	if f.session == nil {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the server behind the paywall cannot be reached"}
+	}
+	return f.session, nil
+}
+
+// Stdio serves one client over two streams, until it goes away or ctx ends.
+func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	return f.serve(ctx, func(ctx context.Context) error {
+		err := f.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	})
+}
+
+// HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other origins, and names that were made
+// to point here (DNS rebinding).
+func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.server }, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
+	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(handler), ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
+	return f.serve(ctx, func(ctx context.Context) error {
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(listener) }()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			_ = server.Close() // what hangs on it is a stream
+			if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		}
+	})
+}
+
+// patience is how long a stop lets sales under way end, so that who paid is answered; they are written down in any case.
+const patience = 4 * time.Second
+
+// serve runs until it ends by itself or ctx ends; then sales under way are answered before the connections are cut.
+func (f *Front) serve(ctx context.Context, run func(context.Context) error) error {
+	running, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	done := make(chan error, 1)
+	go func() { done <- run(running) }()
+	select {
+	case err := <-done:
+		return errors.Join(err, f.Close(ctx))
+	case <-ctx.Done():
+	}
+	err := f.Close(ctx)
+	cut()
+	select {
+	case serving := <-done:
+		return errors.Join(err, serving)
+	case <-time.After(time.Second): // a reader that waits for its stream
+		return err
+	}
+}
+
+// Close lets sales under way come to their end, and lets go of the server behind.
+func (f *Front) Close(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	err := f.Wall.Close(limited)
+	f.life.Lock()
+	f.ended = true
+	f.life.Unlock()
+	f.mu.Lock()
+	session := f.session
+	f.mu.Unlock()
+	if session != nil {
+		_ = session.Close() // a program that was killed says so
+	}
+	f.updates.Wait()
+	return err
+}

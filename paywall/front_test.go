@@ -1,0 +1,225 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// behind is a server as others write them: it knows nothing of payments.
+func behind() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "7"}, &mcp.ServerOptions{Instructions: "Ask about the weather."})
+	schema := map[string]any{"type": "object"}
+	add := func(name string, h mcp.ToolHandler) { server.AddTool(&mcp.Tool{Name: name, InputSchema: schema}, h) }
+	text := func(s string) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}, nil
+	}
+	add("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if token := r.Params.GetProgressToken(); token != nil {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "looking"})
+		}
+		saw, _ := json.Marshal(r.Params.Meta)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, StructuredContent: json.RawMessage(`{"sky":"clear"}`),
+			Meta: mcp.Meta{"saw": string(saw)}}, nil
+	})
+	add("hello", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text("hi " + string(r.Params.Arguments))
+	})
+	add("wait", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		<-ctx.Done()
+		server.AddTool(&mcp.Tool{Name: "cancelled", InputSchema: schema}, nil)
+		return nil, ctx.Err()
+	})
+	add("fail", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return nil, &jsonrpc.Error{Code: -32050, Message: "no such city", Data: json.RawMessage(`{"city":"?"}`)}
+	})
+	add("die", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { os.Exit(3); return nil, nil })
+	server.AddResource(&mcp.Resource{URI: "weather://today", Name: "today"}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "dry"}}}, nil
+	})
+	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "weather://{city}", Name: "city"}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "wet"}}}, nil
+	})
+	server.AddPrompt(&mcp.Prompt{Name: "brief"}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "be brief " + r.Params.Arguments["how"]}}}}, nil
+	})
+	return server
+}
+
+// newFront puts a wall in front of a program: this test binary, as the server behind.
+func newFront(t *testing.T, tools ...string) (*lab, *Front) {
+	t.Helper()
+	l := newLab(t, func(_ *lab, o *Options) {
+		for _, name := range tools {
+			sold := o.Tools[0]
+			sold.Name = name
+			o.Tools = append(o.Tools, sold)
+		}
+	})
+	own, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv("PAYWALL_TEST_BEHIND", "1")
+	f := &Front{Wall: l.wall, Dial: Command([]string{own}, io.Discard), Log: slog.New(slog.DiscardHandler)}
+	return l, f
+}
+
+// clientOf connects a buyer to what serve serves, and ends both with the test.
+func stdioClient(t *testing.T, f *Front, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Stdio(ctx, inR, outW) }()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(); stop(); require.NoError(t, <-done) })
+	return client
+}
+
+func TestFrontOverStdio(t *testing.T) {
+	l, f := newFront(t)
+	require.NoError(t, f.Open(t.Context()))
+	progress, changed := make(chan string, 8), make(chan struct{}, 8)
+	l.client = stdioClient(t, f, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			progress <- r.Params.Message + " " + r.Params.ProgressToken.(string)
+		},
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
+	})
+	require.Equal(t, "Ask about the weather.", l.client.InitializeResult().Instructions)
+	require.Equal(t, "weather", l.client.InitializeResult().ServerInfo.Name)
+
+	c := l.call(t, nil, nil).challenge()
+	shown := meta(c, l.payer.sign(t, c, 0, nil))
+	shown["progressToken"] = "mine"
+	shown["traceparent"] = "00-1"
+	g := l.call(t, nil, shown)
+	require.Equal(t, product, g.text, "%s", g.Result)
+	require.True(t, g.receipt().Success)
+	require.Len(t, l.Settlements(), 1)
+	require.Equal(t, "looking mine", <-progress)
+	saw, _ := g.meta["saw"].(string)
+	require.Contains(t, saw, "traceparent")
+	require.NotContains(t, saw, "payment", "the server behind never sees a payment")
+
+	call := func(ctx context.Context, name string) (*mcp.CallToolResult, error) {
+		return l.client.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: map[string]any{"a": 1}})
+	}
+	free, err := call(t.Context(), "hello")
+	require.NoError(t, err)
+	require.Equal(t, `hi {"a":1}`, free.Content[0].(*mcp.TextContent).Text)
+	_, err = call(t.Context(), "fail")
+	var own *jsonrpc.Error
+	require.ErrorAs(t, err, &own)
+	require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`}, []any{own.Code, own.Message, string(own.Data)})
+	_, err = call(t.Context(), "nothing")
+	require.ErrorContains(t, err, "unknown tool")
+
+	// The server behind hears of a cancellation (it adds a tool then), and its change is told on.
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = call(ctx, "wait")
+	require.Error(t, err)
+	select {
+	case <-changed:
+	case <-time.After(5 * time.Second):
+		t.Fatal("no change was told of")
+	}
+	require.Eventually(t, func() bool {
+		list, err := l.client.ListTools(t.Context(), nil)
+		require.NoError(t, err)
+		return strings.Contains(string(jsonOf(list)), `"cancelled"`)
+	}, 5*time.Second, 10*time.Millisecond)
+
+	for uri, want := range map[string]string{"weather://today": "dry", "weather://paris": "wet"} {
+		read, err := l.client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		require.NoError(t, err)
+		require.Equal(t, want, read.Contents[0].Text)
+	}
+	prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief", Arguments: map[string]string{"how": "and kind"}})
+	require.NoError(t, err)
+	require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
+
+	// A server that dies is started anew; what it was paid for and did not do is not charged.
+	_, err = call(t.Context(), "die")
+	require.ErrorAs(t, err, &own)
+	require.Eventually(t, func() bool { r, err := call(t.Context(), "hello"); return err == nil && !r.IsError }, 10*time.Second, 20*time.Millisecond)
+}
+
+func TestFrontOverHTTP(t *testing.T) {
+	l, f := newFront(t, "die")
+	require.NoError(t, f.Open(t.Context()))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.HTTP(ctx, listener) }()
+	endpoint := "http://" + listener.Addr().String() + "/mcp"
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint}, nil)
+	require.NoError(t, err)
+	require.Equal(t, product, l.buy(t, nil).text)
+	require.Len(t, l.Settlements(), 1)
+
+	c := l.call(t, nil, nil).challenge()
+	died, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "die", Meta: meta(c, l.payer.sign(t, c, 0, nil))})
+	g := read(t, died, err)
+	require.EqualValues(t, -32603, g.Code)
+	g.asksNothing()
+	require.Len(t, l.Settlements(), 1, "a server that died is not paid")
+
+	status, body := post(t, endpoint, `{}`, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"})
+	require.Equal(t, 403, status, body)
+	status, body = post(t, endpoint, `{}`, map[string]string{"Host": "evil.example"})
+	require.Equal(t, 403, status, body)
+	l.client.Close()
+	stop()
+	require.NoError(t, <-done)
+}
+
+// A price for a tool that is not there would give the tool away that was meant.
+func TestFrontKnowsItsTools(t *testing.T) {
+	_, f := newFront(t, "serach")
+	require.ErrorContains(t, f.Open(t.Context()), "has no tool serach; it has die, fail, hello, search, wait")
+	require.NoError(t, f.Close(t.Context()))
+	_, f = newFront(t)
+	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard)
+	require.ErrorContains(t, f.Open(t.Context()), "the server behind the paywall")
+	require.NoError(t, f.Close(t.Context()))
+}
+
+// What a stop finds under way is answered before the connections are cut.
+func TestFrontStops(t *testing.T) {
+	l, f := newFront(t)
+	require.NoError(t, f.Open(t.Context()))
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	l.wall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { stop(); return nil }
+	done := make(chan error, 1)
+	go func() { done <- f.Stdio(ctx, inR, outW) }()
+	var err error
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	require.NoError(t, err)
+	g := l.buy(t, nil)
+	require.Equal(t, product, g.text)
+	require.NoError(t, <-done)
+	_, err = l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+	require.Error(t, err)
+	l.client.Close()
+	var own *x402.Error
+	require.False(t, errors.As(err, &own))
+}

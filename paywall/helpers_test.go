@@ -1,0 +1,385 @@
+package paywall
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/gagliardetto/solana-go"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"x402-wallet/evm"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/money"
+	"x402-wallet/svm"
+	"x402-wallet/x402"
+)
+
+// ledger is one for all tests, because making one takes half a second under the race detector.
+var ledger *history.Store
+
+// No test leaves a goroutine behind.
+func TestMain(m *testing.M) {
+	if os.Getenv("PAYWALL_TEST_BEHIND") != "" { // this process is the server behind a Front
+		_ = behind().Run(context.Background(), &mcp.StdioTransport{})
+		return
+	}
+	home, err := os.MkdirTemp("", "paywall")
+	if err != nil {
+		panic(err)
+	}
+	if ledger, err = openStore(home); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(closing{m, home})
+}
+
+// closing closes the ledger before goroutines are counted.
+type closing struct {
+	*testing.M
+	home string
+}
+
+func (c closing) Run() int {
+	code := c.M.Run()
+	ledger.Close()
+	os.RemoveAll(c.home)
+	return code
+}
+
+func openStore(home string) (*history.Store, error) {
+	if err := history.Create(context.Background(), home, history.Options{}); err != nil {
+		return nil, err
+	}
+	return history.Open(context.Background(), home, history.Options{})
+}
+
+// lab is a server with a wall in front, a facilitator that checks signatures and keeps its own books, and a buyer.
+type lab struct {
+	*sandbox.Sandbox
+	wall   *Wall
+	began  time.Time
+	client *mcp.ClientSession
+	payer  *payer
+	runs   atomic.Int32 // of the tool, whatever became of it
+	tool   func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error)
+}
+
+const product = "sunny in Lisbon"
+
+// newLab starts one that sells the tool "search" for a tenth of a cent on both networks; change may spoil the options.
+func newLab(t *testing.T, change func(*lab, *Options)) *lab {
+	t.Helper()
+	world, err := sandbox.Start(sandbox.Options{Delay: 300 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, world.Close()) })
+	l := &lab{Sandbox: world, began: time.Now()}
+	l.payer = newPayer(t, world)
+	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
+	}
+	o := Options{Facilitators: newFacilitators(world), Book: ledger, Tools: []Tool{{Name: "search", Description: "Weather", Accepts: []Option{
+		{Network: sandbox.EVM, PayTo: world.PayToEVM, Price: "0.001"}, {Network: sandbox.Solana, PayTo: world.PayToSolana, Price: "0.001"},
+	}}}}
+	if change != nil {
+		change(l, &o)
+	}
+	l.wall, err = New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.wall.Close(context.Background())) })
+	l.client = l.connect(t, l.server())
+	return l
+}
+
+func newFacilitators(world *sandbox.Sandbox) *facilitator.Client {
+	quick := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	return facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "sandbox", URL: world.FacilitatorURL}}, Sleep: quick})
+}
+
+// server has the paid tool "search" and the free tool "hello".
+func (l *lab) server() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	schema := map[string]any{"type": "object"}
+	server.AddTool(&mcp.Tool{Name: "search", InputSchema: schema, OutputSchema: map[string]any{"type": "object", "required": []string{"sky"}}},
+		func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			l.runs.Add(1)
+			return l.tool(ctx, request)
+		})
+	server.AddTool(&mcp.Tool{Name: "hello", InputSchema: schema}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}, nil
+	})
+	l.wall.Protect(server)
+	return server
+}
+
+func (l *lab) connect(t *testing.T, server *mcp.Server) *mcp.ClientSession {
+	t.Helper()
+	near, far := mcp.NewInMemoryTransports()
+	there, err := server.Connect(context.Background(), near, nil)
+	require.NoError(t, err)
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"}, nil).Connect(context.Background(), far, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close(); there.Wait() })
+	return client
+}
+
+// got is an answer of the server, as it came.
+type got struct {
+	t *testing.T
+	x402.MCPMessage
+	text    string // of the first item
+	isError bool
+	meta    map[string]any
+}
+
+func read(t *testing.T, result *mcp.CallToolResult, err error) got {
+	t.Helper()
+	g := got{t: t}
+	var own *jsonrpc.Error
+	if errors.As(err, &own) {
+		g.Code, g.Data, g.text = own.Code, own.Data, own.Message
+		return g
+	}
+	require.NoError(t, err)
+	g.Result, err = json.Marshal(result)
+	require.NoError(t, err)
+	g.isError, g.meta = result.IsError, result.Meta
+	if len(result.Content) > 0 {
+		if item, ok := result.Content[0].(*mcp.TextContent); ok {
+			g.text = item.Text
+		}
+	}
+	return g
+}
+
+// call calls "search" with these arguments and _meta.
+func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
+	t.Helper()
+	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search", Arguments: arguments})
+	return read(t, result, err)
+}
+
+// challenge is what an answer asks.
+func (g got) challenge() *x402.Challenge {
+	g.t.Helper()
+	c, err := x402.ReadMCPChallenge(g.MCPMessage)
+	require.NoError(g.t, err)
+	require.NotNil(g.t, c, "asks for payment: %s %s", g.Result, g.Data)
+	return c
+}
+
+// asksNothing says that a client which pays by reflex does not pay again.
+func (g got) asksNothing() {
+	g.t.Helper()
+	c, err := x402.ReadMCPChallenge(g.MCPMessage)
+	require.NoError(g.t, err)
+	require.Nil(g.t, c, "%s", g.Result)
+}
+
+func (g got) receipt() *x402.Settlement {
+	g.t.Helper()
+	s, err := x402.ReadMCPSettlement(g.MCPMessage)
+	require.NoError(g.t, err)
+	return s
+}
+
+// payer signs as a wallet does.
+type payer struct {
+	*evm.Exact
+	solana *svm.Exact
+	world  *sandbox.Sandbox
+	key    *ecdsa.PrivateKey
+	second ed25519.PrivateKey
+}
+
+func (p *payer) Address() string { return crypto.PubkeyToAddress(p.key.PublicKey).Hex() }
+
+func (p *payer) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
+	made, err := crypto.Sign(t.Digest[:], p.key)
+	copy(signature[:], made)
+	signature[64] += 27
+	return signature, err
+}
+
+type solanaSigner struct{ ed25519.PrivateKey }
+
+func (k solanaSigner) SignTransfer(_ context.Context, _ string, message []byte) (signature [64]byte, err error) {
+	copy(signature[:], ed25519.Sign(k.PrivateKey, message))
+	return signature, nil
+}
+
+func (k solanaSigner) Address() string {
+	return solana.PublicKeyFromBytes(k.Public().(ed25519.PublicKey)).String()
+}
+
+func newPayer(t *testing.T, world *sandbox.Sandbox) *payer {
+	t.Helper()
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	_, second, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	p := &payer{world: world, key: key, second: second}
+	p.Exact = evm.New(evm.Options{Signer: p, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
+	world.Fund(p.Address(), 1000*sandbox.Cent)
+	return p
+}
+
+// sign makes the PaymentPayload for one of a challenge's options.
+func (p *payer) sign(t *testing.T, c *x402.Challenge, i int, ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
+	return p.signFor(t, c, c.Accepts[i], c.Accepts[i].MaxTimeout, ext)
+}
+
+func (p *payer) signFor(t *testing.T, c *x402.Challenge, r x402.Requirement, validity time.Duration, ext map[string]json.RawMessage) json.RawMessage {
+	t.Helper()
+	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
+	require.True(t, ok)
+	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(), Validity: validity, Now: time.Now()})
+	require.NoError(t, err)
+	payload, err := x402.EncodePayload(c, r, a.Payload, ext)
+	require.NoError(t, err)
+	return payload
+}
+
+// meta is how a payment is shown in a challenge's dialect.
+func meta(c *x402.Challenge, payload json.RawMessage) map[string]any {
+	all := map[string]any{}
+	for key, value := range x402.Attach(c.Dialect, payload).Meta {
+		all[key] = value
+	}
+	return all
+}
+
+// buy asks, pays the first option, and calls again.
+func (l *lab) buy(t *testing.T, arguments any) got {
+	t.Helper()
+	c := l.call(t, arguments, nil).challenge()
+	return l.call(t, arguments, meta(c, l.payer.sign(t, c, 0, nil)))
+}
+
+// sales are the book's, newest first.
+func (l *lab) sales(t *testing.T) []history.Sale {
+	t.Helper()
+	list, _, _, err := ledger.Sales(t.Context(), history.SaleFilter{After: l.began})
+	require.NoError(t, err)
+	return list
+}
+
+// nothingMoved judges by the chain: no money, and no goods.
+func (l *lab) nothingMoved(t *testing.T, g got) {
+	t.Helper()
+	require.Empty(t, l.Settlements())
+	require.NotContains(t, fmt.Sprint(string(g.Result), string(g.Data)), product)
+}
+
+// openSolana gives the payer play dollars on Solana, in a token account of its own.
+func (p *payer) openSolana(t *testing.T) {
+	t.Helper()
+	p.solana = svm.New(svm.Options{Signer: solanaSigner{p.second}, RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
+	p.world.FundSolana(solanaSigner{p.second}.Address(), 1000*sandbox.Cent)
+}
+
+func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessage {
+	t.Helper()
+	r := c.Accepts[i]
+	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
+	require.True(t, ok)
+	funds, err := p.solana.Funds(t.Context(), r.Network, asset)
+	require.NoError(t, err)
+	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source, Validity: r.MaxTimeout, Now: time.Now()})
+	require.NoError(t, err)
+	payload, err := x402.EncodePayload(c, r, a.Payload, nil)
+	require.NoError(t, err)
+	return payload
+}
+
+// spendAll empties the payer's purse, by paying somebody else.
+func (p *payer) spendAll(t *testing.T, c *x402.Challenge) {
+	t.Helper()
+	r := c.Accepts[0]
+	r.Amount = money.NewAmount(p.world.Balance(p.Address()))
+	r.Raw = json.RawMessage(replaced(t, r.Raw, `"1000"`, `"`+r.Amount.String()+`"`))
+	payload := p.signFor(t, c, r, time.Minute, nil)
+	body := fmt.Sprintf(`{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`, payload, r.Raw)
+	answer, err := http.Post(p.world.FacilitatorURL+"/settle", "application/json", strings.NewReader(body))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"success":true`)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// replaced is text with one part replaced, which has to be there.
+func replaced(t *testing.T, text []byte, old, by string) []byte {
+	t.Helper()
+	require.Contains(t, string(text), old)
+	return []byte(strings.ReplaceAll(string(text), old, by))
+}
+
+// without is a JSON object without one member.
+func without(t *testing.T, object json.RawMessage, key string) json.RawMessage {
+	t.Helper()
+	var all map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(object, &all))
+	require.Contains(t, all, key)
+	delete(all, key)
+	return jsonOf(all)
+}
+
+// expiryOf is validBefore of an EIP-3009 payment.
+func expiryOf(t *testing.T, payment json.RawMessage) time.Time {
+	t.Helper()
+	var said struct {
+		Payload struct {
+			Authorization struct {
+				ValidBefore int64 `json:"validBefore,string"`
+			} `json:"authorization"`
+		} `json:"payload"`
+	}
+	require.NoError(t, json.Unmarshal(payment, &said))
+	return time.Unix(said.Payload.Authorization.ValidBefore, 0)
+}
+
+// post sends a raw request and gives the answer as it came.
+func post(t *testing.T, url, body string, header map[string]string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	for name, value := range header {
+		request.Header.Set(name, value)
+		if name == "Host" {
+			request.Host = value
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	http.DefaultClient.CloseIdleConnections()
+	return response.StatusCode, string(text)
+}
+
+func callOf(name string, meta map[string]any) *mcp.CallToolParams {
+	return &mcp.CallToolParams{Name: name, Meta: maps.Clone(meta)}
+}

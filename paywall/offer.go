@@ -1,0 +1,364 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/evm"
+	"x402-wallet/facilitator"
+	"x402-wallet/money"
+	"x402-wallet/svm"
+	"x402-wallet/x402"
+)
+
+// Tool is what something costs: a tool by its name, or what HTTP sells.
+type Tool struct {
+	Name        string
+	Description string // for buyers
+	MimeType    string // of what is bought; "" is application/json
+	Resource    string // its URL; "" is mcp://tool/<name>, or of HTTP the URL that was asked for
+	Accepts     []Option
+	// Quote computes what one call costs, instead of Accepts. It is asked again when the payment comes, which has to pay what it
+	// says then: so it answers the same for the same call, at least for a minute.
+	Quote      func(context.Context, Call) ([]Option, error)
+	Free       bool          // keeps the entry, asks for nothing
+	Upfront    bool          // settle, then run: the buyer pays for the try (paymentFlow "upfront")
+	MaxTimeout time.Duration // how long a payment is good for, and so how long the tool may run; 0 is five minutes
+	// Extensions are declared beside the wall's own (V2), each {"info":{…},"schema":{…}}: bazaar, for one. See Bazaar.
+	Extensions map[string]json.RawMessage
+}
+
+// Option is one way to pay. Of Price and Amount one is given.
+type Option struct {
+	Network string // CAIP-2, a name ("base-sepolia") or a chain id ("84532")
+	PayTo   string
+	Price   string // dollars: "0.01" or "$0.01"
+	Amount  string // atomic units of Asset
+	Asset   string // an address or symbol of the registry; "" is the network's default
+}
+
+// Call is what a price may depend on.
+type Call struct {
+	Tool      string
+	Arguments json.RawMessage // HTTP: nil
+	Header    map[string][]string
+}
+
+// tool is a Tool that was checked.
+type tool struct {
+	Tool
+	options []option
+}
+
+// option is an Option that was checked.
+type option struct {
+	Network string
+	PayTo   string
+	Amount  money.Amount
+	Price   money.Dollars
+	Asset   x402.AssetInfo
+}
+
+func (w *Wall) checked(t Tool) (*tool, error) {
+	made := &tool{Tool: t}
+	fail := func(err error) error { return fmt.Errorf("the tool %q: %w", t.Name, err) }
+	if made.MaxTimeout == 0 {
+		made.MaxTimeout = defaultTimeout
+	}
+	switch {
+	case strings.TrimSpace(t.Name) == "":
+		return nil, errors.New("a tool without a name")
+	case made.MaxTimeout < shortTimeout || made.MaxTimeout > longTimeout:
+		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", shortTimeout, longTimeout, made.MaxTimeout))
+	case t.Quote != nil && len(t.Accepts) > 0:
+		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
+	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:
+		return nil, fail(errors.New("at least one way to pay is needed"))
+	case len(t.Accepts) > x402.MaxAccepts:
+		return nil, fail(fmt.Errorf("buyers read at most %d ways to pay", x402.MaxAccepts))
+	}
+	var err error
+	if made.options, err = w.resolve(t.Accepts); err != nil {
+		return nil, fail(err)
+	}
+	return made, nil
+}
+
+func (w *Wall) resolve(list []Option) (all []option, err error) {
+	var faults []error
+	for i, o := range list {
+		made, err := w.option(o)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("option %d: %w", i+1, err))
+		} else if slices.ContainsFunc(all, func(other option) bool { return other == made }) {
+			faults = append(faults, fmt.Errorf("option %d is another one again", i+1))
+		}
+		all = append(all, made)
+	}
+	return all, errors.Join(faults...)
+}
+
+func (w *Wall) option(o Option) (made option, err error) {
+	if made.Network, err = network(o.Network); err != nil {
+		return made, err
+	}
+	if _, named := x402.V1Name(made.Network); w.options.Version == 1 && !named {
+		return made, fmt.Errorf("%s has no name in version 1", made.Network)
+	}
+	if made.Asset, err = w.asset(made.Network, o.Asset); err != nil {
+		return made, err
+	}
+	if made.PayTo, err = payee(made.Network, o.PayTo, made.Asset); err != nil {
+		return made, err
+	}
+	made.Amount, made.Price, err = amount(o, made.Asset)
+	return made, err
+}
+
+func network(name string) (string, error) {
+	if name != "" && strings.Trim(name, "0123456789") == "" {
+		name = "eip155:" + name
+	}
+	id, ok := x402.Network(name)
+	if !ok {
+		return "", fmt.Errorf("%q is no network: a CAIP-2 name, a name like base-sepolia, or a chain id", name)
+	}
+	return id, nil
+}
+
+func (w *Wall) asset(network, name string) (x402.AssetInfo, error) {
+	var a x402.AssetInfo
+	var ok bool
+	if name == "" {
+		a, ok = w.options.Assets.Default(network)
+	} else if a, ok = w.options.Assets.BySymbol(network, name); !ok {
+		a, ok = w.options.Assets.Asset(network, name)
+	}
+	switch {
+	case !ok && name == "":
+		return a, fmt.Errorf("%s has no asset that is known here", network)
+	case !ok:
+		return a, fmt.Errorf("%q is no asset of %s that is known here: by its symbol or address, or added as an asset", name, network)
+	case a.Permit2Only:
+		return a, fmt.Errorf("%s of %s cannot be paid by the scheme exact with EIP-3009", a.Symbol, network)
+	}
+	return a, nil
+}
+
+// payee is an address that can be paid in this asset, spelt as buyers expect it.
+func payee(network, address string, asset x402.AssetInfo) (string, error) {
+	if x402.IsSolana(network) {
+		if _, err := svm.ATA(address, asset.Address, asset.Token2022); err != nil {
+			return "", fmt.Errorf("pay_to %q is no Solana address", address)
+		}
+		return address, nil
+	}
+	spelt, err := evm.Address(address)
+	if err != nil {
+		return "", fmt.Errorf("pay_to %q: %w", address, err)
+	}
+	if strings.EqualFold(spelt, asset.Address) || strings.Trim(spelt[2:], "0") == "" {
+		return "", fmt.Errorf("pay_to %q can give out nothing that it is paid", address)
+	}
+	return spelt, nil
+}
+
+func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars, err error) {
+	switch {
+	case (o.Price == "") == (o.Amount == ""):
+		return a, 0, errors.New(`either a price in dollars or an amount in atomic units`)
+	case o.Amount != "":
+		if a, err = money.ParseAmount(o.Amount); err != nil {
+			return a, 0, err
+		}
+		price = asset.Dollars(a)
+	default:
+		if price, err = money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err != nil {
+			return a, 0, err
+		}
+		if a = money.AmountFor(price, asset.Decimals, asset.USD); asset.Dollars(a) != price {
+			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(), asset.Symbol)
+		}
+	}
+	if _, fits := a.Uint64(); a.IsZero() || x402.IsSolana(asset.Network) && !fits {
+		return a, 0, errors.New("the amount is 0, or more than a token can count")
+	}
+	return a, price, nil
+}
+
+// price is for people: the cheapest option.
+func (t *tool) price() string {
+	if len(t.options) == 0 {
+		return ""
+	}
+	return slices.MinFunc(t.options, func(a, b option) int { return int(min(max(a.Price-b.Price, -1), 1)) }).Price.Price()
+}
+
+// offer is an option as it is asked for: its words in each version, to compare with and to write.
+type offer struct {
+	option
+	v1, v2 x402.Requirement
+}
+
+// in is the offer in a version's words.
+func (o offer) in(version int) x402.Requirement {
+	if version == 1 {
+		return o.v1
+	}
+	return o.v2
+}
+
+// offers is what a call costs now. An option whose fee payer nobody can name is left out; without any left, ErrPrice.
+func (w *Wall) offers(ctx context.Context, t *tool, call Call, resource string) (list []offer, err error) {
+	options := t.options
+	if t.Quote != nil {
+		if options, err = w.quote(ctx, t, call); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPrice, err)
+		}
+	}
+	var missing error
+	for _, o := range options {
+		made, err := w.offer(ctx, t, o, resource)
+		if err != nil {
+			missing = err
+			continue
+		}
+		list = append(list, made)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: %w", ErrPrice, missing)
+	}
+	return list, nil
+}
+
+func (w *Wall) quote(ctx context.Context, t *tool, call Call) (options []option, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a panic: %v", p)
+		}
+	}()
+	list, err := t.Quote(ctx, call)
+	if err == nil && (len(list) == 0 || len(list) > x402.MaxAccepts) {
+		err = fmt.Errorf("%d ways to pay", len(list))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.resolve(list)
+}
+
+func (w *Wall) offer(ctx context.Context, t *tool, o option, resource string) (offer, error) {
+	made := offer{option: o}
+	for _, version := range []int{1, 2} {
+		name, named := o.Network, true
+		if version == 1 {
+			name, named = x402.V1Name(o.Network)
+		}
+		if !named {
+			continue
+		}
+		extra, err := w.extra(ctx, t, o, version)
+		if err != nil && version == w.options.Version {
+			return made, err
+		}
+		if err != nil {
+			continue
+		}
+		r, err := x402.DecodeRequirement(requirement(t, o, version, name, resource, extra), version)
+		if err != nil {
+			return made, err
+		}
+		if version == 1 {
+			made.v1 = r
+		} else {
+			made.v2 = r
+		}
+	}
+	return made, nil
+}
+
+// requirement writes an entry of accepts.
+func requirement(t *tool, o option, version int, network, resource string, extra map[string]json.RawMessage) json.RawMessage {
+	entry := map[string]any{
+		"scheme": "exact", "network": network, "asset": o.Asset.Address, "payTo": o.PayTo,
+		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
+	}
+	if len(extra) > 0 {
+		entry["extra"] = extra
+	}
+	if version == 1 {
+		entry["maxAmountRequired"], entry["resource"], entry["description"], entry["mimeType"] = o.Amount, resource, t.Description, t.mimeType()
+	} else {
+		entry["amount"] = o.Amount
+	}
+	return jsonOf(entry)
+}
+
+func (t *tool) mimeType() string {
+	if t.MimeType == "" {
+		return "application/json"
+	}
+	return t.MimeType
+}
+
+// extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer and whatever else the
+// facilitator says of this kind of payment.
+func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage, error) {
+	extra := map[string]json.RawMessage{}
+	if x402.IsSolana(o.Network) {
+		kind, err := w.kind(ctx, o.Network, version)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(extra, kind.Extra)
+	} else {
+		extra["name"], extra["version"] = jsonOf(o.Asset.Name), jsonOf(o.Asset.Version)
+	}
+	if t.Upfront {
+		extra["paymentFlow"] = jsonOf("upfront")
+	}
+	return extra, nil
+}
+
+// kinds remembers who pays fees: a facilitator that is down now was not down when it was asked before.
+type kinds struct {
+	mu   sync.Mutex
+	last map[string]facilitator.Kind
+}
+
+func (w *Wall) kind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
+	list, err := w.options.Facilitators.Supported(ctx, network) // remembered there for five minutes
+	w.kinds.mu.Lock()
+	defer w.kinds.mu.Unlock()
+	key := fmt.Sprint(version, " ", network)
+	for _, k := range list {
+		if k.Version == version && k.Scheme == "exact" && k.FeePayer != "" {
+			if w.kinds.last == nil {
+				w.kinds.last = map[string]facilitator.Kind{}
+			}
+			w.kinds.last[key] = k
+			return k, nil
+		}
+	}
+	if k, known := w.kinds.last[key]; known && err != nil {
+		return k, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("no facilitator pays fees on %s", network)
+	}
+	return facilitator.Kind{}, err
+}
+
+// Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions as "bazaar".
+func Bazaar(tool, description string, inputSchema any) json.RawMessage {
+	return jsonOf(map[string]any{"info": map[string]any{
+		"input": map[string]any{"type": "mcp", "toolName": tool, "description": description, "inputSchema": inputSchema},
+	}})
+}

@@ -1,0 +1,298 @@
+package paywall
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/evm"
+	"x402-wallet/money"
+	"x402-wallet/svm"
+	"x402-wallet/x402"
+)
+
+// maxPayment bounds a payment as it is shown: with extensions echoed the longest real one has 8 KiB.
+const maxPayment = x402.MaxHeader
+
+// errNotJSON is JSON-RPC's parse error: the payment is no JSON at all.
+var errNotJSON = errors.New("it is not JSON")
+
+// payment is what a buyer shows, read.
+type payment struct {
+	raw        json.RawMessage
+	version    int
+	accepted   json.RawMessage // V2
+	scheme     string          // V1
+	network    string          // V1
+	payload    json.RawMessage // the scheme's own
+	extensions map[string]json.RawMessage
+}
+
+// decodePayment reads a PaymentPayload of either version, strictly.
+func decodePayment(raw []byte) (*payment, error) {
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, errNotJSON)
+	}
+	var said struct {
+		Version    int                        `json:"x402Version"`
+		Scheme     string                     `json:"scheme"`
+		Network    string                     `json:"network"`
+		Accepted   json.RawMessage            `json:"accepted"`
+		Payload    json.RawMessage            `json:"payload"`
+		Extensions map[string]json.RawMessage `json:"extensions"`
+	}
+	if err := x402.DecodeStrict(raw, maxPayment, &said); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
+	}
+	p := &payment{raw: raw, version: said.Version, accepted: said.Accepted, scheme: said.Scheme, network: said.Network,
+		payload: said.Payload, extensions: said.Extensions}
+	isObject := func(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
+	switch {
+	case p.version != 1 && p.version != 2:
+		return nil, fmt.Errorf("%w: its x402Version is neither 1 nor 2", ErrInvalidRequest)
+	case !isObject(p.payload):
+		return nil, fmt.Errorf("%w: it has no payload", ErrInvalidRequest)
+	case p.version == 2 && !isObject(p.accepted):
+		return nil, fmt.Errorf("%w: it does not say what it accepted", ErrInvalidRequest)
+	case p.version == 1 && (p.scheme == "" || p.network == ""):
+		return nil, fmt.Errorf("%w: it names no scheme or network", ErrInvalidRequest)
+	}
+	return p, nil
+}
+
+// unwrap reads a payment in base64.
+func unwrap(where, text string) ([]byte, error) {
+	if len(text) > base64.StdEncoding.EncodedLen(maxPayment) {
+		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidRequest, maxPayment)
+	}
+	raw, err := x402.Unwrap(where, text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w, nor base64 of it", ErrInvalidRequest, errNotJSON)
+	}
+	return raw, nil
+}
+
+// signed is what a payment's own signature speaks of, as far as it can be read here.
+type signed struct {
+	trace    string // what makes it that payment, whatever is written around it
+	payer    string // "" where it cannot be told
+	expires  time.Time
+	evidence x402.Evidence // what the chain can be asked by; zero where it cannot be
+}
+
+// Why a payment is not what was asked for. The words are the reference server's where it has any.
+var (
+	errNoMatch  = fmt.Errorf("%w: no matching payment requirements", ErrPaymentRejected)
+	errRecips   = fmt.Errorf("%w: it pays somebody else", ErrPaymentRejected)
+	errAmount   = fmt.Errorf("%w: it pays another amount", ErrPaymentRejected)
+	errAsset    = fmt.Errorf("%w: it pays in another asset", ErrPaymentRejected)
+	errNotYet   = fmt.Errorf("%w: it is not good yet", ErrPaymentRejected)
+	errExpired  = fmt.Errorf("%w: it has expired, or is about to", ErrPaymentRejected)
+	errEcho     = fmt.Errorf("%w: extension_echo_mismatch", ErrPaymentRejected)
+	errSignedBy = fmt.Errorf("%w: it is not signed by who it says", ErrPaymentRejected)
+)
+
+// match finds the offer that a payment was made for, and reads what it signs. In version 2 it says so itself, and every word of
+// the offer has to be there; in version 1 only what is signed can tell two tokens of one network apart. In both, what is signed has
+// to be what was asked for.
+func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
+	refusal := errNoMatch
+	for _, o := range offers {
+		r := o.in(p.version)
+		if r.Version == 0 {
+			continue
+		}
+		if p.version == 2 && !echoes(p.accepted, r.Raw) || p.version == 1 && (p.scheme != r.Scheme || p.network != r.NetworkName) {
+			continue
+		}
+		s, err := w.read(p, o)
+		if err == nil {
+			return o, s, nil
+		}
+		if errors.Is(refusal, errNoMatch) || !errors.Is(err, errRecips) {
+			refusal = err
+		}
+	}
+	return offer{}, signed{}, refusal
+}
+
+// echoes reports whether a buyer's `accepted` is our offer: the same members with the same values, letter case included, and of
+// extra at least what we said (x402 2.27 core/server).
+func echoes(accepted, ours json.RawMessage) bool {
+	var theirs, own map[string]any
+	if json.Unmarshal(accepted, &theirs) != nil || json.Unmarshal(ours, &own) != nil {
+		return false
+	}
+	extra, _ := own["extra"].(map[string]any)
+	theirExtra, _ := theirs["extra"].(map[string]any)
+	delete(own, "extra")
+	delete(theirs, "extra")
+	return reflect.DeepEqual(theirs, own) && within(extra, theirExtra)
+}
+
+// within reports whether every member of a is in b with the same value; objects in them likewise.
+func within(a, b map[string]any) bool {
+	for key, value := range a {
+		other, there := b[key]
+		inner, isObject := value.(map[string]any)
+		otherInner, otherIs := other.(map[string]any)
+		if !there || isObject != otherIs || isObject && !within(inner, otherInner) || !isObject && !reflect.DeepEqual(value, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// read reads what is signed, and compares it with an offer.
+func (w *Wall) read(p *payment, o offer) (signed, error) {
+	if x402.IsSolana(o.Network) {
+		return w.readSolana(p, o)
+	}
+	return w.readEVM(p, o)
+}
+
+// readEVM reads an EIP-3009 authorization. Whether its signature is good is for the facilitator to say: of a contract's wallet
+// nobody else can (ERC-1271). But one that is plainly a key's has to be the payer's, over this token: that tells tokens apart in V1.
+func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
+	var said struct {
+		Authorization json.RawMessage `json:"authorization"`
+		Signature     string          `json:"signature"`
+	}
+	if err := x402.DecodeStrict(p.payload, maxPayment, &said); err != nil {
+		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
+	}
+	a, err := evm.DecodeAuthorization(said.Authorization)
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
+	}
+	now := w.now()
+	_, _, wrong := evm.Recover(o.Network, o.Asset, p.payload)
+	switch {
+	case !strings.EqualFold(a.To, o.PayTo):
+		return s, errRecips
+	case a.Value != o.Amount:
+		return s, errAmount
+	case a.ValidAfter > now.Unix():
+		return s, errNotYet
+	case time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleTime:
+		return s, errExpired
+	case wrong != nil && p.version == 1 && len(said.Signature) == 2+2*65:
+		return s, errSignedBy
+	}
+	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.in(p.version).MaxTimeout))
+	s.payer = a.From
+	nonce := "0x" + hex.EncodeToString(a.Nonce[:])
+	asset := money.NewAsset(o.Network, o.Asset.Address)
+	s.trace = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
+	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Value, Nonce: nonce,
+		ValidBefore: a.ValidBefore, ExpiresAt: time.Unix(a.ValidBefore, 0)}
+	return s, nil
+}
+
+// blockhashLife is how long a Solana transaction lives at least, counted from when it reaches us: 150 blocks of 0.4 s.
+const blockhashLife = 60 * time.Second
+
+// readSolana reads a transaction. Wallets may add instructions of their own that are not read here (Lighthouse); then the
+// facilitator alone compares it with the offer, which it does in any case.
+func (w *Wall) readSolana(p *payment, o offer) (s signed, err error) {
+	var said struct {
+		Transaction string `json:"transaction"`
+	}
+	if err := x402.DecodeStrict(p.payload, maxPayment, &said); err != nil {
+		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
+	}
+	message, err := messageOf(said.Transaction)
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
+	}
+	now := w.now()
+	s.trace = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
+	s.expires = earlier(now.Add(blockhashLife), now.Add(o.in(p.version).MaxTimeout))
+	t, err := svm.Decode(said.Transaction)
+	if err != nil {
+		return s, nil //nolint:nilerr // see above
+	}
+	destination, err := svm.ATA(o.PayTo, o.Asset.Address, o.Asset.Token2022)
+	switch {
+	case err != nil || t.Destination != destination:
+		return s, errRecips
+	case t.Mint != o.Asset.Address:
+		return s, errAsset
+	case t.Amount != o.Amount:
+		return s, errAmount
+	}
+	s.payer = t.Authority
+	own := slices.IndexFunc(t.Signers[:], func(s svm.Signature) bool { return s.Address == t.Authority })
+	if own < 0 || !t.Signers[own].Verified {
+		return s, errSignedBy
+	}
+	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo, Amount: t.Amount,
+		Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination, Memo: t.Memo, FeePayer: t.FeePayer,
+		Blockhash: t.Blockhash, ExpiresAt: s.expires}
+	return s, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// messageOf is what a transaction's signatures are over: the same for any of its spellings.
+func messageOf(text string) ([]byte, error) {
+	const packet = 1232 // bytes, Solana's limit for a transaction
+	raw, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) == 0 || len(raw) > packet || int(raw[0]) > 16 || len(raw) <= 1+64*int(raw[0]) {
+		return nil, errors.New("it is no transaction")
+	}
+	return raw[1+64*int(raw[0]):], nil
+}
+
+// extensionIdentifier is by which a buyer names a payment, to get the same answer for it again.
+const extensionIdentifier = "payment-identifier"
+
+var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
+
+// echoed compares the extensions that come back with those that were declared: what is echoed holds at least the declared info
+// (x402 2.27 validateExtensions). Echoing none is fine.
+func (p *payment) echoed(declared map[string]json.RawMessage) error {
+	for key, ours := range declared {
+		theirs, there := p.extensions[key]
+		if !there || bytes.Equal(theirs, []byte("null")) {
+			continue
+		}
+		var own, other struct {
+			Info map[string]any `json:"info"`
+		}
+		if json.Unmarshal(ours, &own) != nil {
+			continue
+		}
+		if json.Unmarshal(theirs, &other) != nil || !within(own.Info, other.Info) {
+			return errEcho
+		}
+	}
+	return nil
+}
+
+// identifier is the buyer's name for the payment; "" when it gave none, or one that is none.
+func (p *payment) identifier() string {
+	var said struct {
+		Info struct {
+			ID string `json:"id"`
+		} `json:"info"`
+	}
+	if json.Unmarshal(p.extensions[extensionIdentifier], &said) != nil || !identifierForm.MatchString(said.Info.ID) {
+		return ""
+	}
+	return said.Info.ID
+}

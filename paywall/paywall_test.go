@@ -1,0 +1,164 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+)
+
+const someone = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+
+func options(change func(*Options)) Options {
+	o := Options{Facilitators: facilitator.New(facilitator.Options{}), Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "base", PayTo: someone, Price: "0.01"}}}}}
+	if change != nil {
+		change(&o)
+	}
+	return o
+}
+
+// What can be known to be wrong before the first buyer comes is said then, all of it.
+func TestConfigurationFaults(t *testing.T) {
+	option := func(o Option) func(*Options) {
+		return func(all *Options) { all.Tools[0].Accepts = []Option{o} }
+	}
+	for want, change := range map[string]func(*Options){
+		"two prices":                         func(o *Options) { o.Tools = append(o.Tools, o.Tools[0]) },
+		"a tool without a name":              func(o *Options) { o.Tools[0].Name = " " },
+		"at least one way to pay":            func(o *Options) { o.Tools[0].Accepts = nil },
+		"either Accepts or Quote":            func(o *Options) { o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil } },
+		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
+		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
+		"version 3":                          func(o *Options) { o.Version = 3 },
+		"x402-mcp is version 1":              func(o *Options) { o.Dialect, o.Version = X402MCP, 2 },
+		"cloudflare is version 2":            func(o *Options) { o.Dialect, o.Version = Cloudflare, 1 },
+		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
+		`"moon" is no network`:               option(Option{Network: "moon", PayTo: someone, Price: "1"}),
+		`"" is no network`:                   option(Option{PayTo: someone, Price: "1"}),
+		"has no asset that is known":         option(Option{Network: "eip155:999999", PayTo: someone, Price: "1"}),
+		`"DOGE" is no asset`:                 option(Option{Network: "base", PayTo: someone, Price: "1", Asset: "DOGE"}),
+		`"0x1111" is no asset`:               option(Option{Network: "base", PayTo: someone, Price: "1", Asset: "0x1111"}),
+		"cannot be paid by the scheme":       option(Option{Network: "eip155:4326", PayTo: someone, Price: "1"}),
+		"not an EVM address":                 option(Option{Network: "base", PayTo: "0x12", Price: "1"}),
+		"wrong EIP-55 checksum":              option(Option{Network: "base", PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),
+		"is no Solana address":               option(Option{Network: "solana", PayTo: someone, Price: "1"}),
+		"can give out nothing":               option(Option{Network: "base", PayTo: "0x0000000000000000000000000000000000000000", Price: "1"}),
+		"either a price":                     option(Option{Network: "base", PayTo: someone}),
+		"either a price in":                  option(Option{Network: "base", PayTo: someone, Price: "1", Amount: "1"}),
+		"not dollars":                        option(Option{Network: "base", PayTo: someone, Price: "0.0000001"}),
+		"not a canonical decimal":            option(Option{Network: "base", PayTo: someone, Amount: "1e3"}),
+		"the amount is 0":                    option(Option{Network: "base", PayTo: someone, Amount: "0"}),
+		"more than a token can count":        option(Option{Network: "solana", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Amount: "18446744073709551616"}),
+		"option 2 is another one again": func(o *Options) {
+			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone, Amount: "10000", Asset: "usdc"})
+		},
+		"eip155:480 has no name in version 1": func(o *Options) { o.Version = 1; option(Option{Network: "eip155:480", PayTo: someone, Price: "1"})(o) },
+		"buyers read at most 32":              func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
+	} {
+		_, err := New(options(change))
+		require.ErrorContains(t, err, want)
+	}
+	_, err := New(options(func(o *Options) {
+		o.Dialect = "french"
+		o.Tools[0].Accepts[0].PayTo = "0x12"
+		o.Tools = append(o.Tools, Tool{Name: "b"})
+	}))
+	for _, want := range []string{"french", `"a"`, `"b"`} {
+		require.ErrorContains(t, err, want, "all at once")
+	}
+}
+
+// Networks by name, chain id and CAIP-2, assets by symbol and address, prices in dollars and atomic units: the same offer.
+func TestSpellingsOfAnOption(t *testing.T) {
+	usdc := "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+	for _, o := range []Option{
+		{Network: "base", PayTo: someone, Price: "0.01"}, {Network: "8453", PayTo: someone, Price: "$0.01", Asset: "usdc"},
+		{Network: "eip155:8453", PayTo: "0x209693bc6afc0c5328ba36faf03c514ef312287c", Amount: "10000", Asset: usdc},
+	} {
+		w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
+		require.NoError(t, err)
+		made := w.tools["a"].options[0]
+		require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"}, []string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(), made.Asset.Symbol})
+		require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
+	}
+	free, err := New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil }))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"a": ""}, free.Prices())
+}
+
+// A facilitator that cannot be reached, or does not settle there, is a warning: it may be up when a buyer comes.
+func TestCheck(t *testing.T) {
+	l := newLab(t, nil)
+	require.Empty(t, l.wall.Check(t.Context()))
+	l.Inject(sandbox.FacilitatorDown, sandbox.Always)
+	down, err := New(Options{Tools: l.wall.options.Tools, Facilitators: newFacilitators(l.Sandbox)})
+	require.NoError(t, err)
+	require.Len(t, down.Check(t.Context()), 2)
+	l.Heal()
+	elsewhere, err := New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) }))
+	require.NoError(t, err)
+	require.Equal(t, []string{"no facilitator settles version 2 payments on Base"}, elsewhere.Check(t.Context()))
+}
+
+// Who pays the fees is asked once, and remembered when the facilitator is down later; where nobody ever said, that option is not
+// offered, and the others are.
+func TestFeePayer(t *testing.T) {
+	l := newLab(t, nil)
+	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 2)
+	l.Inject(sandbox.FacilitatorDown, sandbox.Always)
+	l.wall.options.Facilitators = newFacilitators(l.Sandbox) // which remembers nothing
+	require.Equal(t, l.FeePayer, l.call(t, nil, nil).challenge().Accepts[1].ExtraString("feePayer"))
+	l.wall.kinds.last = nil
+	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 1)
+	l.wall.tools["search"].options = l.wall.tools["search"].options[1:]
+	g := l.call(t, nil, nil)
+	require.True(t, g.isError)
+	g.asksNothing()
+}
+
+func TestExtensions(t *testing.T) {
+	l := newLab(t, func(_ *lab, o *Options) {
+		o.Tools[0].Extensions = map[string]json.RawMessage{"bazaar": Bazaar("search", "Weather", map[string]any{"type": "object"})}
+	})
+	c := l.call(t, nil, nil).challenge()
+	require.JSONEq(t, `{"info":{"input":{"type":"mcp","toolName":"search","description":"Weather","inputSchema":{"type":"object"}}}}`, string(c.Extensions["bazaar"]))
+	whole := l.payer.sign(t, c, 0, nil)
+	g := l.call(t, nil, meta(c, json.RawMessage(replaced(t, whole, `"toolName":"search"`, `"toolName":"other"`))))
+	require.Contains(t, g.challenge().Error, "extension_echo_mismatch")
+	require.Equal(t, product, l.call(t, nil, meta(c, whole)).text)
+	require.Equal(t, product, l.call(t, nil, meta(c, without(t, l.payer.sign(t, c, 0, nil), "extensions"))).text, "no echo is no lie")
+}
+
+func TestBookInMemory(t *testing.T) {
+	book := NewBook()
+	sale, err := book.OpenSale(t.Context(), history.Sale{Trace: "a"})
+	require.NoError(t, err)
+	var sold *history.SoldBefore
+	_, err = book.OpenSale(t.Context(), history.Sale{Trace: "a"})
+	require.ErrorAs(t, err, &sold)
+	sale.State, sale.Answer = history.Settling, []byte("x")
+	require.NoError(t, book.MoveSale(t.Context(), sale))
+	sale.State, sale.Answer = history.Sold, nil
+	require.NoError(t, book.MoveSale(t.Context(), sale))
+	again, err := book.SaleOf(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, []any{history.Sold, "x"}, []any{again.State, string(again.Answer)})
+	require.NoError(t, book.DropSale(t.Context(), sale.ID))
+	_, err = book.SaleOf(t.Context(), "a")
+	require.ErrorIs(t, err, history.ErrNoSale)
+	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNoSale)
+
+	l := newLab(t, func(_ *lab, o *Options) { o.Book = nil })
+	c := l.call(t, nil, nil).challenge()
+	shown := meta(c, l.payer.sign(t, c, 0, nil))
+	require.Equal(t, product, l.call(t, nil, shown).text)
+	require.EqualValues(t, -32602, l.call(t, nil, shown).Code)
+	require.True(t, x402.IsSolana(c.Accepts[1].Network))
+}

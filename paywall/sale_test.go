@@ -1,0 +1,499 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+)
+
+func TestAPaidCall(t *testing.T) {
+	var seen *Sale
+	l := newLab(t, nil)
+	given := l.tool
+	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		seen = FromContext(ctx)
+		return given(ctx, r)
+	}
+	c := l.call(t, map[string]any{"q": "x"}, nil).challenge()
+	require.Equal(t, 2, c.Version)
+	require.Equal(t, "mcp://tool/search", c.Resource.URL)
+	require.Len(t, c.Accepts, 2)
+	require.Empty(t, c.Unreadable)
+	require.Equal(t, l.FeePayer, c.Accepts[1].ExtraString("feePayer"), "from /supported")
+	require.Zero(t, l.runs.Load())
+
+	payload := l.payer.sign(t, c, 0, nil)
+	g := l.call(t, map[string]any{"q": "x"}, meta(c, payload))
+	require.False(t, g.isError)
+	require.Equal(t, product, g.text)
+	require.Len(t, l.Settlements(), 1)
+	paid := l.Settlements()[0]
+	require.EqualValues(t, sandbox.Mill, paid.Amount)
+	require.Equal(t, paid.Transaction, g.receipt().Transaction)
+	require.True(t, g.receipt().Success)
+	require.Equal(t, l.payer.Address(), g.receipt().Payer)
+
+	require.NotNil(t, seen, "the tool can read what it runs for")
+	require.Equal(t, l.payer.Address(), seen.Payer)
+	require.True(t, seen.Verified)
+	require.Equal(t, sandbox.EVM, seen.Requirement.Network)
+	require.JSONEq(t, string(payload), string(seen.Payment))
+	require.Equal(t, []string{"search", "mcp://tool/search", "$0.001", "USDC"}, []string{seen.Tool, seen.Resource, seen.Price, seen.Symbol})
+
+	sale := l.sales(t)[0]
+	require.Equal(t, history.Sold, sale.State)
+	require.Equal(t, seen.ID, sale.ID)
+	require.Equal(t, paid.Transaction, sale.Transaction)
+	require.Equal(t, "sandbox", sale.Facilitator)
+
+	// Free tools are free, and lists say what costs what.
+	free, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+	require.NoError(t, err)
+	require.Equal(t, "hi", free.Content[0].(*mcp.TextContent).Text)
+	listed, err := l.client.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	for _, tool := range listed.Tools {
+		if tool.Name == "search" {
+			require.Equal(t, true, tool.Meta["agents-x402/paymentRequired"])
+			require.EqualValues(t, 0.001, tool.Meta["agents-x402/priceUSD"])
+			require.Equal(t, "$0.001", tool.Meta["x402"].(map[string]any)["price"])
+			require.Contains(t, string(jsonOf(tool.OutputSchema)), "x402Version", "a client that checks structured content can read a challenge")
+		} else {
+			require.Nil(t, tool.Meta)
+		}
+	}
+}
+
+func TestAPaidCallOnSolana(t *testing.T) {
+	l := newLab(t, nil)
+	l.payer.openSolana(t)
+	c := l.call(t, nil, nil).challenge()
+	g := l.call(t, nil, meta(c, l.payer.signSolana(t, c, 1)))
+	require.Equal(t, product, g.text, "%s", g.Result)
+	require.Len(t, l.Settlements(), 1)
+	require.Equal(t, sandbox.Solana, l.Settlements()[0].Network)
+	require.Equal(t, sandbox.Solana, g.receipt().Network)
+}
+
+// Two calls with one payment at the same time: one run, one settlement; also when each comes to a process of its own.
+func TestOnePaymentOneRun(t *testing.T) {
+	l := newLab(t, nil)
+	other, err := New(l.wall.options)
+	require.NoError(t, err)
+	first := l.wall
+	l.wall = other
+	clients := []*mcp.ClientSession{l.client, l.connect(t, l.server())}
+	l.wall = first
+	c := l.call(t, nil, nil).challenge()
+	shown := meta(c, l.payer.sign(t, c, 0, nil))
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	sold, refused := 0, 0
+	for i := range 8 {
+		all.Go(func() {
+			result, err := clients[i%2].CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && !result.IsError:
+				sold++
+			case err != nil:
+				refused++
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, sold)
+	require.Equal(t, 7, refused)
+	require.EqualValues(t, 1, l.runs.Load())
+	require.Len(t, l.Settlements(), 1)
+
+	g := l.call(t, map[string]any{"q": "something else"}, shown)
+	require.EqualValues(t, -32602, g.Code)
+	g.asksNothing()
+	require.EqualValues(t, 1, l.runs.Load())
+}
+
+// What a payment bought is given once more to who lost it: by the name only the buyer knows, for the same call.
+func TestALostAnswer(t *testing.T) {
+	l := newLab(t, nil)
+	c := l.call(t, map[string]any{"q": 1}, nil).challenge()
+	require.Contains(t, c.Extensions, "payment-identifier")
+	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+	payload := l.payer.sign(t, c, 0, named)
+	first := l.call(t, map[string]any{"q": 1}, meta(c, payload))
+	require.Equal(t, product, first.text)
+	again := l.call(t, map[string]any{"q": 1}, meta(c, payload))
+	require.Equal(t, product, again.text)
+	require.Equal(t, first.receipt().Transaction, again.receipt().Transaction)
+	require.EqualValues(t, 1, l.runs.Load())
+	require.Len(t, l.Settlements(), 1)
+
+	for name, other := range map[string]got{
+		"another call": l.call(t, map[string]any{"q": 2}, meta(c, payload)),
+		"another name": l.call(t, map[string]any{"q": 1}, meta(c, json.RawMessage(replaced(t, payload, "pay_0123456789abcdef", "pay_0123456789abcdee")))),
+		"no name":      l.call(t, map[string]any{"q": 1}, meta(c, without(t, payload, "extensions"))),
+	} {
+		require.EqualValues(t, -32602, other.Code, name)
+		require.NotContains(t, string(other.Result), product, name)
+	}
+}
+
+// The facilitator's faults, each with the exact outcome: nothing given away, nothing taken for nothing.
+func TestSettlementFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault sandbox.Fault
+		asks  bool
+		state history.SaleState
+		moved int
+		runs  int32
+	}{
+		"verify refused":     {sandbox.FacilitatorRefusesVerify, true, "", 0, 0},
+		"down":               {sandbox.FacilitatorDown, false, "", 0, 0},
+		"settlement refused": {sandbox.FacilitatorRefuses, false, history.InDoubt, 0, 1}, // unexpected_settle_error leaves it open
+		"settle fails":       {sandbox.FacilitatorFails, false, history.InDoubt, 0, 1},
+		"cut before":         {sandbox.FacilitatorCutsBefore, false, history.InDoubt, 0, 1},
+		"pending":            {sandbox.FacilitatorPending, false, history.InDoubt, 1, 1},
+		"never lands":        {sandbox.FacilitatorNeverLands, false, history.InDoubt, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			ch := l.call(t, nil, nil).challenge()
+			l.Inject(c.fault, sandbox.Always)
+			g := l.call(t, nil, meta(ch, l.payer.sign(t, ch, 0, nil)))
+			require.True(t, g.isError)
+			require.NotContains(t, string(g.Result), product, "withheld")
+			require.Equal(t, c.runs, l.runs.Load())
+			require.Len(t, l.Settlements(), c.moved)
+			if c.asks {
+				require.NotEmpty(t, g.challenge().Error)
+			} else {
+				g.asksNothing()
+			}
+			if c.state == "" {
+				require.Empty(t, l.sales(t))
+				return
+			}
+			require.Equal(t, c.state, l.sales(t)[0].State)
+			require.False(t, g.receipt().Success)
+		})
+	}
+}
+
+// A refusal that is one: the payer has not enough money any more.
+func TestSettlementRefused(t *testing.T) {
+	l := newLab(t, nil)
+	given := l.tool
+	c := l.call(t, nil, nil).challenge()
+	payload := l.payer.sign(t, c, 0, nil)
+	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		l.payer.spendAll(t, c) // between verify and settle
+		return given(ctx, r)
+	}
+	g := l.call(t, nil, meta(c, payload))
+	require.True(t, g.isError)
+	require.NotContains(t, string(g.Result), product)
+	require.Contains(t, g.challenge().Error, "Payment settlement failed: ")
+	require.False(t, g.receipt().Success)
+	require.Equal(t, history.Unsold, l.sales(t)[0].State)
+	require.Contains(t, g.meta, x402.MetaReceipt)
+}
+
+// A settlement that the facilitator left open is looked up on the chain: who paid gets what they paid for, at once or when they
+// ask again.
+func TestDoubtIsSettledByTheChain(t *testing.T) {
+	for name, known := range map[string]bool{"at once": true, "when asked again": false} {
+		t.Run(name, func(t *testing.T) {
+			var l *lab
+			knows := known
+			l = newLab(t, func(_ *lab, o *Options) {
+				o.Fate = func(ctx context.Context, e x402.Evidence) (x402.Fate, error) {
+					if !knows {
+						return x402.Fate{State: x402.Open}, nil
+					}
+					return l.payer.Fate(ctx, e)
+				}
+			})
+			l.wall.doubtTime = 300 * time.Millisecond
+			if known {
+				l.wall.doubtTime = 10 * time.Second
+			}
+			c := l.call(t, nil, nil).challenge()
+			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+			shown := meta(c, l.payer.sign(t, c, 0, named))
+			l.Inject(sandbox.FacilitatorCutsAfter, sandbox.Always)
+			g := l.call(t, nil, shown)
+			if !known {
+				require.True(t, g.isError)
+				g.asksNothing()
+				require.Equal(t, history.InDoubt, l.sales(t)[0].State)
+				knows = true
+				l.wall.doubtTime = 10 * time.Second
+				g = l.call(t, nil, shown)
+			}
+			require.Equal(t, product, g.text, "%s", g.Result)
+			require.Equal(t, l.Settlements()[0].Transaction, g.receipt().Transaction)
+			require.Len(t, l.Settlements(), 1)
+			require.EqualValues(t, 1, l.runs.Load())
+			require.Equal(t, history.Sold, l.sales(t)[0].State)
+		})
+	}
+}
+
+// A tool that fails is not paid for, however it fails.
+func TestToolFailures(t *testing.T) {
+	for name, tool := range map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error){
+		"isError": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
+		},
+		"error": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, errors.New("no such city")
+		},
+		"panic": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("no such city") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.tool = tool
+			g := l.buy(t, nil)
+			g.asksNothing()
+			l.nothingMoved(t, g)
+			require.Nil(t, g.receipt())
+			require.Equal(t, history.Unsold, l.sales(t)[0].State)
+			if name == "panic" {
+				require.NotContains(t, g.text, "no such city")
+			} else {
+				require.Contains(t, g.text, "no such city", "the tool's own words")
+			}
+		})
+	}
+}
+
+// A tool that is slower than its payment is good for: stopped while it could still be settled, and not settled.
+func TestSlowTool(t *testing.T) {
+	l := newLab(t, nil)
+	stopped := make(chan struct{})
+	l.tool = func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		<-ctx.Done()
+		close(stopped)
+		return nil, ctx.Err()
+	}
+	c := l.call(t, nil, nil).challenge()
+	payload := l.payer.sign(t, c, 0, nil)
+	l.wall.settleTime = time.Until(expiryOf(t, payload)) - 200*time.Millisecond
+	g := l.call(t, nil, meta(c, payload))
+	<-stopped
+	require.True(t, g.isError)
+	g.asksNothing()
+	l.nothingMoved(t, g)
+	require.Contains(t, g.text, "longer than the payment is good for")
+	require.Equal(t, history.Unsold, l.sales(t)[0].State)
+
+	// A payment that leaves no time at all is not even verified.
+	payload = l.payer.sign(t, c, 0, nil)
+	l.wall.settleTime = time.Until(expiryOf(t, payload)) + time.Second
+	g = l.call(t, nil, meta(c, payload))
+	require.Contains(t, g.challenge().Error, "expire")
+	require.EqualValues(t, 1, l.runs.Load())
+}
+
+// A buyer who leaves while the tool runs is not charged; one who leaves later is, and finds what was bought.
+func TestBuyerLeaves(t *testing.T) {
+	l := newLab(t, nil)
+	given, running := l.tool, make(chan struct{})
+	l.tool = func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		close(running)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	c := l.call(t, nil, nil).challenge()
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-running; leave() }()
+	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: meta(c, l.payer.sign(t, c, 0, nil))})
+	require.Error(t, err)
+	require.Eventually(t, func() bool { return l.sales(t)[0].State == history.Unsold }, 5*time.Second, 5*time.Millisecond)
+	require.Empty(t, l.Settlements())
+
+	ctx, leave = context.WithCancel(t.Context())
+	l.tool = given
+	l.wall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { leave(); return nil }
+	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+	shown := meta(c, l.payer.sign(t, c, 0, named))
+	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
+	require.Error(t, err)
+	require.Eventually(t, func() bool { return l.sales(t)[0].State == history.Sold }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, product, l.call(t, nil, shown).text)
+	require.Len(t, l.Settlements(), 1)
+}
+
+// Settle, then run, where the tool's owner says so: the try is paid for, whatever comes of it, and nothing runs unpaid.
+func TestUpfront(t *testing.T) {
+	upfront := func(_ *lab, o *Options) { o.Tools[0].Upfront = true }
+	l := newLab(t, upfront)
+	c := l.call(t, nil, nil).challenge()
+	require.Equal(t, "upfront", c.Accepts[0].ExtraString("paymentFlow"))
+	g := l.buy(t, nil)
+	require.Equal(t, product, g.text)
+	require.True(t, g.receipt().Success)
+	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
+	}
+	g = l.buy(t, nil)
+	require.True(t, g.isError)
+	require.Equal(t, "no such city", g.text)
+	require.True(t, g.receipt().Success, "it was paid for, and says so")
+	require.Equal(t, history.Sold, l.sales(t)[0].State)
+
+	l = newLab(t, upfront)
+	c = l.call(t, nil, nil).challenge()
+	l.Inject(sandbox.FacilitatorCutsBefore, sandbox.Always)
+	g = l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
+	require.Zero(t, l.runs.Load())
+	g.asksNothing()
+	l.nothingMoved(t, g)
+	require.Equal(t, history.InDoubt, l.sales(t)[0].State)
+}
+
+func TestVerifyOnly(t *testing.T) {
+	l := newLab(t, func(_ *lab, o *Options) { o.VerifyOnly = true })
+	g := l.buy(t, nil)
+	require.Equal(t, product, g.text)
+	require.Nil(t, g.receipt())
+	require.Empty(t, l.Settlements())
+	require.Equal(t, history.Verified, l.sales(t)[0].State)
+}
+
+// Every hook can stop a sale as long as nothing is settled; what comes after can break nothing.
+func TestHooks(t *testing.T) {
+	var order []string
+	l := newLab(t, nil)
+	note := func(name string) func(context.Context, *Sale) error {
+		return func(context.Context, *Sale) error { order = append(order, name); return nil }
+	}
+	all := Hooks{
+		BeforeVerify: note("before verify"), AfterVerify: note("after verify"), BeforeRun: note("before run"), BeforeSettle: note("before settle"),
+		AfterRun: func(_ context.Context, _ *Sale, failed bool) error {
+			order = append(order, "after run")
+			require.False(t, failed)
+			return nil
+		},
+		AfterSettle: func(_ context.Context, s *Sale) {
+			order = append(order, "after settle")
+			require.True(t, s.Settlement.Success)
+			panic("a hook must not cost a buyer what they paid for")
+		},
+		Ended: func(_ context.Context, _ *Sale, err error) {
+			if order = append(order, "ended"); err != nil {
+				require.ErrorIs(t, err, ErrPaymentRequired)
+			}
+		},
+	}
+	l.wall.options.Hooks = all
+	require.Equal(t, product, l.buy(t, nil).text)
+	require.Equal(t, []string{"ended", "before verify", "after verify", "before run", "after run", "before settle", "after settle", "ended"}, order)
+
+	no := func(context.Context, *Sale) error { return errors.New("not you") }
+	for name, hooks := range map[string]Hooks{
+		"before verify": {BeforeVerify: no}, "after verify": {AfterVerify: no}, "before run": {BeforeRun: no}, "before settle": {BeforeSettle: no},
+		"after run":  {AfterRun: func(context.Context, *Sale, bool) error { return errors.New("not you") }},
+		"a panic":    {BeforeRun: func(context.Context, *Sale) error { panic("oh") }},
+		"of a price": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ended error
+			hooks.Ended = func(_ context.Context, _ *Sale, err error) { ended = err }
+			l := newLab(t, func(l *lab, o *Options) { o.Hooks = hooks })
+			c := l.call(t, nil, nil).challenge()
+			want := ErrAborted
+			if name == "of a price" {
+				l.wall.tools["search"].Quote = func(context.Context, Call) ([]Option, error) { panic("no idea") }
+				want = ErrPrice
+			}
+			g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
+			require.True(t, g.isError)
+			require.NotContains(t, g.text, "not you", "the owner's words are not the buyer's")
+			l.nothingMoved(t, g)
+			require.ErrorIs(t, ended, want)
+		})
+	}
+}
+
+// A price that is computed for each call; what was paid for one does not pay for a dearer one.
+func TestComputedPrice(t *testing.T) {
+	l := newLab(t, func(l *lab, o *Options) {
+		o.Tools[0].Accepts = nil
+		o.Tools[0].Quote = func(_ context.Context, c Call) ([]Option, error) {
+			price := "0.001"
+			if string(c.Arguments) == `{"deep":true}` {
+				price = "0.05"
+			}
+			return []Option{{Network: "base-sepolia", PayTo: l.PayToEVM, Price: price}}, nil
+		}
+	})
+	deep := map[string]any{"deep": true}
+	c := l.call(t, nil, nil).challenge()
+	require.Equal(t, "1000", c.Accepts[0].Amount.String())
+	cheap := meta(c, l.payer.sign(t, c, 0, nil))
+	dear := l.call(t, deep, cheap)
+	require.Equal(t, "50000", dear.challenge().Accepts[0].Amount.String())
+	require.Zero(t, l.runs.Load())
+	require.Equal(t, product, l.buy(t, deep).text)
+	require.EqualValues(t, 5*sandbox.Cent, l.Settlements()[0].Amount)
+}
+
+// A tool that has a question first has not run yet: its payment is good for the second half.
+func TestToolThatAsksBack(t *testing.T) {
+	l := newLab(t, nil)
+	given := l.tool
+	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if r.Params.RequestState == "" {
+			return &mcp.CallToolResult{RequestState: "half", InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?", RequestedSchema: map[string]any{"type": "object"}}}}, nil
+		}
+		return given(ctx, r)
+	}
+	near, far := mcp.NewInMemoryTransports()
+	there, err := l.server().Connect(t.Context(), near, nil)
+	require.NoError(t, err)
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept"}, nil
+		},
+	}).Connect(t.Context(), far, nil)
+	require.NoError(t, err)
+	defer func() { l.client.Close(); there.Wait() }()
+	require.Equal(t, product, l.buy(t, nil).text)
+	require.EqualValues(t, 2, l.runs.Load())
+	require.Len(t, l.Settlements(), 1)
+}
+
+func TestClose(t *testing.T) {
+	l := newLab(t, nil)
+	c := l.call(t, nil, nil).challenge()
+	running, finish := make(chan struct{}), make(chan struct{})
+	given := l.tool
+	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		close(running)
+		<-finish
+		return given(ctx, r)
+	}
+	answered := make(chan got, 1)
+	go func() { answered <- l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil))) }()
+	<-running
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, l.wall.Close(short), context.DeadlineExceeded)
+	require.Contains(t, l.call(t, nil, nil).text, "stopping")
+	close(finish)
+	require.NoError(t, l.wall.Close(t.Context()))
+	require.Equal(t, product, (<-answered).text)
+}

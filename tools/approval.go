@@ -1,0 +1,253 @@
+package tools
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// A payment that needs a person asks the person in front of the client, if the client can ask: form-mode elicitation, yes or no.
+// Up to 2025-11-25 the server sends elicitation/create while the call waits; from 2026-07-28 on the call ends with the question,
+// and the client makes it again with the answer. Whatever is not a clear yes to this very question is none.
+
+const (
+	// askPatience is how long a question waits at a client; afterwards the command line still can answer it.
+	askPatience = 5 * time.Minute
+	// atClient is who decided, in the audit chain.
+	atClient = "client"
+	// stateless is the first protocol in which a server cannot ask while a call waits.
+	stateless = "2026-07-28"
+	// questionID names the one question of a call.
+	questionID = "approve"
+)
+
+// addPurchase is add for tools that pay, and so may have to ask a person.
+func addPurchase[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out, error)) {
+	s.buyers.Store(t.Name, true)
+	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
+		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
+		defer done()
+		return s.purchase(ctx, request, digest(t.Name, in), func() (*mcp.CallToolResult, error) {
+			out, err := method(ctx, in)
+			return s.result(request, out, err), err
+		}), nil
+	})
+}
+
+// purchase makes a call that pays, and asks the person in between where one is needed. The answer of call is what the outside sees;
+// its error says why, if it is none.
+func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte, call func() (*mcp.CallToolResult, error)) *mcp.CallToolResult {
+	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question
+	if !unlocked && (request.Params.RequestState != "" || len(request.Params.InputResponses) > 0) {
+		id, err := s.answered(ctx, request, about)
+		if err != nil {
+			return failure(err)
+		}
+		given, err := call()
+		return changed(given, err, id)
+	}
+	given, err := call()
+	id := approvalIn(err)
+	if id == "" || !canAsk(request) {
+		return given
+	}
+	question, err := s.question(ctx, id)
+	if err != nil {
+		logger(s.Log).Warn("ask a person", "err", err)
+		return given
+	}
+	if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
+		state := s.states.seal(pending{id, about, time.Now().Add(askPatience)})
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question}, RequestState: state}
+	}
+	waiting, done := context.WithTimeout(ctx, askPatience)
+	defer done()
+	answer, err := request.Session.Elicit(waiting, question)
+	if err != nil || answer.Action != "accept" && answer.Action != "decline" {
+		return given
+	}
+	if err := s.decide(ctx, id, answer.Action); err != nil {
+		return failure(err)
+	}
+	given, err = call()
+	return changed(given, err, id)
+}
+
+// approvalIn is the approval that a refusal asks for; "" where it asks for none.
+func approvalIn(err error) string {
+	if !x402.HasCode(err, x402.ApprovalRequired) {
+		return ""
+	}
+	id, _ := x402.AsError(err).Details["approvalId"].(string)
+	return id
+}
+
+// canAsk reports whether the client shows forms to a person.
+func canAsk(request *mcp.CallToolRequest) bool {
+	c := request.ClientCapabilities()
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil) // {} means forms
+}
+
+// answered takes the client's answer to the question of an earlier call. A yes or no is recorded; cancelled is no answer, and the
+// call then meets the same refusal again.
+func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte) (id string, err error) {
+	asked, ok := s.states.open(request.Params.RequestState)
+	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
+		return "", x402.Errorf(x402.ApprovalRequired, "the answer belongs to no question that was asked about this call, or comes too late").
+			WithHint("make the call again, without requestState and inputResponses: the person is asked anew")
+	}
+	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
+	if answer == nil {
+		return asked.ID, nil
+	}
+	return asked.ID, s.decide(ctx, asked.ID, answer.Action)
+}
+
+// decide records what a person at the client said.
+func (s *Server) decide(ctx context.Context, id, action string) error {
+	w, done, err := s.wallet(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch action {
+	case "accept":
+		err = w.Engine.Accept(ctx, id, atClient)
+		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNoApproval) {
+			return x402.Errorf(x402.ApprovalRequired, "this answer was used for a payment already, or came too late").
+				WithHint("make the call again: the person is asked anew")
+		}
+		return err
+	case "decline":
+		_, err = w.Store.Decline(ctx, id, atClient)
+		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNoApproval) {
+			return err
+		}
+		return x402.Errorf(x402.ApprovalDeclined, "the person said no to this payment").WithHint("do without it, or talk to the person").
+			WithDetail("approvalId", id)
+	}
+	return nil
+}
+
+// changed says so when the seller changed its terms while the person was asked: the yes was for others.
+func changed(given *mcp.CallToolResult, err error, id string) *mcp.CallToolResult {
+	if now := approvalIn(err); now == "" || now == id {
+		return given
+	}
+	coded := x402.AsError(err)
+	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; nothing was paid").
+		WithHint("make the call again: the person is asked about the new terms")
+	e.Details = coded.Details
+	return failure(e)
+}
+
+// question is what the person reads. Strangers' words are quoted and bounded; the sums are ours.
+func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, error) {
+	w, done, err := s.wallet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	a, err := w.Store.Approval(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	report, err := w.budgets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, line := range []struct {
+		of string
+		budget.Line
+	}{{"session", report.Session}, {"day", report.Day}, {"month", report.Month}} {
+		if line.Limit != nil {
+			left = append(left, fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(), line.of))
+		}
+	}
+	text := []string{
+		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), quoted(a.Host)),
+		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", quoted(a.PayTo), x402.Title(a.Network), a.Network, a.Amount, a.Symbol),
+		fmt.Sprintf("For: %s %s", a.Method, quoted(a.URL)),
+		"You are asked because " + a.Why + ".",
+		"Left before it: " + strings.Join(left, ", ") + ".",
+	}
+	return &mcp.ElicitParams{
+		Mode: "form", Message: strings.Join(text, "\n"),
+		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`), // accept or decline says it all
+	}, nil
+}
+
+// quoted makes a stranger's words safe to stand in our own: short, printable ASCII, in quotes.
+func quoted(s string) string {
+	const most = 200
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return fmt.Sprintf("%+q", s)
+}
+
+// digest names a call by its tool and arguments.
+func digest(tool string, in any) [sha256.Size]byte {
+	text, err := json.Marshal(in)
+	if err != nil {
+		panic(err) // our own types
+	}
+	return sha256.Sum256(append([]byte(tool+" "), text...))
+}
+
+// pending is a question that a client carries while its person thinks.
+type pending struct {
+	ID    string            `json:"id"`
+	Call  [sha256.Size]byte `json:"call"`
+	Until time.Time         `json:"until"`
+}
+
+// states seals pending questions, because a client may bring anything back. The key lives as long as the process: after a restart
+// the person is asked again. That a state is used once only is the ledger's doing, where the question stands.
+type states struct{ aead cipher.AEAD }
+
+func newStates() states {
+	key := make([]byte, 32)
+	rand.Read(key) // never fails (crypto/rand)
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // 32 bytes are a key
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return states{aead}
+}
+
+func (s states) seal(p pending) string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // our own type
+	}
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text, nil)) //nolint:gosec // it makes the nonce itself
+}
+
+func (s states) open(sealed string) (p pending, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	if err != nil {
+		return p, false
+	}
+	text, err := s.aead.Open(nil, nil, raw, nil)
+	return p, err == nil && json.Unmarshal(text, &p) == nil
+}

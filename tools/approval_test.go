@@ -1,0 +1,349 @@
+package tools
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/transport"
+)
+
+// asker is a client with a person in front of it.
+type asker struct {
+	*client
+	era   string
+	forms any    // the capability
+	tool  string // "": x402_pay
+}
+
+// asking are protocols of both ways to ask.
+var asking = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
+
+func serveAsker(t *testing.T, s *Server, era string, forms any) *asker {
+	if era < stateless {
+		return &asker{client: serveAs(t, s, era, capabilities(forms)), era: era, forms: forms}
+	}
+	return &asker{client: connect(t, s), era: era, forms: forms}
+}
+
+func capabilities(forms any) map[string]any {
+	if forms == nil {
+		return map[string]any{}
+	}
+	return map[string]any{"elicitation": forms}
+}
+
+// wireMessage is any message of the server's.
+type wireMessage struct {
+	ID     json.RawMessage
+	Method string
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  *struct{ Message string }
+}
+
+func (c *asker) next() (m wireMessage) {
+	c.t.Helper()
+	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &m))
+	return m
+}
+
+type toolResult struct {
+	IsError           bool
+	ResultType        string
+	StructuredContent json.RawMessage
+	RequestState      string
+	InputRequests     map[string]struct {
+		Method string
+		Params question
+	}
+}
+
+type question struct {
+	Mode, Message   string
+	RequestedSchema json.RawMessage
+}
+
+// start makes a call, with what belongs to its era.
+func (c *asker) start(arguments any, more map[string]any) {
+	c.client.next++
+	params := map[string]any{"name": cmp.Or(c.tool, payName), "arguments": arguments}
+	if c.era >= stateless {
+		params["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": c.era, "io.modelcontextprotocol/clientCapabilities": capabilities(c.forms),
+			"io.modelcontextprotocol/clientInfo": map[string]any{"name": "test", "version": "1"}}
+	}
+	for key, value := range more {
+		params[key] = value
+	}
+	c.send(map[string]any{"jsonrpc": "2.0", "id": c.client.next, "method": "tools/call", "params": params})
+}
+
+func (c *asker) result() (r toolResult) {
+	c.t.Helper()
+	m := c.next()
+	require.Nil(c.t, m.Error, "%v", m.Error)
+	require.Empty(c.t, m.Method)
+	require.NoError(c.t, json.Unmarshal(m.Result, &r))
+	return r
+}
+
+// pay makes a call to whose question the person answers; answer is what they do, and what happens meanwhile is in between.
+func (c *asker) pay(arguments any, action string, meanwhile func()) (asked question, r toolResult) {
+	c.t.Helper()
+	c.start(arguments, nil)
+	answer := map[string]any{"action": action}
+	if action == "accept" {
+		answer["content"] = map[string]any{}
+	}
+	if c.era < stateless {
+		m := c.next()
+		require.Equal(c.t, "elicitation/create", m.Method, "%s", m.Result)
+		require.NoError(c.t, json.Unmarshal(m.Params, &asked))
+		meanwhile()
+		c.send(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": answer})
+		return asked, c.result()
+	}
+	r = c.result()
+	require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
+	require.Equal(c.t, "elicitation/create", r.InputRequests[questionID].Method)
+	asked = r.InputRequests[questionID].Params
+	meanwhile()
+	c.start(arguments, map[string]any{"requestState": r.RequestState, "inputResponses": map[string]any{questionID: answer}})
+	return asked, c.result()
+}
+
+func (r toolResult) code(t *testing.T) (f Failure) {
+	t.Helper()
+	require.True(t, r.IsError, "%s", r.StructuredContent)
+	require.NoError(t, json.Unmarshal(r.StructuredContent, &f))
+	return f
+}
+
+func askingWorld(t *testing.T) *world {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	w.wallet.Engine.Rules.ApproveAbove = 0
+	return w
+}
+
+func nothing() {}
+
+// fickle is a seller that sells what path says, at that price.
+type fickle struct {
+	url  string
+	path atomic.Value
+}
+
+func (w *world) front(t *testing.T) *fickle {
+	f := &fickle{}
+	f.path.Store("/weather")
+	seller, err := url.Parse(w.SellerURL)
+	require.NoError(t, err)
+	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(seller)
+		r.Out.URL.Path = f.path.Load().(string)
+	}})
+	t.Cleanup(front.Close)
+	f.url = front.URL + "/"
+	w.wallet.Engine.Transport = transport.New(transport.Options{Loopback: append(w.Loopback(), strings.TrimPrefix(front.URL, "http://"))})
+	return f
+}
+
+// One flow, in every era: yes pays, once; no does not; no answer leaves the command line.
+func TestApprovalInEveryEra(t *testing.T) {
+	for _, era := range asking {
+		t.Run(era, func(t *testing.T) {
+			w := askingWorld(t)
+			c := serveAsker(t, w.server(), era, map[string]any{})
+			arguments := map[string]any{"url": w.SellerURL + "/weather"}
+
+			asked, r := c.pay(arguments, "decline", nothing)
+			require.Equal(t, "form", asked.Mode)
+			require.JSONEq(t, `{"type":"object","properties":{}}`, string(asked.RequestedSchema))
+			host := strings.TrimPrefix(w.SellerURL, "http://")
+			for _, part := range []string{`Pay $0.001 to "` + host + `"?`, `Payee: "` + w.PayToEVM + `" on Base Sepolia (eip155:84532), 1000 atomic units of USDC`,
+				`For: GET "` + w.SellerURL + `/weather"`, "the price $0.001 is above what is paid without asking, $0.00", "Left before it: $5.00 of $5.00 for the session, $10.00 of $10.00 for the day"} {
+				require.Contains(t, asked.Message, part)
+			}
+			f := r.code(t)
+			require.EqualValues(t, "APPROVAL_DECLINED", f.Error)
+			require.EqualValues(t, "person", f.FixedBy)
+			require.Zero(t, w.Signatures())
+
+			_, r = c.pay(arguments, "cancel", nothing)
+			f = r.code(t)
+			require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+			require.Contains(t, f.Hint, "x402-wallet approve apr_")
+			require.Zero(t, w.Signatures())
+
+			_, r = c.pay(arguments, "accept", nothing)
+			require.False(t, r.IsError, "%s", r.StructuredContent)
+			var paid struct{ Status string }
+			require.NoError(t, json.Unmarshal(r.StructuredContent, &paid))
+			require.Equal(t, "paid", paid.Status)
+			require.Len(t, w.Settlements(), 1)
+
+			for range 2 { // and with the first one that makes three
+				_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?again"}, "decline", nothing)
+				require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
+			}
+			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?again"}, "decline", nothing)
+			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
+			c.start(map[string]any{"url": w.SellerURL + "/weather?again"}, nil)
+			require.EqualValues(t, "APPROVAL_DECLINED", c.result().code(t).Error, "who said no three times is left alone")
+			require.Len(t, w.Settlements(), 1)
+		})
+	}
+}
+
+// Who cannot be asked is refused, with the person's command.
+func TestNobodyToApprove(t *testing.T) {
+	for _, era := range asking {
+		for name, forms := range map[string]any{"no elicitation": nil, "only URLs": map[string]any{"url": map[string]any{}}} {
+			t.Run(era+" "+name, func(t *testing.T) {
+				w := askingWorld(t)
+				c := serveAsker(t, w.server(), era, forms)
+				c.start(map[string]any{"url": w.SellerURL + "/weather"}, nil)
+				f := c.result().code(t)
+				require.EqualValues(t, "APPROVAL_REQUIRED", f.Error)
+				require.Contains(t, f.Details["command"], "x402-wallet approve apr_")
+				require.Zero(t, w.Signatures())
+			})
+		}
+	}
+}
+
+// A yes to what the owner denied meanwhile, or to terms that the seller changed meanwhile, is none.
+func TestMeanwhile(t *testing.T) {
+	for _, era := range asking {
+		t.Run(era, func(t *testing.T) {
+			w := askingWorld(t)
+			c := serveAsker(t, w.server(), era, map[string]any{})
+			_, r := c.pay(map[string]any{"url": w.SellerURL + "/weather"}, "accept", func() {
+				list, err := w.wallet.Store.Approvals(t.Context())
+				require.NoError(t, err)
+				_, err = w.wallet.Store.Deny(t.Context(), list[0].ID, "owner")
+				require.NoError(t, err)
+			})
+			require.EqualValues(t, "APPROVAL_REQUIRED", r.code(t).Error)
+
+			front := w.front(t)
+			_, r = c.pay(map[string]any{"url": front.url}, "accept", func() { front.path.Store("/report") })
+			require.EqualValues(t, "PRICE_CHANGED", r.code(t).Error)
+
+			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?frozen"}, "accept", func() {
+				require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+			})
+			require.EqualValues(t, "WALLET_FROZEN", r.code(t).Error)
+			require.Zero(t, w.Signatures())
+		})
+	}
+}
+
+// A question's state that was changed, belongs to another call, was used or comes from elsewhere is no answer.
+func TestStatesAreSealed(t *testing.T) {
+	w := askingWorld(t)
+	c := serveAsker(t, w.server(), "2026-07-28", map[string]any{})
+	arguments := map[string]any{"url": w.SellerURL + "/weather"}
+	yes := map[string]any{questionID: map[string]any{"action": "accept"}}
+	ask := func() string {
+		c.start(arguments, nil)
+		return c.result().RequestState
+	}
+	state := ask()
+	for i := 0; i < len(state); i += 7 {
+		changed := []byte(state)
+		changed[i] ^= 1
+		c.start(arguments, map[string]any{"requestState": string(changed), "inputResponses": yes})
+		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, "byte %d", i)
+	}
+	other := newStates().seal(pending{"apr_x", digest(payName, PayIn{}), time.Now().Add(time.Hour)})
+	list, err := w.wallet.Store.Approvals(t.Context())
+	require.NoError(t, err)
+	for name, more := range map[string]map[string]any{
+		"no state":           {"inputResponses": yes},
+		"the approval's id":  {"requestState": list[0].ID, "inputResponses": yes},
+		"of another process": {"requestState": other, "inputResponses": yes},
+		"of another call":    {"requestState": state, "inputResponses": yes, "arguments": map[string]any{"url": w.SellerURL + "/report"}},
+		"no answer":          {"requestState": state},
+		"another answer":     {"requestState": state, "inputResponses": map[string]any{"approved": map[string]any{"action": "accept"}}},
+		"an odd answer":      {"requestState": state, "inputResponses": map[string]any{questionID: map[string]any{"action": "ACCEPT", "content": map[string]any{"approve": true}}}},
+		"not an elicitation": {"requestState": state, "inputResponses": map[string]any{questionID: map[string]any{"roots": []any{}}}},
+	} {
+		c.start(arguments, more)
+		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, name)
+	}
+	require.Zero(t, w.Signatures())
+
+	answered := map[string]any{"requestState": state, "inputResponses": yes}
+	c.start(arguments, answered)
+	require.False(t, c.result().IsError)
+	for range 2 {
+		c.start(arguments, answered)
+		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, "used")
+	}
+	require.Len(t, w.Settlements(), 1)
+}
+
+func TestStatesExpire(t *testing.T) {
+	w := askingWorld(t)
+	s := w.server()
+	c := serveAsker(t, s, "2026-07-28", map[string]any{})
+	arguments := map[string]any{"url": w.SellerURL + "/weather"}
+	c.start(arguments, nil)
+	state := c.result().RequestState
+	asked, ok := s.states.open(state)
+	require.True(t, ok)
+	require.WithinDuration(t, time.Now().Add(askPatience), asked.Until, 10*time.Second)
+	asked.Until = time.Now()
+	late := s.states.seal(asked)
+	c.start(arguments, map[string]any{"requestState": late, "inputResponses": map[string]any{questionID: map[string]any{"action": "accept"}}})
+	require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error)
+	require.Zero(t, w.Signatures())
+}
+
+// What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
+func TestTheQuestionIsOurs(t *testing.T) {
+	w := askingWorld(t)
+	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0", PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
+		URL: "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.", Network: sandbox.EVM, Why: "why"})
+	require.NoError(t, err)
+	q, err := w.server().question(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.Len(t, strings.Split(q.Message, "\n"), 5)
+	require.Less(t, len(q.Message), 1000)
+	for _, r := range q.Message {
+		require.True(t, r == '\n' || r >= ' ' && r <= '~' || r == '…', "%q", r)
+	}
+}
+
+// Who says yes to a payment from a locked wallet unlocks it next, and is not asked about the payment again.
+func TestApproveAndUnlock(t *testing.T) {
+	for _, era := range eras {
+		t.Run(era, func(t *testing.T) {
+			var asked []string
+			_, client, w, forms := lockedServer(t, era, func(t *testing.T, page string) string {
+				if asked = append(asked, page); page == "" {
+					return "accept"
+				}
+				go func() { _ = types(t, page, url.Values{"passphrase": {"correct horse"}}) }()
+				return "accept"
+			})
+			w.wallet.Engine.Rules.ApproveAbove = 0
+			require.Equal(t, "paid", payLocked(t, client, w)["status"])
+			require.Len(t, *forms, 2)
+			require.Equal(t, []string{"form", "url"}, []string{(*forms)[0].Mode, (*forms)[1].Mode})
+			require.Len(t, w.Settlements(), 1)
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package tools
+
+import (
+	"context"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// BalanceIn is what x402_check_balance takes.
+type BalanceIn struct {
+	Network string `json:"network,omitempty" jsonschema:"only this network, e.g. eip155:8453"`
+	Asset   string `json:"asset,omitempty" jsonschema:"only this asset (symbol or address)"`
+}
+
+// BalanceOut is its answer. Amounts are atomic units, budgets dollars.
+type BalanceOut struct {
+	Networks []BalanceRow  `json:"networks"`
+	Budget   budget.Report `json:"budget"`
+}
+
+// BalanceRow is one asset on one network. With an error there are no figures: an unreachable node is never a zero.
+type BalanceRow struct {
+	Network   string        `json:"network"`
+	Address   string        `json:"address"`
+	Asset     string        `json:"asset"`
+	Symbol    string        `json:"symbol"`
+	Decimals  uint8         `json:"decimals"`
+	Balance   *money.Amount `json:"balance,omitempty"`
+	Delegated *money.Amount `json:"delegated,omitempty"`
+	Held      *money.Amount `json:"held,omitempty"`
+	Available *money.Amount `json:"available,omitempty"`
+	Error     string        `json:"error,omitempty"`
+	ErrorCode x402.Code     `json:"errorCode,omitempty"`
+}
+
+const balanceDescription = `What the wallet can spend: per network the balance, what the owner delegated (Solana), what unfinished payments hold, ` +
+	`and what is left of each budget.`
+
+// Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
+func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) {
+	out := BalanceOut{Networks: []BalanceRow{}}
+	networks := w.Networks
+	if in.Network != "" {
+		network, ok := x402.Network(in.Network)
+		if !ok || !slices.Contains(w.Networks, network) {
+			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", in.Network).
+				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
+		}
+		networks = []string{network}
+	}
+	for _, network := range networks {
+		for _, asset := range w.assets(network, in.Asset) {
+			out.Networks = append(out.Networks, BalanceRow{Network: network, Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals})
+		}
+	}
+	if len(out.Networks) == 0 && in.Asset != "" {
+		return out, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s", strings.Join(networks, ", ")).
+			WithHint("leave it out for each network's own dollar; the owner can add assets")
+	}
+	ctx, cancel := context.WithTimeout(ctx, chainPatience)
+	defer cancel()
+	var wait sync.WaitGroup
+	for i := range out.Networks {
+		wait.Go(func() {
+			row := &out.Networks[i]
+			defer func() {
+				if p := recover(); p != nil { // the boundary does not reach into goroutines
+					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p), "stack", string(debug.Stack()))
+					row.Error, row.ErrorCode = "the wallet met an error of its own", x402.Internal
+				}
+			}()
+			w.fill(ctx, row)
+		})
+	}
+	wait.Wait()
+	var err error
+	out.Budget, err = w.budgets(ctx)
+	if err != nil {
+		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
+	}
+	return out, nil
+}
+
+// budgets is what is left of each.
+func (w *Wallet) budgets(ctx context.Context) (report budget.Report, err error) {
+	err = w.Store.View(ctx, func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		report, err = w.Engine.Rules.Report(session, t.Now, t)
+		return err
+	})
+	return report, err
+}
+
+// assets are those asked for: a symbol or address, else the network's own dollar.
+func (w *Wallet) assets(network, wanted string) (list []x402.AssetInfo) {
+	if wanted == "" {
+		if asset, ok := w.Engine.Assets.Default(network); ok {
+			list = append(list, asset)
+		}
+		return list
+	}
+	for _, asset := range w.Engine.Assets.Assets(network) {
+		if strings.EqualFold(asset.Symbol, wanted) || asset.Key() == money.NewAsset(network, wanted) {
+			list = append(list, asset)
+		}
+	}
+	return list
+}
+
+func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
+	namespace, _, _ := strings.Cut(row.Network, ":")
+	chain, ok := w.Chains[namespace]
+	if !ok {
+		row.Error, row.ErrorCode = "this wallet does not know this kind of chain", x402.CheckFailed
+		return
+	}
+	row.Address = chain.Address()
+	asset, _ := w.Engine.Assets.Asset(row.Network, row.Asset)
+	funds, err := chain.Funds(ctx, row.Network, asset)
+	if err == nil {
+		var held map[string]money.Amount
+		if held, err = w.Store.HeldOn(ctx, row.Network, funds.Source); err == nil {
+			h := held[asset.Key().Address]
+			free := funds.Free.SubFloor(h)
+			row.Balance, row.Delegated, row.Held, row.Available = &funds.Balance, funds.Delegated, &h, &free
+			return
+		}
+	}
+	coded := withCode(x402.CheckFailed, "the balance could not be read", err)
+	row.Error, row.ErrorCode = coded.Message, coded.Code
+}

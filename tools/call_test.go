@@ -1,0 +1,239 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// asServer makes this test binary a paid MCP server on its stdin and stdout, as the environment says.
+const asServer = "X402_TEST_MCP_SERVER"
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(asServer); text != "" {
+		var s sandbox.MCP
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			panic(err)
+		}
+		s.Exit = func() { os.Exit(7) }
+		fmt.Fprintln(os.Stderr, "started")
+		_ = s.Serve(os.Stdin, os.Stdout)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// command is a server of this kind as config.toml would have it. env(1) stands for npx and the like: a command that starts another.
+func command(t *testing.T, s map[string]any) transport.Server {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	return transport.Server{Command: []string{"/usr/bin/env", asServer + "=" + string(text), self}}
+}
+
+// sells makes the world's wallet buy from MCP servers.
+func (w *world) sells(t testing.TB, servers map[string]transport.Server, loopback ...string) *transport.MCP {
+	over := transport.New(transport.Options{Loopback: append(w.Loopback(), loopback...)})
+	m := transport.NewMCP(transport.MCPOptions{Servers: servers, HTTP: over, Version: "test", Log: w.wallet.Engine.Log})
+	w.wallet.Engine.Transport = transport.Sellers{HTTP: over, MCP: m}
+	w.wallet.Servers = m
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+// overHTTP serves a paid MCP server on loopback, and gives its URL and the entry for policy.loopback.
+func overHTTP(t *testing.T, s *sandbox.MCP) (url, loopback string) {
+	at := httptest.NewServer(s)
+	t.Cleanup(at.Close)
+	return at.URL + "/mcp", strings.TrimPrefix(at.URL, "http://")
+}
+
+func (w *world) funded(t testing.TB, r rules) *world {
+	_, onEVM := w.keys.Addresses()
+	w.Fund(onEVM, 10*sandbox.USDC)
+	return w
+}
+
+// requirePaid checks one purchase by the chain's books, the wallet's answer and its ledger.
+func (w *world) requirePaid(t *testing.T, r pay.Result, settlements int) {
+	require.Equal(t, pay.StatusPaid, r.Status)
+	require.Equal(t, "1000", r.AmountPaid.String())
+	require.Equal(t, "$0.001", r.Price)
+	require.Equal(t, 200, r.HTTPStatus)
+	require.Equal(t, settlements, len(w.Settlements()))
+	last := w.Settlements()[settlements-1]
+	require.Equal(t, last.Transaction, r.TransactionSignature)
+	require.EqualValues(t, sandbox.Mill, last.Amount)
+	p, err := w.wallet.Store.Payment(t.Context(), r.PaymentID)
+	require.NoError(t, err)
+	require.Equal(t, history.Settled, p.State)
+	require.True(t, p.Dialect.MCP() || p.Dialect == x402.DialectV2Header || p.Dialect == x402.DialectV1Body, p.Dialect)
+}
+
+// Every dialect, over both wires: asked in it, paid in its own form at its own place, receipt read from there.
+func TestEveryDialectIsPaid(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	servers := map[string]transport.Server{}
+	var loopback []string
+	asHTTP := map[string]*sandbox.MCP{}
+	add := func(name string, s *sandbox.MCP) {
+		url, entry := overHTTP(t, s)
+		servers[name], loopback, asHTTP[name] = transport.Server{URL: url}, append(loopback, entry), s
+	}
+	for _, d := range append(sandbox.MCPDialects(), "error:-402", "error:-32042", "error:-32402", "error:-32803") {
+		name := strings.NewReplacer(":", "", "-", "").Replace(d)
+		modern := d == "extension"
+		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": d, "Modern": modern})
+		add(name+"http", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: d, Modern: modern})
+	}
+	add("stream", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result", Stream: true, Sessions: true})
+	add("http402", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http"})
+	add("http402v1", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http-v1"})
+	w.sells(t, servers, loopback...)
+	for name := range servers {
+		t.Run(name, func(t *testing.T) {
+			paid := len(w.Settlements()) + 1
+			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "paid", Arguments: json.RawMessage(`{"q":"<b>","n":9007199254740993}`), MaxAmount: "1000"})
+			require.NoError(t, err, "%v", x402.AsError(err).Err)
+			w.requirePaid(t, r, paid)
+			require.JSONEq(t, `{"n":9007199254740993,"q":"<b>"}`, r.Content)
+			require.Equal(t, "application/json", r.ContentType)
+			if s := asHTTP[name]; s != nil {
+				require.Len(t, s.Payments(), 1, "a payment leaves once")
+			}
+			w.wallet.Engine.Delivered(t.Context(), r.Status, r.PaymentID)
+		})
+	}
+}
+
+func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	entry := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http", Entry: true}
+	at, loopback := overHTTP(t, entry)
+	m := w.sells(t, map[string]transport.Server{
+		"shop":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"}),
+		"required": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "required"}),
+		"door":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true}),
+	}, loopback)
+	n := 0
+	for _, server := range []string{"shop", "required"} {
+		endpoint, err := m.Endpoint(server)
+		require.NoError(t, err)
+		for _, c := range []struct{ method, name, args string }{
+			{transport.ReadResource, "paid://resource", ""}, {transport.GetPrompt, "paid", `{"q":"x"}`},
+		} {
+			r, err := w.wallet.Buy(t.Context(), pay.Request{Request: transport.Request{Method: c.method, URL: transport.Target(endpoint, c.name), Body: []byte(c.args)}})
+			require.NoError(t, err, "%v", x402.AsError(err).Err)
+			n++
+			w.requirePaid(t, r, n)
+			w.wallet.Engine.Delivered(t.Context(), r.Status, r.PaymentID)
+		}
+	}
+	for _, server := range []string{"door", at} { // initialize, and then the tool, out of one maxAmount
+		_, err := w.wallet.CallTool(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
+		require.Equal(t, x402.AmountExceedsMax, x402.AsError(err).Code, "%v", err)
+		require.Equal(t, n+1, len(w.Settlements()), "the way in was paid for, and is open")
+		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
+		require.NoError(t, err)
+		n += 2
+		w.requirePaid(t, r, n)
+	}
+}
+
+func TestWhatACallGives(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "greets"})})
+	c := w.serve(t)
+
+	free := c.ok(callName, map[string]any{"server": "shop", "tool": "free", "arguments": map[string]any{"q": "a"}})
+	require.Equal(t, []any{"free", `{"q":"a"}`, false}, []any{free["status"], free["content"], free["paymentRequired"]})
+
+	rich := c.ok(callName, map[string]any{"server": "shop", "tool": "rich"})
+	require.Equal(t, "paid", rich["status"])
+	require.Contains(t, rich["content"], `"structuredContent":{"rows":[1,2]}`)
+	require.Contains(t, rich["content"], `"type":"image"`)
+
+	require.Equal(t, "TOOL_NOT_FOUND", string(c.refused(callName, map[string]any{"server": "shop", "tool": "nope"}).Error))
+	require.Equal(t, "AMOUNT_EXCEEDS_MAX", string(c.refused(callName, map[string]any{"server": "shop", "tool": "paid", "maxAmount": "0"}).Error))
+
+	broken := c.refused(callName, map[string]any{"server": "shop", "tool": "broken"})
+	require.Equal(t, "TOOL_EXECUTION_FAILED", string(broken.Error))
+	require.Equal(t, "1000", broken.Spent, "held until the chain says that it is dead")
+	require.True(t, broken.SafeToRetry)
+
+	lax := c.ok(callName, map[string]any{"server": "shop", "tool": "lax"})
+	require.Equal(t, []any{"paid_not_served", "the thermometer is broken", 500.0}, []any{lax["status"], lax["content"], lax["httpStatus"]})
+
+	one := c.ok("x402_history", map[string]any{"paymentId": rich["paymentId"]})
+	require.Equal(t, rich["content"], one["content"])
+	row := one["transactions"].([]any)[0].(map[string]any)
+	require.Equal(t, []any{"tools/call", "mcp://shop#rich"}, []any{row["method"], row["url"]})
+
+	list := c.ok("x402_list_tools", map[string]any{"server": "shop"})
+	prices := map[string]any{}
+	for _, line := range list["tools"].([]any) {
+		line := line.(map[string]any)
+		prices[line["name"].(string)] = line["price"]
+		require.Equal(t, "the tool "+line["name"].(string), line["description"])
+		require.Contains(t, line["inputSchema"], "properties")
+	}
+	require.Equal(t, map[string]any{"free": nil, "paid": "$0.001", "rich": "$0.001", "broken": nil, "lax": nil}, prices)
+	require.Contains(t, w.log.String(), `stderr="\"started\""`)
+}
+
+// Every call answered and delivered is a purchase of its own; one whose answer was lost is not made again.
+func TestACallIsDeliveredLikeAPayment(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	c := w.serve(t)
+	first := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"a":1,"b":2}`), "idempotencyKey": "k"})
+	again := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"b":2,"a":1}`), "idempotencyKey": "k"})
+	require.Equal(t, []any{"replayed", first["paymentId"], first["content"]}, []any{again["status"], again["paymentId"], again["content"]})
+
+	require.NoError(t, c.in.Close())
+	require.NoError(t, <-c.done)
+	c.done <- nil
+	p, err := w.wallet.Store.Payment(t.Context(), first["paymentId"].(string))
+	require.NoError(t, err)
+	require.True(t, p.Delivered, "its answer was written")
+
+	lost, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"}) // nobody says that it was delivered …
+	require.NoError(t, err)
+	require.NoError(t, w.wallet.Store.Abandon(t.Context(), lost.PaymentID))
+	found, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
+	require.NoError(t, err)
+	require.Equal(t, []any{pay.StatusReplayed, lost.PaymentID}, []any{found.Status, found.PaymentID})
+	require.Equal(t, 2, len(w.Settlements()))
+}
+
+// A call that needs a person asks the person as x402_pay does, in both eras, and is paid once.
+func TestACallAsksItsPerson(t *testing.T) {
+	for _, era := range []string{"2025-11-25", "2026-07-28"} {
+		w := askingWorld(t)
+		w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+		c := serveAsker(t, w.server(), era, map[string]any{})
+		c.tool = callName
+		arguments := map[string]any{"server": "shop", "tool": "paid", "arguments": map[string]any{"q": "a"}}
+		_, r := c.pay(arguments, "decline", nothing)
+		require.EqualValues(t, x402.ApprovalDeclined, r.code(t).Error)
+		require.Empty(t, w.Settlements())
+		asked, r := c.pay(arguments, "accept", nothing)
+		require.Contains(t, asked.Message, `Pay $0.001 to "shop"?`)
+		require.Contains(t, asked.Message, `For: tools/call "mcp://shop#paid"`)
+		require.False(t, r.IsError, "%s", r.StructuredContent)
+		require.Equal(t, 1, len(w.Settlements()))
+	}
+}

@@ -1,0 +1,329 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// Catalogue is what a facilitator lists, or why it could not be asked.
+type Catalogue struct {
+	Name     string
+	Listings []Listing
+	At       time.Time // when it said so
+	Err      error
+}
+
+// Listing is one thing that somebody is said to sell. All of it is strangers' text.
+type Listing struct {
+	URL         string
+	Type        string // "http" or "mcp"
+	Tool        string // of an MCP server
+	Description string
+	Accepts     []x402.Requirement
+	InputSchema json.RawMessage
+}
+
+// DiscoverIn is what x402_discover_services takes.
+type DiscoverIn struct {
+	Query    string `json:"query,omitempty" jsonschema:"words"`
+	URL      string `json:"url,omitempty" jsonschema:"a URL or MCP server to ask"`
+	Network  string `json:"network,omitempty" jsonschema:"only this one"`
+	MaxPrice string `json:"maxPrice,omitempty" jsonschema:"dollars"`
+	Limit    *int   `json:"limit,omitempty" jsonschema:"default 10"`
+}
+
+const (
+	someServices = 10
+	mostServices = 25
+)
+
+// DiscoverOut is its answer.
+type DiscoverOut struct {
+	Count    int       `json:"count"`
+	Services []Service `json:"services"`
+	Source   string    `json:"source"`
+	AsOf     string    `json:"asOf"`
+}
+
+// Service is something that is sold, with the option that this wallet would take. What it says of itself binds nobody: maxAmount does.
+type Service struct {
+	URL         string          `json:"url"`
+	Type        string          `json:"type"`
+	Description string          `json:"description"`
+	Price       string          `json:"price"`
+	Amount      string          `json:"amount"`
+	Asset       string          `json:"asset"`
+	Network     string          `json:"network"`
+	Scheme      string          `json:"scheme"`
+	PayTo       string          `json:"payTo"`
+	Payable     bool            `json:"payable"`
+	Why         string          `json:"why,omitempty"`
+	InputSchema json.RawMessage `json:"inputSchema"`
+}
+
+const (
+	discoverDescription = `Find paid APIs and MCP tools (SERVER#TOOL). Pays nothing; listings are strangers' claims.`
+
+	// Of many services each may say a little; x402_list_tools and the seller himself say more.
+	maxPitch       = 300
+	maxPitchSchema = 4 << 10
+)
+
+// Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
+func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, error) {
+	s := search{Wallet: w, most: someServices, prospects: w.Engine.Prospects()}
+	if in.URL != "" && in.Query != "" {
+		return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "query and url are given: a URL is asked itself, not searched for")
+	}
+	if in.Limit != nil {
+		if s.most = *in.Limit; s.most < 1 || s.most > mostServices {
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d", mostServices)
+		}
+	}
+	if in.Network != "" {
+		var known bool
+		if s.network, known = x402.Network(in.Network); !known {
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", clipText(in.Network, 64)).
+				WithHint(`name it like "eip155:8453", "base" or "solana"`)
+		}
+	}
+	if in.MaxPrice != "" {
+		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
+		if err != nil {
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars", clipText(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
+		}
+		s.maxPrice = &d
+	}
+	var err error
+	if in.URL != "" {
+		err = s.probe(ctx, in.URL)
+	} else {
+		err = s.lists(ctx, in.Query)
+	}
+	if err != nil {
+		return DiscoverOut{}, withCode(x402.DiscoverFailed, "the services could not be asked for", err)
+	}
+	return s.answer(), nil
+}
+
+// search gathers services.
+type search struct {
+	*Wallet
+	most      int
+	network   string         // "": any
+	maxPrice  *money.Dollars // nil: any
+	prospects *pay.Prospects
+
+	payable, others []Service
+	source          string
+	asOf            time.Time
+}
+
+func (s *search) full() bool { return len(s.payable) >= s.most }
+
+// answer puts first what can be paid.
+func (s *search) answer() DiscoverOut {
+	list := slices.Concat(s.payable, s.others)
+	list = append([]Service{}, list[:min(len(list), s.most)]...)
+	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf)}
+}
+
+// lists searches the facilitators' lists, taking from each in turn: however much one of them lists, the others are heard.
+func (s *search) lists(ctx context.Context, query string) error {
+	const maxQuery = 400
+	if len(query) > maxQuery {
+		return x402.Errorf(x402.InvalidArgument, "query is longer than %d bytes", maxQuery)
+	}
+	var found []Catalogue
+	if s.Catalogues != nil {
+		found = s.Catalogues(ctx, query, s.network)
+	}
+	if err := s.sources(found); err != nil {
+		return err
+	}
+	judging, cancel := context.WithTimeout(ctx, chainPatience)
+	defer cancel()
+	seen := map[string]bool{}
+	for i, some := 0, true; some && !s.full(); i++ {
+		some = false
+		for _, c := range found {
+			if i >= len(c.Listings) || s.full() {
+				continue
+			}
+			some = true
+			l := c.Listings[i]
+			if q := l.request(); !seen[q.URL] {
+				seen[q.URL] = true
+				s.weigh(judging, q, l)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// sources says whose lists these are; an error where there is none.
+func (s *search) sources(found []Catalogue) error {
+	var heard, silent []string
+	reasons := map[string]string{}
+	for _, c := range found {
+		if c.Err != nil {
+			silent = append(silent, c.Name)
+			reasons[c.Name] = clipText(c.Err.Error(), maxPitch)
+			continue
+		}
+		heard = append(heard, c.Name)
+		if s.asOf.IsZero() || c.At.Before(s.asOf) { // as old as the oldest
+			s.asOf = c.At
+		}
+	}
+	if len(heard) == 0 {
+		e := x402.Errorf(x402.DiscoverFailed, "no facilitator could be asked what is sold").WithHint("try again; with url one seller can be asked itself")
+		if len(found) == 0 {
+			e.Message = "no facilitator is configured for that network"
+		}
+		return e.WithDetail("facilitators", reasons)
+	}
+	s.source = strings.Join(heard, ", ")
+	if len(silent) > 0 {
+		s.source += "; no answer: " + strings.Join(silent, ", ")
+	}
+	return nil
+}
+
+// request is how a listing would be bought.
+func (l Listing) request() pay.Request {
+	if l.Type == "mcp" {
+		method := transport.CallTool
+		if l.Tool == "" {
+			method = transport.Initialize
+		}
+		return pay.Request{Request: transport.Request{Method: method, URL: transport.Target(l.URL, l.Tool)}}
+	}
+	return pay.Request{Request: transport.Request{Method: http.MethodGet, URL: l.URL}}
+}
+
+// weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not what was looked for.
+func (s *search) weigh(ctx context.Context, q pay.Request, l Listing) {
+	s.bound(&q)
+	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
+	if err != nil {
+		return
+	}
+	s.add(e, q.URL, l)
+}
+
+// bound asks for what the caller looks for.
+func (s *search) bound(q *pay.Request) {
+	q.Network = s.network
+	if s.maxPrice != nil {
+		q.MaxAmount = s.maxPrice.Price()
+	}
+}
+
+// add makes a service of the option that the wallet would take, or else of the first that is what the caller looks for.
+func (s *search) add(e pay.Estimate, url string, l Listing) {
+	fits := func(o pay.Option) bool {
+		price, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$"))
+		return o.Network != "" && (s.network == "" || o.Network == s.network) && (s.maxPrice == nil || err == nil && price <= *s.maxPrice)
+	}
+	i := slices.IndexFunc(e.Options, fits)
+	if e.Chosen != nil {
+		i = *e.Chosen
+	}
+	if i < 0 {
+		return
+	}
+	o := e.Options[i]
+	s.put(Service{
+		URL: url, Type: l.Type, Description: clipText(l.Description, maxPitch), InputSchema: l.InputSchema,
+		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme, PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
+	})
+}
+
+func (s *search) put(one Service) {
+	if len(one.InputSchema) == 0 || len(one.InputSchema) > maxPitchSchema {
+		one.InputSchema = json.RawMessage("{}")
+	}
+	if one.Payable {
+		s.payable = append(s.payable, one)
+	} else if len(s.others) < s.most {
+		s.others = append(s.others, one)
+	}
+}
+
+// probe asks one seller: a server of the config for its tools; a URL by GET, which is made to change nothing, and for its tools only
+// where its address says that it is an MCP server. No other method is tried, for it might do something.
+func (s *search) probe(ctx context.Context, url string) error {
+	s.source, s.asOf = "the seller", s.Engine.Now()
+	if !strings.Contains(url, "://") {
+		return s.probeTools(ctx, url)
+	}
+	q := pay.Request{Request: transport.Request{Method: http.MethodGet, URL: url}}
+	s.bound(&q)
+	e, err := s.Engine.Estimate(ctx, q)
+	isServer := looksLikeMCP(url)
+	switch {
+	case err != nil && (!isServer || x402.HasCode(err, x402.URLBlocked) || x402.HasCode(err, x402.PolicyDenied)):
+		return err
+	case err == nil && e.PaymentRequired:
+		s.add(e, url, Listing{Type: "http"})
+		return nil
+	case isServer && (err != nil || e.HTTPStatus >= 400):
+		return s.probeTools(ctx, url)
+	case e.HTTPStatus >= 300:
+		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and asks for nothing", e.HTTPStatus).
+			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server")
+	}
+	s.put(Service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true, Why: "nothing is asked for"})
+	return nil
+}
+
+// looksLikeMCP goes by how addresses of MCP servers end. To find out by trying would be a POST to whatever is there.
+func looksLikeMCP(url string) bool {
+	path, _, _ := strings.Cut(url, "?")
+	last := path[strings.LastIndex(strings.TrimSuffix(path, "/"), "/")+1:]
+	return slices.Contains([]string{"mcp", "sse"}, strings.TrimSuffix(last, "/"))
+}
+
+// probeTools lists a server's tools, each with the terms that the list itself tells.
+func (s *search) probeTools(ctx context.Context, server string) error {
+	endpoint, err := s.endpoint(server)
+	if err != nil {
+		return err
+	}
+	list, err := s.toolsOf(ctx, server)
+	if err != nil {
+		return err
+	}
+	for _, t := range list {
+		l := Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description, Accepts: toldTerms(t), InputSchema: shownSchema(t, maxPitchSchema)}
+		if len(l.Accepts) > 0 {
+			s.weigh(ctx, l.request(), l)
+			continue
+		}
+		s.untold(t, l)
+	}
+	return nil
+}
+
+// untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid shows when it is called.
+func (s *search) untold(t *mcp.Tool, l Listing) {
+	price := s.toldPrice(t)
+	d, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
+	if s.network != "" || s.maxPrice != nil && (err != nil || d > *s.maxPrice) {
+		return
+	}
+	s.put(Service{URL: l.request().URL, Type: l.Type, Description: clipText(l.Description, maxPitch), InputSchema: l.InputSchema, Price: price,
+		Why: "its terms are told when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
+}

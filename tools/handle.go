@@ -1,0 +1,163 @@
+package tools
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
+)
+
+// add registers a tool with its method.
+func add[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out, error)) {
+	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
+		out, err := method(ctx, in)
+		return s.result(request, out, err), nil
+	})
+}
+
+// register gives a tool its schemas. Arguments are read by us and not by the SDK, so that a wrong one is answered with a code and
+// a remedy like everything else.
+func register[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, call func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)) {
+	t.InputSchema = inputSchema[In]()
+	if t.OutputSchema == nil {
+		t.OutputSchema = outputSchema[Out]()
+	}
+	server.AddTool(t, func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		var in In
+		if err := arguments(request.Params.Arguments, &in); err != nil {
+			return failure(err), nil
+		}
+		if err := s.unlocking.await(ctx, request); err != nil {
+			return failure(err), nil
+		}
+		return call(ctx, request, in)
+	})
+}
+
+// result is a method's answer or error as the outside sees it, or the question to unlock the wallet.
+func (s *Server) result(request *mcp.CallToolRequest, out any, err error) *mcp.CallToolResult {
+	if err == nil {
+		given := answer(out, false)
+		if l := link(request, out); l != nil {
+			given.Content = append(given.Content, l)
+		}
+		return given
+	}
+	coded := x402.AsError(err)
+	if question := s.unlocking.ask(s, request, coded); question != nil {
+		return question
+	}
+	if cause := errors.Unwrap(err); coded.Code == x402.Internal || cause != nil {
+		logger(s.Log).Warn("a tool failed", "tool", request.Params.Name, "code", coded.Code, "err", err, "cause", cause)
+	}
+	return failure(coded)
+}
+
+// withCode gives trouble that has no code the tool's own. What caused it stays inside.
+func withCode(code x402.Code, what string, err error) *x402.Error {
+	if coded := x402.AsError(err); coded.Code != x402.Internal {
+		return coded
+	}
+	return &x402.Error{Code: code, Message: what, Hint: "try again; if it persists, the person finds the reason in the wallet's log", Err: err}
+}
+
+// arguments decodes strictly: unknown names, wrong types and what could be read in two ways are the agent's to mend.
+func arguments(raw json.RawMessage, into any) error {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil && d.More() {
+		err = errors.New("more than one value")
+	}
+	if err == nil {
+		err = x402.DecodeStrict(raw, maxLine, into)
+	}
+	var wrongType *json.UnmarshalTypeError
+	var ambiguous *x402.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrongType):
+		where := wrongType.Field
+		if where == "" {
+			where = "arguments"
+		}
+		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", where, jsonName(wrongType.Type), wrongType.Value).
+			WithHint("see the tool's input schema; amounts are strings: \"10000\" or \"$0.01\"")
+	case errors.As(err, &ambiguous):
+		e := x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", ambiguous.Message).
+			WithHint("use only the arguments of the tool's input schema, each once")
+		e.Details = ambiguous.Details
+		return e
+	default:
+		return x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", strings.TrimPrefix(err.Error(), "json: ")).
+			WithHint("use only the arguments of the tool's input schema")
+	}
+}
+
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int64:
+		return "an integer"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Bool:
+		return "a boolean"
+	default:
+		return "a " + t.Kind().String()
+	}
+}
+
+// answer is one JSON, as structured content and as text (SPEC §7).
+func answer(v any, isError bool) *mcp.CallToolResult {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(fmt.Sprintf("an answer that is no JSON: %T", v))
+	}
+	body := Visible(bytes.TrimSpace(text.Bytes()))
+	return &mcp.CallToolResult{
+		IsError: isError, StructuredContent: json.RawMessage(body), Content: []mcp.Content{&mcp.TextContent{Text: string(body)}},
+	}
+}
+
+func failure(err error) *mcp.CallToolResult { return answer(ErrorOf(err), true) }
+
+// Failure is an error as SPEC §7.1 shows it.
+type Failure struct {
+	Error       x402.Code      `json:"error"`
+	Message     string         `json:"message"`
+	Hint        string         `json:"hint"`
+	FixedBy     x402.Actor     `json:"fixedBy"`
+	SafeToRetry bool           `json:"safeToRetry"`
+	PaymentID   string         `json:"paymentId,omitempty"`
+	Spent       string         `json:"spent"`
+	Details     map[string]any `json:"details"`
+}
+
+// ErrorOf makes the outside's form of any error.
+func ErrorOf(err error) Failure {
+	e := x402.AsError(err)
+	f := Failure{
+		Error: e.Code, Message: e.Message, Hint: e.Hint, FixedBy: e.Mender(), SafeToRetry: !e.Unsafe,
+		PaymentID: e.PaymentID, Spent: e.Spent, Details: e.Details,
+	}
+	if f.Spent == "" {
+		f.Spent = "0"
+	}
+	if f.Details == nil {
+		f.Details = map[string]any{}
+	}
+	return f
+}

@@ -1,0 +1,229 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// Arguments that are not those of the schema are answered with a code and a remedy, before any wallet is opened.
+func TestArguments(t *testing.T) {
+	c := serve(t, &Server{Open: noWallet})
+	for _, a := range []struct {
+		name, tool, arguments, message string
+	}{
+		{"unknown", "x402_pay", `{"url":"https://a.example","force":true}`, `unknown field "force"`},
+		{"a limit of one's own", "x402_pay", `{"url":"https://a.example","budget":{"day":"1000"}}`, `unknown field "budget"`},
+		{"unknown where none are taken", "x402_setup_agent", `{"passphrase":"hunter2"}`, `unknown field "passphrase"`},
+		{"a path", "x402_setup_agent", `{"outputPath":"../../.ssh/authorized_keys"}`, `unknown field "outputPath"`},
+		{"a path to write content to", "x402_pay", `{"url":"https://a.example","output":"/etc/passwd"}`, `unknown field "output"`},
+		{"a number for an amount", "x402_pay", `{"url":"https://a.example","maxAmount":10000}`, "maxAmount must be a string, not number"},
+		{"a number for a url", "x402_estimate_cost", `{"url":5}`, "url must be a string, not number"},
+		{"a list for headers", "x402_pay", `{"url":"https://a.example","headers":[]}`, "headers must be an object, not array"},
+		{"a number for a header", "x402_pay", `{"url":"https://a.example","headers":{"X-A":1}}`, "headers must be a string, not number"},
+		{"text for a limit", "x402_history", `{"limit":"5"}`, "limit must be an integer, not string"},
+		{"a fraction for a limit", "x402_history", `{"limit":1.5}`, "limit must be an integer, not number 1.5"},
+		{"too large for any integer", "x402_history", `{"limit":99999999999999999999}`, "limit must be an integer"},
+		{"a list", "x402_pay", `[]`, "arguments must be an object, not array"},
+		{"text", "x402_pay", `"url"`, "arguments must be an object, not string"},
+		{"a key twice", "x402_pay", `{"url":"https://a.example","maxAmount":"1","maxAmount":"99999999"}`, "the arguments cannot be read: "},
+		{"a key in another case", "x402_pay", `{"url":"https://a.example","MaxAmount":"99999999"}`, "the arguments cannot be read: "},
+		{"a header twice but for its case", "x402_pay", `{"url":"https://a.example","headers":{"X-A":"","x-a":"1"}}`, "the arguments cannot be read: "},
+		{"half a character", "x402_pay", `{"url":"https://a.example","body":"\ud800"}`, "the arguments cannot be read: "},
+		{"too deep", "x402_pay", `{"url":"https://a.example","headers":{"a":` + deep(70) + `}}`, "headers must be a string, not object"},
+	} {
+		t.Run(a.name, func(t *testing.T) {
+			f := c.refused(a.tool, json.RawMessage(a.arguments))
+			require.Equal(t, x402.InvalidArgument, f.Error)
+			require.Contains(t, f.Message, a.message)
+			require.NotEmpty(t, f.Hint)
+			require.Equal(t, x402.ByAgent, f.FixedBy)
+			require.True(t, f.SafeToRetry)
+			require.Equal(t, "0", f.Spent)
+			require.NotContains(t, f.Message+f.Hint, "hunter2")
+		})
+	}
+	t.Run("trailing JSON", func(t *testing.T) { // cannot come over MCP
+		var in PayIn
+		require.ErrorContains(t, arguments([]byte(`{"url":"a"}{"url":"b"}`), &in), "more than one value")
+		require.Error(t, arguments([]byte(`{"url":"a"`), &in))
+		require.Error(t, arguments([]byte(` `), &in))
+	})
+}
+
+func deep(n int) string {
+	text := "1"
+	for range n {
+		text = `{"a":` + text + `}`
+	}
+	return text
+}
+
+func TestArgumentsThatAreMissing(t *testing.T) {
+	w := &Wallet{Engine: &pay.Engine{}}
+	c := serve(t, &Server{Open: func(context.Context) (*Wallet, error) { return w, nil }})
+	for _, tool := range []string{"x402_pay", "x402_estimate_cost"} {
+		for _, arguments := range []string{`{}`, `null`, `{"url":null}`, `{"url":""}`, `{"method":"GET"}`} {
+			f := c.refused(tool, json.RawMessage(arguments))
+			require.Equal(t, x402.InvalidArgument, f.Error)
+			require.Equal(t, "url is missing", f.Message)
+		}
+	}
+	a := c.request("tools/call", map[string]any{"name": "x402_pay"}) // no arguments at all
+	require.Contains(t, string(a.Result), "url is missing")
+	a = c.request("tools/call", map[string]any{"name": "x402_drain"})
+	require.Equal(t, -32602, a.Error.Code)
+	a = c.request("no/such", map[string]any{})
+	require.Equal(t, -32601, a.Error.Code)
+}
+
+const secret = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
+
+// traitor is a transport, a chain and a wallet that panic with a secret, or fail with one.
+type traitor struct{ err error }
+
+func (t traitor) fail() error {
+	if t.err == nil {
+		panic("key " + secret)
+	}
+	return t.err
+}
+
+func (t traitor) Check(transport.Request) error { return nil }
+func (t traitor) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+	return nil, t.fail()
+}
+func (t traitor) Present(context.Context, transport.Request, x402.Attachment) (*transport.Answer, error) {
+	return nil, t.fail()
+}
+func (t traitor) Address() string { return "0x1" }
+func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+	return x402.Funds{}, t.fail()
+}
+func (t traitor) Addresses() (string, string) { panic(t.fail()) }
+func (t traitor) Locked() bool                { panic(t.fail()) }
+
+func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	text := &lockedText{}
+	log := slog.New(slog.NewTextHandler(text, nil))
+	w := &Wallet{
+		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil), Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
+		Store:  store, Keys: by, Chains: map[string]Chain{"eip155": by, "solana": by}, Networks: []string{"eip155:8453", x402.SolanaDevnet},
+		Delegation: func(context.Context, string, string) (Delegation, error) { return Delegation{}, by.fail() },
+	}
+	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
+}
+
+// A panic ends at the boundary: INTERNAL, no value in answer or log, the process lives. A payment of unknown fate is not safe
+// to make again.
+func TestPanics(t *testing.T) {
+	c, log := betrayed(t, traitor{})
+	for _, call := range []struct{ tool, arguments string }{
+		{"x402_pay", `{"url":"https://a.example"}`},
+		{"x402_estimate_cost", `{"url":"https://a.example"}`},
+		{"x402_check_delegation", `{"tokenAccount":"x"}`},
+		{"x402_check_delegation", `{}`},
+		{"x402_setup_agent", `{}`},
+	} {
+		f := c.refused(call.tool, json.RawMessage(call.arguments))
+		require.Equal(t, x402.Internal, f.Error, call.tool)
+		require.Equal(t, x402.ByWallet, f.FixedBy)
+		require.Equal(t, call.tool != "x402_pay", f.SafeToRetry)
+		require.NotContains(t, f.Message+f.Hint, secret)
+	}
+	rows := c.ok("x402_check_balance", nil)["networks"].([]any) // one goroutine a row
+	require.Len(t, rows, 2)
+	for _, row := range rows {
+		require.Equal(t, "INTERNAL", row.(map[string]any)["errorCode"])
+		require.NotContains(t, row, "balance")
+	}
+	require.NotContains(t, log.String(), secret)
+	require.Contains(t, log.String(), "goroutine", "but where it was")
+}
+
+// What happened inside stays inside: the agent gets a code, the log gets the cause.
+func TestErrorsOfOurOwn(t *testing.T) {
+	c, log := betrayed(t, traitor{errors.New("open /home/someone/" + secret)})
+	for _, call := range []struct {
+		tool, arguments string
+		code            x402.Code
+	}{
+		{"x402_pay", `{"url":"https://a.example"}`, x402.Internal},
+		{"x402_estimate_cost", `{"url":"https://a.example"}`, x402.EstimateFailed},
+		{"x402_check_delegation", `{"tokenAccount":"x"}`, x402.CheckFailed},
+		{"x402_check_delegation", `{}`, x402.CheckFailed},
+	} {
+		f := c.refused(call.tool, json.RawMessage(call.arguments))
+		require.Equal(t, call.code, f.Error, call.tool)
+		text, _ := json.Marshal(f)
+		require.NotContains(t, string(text), secret)
+		require.NotContains(t, string(text), "someone")
+		require.Contains(t, log.String(), secret, "the log says why")
+	}
+	rows := c.ok("x402_check_balance", nil)["networks"].([]any)
+	for _, row := range rows {
+		require.Equal(t, "CHECK_FAILED", row.(map[string]any)["errorCode"])
+		require.NotContains(t, fmt.Sprint(row), secret)
+	}
+}
+
+// Errors of the keystore keep their code and remedy, through every tool and resource.
+func TestErrorsOfTheKeystore(t *testing.T) {
+	none := &Server{Open: func(context.Context) (*Wallet, error) {
+		_, err := wallet.Open(filepath.Join(t.TempDir(), "none"))
+		return nil, err
+	}}
+	c := serve(t, none)
+	for _, call := range []struct{ tool, arguments string }{
+		{"x402_pay", `{"url":"https://a.example"}`}, {"x402_estimate_cost", `{"url":"https://a.example"}`},
+		{"x402_check_balance", `{}`}, {"x402_check_delegation", `{}`}, {"x402_history", `{}`}, {"x402_transaction_history", `{}`},
+	} {
+		f := c.refused(call.tool, json.RawMessage(call.arguments))
+		require.Equal(t, x402.WalletNotFound, f.Error)
+		require.Equal(t, x402.ByPerson, f.FixedBy)
+		require.Contains(t, f.Hint, "x402-wallet init")
+	}
+	a := c.request("resources/read", map[string]any{"uri": "x402://payments/pay_1/content"})
+	require.Equal(t, -32603, a.Error.Code)
+	require.Contains(t, string(a.Error.Data), `"WALLET_NOT_FOUND"`)
+
+	open := t.TempDir()
+	require.NoError(t, os.WriteFile(open+"/keystore.json", []byte(`{}`), 0o644)) //nolint:gosec // that is the point
+	require.NoError(t, os.Chmod(open+"/keystore.json", 0o644))
+	c = serve(t, &Server{Open: func(context.Context) (*Wallet, error) { _, err := wallet.Open(open); return nil, err }})
+	for _, tool := range []string{"x402_setup_agent", "x402_history"} {
+		require.Equal(t, x402.KeystorePermissions, c.refused(tool, nil).Error)
+	}
+}
+
+// The form of an error is whole whatever is known of it (SPEC §7.1).
+func TestErrorForm(t *testing.T) {
+	e := x402.Errorf(x402.OutcomeUnknown, "sent, no proof").WithDetail("amount", money.NewAmount(5))
+	e.PaymentID, e.Spent = "pay_1", "5"
+	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`, string(text))
+	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"error":"INTERNAL","message":"the wallet met an error of its own; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
+}

@@ -1,0 +1,231 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/x402"
+)
+
+// HistoryIn is what x402_history takes.
+type HistoryIn struct {
+	Limit     *int   `json:"limit,omitempty" jsonschema:"how many; default 10"`
+	Before    string `json:"before,omitempty" jsonschema:"the page after this paymentId (or transaction)"`
+	URL       string `json:"url,omitempty" jsonschema:"the URL contains this"`
+	AfterDate string `json:"afterDate,omitempty" jsonschema:"since this date or time (RFC 3339)"`
+	Status    string `json:"status,omitempty" jsonschema:"only those in this state"`
+	PaymentID string `json:"paymentId,omitempty" jsonschema:"one payment with its evidence and stored content"`
+}
+
+// HistoryOut is its answer.
+type HistoryOut struct {
+	Count        int               `json:"count"`
+	Transactions []HistoryRow      `json:"transactions"`
+	Next         string            `json:"next,omitempty"`
+	Totals       map[string]string `json:"totals"`
+	Evidence     *Evidence         `json:"evidence,omitempty"`
+
+	ContentBegin     string  `json:"contentBegin,omitempty"`
+	Content          *string `json:"content,omitempty"`
+	ContentEnd       string  `json:"contentEnd,omitempty"`
+	ContentType      string  `json:"contentType,omitempty"`
+	ContentTruncated *bool   `json:"contentTruncated,omitempty"`
+	ContentURI       string  `json:"contentUri,omitempty"`
+	HTTPStatus       int     `json:"httpStatus,omitempty"`
+}
+
+// HistoryRow is one payment.
+type HistoryRow struct {
+	PaymentID            string       `json:"paymentId"`
+	Timestamp            string       `json:"timestamp"`
+	Status               string       `json:"status"`
+	Proof                string       `json:"proof"`
+	URL                  string       `json:"url"`
+	Method               string       `json:"method"`
+	Amount               money.Amount `json:"amount"`
+	Price                string       `json:"price"`
+	Asset                string       `json:"asset"`
+	Symbol               string       `json:"symbol"`
+	Network              string       `json:"network"`
+	PayTo                string       `json:"payTo"`
+	TransactionSignature string       `json:"transactionSignature"`
+	Facilitator          string       `json:"facilitator"`
+	FalseReceipt         bool         `json:"falseReceipt,omitempty"`
+}
+
+// Evidence is what one payment rests on.
+type Evidence struct {
+	States     []history.Event `json:"states"`
+	Signed     x402.Evidence   `json:"signed"`
+	Receipt    json.RawMessage `json:"receipt,omitempty"`
+	ChainProof json.RawMessage `json:"chainProof,omitempty"`
+	Note       string          `json:"note,omitempty"`
+	Session    string          `json:"session"`
+	Dialect    string          `json:"dialect"`
+}
+
+func (HistoryIn) shape(p map[string]*jsonschema.Schema) {
+	least, most := 1.0, float64(mostRows)
+	p["limit"].Minimum, p["limit"].Maximum = &least, &most
+	p["status"].Enum = oneOf("reserved", "submitted", "settled", "failed", "unknown")
+}
+
+const (
+	historyDescription = `What was paid, newest first, with totals; or one payment (paymentId) with its evidence and the content it bought.`
+	mostRows           = 100
+	inlineContent      = 64 << 10 // SPEC §10
+)
+
+// History lists payments, or shows one. Its error is an *x402.Error.
+func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) {
+	if in.PaymentID != "" {
+		return w.onePayment(ctx, in.PaymentID)
+	}
+	filter, err := in.filter()
+	if err != nil {
+		return HistoryOut{}, err
+	}
+	list, more, totals, err := w.Store.List(ctx, filter)
+	if errors.Is(err, history.ErrNoCursor) {
+		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "before names no payment")
+	}
+	if err != nil {
+		return HistoryOut{}, historyFailed(err)
+	}
+	out := HistoryOut{Count: len(list), Transactions: []HistoryRow{}, Totals: map[string]string{}}
+	for _, p := range list {
+		out.Transactions = append(out.Transactions, w.row(p))
+	}
+	if more {
+		out.Next = list[len(list)-1].ID
+	}
+	for symbol, sum := range totals {
+		out.Totals[symbol] = sum.String()
+	}
+	return out, nil
+}
+
+func (in HistoryIn) filter() (history.Filter, error) {
+	f := history.Filter{Before: in.Before, URL: in.URL, State: history.State(in.Status)}
+	if in.Limit != nil {
+		if f.Limit = *in.Limit; f.Limit < 1 || f.Limit > mostRows {
+			return f, x402.Errorf(x402.InvalidArgument, "limit must be 1 to %d", mostRows)
+		}
+	}
+	switch f.State {
+	case "", history.Reserved, history.Submitted, history.Settled, history.Failed, history.Unknown:
+	default:
+		return f, x402.Errorf(x402.InvalidArgument, "status must be reserved, submitted, settled, failed or unknown")
+	}
+	if in.AfterDate != "" {
+		at, err := time.Parse(time.RFC3339, in.AfterDate)
+		if err != nil {
+			at, err = time.Parse(time.DateOnly, in.AfterDate)
+		}
+		if err != nil {
+			return f, x402.Errorf(x402.InvalidArgument, "afterDate must be like 2026-01-31 or 2026-01-31T12:00:00Z")
+		}
+		f.After = at
+	}
+	return f, nil
+}
+
+func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) {
+	p, err := w.Store.Payment(ctx, id)
+	if errors.Is(err, history.ErrNoPayment) {
+		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this paymentId")
+	}
+	if err != nil {
+		return HistoryOut{}, historyFailed(err)
+	}
+	states, err := w.Store.Events(ctx, id)
+	if err != nil {
+		return HistoryOut{}, historyFailed(err)
+	}
+	out := HistoryOut{
+		Count: 1, Transactions: []HistoryRow{w.row(p)}, Totals: map[string]string{},
+		Evidence: &Evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt), ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)},
+	}
+	if p.State != history.Failed {
+		out.Totals[p.Symbol] = p.Price.String()
+	}
+	content, err := w.Store.Content(ctx, id)
+	if err != nil && !errors.Is(err, history.ErrNoPayment) {
+		return HistoryOut{}, historyFailed(err)
+	}
+	if err == nil {
+		content = pay.Readable(content)
+		text, cut := inline(content)
+		out.Content, out.ContentTruncated = &text, &cut
+		out.ContentBegin, out.ContentEnd = pay.Marks(text)
+		out.ContentType, out.HTTPStatus, out.ContentURI = content.Type, content.Status, contentURI(id)
+	}
+	return out, nil
+}
+
+// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words as they are, phrases
+// quoted. The rest is a stranger's, as long as 256 KiB, and stays in the ledger.
+func receipt(raw json.RawMessage) json.RawMessage {
+	s, err := x402.DecodeSettlement(raw)
+	if err != nil {
+		return nil
+	}
+	shown := map[string]any{"success": s.Success}
+	for name, word := range map[string]string{"transaction": s.Transaction, "network": s.Network, "payer": s.Payer, "amount": s.Amount} {
+		if word != "" {
+			shown[name] = word
+		}
+	}
+	for name, phrase := range map[string]string{"errorReason": s.ErrorReason, "errorMessage": s.ErrorMessage} {
+		if phrase != "" {
+			shown[name] = quoted(phrase)
+		}
+	}
+	text, err := json.Marshal(shown)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// inline is as much of the content as an answer carries itself: text, up to inlineContent, as x402_pay gave it.
+func inline(c history.Content) (text string, cut bool) {
+	body := c.Body
+	if len(body) > inlineContent {
+		end := inlineContent
+		for end > 0 && !utf8.RuneStart(c.Body[end]) { // do not cut a character in two
+			end--
+		}
+		body, cut = body[:end], true
+	}
+	if !utf8.Valid(body) {
+		return "", true
+	}
+	return string(body), cut || c.Truncated
+}
+
+func contentURI(id string) string { return "x402://payments/" + id + "/content" }
+
+func historyFailed(err error) error {
+	return withCode(x402.HistoryFailed, "the history could not be read", err)
+}
+
+func (w *Wallet) row(p history.Payment) HistoryRow {
+	asset := p.Asset
+	if known, ok := w.Engine.Assets.Asset(p.Network, p.Asset); ok {
+		asset = known.Address
+	}
+	return HistoryRow{
+		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof), URL: p.URL, Method: p.Method,
+		Amount: p.Amount, Price: p.Price.Price(), Asset: asset, Symbol: p.Symbol, Network: p.Network, PayTo: p.PayTo,
+		TransactionSignature: p.Transaction, Facilitator: p.Facilitator, FalseReceipt: p.FalseReceipt,
+	}
+}

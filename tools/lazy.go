@@ -1,0 +1,115 @@
+package tools
+
+import (
+	"context"
+	"sync"
+
+	"x402-wallet/x402"
+)
+
+// lazy opens the wallet at its first use, so that the server answers before it and also without one: `init` may run while
+// the host is already talking to us. When the owner changes the rules it opens the wallet anew, for the calls that come then;
+// calls under way end with the wallet they began with.
+type lazy struct {
+	mu      sync.Mutex
+	current *lease
+	opened  chan struct{} // closed when a wallet is open; nil while nobody waits
+	closed  bool
+}
+
+// lease is an open wallet and those who use it.
+type lease struct {
+	*Wallet
+	users   int
+	retired chan struct{} // closed when there is another one
+}
+
+// get is the wallet under the rules as they are now. done ends its use.
+func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, nil, x402.Errorf(x402.Internal, "the wallet is closed")
+	}
+	if l.current == nil || l.current.Stale != nil && l.current.Stale() {
+		w, err := open(context.WithoutCancel(ctx)) // one caller's leaving is no reason for the others to fail
+		if err != nil {
+			return nil, nil, err
+		}
+		_ = l.retire() // its calls go on; an error of closing is theirs
+		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{})}
+		if l.opened != nil {
+			close(l.opened)
+			l.opened = nil
+		}
+	}
+	return l.current.Wallet, l.use(l.current), nil
+}
+
+// use counts a user in. The lease itself is one, until it is retired; the last one closes.
+func (l *lazy) use(s *lease) (done func()) {
+	s.users++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_ = s.leave() // nobody is left to hear of it
+	})
+}
+
+func (s *lease) leave() error {
+	if s.users--; s.users > 0 || s.Close == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+func (l *lazy) retire() error {
+	s := l.current
+	if s == nil {
+		return nil
+	}
+	l.current = nil
+	close(s.retired)
+	return s.leave()
+}
+
+// last is the wallet that was opened last, whatever became of the rules; nil when there is none.
+func (l *lazy) last() (s *lease, done func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.current == nil {
+		return nil, nil
+	}
+	return l.current, l.use(l.current)
+}
+
+// wait waits for an open wallet; nil when ctx ends before.
+func (l *lazy) wait(ctx context.Context) (s *lease, done func()) {
+	for {
+		if s, done = l.last(); s != nil {
+			return s, done
+		}
+		l.mu.Lock()
+		if l.current != nil {
+			l.mu.Unlock()
+			continue
+		}
+		if l.opened == nil {
+			l.opened = make(chan struct{})
+		}
+		opened := l.opened
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-opened:
+		}
+	}
+}
+
+func (l *lazy) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	return l.retire()
+}

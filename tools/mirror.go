@@ -1,0 +1,271 @@
+package tools
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// What an agent sees of a mounted server: everything here was written by a stranger, and stands where a model believes what it reads.
+
+const (
+	// maxMounted is how many of a server's tools are shown. Models choose badly among more, and some hosts take 128 in all; the
+	// others can be called by x402_call_tool.
+	maxMounted = 64
+	// maxMountedBytes bounds the definitions of one server: about 30,000 tokens, which is more than anybody wants in every prompt.
+	maxMountedBytes = 128 << 10
+	// maxMountedName is what the APIs of models take (64); with a host's own prefix, mcp__x402-wallet__, it is within MCP's 128.
+	maxMountedName = 64
+	// maxWord bounds what is a name or a line to a person: titles, messages of progress.
+	maxWord = 128
+	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind its URI.
+	maxMirrored = 4 << 20
+	// receiptKey is where a mounted tool's result says what was paid.
+	receiptKey = "x402-wallet/payment"
+)
+
+// mirror is a tool of a mounted server.
+type mirror struct {
+	tool  string    // as the server calls it
+	shown *mcp.Tool // as the agent sees it
+	text  string    // the same in JSON
+}
+
+// mirrors are the tools that are shown, always the same ones of the same list: those whose names stay as they are come first, then the
+// alphabet.
+func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (shown []mirror) {
+	isFolded := func(t *mcp.Tool) int {
+		if mountedName(server, t.Name) == server+"__"+t.Name {
+			return 0
+		}
+		return 1
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b *mcp.Tool) int {
+		return cmp.Or(cmp.Compare(isFolded(a), isFolded(b)), strings.Compare(a.Name, b.Name))
+	})
+	taken, size := map[string]bool{}, 0
+	for _, t := range list {
+		m, err := w.mirror(server, t)
+		switch {
+		case err == nil && taken[m.shown.Name]:
+			err = errors.New("another one has its name")
+		case err == nil && (len(shown) == maxMounted || size+len(m.text) > maxMountedBytes):
+			err = fmt.Errorf("the server shows %d tools, %d bytes already", len(shown), size)
+		}
+		if err != nil {
+			log.Warn("a tool is not mounted; x402_call_tool can call it", "tool", quoted(t.Name), "why", err)
+			continue
+		}
+		taken[m.shown.Name] = true
+		size += len(m.text)
+		shown = append(shown, m)
+	}
+	return shown
+}
+
+// mountedName is <server>__<tool>. A name that hosts would not take is folded and cut, and then ends in a sum of what it was: so it
+// depends on nothing else the server lists, and never changes under a model's hands. It never begins with x402_: servers' names that
+// would are not mounted (config), and no other begins one of ours.
+func mountedName(server, tool string) string {
+	name := server + "__" + tool
+	folded := strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, name)
+	if folded == name && len(name) <= maxMountedName {
+		return name
+	}
+	sum := fmt.Sprintf("_%x", sha256.Sum256([]byte(name)))[:9]
+	return folded[:min(len(folded), maxMountedName-len(sum))] + sum
+}
+
+// mirror is one tool as it is shown, or why it is not. Of its annotations nothing is left: a call may cost money, and what else it does
+// is known from a stranger only, so hosts are to ask whenever they ask at all.
+func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
+	yes := true
+	terms := "may ask for payment"
+	if price := w.toldPrice(t); price != "" {
+		terms = "says that a call costs " + price
+	}
+	m.tool, m.shown = t.Name, &mcp.Tool{
+		Name:        mountedName(server, t.Name),
+		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, clipText(visibleText(t.Description), maxDescription)),
+		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
+	}
+	title := t.Title
+	if title == "" && t.Annotations != nil {
+		title = t.Annotations.Title
+	}
+	if title != "" {
+		m.shown.Title = server + ": " + clipText(visibleText(title), maxWord)
+	}
+	if strings.HasPrefix(strings.ToLower(m.shown.Name), "x402_") {
+		return m, errors.New("names beginning with x402_ are the wallet's own")
+	}
+	input, err := mirroredSchema(t.InputSchema)
+	if err != nil {
+		return m, fmt.Errorf("input schema: %w", err)
+	}
+	m.shown.InputSchema = input
+	if t.OutputSchema != nil { // without it the answer is the same
+		if output, err := mirroredSchema(t.OutputSchema); err == nil {
+			m.shown.OutputSchema = output
+		}
+	}
+	text, err := json.Marshal(m.shown)
+	m.text = string(text)
+	return m, err
+}
+
+// mirroredSchema is a server's schema with its prose made visible and bounded. One that hosts could stumble over, or that hides
+// letters where they have a meaning, is refused.
+func mirroredSchema(schema any) (json.RawMessage, error) {
+	text, err := json.Marshal(schema)
+	if err == nil {
+		err = x402.Strict(text, maxSchema)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&object); err != nil || object == nil {
+		return nil, errors.New("it is no object")
+	}
+	if object["type"] == nil {
+		object["type"] = "object"
+	}
+	if object["type"] != "object" {
+		return nil, errors.New("its type is not object")
+	}
+	if err := tame(object); err != nil {
+		return nil, err
+	}
+	return json.Marshal(object)
+}
+
+// tame goes through a schema.
+func tame(schema any) error {
+	switch v := schema.(type) {
+	case string:
+		if visibleText(v) != v {
+			return errors.New("it hides letters")
+		}
+	case []any:
+		for _, item := range v {
+			if err := tame(item); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for name, value := range v {
+			text, isText := value.(string)
+			switch {
+			case visibleText(name) != name:
+				return errors.New("it hides letters")
+			case isText && (name == "description" || name == "title" || name == "$comment"):
+				v[name] = clipText(visibleText(text), maxDescription)
+			case isText && (name == "$id" || name == "x-mcp-header"): // two of the same confuse a validator; headers are another wire's
+				delete(v, name)
+			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):
+				return errors.New("it refers to a place elsewhere")
+			default:
+				if err := tame(value); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// bought is what a mounted tool's result says of its payment.
+type bought struct {
+	Status               string        `json:"status"`
+	PaymentID            string        `json:"paymentId,omitempty"`
+	AmountPaid           *money.Amount `json:"amountPaid,omitempty"`
+	Price                string        `json:"price,omitempty"`
+	Symbol               string        `json:"symbol,omitempty"`
+	Network              string        `json:"network,omitempty"`
+	PayTo                string        `json:"payTo,omitempty"`
+	TransactionSignature string        `json:"transactionSignature,omitempty"`
+	ContentURI           string        `json:"contentUri,omitempty"`
+}
+
+// mirrored is what was bought as the server gave it, with our receipt.
+func mirrored(r pay.Result) *mcp.CallToolResult {
+	result := &mcp.CallToolResult{}
+	switch {
+	case r.Whole.Type != transport.ContentType: // the endpoint answered for the tool
+		result.IsError = true
+		result.Content = []mcp.Content{&mcp.TextContent{Text: visibleText(r.Content)}}
+	case r.Whole.Truncated || len(r.Whole.Body) > maxMirrored:
+		text := fmt.Sprintf("the server's answer, %d bytes, is too long to be passed on", len(r.Whole.Body))
+		if r.ContentURI != "" {
+			text += "; it is kept at " + r.ContentURI
+		}
+		result.IsError = true
+		result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+	default:
+		result = passed(r)
+	}
+	if result.Meta == nil {
+		result.Meta = mcp.Meta{}
+	}
+	result.Meta[receiptKey] = bought{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network, r.PayTo, r.TransactionSignature, r.ContentURI}
+	return result
+}
+
+// passed is the server's own result, its hidden letters visible.
+func passed(r pay.Result) *mcp.CallToolResult {
+	var raw struct {
+		IsError           bool            `json:"isError"`
+		StructuredContent json.RawMessage `json:"structuredContent"`
+	}
+	came := &mcp.CallToolResult{}
+	if err := errors.Join(json.Unmarshal(r.Whole.Body, &raw), json.Unmarshal(r.Whole.Body, came)); err != nil {
+		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: visibleText(r.Content)}}} // of a kind that is newer than we are
+	}
+	result := &mcp.CallToolResult{IsError: raw.IsError || r.Whole.Status >= 400, Content: came.Content, Meta: mcp.Meta{}}
+	if len(raw.StructuredContent) > 0 && string(raw.StructuredContent) != "null" {
+		result.StructuredContent = json.RawMessage(Visible(raw.StructuredContent))
+	}
+	for _, block := range result.Content {
+		switch b := block.(type) {
+		case *mcp.TextContent:
+			b.Text = visibleText(b.Text)
+		case *mcp.ResourceLink:
+			b.Name, b.Title, b.Description = visibleText(b.Name), visibleText(b.Title), visibleText(b.Description)
+		case *mcp.EmbeddedResource:
+			if b.Resource != nil {
+				b.Resource.Text = visibleText(b.Resource.Text)
+			}
+		}
+	}
+	for key, value := range came.Meta { // the server's own words: not as the protocol's, and not as ours
+		low := strings.ToLower(key)
+		if !strings.HasPrefix(low, "io.modelcontextprotocol/") && !strings.HasPrefix(low, "x402-wallet/") {
+			if text, err := json.Marshal(value); err == nil {
+				result.Meta[key] = json.RawMessage(Visible(text))
+			}
+		}
+	}
+	return result
+}

@@ -1,0 +1,258 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/pay"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// A mounted server's tools stand beside the wallet's own, as <server>__<tool>. What the agent sees of them, and what it gets from
+// them, is mirror.go; here is when they come and go. A call is a purchase like x402_call_tool's.
+
+const (
+	// mountPatience is how long the first tools/list waits for servers that are still starting. Not every host listens to
+	// list_changed, and a command is there in a second; what takes longer is announced when it comes.
+	mountPatience = 2 * time.Second
+	// mountPause is how soon a server's tools are asked for again, however often it says that they changed.
+	mountPause = time.Second
+	// mountRetry and mountRetryMost are how soon a server that gave no list is asked again: doubling, because asking may start a command.
+	mountRetry     = 10 * time.Second
+	mountRetryMost = 10 * time.Minute
+)
+
+// mounts are the mounted servers' tools.
+type mounts struct {
+	greeted  chan struct{} // closed when the client said its first word after hello: from then on servers are started
+	greeting sync.Once
+	settled  chan struct{} // closed when every server was asked once, or none can be
+
+	mu    sync.Mutex
+	shown map[string]map[string]string // server → name → its definition
+}
+
+// mount begins to show tools on a server of ours; stop ends it.
+func (s *Server) mount(ctx context.Context, on *mcp.Server) (stop func()) {
+	m := &s.mounts
+	m.greeted, m.settled, m.shown = make(chan struct{}), make(chan struct{}), map[string]map[string]string{}
+	ctx, cancel := context.WithCancel(ctx)
+	var mounting sync.WaitGroup
+	mounting.Go(func() {
+		settled := sync.OnceFunc(func() { close(m.settled) })
+		defer settled()
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.greeted:
+		}
+		if _, done, err := s.wallet(ctx); err == nil {
+			done()
+		} else {
+			settled() // it may be made later
+		}
+		s.each(ctx, func(ctx context.Context, w *Wallet) { s.showAll(ctx, on, w, settled) })
+	})
+	return func() { cancel(); mounting.Wait() }
+}
+
+// listing tells mount when to begin, and lets tools/list wait for what is about to come.
+func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
+	if !s.Mounts {
+		return next
+	}
+	m := &s.mounts
+	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
+		if method != "initialize" && method != "server/discover" && method != "ping" {
+			m.greeting.Do(func() { close(m.greeted) })
+		}
+		if method == "tools/list" {
+			if w, done := s.lazy.last(); w != nil { // the owner may have changed the rules
+				done()
+				if _, done, err := s.wallet(ctx); err == nil {
+					done()
+				}
+			}
+			select {
+			case <-m.settled:
+			case <-ctx.Done():
+			case <-time.After(mountPatience):
+			}
+		}
+		return next(ctx, method, request)
+	}
+}
+
+// showAll shows what a wallet mounts for as long as ctx lasts, and nothing else. Servers that the wallet before it mounted too stay.
+func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled func()) {
+	s.mounts.mu.Lock()
+	for server := range s.mounts.shown {
+		if !slices.Contains(w.Mounts, server) {
+			s.swap(on, server, nil)
+		}
+	}
+	s.mounts.mu.Unlock()
+	var all, first sync.WaitGroup
+	first.Add(len(w.Mounts))
+	for _, server := range w.Mounts {
+		all.Go(func() {
+			tried := sync.OnceFunc(first.Done)
+			defer tried()
+			s.show(ctx, on, w, server, tried)
+		})
+	}
+	first.Wait()
+	settled()
+	all.Wait()
+	<-ctx.Done()
+}
+
+// show follows one server.
+func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server string, tried func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked("mount "+server, p)
+		}
+	}()
+	log := logger(s.Log).With("server", server)
+	var news <-chan struct{}
+	endpoint, err := w.endpoint(server)
+	if err == nil {
+		news, err = w.Servers.Changes(endpoint)
+	}
+	if err != nil {
+		log.Warn("not mounted", "err", err)
+		return
+	}
+	for wait := mountRetry; ctx.Err() == nil; {
+		var again <-chan time.Time
+		if list, err := w.mounted(ctx, server); err == nil {
+			s.update(ctx, on, server, w.mirrors(server, list, log))
+			wait = mountRetry
+		} else if ctx.Err() == nil {
+			log.Warn("the tools of a mounted server cannot be listed", "err", err, "again", wait)
+			again = time.After(wait)
+			wait = min(2*wait, mountRetryMost)
+		}
+		tried()
+		select {
+		case <-ctx.Done():
+		case <-time.After(mountPause):
+		}
+		select {
+		case <-ctx.Done():
+		case <-news:
+		case <-again:
+		}
+	}
+}
+
+// mounted lists a server that nobody asked for in this moment: it is not even started under rules that are not sealed.
+func (w *Wallet) mounted(ctx context.Context, server string) ([]*mcp.Tool, error) {
+	if err := w.Engine.Guard.Compare(ctx); err != nil {
+		return nil, err
+	}
+	return w.toolsOf(ctx, server)
+}
+
+// update shows a server's tools as they are now.
+func (s *Server) update(ctx context.Context, on *mcp.Server, server string, list []mirror) {
+	s.mounts.mu.Lock()
+	defer s.mounts.mu.Unlock()
+	if ctx.Err() == nil { // the wallet is another one by now
+		s.swap(on, server, list)
+	}
+}
+
+// swap replaces what is shown of a server. What is the same stays, so that hosts hear of nothing.
+func (s *Server) swap(on *mcp.Server, server string, list []mirror) {
+	before, after := s.mounts.shown[server], map[string]string{}
+	for _, m := range list {
+		after[m.shown.Name] = m.text
+		if before[m.shown.Name] != m.text {
+			s.buyers.Store(m.shown.Name, true)
+			on.AddTool(m.shown, s.mountedCall(server, m))
+		}
+	}
+	for name := range before {
+		if _, still := after[name]; !still {
+			on.RemoveTools(name)
+			s.buyers.Delete(name)
+		}
+	}
+	if s.mounts.shown[server] = after; len(after) == 0 {
+		delete(s.mounts.shown, server)
+	}
+}
+
+// mountedCall is a mounted tool's handler.
+func (s *Server) mountedCall(server string, m mirror) mcp.ToolHandler {
+	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		result := s.callMounted(ctx, request, server, m.tool)
+		if m.shown.OutputSchema != nil && result.IsError && result.Meta[receiptKey] == nil {
+			result.StructuredContent = nil // some clients hold errors, too, against the server's schema (typescript-sdk #1943)
+		}
+		return result, nil
+	}
+}
+
+func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server, tool string) *mcp.CallToolResult {
+	var given map[string]json.RawMessage
+	if err := arguments(request.Params.Arguments, &given); err != nil {
+		return failure(err)
+	}
+	if err := s.unlocking.await(ctx, request); err != nil {
+		return failure(err)
+	}
+	buy := with(s, func(w *Wallet, ctx context.Context, in CallIn) (pay.Result, error) {
+		if !slices.Contains(w.Mounts, in.Server) {
+			return pay.Result{}, x402.Errorf(x402.ToolNotFound, "the owner has unmounted this server").WithHint("list the tools again")
+		}
+		q, err := w.callRequest(in)
+		if err != nil {
+			return pay.Result{}, err
+		}
+		q.Progress = progress(ctx, request, logger(s.Log))
+		return w.Buy(ctx, q)
+	})
+	return s.purchase(ctx, request, digest(request.Params.Name, given), func() (*mcp.CallToolResult, error) {
+		bought, err := buy(ctx, CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments})
+		if err != nil {
+			return s.result(request, nil, err), err
+		}
+		return mirrored(bought), nil
+	})
+}
+
+// maxProgress is how often a server may say within one call that it is getting on. Honest ones count to a hundred.
+const maxProgress = 1000
+
+// progress passes on to the client what a server says while it works, under the client's own token; nil where it gave none.
+func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logger) func(transport.Progress) {
+	token := request.Params.GetProgressToken()
+	if token == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	said, last := 0, 0.0
+	return func(p transport.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if said++; ctx.Err() != nil || said > maxProgress || said > 1 && p.Done <= last { // it must increase (MCP, progress)
+			return
+		}
+		last = p.Done
+		if err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: clipText(visibleText(p.Message), maxWord),
+		}); err != nil {
+			log.Debug("pass progress on", "err", err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/history"
+	"x402-wallet/pay"
+)
+
+// stillWaiting is how often a client that wants progress hears that a payment is not over: hosts give up on a call that says nothing
+// for a minute, and count anew from each notification.
+const stillWaiting = 5 * time.Second
+
+// progress tells a client that gave a progress token how far its purchase is. Only a goroutine of its own ever writes to the client:
+// one that does not read must not keep a signed payment from leaving. done ends it; nothing is told after the answer.
+func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (told context.Context, done func()) {
+	token := request.Params.GetProgressToken()
+	if token == nil {
+		return ctx, func() {}
+	}
+	stages := make(chan string, 8) // a purchase has three; of more the client misses some
+	end, ended := make(chan struct{}), make(chan struct{})
+	last, step := "", 0.0
+	tell := func() {
+		step++
+		err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: step, Message: last})
+		if err != nil {
+			logger(s.Log).Debug("tell progress", "err", err)
+		}
+	}
+	go func() {
+		defer close(ended)
+		ticks := time.NewTicker(cmp.Or(s.still, stillWaiting))
+		defer ticks.Stop()
+		for {
+			select {
+			case last = <-stages:
+				tell()
+			case <-ticks.C:
+				tell()
+			case <-ctx.Done(): // what a client has cancelled it is not told
+				return
+			case <-end:
+				for len(stages) > 0 && ctx.Err() == nil {
+					last = <-stages
+					tell()
+				}
+				return
+			}
+		}
+	}()
+	told = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) {
+		select {
+		case stages <- stageText(stage, p):
+		default:
+		}
+	})
+	return told, func() {
+		close(end)
+		<-ended
+	}
+}
+
+// stageText is in our own words; nothing of the seller's is in it but the price.
+func stageText(stage pay.Stage, p history.Payment) string {
+	switch stage {
+	case pay.StageHeld:
+		return fmt.Sprintf("%s is held in the budget; signing", p.Price.Price())
+	case pay.StageSent:
+		return fmt.Sprintf("the signed payment of %s is on its way; waiting for its settlement", p.Price.Price())
+	default:
+		return "settled; asking the seller for what was bought"
+	}
+}

@@ -1,0 +1,120 @@
+package tools
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// Schemas are inferred from the types, and then made portable: one type each, no bare true, null only where it is meant.
+// Hosts hand them to models whose dialects know no more.
+
+// shaped is what narrows its schema beyond its types.
+type shaped interface {
+	shape(properties map[string]*jsonschema.Schema)
+}
+
+func inputSchema[In any]() *jsonschema.Schema {
+	s := schemaOf[In]()
+	var in In
+	if narrow, ok := any(in).(shaped); ok {
+		narrow.shape(s.Properties)
+	}
+	return s
+}
+
+// outputSchema admits errors too, since some clients check those against it as well (typescript-sdk #1943). Of their form
+// it says just enough: every byte here is multiplied by the tools.
+func outputSchema[Out any]() *jsonschema.Schema {
+	s := schemaOf[Out]()
+	extensible(s)
+	failed := []string{"error", "message"}
+	s.AnyOf = []*jsonschema.Schema{{Required: s.Required}, {Required: failed}}
+	s.Required = nil
+	for _, name := range failed {
+		s.Properties[name] = &jsonschema.Schema{Type: "string"}
+		s.PropertyOrder = append(s.PropertyOrder, name)
+	}
+	return s
+}
+
+// brief is a schema of those properties alone that have to be there.
+func brief(s *jsonschema.Schema) *jsonschema.Schema {
+	needed := slices.Concat(s.AnyOf[0].Required, s.AnyOf[1].Required)
+	for name := range s.Properties {
+		if !slices.Contains(needed, name) {
+			delete(s.Properties, name)
+		}
+	}
+	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool { return !slices.Contains(needed, name) })
+	return s
+}
+
+// schemaOf infers. Amounts and dollars are strings on the wire; raw JSON is always an object. What SPEC §7 spells out and no model
+// needs spelled out again is just an object, too.
+func schemaOf[T any]() *jsonschema.Schema {
+	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
+	schema, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[money.Amount]():    text(),
+		reflect.TypeFor[money.Dollars]():   text(),
+		reflect.TypeFor[json.RawMessage](): {Type: "object"},
+		reflect.TypeFor[map[string]any]():  {Type: "object"},
+		reflect.TypeFor[budget.Line]():     {Type: "object"},
+		reflect.TypeFor[history.Event]():   {Type: "object"},
+		reflect.TypeFor[x402.Evidence]():   {Type: "object"},
+	}})
+	if err != nil {
+		panic(err) // our own types
+	}
+	plain(schema, true)
+	return schema
+}
+
+// plain takes null from what never is: what is left out instead, and lists, which are empty instead.
+func plain(s *jsonschema.Schema, required bool) {
+	if i := slices.Index(s.Types, "null"); i >= 0 {
+		null, other := "null", s.Types[1-i]
+		s.Types, s.Type = nil, other
+		if required && other != "array" {
+			s.Type, s.AnyOf = "", []*jsonschema.Schema{{Type: null}, {Type: other}}
+		}
+	}
+	for name, property := range s.Properties {
+		plain(property, slices.Contains(s.Required, name))
+	}
+	if s.Items != nil {
+		plain(s.Items, true)
+	}
+}
+
+// extensible lets objects have properties that a later version adds, and, below the top, lack some: clients keep schemas longer than we
+// keep versions.
+func extensible(s *jsonschema.Schema) {
+	if s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+	below := func(s *jsonschema.Schema) {
+		s.Required = nil
+		extensible(s)
+	}
+	for _, property := range s.Properties {
+		below(property)
+	}
+	if s.Items != nil {
+		below(s.Items)
+	}
+}
+
+func oneOf(names ...string) (list []any) {
+	for _, name := range names {
+		list = append(list, name)
+	}
+	return list
+}

@@ -1,0 +1,51 @@
+package tools
+
+import (
+	"context"
+
+	"x402-wallet/x402"
+)
+
+// SetupOut is the answer of x402_setup_agent.
+type SetupOut struct {
+	Ready     bool      `json:"ready"`
+	Locked    bool      `json:"locked"`
+	Addresses Addresses `json:"addresses"`
+	NextSteps []string  `json:"nextSteps"`
+}
+
+// Addresses are where the agent's money arrives.
+type Addresses struct {
+	Solana string `json:"solana"`
+	EVM    string `json:"evm"`
+}
+
+const setupDescription = `What is set up: the wallet's addresses to fund, whether it is locked, and what the person has to do next. ` +
+	`It creates nothing and takes no passphrase; a person does that in a terminal.`
+
+// setup looks at the wallet from outside, so that it works before there is one.
+func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
+	w, done, err := s.wallet(ctx)
+	if err == nil {
+		defer done()
+	}
+	if x402.HasCode(err, x402.WalletNotFound) {
+		return SetupOut{Locked: true, NextSteps: []string{
+			"ask the person to run `x402-wallet init` in a terminal: it creates the wallet and asks for a passphrase",
+			"never ask for the passphrase yourself and never pass one to a tool",
+		}}, nil
+	}
+	if err != nil {
+		return SetupOut{}, err
+	}
+	out := SetupOut{Ready: true, Locked: w.Keys.Locked(), NextSteps: []string{}}
+	out.Addresses.Solana, out.Addresses.EVM = w.Keys.Addresses()
+	if out.Locked {
+		out.NextSteps = append(out.NextSteps, "the first payment unlocks the wallet by the owner's passphrase file, command or keyring; "+
+			"if that fails with WALLET_LOCKED, ask the person to run `x402-wallet unlock` in a terminal")
+	}
+	out.NextSteps = append(out.NextSteps,
+		"x402_check_balance tells what can be spent; the person funds the addresses above, or delegates from their own Solana token account",
+		"x402_pay gets a URL and pays for it")
+	return out, nil
+}

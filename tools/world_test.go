@@ -1,0 +1,427 @@
+package tools
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/gagliardetto/solana-go"
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/evm"
+	"x402-wallet/facilitator"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/svm"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys lie open.
+type world struct {
+	*sandbox.Sandbox
+	wallet *Wallet
+	keys   *openKeys
+	log    *lockedText
+}
+
+type rules struct {
+	options      sandbox.Options
+	tokenAccount string
+	noSession    bool
+}
+
+func newWorld(t testing.TB, r rules) *world {
+	s, err := sandbox.Start(r.options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+
+	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
+	log := slog.New(slog.NewTextHandler(w.log, nil))
+	assets := x402.NewRegistry(nil)
+	nodes := transport.NodeClient(s.Loopback())
+	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL}, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	configured := map[string]string{}
+	if r.tokenAccount != "" {
+		configured[sandbox.Solana] = r.tokenAccount
+	}
+	onSolana := svm.New(svm.Options{Signer: (*solanaKey)(w.keys), RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}, TokenAccounts: configured, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	session := dollars("5")
+	budgets := budget.Rules{PerCall: dollars("1"), Session: &session, Day: dollars("10"), Month: dollars("100"), ApproveAbove: dollars("1"), Rate: 1000}
+	if r.noSession {
+		budgets.Session = nil
+	}
+	w.wallet = &Wallet{
+		Engine: &pay.Engine{
+			Rules: budgets, Assets: assets, Store: store, Guard: noGuard{}, Now: time.Now, Log: log,
+			Policy:    pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"}, MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+			Schemes:   map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana},
+			Transport: transport.New(transport.Options{Loopback: s.Loopback()}),
+			Settler:   facilitator.New(facilitator.Options{HTTP: nodes, List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
+		},
+		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM, "solana": onSolana},
+		Networks: []string{sandbox.EVM, sandbox.Solana},
+		Owners:   owners{onSolana},
+		Delegation: func(ctx context.Context, network, account string) (Delegation, error) {
+			d, err := onSolana.Delegation(ctx, network, account)
+			return Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate, IsOurs: d.IsOurs,
+				Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
+		},
+	}
+	return w
+}
+
+// owners is as in the program's wire.go.
+type owners struct{ *svm.Exact }
+
+func (o owners) AccountOf(owner string, asset x402.AssetInfo) (string, error) {
+	return svm.ATA(owner, asset.Address, asset.Token2022)
+}
+
+func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change, error) {
+	c, err := o.Exact.Approve(ctx, network, account, asset, amount)
+	return Change(c), err
+}
+
+func (o owners) Revoke(ctx context.Context, network, account string) (Change, error) {
+	c, err := o.Exact.Revoke(ctx, network, account)
+	return Change(c), err
+}
+
+func (o owners) Simulate(ctx context.Context, c Change) error {
+	return o.Exact.Simulate(ctx, svm.Change(c))
+}
+
+func (o owners) Send(ctx context.Context, c Change, signature [64]byte) (string, error) {
+	return o.Exact.Send(ctx, svm.Change(c), signature)
+}
+
+func (o owners) Transaction(c Change, signature [64]byte) string {
+	return svm.Change(c).Transaction(signature)
+}
+
+func dollars(text string) money.Dollars {
+	d, err := money.ParseDollars(text)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// openKeys are the agent's keys.
+type openKeys struct {
+	evm    *ecdsa.PrivateKey
+	solana ed25519.PrivateKey
+	locked bool
+}
+
+func newKeys(t testing.TB) *openKeys {
+	onEVM, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	_, onSolana, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	return &openKeys{evm: onEVM, solana: onSolana}
+}
+
+func (k *openKeys) Addresses() (solana, evm string) {
+	return (*solanaKey)(k).Address(), (*evmKey)(k).Address()
+}
+func (k *openKeys) Locked() bool { return k.locked }
+
+type evmKey openKeys
+
+func (k *evmKey) Address() string { return crypto.PubkeyToAddress(k.evm.PublicKey).Hex() }
+
+func (k *evmKey) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
+	made, err := crypto.Sign(t.Digest[:], k.evm)
+	copy(signature[:], made)
+	signature[64] += 27
+	return signature, err
+}
+
+type solanaKey openKeys
+
+func (k *solanaKey) Address() string {
+	return solana.PublicKeyFromBytes(k.solana.Public().(ed25519.PublicKey)).String()
+}
+
+func (k *solanaKey) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
+	return [64]byte(ed25519.Sign(k.solana, message)), nil
+}
+
+// lockedText is a log that may be read while it is written.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// client is an MCP client that writes the protocol's lines itself.
+type client struct {
+	t       *testing.T
+	in      io.WriteCloser
+	answers chan string
+	done    chan error // what Run returned
+	next    int
+	schemas map[string]*jsonschema.Resolved // of answers, by tool, without room for unknown properties
+	tools   json.RawMessage
+	hello   json.RawMessage // the result of initialize
+}
+
+// serve runs the server and shakes hands. The session ends with the test.
+func serve(t *testing.T, s *Server) *client { return serveAs(t, s, "2025-11-25", map[string]any{}) }
+
+func serveAs(t *testing.T, s *Server, version string, capabilities map[string]any) *client {
+	c := connect(t, s)
+	c.hello = c.ask("initialize", map[string]any{"protocolVersion": version, "capabilities": capabilities, "clientInfo": map[string]any{"name": "test", "version": "1"}})
+	c.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
+	c.tools = c.ask("tools/list", nil)
+	c.schemas = answerSchemas(t, c.tools)
+	return c
+}
+
+// connect runs the server and says nothing yet.
+func connect(t *testing.T, s *Server) *client {
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	c := &client{t: t, in: toServer, answers: make(chan string, 1000), done: make(chan error, 1)}
+	go func() { c.done <- s.Run(context.Background(), in, out) }()
+	go func() {
+		defer close(c.answers)
+		lines := bufio.NewReader(fromServer)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			c.answers <- strings.TrimSuffix(line, "\n")
+		}
+	}()
+	t.Cleanup(func() {
+		c.in.Close()
+		select {
+		case <-c.done:
+		case <-time.After(10 * time.Second):
+			t.Error("the server did not end with its input")
+		}
+	})
+	return c
+}
+
+func (w *world) serve(t *testing.T) *client {
+	return serve(t, w.server())
+}
+
+func (w *world) server() *Server {
+	return &Server{Version: "test", Log: w.wallet.Engine.Log, Open: func(context.Context) (*Wallet, error) { return w.wallet, nil }}
+}
+
+// answerSchemas are the outputSchemas, with only the answer's own form and nothing that it does not name.
+func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Resolved {
+	var tools struct {
+		Tools []struct {
+			Name         string
+			OutputSchema *jsonschema.Schema
+		}
+	}
+	require.NoError(t, json.Unmarshal(list, &tools))
+	schemas := map[string]*jsonschema.Resolved{}
+	for _, tool := range tools.Tools {
+		s := tool.OutputSchema
+		asPublished, err := s.CloneSchemas().Resolve(nil)
+		require.NoError(t, err)
+		schemas["error "+tool.Name] = asPublished
+		s.Required, s.AnyOf = s.AnyOf[0].Required, nil
+		for name := range schemaProperties(s) {
+			if name == "error" || name == "message" {
+				delete(s.Properties, name)
+			}
+		}
+		closeObjects(s)
+		schemas[tool.Name], err = s.Resolve(nil)
+		require.NoError(t, err)
+	}
+	schemas[callName] = schemas[payName] // its own says only what has to be there
+	return schemas
+}
+
+func schemaProperties(s *jsonschema.Schema) map[string]*jsonschema.Schema {
+	return maps.Clone(s.Properties)
+}
+
+func closeObjects(s *jsonschema.Schema) {
+	if s.Properties != nil {
+		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	}
+	for _, p := range s.Properties {
+		closeObjects(p)
+	}
+	if s.Items != nil {
+		closeObjects(s.Items)
+	}
+}
+
+func (c *client) send(m any) {
+	text, err := json.Marshal(m)
+	require.NoError(c.t, err)
+	c.raw(string(text) + "\n")
+}
+
+func (c *client) raw(text string) {
+	_, err := io.WriteString(c.in, text)
+	require.NoError(c.t, err)
+}
+
+// hear is the next line of the server's.
+func (c *client) hear() string {
+	c.t.Helper()
+	select {
+	case line, open := <-c.answers:
+		require.True(c.t, open, "the server ended")
+		return line
+	case <-time.After(20 * time.Second):
+		require.FailNow(c.t, "the server says nothing")
+		return ""
+	}
+}
+
+type rpcAnswer struct {
+	ID     json.RawMessage
+	Result json.RawMessage
+	Error  *struct {
+		Code    int
+		Message string
+		Data    json.RawMessage
+	}
+}
+
+func (c *client) request(method string, params any) rpcAnswer {
+	c.t.Helper()
+	c.next++
+	message := map[string]any{"jsonrpc": "2.0", "id": c.next, "method": method}
+	if params != nil {
+		message["params"] = params
+	}
+	c.send(message)
+	var a rpcAnswer
+	require.NoError(c.t, json.Unmarshal([]byte(c.hear()), &a))
+	return a
+}
+
+func (c *client) ask(method string, params any) json.RawMessage {
+	c.t.Helper()
+	a := c.request(method, params)
+	require.Nil(c.t, a.Error)
+	return a.Result
+}
+
+// call calls a tool, whose arguments may be raw JSON, and checks what must be so of every answer.
+func (c *client) call(tool string, arguments any, into any) (isError bool) {
+	c.t.Helper()
+	result := c.ask("tools/call", map[string]any{"name": tool, "arguments": arguments})
+	var r struct {
+		IsError           bool
+		StructuredContent json.RawMessage
+		Content           []struct{ Type, Text, URI string }
+	}
+	require.NoError(c.t, json.Unmarshal(result, &r))
+	var linked struct {
+		ContentTruncated bool
+		ContentURI       string
+	}
+	require.NoError(c.t, json.Unmarshal(r.StructuredContent, &linked))
+	if linked.ContentTruncated && linked.ContentURI != "" {
+		require.Equal(c.t, []string{"resource_link", linked.ContentURI}, []string{r.Content[1].Type, r.Content[1].URI})
+		r.Content = r.Content[:1]
+	}
+	require.Equal(c.t, 1, len(r.Content), "nothing beside the answer")
+	require.Equal(c.t, "text", r.Content[0].Type)
+	require.JSONEq(c.t, string(r.StructuredContent), r.Content[0].Text, "the same JSON in both places")
+	var value any
+	require.NoError(c.t, json.Unmarshal(r.StructuredContent, &value))
+	schema := tool
+	if r.IsError {
+		schema = "error " + tool
+	}
+	if s := c.schemas[schema]; s != nil {
+		require.NoError(c.t, s.Validate(value), "%s", r.StructuredContent)
+	}
+	if into != nil {
+		require.NoError(c.t, json.Unmarshal(r.StructuredContent, into))
+	}
+	return r.IsError
+}
+
+// ok calls a tool that has to succeed and gives its answer as generic JSON.
+func (c *client) ok(tool string, arguments any) map[string]any {
+	c.t.Helper()
+	var out map[string]any
+	require.False(c.t, c.call(tool, arguments, &out), "%v", out)
+	return out
+}
+
+// refused calls a tool that has to fail.
+func (c *client) refused(tool string, arguments any) (f Failure) {
+	c.t.Helper()
+	var out map[string]any
+	require.True(c.t, c.call(tool, arguments, &out), "%v", out)
+	text, _ := json.Marshal(out)
+	require.NoError(c.t, json.Unmarshal(text, &f))
+	names := slices.Sorted(maps.Keys(out))
+	if f.PaymentID == "" {
+		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "safeToRetry", "spent"}, names)
+	}
+	require.NotEmpty(c.t, f.Message)
+	require.NotEmpty(c.t, f.FixedBy)
+	require.NotNil(c.t, f.Details, "details is always an object")
+	return f
+}
+
+// dead is a port that nobody listens on any more.
+func dead(t *testing.T) string {
+	s, err := sandbox.Start(sandbox.Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	return s.SellerURL
+}
+
+// noGuard lets everything pass: rules and ledgers of these tests are nobody's.
+type noGuard struct{}
+
+func (noGuard) Compare(context.Context) error                                           { return nil }
+func (noGuard) Check(context.Context) error                                             { return nil }
+func (noGuard) Mark(context.Context) error                                              { return nil }
+func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
+func (noGuard) Witness(context.Context) error                                           { return nil }
