@@ -1,0 +1,233 @@
+package books
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"x402-wallet/x402"
+)
+
+// Formats are what rows can be written as.
+var Formats = []string{"csv", "jsonl", "beancount", "ledger"}
+
+// Writer writes rows, one after the other. Close ends it.
+type Writer struct {
+	out    io.Writer
+	format string
+	csv    *csv.Writer
+	open   map[string]bool // beancount: accounts that were opened
+}
+
+// NewWriter writes in one of Formats.
+func NewWriter(out io.Writer, format string) (*Writer, error) {
+	w := &Writer{out: out, format: format, open: map[string]bool{}}
+	switch format {
+	case "csv":
+		w.csv = csv.NewWriter(out)
+		return w, w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool", "project", "session", "network", "asset", "symbol",
+			"amount", "units", "usd", "payTo", "transaction", "facilitator"})
+	case "beancount":
+		_, err := fmt.Fprint(out, "; what x402-wallet paid; the books are the ledger's, this is a copy\n\n")
+		return w, err
+	case "jsonl", "ledger":
+		return w, nil
+	}
+	return nil, fmt.Errorf("no format %q", format)
+}
+
+// Write writes a row. Books of double entry have only what moved (*) or may have (!).
+func (w *Writer) Write(r Row) error {
+	switch w.format {
+	case "csv":
+		usd := r.Dollars.String()
+		if r.Unvalued {
+			usd = ""
+		}
+		return w.line(r.Time.UTC().Format(time.RFC3339), r.ID, r.Status, r.Proof, r.Method, r.URL, r.Host, r.Tool, r.Project, r.Session, r.Network, r.Asset,
+			r.Symbol, r.Amount.String(), r.Units, usd, r.PayTo, r.Transaction, r.Facilitator)
+	case "jsonl":
+		return lineOf(w.out, r)
+	}
+	if !r.Counts() {
+		return nil
+	}
+	if w.format == "beancount" {
+		return w.beancount(r)
+	}
+	return w.ledger(r)
+}
+
+// WriteSums writes sums, as CSV or JSON lines.
+func WriteSums(out io.Writer, format string, s *Sums) error {
+	w := &Writer{out: out, format: format}
+	if format == "csv" {
+		w.csv = csv.NewWriter(out)
+		if err := w.csv.Write([]string{s.By, "payments", "spent", "held", "unvalued"}); err != nil {
+			return err
+		}
+	}
+	for _, sum := range s.List() {
+		var err error
+		if format == "csv" {
+			err = w.line(sum.Key, strconv.Itoa(sum.Payments), sum.Spent.String(), sum.Held.String(), strconv.Itoa(sum.Unvalued))
+		} else {
+			err = lineOf(out, sum)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// Close ends the writing.
+func (w *Writer) Close() error {
+	if w.csv != nil {
+		w.csv.Flush()
+		return w.csv.Error()
+	}
+	return nil
+}
+
+func lineOf(out io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%s\n", text)
+	}
+	return err
+}
+
+// line writes a line of CSV (RFC 4180). A field that a spreadsheet would take for a formula gets an apostrophe, which shows it as
+// the text it is (OWASP, "CSV Injection"): the signs in their full-width forms too. None of our own numbers begins with one.
+func (w *Writer) line(fields ...string) error {
+	for i, field := range fields {
+		fields[i] = harmless(field)
+	}
+	return w.csv.Write(fields)
+}
+
+func harmless(field string) string {
+	field = strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' || r == '\t' || r == 0 {
+			return ' '
+		}
+		return r
+	}, field)
+	if first := strings.TrimLeftFunc(field, unicode.IsSpace); first != "" && strings.ContainsRune("=+-@|%＝＋－＠", []rune(first)[0]) {
+		return "'" + field
+	}
+	return field
+}
+
+// beancount writes an entry (https://beancount.github.io/docs/beancount_language_syntax.html).
+func (w *Writer) beancount(r Row) error {
+	day, from, to := r.Time.UTC().Format(time.DateOnly), r.from(), r.to()
+	var b strings.Builder
+	for _, account := range []string{from, to} {
+		if !w.open[account] {
+			fmt.Fprintf(&b, "%s open %s\n", day, account)
+			w.open[account] = true
+		}
+	}
+	fmt.Fprintf(&b, "%s %s %s %s", day, r.flag(), quoted(r.Host), quoted(r.Method+" "+r.URL))
+	if r.Project != "" {
+		fmt.Fprintf(&b, " #%s", word(r.Project))
+	}
+	fmt.Fprintf(&b, "\n  id: %s\n  status: %s\n", quoted(r.ID), quoted(r.status()))
+	if r.Transaction != "" {
+		fmt.Fprintf(&b, "  transaction: %s\n", quoted(r.Transaction))
+	}
+	amount, commodity := r.money()
+	fmt.Fprintf(&b, "  %s  %s %s\n  %s  -%s %s\n\n", to, amount, commodity, from, amount, commodity)
+	_, err := io.WriteString(w.out, b.String())
+	return err
+}
+
+// ledger writes an entry (https://ledger-cli.org/doc/ledger3.html#Journal-Format); hledger reads it too.
+func (w *Writer) ledger(r Row) error {
+	amount, commodity := r.money()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s (%s) %s\n", r.Time.UTC().Format(time.DateOnly), r.flag(), r.ID, plain(r.Host))
+	fmt.Fprintf(&b, "    ; %s\n    ; status: %s\n", plain(r.Method+" "+r.URL), r.status())
+	if r.Project != "" {
+		fmt.Fprintf(&b, "    ; project: %s\n", word(r.Project))
+	}
+	if r.Transaction != "" {
+		fmt.Fprintf(&b, "    ; transaction: %s\n", plain(r.Transaction))
+	}
+	fmt.Fprintf(&b, "    %s  %s %s\n    %s\n\n", r.to(), amount, commodity, r.from())
+	_, err := io.WriteString(w.out, b.String())
+	return err
+}
+
+func (r Row) flag() string {
+	if r.Sure() {
+		return "*"
+	}
+	return "!"
+}
+
+func (r Row) status() string {
+	if r.Proof != "" {
+		return r.Status + " " + r.Proof
+	}
+	return r.Status
+}
+
+// money is whole tokens, or atomic units of a token that nobody knows.
+func (r Row) money() (amount, commodity string) {
+	commodity = strings.ToUpper(notCommodity.ReplaceAllString(r.Symbol, ""))
+	if commodity == "" || commodity[0] < 'A' || commodity[0] > 'Z' {
+		commodity = "TOKEN"
+	}
+	if r.Units == "" {
+		return r.Amount.String(), "ATOMIC" + commodity[:min(len(commodity), 10)]
+	}
+	return r.Units, commodity[:min(len(commodity), 20)]
+}
+
+var (
+	notCommodity = regexp.MustCompile(`[^A-Za-z0-9]`)
+	notWord      = regexp.MustCompile(`[^A-Za-z0-9-]+`)
+)
+
+// word is a text as a part of an account or a tag.
+func word(text string) string {
+	text = strings.Trim(notWord.ReplaceAllString(text, "-"), "-")
+	if text == "" {
+		return "none"
+	}
+	return text[:min(len(text), 60)]
+}
+
+// account is a word as beancount's accounts want it: its first letter large.
+func account(text string) string {
+	w := word(text)
+	return strings.ToUpper(w[:1]) + w[1:]
+}
+
+func (r Row) from() string { return "Assets:X402:" + account(x402.Title(r.Network)) }
+func (r Row) to() string   { return "Expenses:X402:" + account(r.Host) }
+
+// quoted is a beancount string: one line, with its quotes escaped.
+func quoted(text string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(plain(text)) + `"`
+}
+
+// plain is a text in one line without control characters; a semicolon would begin a comment in ledger's payee.
+func plain(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return ' '
+		}
+		return r
+	}, text)
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), ";", ",")
+}

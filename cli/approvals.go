@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// approvalOut is an approval as --json prints it.
+type approvalOut struct {
+	ID        string `json:"id"`
+	State     string `json:"state"` // pending | approved | denied
+	Asked     string `json:"asked"`
+	ExpiresAt string `json:"expiresAt"`
+	Price     string `json:"price"`
+	Amount    string `json:"amount"`
+	Symbol    string `json:"symbol"`
+	Asset     string `json:"asset"`
+	Network   string `json:"network"`
+	PayTo     string `json:"payTo"`
+	Host      string `json:"host"`
+	Method    string `json:"method"`
+	URL       string `json:"url"`
+	Why       string `json:"why"`
+}
+
+func shown(a history.Approval) approvalOut {
+	return approvalOut{ID: a.ID, State: string(a.State), Asked: a.Created.Format(time.RFC3339), ExpiresAt: a.Expires.Format(time.RFC3339),
+		Price: a.Price.Price(), Amount: a.Amount.String(), Symbol: a.Symbol, Asset: a.Asset, Network: a.Network, PayTo: a.PayTo, Host: a.Host,
+		Method: a.Method, URL: a.URL, Why: a.Why}
+}
+
+func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
+		Long: "Payments that wait for a person, and what was decided on them. Each is for one exact quote: another price, payee or\n" +
+			"request is another question. A question is open for a day, and a yes waits one hour for the agent to make its call again.",
+		Example: "  x402-wallet approve apr_0123456789abcdef0123456789abcdef\n" +
+			"  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
+				list, err := store.Approvals(ctx)
+				if err != nil {
+					return err
+				}
+				out := []approvalOut{}
+				for _, a := range list {
+					out = append(out, shown(a))
+				}
+				if ui.json {
+					return ui.printJSON(struct {
+						Count     int           `json:"count"`
+						Approvals []approvalOut `json:"approvals"`
+					}{len(out), out})
+				}
+				if len(out) == 0 {
+					ui.note("nothing waits for a person")
+					return nil
+				}
+				var rows [][]string
+				for _, a := range out {
+					rows = append(rows, []string{a.ID, a.State, moment(a.ExpiresAt), a.Price, a.Symbol, x402.Title(a.Network), a.PayTo, a.Method + " " + a.URL, a.Why})
+				}
+				ui.table([]string{"APPROVAL", "STATE", "UNTIL (UTC)", "PRICE", "ASSET", "NETWORK", "PAY TO", "FOR", "WHY"}, rows)
+				return nil
+			})
+		},
+	}
+}
+
+// approveCommand lets a payment pass that the owner's rules stop, so it takes the passphrase, typed by a person at this moment.
+func (p *Program) approveCommand(ui *ui) *cobra.Command {
+	return ui.loosens(&cobra.Command{
+		Use: "approve ID", Short: "Let one payment pass (asks for the passphrase)", Args: wants("ID"),
+		Long: "Let one payment pass that waits for a person, once and only on exactly the terms shown. The agent then makes the same call\n" +
+			"again, within an hour. The passphrase has to be typed, on the terminal or with --page in the browser; nothing else answers for\n" +
+			"it.",
+		Example: "  x402-wallet approve apr_0123456789abcdef0123456789abcdef",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
+				a, err := store.Approval(ctx, args[0])
+				if err == nil && (a.State == history.Used || !time.Now().Before(a.Expires)) {
+					err = history.ErrDecided
+				}
+				if err != nil {
+					return decisionError(args[0], err)
+				}
+				ui.terms(a)
+				l := loosening{prompt: "Passphrase, to approve this payment: ", title: "Approve this payment"}
+				for _, row := range termsOf(a) {
+					l.lines = append(l.lines, row[0]+": "+safe(row[1]))
+				}
+				guard, done, err := p.ownerOf(ctx, ui, store, l)
+				if err != nil {
+					return err
+				}
+				defer done()
+				a, err = guard.Approve(ctx, a, "owner")
+				return ui.decided(a, err, "approved; it passes once, when the agent makes the same call until %s UTC")
+			})
+		},
+	})
+}
+
+func (p *Program) denyCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "deny ID", Short: "Refuse a payment that waits, or take a yes back", Args: wants("ID"),
+		Long: "Refuse a payment that waits for a person, or take back an approval that was not used yet. The agent hears no, and nobody is\n" +
+			"asked about the same quote again until it ends. It takes no passphrase.",
+		Example: "  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
+				a, err := store.Deny(ctx, args[0], "owner")
+				if err == nil {
+					ui.terms(a)
+				}
+				return ui.decided(a, decisionError(args[0], err), "denied; nobody is asked about it again until %s UTC")
+			})
+		},
+	}
+}
+
+// terms shows a person what they decide on.
+func (u *ui) terms(a history.Approval) {
+	if u.json && !u.errTerminal {
+		return
+	}
+	for _, row := range termsOf(a) {
+		u.note("  %-13s %s", row[0], safe(row[1]))
+	}
+}
+
+func termsOf(a history.Approval) [][2]string {
+	return [][2]string{
+		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"}, {"to", a.PayTo}, {"on", x402.Title(a.Network) + " (" + a.Network + ")"},
+		{"host", a.Host}, {"for", a.Method + " " + a.URL}, {"asked because", a.Why},
+	}
+}
+
+func (u *ui) decided(a history.Approval, err error, format string) error {
+	if err != nil {
+		return decisionError(a.ID, err)
+	}
+	if u.json {
+		return u.printJSON(shown(a))
+	}
+	u.say(format, a.Expires.UTC().Format(time.DateTime))
+	return nil
+}
+
+// decisionError says what is wrong with an id.
+func decisionError(id string, err error) error {
+	switch {
+	case errors.Is(err, history.ErrNoApproval):
+		return x402.Errorf(x402.InvalidArgument, "there is no approval %q", id).WithHint("x402-wallet approvals lists those that wait")
+	case errors.Is(err, history.ErrDecided):
+		return x402.Errorf(x402.InvalidArgument, "the approval %s was used for a payment already, or its time is over", id).
+			WithHint("the agent makes its call again, and you are asked anew")
+	}
+	return err
+}
+
+// ledger opens the ledger alone: what a person decides, and what stops payments, needs neither rules nor keys.
+func (p *Program) ledger(cmd *cobra.Command, f func(context.Context, *history.Store) error) error {
+	store, err := history.Open(cmd.Context(), p.Home, history.Options{})
+	if err != nil {
+		if keys, missing := wallet.Open(p.Home); missing != nil {
+			return missing // no wallet says more than no ledger
+		} else if closing := keys.Close(); closing != nil {
+			return closing
+		}
+		return err
+	}
+	err = f(cmd.Context(), store)
+	if closing := store.Close(); err == nil {
+		err = closing
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/budget"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+func (p *Program) balanceCommand(ui *ui) *cobra.Command {
+	var in tools.BalanceIn
+	cmd := &cobra.Command{
+		Use: "balance", Short: "What can be spent: on the chains, and of each budget", Args: wants(),
+		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished payments hold of it, and what is\n" +
+			"left of each budget. A payment must fit into all of them.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				done := ui.waiting("waiting for the nodes")
+				out, err := w.Balance(ctx, in)
+				done()
+				if err != nil {
+					return err
+				}
+				if ui.json {
+					return ui.printJSON(out)
+				}
+				ui.balances(out.Networks)
+				ui.say("")
+				ui.budgets(out.Budget)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&in.Network, "network", "", "only this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&in.Asset, "asset", "", "only this `ASSET`, a symbol or an address")
+	return cmd
+}
+
+func (u *ui) balances(list []tools.BalanceRow) {
+	var rows [][]string
+	for _, row := range list {
+		if row.Error != "" {
+			rows = append(rows, []string{x402.Title(row.Network), row.Symbol, "?", "?", "?", "?"})
+			continue
+		}
+		delegated := "-"
+		if row.Delegated != nil {
+			delegated = row.Delegated.Units(row.Decimals)
+		}
+		rows = append(rows, []string{x402.Title(row.Network), row.Symbol, row.Balance.Units(row.Decimals), delegated,
+			row.Held.Units(row.Decimals), row.Available.Units(row.Decimals)})
+	}
+	empty := true
+	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows, func(row, column int) string {
+		switch available := list[row].Available; {
+		case available == nil:
+			return yellow
+		case column == 5 && !available.IsZero():
+			return green
+		}
+		return ""
+	})
+	for _, row := range list {
+		if row.Error != "" {
+			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.Title(row.Network), safe(row.Error), row.ErrorCode)
+		}
+		empty = empty && row.Available != nil && row.Available.IsZero()
+	}
+	if empty && len(list) > 0 { // known to be, everywhere
+		u.note("there is nothing to spend yet: x402-wallet address --qr shows where to send USDC")
+	}
+}
+
+func (u *ui) budgets(b budget.Report) {
+	rows := [][]string{{"one call", b.PerCall.Price()}}
+	used := []float64{0}
+	for _, line := range []struct {
+		name string
+		budget.Line
+	}{{"session", b.Session}, {"day", b.Day}, {"month", b.Month}} {
+		limit, left, bar, part := "none", "", "", 0.0
+		if line.Limit != nil {
+			limit, left = line.Limit.Price(), line.Remaining.Price()
+			bar, part = gauge(int64(line.Spent), int64(line.Held), int64(*line.Limit))
+		}
+		used = append(used, part)
+		rows = append(rows, []string{line.name, limit, line.Spent.Price(), line.Held.Price(), left, bar, moment(line.ResetsAt)})
+	}
+	u.painted([]string{"BUDGET", "LIMIT", "SPENT", "HELD", "LEFT", "USED", "BEGINS ANEW (UTC)"}, rows, func(row, column int) string {
+		switch {
+		case column != 4 && column != 5:
+			return ""
+		case used[row] >= 1:
+			return red
+		case used[row] >= nearlyUsed:
+			return yellow
+		}
+		return green
+	})
+}

@@ -1,0 +1,204 @@
+// Package cli is the person's side: the commands of SPEC §1, one file a command. They print what the tool of the same name
+// answers, as JSON or for people.
+//
+// What must stay true: secrets come from a terminal, a file or a descriptor, never from an argument, and none is printed.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/config"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// Program is what main gives the commands.
+type Program struct {
+	Version string
+	Env     config.Env
+	Home    string
+	Open    func(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
+	Serve   func(ctx context.Context) error                                     // MCP over stdio
+	Paywall func(ctx context.Context, file string) error                        // ditto, or HTTP: another server's tools, for money
+	Sources func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
+	// Unlock is the unlock agent, until it ends; ready is called when it can be asked.
+	Unlock func(ctx context.Context, passphrase wallet.Passphrase, ready func(until time.Time, idle time.Duration)) error
+	Stdin  *os.File
+	Stdout *os.File
+	Stderr io.Writer
+}
+
+// Exit codes (SPEC §1).
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitRefused = 3 // by a rule
+	exitPerson  = 4 // needs one: locked, approval, funds
+	exitUnknown = 5 // the outcome of a payment
+)
+
+// exitOf is the one table from codes to exit codes; what is not in it is exitFailed.
+var exitOf = map[x402.Code]int{
+	x402.InvalidArgument: exitUsage,
+
+	x402.AmountExceedsMax: exitRefused, x402.BudgetExceeded: exitRefused, x402.PolicyDenied: exitRefused, x402.PayeeChanged: exitRefused,
+	x402.RateLimited: exitRefused, x402.WalletFrozen: exitRefused, x402.UntrustedAsset: exitRefused, x402.URLBlocked: exitRefused,
+	x402.RedirectRefused: exitRefused, x402.ApprovalDeclined: exitRefused,
+
+	x402.WalletNotFound: exitPerson, x402.WalletLocked: exitPerson, x402.InvalidPassphrase: exitPerson, x402.ApprovalRequired: exitPerson,
+	x402.InsufficientFunds: exitPerson, x402.NoDelegation: exitPerson, x402.DelegationExhausted: exitPerson, x402.DelegateMismatch: exitPerson,
+	x402.PolicyUnsealed: exitPerson, x402.KeystoreCorrupt: exitPerson, x402.KeystorePermissions: exitPerson, x402.LedgerCorrupt: exitPerson,
+
+	x402.OutcomeUnknown: exitUnknown,
+}
+
+// exitCode is the table's, except that an error which holds money has an unknown outcome whatever it is called.
+func exitCode(e *x402.Error) int {
+	if e.Spent != "" && e.Spent != "0" {
+		return exitUnknown
+	}
+	if code, ok := exitOf[e.Code]; ok {
+		return code
+	}
+	return exitFailed
+}
+
+// Run runs one command and returns its exit code. With no command it serves MCP when stdin is not a terminal, and prints
+// help when it is.
+func (p *Program) Run(ctx context.Context, args []string) int {
+	if len(args) == 0 && !isTerminal(p.Stdin) {
+		args = []string{"mcp"}
+	}
+	ui := newUI(p.Stdout, p.Stderr, p.Env.NoColor)
+	root := p.root(ui)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && ui.out.bad == nil {
+		return exitDone
+	}
+	if ui.out.bad != nil {
+		err = fmt.Errorf("the answer could not be written: %w", ui.out.bad)
+	}
+	if _, wrong := asUsage(cmd, err); wrong {
+		ui.json = wantsJSON(args, ui.json)
+	}
+	if cmd.Name() == "mcp" || cmd.Name() == "paywall" { // its stdout carries JSON-RPC only
+		ui.json = false
+	}
+	return fail(ctx, ui, cmd, err)
+}
+
+func (p *Program) root(ui *ui) *cobra.Command {
+	root := &cobra.Command{
+		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with",
+		Long: "x402-wallet pays for web resources (HTTP 402, x402) for an AI agent, inside budgets that its owner set.\n" +
+			"The agent asks over MCP; the owner's rules decide; the key never leaves.",
+		Example: "  x402-wallet demo                                a first paid call, with play money\n" +
+			"  x402-wallet init                                make your own wallet\n" +
+			"  x402-wallet pay --max '$0.05' https://…         get a page, and pay for it if it asks\n" +
+			"  claude mcp add x402-wallet -- x402-wallet mcp   give the wallet to an agent",
+		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
+		DisableSuggestions: true, // unknownCommand makes them
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate(p.build().String() + "\n")
+	root.SetIn(p.Stdin)
+	root.SetOut(ui.out)
+	root.SetErr(p.Stderr)
+	root.PersistentFlags().BoolVar(&ui.json, "json", false, "print JSON (also when the output is not a terminal; --json=false: never)")
+	ui.json = !ui.terminal
+	setHelp(root)
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Begin", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
+		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui), p.callCommand(ui)}},
+		{"Look", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui), p.doctorCommand(ui)}},
+		{"Rule", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
+		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
+		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui), p.unfreezeCommand(ui)}},
+		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
+	}
+	completionCommand(root).GroupID = "More"
+	return root
+}
+
+// fail prints an error where it belongs and picks the exit code.
+func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
+	var exit exitError
+	if errors.As(err, &exit) { // it has been said
+		return int(exit)
+	}
+	if wrong, ok := asUsage(cmd, err); ok {
+		ui.problem(x402.Errorf(x402.InvalidArgument, "%s", wrong.text).WithHint("%s", wrong.remedy(cmd)))
+		return exitUsage
+	}
+	coded := *x402.AsError(err)
+	var several interface{ Unwrap() []error }
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && exitCode(&coded) != exitUnknown: // Ctrl-C, whatever it hit
+		coded = *x402.Errorf(x402.Internal, "interrupted")
+		if cmd.Name() == "pay" || cmd.Name() == "call" {
+			coded.Message += "; nothing was paid"
+		}
+	case coded.Code == x402.Internal, // to the person who owns the wallet the cause is not a secret
+		errors.As(err, &several): // every fault of a config, not only the first
+		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
+	}
+	if coded.Code == x402.InvalidArgument && coded.Hint == "" {
+		coded.Hint = usageError{}.remedy(cmd)
+	}
+	ui.problem(&coded)
+	return exitCode(&coded)
+}
+
+// exitError ends a command that has already said what is wrong.
+type exitError int
+
+func (exitError) Error() string { return "exit" }
+
+// open opens the wallet; first, which may be nil, is asked for the passphrase before all other sources, and the terminal is
+// the last of them.
+func (p *Program) open(ctx context.Context, ui *ui, first wallet.Passphrase) (*tools.Wallet, error) {
+	w, err := p.Open(ctx, first, ui.asking(wallet.FromTerminal("Passphrase: ")))
+	if err != nil {
+		return nil, err
+	}
+	ui.warn(w.Warnings)
+	return w, nil
+}
+
+// with opens the wallet, runs f and closes it.
+func (p *Program) with(cmd *cobra.Command, ui *ui, f func(ctx context.Context, w *tools.Wallet) error) error {
+	return p.withKey(cmd, ui, nil, f)
+}
+
+// withKey is with for what signs.
+func (p *Program) withKey(cmd *cobra.Command, ui *ui, first wallet.Passphrase, f func(ctx context.Context, w *tools.Wallet) error) error {
+	w, err := p.open(cmd.Context(), ui, first)
+	if err != nil {
+		return err
+	}
+	err = f(cmd.Context(), w)
+	if closing := w.Close(); err == nil {
+		err = closing
+	}
+	return err
+}

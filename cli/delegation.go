@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/money"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+type delegationFlags struct {
+	keypair, amount          string
+	network, account, symbol string
+	unsigned                 bool
+}
+
+// changeOut is what became of an owner's transaction.
+type changeOut struct {
+	Network      string `json:"network"`
+	TokenAccount string `json:"tokenAccount"`
+	Owner        string `json:"owner"`
+	Delegate     string `json:"delegate,omitempty"` // "": revoked
+	Amount       string `json:"amount,omitempty"`   // atomic units
+	Transaction  string `json:"transaction,omitempty"`
+	Signature    string `json:"transactionSignature,omitempty"`
+}
+
+func (p *Program) delegationCommand(ui *ui) *cobra.Command {
+	var f delegationFlags
+	cmd := &cobra.Command{
+		Use: "delegation", Short: "What you let the agent spend of your own Solana tokens", Args: wants(),
+		Long: "What you let the agent spend of the tokens in your own Solana token account: show it, set it, end it. The money stays in your\n" +
+			"account until it is paid, and the chain enforces the amount.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.showDelegation(cmd, ui, f) },
+	}
+	show := &cobra.Command{
+		Use: "show", Short: "Show the delegation", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.showDelegation(cmd, ui, f) },
+	}
+	approve := &cobra.Command{
+		Use: "approve", Short: "Let the agent spend up to an amount from your account", Args: wants(),
+		Long: "Let the agent spend up to an amount from your token account. An account has one delegate: this replaces it and its amount.\n" +
+			"You sign with your own key, and pay the fee; the key is read for this one transaction and kept nowhere.",
+		Example: "  x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --amount 25\n" +
+			"  x402-wallet delegation approve --token-account ADDRESS --amount 25 --unsigned",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network, account string, asset x402.AssetInfo) (tools.Change, error) {
+				amount, err := tokens(f.amount, asset.Decimals)
+				if err != nil {
+					return tools.Change{}, err
+				}
+				return w.Owners.Approve(ctx, network, account, asset, amount)
+			})
+		},
+	}
+	approve.Flags().StringVar(&f.amount, "amount", "", "the most the agent may spend, in whole `TOKENS`, like 25 or 2.50")
+	revoke := &cobra.Command{
+		Use: "revoke", Short: "End the delegation of your account", Args: wants(),
+		Long: "End the delegation of your token account, whoever the delegate is. You sign with your own key, and pay the fee.",
+		Example: "  x402-wallet delegation revoke --owner-keypair ~/.config/solana/id.json\n" +
+			"  x402-wallet freeze   stops the agent at once, without a transaction",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network, account string, _ x402.AssetInfo) (tools.Change, error) {
+				return w.Owners.Revoke(ctx, network, account)
+			})
+		},
+	}
+	for _, sub := range []*cobra.Command{cmd, show, approve, revoke} {
+		sub.Flags().StringVar(&f.network, "network", "", "on this `NETWORK`, like solana or solana-devnet; default: the preferred one")
+		sub.Flags().StringVar(&f.account, "token-account", "", "the token account's `ADDRESS`; default: that of config.toml, else your associated one")
+	}
+	for _, sub := range []*cobra.Command{approve, revoke} {
+		sub.Flags().StringVar(&f.keypair, "owner-keypair", "", "your own key, as the Solana command line keeps it in a `FILE`")
+		sub.Flags().StringVar(&f.symbol, "asset", "", "this `ASSET`, a symbol or a mint; default: the network's dollars")
+		sub.Flags().BoolVar(&f.unsigned, "unsigned", false, "print the transaction in base64, for another signer, and send nothing")
+	}
+	cmd.AddCommand(show, approve, revoke)
+	return cmd
+}
+
+func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) error {
+	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+		done := ui.waiting("waiting for the node")
+		out, err := w.CheckDelegation(ctx, tools.DelegationIn{TokenAccount: f.account, Network: f.network})
+		done()
+		if err != nil {
+			return err
+		}
+		if ui.json {
+			return ui.printJSON(out)
+		}
+		delegate := "nobody"
+		if out.Delegate != nil {
+			delegate = *out.Delegate
+			if out.IsOurAgent {
+				delegate += " (this agent)"
+			}
+		}
+		rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)}, {"token", out.TokenMint}, {"delegate", delegate},
+			{"may spend", out.RemainingAmount.String() + " atomic units"}, {"at most ever seen", out.OriginalAmount.String()}, {"balance", out.Balance.String()}}
+		if out.Frozen {
+			rows = append(rows, []string{"frozen", "by the token's issuer"})
+		}
+		ui.table(nil, rows)
+		return nil
+	})
+}
+
+// changeDelegation builds, simulates, signs with the owner's key and sends; or prints what is to be signed.
+func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags,
+	build func(ctx context.Context, w *tools.Wallet, network, account string, asset x402.AssetInfo) (tools.Change, error)) error {
+	if (f.keypair != "") == f.unsigned {
+		return usageError{text: "either --owner-keypair FILE signs and sends it, or --unsigned prints it"}
+	}
+	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+		var key wallet.OwnerKey
+		if f.keypair != "" {
+			var err error
+			if key, err = wallet.ReadOwnerKey(f.keypair); err != nil {
+				return err
+			}
+			defer key.Forget()
+		}
+		network, account, asset, err := ownersAccount(w, f, key)
+		if err != nil {
+			return err
+		}
+		defer ui.waiting("waiting for the node")()
+		c, err := build(ctx, w, network, account, asset)
+		if err != nil {
+			return err
+		}
+		if f.keypair != "" && c.Owner != key.Address() {
+			return x402.Errorf(x402.InvalidArgument, "the token account %s belongs to %s, and the key in %s is that of %s", c.Account, c.Owner, f.keypair, key.Address()).
+				WithHint("name your own token account by --token-account, or its owner's key by --owner-keypair")
+		}
+		if err := w.Owners.Simulate(ctx, c); err != nil {
+			return err
+		}
+		out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
+		if c.Delegate != "" {
+			out.Amount = money.NewAmount(c.Amount).String()
+		}
+		if f.unsigned {
+			out.Transaction = w.Owners.Transaction(c, [64]byte{})
+			if ui.json {
+				return ui.printJSON(out)
+			}
+			ui.note("%s has to sign this, and pays its fee; it is good for about a minute:", c.Owner)
+			ui.say("%s", out.Transaction)
+			return nil
+		}
+		signature, err := key.SignDelegation(c.Message, wallet.DelegationChange{
+			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount, Decimals: c.Decimals})
+		if err != nil {
+			return err
+		}
+		if out.Signature, err = w.Owners.Send(ctx, c, signature); err != nil {
+			return err
+		}
+		if ui.json {
+			return ui.printJSON(out)
+		}
+		if c.Delegate == "" {
+			ui.say("revoked: nobody spends from %s but its owner; transaction %s", c.Account, out.Signature)
+			return nil
+		}
+		ui.say("approved: the agent may spend up to %s %s from %s; transaction %s", money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
+		return nil
+	})
+}
+
+// ownersAccount is the token account that is meant: the one named, that of config.toml, or the owner's associated one.
+func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (network, account string, asset x402.AssetInfo, err error) {
+	for _, n := range w.Networks {
+		if wanted, _ := x402.Network(f.network); x402.IsSolana(n) && (f.network == "" || n == wanted) {
+			network = n
+			break
+		}
+	}
+	if network == "" {
+		return "", "", asset, x402.Errorf(x402.InvalidArgument, "no such Solana network is configured").WithHint("networks with an rpc in config.toml can be used")
+	}
+	asset, known := w.Engine.Assets.Default(network)
+	if f.symbol != "" {
+		if asset, known = w.Engine.Assets.BySymbol(network, f.symbol); !known {
+			asset, known = w.Engine.Assets.Asset(network, f.symbol)
+		}
+	}
+	switch {
+	case !known:
+		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is no asset of %s", f.symbol, x402.Title(network)).WithHint("add it to config.toml under [[assets]]")
+	case f.account != "":
+		return network, f.account, asset, nil
+	case w.TokenAccounts[network] != "":
+		return network, w.TokenAccounts[network], asset, nil
+	case f.keypair == "":
+		return "", "", asset, usageError{text: "without the owner's key --token-account has to name the account"}
+	}
+	account, err = w.Owners.AccountOf(key.Address(), asset)
+	return network, account, asset, err
+}
+
+// tokens reads an amount in whole tokens, exactly.
+func tokens(text string, decimals uint8) (money.Amount, error) {
+	whole, rest, _ := strings.Cut(text, ".")
+	if len(rest) <= int(decimals) && whole != "" && !strings.HasSuffix(text, ".") {
+		digits := strings.TrimLeft(whole+rest+strings.Repeat("0", int(decimals)-len(rest)), "0")
+		if amount, err := money.ParseAmount(digits); err == nil {
+			return amount, nil
+		}
+	}
+	return money.Amount{}, usageError{text: fmt.Sprintf("--amount %s is not a number of tokens above 0 with at most %d decimals", text, decimals)}
+}

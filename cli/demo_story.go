@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/money"
+	"x402-wallet/pay"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+// The sums of the story.
+const (
+	demoPurse      = money.Dollars(1_000_000) // what the wallet has on EVM
+	demoDelegation = money.Dollars(10_000)    // what the owner lets it spend on Solana
+	demoSession    = money.Dollars(500_000)   // the owner's session budget
+	demoKey        = "weather-monday"
+)
+
+// demoDollars are play dollars: the sandbox's tokens have six decimals, as Dollars do.
+func demoDollars(units uint64) money.Dollars { return money.Dollars(units) }
+
+func (d *demo) introduce() {
+	d.print("%s\n\n", d.paint("1", "x402-wallet demo: play money, real signatures, and nothing leaves this machine."))
+	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a tenth of a cent.\n" +
+		"A wallet signs a payment of exactly that and asks again. The website has a payment service (a\n" +
+		"\"facilitator\") put it on a blockchain, and delivers. No account, no card, no subscription.\n\n" +
+		"Below, this demo plays an AI agent and calls the real wallet over MCP, as Claude Code, Cursor and\n" +
+		"others would. Website, payment service and both blockchains are stand-ins on 127.0.0.1 that check\n" +
+		"every signature.\n")
+}
+
+func (d *demo) makeWallet(ctx context.Context) error {
+	d.scene("The owner makes a wallet: x402-wallet init")
+	d.line("wait", "a few seconds: whoever wants to guess passphrases shall find it slow")
+	if err := d.createWallet(ctx); err != nil {
+		return err
+	}
+	d.line("keys", "made, and encrypted with a passphrase; the agent never sees either")
+	d.line("EVM", "%s holds %s of play money", d.evm, demoPurse.Price())
+	d.line("Solana", "%s holds nothing; its owner lets it spend %s from their own account", d.solana, demoDelegation.Price())
+	d.line("rules", "at most $1.00 a call and %s a session, in a file that the agent cannot change", demoSession.Price())
+	return nil
+}
+
+// call asks the wallet for a path, as an agent does, and says so.
+func (d *demo) call(ctx context.Context, path string, more map[string]any) (paid pay.Result, refused tools.Failure, err error) {
+	arguments := map[string]any{"url": d.world.SellerURL + path}
+	said := "x402_pay " + path
+	for _, name := range []string{"maxAmount", "idempotencyKey"} {
+		if value, given := more[name]; given {
+			arguments[name] = value
+			said += fmt.Sprintf(", %s %q", name, value)
+		}
+	}
+	d.line("agent", "%s", said)
+	var answer json.RawMessage
+	isError, err := d.host.tool(ctx, "x402_pay", arguments, &answer)
+	if err != nil {
+		return paid, refused, err
+	}
+	if isError {
+		err = json.Unmarshal(answer, &refused)
+		d.line("refused", "%s: %s", refused.Error, refused.Message)
+		return paid, refused, err
+	}
+	if err = json.Unmarshal(answer, &paid); err == nil && paid.Content != sandbox.Content(path) {
+		err = fmt.Errorf("the content is %q", paid.Content)
+	}
+	d.line("got", "%s", paid.Content)
+	return paid, refused, err
+}
+
+func (d *demo) freeCall(ctx context.Context) error {
+	d.scene("The agent gets a free page")
+	got, refused, err := d.call(ctx, "/free", nil)
+	if err := demoCheck(err, refused, got.Status, pay.StatusFree); err != nil {
+		return err
+	}
+	d.line("paid", "nothing: the website asked for nothing")
+	return d.settlements(0)
+}
+
+func (d *demo) paidCall(ctx context.Context) error {
+	d.scene("The agent buys the weather, on an EVM chain (a stand-in for Base)")
+	wallet, seller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
+	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey})
+	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
+		return err
+	}
+	d.bought = got.PaymentID
+	d.line("web", "402 Payment Required: %s -> the same request with a signed payment -> 200 OK", got.Price)
+	d.showPaid(got)
+	nowWallet, nowSeller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
+	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", demoDollars(wallet).Price(), demoDollars(nowWallet).Price(), demoDollars(seller).Price(), demoDollars(nowSeller).Price())
+	if wallet-nowWallet != sandbox.Price("/weather") || nowSeller-seller != sandbox.Price("/weather") {
+		return errors.New("the balances moved by something else than the price")
+	}
+	return errors.Join(d.settlements(1), d.receipt(got))
+}
+
+func (d *demo) delegatedCall(ctx context.Context) error {
+	d.scene("The agent buys the tides, on Solana, with its owner's money")
+	before := d.world.TokenAccount(d.account)
+	got, refused, err := d.call(ctx, "/solana", map[string]any{"maxAmount": "$0.01"})
+	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
+		return err
+	}
+	d.showPaid(got)
+	after := d.world.TokenAccount(d.account)
+	d.line("chain", "the owner's account %s -> %s", demoDollars(before.Amount).Price(), demoDollars(after.Amount).Price())
+	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(before.Delegated).Price(), demoDollars(after.Delegated).Price())
+	d.line("why", "this is a delegation: the money stays in the owner's account until it is spent, and the chain itself "+
+		"gives the wallet no more than the owner said, not even to a thief who has its key")
+	price := sandbox.Price("/solana")
+	if before.Amount-after.Amount != price || before.Delegated-after.Delegated != price {
+		return errors.New("the account moved by something else than the price")
+	}
+	return errors.Join(d.settlements(2), d.receipt(got))
+}
+
+func (d *demo) showPaid(got pay.Result) {
+	left := "?"
+	if b := got.Budget; b != nil && b.Session.Remaining != nil {
+		left = b.Session.Remaining.Price()
+	}
+	d.line("paid", "%s in %s; %s of the session's budget is left", got.Price, got.Symbol, left)
+	d.line("receipt", "%s, transaction %s", got.PaymentID, demoShort(got.TransactionSignature))
+}
+
+// demoShort is enough of a long name to know it again.
+func demoShort(name string) string {
+	if len(name) <= 24 {
+		return name
+	}
+	return name[:12] + "..." + name[len(name)-8:]
+}
+
+// receipt checks that the transaction the wallet names is the one that the chain made.
+func (d *demo) receipt(got pay.Result) error {
+	all := d.world.Settlements()
+	if last := all[len(all)-1]; last.Transaction != got.TransactionSignature || got.AmountPaid == nil || got.AmountPaid.String() != fmt.Sprint(last.Amount) {
+		return fmt.Errorf("the chain's transaction is %s of %d", last.Transaction, last.Amount)
+	}
+	return nil
+}
+
+func (d *demo) refusedByCall(ctx context.Context) error {
+	d.scene("Limit 1, this call: the agent says how much a report is worth to it")
+	return d.refusal(ctx, "/report", "$0.10", x402.AmountExceedsMax, demoDollars(sandbox.Price("/report")))
+}
+
+func (d *demo) refusedByOwner(ctx context.Context) error {
+	d.scene("Limit 2, the owner's budget: the agent would pay any price")
+	left := demoSession - demoDollars(sandbox.Price("/weather")+sandbox.Price("/solana"))
+	return d.refusal(ctx, "/report", "$1000", x402.BudgetExceeded, left)
+}
+
+func (d *demo) refusedByChain(ctx context.Context) error {
+	d.scene("Limit 3, the chain: a sea chart costs more than the owner delegated on Solana")
+	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted, demoDollars(d.world.TokenAccount(d.account).Delegated))
+}
+
+// refusal is a call that must be refused, before anything is signed, with the sum that would have passed.
+func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, passes money.Dollars) error {
+	settled, signed := len(d.world.Settlements()), d.world.Signatures()
+	_, refused, err := d.call(ctx, path, map[string]any{"maxAmount": most})
+	if err != nil {
+		return err
+	}
+	d.line("hint", "%s", refused.Hint)
+	d.line("paid", "nothing: nothing was signed")
+	switch {
+	case refused.Error != code:
+		return fmt.Errorf("it should be refused with %s", code)
+	case !strings.Contains(refused.Hint, passes.Price()):
+		return fmt.Errorf("the hint should name what would have passed, %s", passes.Price())
+	case refused.Spent != "0" || d.world.Signatures() != signed:
+		return errors.New("something was signed")
+	}
+	return d.settlements(settled)
+}
+
+func (d *demo) repeatedCall(ctx context.Context) error {
+	d.scene("The answer got lost? The agent makes the same call again")
+	asked := d.world.Asked("/weather")
+	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey})
+	if err := demoCheck(err, refused, got.Status, pay.StatusReplayed); err != nil {
+		return err
+	}
+	d.line("paid", "nothing: the wallet kept what it bought in step 3 (%s)", got.PaymentID)
+	if got.PaymentID != d.bought || d.world.Asked("/weather") != asked {
+		return errors.New("it is not the first purchase's answer")
+	}
+	return d.settlements(2)
+}
+
+func (d *demo) history(ctx context.Context) error {
+	d.scene("What was bought: x402_history")
+	var out tools.HistoryOut
+	if isError, err := d.host.tool(ctx, "x402_history", map[string]any{}, &out); err != nil || isError {
+		return fmt.Errorf("x402_history failed: %w", err)
+	}
+	for _, row := range out.Transactions {
+		at, _ := time.Parse(time.RFC3339, row.Timestamp)
+		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.Title(row.Network), row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
+	}
+	total := demoDollars(sandbox.Price("/weather") + sandbox.Price("/solana"))
+	d.line("total", "$%s", out.Totals["USDC"])
+	if out.Count != 2 || out.Totals["USDC"] != total.String() {
+		return fmt.Errorf("there should be 2 payments of together %s", total.Price())
+	}
+	return nil
+}
+
+// books compares with what the chains themselves wrote down.
+func (d *demo) books(context.Context) error {
+	d.scene("The chains' own books agree")
+	var sum uint64
+	for _, s := range d.world.Settlements() {
+		sum += s.Amount
+	}
+	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()), demoDollars(sum).Price(), d.world.Signatures())
+	if d.world.Signatures() != 2 || sum != sandbox.Price("/weather")+sandbox.Price("/solana") {
+		return errors.New("they differ from the wallet's")
+	}
+	return d.settlements(2)
+}
+
+func (d *demo) settlements(want int) error {
+	if got := len(d.world.Settlements()); got != want {
+		return fmt.Errorf("the chains made %d payments instead of %d", got, want)
+	}
+	return nil
+}
+
+// demoCheck is what every call that must succeed has in common.
+func demoCheck(err error, refused tools.Failure, status, want string) error {
+	switch {
+	case err != nil:
+		return err
+	case refused.Error != "":
+		return errors.New("it should not be refused")
+	case status != want:
+		return fmt.Errorf("the status is %q instead of %q", status, want)
+	}
+	return nil
+}
+
+func (d *demo) whatNext(keep string) {
+	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "All as it should be"), time.Since(d.started).Seconds())
+	for _, step := range [][2]string{
+		{"x402-wallet init", "make it; your limits are in its config.toml"},
+		{"x402-wallet address", "fund it: a few dollars of USDC on Base or Solana"},
+		{"claude mcp add x402-wallet -- x402-wallet mcp", "give it to Claude Code"},
+		{"x402-wallet history", "see what was bought"},
+	} {
+		d.print("  %-47s %s\n", step[0], step[1])
+	}
+	if keep != "" {
+		d.print("\nThe demo's wallet is in %s; look around with\n  X402_WALLET_HOME=%s x402-wallet history\nIts passphrase is in %s.\n", d.home(), d.home(), filepath.Join(d.dir, "passphrase"))
+	}
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The demo checks itself; here it is checked that it fits a plain terminal and leaves the person's own wallet alone.
+func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the program and takes seconds")
+	}
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "x402-wallet")
+	if runtime.GOOS == "windows" {
+		program += ".exe"
+	}
+	build := exec.Command("go", "build", "-o", program, "..")
+	build.Env = append(build.Environ(), "CGO_ENABLED=0")
+	built, err := build.CombinedOutput()
+	require.NoError(t, err, string(built))
+
+	home := filepath.Join(t.TempDir(), "own")
+	run := exec.CommandContext(t.Context(), program, "demo")
+	run.Env = append(run.Environ(), "X402_WALLET_HOME="+home, "SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
+	out, err := run.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NoDirExists(t, home)
+	for line := range strings.Lines(string(out)) {
+		require.LessOrEqual(t, len(line), 101, line)
+		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' || r > '~' }), "%q", line)
+	}
+	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED", "DELEGATION_EXHAUSTED", "claude mcp add x402-wallet -- x402-wallet mcp"} {
+		require.Contains(t, string(out), said)
+	}
+}
+
+func TestDemoWrap(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	require.Equal(t, []string{"a", long, "b c"}, demoWrap("a "+long+" b c"))
+	require.Equal(t, []string{""}, demoWrap(""))
+}

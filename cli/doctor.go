@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/config"
+	"x402-wallet/doctor"
+	"x402-wallet/install"
+	"x402-wallet/tools"
+)
+
+func (p *Program) doctorCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: wants(),
+		Long: "Look at everything a payment needs: the home and its files, the keystore, the rules and their seal, the ledger, this computer's\n" +
+			"clock, the nodes and their chains, funds and delegation, the facilitators, the entries in MCP clients' settings; and for keys that\n" +
+			"lie about in plain text. It changes nothing and prints no secret. The exit code is 1 when something failed.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			system, err := p.system()
+			if err != nil {
+				return err
+			}
+			own, err := ownPath()
+			if err != nil {
+				return err
+			}
+			entry := install.Entry{Command: own, Args: []string{"mcp"}}
+			if whole, err := p.entry(cmd.Context(), "", nil); err == nil { // else the passphrase file is at fault, which is looked at too
+				entry = whole
+			}
+			dir, _ := os.Getwd() // "" when it is gone: then there is no project here
+			done := ui.waiting("asking nodes and facilitators")
+			report := doctor.Examine(cmd.Context(), doctor.Options{
+				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair, PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
+				Open: func(ctx context.Context) (*tools.Wallet, error) { return p.Open(ctx, nil, nil) },
+			})
+			done()
+			if ui.json {
+				err = ui.printJSON(report)
+			} else {
+				ui.report(report)
+			}
+			if err == nil && !report.OK {
+				return exitError(exitFailed)
+			}
+			return err
+		},
+	}
+}
+
+// sourceNames are the ways to unlock that need no person, in their order (SPEC §3).
+func (p *Program) sourceNames(rules *config.Config) (names []string) {
+	for _, source := range []struct {
+		there bool
+		name  string
+	}{
+		{p.Env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "", "a passphrase file"},
+		{len(rules.Keystore.PassphraseCommand) > 0, "keystore.passphrase_command"},
+		{rules.Keystore.Keyring, "the system's keyring"},
+		{p.Env.Passphrase != "", "X402_WALLET_PASSPHRASE"},
+	} {
+		if source.there {
+			names = append(names, source.name)
+		}
+	}
+	return names
+}
+
+func (u *ui) report(r doctor.Report) {
+	colors := map[doctor.Status]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}
+	counts := map[doctor.Status]int{}
+	for _, f := range r.Checks {
+		counts[f.Status]++
+		u.say("%s  %s: %s", paint(u.colorOut, colors[f.Status], fmt.Sprintf("%-4s", f.Status)), f.Check, indent(f.Message))
+		if f.Remedy != "" && f.Status != doctor.OK {
+			u.say("      → %s", indent(f.Remedy))
+		}
+	}
+	u.note("%d ok, %d warnings, %d failed", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail])
+}

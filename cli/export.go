@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/books"
+	"x402-wallet/config"
+	"x402-wallet/history"
+	"x402-wallet/receipt"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+// exporting is what export was asked for.
+type exporting struct {
+	format, by, after, before, label, to string
+	within                               history.Range
+}
+
+func (p *Program) exportCommand(ui *ui) *cobra.Command {
+	var e exporting
+	cmd := &cobra.Command{
+		Use: "export", Short: "Write what was paid for your books", Args: wants(),
+		Long: "Write what was paid, oldest first, as CSV, JSON lines, beancount or ledger (hledger reads that too); or summed up with --by.\n" +
+			"Sums are dollars, amounts are whole tokens. What failed is in CSV and JSON lines with its status, and in no sum and no entry; what\n" +
+			"is held is an entry with !. Text of strangers cannot become a formula of a spreadsheet.",
+		Example: "  x402-wallet export --after 2026-01-01 --before 2026-02-01 > january.csv\n" +
+			"  x402-wallet export --format beancount >> books.beancount\n" +
+			"  x402-wallet export --by project",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("format") && cmd.Flags().Changed("json") && ui.json {
+				e.format = "jsonl"
+			}
+			ui.json = false // what is written is the format's, and nothing else
+			if err := e.check(); err != nil {
+				return err
+			}
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return e.write(ctx, ui, w) })
+		},
+	}
+	cmd.Flags().StringVar(&e.format, "format", "csv", "the `FORMAT`: "+strings.Join(books.Formats, ", "))
+	cmd.Flags().StringVar(&e.by, "by", "", "sum up by `WHAT`: "+strings.Join(books.Keys, ", ")+" (csv or jsonl)")
+	cmd.Flags().StringVar(&e.after, "after", "", "made since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&e.before, "before", "", "made before this `DATE`")
+	cmd.Flags().StringVar(&e.within.URL, "url", "", "only those whose URL contains this `TEXT`")
+	cmd.Flags().StringVar(&e.within.Host, "host", "", "only this `HOST`'s")
+	cmd.Flags().StringVar(&e.label, "label", "", "only of sessions with this `LABEL` (x402-wallet session label)")
+	cmd.Flags().StringVarP(&e.to, "output", "o", "", "write to this `FILE` instead of stdout: at once or not at all")
+	return cmd
+}
+
+func (e *exporting) check() error {
+	switch {
+	case !slices.Contains(books.Formats, e.format):
+		return usageError{text: fmt.Sprintf("there is no format %q", e.format), hint: "there are " + strings.Join(books.Formats, ", ")}
+	case e.by != "" && !slices.Contains(books.Keys, e.by):
+		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.by), hint: "there are " + strings.Join(books.Keys, ", ")}
+	case e.by != "" && e.format != "csv" && e.format != "jsonl":
+		return usageError{text: "--by goes with --format csv or jsonl"}
+	}
+	for _, d := range []struct {
+		flag, text string
+		into       *time.Time
+	}{{"after", e.after, &e.within.After}, {"before", e.before, &e.within.Until}} {
+		if d.text == "" {
+			continue
+		}
+		at, err := dateOf(d.text)
+		if err != nil {
+			return usageError{text: fmt.Sprintf("--%s %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z", d.flag, d.text)}
+		}
+		*d.into = at
+	}
+	return nil
+}
+
+func dateOf(text string) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	return time.Parse(time.DateOnly, text)
+}
+
+func (e *exporting) write(ctx context.Context, ui *ui, w *tools.Wallet) error {
+	done := ui.waiting("reading the ledger")
+	defer done()
+	if e.to == "" {
+		return e.rows(ctx, ui.out, w)
+	}
+	var text strings.Builder
+	if err := e.rows(ctx, &text, w); err != nil {
+		return err
+	}
+	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
+		return err
+	}
+	ui.note("written: %s", safe(e.to))
+	return nil
+}
+
+// rows writes imported payments first: they are from before this wallet.
+func (e *exporting) rows(ctx context.Context, out io.Writer, w *tools.Wallet) error {
+	labels, err := w.Store.Labels(ctx)
+	if err != nil {
+		return err
+	}
+	imported, err := w.Store.AllImported(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(imported, func(a, b history.Imported) int { return a.At.Compare(b.At) })
+	put, end, err := e.writer(out)
+	if err != nil {
+		return err
+	}
+	for _, i := range imported {
+		if row := books.OfImported(i, w.Engine.Assets); e.wants(row) {
+			if err := put(row); err != nil {
+				return err
+			}
+		}
+	}
+	err = w.Store.Each(ctx, e.within, func(p history.Payment) error {
+		row := books.Of(p, labels[p.Session], w.Engine.Assets)
+		if e.label != "" && row.Project != e.label {
+			return nil
+		}
+		return put(row)
+	})
+	if err != nil {
+		return err
+	}
+	return end()
+}
+
+// writer writes rows, or sums them up and writes the sums at the end.
+func (e *exporting) writer(out io.Writer) (put func(books.Row) error, end func() error, err error) {
+	if e.by != "" {
+		sums := &books.Sums{By: e.by}
+		return func(r books.Row) error { sums.Add(r); return nil }, func() error { return books.WriteSums(out, e.format, sums) }, nil
+	}
+	writer, err := books.NewWriter(out, e.format)
+	if err != nil {
+		return nil, nil, err
+	}
+	return writer.Write, writer.Close, nil
+}
+
+// wants is the range, for what the ledger does not select.
+func (e *exporting) wants(r books.Row) bool {
+	return !r.Time.Before(e.within.After) && (e.within.Until.IsZero() || r.Time.Before(e.within.Until)) && e.label == "" &&
+		(e.within.Host == "" || r.Host == e.within.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(e.within.URL))
+}
+
+// importCommand takes what the seed's server wrote down. It makes no payee known and fills no budget.
+func (p *Program) importCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)", Args: wants("FILE"),
+		Long: "Take in what @ozskr/x402-solana-mcp wrote down, its .x402-history.json, so that your books are whole: x402-wallet export has it\n" +
+			"with the status imported. Each payment is taken once, however often the file is read. Nothing proves these payments, and they\n" +
+			"decide nothing: no budget, no known payee.",
+		Example: "  x402-wallet history import ~/agent/.x402-history.json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := readWhole(args[0], books.MaxSeed)
+			if err != nil {
+				return err
+			}
+			list, err := books.ReadSeed(text)
+			if err != nil {
+				return x402.Errorf(x402.InvalidArgument, "%s: %w; nothing was taken from it", args[0], err)
+			}
+			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
+				added, err := store.Import(ctx, list)
+				if err != nil {
+					return err
+				}
+				if ui.json {
+					return ui.printJSON(map[string]int{"payments": len(list), "imported": added})
+				}
+				ui.say("imported %d of %d payments; the others were taken before", added, len(list))
+				return nil
+			})
+		},
+	}
+}
+
+// readWhole reads a file that the person named, which must not be longer.
+func readWhole(path string, limit int64) ([]byte, error) {
+	text, err := readBounded(path, limit+1)
+	if err != nil {
+		return nil, x402.Errorf(x402.InvalidArgument, "%w", err)
+	}
+	if int64(len(text)) > limit {
+		err = x402.Errorf(x402.InvalidArgument, "%s is longer than %d bytes", path, limit)
+	}
+	return text, err
+}
+
+// receipt prints a payment's receipt, which is JSON for people too.
+func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
+	p, err := w.Store.Payment(ctx, id)
+	if errors.Is(err, history.ErrNoPayment) {
+		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
+	}
+	if err != nil {
+		return err
+	}
+	var content *history.Content
+	if c, err := w.Store.Content(ctx, id); err == nil {
+		content = &c
+	}
+	r, err := receipt.Of(p, content, w.Engine.Assets, time.Now())
+	if err != nil {
+		return err
+	}
+	return u.printJSON(r)
+}
+
+func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "verify-receipt FILE", Short: "Check a receipt, without asking anybody", Args: wants("FILE"),
+		Long: "Check a receipt that x402-wallet show ID --receipt printed, without a wallet and without a network: that the payer signed it,\n" +
+			"that terms, settlement and chain proof tell of the same payment. It also says what a receipt cannot show by itself.",
+		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef --receipt > receipt.json\n  x402-wallet verify-receipt receipt.json",
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := readWhole(args[0], receipt.MaxSize)
+			if err != nil {
+				return err
+			}
+			verdict, err := receipt.Verify(text, x402.NewRegistry(nil))
+			if err != nil {
+				return err
+			}
+			if ui.json {
+				err = ui.printJSON(verdict)
+			} else {
+				ui.verdict(verdict)
+			}
+			if err == nil && !verdict.OK {
+				return exitError(exitFailed)
+			}
+			return err
+		},
+	}
+}
+
+func (u *ui) verdict(v receipt.Verdict) {
+	for _, c := range v.Checks {
+		if c.OK {
+			u.say("%s  %s", paint(u.colorOut, green, "ok  "), c.What)
+		} else {
+			u.say("%s  %s: %s", paint(u.colorOut, red, "fail"), c.What, safe(c.Why))
+		}
+	}
+	p := v.Payment
+	if v.OK {
+		u.say("%s paid %s (%s %s) to %s on %s, %s", safe(p.Payer), safe(p.Price), p.Amount, safe(p.Symbol), safe(p.PayTo), safe(x402.Title(p.Network)), moment(p.Time.Format(time.RFC3339)))
+	} else {
+		u.say("this receipt does not hold")
+	}
+	for _, b := range v.Beyond {
+		u.note("not shown by it: %s", safe(b))
+	}
+}

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/x402"
+)
+
+// afterHelp is what a script wants to know of every command.
+const afterHelp = `x402-wallet help COMMAND explains a command.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a rule, 4 needs a person (locked, approval, funds),
+5 the outcome of a payment is unknown: its money is held, and the same command cannot pay twice.
+The wallet lives in X402_WALLET_HOME, by default x402-wallet in the user's configuration directory.
+`
+
+// setHelp replaces cobra's help by one that shows first what is needed first.
+func setHelp(root *cobra.Command) {
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), helpText(cmd)) })
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		_, err := fmt.Fprint(cmd.OutOrStderr(), helpText(cmd))
+		return err
+	})
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		text, _, _ := strings.Cut(err.Error(), ": strconv.") // what Go's own parser says of it helps nobody
+		if i := strings.LastIndex(text, `for "--`); i >= 0 && strings.Contains(text[i:], "passphrase") {
+			text = "invalid argument " + text[i:] // what stood there may be one
+		}
+		return usageError{text: text}
+	})
+}
+
+func helpText(cmd *cobra.Command) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, cmp.Or(cmd.Long, cmd.Short))
+	fmt.Fprintln(&b, "\nUsage:")
+	if cmd.Runnable() {
+		line := cmd.UseLine() // "x402-wallet pay URL [flags]"
+		if !cmd.HasParent() || !cmd.HasAvailableLocalFlags() {
+			line = strings.TrimSuffix(line, " [flags]")
+		}
+		fmt.Fprintln(&b, " ", line)
+	}
+	if cmd.HasParent() && cmd.HasAvailableSubCommands() {
+		fmt.Fprintln(&b, " ", cmd.CommandPath(), "COMMAND")
+	}
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	listCommands(&b, cmd)
+	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
+	cmd.InheritedFlags() // puts them among Flags
+	if cmd.HasAvailableFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.Flags().FlagUsages())
+	}
+	if !cmd.HasParent() {
+		fmt.Fprintf(&b, "\n%s", afterHelp)
+	}
+	return b.String()
+}
+
+func listCommands(b *strings.Builder, cmd *cobra.Command) {
+	groups := cmd.Groups()
+	if len(groups) == 0 && cmd.HasAvailableSubCommands() {
+		groups = []*cobra.Group{{Title: "Commands"}}
+	}
+	for _, group := range groups {
+		fmt.Fprintf(b, "\n%s:\n", group.Title)
+		for _, sub := range cmd.Commands() {
+			if sub.GroupID == group.ID && sub.IsAvailableCommand() {
+				fmt.Fprintf(b, "  %-*s  %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+}
+
+func helpCommand(root *cobra.Command) *cobra.Command {
+	help := &cobra.Command{
+		Use: "help [COMMAND | CODE]", Short: "Explain a command, or an error code",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if e, ok := x402.Explain(x402.Code(args[0])); ok {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\nWhat to do: %s.\n", e.Code, e.Means, e.Do)
+					return nil
+				}
+			}
+			cmd, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return unknownCommand(root, args[0])
+			case len(rest) > 0:
+				return unknownCommand(cmd, rest[0])
+			}
+			return cmd.Help()
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+			if cmd, _, err := root.Find(args); err == nil {
+				for _, sub := range cmd.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
+						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	root.SetHelpCommand(help)
+	return help
+}
+
+// completionCommand is cobra's, which takes what it does not know for a wish for help.
+func completionCommand(root *cobra.Command) *cobra.Command {
+	root.InitDefaultCompletionCmd()
+	cmd, _, _ := root.Find([]string{"completion"})
+	cmd.Short = "Make your shell complete commands"
+	cmd.Long = "Print a script that makes your shell complete x402-wallet's commands and flags; the help of each says how to load it."
+	cmd.Args = wants()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// usageError is the person's mistake in calling us.
+type usageError struct {
+	text string
+	hint string // "": the command's help
+}
+
+func (e usageError) Error() string { return e.text }
+
+// remedy is what to do about it.
+func (e usageError) remedy(cmd *cobra.Command) string {
+	if e.hint != "" {
+		return e.hint
+	}
+	name, below, _ := strings.Cut(cmd.CommandPath(), " ")
+	return strings.TrimSpace("see: " + name + " help " + below)
+}
+
+func usage(err error) error { return usageError{text: err.Error()} }
+
+// asUsage finds the mistake in err. cobra's own complaints have no type; those about flags and arguments are ours already.
+func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
+	if errors.As(err, &wrong) {
+		return wrong, true
+	}
+	var name string
+	if _, other := fmt.Sscanf(err.Error(), "unknown command %q", &name); other == nil {
+		return unknownCommand(cmd, name), true
+	}
+	ok = strings.HasPrefix(err.Error(), "if any flags in the group") // two that exclude each other
+	return usageError{text: err.Error()}, ok
+}
+
+// wantsJSON finds --json in arguments that were not parsed to their end.
+func wantsJSON(args []string, otherwise bool) bool {
+	for _, arg := range args {
+		switch arg {
+		case "--json", "--json=true":
+			otherwise = true
+		case "--json=false":
+			otherwise = false
+		}
+	}
+	return otherwise
+}
+
+// wants checks that a command gets exactly its arguments.
+func wants(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == len(names):
+			return nil
+		case cmd.HasAvailableSubCommands():
+			return unknownCommand(cmd, args[0])
+		case len(names) == 0:
+			return usageError{text: cmd.CommandPath() + " takes no argument"} // what it was given may be a passphrase
+		case len(args) > len(names):
+			return usageError{text: fmt.Sprintf("%s takes one argument, %s; %d were given", cmd.CommandPath(), names[0], len(args)),
+				hint: "put quotes around an argument that holds spaces or &"}
+		}
+		return usageError{text: fmt.Sprintf("%s needs an argument: %s", cmd.CommandPath(), names[0])}
+	}
+}
+
+func unknownCommand(cmd *cobra.Command, name string) usageError {
+	e := usageError{text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), name), hint: usageError{}.remedy(cmd)}
+	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets too late for us
+	if like := cmd.SuggestionsFor(name); len(like) > 0 {
+		e.hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(like, ", ")
+	}
+	return e
+}

@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/history"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+func (p *Program) historyCommand(ui *ui) *cobra.Command {
+	var in tools.HistoryIn
+	var limit, days int
+	var plot bool
+	cmd := &cobra.Command{
+		Use: "history", Short: "What was paid, newest first", Args: wants(),
+		Long: "What was paid, newest first. A payment is reserved (held), submitted (sent), settled, failed (nothing moved, nothing is\n" +
+			"held) or unknown (held until the chain tells); settled is what the seller claimed, or what the chain proved.",
+		Example: "  x402-wallet history --url api.example.com --after 2026-01-31\n" +
+			"  x402-wallet history --status unknown\n" +
+			"  x402-wallet history --plot",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in.Limit = &limit
+			if days < 1 || days > mostDays {
+				return usageError{text: fmt.Sprintf("--days must be 1 to %d", mostDays)}
+			}
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				if plot {
+					return ui.plot(ctx, w, days, time.Now())
+				}
+				done := ui.waiting("searching the ledger")
+				out, err := w.History(ctx, in)
+				done()
+				if err != nil {
+					return err
+				}
+				if ui.json {
+					return ui.printJSON(out)
+				}
+				ui.history(out)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&plot, "plot", false, "what was spent on each of the last days, as bars")
+	cmd.Flags().IntVar(&days, "days", 30, "with --plot: how many `N` days")
+	cmd.Flags().IntVar(&limit, "limit", 10, "at most `N` of them, 1 to 100")
+	cmd.Flags().StringVar(&in.Before, "before", "", "only those before this payment, by its `ID`")
+	cmd.Flags().StringVar(&in.URL, "url", "", "only those whose URL contains this `TEXT`")
+	cmd.Flags().StringVar(&in.AfterDate, "after", "", "only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
+	for _, filter := range []string{"limit", "before", "url", "after", "status"} {
+		cmd.MarkFlagsMutuallyExclusive("plot", filter)
+	}
+	cmd.AddCommand(p.verifyCommand(ui), p.pruneCommand(ui), p.importCommand(ui))
+	return cmd
+}
+
+func (u *ui) history(out tools.HistoryOut) {
+	if out.Count == 0 {
+		u.note("no payment found")
+		return
+	}
+	var rows [][]string
+	for _, t := range out.Transactions {
+		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol, x402.Title(t.Network), status(t), t.Method + " " + t.URL})
+	}
+	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows, func(row, column int) string {
+		if column != 5 {
+			return ""
+		}
+		return stateColors[history.State(out.Transactions[row].Status)]
+	})
+	var sums []string
+	for _, symbol := range slices.Sorted(maps.Keys(out.Totals)) {
+		sums = append(sums, "$"+out.Totals[symbol]+" in "+symbol)
+	}
+	if len(sums) > 0 {
+		u.note("spent and held in all: %s", strings.Join(sums, ", "))
+	}
+	if out.Next != "" {
+		u.note("more: x402-wallet history --before %s", out.Next)
+	}
+}
+
+// stateColors: what is over, what is open, what came to nothing.
+var stateColors = map[history.State]string{
+	history.Settled: green, history.Reserved: yellow, history.Submitted: yellow, history.Unknown: yellow, history.Failed: red,
+}
+
+// status is a payment's state and what it rests on.
+func status(t tools.HistoryRow) string {
+	switch {
+	case t.FalseReceipt:
+		return t.Status + " (false receipt)"
+	case t.Proof != "":
+		return t.Status + " (" + t.Proof + ")"
+	}
+	return t.Status
+}
+
+// pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
+func (p *Program) pruneCommand(ui *ui) *cobra.Command {
+	var before string
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Delete what old payments bought, for room", Args: wants(),
+		Long: "Delete the stored content of payments made before a date, where it was given out. The payments and their evidence stay.\n" +
+			"The file does not become smaller: its room is used again.",
+		Example: "  x402-wallet history prune --before 2026-01-31",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			day, err := time.Parse(time.DateOnly, before)
+			if err != nil {
+				return usageError{text: fmt.Sprintf("--before %q is no date like 2026-01-31 (UTC)", before)}
+			}
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				done := ui.waiting("deleting")
+				n, err := w.Store.Prune(ctx, day)
+				done()
+				if err != nil {
+					return err
+				}
+				if ui.json {
+					return ui.printJSON(map[string]any{"deleted": n, "before": day.Format(time.RFC3339)})
+				}
+				ui.say("deleted the content of %d payments", n)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&before, "before", "", "made before this `DATE` (UTC)")
+	return cmd
+}
+
+// verifyCommand checks the audit chain (SPEC §1).
+func (p *Program) verifyCommand(ui *ui) *cobra.Command {
+	var seals bool
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
+		Long: "Check the ledger's audit chain: that no row of it was changed, and that it tells of the same payments as the ledger. While\n" +
+			"the wallet is unlocked, and with --seals, also what only the wallet's key can tell: that the chain is the one the wallet\n" +
+			"marked, and that each approval and the lifting of each freeze was the owner's.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				done := ui.waiting("reading the whole ledger")
+				rows, err := w.Store.Verify(ctx, history.Head{})
+				done()
+				if err != nil {
+					return err
+				}
+				checked := seals || !w.Keys.Locked()
+				if checked {
+					if err := w.Verify(ctx, seals); err != nil {
+						return err
+					}
+				}
+				if ui.json {
+					return ui.printJSON(map[string]any{"ok": true, "rows": rows, "seals": checked})
+				}
+				ui.say("the audit chain holds: %d rows", rows)
+				if !checked {
+					ui.note("its seals were not checked, as the wallet is locked: x402-wallet history verify --seals")
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&seals, "seals", false, "check the seals in this process, unlocking the wallet for that")
+	return cmd
+}
+
+func (p *Program) showCommand(ui *ui) *cobra.Command {
+	var content, receipt bool
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "One payment with its evidence", Args: wants("ID"),
+		Long: "One payment: what for, to whom, what became of it, and what proves that. With --content what it bought, with --receipt\n" +
+			"a document of its own that x402-wallet verify-receipt checks.",
+		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef\n" +
+			"  x402-wallet show pay_0123456789abcdef0123456789abcdef --content > chart.pdf",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if content && !cmd.Flags().Changed("json") { // stdout is for the content, and for nothing else
+				ui.json = false
+			}
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				if receipt {
+					return ui.receipt(ctx, w, args[0])
+				}
+				out, err := w.History(ctx, tools.HistoryIn{PaymentID: args[0]})
+				if err != nil {
+					return err
+				}
+				switch {
+				case content:
+					return ui.content(ctx, w, args[0])
+				case ui.json:
+					return ui.printJSON(out)
+				}
+				ui.payment(out)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&receipt, "receipt", false, "print its receipt: terms, signature, settlement and proof as one JSON document")
+	cmd.Flags().BoolVar(&content, "content", false, "print the stored content, byte for byte; on a terminal with control characters escaped")
+	cmd.MarkFlagsMutuallyExclusive("content", "receipt")
+	return cmd
+}
+
+// content prints what a payment bought: to a file or program as it came, to a terminal only what cannot drive it.
+func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
+	stored, err := w.Store.Content(ctx, id)
+	if errors.Is(err, history.ErrNoPayment) {
+		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint("x402-wallet show %s tells what became of it", id)
+	}
+	if err != nil {
+		return err
+	}
+	if stored.Truncated {
+		u.note("the content was longer; what is stored is its beginning")
+	}
+	if u.terminal && !utf8.Valid(stored.Body) {
+		return usageError{text: fmt.Sprintf("the content (%s, %d bytes) is not text for a terminal", safe(stored.Type), len(stored.Body)),
+			hint: "write it to a file: x402-wallet show " + id + " --content > FILE"}
+	}
+	if u.terminal {
+		u.say("%s", strings.TrimSuffix(safeText(string(stored.Body)), "\n"))
+		return nil
+	}
+	_, err = u.out.Write(stored.Body)
+	return err
+}
+
+func (u *ui) payment(out tools.HistoryOut) {
+	t, e := out.Transactions[0], out.Evidence
+	var rows [][]string
+	for _, row := range [][]string{
+		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t)}, {"for", t.Method + " " + t.URL},
+		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)}, {"network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature}, {"settled by", t.Facilitator},
+		{"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature}, {"note", e.Note},
+	} {
+		if row[1] != "" {
+			rows = append(rows, row)
+		}
+	}
+	u.table(nil, rows)
+	u.say("")
+	rows = nil
+	for _, s := range e.States {
+		var detail struct{ Proof string }
+		_ = json.Unmarshal(s.Detail, &detail) // details differ from event to event
+		rows = append(rows, []string{s.At.UTC().Format("2006-01-02 15:04:05.000"), strings.TrimSpace(s.Event + " " + detail.Proof)})
+	}
+	u.table([]string{"WHEN (UTC)", "WHAT"}, rows)
+	if out.Content != nil {
+		u.note("\ncontent: HTTP %d, %s; x402-wallet show %s --content prints it", out.HTTPStatus, safe(out.ContentType), t.PaymentID)
+	}
+	u.note("all evidence: x402-wallet show %s --json", t.PaymentID)
+}

@@ -1,0 +1,421 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/config"
+	"x402-wallet/history"
+	"x402-wallet/seal"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// initOut is what init answers.
+type initOut struct {
+	Home      string        `json:"home"`
+	Addresses []addressLine `json:"addresses"`
+	Config    string        `json:"config"`
+	NextSteps []string      `json:"nextSteps"`
+}
+
+type initFlags struct {
+	passphraseFile string
+	passphraseFD   int
+	keyring        bool
+	configFile     string
+	importSolana   string
+	importEVM      string
+	importOzskr    string
+	importKeyFile  []string
+	importPassFile string
+	importPassFD   int
+}
+
+func (p *Program) initCommand(ui *ui) *cobra.Command {
+	var f initFlags
+	cmd := &cobra.Command{
+		Use: "init", Short: "Create the wallet", Args: wants(),
+		Long: "Create the wallet: two keys (Solana and EVM) encrypted with a passphrase of at least 12 characters, config.toml with the\n" +
+			"owner's rules, and the ledger. The passphrase is asked twice on the terminal, or read from an owner-only file or a\n" +
+			"descriptor. An existing wallet is never touched.",
+		Example: "  x402-wallet init\n" +
+			"  x402-wallet init --config rules.toml --passphrase-file ~/.secrets/wallet\n" +
+			"  X402_WALLET_HOME=~/second-wallet x402-wallet init --import-solana ~/.config/solana/id.json\n" +
+			"  x402-wallet init --import-ozskr agent.json --import-evm UTC--2026-11-21--f39fd6e5",
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.create(cmd.Context(), ui, f) },
+	}
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "", "read the passphrase from this owner-only `FILE`")
+	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
+	hideDefault(cmd, "passphrase-fd")
+	cmd.MarkFlagsMutuallyExclusive("passphrase-file", "passphrase-fd")
+	cmd.Flags().BoolVar(&f.keyring, "keyring", false, "keep the passphrase in the system's keyring, and let the wallet unlock itself with it")
+	cmd.Flags().StringVar(&f.configFile, "config", "", "take this `FILE` as config.toml, the owner's rules")
+	cmd.Flags().StringVar(&f.importSolana, "import-solana", "", "take the Solana key from this `FILE` of the Solana command line")
+	cmd.Flags().StringVar(&f.importEVM, "import-evm", "", "take the EVM key from this `FILE` of go-ethereum (keystore V3; also Foundry's, ethers')")
+	cmd.Flags().StringVar(&f.importOzskr, "import-ozskr", "", "take the Solana key from this keystore `FILE` of @ozskr/agent-wallet-sdk")
+	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil, "take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
+	cmd.Flags().StringVar(&f.importPassFile, "import-passphrase-file", "", "read the imported files' passphrase from this owner-only `FILE`")
+	cmd.Flags().IntVar(&f.importPassFD, "import-passphrase-fd", noFD, "read the imported files' passphrase from the open descriptor `N`")
+	hideDefault(cmd, "import-passphrase-fd")
+	cmd.MarkFlagsMutuallyExclusive("import-passphrase-file", "import-passphrase-fd")
+	return cmd
+}
+
+// create makes everything a wallet consists of. The keystore comes last, because having one is what makes a wallet: after
+// a crash in between, init simply runs again. Whatever can be wrong with what it was given is found before anything is made.
+func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
+	keys, err := wallet.Open(p.Home)
+	if err == nil {
+		return errors.Join(p.exists(), keys.Close())
+	}
+	if x402.AsError(err).Code != x402.WalletNotFound {
+		return err
+	}
+	imports, err := f.imports(ctx, ui)
+	if err != nil {
+		return err
+	}
+	rules, there, err := p.newRules(f)
+	if err != nil {
+		return err
+	}
+	leave, err := p.makeHome()
+	if err != nil {
+		return err
+	}
+	passphrase, err := p.newPassphrase(ctx, ui, f)
+	if err != nil {
+		leave()
+		return err
+	}
+	defer clear(passphrase)
+	if err := p.newLedger(ctx); err != nil {
+		return err
+	}
+	if !there {
+		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), rules.Raw); err != nil {
+			return x402.Errorf(x402.SetupFailed, "%w", err)
+		}
+	}
+	done := ui.waiting("encrypting the keys, which takes its time on purpose: it does for whoever guesses the passphrase, too")
+	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }, wallet.Options{
+		Import: imports,
+		Before: func(key func(string, []byte) []byte) error { return p.sealFirst(ctx, rules, key) },
+	})
+	done()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = keys.Close() }()
+	warnings := append(rules.Warnings, config.IgnoredEnv(p.Env, rules)...)
+	if f.keyring {
+		warnings = append(warnings, intoKeyring(ctx, keys, passphrase, rules)...)
+	}
+	ui.warn(warnings)
+	return p.created(ui, keys, f)
+}
+
+// intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a warning.
+func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, rules *config.Config) []string {
+	err := keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil })
+	switch {
+	case err != nil:
+		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}
+	case !rules.Keystore.Keyring:
+		return []string{"config.toml does not say keyring = true under [keystore], so the keyring is not asked"}
+	}
+	return nil
+}
+
+// newKey is the key of a wallet that is being made.
+type newKey func(purpose string, data []byte) []byte
+
+// Seal implements seal.Key.
+func (k newKey) Seal(_ context.Context, purpose string, data []byte) ([]byte, error) {
+	return k(purpose, data), nil
+}
+
+// Locked implements seal.Key.
+func (newKey) Locked() bool { return false }
+
+// sealFirst seals a new wallet's rules before there is a wallet, so that there is never one whose rules are anybody's.
+func (p *Program) sealFirst(ctx context.Context, rules *config.Config, key newKey) error {
+	store, err := history.Open(ctx, p.Home, history.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	guard := seal.Guard{Home: p.Home, Rules: rules, Store: store, Key: key}
+	return guard.Seal(ctx)
+}
+
+func (p *Program) exists() *x402.Error {
+	return x402.Errorf(x402.KeypairExists, "there is a wallet in %s already", p.Home).
+		WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
+}
+
+// imports reads the keys of other wallets. Their files are only read.
+func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported, err error) {
+	taken := map[string]bool{}
+	add := func(key wallet.Imported, err error) error {
+		if err == nil && taken[key.Chain()] {
+			return usageError{text: "two keys are imported for " + key.Chain() + "; a wallet has one for each chain"}
+		}
+		taken[key.Chain()] = true
+		list = append(list, key)
+		return err
+	}
+	if f.importSolana != "" {
+		if err := add(wallet.ImportSolanaJSON(f.importSolana)); err != nil {
+			return nil, err
+		}
+	}
+	for _, entry := range f.importKeyFile {
+		chain, file, named := strings.Cut(entry, "=")
+		if !named {
+			chain, file = "", entry
+		}
+		if file == "" || named && chain != wallet.ChainSolana && chain != wallet.ChainEVM {
+			return nil, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor solana=FILE nor evm=FILE", entry)}
+		}
+		if err := add(wallet.ImportKeyFile(file, chain)); err != nil {
+			return nil, err
+		}
+	}
+	passphrase := f.importPassphrase(ui)
+	if f.importEVM != "" {
+		if err := add(wallet.ImportEVM(ctx, f.importEVM, passphrase(f.importEVM))); err != nil {
+			return nil, err
+		}
+	}
+	if f.importOzskr != "" {
+		if err := add(wallet.ImportOzskr(ctx, f.importOzskr, passphrase(f.importOzskr))); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// importPassphrase is who is asked for the passphrase of an imported file. That of the flags is the same for every file.
+func (f initFlags) importPassphrase(ui *ui) func(file string) wallet.Passphrase {
+	given := wallet.FromFile(f.importPassFile)
+	switch {
+	case f.importPassFD >= 0:
+		read := sync.OnceValues(func() ([]byte, error) { return wallet.FromFD(f.importPassFD)(context.Background()) })
+		given = func(context.Context) ([]byte, error) {
+			p, err := read()
+			return bytes.Clone(p), err // who asks wipes it
+		}
+	case f.importPassFile == "":
+		return func(file string) wallet.Passphrase {
+			return ui.asking(wallet.FromTerminal("Passphrase of " + safe(file) + ": "))
+		}
+	}
+	return func(string) wallet.Passphrase { return given }
+}
+
+// maxRules is more than config takes: what is longer it refuses with its own limit.
+const maxRules = 1 << 20
+
+// newRules are config.toml, checked: the owner's file, or the one that is there without a wallet (of an init that was
+// interrupted, or put there by hand), or the template with the seed's environment taken in.
+func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err error) {
+	if file := f.configFile; file != "" {
+		text, err := readBounded(file, maxRules)
+		if err != nil {
+			return nil, false, x402.Errorf(x402.SetupFailed, "read the rules: %w", err)
+		}
+		rules, err = parseRules(file, text)
+		return rules, false, err
+	}
+	path := filepath.Join(p.Home, config.FileName)
+	if rules, err = config.Load(p.Home); !errors.Is(err, fs.ErrNotExist) {
+		return rules, true, brokenRules(path, err)
+	}
+	text, err := config.Template(p.Env)
+	if err != nil {
+		return nil, false, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("correct or unset it: init takes it into config.toml")
+	}
+	if f.keyring {
+		text = bytes.Replace(text, []byte("\nkeyring = false "), []byte("\nkeyring = true  "), 1)
+	}
+	rules, err = parseRules(path, text)
+	return rules, false, err
+}
+
+func parseRules(file string, text []byte) (*config.Config, error) {
+	rules, err := config.Parse(text)
+	return rules, brokenRules(file, err)
+}
+
+// brokenRules names the file that a person has to correct, and all that is wrong with it.
+func brokenRules(file string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var faults []string
+	for line := range strings.Lines(err.Error()) {
+		faults = append(faults, strings.TrimPrefix(strings.TrimSpace(line), config.FileName+" "))
+	}
+	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).WithHint("correct it and run init again; nothing was made")
+}
+
+func readBounded(file string, limit int64) ([]byte, error) {
+	opened, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	return io.ReadAll(io.LimitReader(opened, limit))
+}
+
+// makeHome makes the directory; leave removes it again if it was not there before and is still empty.
+func (p *Program) makeHome() (leave func(), err error) {
+	_, missing := os.Lstat(p.Home)
+	if err := config.MakeHome(p.Home); err != nil {
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("choose a home that you can write to with X402_WALLET_HOME")
+	}
+	return func() {
+		if errors.Is(missing, fs.ErrNotExist) {
+			_ = os.Remove(p.Home)
+		}
+	}, nil
+}
+
+// newPassphrase asks for the passphrase before anything is made that would lie around without one.
+func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
+	source := ui.asking(wallet.FromTerminalTwice())
+	switch file := f.keptPassphrase(p); {
+	case f.passphraseFD >= 0:
+		source = wallet.FromFD(f.passphraseFD)
+	case file != "":
+		source = wallet.FromFile(file)
+	}
+	passphrase, err := source(ctx)
+	if errors.Is(err, wallet.ErrNoPassphrase) {
+		return nil, x402.Errorf(x402.SetupFailed, "a new wallet needs a passphrase, and here is no terminal to ask for one").
+			WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
+	}
+	if err == nil {
+		err = wallet.CheckPassphrase(passphrase)
+	}
+	if err == nil {
+		return passphrase, nil
+	}
+	clear(passphrase)
+	if coded := x402.AsError(err); coded.Code == x402.WalletLocked || coded.Code == x402.InvalidPassphrase { // there is no wallet yet that could be
+		err = x402.Errorf(x402.SetupFailed, "%s", coded.Message).WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
+	}
+	return nil, err
+}
+
+// keptPassphrase is the file that the passphrase is read from, if any.
+func (f initFlags) keptPassphrase(p *Program) string {
+	switch {
+	case f.passphraseFD >= 0:
+		return ""
+	case f.passphraseFile != "":
+		return f.passphraseFile
+	}
+	return p.Env.PassphraseFile
+}
+
+// newLedger makes the ledger under its name only when it is whole: what an init that was killed leaves behind would be
+// taken for a damaged ledger by the next one.
+func (p *Program) newLedger(ctx context.Context) error {
+	path := filepath.Join(p.Home, history.FileName)
+	if _, err := os.Lstat(path); err == nil {
+		return p.unusedLedger(ctx)
+	}
+	temp, err := os.MkdirTemp(p.Home, ".init-")
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	if err := history.Create(ctx, temp, history.Options{}); err != nil {
+		return err
+	}
+	switch err := os.Link(filepath.Join(temp, history.FileName), path); {
+	case errors.Is(err, fs.ErrExist): // of another init at the same time
+		return p.unusedLedger(ctx)
+	case err != nil:
+		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
+	}
+	return nil
+}
+
+// unusedLedger checks that a ledger without a wallet has nothing in it.
+func (p *Program) unusedLedger(ctx context.Context) error {
+	store, err := history.Open(ctx, p.Home, history.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
+	if err == nil && len(list) > 0 {
+		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", p.Home).
+			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME")
+	}
+	return err
+}
+
+func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {
+	out := initOut{Home: p.Home, Addresses: addressLines(keys), Config: filepath.Join(p.Home, config.FileName), NextSteps: p.nextSteps(f)}
+	if ui.json {
+		return ui.printJSON(out)
+	}
+	ui.say("The wallet is in %s\n", p.Home)
+	ui.addresses(out.Addresses)
+	ui.say("Next:")
+	for i, step := range out.NextSteps {
+		ui.say("  %d. %s", i+1, step)
+	}
+	return nil
+}
+
+func (p *Program) nextSteps(f initFlags) []string {
+	env := ""
+	add := func(name, value string) { env += " --env " + name + "=" + shellWord(value) }
+	if p.Env.Home != "" {
+		add("X402_WALLET_HOME", p.Home)
+	}
+	unlock := "let the agent's wallet unlock itself: write the passphrase to a file that only you can read, and name that file as passphrase_file under [keystore] in config.toml"
+	if f.keyring {
+		unlock = "the agent's wallet unlocks itself by the system's keyring; keep a copy of the passphrase elsewhere"
+	} else if file := f.keptPassphrase(p); file != "" {
+		if whole, err := filepath.Abs(file); err == nil {
+			file = whole
+		}
+		add("X402_WALLET_PASSPHRASE_FILE", file)
+		unlock = "keep the passphrase in " + file + " for the agent's wallet to unlock itself, and a copy of it elsewhere"
+	}
+	return []string{
+		"back up keystore.json: whoever loses it or the passphrase has lost the money",
+		"read config.toml: its budgets are what the agent may spend",
+		"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from your own token account",
+		unlock,
+		"give the wallet to your agent: claude mcp add x402-wallet" + env + " -- x402-wallet mcp",
+	}
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellWord writes a path so that a shell takes it as one word.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/install"
+	"x402-wallet/wallet"
+)
+
+// installOut is what install answers.
+type installOut struct {
+	Client  string   `json:"client"`
+	File    string   `json:"file"`
+	Change  string   `json:"change"` // nothing, add, change, remove
+	Before  string   `json:"before,omitempty"`
+	After   string   `json:"after,omitempty"`
+	Backup  string   `json:"backup,omitempty"`
+	Written bool     `json:"written"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
+type clientOut struct {
+	Client string `json:"client"`
+	Title  string `json:"title"`
+	File   string `json:"file"`
+	Status string `json:"status"`
+	Error  string `json:"error,omitempty"`
+}
+
+func (p *Program) installCommand(ui *ui) *cobra.Command {
+	var show, dry, remove bool
+	var passphraseFile string
+	var variables []string
+	cmd := &cobra.Command{
+		Use: "install [CLIENT]", Short: "Write the wallet into an MCP client's settings",
+		Long: "Write the wallet into the settings of an MCP client: claude-code, claude-desktop, cursor, codex, vscode, gemini, windsurf\n" +
+			"or zed. Without a name it says which are here. What else stands in the file stays as it is, comments too, and a backup\n" +
+			"is kept beside it. No secret is ever written there: --passphrase-file names a file of yours, mode 0600.",
+		Example: "  x402-wallet install                                       which clients are here\n" +
+			"  x402-wallet install cursor --dry-run                      what would change\n" +
+			"  x402-wallet install codex --passphrase-file ~/.x402-pass",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return wants("CLIENT")(cmd, args)
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+			for _, c := range install.Clients() {
+				if len(args) == 0 && strings.HasPrefix(c.Name, begun) {
+					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			system, err := p.system()
+			if err != nil {
+				return err
+			}
+			if remove && len(args) == 1 {
+				client, err := clientNamed(args[0])
+				if err != nil {
+					return err
+				}
+				plan, err := client.PlanRemoval(system)
+				return ui.install(client, plan, err, dry)
+			}
+			entry, err := p.entry(cmd.Context(), passphraseFile, variables)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return ui.clients(system, entry)
+			}
+			client, err := clientNamed(args[0])
+			if err != nil {
+				return err
+			}
+			if show {
+				return ui.snippet(client, system, entry)
+			}
+			plan, err := client.Plan(system, entry)
+			return ui.install(client, plan, err, dry)
+		},
+	}
+	cmd.Flags().BoolVar(&show, "print", false, "only print what to write by hand, and the client's own command or link")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would change")
+	cmd.Flags().BoolVar(&remove, "remove", false, "take the wallet out of the client's settings")
+	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "", "let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
+	cmd.Flags().StringArrayVarP(&variables, "env", "e", nil, "another `NAME=VALUE` for the wallet's process; never a secret")
+	cmd.MarkFlagsMutuallyExclusive("print", "dry-run")
+	cmd.MarkFlagsMutuallyExclusive("print", "remove")
+	return cmd
+}
+
+// system is where this person's settings lie.
+func (p *Program) system() (install.System, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return install.System{}, err
+	}
+	dir, err := os.UserConfigDir()
+	return install.System{OS: runtime.GOOS, Home: home, Config: dir, Claude: p.Env.ClaudeConfig, Codex: p.Env.CodexHome}, err
+}
+
+// entry is how a client starts this very program on this very home.
+func (p *Program) entry(ctx context.Context, passphraseFile string, variables []string) (install.Entry, error) {
+	e := install.Entry{Args: []string{"mcp"}, Env: map[string]string{}}
+	for _, v := range variables {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return e, usageError{text: "--env takes NAME=VALUE"} // what it was given may be a secret
+		}
+		e.Env[name] = value
+	}
+	if p.Env.Home != "" { // elsewhere than where it is looked for
+		e.Env["X402_WALLET_HOME"] = cmp.Or(e.Env["X402_WALLET_HOME"], p.Home)
+	}
+	if file := cmp.Or(passphraseFile, p.Env.PassphraseFile); file != "" {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return e, err
+		}
+		passphrase, err := wallet.FromFile(path)(ctx)
+		clear(passphrase)
+		if err != nil {
+			return e, err
+		}
+		e.Env["X402_WALLET_PASSPHRASE_FILE"] = path
+	}
+	if err := e.Check(); err != nil {
+		return e, usageError{text: err.Error(), hint: "x402-wallet help install"}
+	}
+	var err error
+	e.Command, err = ownPath()
+	return e, err
+}
+
+// ownPath is this program as a client should start it: by the name that is in the PATH, which survives an upgrade, if that is this
+// program.
+func ownPath() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if named, err := exec.LookPath(filepath.Base(self)); err == nil && filepath.IsAbs(named) && same(named, self) {
+		return named, nil
+	}
+	return self, nil
+}
+
+func same(a, b string) bool {
+	first, err := os.Stat(a)
+	second, other := os.Stat(b)
+	return err == nil && other == nil && os.SameFile(first, second)
+}
+
+func clientNamed(name string) (install.Client, error) {
+	var names []string
+	for _, c := range install.Clients() {
+		if c.Name == name {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	return install.Client{}, usageError{text: fmt.Sprintf("no client is called %q", name), hint: "it is one of " + strings.Join(names, ", ")}
+}
+
+func (u *ui) clients(system install.System, entry install.Entry) error {
+	list := []clientOut{}
+	for _, c := range install.Clients() {
+		status, err := c.Detect(system, entry)
+		out := clientOut{Client: c.Name, Title: c.Title, File: c.File(system), Status: string(status)}
+		if err != nil {
+			out.Error = err.Error()
+		}
+		list = append(list, out)
+	}
+	if u.json {
+		return u.printJSON(map[string]any{"clients": list})
+	}
+	var rows [][]string
+	for _, c := range list {
+		rows = append(rows, []string{c.Client, c.Status, c.File})
+	}
+	u.table([]string{"CLIENT", "STATUS", "SETTINGS"}, rows)
+	for _, c := range list {
+		if c.Error != "" {
+			u.note("%s %s", paint(u.colorErr, yellow, c.Client+":"), safe(c.Error))
+		}
+	}
+	if slices.ContainsFunc(list, func(c clientOut) bool {
+		return c.Status == string(install.Missing) || c.Status == string(install.Differs)
+	}) {
+		u.note("x402-wallet install CLIENT writes it, --dry-run shows what would change")
+	}
+	return nil
+}
+
+func (u *ui) snippet(c install.Client, system install.System, entry install.Entry) error {
+	text, err := c.Snippet(entry)
+	if err != nil {
+		return err
+	}
+	if u.json {
+		return u.printJSON(map[string]any{"client": c.Name, "file": c.File(system), "snippet": text, "line": c.Line(entry)})
+	}
+	u.note("%s: in %s", c.Title, safe(c.File(system)))
+	u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
+	if line := c.Line(entry); line != "" {
+		u.note("or: %s", safe(line))
+	}
+	return nil
+}
+
+// install shows the difference and, unless it is dry, makes it.
+func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bool) error {
+	if planned != nil {
+		return planned
+	}
+	out := installOut{Client: c.Name, File: plan.File, Change: string(plan.Change), Before: plan.Before, After: plan.After, Notes: plan.Notes}
+	if plan.Change == install.Nothing {
+		out.Before, out.After = "", ""
+	}
+	var err error
+	if !dry && plan.Change != install.Nothing {
+		if out.Backup, err = plan.Apply(time.Now()); err != nil {
+			return fmt.Errorf("write %s: %w", c.Title+"'s settings", err)
+		}
+		out.Written = true
+	}
+	if u.json {
+		return u.printJSON(out)
+	}
+	u.difference(out)
+	switch {
+	case plan.Change == install.Nothing:
+		u.say("%s: nothing to do", c.Title)
+	case dry:
+		u.say("%s: nothing was written (--dry-run)", c.Title)
+	default:
+		u.say("%s: done. To see it: %s", c.Title, c.Restart)
+	}
+	if out.Backup != "" {
+		u.note("the settings as they were: %s", safe(out.Backup))
+	}
+	u.warn(out.Notes)
+	return nil
+}
+
+func (u *ui) difference(out installOut) {
+	if out.Change == string(install.Nothing) {
+		return
+	}
+	u.say("%s", safe(out.File))
+	for _, part := range []struct{ sign, color, text string }{{"-", red, out.Before}, {"+", green, out.After}} {
+		for line := range strings.Lines(part.text) {
+			u.say("%s", paint(u.colorOut, part.color, part.sign+" "+safe(strings.TrimSuffix(line, "\n"))))
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/pay"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// maxData bounds a body read from a file or stdin: the transport sends no more.
+const maxData = 8 << 20
+
+// requestFlags are those of curl that people have in their fingers.
+type requestFlags struct {
+	method  string
+	headers []string
+	data    []string
+}
+
+func (f *requestFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.method, "request", "X", "", "HTTP `METHOD` (default GET, or POST with -d)")
+	cmd.Flags().StringArrayVarP(&f.headers, "header", "H", nil, "a request header, `\"Name: value\"`")
+	cmd.Flags().StringArrayVarP(&f.data, "data", "d", nil, "the request body `DATA`; @FILE reads it from a file, @- from stdin, byte for byte;\nseveral are joined with &; JSON is sent as application/json")
+}
+
+// read gives method, headers and body.
+func (f *requestFlags) read(cmd *cobra.Command) (in tools.EstimateIn, err error) {
+	in.Headers = map[string]string{}
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, ":")
+		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+		if !ok || name == "" {
+			return in, usageError{text: fmt.Sprintf("%q is no header", h), hint: `a header is written "Name: value"`}
+		}
+		if _, twice := in.Headers[name]; twice { // which one the seller would heed is nobody's guess
+			return in, usageError{text: fmt.Sprintf("the header %s is given twice", name)}
+		}
+		in.Headers[name] = strings.TrimSpace(value)
+	}
+	parts := make([]string, len(f.data))
+	for i, data := range f.data {
+		if parts[i], err = readData(data, cmd.InOrStdin()); err != nil {
+			return in, err
+		}
+	}
+	in.Method, in.Body = f.method, strings.Join(parts, "&")
+	if in.Method == "" && len(f.data) > 0 {
+		in.Method = http.MethodPost
+	}
+	return in, nil
+}
+
+func readData(data string, stdin io.Reader) (string, error) {
+	file, isFile := strings.CutPrefix(data, "@")
+	if !isFile {
+		return data, nil
+	}
+	source := stdin
+	if file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return "", usage(err)
+		}
+		defer opened.Close()
+		source = opened
+	}
+	text, err := io.ReadAll(io.LimitReader(source, maxData+1))
+	if err == nil && len(text) > maxData {
+		err = fmt.Errorf("the body in %s is larger than %d MiB", file, maxData>>20)
+	}
+	if err != nil {
+		return "", usage(err)
+	}
+	return string(text), nil
+}
+
+// payFlags are what pay knows beside the request.
+type payFlags struct {
+	most, network, asset string
+	idempotencyKey       string
+	dryRun               bool
+	passphraseFD         int
+}
+
+func (p *Program) payCommand(ui *ui) *cobra.Command {
+	var request requestFlags
+	var f payFlags
+	cmd := &cobra.Command{
+		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment", Args: wants("URL"),
+		Long: "Get a URL, and pay for it if it asks for payment and the owner's rules allow it. What it delivers is printed; what it\n" +
+			"cost is said on stderr. If the answer does not come, run the same command again: it cannot pay twice.",
+		Example: "  x402-wallet pay https://api.example.com/weather\n" +
+			"  x402-wallet pay --max '$0.05' -d '{\"q\":\"tides\"}' https://api.example.com/search\n" +
+			"  x402-wallet pay --dry-run https://api.example.com/weather",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.passphraseFD == 0 && slices.Contains(request.data, "@-") {
+				return usageError{text: "stdin cannot be both the body and the passphrase"}
+			}
+			most, err := maxAmount(f.most)
+			if err != nil {
+				return err
+			}
+			in, err := request.read(cmd)
+			if err != nil {
+				return err
+			}
+			in.URL = args[0]
+			if f.dryRun {
+				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return dryRun(ctx, ui, w, in, most, f) })
+			}
+			var first wallet.Passphrase
+			if f.passphraseFD >= 0 {
+				first = wallet.FromFD(f.passphraseFD)
+			}
+			return p.withKey(cmd, ui, first, func(ctx context.Context, w *tools.Wallet) error {
+				return buy(ctx, ui, w, tools.PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,
+					MaxAmount: most, Network: f.network, Asset: f.asset, IdempotencyKey: f.idempotencyKey}, (*tools.Wallet).Pay)
+			})
+		},
+	}
+	request.add(cmd)
+	cmd.Flags().StringVar(&f.most, "max", "", "pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
+	cmd.Flags().StringVar(&f.network, "network", "", "pay only on this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&f.asset, "asset", "", "pay only with this `ASSET`, a symbol or an address")
+	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "", "a `NAME` for this purchase: under the same one it is never paid twice")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost")
+	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
+	hideDefault(cmd, "passphrase-fd")
+	return cmd
+}
+
+// maxAmount reads --max: a sum with a point in it is dollars, for atomic units have none.
+func maxAmount(text string) (string, error) {
+	digits := strings.Trim(text, "0123456789")
+	switch {
+	case text == "", digits == "", strings.HasPrefix(text, "$"):
+		return text, nil
+	case digits == "." && !strings.HasPrefix(text, ".") && !strings.HasSuffix(text, "."):
+		return "$" + text, nil
+	}
+	return "", usageError{text: fmt.Sprintf("--max %s is neither dollars nor atomic units", text),
+		hint: "write '$0.05' in single quotes (in double quotes the shell takes $0 for a variable), 0.05, or 50000"}
+}
+
+// buy makes a purchase and shows it.
+func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*tools.Wallet, context.Context, In) (pay.Result, error)) error {
+	done := ui.waiting("unlocking the wallet, and waiting for the seller and the chain")
+	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
+		if ui.errTerminal && !ui.prompting.Load() {
+			ui.note("stopping; the answer to a payment that was sent already is waited for")
+		}
+	})
+	out, err := how(w, ctx, in)
+	leaving()
+	done()
+	if err != nil {
+		return err
+	}
+	if err := ui.paid(out); err != nil {
+		return err
+	}
+	w.Engine.Delivered(ctx, out.Status, out.PaymentID)
+	if out.Status == pay.StatusUnserved || out.HTTPStatus >= 400 {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// paid prints content on stdout, and what it cost on stderr. An error means that the content did not get out.
+func (u *ui) paid(r pay.Result) error {
+	if u.json {
+		return u.printJSON(r)
+	}
+	if r.Content != "" {
+		u.say("%s", strings.TrimSuffix(safeText(r.Content), "\n"))
+	}
+	if u.out.bad != nil {
+		return u.out.bad
+	}
+	if r.ContentTruncated {
+		where := "it is not stored, because it was free"
+		if r.PaymentID != "" {
+			where = "x402-wallet show " + r.PaymentID + " --content > FILE"
+		}
+		u.note("that is not all of the content: it is long or not text; %s", where)
+	}
+	u.cost(r)
+	return nil
+}
+
+func (u *ui) cost(r pay.Result) {
+	sum := fmt.Sprintf("%s in %s on %s to %s", r.Price, r.Symbol, x402.Title(r.Network), safe(r.PayTo))
+	switch r.Status {
+	case pay.StatusFree:
+		if r.HTTPStatus >= 400 {
+			u.note("%s HTTP %d; nothing was asked for and nothing paid", paint(u.colorErr, red, "failed:"), r.HTTPStatus)
+			return
+		}
+		u.note("%s nothing was asked for (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
+		return
+	case pay.StatusPaid:
+		u.note("%s %s (HTTP %d)", paint(u.colorErr, green, "paid:"), sum, r.HTTPStatus)
+	case pay.StatusReplayed:
+		u.note("%s nothing was paid now; this was bought before for %s", paint(u.colorErr, green, "replayed:"), sum)
+	case pay.StatusUnserved:
+		what := "the seller failed"
+		if r.HTTPStatus < 400 {
+			what = "its answer broke off"
+		}
+		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what, r.HTTPStatus)
+		u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
+	}
+	u.note("payment %s, transaction %s", r.PaymentID, safe(r.TransactionSignature))
+	if b := r.Budget; b != nil && b.Day.Remaining != nil {
+		left := b.Day.Remaining.Price() + " of the day"
+		if b.Session.Remaining != nil {
+			left = b.Session.Remaining.Price() + " of the session, " + left
+		}
+		u.note("left: %s", left)
+	}
+}
+
+func (p *Program) estimateCommand(ui *ui) *cobra.Command {
+	var request requestFlags
+	cmd := &cobra.Command{
+		Use: "estimate URL", Short: "Ask what a URL costs, without paying", Args: wants("URL"),
+		Long: "Ask what a URL costs, without paying: each way to pay, whether this wallet can, and which one pay would choose. The\n" +
+			"request is sent once, unpaid; if the URL turns out to be free, it has been made.",
+		Example: "  x402-wallet estimate https://api.example.com/weather",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := request.read(cmd)
+			if err != nil {
+				return err
+			}
+			in.URL = args[0]
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				done := ui.waiting("waiting for the seller and the nodes")
+				out, err := w.Estimate(ctx, in)
+				done()
+				if err != nil {
+					return err
+				}
+				return ui.estimate(out)
+			})
+		},
+	}
+	request.add(cmd)
+	return cmd
+}
+
+// dryRun is estimate with what only pay knows: which options the caller would take.
+func dryRun(ctx context.Context, ui *ui, w *tools.Wallet, in tools.EstimateIn, most string, f payFlags) error {
+	q := pay.Request{MaxAmount: most, Network: f.network, Asset: f.asset}
+	q.URL, q.Method, q.Body, q.Header = in.URL, in.Method, []byte(in.Body), http.Header{}
+	for name, value := range in.Headers {
+		q.Header.Set(name, value)
+	}
+	done := ui.waiting("waiting for the seller and the nodes")
+	out, err := w.Engine.Estimate(ctx, q)
+	done()
+	if err != nil {
+		return err
+	}
+	return ui.estimate(out)
+}
+
+func (u *ui) estimate(out pay.Estimate) error {
+	if u.json {
+		return u.printJSON(out)
+	}
+	if !out.PaymentRequired {
+		u.say("nothing is asked for (HTTP %d)", out.HTTPStatus)
+		return nil
+	}
+	var rows [][]string
+	var reasons []string
+	for i, o := range out.Options {
+		network, mark := x402.Title(o.Network), "yes"
+		switch {
+		case out.Chosen != nil && *out.Chosen == i:
+			mark = "yes, and would be chosen"
+		case !o.Payable:
+			mark = "no (" + string(o.Code) + ")"
+			reasons = append(reasons, fmt.Sprintf("%s: %s", safe(strings.TrimSpace(o.Symbol+on(o.Network))), safe(o.Why)))
+		}
+		rows = append(rows, []string{o.Price, o.Symbol, network, o.Scheme, o.PayTo, mark})
+	}
+	u.table([]string{"PRICE", "ASSET", "NETWORK", "SCHEME", "PAY TO", "CAN BE PAID"}, rows)
+	for _, reason := range reasons {
+		u.note("%s", reason)
+	}
+	return nil
+}
+
+const (
+	noFD              = -1
+	passphraseFDUsage = "read the passphrase from this open descriptor `N`"
+)
+
+// hideDefault keeps a default that means none out of the help.
+func hideDefault(cmd *cobra.Command, flag string) { cmd.Flags().Lookup(flag).DefValue = "0" }

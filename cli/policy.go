@@ -1,0 +1,342 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/config"
+	"x402-wallet/history"
+	"x402-wallet/seal"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+type policyOut struct {
+	Sealed   bool            `json:"sealed"` // the agent pays under the rules as they are
+	SealedAt string          `json:"sealedAt,omitempty"`
+	Changes  []config.Change `json:"changes"` // since the sealing
+	Problem  string          `json:"problem,omitempty"`
+	Rules    rulesOut        `json:"rules"`
+}
+
+// rulesOut are all rules as text, by key.
+type rulesOut map[string]string
+
+func (p *Program) policyCommand(ui *ui) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "policy", Short: "The owner's rules: show, change and seal them", Args: wants(),
+		Long: "The owner's rules, as they are in config.toml, and whether they are sealed. After editing the file run policy seal, which\n" +
+			"shows the difference. What loosens the rules takes the passphrase, typed at that moment; what tightens them does not.",
+		Example: "  x402-wallet policy\n  x402-wallet policy seal\n  x402-wallet policy deny api.example.com",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.showPolicy(cmd.Context(), ui) },
+	}
+	cmd.AddCommand(ui.loosens(&cobra.Command{
+		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
+		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also accepts a ledger that is not the one the\n" +
+			"wallet last wrote (restored from a backup, or moved with its home). The passphrase is asked for, unless nothing was loosened.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) { return text, nil })
+		},
+	}), ui.loosens(&cobra.Command{
+		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
+		Long: "Take a host from the denied ones, and add it to the allowed ones where only those are allowed. A host is \"api.example.com\",\n" +
+			"\"api.example.com:8443\" or \"*.example.com\".",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
+					var err error
+					if text, err = setHosts(text, "deny_hosts", slices.DeleteFunc(rules.Policy.DenyHosts, func(h string) bool { return h == args[0] })); err != nil {
+						return nil, err
+					}
+				}
+				if allowed := rules.Policy.AllowHosts; len(allowed) > 0 && !slices.Contains(allowed, args[0]) {
+					return setHosts(text, "allow_hosts", append(allowed, args[0]))
+				}
+				return text, nil
+			})
+		},
+	}), ui.loosens(&cobra.Command{
+		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
+		Long: "Add a host to the denied ones: \"api.example.com\", \"api.example.com:8443\" or \"*.example.com\". It takes no passphrase.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
+					return text, nil
+				}
+				return setHosts(text, "deny_hosts", append(rules.Policy.DenyHosts, args[0]))
+			})
+		},
+	}))
+	return cmd
+}
+
+func setHosts(text []byte, key string, hosts []string) ([]byte, error) {
+	var list []string
+	for _, host := range hosts {
+		list = append(list, config.Quote(host))
+	}
+	return config.Set(text, "["+strings.Join(list, ", ")+"]", "policy", key)
+}
+
+// budgetKeys are what budget set can set, besides a host's day.
+var budgetKeys = []string{"per_call", "session", "day", "month", "approve_above", "rate"}
+
+func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
+	var host string
+	cmd := &cobra.Command{
+		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)", Args: wants("NAME", "AMOUNT"),
+		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") + ".\n" +
+			"Amounts are dollars, rate is payments a minute. With --host it is that host's day. Lowering takes no passphrase.",
+		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host api.example.com",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := []string{"budget", args[0]}
+			switch {
+			case host != "" && args[0] != "day":
+				return usageError{text: "--host goes with day only"}
+			case host != "":
+				path = []string{"budget", "hosts", host, "day"}
+			case !slices.Contains(budgetKeys, args[0]):
+				return usageError{text: fmt.Sprintf("there is no budget %q; there are %s", args[0], strings.Join(budgetKeys, ", "))}
+			}
+			value := config.Quote(strings.TrimPrefix(args[1], "$"))
+			if args[0] == "rate" {
+				value = args[1]
+			}
+			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) { return config.Set(text, value, path...) })
+		},
+	}
+	cmd.Flags().StringVar(&host, "host", "", "the day of this `HOST` alone")
+	return ui.loosens(cmd)
+}
+
+// ruled is a wallet's rules, and its ledger, which knows what was sealed.
+type ruled struct {
+	rules *config.Config
+	store *history.Store
+	guard *seal.Guard // without a key
+}
+
+func (p *Program) ruled(ctx context.Context) (*ruled, error) {
+	if err := p.haveWallet(); err != nil {
+		return nil, err
+	}
+	rules, err := config.Load(p.Home)
+	if err != nil {
+		return nil, fmt.Errorf("read the owner's rules: %w", err)
+	}
+	store, err := history.Open(ctx, p.Home, history.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &ruled{rules, store, &seal.Guard{Home: p.Home, Rules: rules, Store: store}}, nil
+}
+
+func (p *Program) haveWallet() error {
+	keys, err := wallet.Open(p.Home)
+	if err == nil {
+		err = keys.Close()
+	}
+	return err
+}
+
+func (p *Program) showPolicy(ctx context.Context, ui *ui) error {
+	r, err := p.ruled(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.store.Close()
+	return ui.policy(ctx, r, filepath.Join(p.Home, config.FileName))
+}
+
+func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
+	out := policyOut{Changes: []config.Change{}, Rules: rulesOut{}}
+	sealed, err := r.store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	if sealed.Version > 0 {
+		out.SealedAt = sealed.At.Format(time.RFC3339)
+		if changes, err := seal.Changes(sealed, r.rules); err == nil {
+			out.Changes = append(out.Changes, changes...)
+		}
+	}
+	if err := r.guard.Compare(ctx); err != nil {
+		out.Problem = x402.AsError(err).Message
+	}
+	out.Sealed = out.Problem == ""
+	lines := r.rules.Lines()
+	for _, line := range lines {
+		out.Rules[line[0]] = line[1]
+	}
+	if u.json {
+		return u.printJSON(out)
+	}
+	var rows [][]string
+	for _, line := range lines {
+		rows = append(rows, []string{line[0], line[1]})
+	}
+	u.table([]string{"RULE", "VALUE"}, rows)
+	u.changes(out.Changes)
+	if out.Sealed {
+		u.note("sealed %s UTC", moment(out.SealedAt))
+	} else {
+		u.note("%s %s; nothing is paid until you run x402-wallet policy seal, or correct %s", paint(u.colorErr, red, "not sealed:"), out.Problem, file)
+	}
+	return nil
+}
+
+// changes shows what differs from the sealed rules.
+func (u *ui) changes(list []config.Change) {
+	for _, c := range list {
+		effect := "tightens"
+		if c.Loosens {
+			effect = paint(u.colorErr, red, "loosens")
+		}
+		u.note("  %s %s: %s → %s", effect, safe(c.Key), safe(c.From), safe(c.To))
+	}
+}
+
+// changeRules edits config.toml and seals it. Whatever loosens, and whatever cannot be compared with what was sealed, takes
+// the passphrase from the terminal and nowhere else (SPEC §4).
+//
+// The seal comes first: rules that were sealed and are not in the file yet are only tighter than allowed. A crash between the
+// two leaves either what was or what is to be, and never a wallet that pays under more than was typed for.
+func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte, rules *config.Config) ([]byte, error)) error {
+	r, err := p.ruled(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.store.Close()
+	text, err := edit(r.rules.Raw, r.rules)
+	if err != nil {
+		return asInvalid(err)
+	}
+	next, err := config.Parse(text)
+	if err != nil {
+		return asInvalid(err)
+	}
+	sealed, err := r.store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	changes, incomparable := seal.Changes(sealed, next)
+	if sealed.Version == 0 {
+		incomparable = errors.New("never sealed")
+	}
+	ui.changes(changes)
+	guard := &seal.Guard{Home: p.Home, Rules: next, Store: r.store}
+	owner := incomparable != nil || config.Loosens(changes)
+	if !owner {
+		if owner, err = p.sealTighter(ctx, ui, guard, len(changes) > 0); err != nil {
+			return err
+		}
+	}
+	if owner {
+		key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", asLines(changes, incomparable)})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = key.Close() }()
+		guard.Key = key
+		if err := p.lookAtAll(ctx, ui, guard); err != nil {
+			return err
+		}
+		if err := guard.Seal(ctx); err != nil {
+			return err
+		}
+	}
+	if string(text) != string(r.rules.Raw) {
+		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
+			return x402.Errorf(x402.SetupFailed, "%w", err)
+		}
+	}
+	if len(changes) == 0 {
+		ui.note("nothing changed: these rules are sealed")
+	}
+	if ui.json {
+		return ui.policy(ctx, &ruled{next, r.store, guard}, "")
+	}
+	ui.say("sealed: these are the rules from now on")
+	return nil
+}
+
+// lookAtAll shows every rule and asks once more where the text that the difference was taken from was never sealed by this
+// wallet: an agent with a shell could have put it into the ledger, to hide what it loosened.
+func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) error {
+	err := guard.Authentic(ctx)
+	if !x402.HasCode(err, x402.PolicyUnsealed) {
+		return err
+	}
+	ui.note("%s %s", paint(ui.colorErr, red, "look at every rule:"), safe(x402.AsError(err).Message))
+	for _, line := range guard.Rules.Lines() {
+		ui.note("  %s = %s", line[0], safe(line[1]))
+	}
+	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules", lines: []string{x402.AsError(err).Message}}
+	for _, line := range guard.Rules.Lines() {
+		l.lines = append(l.lines, line[0]+" = "+safe(line[1]))
+	}
+	again, err := p.owner(ctx, ui, l)
+	if err == nil {
+		err = again.Close()
+	}
+	return err
+}
+
+// asLines is what ui.changes prints.
+func asLines(list []config.Change, incomparable error) (lines []string) {
+	for _, c := range list {
+		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+": "+safe(c.From)+" → "+safe(c.To))
+	}
+	switch {
+	case incomparable != nil:
+		lines = append(lines, incomparable.Error())
+	case len(list) == 0:
+		lines = append(lines, "config.toml is as it was sealed; the ledger is accepted as it is now")
+	}
+	return lines
+}
+
+// sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet without a person; if nothing
+// does, tighter rules are in force all the same. It reports whether only the owner can go on: the seal or the ledger is not
+// what it was, or cannot be told.
+func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool, err error) {
+	key, err := wallet.Open(p.Home)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = key.Close() }()
+	key.SetSources(p.Sources(guard.Rules, key)...)
+	guard.Key = key
+	err = guard.Check(ctx)
+	if err == nil {
+		return false, nil
+	}
+	switch coded := x402.AsError(err); coded.Code {
+	case x402.LedgerCorrupt, x402.PolicyUnsealed:
+		ui.note("%s", safe(coded.Message))
+		return true, nil
+	case x402.WalletLocked:
+		if !tighter {
+			return true, nil
+		}
+		ui.note("the wallet is locked: the next payment seals these rules")
+		return false, nil
+	}
+	return false, err
+}
+
+// asInvalid gives trouble with a value its code; the message of package config says what would have passed.
+func asInvalid(err error) error {
+	var fault *config.Error
+	if errors.As(err, &fault) {
+		return x402.Errorf(x402.InvalidArgument, "%s", fault.Error())
+	}
+	return err
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+func TestSafe(t *testing.T) {
+	for given, want := range map[string]string{
+		"plain äöü 日本 €": "plain äöü 日本 €", "a\tb\nc": `a\tb\nc`, "\x1b[31m\x07\x7f": `\x1b[31m\a\x7f`, "\u009b1m": `\u009b1m`,
+		"\u202e\u2066\u200b\ufeff": `\u202e\u2066\u200b\ufeff`, "\u2028\u2029": `\u2028\u2029`, "\ue000\U000e0041": `\ue000\U000e0041`,
+		"\xff\x9b1m": `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
+	} {
+		require.Equal(t, want, safe(given))
+	}
+	require.Equal(t, "a\tb\nc\n\\rd", safeText("a\tb\r\nc\n\rd"))
+}
+
+func TestMaxAmount(t *testing.T) {
+	for given, want := range map[string]string{"": "", "50000": "50000", "$0.05": "$0.05", "0.05": "$0.05", "5.00": "$5.00", "$x": "$x"} { // the engine reads dollars
+		got, err := maxAmount(given)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, given := range []string{"bash.05", ".5", "5.", "1.2.3", "-1", "1e3", "0,05", "5 USDC"} {
+		_, err := maxAmount(given)
+		require.ErrorAs(t, err, &usageError{}, given)
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
+		require.Equal(t, want, shellWord(given))
+	}
+}
+
+// Every code has an exit code of SPEC §1; one that holds money is an unknown outcome, whatever its name.
+func TestExitCode(t *testing.T) {
+	for code, want := range map[x402.Code]int{
+		x402.InvalidArgument: 2, x402.BudgetExceeded: 3, x402.URLBlocked: 3, x402.RedirectRefused: 3, x402.WalletLocked: 4, x402.InsufficientFunds: 4,
+		x402.ApprovalRequired: 4, x402.OutcomeUnknown: 5, x402.PaymentRejected: 1, x402.NetworkError: 1, x402.Internal: 1,
+	} {
+		require.Equal(t, want, exitCode(&x402.Error{Code: code, Spent: "0"}), code)
+		require.Equal(t, want, exitCode(&x402.Error{Code: code}), code)
+		require.Equal(t, exitUnknown, exitCode(&x402.Error{Code: code, Spent: "1000"}), code)
+	}
+}
+
+func TestBrokenRulesNamesEveryFault(t *testing.T) {
+	err := brokenRules("my.toml", errors.Join(errors.New("config.toml line 1: a: wrong"), fmt.Errorf("config.toml line 2: b: wrong")))
+	require.ErrorContains(t, err, "my.toml: line 1: a: wrong\nline 2: b: wrong")
+	require.NoError(t, brokenRules("my.toml", nil))
+}

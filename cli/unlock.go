@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"x402-wallet/agent"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// unlockOut is what unlock answers.
+type unlockOut struct {
+	Until string `json:"until"` // RFC 3339, UTC: at the latest
+	Idle  string `json:"idle"`  // earlier when nothing is signed for this long
+	PID   int    `json:"pid"`
+}
+
+func (p *Program) unlockCommand(ui *ui) *cobra.Command {
+	var source passphraseSource
+	var foreground bool
+	cmd := &cobra.Command{
+		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
+		Long: "Ask for the passphrase and let a process in the background hold the key, until x402-wallet lock, until nothing was\n" +
+			"signed for a while (keystore.idle, 15m), or for 8 hours. Like ssh-agent it never hands the key out; it signs only what\n" +
+			"the ledger holds as a payment, once, inside the budgets of the sealed rules.",
+		Example: "  x402-wallet unlock\n  x402-wallet lock",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
+			if foreground {
+				return p.Unlock(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
+					_ = ui.unlocked(unlockOut{until.UTC().Format(time.RFC3339), idle.String(), os.Getpid()})
+				})
+			}
+			return p.unlockBehind(cmd.Context(), ui, passphrase)
+		},
+	}
+	source.add(cmd, "", "the passphrase")
+	cmd.Flags().BoolVar(&foreground, "foreground", false, "hold the key in this process instead of one in the background")
+	return cmd
+}
+
+func (u *ui) unlocked(out unlockOut) error {
+	if u.json {
+		return u.printJSON(out)
+	}
+	u.say("unlocked until %s UTC at the latest, and until nothing was signed for %s; x402-wallet lock ends it", moment(out.Until), out.Idle)
+	return nil
+}
+
+// unlockBehind starts this program again in the background, gives it the passphrase over a pipe, and waits until it says that
+// it can be asked, or why not.
+func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Passphrase) error {
+	keys, err := wallet.Open(p.Home) // whatever is wrong with it is said before a passphrase is typed
+	if err != nil {
+		return err
+	}
+	defer func() { _ = keys.Close() }()
+	if err := agent.Free(ctx, p.Home); err != nil {
+		return err
+	}
+	given, err := passphrase(ctx)
+	if err != nil {
+		return err
+	}
+	defer clear(given)
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	child := exec.Command(program, "unlock", "--foreground", "--json", "--passphrase-fd=3") //nolint:gosec,noctx // ourselves; it outlives us
+	child.Args[0] = os.Args[0]
+	child.ExtraFiles = []*os.File{read}
+	child.SysProcAttr = background()
+	said, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	_ = read.Close()
+	if err != nil {
+		_ = write.Close()
+		return fmt.Errorf("start the unlock agent: %w", err)
+	}
+	_, _ = write.Write(given) // a child that died says why below
+	_ = write.Close()
+	done := ui.waiting("opening the keys")
+	defer done()
+	var answer struct {
+		unlockOut
+		Error         x402.Code
+		Message, Hint string
+	}
+	if err := json.NewDecoder(said).Decode(&answer); err != nil {
+		return errors.Join(fmt.Errorf("the unlock agent ended at once: %w", err), child.Wait())
+	}
+	if answer.Error != "" {
+		_ = child.Wait()
+		return x402.Errorf(answer.Error, "%s", answer.Message).WithHint("%s", answer.Hint)
+	}
+	return ui.unlocked(answer.unlockOut)
+}
+
+func (p *Program) lockCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "lock", Short: "Take the key out of memory", Args: wants(),
+		Long: "End the process that x402-wallet unlock started, and wipe every key that any process on this wallet holds, within a second.\n" +
+			"A server that has a passphrase file, a command or the keyring to unlock itself with does so again when the agent pays next;\n" +
+			"x402-wallet freeze stops that.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := wallet.LockAll(p.Home); err != nil {
+				return err
+			}
+			err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
+			was := err == nil
+			if err != nil && !errors.Is(err, agent.ErrNone) {
+				return err
+			}
+			if ui.json {
+				return ui.printJSON(map[string]bool{"locked": true, "was": was})
+			}
+			if !was {
+				ui.say("no process held the key")
+				return nil
+			}
+			ui.say("locked")
+			return nil
+		},
+	}
+}

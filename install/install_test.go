@@ -1,0 +1,219 @@
+package install
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"}, Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}
+
+// golden compares with a file under testdata.
+func golden(t *testing.T, name string, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", filepath.FromSlash(name))
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+// at is a home of its own for one client, with its settings as they are in testdata.
+func at(t *testing.T, c Client) System {
+	t.Helper()
+	home := t.TempDir()
+	s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
+	before, err := os.ReadFile(filepath.Join("testdata", c.Name, "before"))
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Dir(c.File(s)), 0o700))
+	require.NoError(t, os.WriteFile(c.File(s), before, 0o644))
+	return s
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// Per client: what is written, that a second time nothing is, and that taking it out leaves the rest as it was.
+func TestClients(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range Clients() {
+		t.Run(c.Name, func(t *testing.T) {
+			s := at(t, c)
+			before := read(t, c.File(s))
+			plan, err := c.Plan(s, entry)
+			require.NoError(t, err)
+			golden(t, c.Name+"/difference", "--- before\n"+plan.Before+"+++ after\n"+plan.After+strings.Join(plan.Notes, "\n"))
+			require.Equal(t, before, read(t, c.File(s)), "a plan changes nothing")
+
+			backup, err := plan.Apply(now)
+			require.NoError(t, err)
+			golden(t, c.Name+"/after", read(t, c.File(s)))
+			require.Equal(t, before, read(t, backup))
+			info, err := os.Stat(c.File(s))
+			require.NoError(t, err)
+			if runtime.GOOS != "windows" {
+				require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "the file's own mode stays")
+			}
+
+			again, err := c.Plan(s, entry)
+			require.NoError(t, err)
+			require.Equal(t, Nothing, again.Change)
+			status, err := c.Detect(s, entry)
+			require.NoError(t, err)
+			require.Equal(t, Installed, status)
+
+			out, err := c.PlanRemoval(s)
+			require.NoError(t, err)
+			require.Equal(t, Remove, out.Change)
+			_, err = out.Apply(now.Add(time.Second))
+			require.NoError(t, err)
+			golden(t, c.Name+"/removed", read(t, c.File(s)))
+			out, err = c.PlanRemoval(s)
+			require.NoError(t, err)
+			require.Equal(t, Nothing, out.Change)
+
+			snippet, err := c.Snippet(entry)
+			require.NoError(t, err)
+			golden(t, c.Name+"/snippet", snippet+"\n"+c.Line(entry)+"\n")
+			for _, text := range []string{plan.Before, plan.After, snippet, read(t, c.File(s))} {
+				require.NotContains(t, text, "hunter2")
+			}
+			require.NotContains(t, plan.After, "of somebody")
+		})
+	}
+}
+
+// Where each client's settings lie, per system.
+func TestFiles(t *testing.T) {
+	for _, s := range []System{
+		{OS: "linux", Home: "/home/ada", Config: "/home/ada/.config"},
+		{OS: "darwin", Home: "/Users/ada", Config: "/Users/ada/Library/Application Support"},
+		{OS: "windows", Home: `C:\Users\ada`, Config: `C:\Users\ada\AppData\Roaming`},
+		{OS: "linux", Home: "/home/ada", Config: "/home/ada/.config", Claude: "/srv/claude", Codex: "/srv/codex"},
+	} {
+		var b strings.Builder
+		for _, c := range Clients() {
+			b.WriteString(c.Name + "\t" + c.File(s) + "\n")
+		}
+		name := s.OS
+		if s.Codex != "" {
+			name += "-moved"
+		}
+		golden(t, "files-"+name, b.String())
+	}
+}
+
+func TestDetect(t *testing.T) {
+	s := System{OS: "linux", Home: t.TempDir()}
+	s.Config = filepath.Join(s.Home, ".config")
+	for _, c := range Clients() {
+		status, err := c.Detect(s, entry)
+		require.NoError(t, err)
+		require.Equal(t, NotFound, status, c.Name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(c.File(s)), 0o700))
+	}
+	cursor := Clients()[2]
+	status, err := cursor.Detect(s, entry)
+	require.NoError(t, err)
+	require.Equal(t, Missing, status)
+	for text, want := range map[string]Status{
+		`{"mcpServers":{"x402-wallet":{"command":"x"}}}`: Differs, `{"mcpServers":{}`: Broken, `[]`: Broken, `{"mcpServers":[]}`: Broken,
+		`{"mcpServers":{"x402-wallet":1}}`: Broken, "": Missing,
+	} {
+		require.NoError(t, os.WriteFile(cursor.File(s), []byte(text), 0o600))
+		status, err := cursor.Detect(s, entry)
+		require.Equal(t, want, status, text)
+		require.Equal(t, want == Broken, err != nil, text)
+	}
+}
+
+func TestAClientThatIsNew(t *testing.T) {
+	for _, c := range Clients() {
+		home := t.TempDir()
+		s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
+		plan, err := c.Plan(s, entry)
+		require.NoError(t, err, c.Name)
+		require.Equal(t, Add, plan.Change)
+		backup, err := plan.Apply(time.Now())
+		require.NoError(t, err)
+		require.Empty(t, backup)
+		snippet, err := c.Snippet(entry)
+		require.NoError(t, err)
+		require.Equal(t, snippet, read(t, c.File(s)))
+	}
+}
+
+func TestNoSecretIsWritten(t *testing.T) {
+	for _, name := range []string{"X402_WALLET_PASSPHRASE", "CDP_API_KEY_SECRET", "PRIVATE_KEY", "x402_wallet_home"} {
+		for _, c := range Clients() {
+			_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()}, Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
+			require.ErrorIs(t, err, ErrSecret)
+		}
+	}
+}
+
+// A file that is a link into somebody's dotfiles stays one.
+func TestALinkStaysALink(t *testing.T) {
+	c := Clients()[2]
+	s := at(t, c)
+	kept := filepath.Join(t.TempDir(), "dotfiles.json")
+	require.NoError(t, os.Rename(c.File(s), kept))
+	require.NoError(t, os.Symlink(kept, c.File(s)))
+	plan, err := c.Plan(s, entry)
+	require.NoError(t, err)
+	backup, err := plan.Apply(time.Now())
+	require.NoError(t, err)
+	require.Equal(t, filepath.Dir(kept), filepath.Dir(backup))
+	info, err := os.Lstat(c.File(s))
+	require.NoError(t, err)
+	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	require.Contains(t, read(t, kept), "/usr/local/bin/x402-wallet")
+
+	require.NoError(t, os.Remove(kept))
+	_, err = c.Plan(s, entry)
+	require.ErrorContains(t, err, "leads nowhere")
+}
+
+// Claude Code writes its file all the time: what it wrote between the plan and the change is not lost.
+func TestAFileThatChangedMeanwhile(t *testing.T) {
+	c := Clients()[0]
+	s := at(t, c)
+	plan, err := c.Plan(s, entry)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(c.File(s), []byte(`{"numStartups": 43}`), 0o600))
+	_, err = plan.Apply(time.Now())
+	require.ErrorContains(t, err, "changed meanwhile")
+	require.Equal(t, `{"numStartups": 43}`, read(t, c.File(s)))
+}
+
+// What cannot be edited without guessing is left alone, with what to write by hand.
+func TestFilesLeftAlone(t *testing.T) {
+	codex := Clients()[3]
+	for _, text := range []string{
+		"[mcp_servers]\nx402-wallet = { command = \"old\" }\n", "mcp_servers.x402-wallet.command = \"old\"\n", "mcp_servers = {}\n", "a = \n",
+		"[[mcp_servers]]\n",
+	} {
+		s := System{OS: "linux", Home: t.TempDir()}
+		require.NoError(t, os.MkdirAll(filepath.Dir(codex.File(s)), 0o700))
+		require.NoError(t, os.WriteFile(codex.File(s), []byte(text), 0o600))
+		_, err := codex.Plan(s, entry)
+		require.Error(t, err, text)
+		require.Equal(t, text, read(t, codex.File(s)))
+	}
+	_, err := set([]byte(`{"servers": {"x402-wallet": 1, "x402-wallet": 2}}`), 3, "servers", Name)
+	require.ErrorContains(t, err, "twice")
+}
