@@ -1,0 +1,194 @@
+// Command release makes what `make release` promises: for each platform an archive and an MCP bundle with the binary, the same
+// bytes from the same commit on any machine, with checksums, bills of materials and the entry for the MCP registry.
+//
+// What must stay true: nothing of this machine gets into a file. Times are the commit's, owners are nobody, paths are trimmed.
+package main
+
+import (
+	"context"
+	"debug/buildinfo"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// target is a platform the binary is promised for (SPEC §1).
+type target struct{ os, arch string }
+
+var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}
+
+func (t target) String() string { return t.os + "-" + t.arch }
+
+func (t target) binary() string {
+	if t.os == "windows" {
+		return "x402-wallet.exe"
+	}
+	return "x402-wallet"
+}
+
+// release is one release in the making.
+type release struct {
+	version   string    // without the v
+	when      time.Time // the commit's
+	publisher string    // the registry's name space, in reverse DNS
+	url       string    // where the files will be served; each file's name is appended
+	out       string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	r := &release{}
+	flags.StringVar(&r.version, "version", "", "what git describe says")
+	flags.StringVar(&r.publisher, "publisher", "example.x402-wallet", "the MCP registry's name space, in reverse DNS")
+	flags.StringVar(&r.url, "url", "https://mcp.x402-wallet.example/releases", "where the files will be served")
+	flags.StringVar(&r.out, "out", "dist", "the directory to fill; what is in it goes")
+	only := flags.String("only", "", "these platforms only, like linux-amd64,darwin-arm64")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r.version = semver(r.version)
+	stamp, err := output(ctx, nil, "git", "log", "-1", "--format=%cI")
+	if err != nil {
+		return err
+	}
+	if r.when, err = time.Parse(time.RFC3339, stamp); err != nil {
+		return err
+	}
+	r.when = r.when.UTC()
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // for everybody
+		return err
+	}
+	return r.make(ctx, chosen(*only))
+}
+
+func chosen(only string) (list []target) {
+	for _, t := range targets {
+		if only == "" || strings.Contains(","+only+",", ","+t.String()+",") {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// make builds every target, then packs them: completions and pages are printed by this machine's own binary.
+func (r *release) make(ctx context.Context, list []target) error {
+	work, err := os.MkdirTemp("", "x402-wallet-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	own := filepath.Join(work, target{runtime.GOOS, runtime.GOARCH}.String(), target{runtime.GOOS, ""}.binary())
+	for _, t := range append(list, target{runtime.GOOS, runtime.GOARCH}) {
+		fmt.Fprintln(os.Stderr, "build", t)
+		if err := r.build(ctx, t, filepath.Join(work, t.String(), t.binary())); err != nil {
+			return err
+		}
+	}
+	pages, err := pagesOf(ctx, own, filepath.Join(work, "man"))
+	if err != nil {
+		return err
+	}
+	made, err := buildinfo.ReadFile(own) // what is in it, not what go.mod would allow
+	if err != nil {
+		return err
+	}
+	licences, err := licencesOf(ctx, made)
+	if err != nil {
+		return err
+	}
+	for name, path := range map[string]string{"LICENSE": "LICENSE", "README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		pages = append(pages, file{name: name, body: text})
+	}
+	pages = append(pages, file{name: "LICENSES-OF-OTHERS.txt", body: licences})
+	for _, t := range list {
+		fmt.Fprintln(os.Stderr, "pack", t)
+		binary := filepath.Join(work, t.String(), t.binary())
+		program, err := os.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		if made, err = buildinfo.ReadFile(binary); err != nil {
+			return err
+		}
+		if err := r.pack(t, program, made, pages); err != nil {
+			return err
+		}
+	}
+	return r.finish(list)
+}
+
+// build makes one binary. Nothing of the environment that would change its bytes counts.
+func (r *release) build(ctx context.Context, t target, to string) error {
+	_, err := output(ctx, []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off"},
+		"go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -buildid= -X main.version="+r.version, "-o", to, ".")
+	return err
+}
+
+// semver is what git describe says as MCP bundles and registries want it: v1.2.3 is 1.2.3, and a commit that is no release comes
+// before all releases.
+func semver(described string) string {
+	if rest, ok := strings.CutPrefix(described, "v"); ok && strings.Count(rest, ".") >= 2 {
+		return rest
+	}
+	return "0.0.0-dev." + strings.ReplaceAll("g"+described, "-", ".")
+}
+
+// output runs a command, with more in its environment, and returns what it prints.
+func output(ctx context.Context, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(cmd.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", name, args[0], err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// pagesOf are completions and manual pages.
+func pagesOf(ctx context.Context, binary, dir string) (list []file, err error) {
+	for shell, name := range map[string]string{"bash": "x402-wallet.bash", "zsh": "_x402-wallet", "fish": "x402-wallet.fish", "powershell": "x402-wallet.ps1"} {
+		text, err := output(ctx, nil, binary, "completion", shell)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, file{name: "completions/" + name, body: []byte(text + "\n")})
+	}
+	if _, err := output(ctx, nil, binary, "man", dir); err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, file{name: "man/" + filepath.Base(name), body: text})
+	}
+	return list, nil
+}

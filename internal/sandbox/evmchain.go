@@ -1,0 +1,186 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/evm"
+	"x402-wallet/x402"
+)
+
+// reason is why something was refused, in the words of the reference facilitator (x402 2.27).
+type reason string
+
+func (r reason) Error() string { return string(r) }
+
+const (
+	blockTime  = 2 * time.Second // Base's
+	firstBlock = uint64(400_000) // not 0: block numbers look like block numbers
+	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
+)
+
+// evmChain is one token with EIP-3009 on a chain that makes a block every two seconds, and one for each transaction.
+type evmChain struct {
+	asset    x402.AssetInfo
+	now      func() time.Time
+	finality time.Duration
+
+	mu       sync.Mutex
+	blocks   []int64              // Unix seconds of block firstBlock+i; never go back
+	balances map[string][]balance // by lower-case address, oldest first
+	used     map[string]uint64    // payer and nonce → block
+	byHash   map[string]*evmTransaction
+	txs      []*evmTransaction
+}
+
+// balance is what an address held from a block on.
+type balance struct{ block, amount uint64 }
+
+// evmTransaction is a transferWithAuthorization that was executed.
+type evmTransaction struct {
+	hash  string
+	block uint64
+	auth  evm.Authorization3009
+}
+
+func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
+	c := &evmChain{asset: asset, now: now, finality: finality, balances: map[string][]balance{}, used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
+	const before = 100 // blocks that were there when the world began
+	start := now().Unix() - before*int64(blockTime/time.Second)
+	for i := range int64(before + 1) {
+		c.blocks = append(c.blocks, start+i*int64(blockTime/time.Second))
+	}
+	return c
+}
+
+// head brings the chain up to the clock and is the latest block's number. The caller holds mu.
+func (c *evmChain) head() uint64 {
+	period := int64(blockTime / time.Second)
+	for now := c.now().Unix(); c.blocks[len(c.blocks)-1]+period <= now; {
+		c.blocks = append(c.blocks, c.blocks[len(c.blocks)-1]+period)
+	}
+	return firstBlock + uint64(len(c.blocks)) - 1
+}
+
+// final is the youngest block that is old enough to be final. The caller holds mu.
+func (c *evmChain) final() uint64 {
+	c.head()
+	until := c.now().Add(-c.finality).Unix()
+	older := sort.Search(len(c.blocks), func(i int) bool { return c.blocks[i] > until })
+	return firstBlock + uint64(max(older-1, 0))
+}
+
+// next makes a block now and is its number. The caller holds mu.
+func (c *evmChain) next() uint64 {
+	c.head()
+	c.blocks = append(c.blocks, max(c.now().Unix(), c.blocks[len(c.blocks)-1]))
+	return firstBlock + uint64(len(c.blocks)) - 1
+}
+
+func (c *evmChain) mint(address string, amount uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(c.next(), address, c.at(address, math.MaxUint64)+amount)
+}
+
+func (c *evmChain) balance(address string) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at(address, math.MaxUint64)
+}
+
+// at is a balance at a block, put sets it from a block on. The caller holds mu.
+func (c *evmChain) at(address string, block uint64) uint64 {
+	known := c.balances[strings.ToLower(address)]
+	for i := len(known) - 1; i >= 0; i-- {
+		if known[i].block <= block {
+			return known[i].amount
+		}
+	}
+	return 0
+}
+
+func (c *evmChain) put(block uint64, address string, amount uint64) {
+	address = strings.ToLower(address)
+	c.balances[address] = append(c.balances[address], balance{block, amount})
+}
+
+func nonceKey(payer string, nonce [32]byte) string {
+	return strings.ToLower(payer) + hex.EncodeToString(nonce[:])
+}
+
+// check is what the token's transferWithAuthorization checks, in the diagnosis order of the reference facilitator. The
+// caller holds mu.
+func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error) {
+	_, auth, err := evm.Recover(c.asset.Network, c.asset, payload)
+	switch {
+	case errors.Is(err, evm.ErrSignature):
+		return auth, reason("invalid_exact_evm_signature")
+	case err != nil:
+		return auth, reason("invalid_payload")
+	}
+	now := c.now().Unix()
+	amount, fits := auth.Value.Uint64()
+	switch {
+	case auth.ValidAfter >= now:
+		return auth, reason("invalid_exact_evm_payload_authorization_valid_after")
+	case auth.ValidBefore <= now:
+		return auth, reason("invalid_exact_evm_payload_authorization_valid_before")
+	case c.used[nonceKey(auth.From, auth.Nonce)] != 0:
+		return auth, reason("invalid_exact_evm_nonce_already_used")
+	case !fits || c.at(auth.From, math.MaxUint64) < amount:
+		return auth, reason("invalid_exact_evm_insufficient_balance")
+	}
+	return auth, nil
+}
+
+// simulate says whether execute would succeed now.
+func (c *evmChain) simulate(payload json.RawMessage) (evm.Authorization3009, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.check(payload)
+}
+
+// execute runs a transferWithAuthorization in a block of its own.
+func (c *evmChain) execute(payload json.RawMessage) (*evmTransaction, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	auth, err := c.check(payload)
+	if err != nil {
+		return nil, err
+	}
+	amount, _ := auth.Value.Uint64()
+	tx := &evmTransaction{hash: hashOf("transaction", nonceKey(auth.From, auth.Nonce)), block: c.next(), auth: auth}
+	c.put(tx.block, auth.From, c.at(auth.From, math.MaxUint64)-amount)
+	c.put(tx.block, auth.To, c.at(auth.To, math.MaxUint64)+amount)
+	c.used[nonceKey(auth.From, auth.Nonce)] = tx.block
+	c.byHash[tx.hash] = tx
+	c.txs = append(c.txs, tx)
+	return tx, nil
+}
+
+// transaction finds what was executed.
+func (c *evmChain) transaction(hash string) *evmTransaction {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byHash[hash]
+}
+
+func (c *evmChain) settlement(tx *evmTransaction) Settlement {
+	amount, _ := tx.auth.Value.Uint64()
+	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: tx.auth.From, Signer: tx.auth.From, PayTo: tx.auth.To, Amount: amount, At: c.now()}
+}
+
+// hashOf makes a 32-byte name, 0x-hex.
+func hashOf(parts ...any) string {
+	sum := sha256.Sum256(fmt.Append(nil, parts...))
+	return "0x" + hex.EncodeToString(sum[:])
+}

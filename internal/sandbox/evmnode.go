@@ -1,0 +1,271 @@
+package sandbox
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"x402-wallet/money"
+	"x402-wallet/x402"
+)
+
+// The token's functions and events by their selectors and topics (EIP-20, EIP-3009).
+const (
+	callBalanceOf          = "70a08231" // balanceOf(address)
+	callAuthorizationState = "e94a0102" // authorizationState(address,bytes32)
+	callDecimals           = "313ce567" // decimals()
+
+	topicUsed     = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5" // AuthorizationUsed(address,bytes32)
+	topicTransfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef" // Transfer(address,address,uint256)
+)
+
+// maxLogRange is how many blocks one eth_getLogs may ask for, as public nodes limit it.
+const maxLogRange = 10_000
+
+// evmNode answers the Ethereum JSON-RPC methods that a payer needs.
+func (s *Sandbox) evmNode() http.Handler {
+	c := s.evm
+	methods := rpcMethods{
+		"eth_chainId":               func([]json.RawMessage) (any, error) { return s.chainID(), nil },
+		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.headNow()), nil },
+		"eth_getBlockByNumber":      c.getBlock,
+		"eth_call":                  func(p []json.RawMessage) (any, error) { return c.call(p, s.strikes(EVMNodeForgets)) },
+		"eth_getCode":               c.getCode,
+		"eth_getLogs":               func(p []json.RawMessage) (any, error) { return c.getLogs(p, s.strikes(EVMNodeForgets)) },
+		"eth_getTransactionReceipt": func(p []json.RawMessage) (any, error) { return c.getReceipt(p, s.strikes(EVMNodeForgets)) },
+	}
+	return s.node(methods, EVMNodeDown, EVMNodeSlow)
+}
+
+// node puts the faults that all nodes share before their methods.
+func (s *Sandbox) node(methods rpcMethods, down, slow Fault) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch s.strike(down, slow) {
+		case down:
+			http.Error(w, "out of order", http.StatusServiceUnavailable)
+			return
+		case slow:
+			s.linger(r)
+		}
+		methods.ServeHTTP(w, r)
+	})
+}
+
+func (s *Sandbox) chainID() string {
+	id, _ := x402.ChainID(EVM)
+	if s.strikes(EVMNodeElsewhere) {
+		id++
+	}
+	return quantity(id)
+}
+
+func (c *evmChain) headNow() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.head()
+}
+
+// number reads a block tag; ok is false for a block that does not exist. The caller holds mu.
+func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
+	switch tag {
+	case "", "latest", "pending":
+		return c.head(), true, nil
+	case "finalized", "safe":
+		return c.final(), true, nil
+	case "earliest":
+		return firstBlock, true, nil
+	}
+	n, err = strconv.ParseUint(strings.TrimPrefix(tag, "0x"), 16, 64)
+	if err != nil || !strings.HasPrefix(tag, "0x") {
+		return 0, false, badParams("not a block: " + tag)
+	}
+	return n, n >= firstBlock && n <= c.head(), nil
+}
+
+func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
+	var tag string
+	if err := param(params, 0, &tag); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, exists, err := c.number(tag)
+	if err != nil || !exists {
+		return nil, err
+	}
+	hashes := []string{}
+	for _, tx := range c.txs {
+		if tx.block == n {
+			hashes = append(hashes, tx.hash)
+		}
+	}
+	return map[string]any{
+		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])), "hash": hashOf("block", n),
+		"parentHash": hashOf("block", n-1), "transactions": hashes,
+	}, nil
+}
+
+// call runs a view function of the token at a block; an address without code answers nothing.
+func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
+	var message struct{ To, Data, Input string }
+	var tag string
+	if err := param(params, 0, &message); err != nil {
+		return nil, err
+	}
+	if err := param(params, 1, &tag); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	block, exists, err := c.number(tag)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, &rpcError{Code: -32000, Message: "header not found"}
+	}
+	if !strings.EqualFold(message.To, c.asset.Address) {
+		return "0x", nil
+	}
+	data := strings.TrimPrefix(message.Data+message.Input, "0x")
+	if _, err := hex.DecodeString(data); err != nil || len(data) < 8 {
+		return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+	}
+	selector, words := data[:8], data[8:]
+	switch {
+	case selector == callBalanceOf && len(words) == 64:
+		return word(c.at("0x"+words[24:], block)), nil
+	case selector == callAuthorizationState && len(words) == 128:
+		used := c.used["0x"+strings.ToLower(words[24:64]+words[64:])]
+		if used != 0 && used <= block && !forgets {
+			return word(1), nil
+		}
+		return word(0), nil
+	case selector == callDecimals && words == "":
+		return word(uint64(c.asset.Decimals)), nil
+	}
+	return nil, &rpcError{Code: 3, Message: "execution reverted", Data: "0x"}
+}
+
+func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
+	var address string
+	if err := param(params, 0, &address); err != nil {
+		return nil, err
+	}
+	if strings.EqualFold(address, c.asset.Address) {
+		return "0x60806040", nil
+	}
+	return "0x", nil
+}
+
+// evmLog is an event as nodes tell it.
+type evmLog struct {
+	Address         string   `json:"address"`
+	Topics          []string `json:"topics"`
+	Data            string   `json:"data"`
+	BlockNumber     string   `json:"blockNumber"`
+	TransactionHash string   `json:"transactionHash"`
+	LogIndex        string   `json:"logIndex"`
+	Removed         bool     `json:"removed"`
+}
+
+// logs are the two events of a transfer, in the order in which the token emits them.
+func (c *evmChain) logs(tx *evmTransaction) []evmLog {
+	event := func(i uint64, data string, topics ...string) evmLog {
+		return evmLog{Address: strings.ToLower(c.asset.Address), Topics: topics, Data: data, BlockNumber: quantity(tx.block), TransactionHash: tx.hash, LogIndex: quantity(i)}
+	}
+	a := tx.auth
+	return []evmLog{
+		event(0, "0x", topicUsed, topicOf(a.From), "0x"+hex.EncodeToString(a.Nonce[:])),
+		event(1, wordOf(a.Value), topicTransfer, topicOf(a.From), topicOf(a.To)),
+	}
+}
+
+func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) {
+	var filter struct {
+		Address            string
+		FromBlock, ToBlock string
+		Topics             []json.RawMessage
+	}
+	if err := param(params, 0, &filter); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from, _, errFrom := c.number(filter.FromBlock)
+	to, _, errTo := c.number(filter.ToBlock)
+	if errFrom != nil || errTo != nil || from > to {
+		return nil, badParams("not a range of blocks")
+	}
+	if to-from > maxLogRange {
+		return nil, &rpcError{Code: -32005, Message: "query exceeds the range of 10000 blocks"}
+	}
+	found := []evmLog{}
+	for _, tx := range c.txs {
+		if tx.block < from || tx.block > to || forgets || !strings.EqualFold(filter.Address, c.asset.Address) {
+			continue
+		}
+		for _, l := range c.logs(tx) {
+			if matches(filter.Topics, l.Topics) {
+				found = append(found, l)
+			}
+		}
+	}
+	return found, nil
+}
+
+// matches is eth_getLogs' filter: by position a topic, a list of which one must match, or null.
+func matches(filter []json.RawMessage, topics []string) bool {
+	if len(filter) > len(topics) {
+		return false
+	}
+	for i, raw := range filter {
+		var one string
+		var any []string
+		if json.Unmarshal(raw, &one) == nil && one != "" {
+			any = []string{one}
+		} else if json.Unmarshal(raw, &any) != nil || any == nil {
+			continue
+		}
+		hit := false
+		for _, wanted := range any {
+			hit = hit || strings.EqualFold(wanted, topics[i])
+		}
+		if !hit {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, error) {
+	var hash string
+	if err := param(params, 0, &hash); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tx := c.byHash[strings.ToLower(hash)]
+	if tx == nil || forgets {
+		return nil, nil
+	}
+	return map[string]any{
+		"transactionHash": tx.hash, "status": "0x1", "blockNumber": quantity(tx.block), "blockHash": hashOf("block", tx.block),
+		"to": strings.ToLower(c.asset.Address), "logs": c.logs(tx),
+	}, nil
+}
+
+func quantity(n uint64) string { return "0x" + strconv.FormatUint(n, 16) }
+
+func word(n uint64) string { return wordOf(money.NewAmount(n)) }
+
+func wordOf(amount money.Amount) string {
+	b := amount.Bytes32()
+	return "0x" + hex.EncodeToString(b[:])
+}
+
+func topicOf(address string) string {
+	return "0x" + strings.Repeat("0", 24) + strings.ToLower(strings.TrimPrefix(address, "0x"))
+}

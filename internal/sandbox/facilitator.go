@@ -1,0 +1,305 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/evm"
+	"x402-wallet/x402"
+)
+
+// submission is what a facilitator is asked about, read strictly.
+type submission struct {
+	version int
+	terms   x402.Requirement
+	payload json.RawMessage // the scheme's object
+}
+
+// facilitator answers /supported, /verify, /settle and discovery, as the reference facilitator (x402 2.27) does.
+func (s *Sandbox) facilitator() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /supported", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.supported()) })
+	mux.HandleFunc("POST /verify", s.verifyCall)
+	mux.HandleFunc("POST /settle", s.settleCall)
+	mux.HandleFunc("GET /discovery/resources", s.discovery)
+	mux.HandleFunc("GET /discovery/search", s.discovery)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.strikes(FacilitatorDown) {
+			cut()
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (s *Sandbox) supported() any {
+	kinds := []any{}
+	for _, version := range []int{2, 1} {
+		for _, network := range []string{EVM, Solana} {
+			kind := map[string]any{"x402Version": version, "scheme": "exact", "network": nameOf(network, version)}
+			if network == Solana {
+				kind["extra"] = map[string]any{"feePayer": s.FeePayer}
+			}
+			kinds = append(kinds, kind)
+		}
+	}
+	return map[string]any{"kinds": kinds, "extensions": []string{}, "signers": map[string]any{"solana:*": []string{s.FeePayer}}}
+}
+
+// nameOf is a network as a protocol version calls it.
+func nameOf(network string, version int) string {
+	if name, ok := x402.V1Name(network); ok && version == 1 {
+		return name
+	}
+	return network
+}
+
+// readSubmission reads a request and makes sure that payload and requirements speak of the same.
+func readSubmission(r *http.Request) (*submission, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, x402.MaxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	var request struct {
+		Version      int             `json:"x402Version"`
+		Payload      json.RawMessage `json:"paymentPayload"`
+		Requirements json.RawMessage `json:"paymentRequirements"`
+	}
+	var payment struct {
+		Version  int             `json:"x402Version"`
+		Scheme   string          `json:"scheme"`  // V1
+		Network  string          `json:"network"` // V1
+		Accepted json.RawMessage `json:"accepted"`
+		Payload  json.RawMessage `json:"payload"`
+	}
+	if err := x402.DecodeStrict(body, x402.MaxBody, &request); err != nil {
+		return nil, reason("invalid_payload")
+	}
+	if x402.DecodeStrict(request.Payload, x402.MaxBody, &payment) != nil || payment.Payload == nil {
+		return nil, reason("invalid_payload")
+	}
+	terms, err := x402.DecodeRequirement(request.Requirements, request.Version)
+	switch {
+	case request.Version != payment.Version || request.Version != 1 && request.Version != 2:
+		return nil, reason("invalid_x402_version")
+	case err != nil:
+		return nil, reason("invalid_payment_requirements")
+	case request.Version == 1 && (payment.Scheme != terms.Scheme || payment.Network != terms.NetworkName):
+		return nil, reason("invalid_payment_requirements")
+	case request.Version == 2 && !sameJSON(payment.Accepted, request.Requirements):
+		return nil, reason("invalid_payment_requirements")
+	}
+	return &submission{request.Version, terms, payment.Payload}, nil
+}
+
+// sameJSON compares values: order of keys and blanks do not matter, letter case and numbers' spelling do.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// verify checks a payment against its terms, and the chain. signer is who signed it.
+func (s *Sandbox) verify(q *submission) (signer string, err error) {
+	if q.terms.Scheme != "exact" {
+		return "", reason("unsupported_scheme")
+	}
+	switch q.terms.Network {
+	case EVM:
+		return s.verifyEVM(q)
+	case Solana:
+		tx, err := s.verifySolana(q)
+		if err != nil {
+			return "", err
+		}
+		return tx.keys[tx.instructions[2].accounts[3]].String(), nil
+	}
+	return "", reason("invalid_network")
+}
+
+// verifyEVM is the reference facilitator's list for EIP-3009 (x402-protocol.md §3.1).
+func (s *Sandbox) verifyEVM(q *submission) (string, error) {
+	asset := s.evm.asset
+	if !strings.EqualFold(q.terms.Asset, asset.Address) {
+		return "", reason("asset_not_deployed_contract")
+	}
+	if q.terms.ExtraString("name") != asset.Name || q.terms.ExtraString("version") != asset.Version {
+		return "", reason("invalid_exact_evm_missing_eip712_domain")
+	}
+	_, auth, err := evm.Recover(EVM, asset, q.payload)
+	switch {
+	case errors.Is(err, evm.ErrPayload):
+		return "", reason("invalid_payload")
+	case err != nil:
+		return "", reason("invalid_exact_evm_signature")
+	case !strings.EqualFold(auth.To, q.terms.PayTo):
+		return auth.From, reason("invalid_exact_evm_recipient_mismatch")
+	case auth.Value != q.terms.Amount:
+		return auth.From, reason("invalid_exact_evm_payload_authorization_value_mismatch")
+	case auth.ValidBefore < s.now().Unix()+youngest:
+		return auth.From, reason("invalid_exact_evm_payload_authorization_valid_before")
+	}
+	_, err = s.evm.simulate(q.payload)
+	return auth.From, err
+}
+
+// settle verifies and executes; the settlement goes into the books.
+func (s *Sandbox) settle(q *submission) (Settlement, error) {
+	if _, err := s.verify(q); err != nil {
+		return Settlement{}, err
+	}
+	var done Settlement
+	if q.terms.Network == EVM {
+		tx, err := s.evm.execute(q.payload)
+		if err != nil {
+			return done, err
+		}
+		done = s.evm.settlement(tx)
+	} else {
+		tx, err := s.verifySolana(q)
+		if err != nil {
+			return done, err
+		}
+		tx.sign(s.feeKey)
+		landed, err := s.solana.execute(tx)
+		if err != nil {
+			return done, solanaReason(err)
+		}
+		done = s.solana.settlement(landed)
+	}
+	s.records.settle(done)
+	return done, nil
+}
+
+// noteDirect records a payment that a wallet brought itself; the seller's own calls carry a mark.
+func (s *Sandbox) noteDirect(r *http.Request, q *submission) {
+	if r.Header.Get(sellerMark) != s.SellerURL {
+		s.records.present("facilitator", r.URL.Path, q.payload, s.now())
+	}
+}
+
+func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
+	q, err := readSubmission(r)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]any{"isValid": false, "invalidReason": err.Error()})
+		return
+	}
+	s.noteDirect(r, q)
+	signer, err := s.verify(q)
+	if s.strikes(FacilitatorRefusesVerify) {
+		err = reason("unexpected_verify_error")
+	}
+	answer := map[string]any{"isValid": err == nil, "payer": signer}
+	if err != nil {
+		answer["invalidReason"] = err.Error()
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// settleCall answers /settle, truly or as the injected fault says.
+func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
+	q, err := readSubmission(r)
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]any{"success": false, "errorReason": err.Error(), "transaction": "", "network": ""})
+		return
+	}
+	s.noteDirect(r, q)
+	fault := s.strike(between(FacilitatorRefuses, FacilitatorBusy)...)
+	if s.insteadOfSettling(w, q, fault) {
+		return
+	}
+	done, err := s.settle(q)
+	switch fault {
+	case FacilitatorCutsAfter:
+		cut()
+	case FacilitatorFailsAfter:
+		http.Error(w, "upstream error", http.StatusInternalServerError)
+		return
+	case FacilitatorPending:
+		err = reason("settlement_pending")
+	case FacilitatorSlow:
+		s.linger(r)
+	}
+	answer := settled(q, done.Transaction, err)
+	answer["payer"] = done.Signer
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// insteadOfSettling plays the faults in which nothing is settled; false when the fault is none of these.
+func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault Fault) bool {
+	switch fault {
+	case FacilitatorRefuses:
+		writeJSON(w, http.StatusOK, settled(q, "", reason("unexpected_settle_error")))
+	case FacilitatorFails:
+		http.Error(w, "upstream error", http.StatusInternalServerError)
+	case FacilitatorCutsBefore:
+		cut()
+	case FacilitatorLies:
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()), nil))
+	case FacilitatorNeverLands:
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()), reason("settlement_pending")))
+	case FacilitatorBusy:
+		w.Header().Set("Retry-After", "1")
+		writeJSON(w, http.StatusTooManyRequests, map[string]any{"error": "too many requests"})
+	default:
+		return false
+	}
+	return true
+}
+
+// settled is a SettleResponse.
+func settled(q *submission, transaction string, err error) map[string]any {
+	answer := map[string]any{"success": err == nil, "transaction": transaction, "network": q.terms.NetworkName}
+	if err != nil {
+		answer["errorReason"] = err.Error()
+	}
+	return answer
+}
+
+// inventedTransaction looks like one of the network's transactions and is none.
+func inventedTransaction(network string, now time.Time) string {
+	hash := hashOf("invented", now.UnixNano())
+	if network == EVM {
+		return hash
+	}
+	return encode58([]byte(hash[:64]))
+}
+
+// discovery lists what the seller sells, as the Bazaar does.
+func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
+	query := strings.ToLower(r.URL.Query().Get("query"))
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(products)) {
+		p := products[path]
+		if p.price == 0 || !strings.Contains(strings.ToLower(path+" "+p.about), query) {
+			continue
+		}
+		items = append(items, map[string]any{
+			"resource": s.SellerURL + path, "type": "http", "x402Version": 2, "accepts": s.accepts(path, 2, 1), "description": p.about,
+			"mimeType": "application/json", "lastUpdated": s.now().UTC().Format(time.RFC3339),
+		})
+	}
+	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20, "offset": 0, "total": len(items)}}
+	if strings.HasSuffix(r.URL.Path, "/search") {
+		answer = map[string]any{"x402Version": 2, "resources": items, "pagination": nil}
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// solanaReason puts the cluster's error into the facilitator's words.
+func solanaReason(err error) error {
+	var why *runError
+	if !errors.As(err, &why) {
+		return err
+	}
+	if why.kind == "AlreadyProcessed" {
+		return reason("duplicate_settlement")
+	}
+	return reason(fmt.Sprintf("transaction_simulation_failed: %s", why))
+}

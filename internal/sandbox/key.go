@@ -1,0 +1,120 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"errors"
+	"math/big"
+	"strings"
+)
+
+// key is a Solana public key or program address.
+type key [32]byte
+
+// String is base58.
+func (k key) String() string { return encode58(k[:]) }
+
+const alphabet58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+var (
+	radix58  = big.NewInt(58)
+	errKey   = errors.New("not a Solana address")
+	maxKey58 = 44 // characters of the largest 32-byte number
+)
+
+func encode58(b []byte) string {
+	var digits []byte
+	n, rest := new(big.Int).SetBytes(b), new(big.Int)
+	for n.Sign() > 0 {
+		n.DivMod(n, radix58, rest)
+		digits = append(digits, alphabet58[rest.Int64()])
+	}
+	for i := 0; i < len(b) && b[i] == 0; i++ {
+		digits = append(digits, alphabet58[0])
+	}
+	for i, j := 0, len(digits)-1; i < j; i, j = i+1, j-1 {
+		digits[i], digits[j] = digits[j], digits[i]
+	}
+	return string(digits)
+}
+
+// parseKey reads base58 of exactly 32 bytes.
+func parseKey(text string) (k key, err error) {
+	if text == "" || len(text) > maxKey58 {
+		return k, errKey
+	}
+	n := new(big.Int)
+	for _, r := range text {
+		digit := strings.IndexRune(alphabet58, r)
+		if digit < 0 {
+			return k, errKey
+		}
+		n.Add(n.Mul(n, radix58), big.NewInt(int64(digit)))
+	}
+	if n.BitLen() > 8*len(k) {
+		return k, errKey
+	}
+	n.FillBytes(k[:])
+	if k.String() != text { // leading ones too many or too few: another length
+		return k, errKey
+	}
+	return k, nil
+}
+
+// mustKey is for the constants below.
+func mustKey(text string) key {
+	k, err := parseKey(text)
+	if err != nil {
+		panic("sandbox: " + text + " is not an address")
+	}
+	return k
+}
+
+// The programs.
+var (
+	programToken      = mustKey("TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA")
+	programToken2022  = mustKey("TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb")
+	programAssociated = mustKey("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL")
+	programBudget     = mustKey("ComputeBudget111111111111111111111111111111")
+	programMemo       = mustKey("MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr")
+	programSystem     = mustKey("11111111111111111111111111111111")
+)
+
+// associatedAccount derives the associated token account: the first of the program addresses with bump 255, 254, … that is
+// no point of the curve, so that nobody can have its private key.
+func associatedAccount(owner, program, mint key) key {
+	for bump := 255; bump > 0; bump-- {
+		seeds := append(append(append([]byte{}, owner[:]...), program[:]...), mint[:]...)
+		candidate := key(sha256.Sum256(append(append(append(seeds, byte(bump)), programAssociated[:]...), "ProgramDerivedAddress"...)))
+		if !onCurve(candidate) {
+			return candidate
+		}
+	}
+	panic("sandbox: no program address") // has a probability of 2^-255
+}
+
+// The field and curve of Ed25519 (RFC 8032 §5.1): -x² + y² = 1 + d·x²·y² modulo 2^255-19.
+var (
+	fieldP = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+	curveD = func() *big.Int {
+		d := new(big.Int).ModInverse(big.NewInt(121666), fieldP)
+		return d.Mod(d.Mul(d, big.NewInt(-121665)), fieldP)
+	}()
+)
+
+// onCurve reports whether 32 bytes decompress to a point: whether x² = (y²-1)/(d·y²+1) has a root. (y is taken modulo p and
+// the sign of x = 0 is not looked at, as in Solana's curve25519-dalek.)
+func onCurve(k key) bool {
+	little := k
+	little[31] &= 0x7f
+	for i, j := 0, 31; i < j; i, j = i+1, j-1 {
+		little[i], little[j] = little[j], little[i]
+	}
+	y2 := new(big.Int).SetBytes(little[:])
+	y2.Mod(y2.Mul(y2, y2), fieldP)
+	one := big.NewInt(1)
+	below := new(big.Int).Mul(curveD, y2)
+	below.Mod(below.Add(below, one), fieldP) // never 0: -1/d is no square
+	x2 := new(big.Int).Sub(y2, one)
+	x2.Mod(x2.Mul(x2, below.ModInverse(below, fieldP)), fieldP)
+	return x2.Sign() == 0 || big.Jacobi(x2, fieldP) == 1
+}

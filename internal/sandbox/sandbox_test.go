@@ -1,0 +1,133 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/config"
+	"x402-wallet/x402"
+)
+
+func TestEVMPayment(t *testing.T) {
+	s := start(t, Options{})
+	payer := newEVMPayer(t, s, USDC)
+	for _, dialect := range []string{"", "/v1", "/v2-body"} {
+		c := challenge(t, s, dialect+"/weather")
+		a := payer.sign(t, s, c.Accepts[0])
+		answer := pay(t, s, dialect+"/weather", c, a.Payload)
+		require.Equal(t, 200, answer.status, answer.body)
+		require.Equal(t, Content("/weather"), answer.body)
+		receipt, err := x402.ReadSettlement(answer.header)
+		require.NoError(t, err)
+		require.True(t, receipt.Success)
+		fate, err := payer.Fate(t.Context(), a.Evidence)
+		require.NoError(t, err)
+		require.Equal(t, x402.Settled, fate.State, fate.Note)
+		require.Equal(t, receipt.Transaction, fate.Transaction)
+		require.Empty(t, fate.Note)
+
+		again := pay(t, s, dialect+"/weather", c, a.Payload)
+		require.Equal(t, "invalid_exact_evm_nonce_already_used", why(t, again))
+	}
+	require.Len(t, s.Settlements(), 3)
+	require.Equal(t, 3, s.Signatures())
+	require.Len(t, s.Presentations(), 6)
+	require.Equal(t, 3, s.Served("/weather"))
+	require.EqualValues(t, USDC-3*Mill, s.Balance(payer.Address()))
+	require.EqualValues(t, 3*Mill, s.Balance(s.PayToEVM))
+}
+
+// An authorization that nobody brought to the chain is dead once a finalized block is past its end, and not before.
+func TestEVMFate(t *testing.T) {
+	s := start(t, Options{Finality: 20 * time.Second})
+	payer := newEVMPayer(t, s, USDC)
+	c := challenge(t, s, "/weather")
+	a := payer.sign(t, s, c.Accepts[0])
+	fate, err := payer.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Open, fate.State)
+	s.Advance(65 * time.Second)
+	fate, err = payer.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Open, fate.State, "not final yet")
+	s.Advance(20 * time.Second)
+	fate, err = payer.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Dead, fate.State, fate.Note)
+	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before", why(t, pay(t, s, "/weather", c, a.Payload)))
+	require.Empty(t, s.Settlements())
+}
+
+func TestEVMRefuses(t *testing.T) {
+	s := start(t, Options{})
+	payer := newEVMPayer(t, s, Mill-1)
+	c := challenge(t, s, "/weather")
+	good := payer.sign(t, s, c.Accepts[0])
+	replaced := func(old, with string) json.RawMessage {
+		changed := strings.Replace(string(good.Payload), old, with, 1)
+		require.NotEqual(t, string(good.Payload), changed)
+		return json.RawMessage(changed)
+	}
+	dearer, elsewhere := c.Accepts[0], c.Accepts[0]
+	dearer.Amount, _ = dearer.Amount.Add(dearer.Amount)
+	elsewhere.PayTo = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	for _, row := range []struct {
+		name    string
+		payload json.RawMessage
+		reason  string
+	}{
+		{"more than the balance", good.Payload, "invalid_exact_evm_insufficient_balance"},
+		{"amount changed after signing", replaced(`"value":"1000"`, `"value":"1001"`), "invalid_exact_evm_signature"},
+		{"another amount", payer.sign(t, s, dearer).Payload, "invalid_exact_evm_payload_authorization_value_mismatch"},
+		{"another payee", payer.sign(t, s, elsewhere).Payload, "invalid_exact_evm_recipient_mismatch"},
+		{"payer changed", replaced(payer.Address(), s.PayToEVM), "invalid_exact_evm_signature"},
+		{"a key twice", replaced(`{"authorization"`, `{"signature":"","authorization"`), "invalid_payload"},
+		{"another key", replaced(`{"authorization"`, `{"x":1,"authorization"`), "invalid_payload"},
+	} {
+		require.Equal(t, row.reason, why(t, pay(t, s, "/weather", c, row.payload)), row.name)
+	}
+	require.Empty(t, s.Settlements())
+	require.Zero(t, s.Served("/weather"))
+
+	raw := strings.Replace(string(c.Accepts[0].Raw), `"1000"`, `"1"`, 1)
+	c.Accepts[0].Raw = json.RawMessage(raw)
+	require.Equal(t, "No matching payment requirements", why(t, pay(t, s, "/weather", c, good.Payload)))
+}
+
+// The seed's dialects: the wallet settles and shows the transaction, once.
+func TestWalletSettles(t *testing.T) {
+	s := start(t, Options{})
+	payer := newEVMPayer(t, s, USDC)
+	for _, dialect := range []string{"/seed-v2", "/seed-plain"} {
+		c := challenge(t, s, dialect+"/weather")
+		r := c.Accepts[0]
+		if r.Extra == nil {
+			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`), "version": json.RawMessage(`"2"`)}
+			c.Accepts[0] = r
+		}
+		status, settlement := facilitate(t, s, "/settle", c, payer.sign(t, s, r).Payload)
+		require.Equal(t, 200, status)
+		require.True(t, settlement.Success, settlement.ErrorReason)
+		url := s.SellerURL + dialect
+		require.Equal(t, 402, get(t, url+"/report", "X-Payment-Signature", settlement.Transaction).status)
+		require.Equal(t, 200, get(t, url+"/weather", "X-Payment-Signature", settlement.Transaction).status)
+		require.Equal(t, 402, get(t, url+"/weather", "X-Payment-Signature", settlement.Transaction).status)
+	}
+}
+
+func TestConfigIsOne(t *testing.T) {
+	s := start(t, Options{})
+	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.TokenAccountOf(s.Owner), Extra: "[keystore]\nidle = \"1m\"\n"})))
+	require.NoError(t, err)
+	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
+	require.Equal(t, s.TokenAccountOf(s.Owner), c.Networks[Solana].TokenAccount)
+	require.Equal(t, s.Loopback(), c.Policy.Loopback)
+	require.Equal(t, "0.50", c.Budget.Session.String())
+	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))
+	require.NoError(t, err)
+	require.Nil(t, c.Budget.Session)
+}

@@ -1,0 +1,332 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"x402-wallet/x402"
+)
+
+// product is something the seller sells.
+type product struct {
+	price    uint64 // atomic units of the play dollar; 0 is free
+	networks []string
+	about    string
+	content  string // JSON
+}
+
+// products are the seller's paths. In front of each the dialect may stand, as in /v1/weather: v2 (the default), v2-body,
+// v1, seed-v2, seed-plain (x402.Dialect).
+var products = map[string]product{
+	"/free":      {about: "Opening hours", content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
+	"/weather":   {price: Mill, networks: []string{EVM}, about: "Weather in Lisbon", content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
+	"/solana":    {price: Mill, networks: []string{Solana}, about: "Tides in Lisbon", content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
+	"/either":    {price: Mill, networks: []string{EVM, Solana}, about: "Air in Lisbon", content: `{"city":"Lisbon","airQuality":"good"}`},
+	"/atlas":     {price: 2 * Cent, networks: []string{Solana}, about: "Sea chart of Lisbon", content: `{"city":"Lisbon","chart":"a sea chart"}`},
+	"/report":    {price: 50 * Cent, networks: []string{EVM}, about: "Climate report", content: `{"city":"Lisbon","report":"warmer than it was"}`},
+	"/expensive": {price: 50 * USDC, networks: []string{EVM}, about: "The same climate report, bound in leather", content: `{"city":"Lisbon","report":"warmer than it was"}`},
+}
+
+// Price is what the seller asks for a path, in atomic units; 0 when it is free or not there.
+func Price(path string) uint64 { return products[path].price }
+
+// Content is what the seller delivers for a path.
+func Content(path string) string { return products[path].content }
+
+const (
+	validity   = 60                 // seconds: maxTimeoutSeconds of every offer
+	sellerMark = "X-Sandbox-Seller" // tells the facilitator the seller's own calls from a wallet's
+)
+
+// seller answers every path, in every dialect.
+func (s *Sandbox) seller() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sale := &sale{Sandbox: s, w: w, r: r, dialect: x402.DialectV2Header, path: r.URL.Path}
+		for _, d := range []x402.Dialect{x402.DialectV2Header, x402.DialectV2Body, x402.DialectV1Body, x402.DialectSeedV2, x402.DialectSeedPlain} {
+			if rest, found := strings.CutPrefix(r.URL.Path, "/"+string(d)+"/"); found {
+				sale.dialect, sale.path = d, "/"+rest
+			}
+		}
+		var known bool
+		if sale.product, known = products[sale.path]; !known {
+			http.NotFound(w, r)
+			return
+		}
+		s.records.count(&s.records.asked, sale.path)
+		sale.answer()
+	})
+}
+
+// sale is one request to the seller.
+type sale struct {
+	*Sandbox
+	w       http.ResponseWriter
+	r       *http.Request
+	dialect x402.Dialect
+	path    string
+	product product
+}
+
+func (s *sale) version() int {
+	if s.dialect == x402.DialectV1Body {
+		return 1
+	}
+	return 2
+}
+
+func (s *sale) answer() {
+	payment := s.r.Header.Get("PAYMENT-SIGNATURE")
+	if s.dialect == x402.DialectV1Body {
+		payment = s.r.Header.Get("X-PAYMENT")
+	}
+	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
+	switch {
+	case s.product.price == 0:
+		s.deliver("")
+	case s.dialect.WalletSettles() && proof != "":
+		s.redeemed(proof)
+	case s.dialect.WalletSettles() || payment == "":
+		s.ask("Payment required", 1)
+	default:
+		s.paid(payment)
+	}
+}
+
+// ask is the 402, at so many times the price.
+func (s *sale) ask(why string, times uint64) {
+	accepts := s.accepts(s.path, s.version(), times)
+	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
+	if s.version() == 2 {
+		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about, "mimeType": "application/json"}
+	}
+	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
+	body := []byte("{}")
+	header := s.w.Header()
+	switch s.dialect {
+	case x402.DialectV2Header:
+		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
+	case x402.DialectSeedV2:
+		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
+	case x402.DialectSeedPlain:
+		offer := accepts[0].(map[string]any)
+		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset", "Network": "network"} {
+			header.Set("X-Payment-"+name, offer[key].(string))
+		}
+	default:
+		body = text
+	}
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	s.w.WriteHeader(http.StatusPaymentRequired)
+	s.w.Write(body)
+}
+
+// accepts are the ways to pay for a path.
+func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
+	p := products[path]
+	for _, network := range p.networks {
+		offer := map[string]any{"scheme": "exact", "network": nameOf(network, version), "maxTimeoutSeconds": validity}
+		amount := strconv.FormatUint(p.price*times, 10)
+		if network == EVM {
+			a := s.evm.asset
+			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM, map[string]any{"name": a.Name, "version": a.Version}
+		} else {
+			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana, map[string]any{"feePayer": s.FeePayer}
+		}
+		if version == 1 {
+			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount, s.SellerURL+path, p.about, "application/json"
+		} else {
+			offer["amount"] = amount
+		}
+		list = append(list, offer)
+	}
+	return list
+}
+
+// redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this price to this seller, and
+// not have bought anything yet.
+func (s *sale) redeemed(transaction string) {
+	var paid Settlement
+	for _, settled := range s.Settlements() {
+		if settled.Transaction == transaction {
+			paid = settled
+		}
+	}
+	forUs := paid.PayTo == s.PayToEVM || paid.PayTo == s.TokenAccountOf(s.PayToSolana)
+	if !forUs || paid.Amount != s.product.price || !s.records.redeem(transaction) {
+		s.ask("the transaction does not pay for this", 1)
+		return
+	}
+	s.deliver("")
+}
+
+// paid takes a payment: verify, run, settle, serve. Faults come where they belong.
+func (s *sale) paid(header string) {
+	submission, payload, err := s.read(header)
+	if err != nil {
+		s.ask(err.Error(), 1)
+		return
+	}
+	s.records.present("seller", s.path, payload, s.now())
+	switch s.strike(SellerAsksAgain, SellerRaises, SellerFalseReceipt, SellerRedirects, SellerHangsBefore, SellerCutsBefore) {
+	case SellerAsksAgain:
+		s.ask("Payment required", 1)
+		return
+	case SellerRaises:
+		s.ask("Payment required", 2)
+		return
+	case SellerFalseReceipt:
+		s.deliver(s.falseReceipt())
+		return
+	case SellerRedirects:
+		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
+		http.Redirect(s.w, s.r, elsewhere+s.r.URL.Path, http.StatusTemporaryRedirect)
+		return
+	case SellerHangsBefore:
+		s.hang(s.r)
+	case SellerCutsBefore:
+		cut()
+	}
+	s.collect(submission)
+}
+
+func (s *sale) falseReceipt() string {
+	network := s.product.networks[0]
+	text, _ := json.Marshal(map[string]any{
+		"success": true, "transaction": inventedTransaction(network, s.now()), "network": nameOf(network, s.version()),
+	})
+	return base64.StdEncoding.EncodeToString(text)
+}
+
+// collect has the facilitator verify and settle.
+func (s *sale) collect(submission []byte) {
+	var verdict struct {
+		IsValid       bool   `json:"isValid"`
+		InvalidReason string `json:"invalidReason"`
+	}
+	answer, err := s.facilitate("/verify", submission)
+	if err != nil || json.Unmarshal(answer, &verdict) != nil {
+		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+		return
+	}
+	if !verdict.IsValid {
+		s.ask(verdict.InvalidReason, 1)
+		return
+	}
+	receipt, err := s.facilitate("/settle", submission)
+	var settled struct{ Success bool }
+	if err != nil || json.Unmarshal(receipt, &settled) != nil {
+		http.Error(s.w, "the facilitator did not answer", http.StatusBadGateway)
+		return
+	}
+	encoded := base64.StdEncoding.EncodeToString(bytes.TrimSpace(receipt))
+	if !settled.Success {
+		s.receipt(encoded)
+		s.w.Header().Set("Content-Type", "application/json")
+		s.w.WriteHeader(http.StatusPaymentRequired)
+		s.w.Write([]byte("{}"))
+		return
+	}
+	s.after(encoded)
+}
+
+// after serves what was paid for, or does what the fault says.
+func (s *sale) after(receipt string) {
+	switch s.strike(SellerFails, SellerFailsMute, SellerNoReceipt, SellerGarbles, SellerHangs, SellerCuts, SellerSlow) {
+	case SellerFails:
+		s.receipt(receipt)
+		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
+		return
+	case SellerFailsMute:
+		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
+		return
+	case SellerNoReceipt:
+		receipt = ""
+	case SellerGarbles:
+		receipt = "%%% not base64 %%%"
+	case SellerHangs:
+		s.hang(s.r)
+	case SellerCuts:
+		s.receipt(receipt)
+		s.w.Header().Set("Content-Type", "application/json")
+		s.w.Header().Set("Content-Length", strconv.Itoa(len(s.product.content)))
+		s.w.Write([]byte(s.product.content)[:len(s.product.content)/2])
+		http.NewResponseController(s.w).Flush()
+		cut()
+	case SellerSlow:
+		s.linger(s.r)
+	}
+	s.deliver(receipt)
+}
+
+func (s *sale) receipt(encoded string) {
+	name := "PAYMENT-RESPONSE"
+	if s.version() == 1 {
+		name = "X-PAYMENT-RESPONSE"
+	}
+	s.w.Header().Set(name, encoded)
+}
+
+// deliver is the content, with a receipt unless it is empty.
+func (s *sale) deliver(receipt string) {
+	if receipt != "" {
+		s.receipt(receipt)
+	}
+	s.records.count(&s.records.served, s.path)
+	s.w.Header().Set("Content-Type", "application/json")
+	s.w.Header().Set("Cache-Control", "private")
+	io.WriteString(s.w, s.product.content)
+}
+
+// read decodes a payment header and finds the offer it accepts. submission is the facilitator's request.
+func (s *sale) read(header string) (submission []byte, payload json.RawMessage, err error) {
+	text, err := base64.StdEncoding.Strict().DecodeString(header)
+	if err != nil {
+		return nil, nil, reason("invalid_payload")
+	}
+	var payment struct {
+		Version  int             `json:"x402Version"`
+		Scheme   string          `json:"scheme"`
+		Network  string          `json:"network"`
+		Accepted json.RawMessage `json:"accepted"`
+		Payload  json.RawMessage `json:"payload"`
+	}
+	if x402.DecodeStrict(text, x402.MaxHeader, &payment) != nil || payment.Version != s.version() {
+		return nil, nil, reason("invalid_payload")
+	}
+	for _, offer := range s.accepts(s.path, s.version(), 1) {
+		raw, _ := json.Marshal(offer)
+		byName := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
+		if s.version() == 1 && byName || s.version() == 2 && sameJSON(raw, payment.Accepted) {
+			submission = fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.version(), text, raw)
+			return submission, payment.Payload, nil
+		}
+	}
+	return nil, nil, reason("No matching payment requirements")
+}
+
+// facilitate calls the facilitator as a seller does. An answer that is no 200 with JSON is an error.
+func (s *sale) facilitate(path string, submission []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(s.r.Context(), http.MethodPost, s.FacilitatorURL+path, bytes.NewReader(submission))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set(sellerMark, s.SellerURL)
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, x402.MaxBody))
+	if err == nil && response.StatusCode != http.StatusOK && response.StatusCode != http.StatusBadRequest {
+		err = fmt.Errorf("status %d", response.StatusCode)
+	}
+	return answer, err
+}

@@ -1,0 +1,225 @@
+package sandbox
+
+import (
+	"crypto/sha256"
+	"fmt"
+)
+
+// runError is why a Solana transaction does not execute, as the cluster tells it.
+type runError struct {
+	kind        string // "" for an instruction's
+	instruction int
+	custom      int    // the program's own number
+	other       string // instead of a number
+}
+
+// The token program's numbers (spl-token error.rs).
+const (
+	insufficientFunds = 0x1
+	mintMismatch      = 0x3
+	ownerMismatch     = 0x4
+	accountFrozen     = 0x11
+	decimalsMismatch  = 0x12
+)
+
+func (e *runError) Error() string {
+	switch {
+	case e.kind != "":
+		return e.kind
+	case e.other != "":
+		return fmt.Sprintf("instruction %d: %s", e.instruction, e.other)
+	}
+	return fmt.Sprintf("instruction %d: custom program error: 0x%x", e.instruction, e.custom)
+}
+
+// shown is the error as JSON-RPC has it.
+func (e *runError) shown() any {
+	switch {
+	case e.kind != "":
+		return e.kind
+	case e.other != "":
+		return map[string]any{"InstructionError": []any{e.instruction, e.other}}
+	}
+	return map[string]any{"InstructionError": []any{e.instruction, map[string]int{"Custom": e.custom}}}
+}
+
+// execution is a transaction being run: what it has changed so far is kept apart.
+type execution struct {
+	chain    *solanaChain
+	tx       *wireTx
+	step     int
+	changed  map[key]*tokenAccount
+	transfer *transfer
+}
+
+// run executes without keeping anything: signatures (from the given one on), life of the blockhash, first time, then every
+// instruction. The caller holds mu.
+func (c *solanaChain) run(tx *wireTx, firstSignature int) (*execution, error) {
+	for i := firstSignature; i < tx.signers; i++ {
+		if !tx.signed(i) {
+			return nil, &runError{kind: "SignatureFailure"}
+		}
+	}
+	if !c.alive(tx.blockhash, c.slot()) {
+		return nil, &runError{kind: "BlockhashNotFound"}
+	}
+	if c.messages[sha256.Sum256(tx.message)] {
+		return nil, &runError{kind: "AlreadyProcessed"}
+	}
+	e := &execution{chain: c, tx: tx, changed: map[key]*tokenAccount{}}
+	for i, ix := range tx.instructions {
+		e.step = i
+		if err := e.instruction(ix); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func (e *execution) instruction(ix wireInstruction) error {
+	switch ix.program {
+	case programBudget:
+		if len(ix.data) == 5 && ix.data[0] == 2 || len(ix.data) == 9 && ix.data[0] == 3 {
+			return nil
+		}
+		return e.other("InvalidInstructionData")
+	case programMemo:
+		for _, i := range ix.accounts {
+			if !e.tx.isSigner(i) {
+				return e.other("MissingRequiredSignature")
+			}
+		}
+		return nil
+	case programToken:
+		return e.token(ix)
+	}
+	return e.other("UnsupportedProgramId")
+}
+
+// token runs the four instructions of the token program that payments and delegations are made of.
+func (e *execution) token(ix wireInstruction) error {
+	if len(ix.data) == 0 {
+		return e.other("InvalidInstructionData")
+	}
+	switch ix.data[0] {
+	case 12: // TransferChecked: source, mint, destination, authority
+		if len(ix.data) == 10 && len(ix.accounts) == 4 {
+			return e.move(ix)
+		}
+	case 4: // Approve: source, delegate, owner
+		if len(ix.data) == 9 && len(ix.accounts) == 3 {
+			return e.approve(ix.accounts[0], ix.accounts[2], e.tx.keys[ix.accounts[1]], u64(ix.data[1:]))
+		}
+	case 13: // ApproveChecked: source, mint, delegate, owner
+		if len(ix.data) == 10 && len(ix.accounts) == 4 {
+			if err := e.checked(ix); err != nil {
+				return err
+			}
+			return e.approve(ix.accounts[0], ix.accounts[3], e.tx.keys[ix.accounts[2]], u64(ix.data[1:]))
+		}
+	case 5: // Revoke: source, owner
+		if len(ix.data) == 1 && len(ix.accounts) == 2 {
+			return e.approve(ix.accounts[0], ix.accounts[1], key{}, 0)
+		}
+	}
+	return e.other("InvalidInstructionData")
+}
+
+// checked compares mint and decimals, as the instructions named so promise.
+func (e *execution) checked(ix wireInstruction) error {
+	if e.tx.keys[ix.accounts[1]] != e.chain.mint {
+		return e.custom(mintMismatch)
+	}
+	if ix.data[9] != e.chain.asset.Decimals {
+		return e.custom(decimalsMismatch)
+	}
+	return nil
+}
+
+func (e *execution) move(ix wireInstruction) error {
+	if err := e.checked(ix); err != nil {
+		return err
+	}
+	from, to, by, amount := ix.accounts[0], ix.accounts[2], ix.accounts[3], u64(ix.data[1:])
+	source, err := e.open(from)
+	if err != nil {
+		return err
+	}
+	if err := e.spend(source, by, amount); err != nil {
+		return err
+	}
+	destination, err := e.open(to)
+	if err != nil {
+		return err
+	}
+	if source.mint != e.chain.mint || destination.mint != e.chain.mint {
+		return e.custom(mintMismatch)
+	}
+	if destination.frozen {
+		return e.custom(accountFrozen)
+	}
+	source.amount -= amount
+	destination.amount += amount
+	e.transfer = &transfer{e.tx.keys[from], e.tx.keys[to], e.tx.keys[by], amount}
+	return nil
+}
+
+// spend asks whether the authority may take the amount, and takes a delegate's from what was delegated.
+func (e *execution) spend(source *tokenAccount, by int, amount uint64) error {
+	authority := e.tx.keys[by]
+	switch {
+	case source.frozen:
+		return e.custom(accountFrozen)
+	case source.amount < amount:
+		return e.custom(insufficientFunds)
+	case !e.tx.isSigner(by):
+		return e.other("MissingRequiredSignature")
+	case source.delegate == authority && authority != (key{}):
+		if source.delegated < amount {
+			return e.custom(insufficientFunds)
+		}
+		if source.delegated -= amount; source.delegated == 0 {
+			source.delegate = key{}
+		}
+	case source.owner != authority:
+		return e.custom(ownerMismatch)
+	}
+	return nil
+}
+
+func (e *execution) approve(source, owner int, delegate key, amount uint64) error {
+	account, err := e.open(source)
+	switch {
+	case err != nil:
+		return err
+	case account.frozen:
+		return e.custom(accountFrozen)
+	case account.owner != e.tx.keys[owner]:
+		return e.custom(ownerMismatch)
+	case !e.tx.isSigner(owner):
+		return e.other("MissingRequiredSignature")
+	}
+	account.delegate, account.delegated = delegate, amount
+	return nil
+}
+
+// open takes a token account for writing.
+func (e *execution) open(i int) (*tokenAccount, error) {
+	k := e.tx.keys[i]
+	if e.changed[k] == nil {
+		account := e.chain.accounts[k]
+		switch {
+		case account == nil:
+			return nil, e.other("InvalidAccountData")
+		case !e.tx.isWritable(i):
+			return nil, e.other("ReadonlyDataModified")
+		}
+		copied := *account
+		e.changed[k] = &copied
+	}
+	return e.changed[k], nil
+}
+
+func (e *execution) custom(n int) error { return &runError{instruction: e.step, custom: n} }
+
+func (e *execution) other(why string) error { return &runError{instruction: e.step, other: why} }

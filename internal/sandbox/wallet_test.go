@@ -1,0 +1,62 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/svm"
+	"x402-wallet/x402"
+)
+
+// solanaPayer signs as the wallet does.
+type solanaPayer struct{ private ed25519.PrivateKey }
+
+func (p solanaPayer) Address() string { return keyOf(p.private).String() }
+
+func (p solanaPayer) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
+	return [64]byte(ed25519.Sign(p.private, message)), nil
+}
+
+// The wallet's own Solana code and this package's, written apart, understand each other.
+func TestTheWalletsSolana(t *testing.T) {
+	s := start(t, Options{Finality: time.Second})
+	agent := solanaPayer{newKey()}
+	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL}, HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
+	account := s.Delegate(agent.Address(), 3*Mill)
+	known, err := svm.ATA(s.Owner, s.solana.asset.Address, false)
+	require.NoError(t, err)
+	require.Equal(t, account, known)
+
+	sign := func() (*x402.Challenge, x402.Authorization) {
+		funds, err := wallet.Funds(t.Context(), Solana, s.solana.asset)
+		require.NoError(t, err)
+		require.Equal(t, account, funds.Source)
+		c := challenge(t, s, "/solana")
+		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset, Source: funds.Source, Validity: time.Minute, Now: s.now()})
+		require.NoError(t, err)
+		return c, a
+	}
+	c, a := sign()
+	fate, err := wallet.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Open, fate.State)
+	answer := pay(t, s, "/solana", c, a.Payload)
+	require.Equal(t, 200, answer.status, answer)
+	require.EqualValues(t, 2*Mill, s.TokenAccount(account).Delegated)
+	fate, err = wallet.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Settled, fate.State)
+	require.Equal(t, s.Settlements()[0].Transaction, fate.Transaction)
+
+	_, a = sign() // never sent
+	s.Advance(155 * slotTime)
+	fate, err = wallet.Fate(t.Context(), a.Evidence)
+	require.NoError(t, err)
+	require.Equal(t, x402.Dead, fate.State, fate.Note)
+}
