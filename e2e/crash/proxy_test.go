@@ -1,0 +1,287 @@
+package crash
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// side is where on the wire something breaks.
+type side string
+
+const (
+	request  side = "request"
+	response side = "response"
+)
+
+// how a connection breaks.
+type how string
+
+const (
+	fin   how = "FIN"   // it is closed in good order
+	rst   how = "RST"   // it is reset
+	stall how = "stall" // nothing more comes through, until somebody loses patience
+)
+
+// breakage is what happens to a connection: of this side's bytes, the first at bytes come through. Of the other side's, all
+// do that are sent before.
+type breakage struct {
+	side side
+	at   int
+	how  how
+}
+
+// proxy stands between the wallet and a party, and breaks one connection at one byte.
+type proxy struct {
+	url, target string
+	mark        string // the first connection whose request has these words is the one that breaks; "": none
+	breakage    breakage
+
+	listener *net.TCPListener
+
+	mu     sync.Mutex
+	broke  bool
+	passed map[side][]byte // what came through on the connection that broke
+	open   map[net.Conn]bool
+	closed bool
+}
+
+func newProxy(target, mark string, b breakage) (*proxy, error) {
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{url: "http://" + listener.Addr().String(), target: strings.TrimPrefix(target, "http://"), listener: listener,
+		mark: mark, breakage: b, passed: map[side][]byte{}, open: map[net.Conn]bool{}}
+	go p.accept()
+	return p, nil
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.AcceptTCP()
+		if err != nil {
+			return
+		}
+		go p.carry(client)
+	}
+}
+
+// refuse makes further connections impossible.
+func (p *proxy) refuse() { _ = p.listener.Close() }
+
+// breaks reports whether this is the connection that breaks, going by the beginning of its request.
+func (p *proxy) breaks(beginning []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broke || p.mark == "" || !bytes.Contains(beginning, []byte(p.mark)) {
+		return false
+	}
+	p.broke = true
+	return true
+}
+
+func (p *proxy) carry(client *net.TCPConn) {
+	conn, err := net.Dial("tcp", p.target)
+	if err != nil {
+		client.Close()
+		return
+	}
+	server := conn.(*net.TCPConn)
+	if !p.keep(client, server) {
+		return
+	}
+	beginning := make([]byte, 32<<10)
+	n, err := client.Read(beginning)
+	beginning = beginning[:n]
+	if err != nil && n == 0 {
+		client.Close()
+		server.Close()
+		return
+	}
+	broken := p.breaks(beginning)
+	cut := func() {
+		switch p.breakage.how {
+		case rst:
+			_ = client.SetLinger(0)
+			_ = server.SetLinger(0)
+		case stall:
+			return // both stay open, and nobody reads
+		}
+		client.Close()
+		server.Close()
+	}
+	done := make(chan struct{}, 2)
+	pipe := func(from io.Reader, to *net.TCPConn, s side) {
+		defer func() { done <- struct{}{} }()
+		left := -1 // no end
+		if broken && p.breakage.side == s {
+			left = p.breakage.at
+		}
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer) // also where nothing of it comes through: it breaks when there is something to say
+			if left >= 0 {
+				n = min(n, left)
+			}
+			if n > 0 {
+				if _, err := to.Write(buffer[:n]); err != nil {
+					return
+				}
+				if broken {
+					p.mu.Lock()
+					p.passed[s] = append(p.passed[s], buffer[:n]...)
+					p.mu.Unlock()
+				}
+			}
+			if left >= 0 {
+				if left -= n; left == 0 {
+					cut()
+					return
+				}
+			}
+			if err != nil {
+				_ = to.CloseWrite()
+				return
+			}
+		}
+	}
+	go pipe(io.MultiReader(bytes.NewReader(beginning), client), server, request)
+	go pipe(server, client, response)
+	<-done
+	<-done
+	if broken && p.breakage.how == stall {
+		return // Close ends it
+	}
+	client.Close()
+	server.Close()
+}
+
+// keep notes connections, so that Close can end those that hang.
+func (p *proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		if p.closed {
+			c.Close()
+		}
+		p.open[c] = true
+	}
+	return !p.closed
+}
+
+func (p *proxy) hasBroken() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broke
+}
+
+// bytes is what came through of one side, on the connection that broke.
+func (p *proxy) bytes(s side) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Clone(p.passed[s])
+}
+
+// Close ends everything.
+func (p *proxy) Close() {
+	p.listener.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for c := range p.open {
+		c.Close()
+	}
+}
+
+// headersEnd is where the headers of an HTTP message end; -1 when they do not.
+func headersEnd(message []byte) int {
+	if i := bytes.Index(message, []byte("\r\n\r\n")); i >= 0 {
+		return i + 4
+	}
+	return -1
+}
+
+// whole reports whether an HTTP answer came through to its end.
+func whole(answer []byte) bool {
+	end := headersEnd(answer)
+	if end < 0 {
+		return false
+	}
+	for line := range strings.SplitSeq(string(answer[:end]), "\r\n") {
+		if value, ok := strings.CutPrefix(strings.ToLower(line), "content-length: "); ok {
+			n, err := strconv.Atoi(value)
+			return err == nil && len(answer)-end >= n
+		}
+	}
+	return false
+}
+
+// The proxy is exact to the byte, on both sides and in all ways to break.
+func TestProxyIsExact(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	got := make(chan []byte, 1)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			var all []byte
+			buffer := make([]byte, 100)
+			for {
+				n, err := conn.Read(buffer)
+				all = append(all, buffer[:n]...)
+				if err != nil {
+					break
+				}
+				if bytes.HasSuffix(all, []byte("\n")) {
+					conn.Write([]byte("0123456789"))
+				}
+			}
+			got <- all
+			conn.Close()
+		}
+	}()
+	for _, b := range []breakage{{request, 0, fin}, {request, 3, fin}, {request, 3, rst}, {request, 3, stall}, {request, 6, fin},
+		{response, 0, fin}, {response, 4, fin}, {response, 4, rst}, {response, 4, stall}, {response, 10, fin}} {
+		p, err := newProxy("http://"+listener.Addr().String(), "hello", b)
+		require.NoError(t, err)
+		client, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		require.NoError(t, err)
+		client.Write([]byte("hello\n"))
+		client.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		var back []byte
+		buffer := make([]byte, 100)
+		for err == nil {
+			var n int
+			n, err = client.Read(buffer)
+			back = append(back, buffer[:n]...)
+		}
+		client.Close()
+		p.Close()
+		arrived := <-got
+		if b.side == request {
+			require.Equal(t, "hello\n"[:b.at], string(arrived), b)
+		} else {
+			require.Equal(t, "0123456789"[:b.at], string(back), b)
+		}
+		switch b.how {
+		case rst:
+			require.ErrorContains(t, err, "reset", b)
+		case stall:
+			require.ErrorContains(t, err, "timeout", b)
+		case fin:
+			require.ErrorContains(t, err, "EOF", b)
+		}
+	}
+}

@@ -1,0 +1,587 @@
+//go:build crash && linux
+
+package crash
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/config"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+)
+
+// scenario is something that the wallet is broken in the middle of.
+type scenario struct {
+	name string
+	path string        // what is bought
+	key  string        // its idempotency key; with one it is one purchase for ever
+	cap  int           // the session's cap, in payments; 0: none that matters
+	dead int           // signatures of before that the chain proves dead
+	rule sandbox.Rules //
+
+	prepare func(*run) error // what happened before
+	broken  func(*run) error // what is broken; nil: the paying call over MCP
+	judge   func(*run)       // nil: (*run).payment
+	slow    bool             // a key is derived at its full cost, several times: one point in twenty is tried
+}
+
+var scenarios = []scenario{
+	{name: "pay-evm", path: "/weather"},
+	{name: "pay-solana", path: "/solana"},
+	{name: "pay-settling", path: "/seed-v2/weather"}, // the wallet brings the payment to the facilitator itself
+	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
+	{name: "replay", path: "/weather", key: "one", prepare: bought},
+	{name: "resume", path: "/weather", prepare: abandoned}, // of a payment that was sent, and whose process died
+	{name: "resume-solana", path: "/solana", prepare: abandoned},
+	{name: "reconcile-settled", path: "/weather", prepare: settledUnseen, broken: reconcile},
+	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired, broken: reconcile},
+	{name: "migrate", path: "/weather", prepare: oldLedger, broken: open, judge: (*run).migrated},
+	{name: "rules", path: "/weather", broken: lowerBudget, judge: (*run).lowered},
+	{name: "passphrase", path: "/weather", broken: changePassphrase, judge: (*run).changed, slow: true},
+	{name: "init", path: "/weather", broken: initialize, judge: (*run).created, slow: true},
+}
+
+// run is one point: a scenario with a fault.
+type run struct {
+	*world
+	scenario scenario
+	fault    *fault
+	bin      string
+
+	calls   []call // what the broken process did
+	hit     bool   // the fault struck
+	said    string // what the broken process printed, for init
+	ended   error  // how it ended
+	got     int    // answers with what was bought that the client has read
+	answers []answer
+	wrong   []string // what must not be
+	notes   []string // what happened, for a report
+}
+
+func (r *run) violation(format string, args ...any) {
+	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
+}
+
+func (r *run) note(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// target is what the call was about that the fault struck.
+func (r *run) target() string {
+	for _, c := range r.calls {
+		if r.fault != nil && c.kind == r.fault.call && c.n == r.fault.n {
+			return c.target
+		}
+	}
+	return "not reached"
+}
+
+func (r *run) call(query string) map[string]any {
+	args := map[string]any{"url": r.SellerURL + r.scenario.path + query}
+	if r.scenario.key != "" && query == "" {
+		args["idempotencyKey"] = r.scenario.key
+	}
+	return args
+}
+
+// execute runs the point: what was before, what is broken, two restarts, the judgement.
+func (s scenario) execute(bin string, f *fault) (*run, error) {
+	rules := s.rule
+	rules.PerCall, rules.ApproveAbove = "0.50", "0.50"
+	if s.cap > 0 {
+		rules.Session = fmt.Sprintf("0.%03d", s.cap) // everything here costs a tenth of a cent
+	}
+	w, err := newWorld(rules)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	r := &run{world: w, scenario: s, fault: f, bin: bin}
+	if s.prepare != nil {
+		if err := s.prepare(r); err != nil {
+			return nil, fmt.Errorf("%s: prepare: %w", s.name, err)
+		}
+	}
+	breaks := s.broken
+	if breaks == nil {
+		breaks = pays
+	}
+	if err := breaks(r); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	if f != nil && !r.hit {
+		return r, nil // nothing was broken
+	}
+	judge := s.judge
+	if judge == nil {
+		judge = (*run).payment
+	}
+	judge(r)
+	return r, nil
+}
+
+// pays is the paying call over MCP, from the process's start to its end.
+func pays(r *run) error {
+	p, err := r.start(r.bin, true, r.fault, "mcp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		p.kill()
+		r.calls, r.hit = p.watched()
+	}()
+	if err := p.initialize(); err != nil {
+		r.broke("initialize", err, p)
+		return nil
+	}
+	if !r.same(p, "the broken process") {
+		return nil
+	}
+	if err := p.end(); err != nil && !r.died(p) {
+		r.broke("end", err, p)
+	}
+	return nil
+}
+
+// died reports whether the fault is one that ends the process, and struck.
+func (r *run) died(p *process) bool {
+	_, hit := p.watched()
+	return hit && (r.fault.act == kill || r.fault.act == killAfter)
+}
+
+// broke is called when the broken process did not do something: it may have been killed, and nothing else.
+func (r *run) broke(doing string, err error, p *process) {
+	if p.injector != nil {
+		<-time.After(10 * time.Millisecond) // the injector notes a hit before it kills; its end may be seen before that
+		if r.died(p) && !errors.Is(err, errHangs) {
+			return
+		}
+	}
+	r.violation("%s: %v; its log: %s", doing, err, p.stderr)
+}
+
+// same makes the same call once more, and holds the answer against what the seller and the chain saw. It is false when the
+// process is gone.
+func (r *run) same(p *process, who string) bool {
+	before := len(r.Presentations())
+	a, err := p.pay(r.call(""))
+	if err != nil {
+		r.broke(who, err, p)
+		return false
+	}
+	r.answers = append(r.answers, a)
+	r.note("%s: %s", who, a)
+	sent := len(r.Presentations()) - before
+	if a.Error != "" && a.Spent == "0" && sent > 0 {
+		r.violation("%s says that nothing was spent (%s), but a signed payment left during the call", who, a)
+	}
+	if a.paid() && len(r.Settlements()) == 0 {
+		r.violation("%s says %s, but nothing was settled", who, a)
+	}
+	if a.got() && a.Content != sandbox.Content(r.product()) {
+		r.violation("%s has not the content: %q", who, a.Content)
+	}
+	r.bounded(who)
+	if a.got() {
+		r.got++
+	}
+	return true
+}
+
+// product is the path without the dialect.
+func (r *run) product() string { return "/" + filepath.Base(r.scenario.path) }
+
+// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement, one signature. An answer that
+// the client has read ends the purchase; the same call may then be another one, unless it has a key.
+func (r *run) bounded(who string) {
+	allowed := 1
+	if r.scenario.key == "" {
+		allowed += r.got
+	}
+	if n := len(r.Settlements()); n > allowed {
+		r.violation("%s: paid twice: %d settlements, %d allowed", who, n, allowed)
+	}
+	if n := r.Signatures(); n > allowed+r.scenario.dead {
+		r.violation("%s: signed anew: %d different payments were seen, %d allowed", who, n, allowed+r.scenario.dead)
+	}
+}
+
+// payment is the judgement of everything that pays: two restarts with the same call, then another payment.
+func (r *run) payment() {
+	r.bounded("the broken process")
+	if r.restart("the first restart", func(p *process) {
+		r.same(p, "the first restart")
+		p.kill()
+	}) {
+		r.restart("the second restart", func(p *process) {
+			if r.same(p, "the second restart") {
+				if last := r.answers[len(r.answers)-1]; !last.paid() {
+					r.violation("after two restarts the same call still fails: %s", last)
+				}
+			}
+			r.another(p)
+			if err := p.end(); err != nil {
+				r.violation("the second restart does not end well: %v; its log: %s", err, p.stderr)
+			}
+		})
+	}
+	r.ledger()
+}
+
+func (r *run) restart(who string, f func(*process)) bool {
+	p, err := r.start(r.bin, false, nil, "mcp")
+	if err == nil {
+		err = p.initialize()
+	}
+	if err != nil {
+		r.violation("%s: %v", who, err)
+		return false
+	}
+	f(p)
+	p.kill()
+	return true
+}
+
+// another is a different purchase, which must work; and one more, which must not if there is a cap.
+func (r *run) another(p *process) {
+	before := len(r.Settlements())
+	a, err := p.pay(r.call("?another=1"))
+	if err != nil || a.Status != "paid" {
+		r.violation("a different payment fails after two restarts: %v %s; its log: %s", err, a, p.stderr)
+		return
+	}
+	r.answers = append(r.answers, a)
+	if n := len(r.Settlements()) - before; n != 1 {
+		r.violation("a different payment settled %d times", n)
+	}
+	if r.scenario.cap == 0 {
+		return
+	}
+	a, err = p.pay(r.call("?more=1"))
+	if err != nil || a.Error != "BUDGET_EXCEEDED" {
+		r.violation("beyond the session's cap: %v %s", err, a)
+	}
+	if n := len(r.Settlements()); n > r.scenario.cap {
+		r.violation("over the session's cap: %d settlements, %d allowed", n, r.scenario.cap)
+	}
+}
+
+// What happened before.
+
+// before runs a wallet undisturbed.
+func (r *run) before(f func(*process) error) error {
+	p, err := r.start(r.bin, false, nil, "mcp")
+	if err != nil {
+		return err
+	}
+	defer p.kill()
+	if err := p.initialize(); err != nil {
+		return err
+	}
+	return f(p)
+}
+
+// bought: the same call was made and answered.
+func bought(r *run) error {
+	return r.before(func(p *process) error {
+		a, err := p.pay(r.call(""))
+		if err == nil && a.Status != "paid" {
+			err = errors.New(a.String())
+		}
+		r.answers = append(r.answers, a)
+		return errors.Join(err, p.end())
+	})
+}
+
+// abandoned: the payment reached the seller, which did nothing yet, and the wallet died.
+func abandoned(r *run) error {
+	r.Inject(sandbox.SellerHangsBefore, 1)
+	err := r.before(func(p *process) error {
+		go p.pay(r.call("")) //nolint:errcheck // never answered
+		for until := time.Now().Add(patience); len(r.Presentations()) == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				return errHangs
+			}
+		}
+		return nil
+	})
+	r.Heal()
+	return err
+}
+
+// unknown: the seller failed, so that the outcome is open, and the wallet died.
+func unknown(r *run, f sandbox.Fault) error {
+	r.Inject(f, 1)
+	return r.before(func(p *process) error {
+		a, err := p.pay(r.call(""))
+		if err == nil && a.Error != "OUTCOME_UNKNOWN" {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+}
+
+// settledUnseen: it was settled, but nobody told.
+func settledUnseen(r *run) error { return unknown(r, sandbox.SellerFailsMute) }
+
+// expired: it was never settled, and the chain is past its last moment. The wallet signs for ten seconds here, so that the
+// chain has to be ahead of its clock by less than what later payments live.
+func expired(r *run) error {
+	file := filepath.Join(r.home, "config.toml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	short := strings.Replace(string(text), "[policy]\n", "[policy]\nmax_timeout_seconds = 10\n", 1)
+	if err := r.rule(short); err != nil {
+		return err
+	}
+	if err := unknown(r, sandbox.SellerCutsBefore); err != nil {
+		return err
+	}
+	r.Advance(16 * time.Second)
+	return r.rule(string(text))
+}
+
+// reconcile is the command.
+func reconcile(r *run) error {
+	_, err := r.command("reconcile", "--json")
+	return err
+}
+
+// command runs one of the person's commands, broken.
+func (r *run) command(args ...string) (ok bool, err error) {
+	p, err := r.start(r.bin, true, r.fault, args...)
+	if err != nil {
+		return false, err
+	}
+	text, failed := p.output()
+	p.kill()
+	r.calls, r.hit = p.watched()
+	r.said, r.ended = string(text), failed
+	r.note("%s: %v: %s", args[0], failed, strings.TrimSpace(r.said+p.stderr.String()))
+	if errors.Is(failed, errHangs) || failed != nil && !r.hit {
+		r.violation("%s: %v; its log: %s", args[0], failed, p.stderr)
+	}
+	return failed == nil, nil
+}
+
+// oldLedger puts a ledger of the first format in place of the empty one, with payments of somebody else's in every state.
+func oldLedger(r *run) error {
+	dump, err := os.ReadFile("../../history/testdata/format1.sql")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(r.home, history.FileName)
+	if err := os.Remove(file); err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		return err
+	}
+	_, err = db.Exec(string(dump))
+	return errors.Join(err, db.Close())
+}
+
+// oldHost is whom the payments in the old ledger went to.
+const oldHost = "api.example"
+
+// open is a command that only reads, after bringing the ledger to today's format.
+func open(r *run) error {
+	_, err := r.command("history", "--json")
+	return err
+}
+
+// migrated is the judgement of a migration: the same command works, all that was there is there, and once its owner has sealed
+// his rules, which the old format did not know, the wallet pays.
+func (r *run) migrated() {
+	p, err := r.start(r.bin, false, nil, "history", "--json")
+	if err != nil {
+		r.violation("the first restart: %v", err)
+		return
+	}
+	if text, err := p.output(); err != nil {
+		r.violation("the first restart: %v: %s%s", err, text, p.stderr)
+		return
+	}
+	rules, err := os.ReadFile(filepath.Join(r.home, "config.toml"))
+	if err = errors.Join(err, r.rule(string(rules))); err != nil {
+		r.violation("seal the rules: %v", err)
+		return
+	}
+	r.payment()
+	payments, err := r.payments()
+	if err != nil {
+		r.violation("the ledger: %v", err)
+		return
+	}
+	var states []string
+	for _, p := range payments {
+		if p.ID == "pay_reserved" && p.State == history.Failed { // nothing of it left, and its process is dead: it may be let go
+			p.State = history.Reserved
+		}
+		if p.Host == oldHost {
+			states = append(states, fmt.Sprintf("%s %s", p.ID, p.State))
+		}
+	}
+	slices.Sort(states)
+	want := "[pay_failed failed pay_reserved reserved pay_settled settled pay_submitted submitted pay_unknown unknown]"
+	if got := fmt.Sprint(states); got != want {
+		r.violation("of the old payments are left %s, there were %s", got, want)
+	}
+}
+
+// lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's mark.
+func lowerBudget(r *run) error {
+	_, err := r.command("budget", "set", "day", "0.25", "--json")
+	return err
+}
+
+// lowered is the judgement of a changed rule: the old rules stand or the new ones, the command can be made again, and the
+// wallet pays under them.
+func (r *run) lowered() {
+	p, err := r.start(r.bin, false, nil, "budget", "set", "day", "0.25", "--json")
+	if err != nil {
+		r.violation("the same command: %v", err)
+		return
+	}
+	if text, err := p.output(); err != nil {
+		r.violation("the same command: %v: %s%s", err, text, p.stderr)
+	}
+	rules, err := config.Load(r.home)
+	if err != nil || rules.Budget.Day != 250_000 {
+		r.violation("the rules: %+v %v", rules, err)
+	}
+	r.payment()
+}
+
+// newPassphrase is what passphrase changes it to.
+const newPassphrase = "another horse battery staple"
+
+func changePassphrase(r *run) error {
+	file := filepath.Join(r.dir, "new")
+	if err := os.WriteFile(file, []byte(newPassphrase+"\n"), 0o600); err != nil {
+		return err
+	}
+	_, err := r.command("passphrase", "--passphrase-file", r.passphraseFile(), "--new-passphrase-file", file, "--json")
+	return err
+}
+
+// changed is the judgement of a change: the old passphrase opens the wallet or the new one does, the new one if it was said,
+// and it is the same wallet, which pays.
+func (r *run) changed() {
+	var opens []string
+	for _, candidate := range []string{passphrase, newPassphrase} {
+		w, err := wallet.Open(r.home)
+		if err != nil {
+			r.violation("the keystore: %v", err)
+			return
+		}
+		if w.Unlock(context.Background(), wallet.FromValue(candidate)) == nil {
+			opens = append(opens, candidate)
+			if at := w.EVM().Address(); at != template.evm {
+				r.violation("the address is %s, it was %s", at, template.evm)
+			}
+		}
+		_ = w.Close()
+	}
+	said := strings.Contains(r.said, `"changed"`)
+	if len(opens) != 1 || said && opens[0] != newPassphrase {
+		r.violation("%d passphrases open the wallet; it said %q", len(opens), r.said)
+		return
+	}
+	if err := os.WriteFile(r.passphraseFile(), []byte(opens[0]+"\n"), 0o600); err != nil {
+		r.violation("%v", err)
+	}
+	r.payment()
+}
+
+// initialize makes a wallet where there is none.
+func initialize(r *run) error {
+	config, err := os.ReadFile(filepath.Join(r.home, "config.toml"))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, "given.toml"), config, 0o600); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.home); err != nil {
+		return err
+	}
+	_, err = r.command(r.initArgs()...)
+	return err
+}
+
+func (r *run) initArgs() []string {
+	return []string{"init", "--passphrase-file", r.passphraseFile(), "--config", filepath.Join(r.dir, "given.toml"), "--json"}
+}
+
+// created is the judgement of init: run again it makes a wallet or finds the one that is there, and that one pays.
+func (r *run) created() {
+	told := addresses([]byte(r.said))
+	var last []byte
+	for _, who := range []string{"the first restart", "the second restart"} {
+		p, err := r.start(r.bin, false, nil, r.initArgs()...)
+		if err != nil {
+			r.violation("%s: %v", who, err)
+			return
+		}
+		text, err := p.output()
+		if err != nil && !strings.Contains(string(text)+p.stderr.String(), "KEYPAIR_EXISTS") {
+			r.violation("%s of init: %v: %s%s", who, err, text, p.stderr)
+			return
+		}
+		if err == nil && (who == "the second restart" || told != "") {
+			r.violation("%s of init: made another wallet: %s", who, text)
+		}
+		if err == nil {
+			last = text
+		}
+	}
+	p, err := r.start(r.bin, false, nil, "address", "--json")
+	if err != nil {
+		r.violation("address: %v", err)
+		return
+	}
+	text, err := p.output()
+	now := addresses(text)
+	if err != nil || now == "" {
+		r.violation("address: %v: %s%s", err, text, p.stderr)
+		return
+	}
+	for _, before := range []string{told, addresses(last)} {
+		if before != "" && before != now {
+			r.violation("init said %s, now it is %s", before, now)
+		}
+	}
+	evm, _, _ := strings.Cut(now, " ")
+	r.Fund(evm, sandbox.USDC)
+	r.restart("the new wallet", func(p *process) { r.another(p) })
+	r.ledger()
+}
+
+// addresses reads them out of what init and address print; "" when they are not there in full.
+func addresses(text []byte) string {
+	var out struct {
+		Addresses []struct{ Chain, Address string }
+	}
+	if json.Unmarshal(text, &out) != nil || len(out.Addresses) < 2 {
+		return ""
+	}
+	byChain := map[string]string{}
+	for _, a := range out.Addresses {
+		byChain[a.Chain] = a.Address
+	}
+	return byChain["evm"] + " " + byChain["solana"]
+}

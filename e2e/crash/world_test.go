@@ -1,0 +1,149 @@
+// Package crash proves what the wallet promises when things break: wire_test.go cuts, resets and stalls the paid request and
+// its answer at every byte; sweep_test.go (build tag crash) kills the real binary at every call that leaves a trace on the
+// disk or on the wire, restarts it twice, and does the same with failing disks.
+//
+// What must stay true: the judge is never the wallet. What was settled, and which signatures ever left, is read from the
+// books of the sandbox's seller, facilitator and chains; the wallet's ledger is only held against them.
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"x402-wallet/config"
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/seal"
+	"x402-wallet/wallet"
+)
+
+const passphrase = "correct horse battery staple"
+
+// template is a new wallet's home, made once: deriving a key takes a while even at the smallest cost that the format allows.
+var template struct {
+	once        sync.Once
+	dir         string
+	keys        *wallet.Wallet // unlocked
+	evm, solana string
+	err         error
+}
+
+func makeTemplate() {
+	template.once.Do(func() {
+		if template.dir, template.err = os.MkdirTemp(scratch(), "x402-crash-home-"); template.err != nil {
+			return
+		}
+		ctx := context.Background()
+		keys, err := wallet.Create(ctx, template.dir, wallet.FromValue(passphrase), wallet.Options{N: 1 << 14})
+		if err != nil {
+			template.err = err
+			return
+		}
+		template.keys = keys
+		template.evm, template.solana = keys.EVM().Address(), keys.Solana().Address()
+		template.err = history.Create(ctx, template.dir, history.Options{})
+	})
+}
+
+// scratch is where homes are made: in memory if there is such a place. A killed process loses nothing of what it wrote to
+// the page cache, so a slow disk would only cost time.
+func scratch() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return os.TempDir()
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if template.keys != nil {
+		_ = template.keys.Close()
+	}
+	if template.dir != "" {
+		_ = os.RemoveAll(template.dir)
+	}
+	os.Exit(code)
+}
+
+// world is a sandbox, and a wallet's home in it with enough play money on both chains.
+type world struct {
+	*sandbox.Sandbox
+	dir  string // everything of this world
+	home string
+}
+
+// newWorld makes one. It is for goroutines too, hence the error. Close it.
+func newWorld(rules sandbox.Rules) (_ *world, err error) {
+	if makeTemplate(); template.err != nil {
+		return nil, fmt.Errorf("make the template of a home: %w", template.err)
+	}
+	w := &world{}
+	if w.Sandbox, err = sandbox.Start(sandbox.Options{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if w.dir, err = os.MkdirTemp(scratch(), "x402-crash-"); err != nil {
+		return nil, err
+	}
+	w.home = filepath.Join(w.dir, "wallet")
+	if err = os.Mkdir(w.home, 0o700); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"keystore.json", history.FileName} {
+		if err = copyFile(filepath.Join(template.dir, name), filepath.Join(w.home, name)); err != nil {
+			return nil, err
+		}
+	}
+	w.Fund(template.evm, sandbox.USDC)
+	rules.TokenAccount = w.Delegate(template.solana, sandbox.USDC)
+	text := w.Config(rules)
+	text = strings.Replace(text, "[policy]\n", "[policy]\ndeadline = \"30s\"\n", 1)
+	err = errors.Join(
+		w.rule(text),
+		os.WriteFile(w.passphraseFile(), []byte(passphrase+"\n"), 0o600),
+		os.Mkdir(filepath.Join(w.dir, "user"), 0o700))
+	return w, err
+}
+
+// rule makes a config.toml the sealed rules of the wallet.
+func (w *world) rule(text string) error {
+	rules, err := config.Parse([]byte(text))
+	if err != nil {
+		return err
+	}
+	store, err := history.Open(context.Background(), w.home, history.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	guard := seal.Guard{Home: w.home, Rules: rules, Store: store, Key: template.keys}
+	return errors.Join(guard.Seal(context.Background()), os.WriteFile(filepath.Join(w.home, config.FileName), []byte(text), 0o600))
+}
+
+func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphrase") }
+
+// Close ends the sandbox and removes the home.
+func (w *world) Close() {
+	w.Sandbox.Close()
+	if w.dir != "" {
+		_ = os.RemoveAll(w.dir)
+	}
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// Exit codes of the inspector.
+const (
+	inspectorOK      = 0
+	inspectorIsError = 5 // the tool answered an error
+)
+
+// inspect runs the MCP inspector against the wallet. Like the lab it has to be prepared, and is never skipped.
+func inspect(t *testing.T, bin string, home Home, code int, args ...string) (stdout []byte, stderr string) {
+	t.Helper()
+	const set = "lab/inspector"
+	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
+	require.NoError(t, err)
+	prepared, err := os.ReadFile(filepath.Join(set, "node_modules", ".prepared"))
+	require.NoError(t, err, "run make test (or e2e/lab/prep.sh) first")
+	require.True(t, bytes.Equal(lock, prepared), "run make test (or e2e/lab/prep.sh) again")
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := []string{filepath.Join(set, "node_modules/.bin/mcp-inspector"), "--cli",
+		"-e", "X402_WALLET_HOME=" + home.Dir, "-e", "X402_WALLET_PASSPHRASE_FILE=" + home.PassphraseFile,
+		"-e", "LOG_LEVEL=error", bin, "mcp"}
+	cmd := exec.CommandContext(ctx, "node", append(command, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.user, "NO_COLOR=1", "NODE_NO_WARNINGS=1"}
+	cmd.WaitDelay = stopWait
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s%s", &out, &log)
+	return out.Bytes(), log.String()
+}
+
+type toolNames struct{ Tools []struct{ Name string } }
+
+// listed are the tools that the wallet lists (tools.TestGoldenTools), in their order.
+func listed(t *testing.T) []struct{ Name string } {
+	text, err := os.ReadFile("../tools/testdata/tools.golden.json")
+	require.NoError(t, err)
+	var list toolNames
+	require.NoError(t, json.Unmarshal(text, &list))
+	return list.Tools
+}
+
+// The MCP project's own inspector, in both eras: it lists the tools, finds nothing in their schemas that some host could not
+// use, checks every answer against its schema, and pays.
+func TestMCPInspector(t *testing.T) {
+	world, bin, home := play(t, sandbox.Options{})
+	for i, era := range []string{"legacy", "modern"} {
+		t.Run(era, func(t *testing.T) {
+			url := "url=" + world.SellerURL + "/weather?" + era // the inspector may kill the wallet before it noted that its answer was written
+			run := func(code int, into any, args ...string) string {
+				out, log := inspect(t, bin, home, code, append([]string{"--protocol-era", era}, args...)...)
+				require.NoError(t, json.Unmarshal(out, into), "%s", out)
+				return log
+			}
+			var list toolNames
+			complaints := run(inspectorOK, &list, "--method", "tools/list", "--strict")
+			require.Equal(t, listed(t), list.Tools)
+			require.Empty(t, complaints, "the schemas are not portable")
+
+			var paid, refused struct {
+				IsError           bool
+				StructuredContent answer
+			}
+			run(inspectorOK, &paid, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url)
+			require.Equal(t, "paid", paid.StructuredContent.Status)
+			require.JSONEq(t, sandbox.Content("/weather"), paid.StructuredContent.Content)
+			require.Len(t, world.Settlements(), i+1)
+
+			run(inspectorIsError, &refused, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url, "--tool-arg", `maxAmount="999"`)
+			require.Equal(t, "AMOUNT_EXCEEDS_MAX", refused.StructuredContent.Error)
+
+			var content struct{ Contents []struct{ Text string } }
+			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+paid.StructuredContent.PaymentID+"/content")
+			require.JSONEq(t, sandbox.Content("/weather"), content.Contents[0].Text)
+			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://status")
+			require.Contains(t, content.Contents[0].Text, `"ready":true`)
+			var prompt struct {
+				Messages []struct{ Content struct{ Text string } }
+			}
+			run(inspectorOK, &prompt, "--method", "prompts/get", "--prompt-name", "spending-report", "--prompt-args", "since=2026-01-31")
+			require.Contains(t, prompt.Messages[0].Content.Text, "2026-01-31")
+		})
+	}
+}

@@ -1,0 +1,47 @@
+// The reference seller of today, @x402/express. Options: {facilitator, evmPayTo, svmPayTo}
+// Every route answers with any query string.
+import { HTTPFacilitatorClient } from '@x402/core/server';
+import { ExactEvmScheme } from '@x402/evm/exact/server';
+import { paymentMiddleware, x402ResourceServer } from '@x402/express';
+import { bazaarResourceServerExtension, declareDiscoveryExtension } from '@x402/extensions/bazaar';
+import { ExactSvmScheme } from '@x402/svm/exact/server';
+import express from 'express';
+import { keepLog, options, serve } from '../lib/serve.mjs';
+import { EVM, SVM } from './world.mjs';
+
+const { facilitator, evmPayTo, svmPayTo } = options();
+
+const evm = (price, extra) => ({ scheme: 'exact', network: EVM.network, payTo: evmPayTo, price, extra });
+const svm = (price) => ({ scheme: 'exact', network: SVM.network, payTo: svmPayTo, price });
+const discoverable = declareDiscoveryExtension({ output: { example: { ok: true }, schema: { properties: { ok: { type: 'boolean' } } } } });
+const sells = (description, ...accepts) => ({ description, accepts, mimeType: 'application/json', extensions: discoverable });
+
+const server = new x402ResourceServer(new HTTPFacilitatorClient({ url: facilitator }))
+  .register('eip155:*', new ExactEvmScheme())
+  .register('solana:*', new ExactSvmScheme());
+server.registerExtension(bazaarResourceServerExtension);
+
+const app = express();
+keepLog(app);
+app.use(paymentMiddleware({
+  'GET /evm': sells('weather, paid on EVM', evm('$0.001')),
+  'GET /svm': sells('weather, paid on Solana', svm('$0.001')),
+  'GET /svm2022': sells('weather, paid in a Token-2022 asset', svm({ asset: SVM.mint2022, amount: '1000' })),
+  'GET /multi': sells('weather, paid on either', svm('$0.001'), evm('$0.002')),
+  'GET /evm/expensive': sells('a report', evm('$50')),
+  'GET /fail500': sells('verified, then the handler fails: nothing is settled', evm('$0.001')),
+  'GET /upfront500': sells('settled, then the handler fails: paid and not served', evm('$0.001', { paymentFlow: 'upfront' })),
+  'POST /echo': { description: 'what was posted', accepts: evm('$0.001'), mimeType: 'application/json' },
+}, server));
+
+for (const path of ['/free', '/evm', '/svm', '/svm2022', '/multi', '/evm/expensive']) {
+  app.get(path, ({ query }, response) => response.json({ ok: true, path, query }));
+}
+for (const path of ['/fail500', '/upfront500']) {
+  app.get(path, (_, response) => response.status(500).json({ error: 'the handler failed' }));
+}
+app.post('/echo', express.text({ type: () => true }), ({ method, body, headers }, response) => {
+  response.json({ method, body, contentType: headers['content-type'] });
+});
+
+await serve(app);

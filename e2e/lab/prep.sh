@@ -1,0 +1,29 @@
+#!/bin/sh
+# Prepares the lab: installs every npm set from its lock file and compiles the token. Run again, it does only what has changed.
+# Install scripts are not run: what the lab needs of them ships as plain files inside the packages.
+set -eu
+
+fail() {
+    echo "e2e/lab/prep.sh: $*" >&2
+    exit 1
+}
+
+command -v node >/dev/null || fail "node is not installed: the lab needs Node.js 20 or newer"
+command -v npm >/dev/null || fail "npm is not installed: the lab needs it to fetch its parts"
+major=$(node -p 'process.versions.node.split(".")[0]')
+[ "$major" -ge 20 ] || fail "node is version $major: the lab needs 20 or newer"
+
+cd "$(dirname "$0")"
+for set in chain parties v1 solc inspector mcp mcp-v1 nuwa; do
+    # The copy of the lock file says what is installed; up.mjs compares it too.
+    cmp -s "$set/package-lock.json" "$set/node_modules/.prepared" && continue
+    echo "e2e/lab: installing $set" >&2
+    (cd "$set" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || fail "npm ci failed in e2e/lab/$set"
+    cp "$set/package-lock.json" "$set/node_modules/.prepared"
+done
+
+token=contracts/TestUSDC
+if [ ! -s $token.json ] || [ $token.sol -nt $token.json ] || [ contracts/compile.mjs -nt $token.json ]; then
+    echo "e2e/lab: compiling $token.sol" >&2
+    node contracts/compile.mjs || fail "$token.sol does not compile"
+fi

@@ -1,0 +1,500 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// host is an MCP client that says and hears single lines, so that a test can say what no proper client says, and hear all.
+type host struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stdout *os.File // its reading end
+	stderr *tail
+	ended  chan error // what Wait said, once
+
+	mu    sync.Mutex
+	said  []string           // by the wallet, on stdout
+	known map[string]message // answers by id
+}
+
+// startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be JSON-RPC.
+func startHost(t *testing.T, bin string, home Home) *host {
+	cmd := exec.Command(bin, "mcp")
+	cmd.Env = home.Env()
+	h := &host{t: t, cmd: cmd, stderr: &tail{}, ended: make(chan error, 1), known: map[string]message{}}
+	cmd.Stderr = h.stderr
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	ours, theirs, err := os.Pipe()
+	require.NoError(t, err)
+	h.stdin, h.stdout, cmd.Stdout = stdin, ours, theirs
+	require.NoError(t, cmd.Start())
+	require.NoError(t, theirs.Close())
+	go h.listen()
+	go func() { h.ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // one that has ended already does not mind
+		for _, line := range h.all() {
+			var m message
+			require.NoError(t, json.Unmarshal([]byte(line), &m), "%q", line)
+			require.Equal(t, "2.0", m.JSONRPC, line)
+		}
+		if t.Failed() {
+			t.Logf("the wallet's log:\n%s", h.stderr)
+		}
+	})
+	return h
+}
+
+func (h *host) listen() {
+	lines := bufio.NewReader(h.stdout)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			var m message
+			_ = json.Unmarshal([]byte(line), &m) // judged at the end of the test
+			h.mu.Lock()
+			h.said = append(h.said, line)
+			h.known[string(m.ID)] = m
+			h.mu.Unlock()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *host) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.said)
+}
+
+func (h *host) raw(line string) {
+	h.t.Helper()
+	_, err := io.WriteString(h.stdin, line+"\n")
+	require.NoError(h.t, err)
+}
+
+func (h *host) send(id any, method string, params any) {
+	h.t.Helper()
+	m := map[string]any{"jsonrpc": "2.0", "method": method}
+	if id != nil {
+		m["id"] = id
+	}
+	if params != nil {
+		m["params"] = params
+	}
+	text, err := json.Marshal(m)
+	require.NoError(h.t, err)
+	h.raw(string(text))
+}
+
+// answer waits for the answer to a request.
+func (h *host) answer(id any) (m message) {
+	h.t.Helper()
+	key, err := json.Marshal(id)
+	require.NoError(h.t, err)
+	require.Eventually(h.t, func() (ok bool) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		m, ok = h.known[string(key)]
+		return ok
+	}, 30*time.Second, 5*time.Millisecond, "no answer to %v", id)
+	return m
+}
+
+// has reports whether a request was answered.
+func (h *host) has(id any) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.known[fmt.Sprint(id)]
+	return ok
+}
+
+func (h *host) ask(id any, method string, params any) json.RawMessage {
+	h.t.Helper()
+	h.send(id, method, params)
+	m := h.answer(id)
+	require.Nil(h.t, m.Error, "%+v", m.Error)
+	return m.Result
+}
+
+func (h *host) initialize(version string) (result struct {
+	ProtocolVersion, Instructions string
+	Capabilities                  map[string]any
+	ServerInfo                    struct{ Name, Version string }
+}) {
+	h.t.Helper()
+	raw := h.ask(0, "initialize", map[string]any{"protocolVersion": version, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "e2e", "version": "1"}})
+	require.NoError(h.t, json.Unmarshal(raw, &result))
+	h.send(nil, "notifications/initialized", nil)
+	return result
+}
+
+// tool reads the answer of a tool.
+func (h *host) tool(result json.RawMessage) (a answer) {
+	h.t.Helper()
+	var r struct {
+		IsError           bool
+		StructuredContent json.RawMessage
+		Content           []struct{ Text string }
+	}
+	require.NoError(h.t, json.Unmarshal(result, &r))
+	require.Len(h.t, r.Content, 1)
+	require.JSONEq(h.t, string(r.StructuredContent), r.Content[0].Text)
+	require.NoError(h.t, json.Unmarshal(r.StructuredContent, &a))
+	return a
+}
+
+func toolCall(name string, arguments any) map[string]any {
+	return map[string]any{"name": name, "arguments": arguments}
+}
+
+// end waits for the process to end by itself.
+func (h *host) end(within time.Duration) {
+	h.t.Helper()
+	select {
+	case err := <-h.ended:
+		require.NoError(h.t, err, h.stderr)
+	case <-time.After(within):
+		require.FailNow(h.t, "the wallet does not end", "%s", h.stderr)
+	}
+}
+
+// play is a sandbox and a home whose wallet has money there.
+func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, Home) {
+	world, err := sandbox.Start(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, world.Close()) })
+	bin := BuildWallet(t)
+	home := NewHome(t, world.Config(sandbox.Rules{}))
+	world.Fund(home.EVM, 10*sandbox.USDC)
+	return world, bin, home
+}
+
+// emptyHome is a home without a wallet.
+func emptyHome(t *testing.T) Home {
+	dir := t.TempDir()
+	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"), user: filepath.Join(dir, "user")}
+	require.NoError(t, os.Mkdir(home.user, 0o700))
+	writePrivate(t, home.PassphraseFile, Passphrase+"\n")
+	return home
+}
+
+// ownTools is how many tools the wallet has by itself (SPEC §7).
+const ownTools = 10
+
+const newest = "2026-07-28"
+
+// Every protocol there is, on the same binary: the list of tools, and a payment.
+func TestProtocolEras(t *testing.T) {
+	world, bin, home := play(t, sandbox.Options{})
+	weather := map[string]any{"url": world.SellerURL + "/weather"}
+	var lists []string
+	paidFor := func(t *testing.T, a answer) {
+		require.Equal(t, "paid", a.Status, "%+v", a)
+		require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+	}
+	names := func(result json.RawMessage) string {
+		var list struct{ Tools []json.RawMessage }
+		require.NoError(t, json.Unmarshal(result, &list))
+		require.Len(t, list.Tools, ownTools)
+		text, err := json.Marshal(list.Tools)
+		require.NoError(t, err)
+		return string(text)
+	}
+	for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"} {
+		t.Run(version, func(t *testing.T) {
+			h := startHost(t, bin, home)
+			hello := h.initialize(version)
+			require.Equal(t, version, hello.ProtocolVersion)
+			require.Equal(t, "x402-wallet", hello.ServerInfo.Name)
+			require.Contains(t, hello.Capabilities, "tools")
+			require.Less(t, len(hello.Instructions), 1000)
+			lists = append(lists, names(h.ask(1, "tools/list", nil)))
+			paidFor(t, h.tool(h.ask("pay", "tools/call", toolCall("x402_pay", weather))))
+			h.ask(2, "ping", nil)
+			require.NoError(t, h.stdin.Close())
+			h.end(10 * time.Second)
+		})
+	}
+	t.Run(newest, func(t *testing.T) {
+		h := startHost(t, bin, home)
+		with := func(params map[string]any) map[string]any {
+			params = maps.Clone(params)
+			if params == nil {
+				params = map[string]any{}
+			}
+			params["_meta"] = map[string]any{
+				"io.modelcontextprotocol/protocolVersion": newest, "io.modelcontextprotocol/clientCapabilities": map[string]any{},
+				"io.modelcontextprotocol/clientInfo": map[string]any{"name": "e2e", "version": "1"},
+			}
+			return params
+		}
+		var known struct {
+			SupportedVersions []string
+			Instructions      string
+			ResultType        string
+		}
+		require.NoError(t, json.Unmarshal(h.ask(1, "server/discover", with(nil)), &known))
+		for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newest} {
+			require.Contains(t, known.SupportedVersions, version)
+		}
+		require.NotEmpty(t, known.Instructions)
+		lists = append(lists, names(h.ask(2, "tools/list", with(nil))))
+		result := h.ask(3, "tools/call", with(toolCall("x402_pay", weather)))
+		paidFor(t, h.tool(result))
+		require.Contains(t, string(result), `"resultType":"complete"`)
+		require.Empty(t, h.tool(h.ask(4, "tools/call", with(toolCall("x402_history", map[string]any{"limit": 1})))).Error)
+	})
+	for _, list := range lists[1:] {
+		require.Equal(t, lists[0], list, "every client sees the same tools")
+	}
+	require.Len(t, world.Settlements(), 5)
+
+	t.Run("a version that never was", func(t *testing.T) {
+		require.Equal(t, "2025-11-25", startHost(t, bin, home).initialize("1999-01-01").ProtocolVersion)
+	})
+	t.Run("no handshake", func(t *testing.T) {
+		h := startHost(t, bin, home)
+		h.send(1, "tools/list", nil)
+		require.Equal(t, -32600, h.answer(1).Error.Code)
+	})
+}
+
+// purchase is one call of x402_pay whose seller takes the money and keeps its answer back.
+type purchase struct {
+	*sandbox.Sandbox
+	url                     string
+	settlements, signatures int // before it
+}
+
+func (p *purchase) call() map[string]any {
+	return toolCall("x402_pay", map[string]any{"url": p.url})
+}
+
+// hold makes the call. Every name is another purchase.
+func hold(t *testing.T, h *host, world *sandbox.Sandbox, id any, name string, fault sandbox.Fault) *purchase {
+	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Settlements()), world.Signatures()}
+	world.Inject(fault, 1)
+	h.send(id, "tools/call", p.call())
+	require.Eventually(t, func() bool { return len(world.Settlements()) > p.settlements }, 20*time.Second, 5*time.Millisecond)
+	return p
+}
+
+// once checks that it happened exactly once, by the chain's books and by ours.
+func (p *purchase) once(t *testing.T, h *host) {
+	require.Len(t, p.Settlements(), p.settlements+1)
+	require.Equal(t, p.signatures+1, p.Signatures())
+	var r struct {
+		StructuredContent struct {
+			Transactions []historyRow
+			Totals       map[string]string
+		}
+	}
+	require.NoError(t, json.Unmarshal(h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url})), &r))
+	require.Len(t, r.StructuredContent.Transactions, 1)
+	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
+	require.Equal(t, map[string]string{"USDC": "0.001"}, r.StructuredContent.Totals)
+}
+
+// A client that gives up: the payment is finished all the same, its answer is not told to a client that does not wait for it,
+// and the very same call gets what was bought, even right behind the cancellation.
+func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
+	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
+	for _, when := range []string{"at-once", "later"} {
+		t.Run("called again "+when, func(t *testing.T) {
+			h := startHost(t, bin, home)
+			h.initialize(protocolVersion)
+			served := world.Served("/weather")
+			p := hold(t, h, world, 1, when, sandbox.SellerSlow)
+			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1, "reason": "it takes too long"})
+			if when == "later" {
+				require.Eventually(t, func() bool { return world.Served("/weather") > served }, 10*time.Second, 5*time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
+			}
+			a := h.tool(h.ask(2, "tools/call", p.call()))
+			require.Equal(t, "replayed", a.Status, "%+v", a)
+			require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+			require.False(t, h.has(1), "a cancelled request is not answered")
+			p.once(t, h)
+
+			require.NoError(t, h.stdin.Close()) // with what was told to the client it is over
+			h.end(10 * time.Second)
+			heir := startHost(t, bin, home)
+			heir.initialize(protocolVersion)
+			require.Equal(t, "paid", heir.tool(heir.ask(3, "tools/call", p.call())).Status, "once it was told, the same call is a new purchase")
+		})
+	}
+}
+
+// A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has what was bought.
+func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
+	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
+	for _, c := range []struct {
+		name   string
+		leave  func(t *testing.T, h *host)
+		within time.Duration
+		fails  bool // the process may say that it ended badly
+		lost   bool // the seller never answers
+	}{
+		{name: "stdin-closed", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
+			require.NoError(t, h.stdin.Close())
+		}},
+		{name: "in-the-middle-of-a-line", within: 10 * time.Second, leave: func(t *testing.T, h *host) {
+			_, err := io.WriteString(h.stdin, `{"jsonrpc":"2.0","id":7,"meth`)
+			require.NoError(t, err)
+			require.NoError(t, h.stdout.Close())
+			require.NoError(t, h.stdin.Close())
+		}},
+		{name: "stdout-closed-and-something-said", within: 10 * time.Second, fails: true, leave: func(t *testing.T, h *host) {
+			require.NoError(t, h.stdout.Close())
+			h.send(7, "tools/list", nil)
+		}},
+		{name: "SIGTERM", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
+			require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
+		}},
+		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true, leave: func(t *testing.T, h *host) {
+			require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
+		}},
+		{name: "SIGINT", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
+			require.NoError(t, h.cmd.Process.Signal(os.Interrupt))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := startHost(t, bin, home)
+			h.initialize(protocolVersion)
+			fault := sandbox.SellerSlow
+			if c.lost {
+				fault = sandbox.SellerHangs
+			}
+			p := hold(t, h, world, 1, c.name, fault)
+			c.leave(t, h)
+			select {
+			case err := <-h.ended:
+				require.Equal(t, c.fails, err != nil, "%v\n%s", err, h.stderr)
+				if status, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
+					require.False(t, status.Signaled(), "it did not end by itself: %v", status)
+				}
+			case <-time.After(c.within):
+				require.FailNow(t, "the wallet does not end")
+			}
+			require.False(t, h.has(1))
+
+			heir := startHost(t, bin, home)
+			heir.initialize(protocolVersion)
+			a := heir.tool(heir.ask(2, "tools/call", p.call()))
+			if c.lost { // the money is known to have moved; a seller that does not serve the same payment twice has the last word
+				require.Contains(t, []string{"paid", "paid_not_served"}, a.Status, "%+v", a)
+				require.NotEmpty(t, a.TransactionSignature)
+			} else {
+				require.Equal(t, "replayed", a.Status, "%+v", a)
+				require.JSONEq(t, sandbox.Content("/weather"), a.Content)
+			}
+			p.once(t, heir)
+		})
+	}
+}
+
+// Whatever is said between two requests, the second is answered.
+func TestNonsenseDoesNotEndTheSession(t *testing.T) {
+	h := startHost(t, BuildWallet(t), emptyHome(t))
+	h.initialize(protocolVersion)
+	for i, nonsense := range []string{
+		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}", `{"jsonrpc":"1.0","id":91,"method":"ping"}`, "null", "\x00\xff",
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`, `{"jsonrpc":"2.0","id":92,"result":{}}`,
+		`{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"x402_pay","arguments":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
+		`{"jsonrpc":"2.0","id":94,"method":"tools/call","params":"x"}`, strings.Repeat("x", 17<<20),
+	} {
+		h.raw(nonsense)
+		h.ask(i+1, "ping", nil)
+	}
+	refused := 0
+	for _, line := range h.all() {
+		if strings.Contains(line, `"id":null`) {
+			refused++
+		}
+	}
+	require.Equal(t, 8, refused)
+	for id, code := range map[int]int{91: -32600, 93: -32600, 94: -32602} {
+		require.Equal(t, code, h.answer(id).Error.Code, id)
+	}
+	body := strings.Repeat("a", 9<<20) // less than a line may have
+	require.Equal(t, "WALLET_NOT_FOUND", h.tool(h.ask(50, "tools/call", toolCall("x402_pay", map[string]any{"url": "https://a.example", "body": body}))).Error)
+}
+
+// Requests from a file are answered to the last.
+func TestRequestsFromAFile(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := emptyHome(t).Command(ctx, BuildWallet(t), "mcp")
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/list"}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	require.NoError(t, cmd.Run(), log.String())
+	require.Equal(t, 3, strings.Count(out.String(), "\n"), out.String())
+	require.Contains(t, out.String(), `"structuredContent"`)
+	require.Empty(t, log.String())
+}
+
+// The old name of a tool is answered and not listed; init may run while the server does.
+func TestOldNameAndLateInit(t *testing.T) {
+	world, err := sandbox.Start(sandbox.Options{})
+	require.NoError(t, err)
+	defer world.Close()
+	bin, home := BuildWallet(t), emptyHome(t)
+	given := filepath.Join(home.user, "given.toml")
+	writePrivate(t, given, world.Config(sandbox.Rules{}))
+
+	h := startHost(t, bin, home)
+	h.initialize(protocolVersion)
+	setup := func(id any) (s struct {
+		StructuredContent struct {
+			Ready, Locked bool
+			Addresses     struct{ Solana, EVM string }
+			NextSteps     []string
+		}
+	}) {
+		require.NoError(t, json.Unmarshal(h.ask(id, "tools/call", toolCall("x402_setup_agent", map[string]any{})), &s))
+		return s
+	}
+	before := setup(1).StructuredContent
+	require.False(t, before.Ready)
+	require.Contains(t, strings.Join(before.NextSteps, " "), "x402-wallet init")
+	require.Equal(t, "WALLET_NOT_FOUND", h.tool(h.ask(2, "tools/call", toolCall("x402_transaction_history", nil))).Error)
+
+	home.run(t, bin, nil, "init", "--passphrase-file", home.PassphraseFile, "--config", given, "--json")
+	after := setup(3).StructuredContent
+	require.True(t, after.Ready)
+	require.NotEmpty(t, after.Addresses.EVM)
+	world.Fund(after.Addresses.EVM, sandbox.USDC)
+	require.Equal(t, "paid", h.tool(h.ask(4, "tools/call", toolCall("x402_pay", map[string]any{"url": world.SellerURL + "/weather"}))).Status)
+
+	require.JSONEq(t, string(h.ask(5, "tools/call", toolCall("x402_history", nil))), string(h.ask(6, "tools/call", toolCall("x402_transaction_history", nil))))
+	require.NotContains(t, string(h.ask(7, "tools/list", nil)), "x402_transaction_history")
+}

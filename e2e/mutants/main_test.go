@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every fault still has its place in the sources.
+func TestMutantsArePlaced(t *testing.T) {
+	mutants, err := parse(list)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(mutants), 25)
+	names := map[string]bool{}
+	for _, m := range mutants {
+		text, err := os.ReadFile("../../" + m.file)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(text), m.from), "%s: its text is not once in %s", m.name, m.file)
+		require.NotEqual(t, m.from, m.to, m.name)
+		require.False(t, names[m.name], m.name)
+		names[m.name] = true
+	}
+}

@@ -1,0 +1,376 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// Amounts are in atomic units. Where a mint may be left empty it is the lab's SPL Token mint.
+
+// EVMTransfer is what a transaction moved of the EVM token.
+type EVMTransfer struct {
+	From, To string
+	Amount   uint64 `json:"amount,string"`
+}
+
+// SpentNonce is an EIP-3009 nonce that was really used, and the transaction that used it.
+type SpentNonce struct{ Nonce, Transaction string }
+
+// EVMMint gives an address play money.
+func (l *Lab) EVMMint(to string, amount uint64) {
+	l.t.Helper()
+	l.op("evmMint", map[string]any{"to": to, "amount": units(amount)}, nil)
+}
+
+// EVMBalance is the token balance of an address.
+func (l *Lab) EVMBalance(address string) uint64 {
+	l.t.Helper()
+	return l.amount("evmBalance", map[string]any{"address": address})
+}
+
+// EVMSpentNonces lists the EIP-3009 nonces that an address has really used, oldest first: how often it paid, by the chain's word.
+func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
+	l.t.Helper()
+	var out struct{ Nonces []SpentNonce }
+	l.op("evmSpentNonces", map[string]any{"from": from}, &out)
+	return out.Nonces
+}
+
+// EVMNonceSpent asks the token whether a nonce is used or cancelled.
+func (l *Lab) EVMNonceSpent(from, nonce string) bool {
+	l.t.Helper()
+	var out struct{ Spent bool }
+	l.op("evmNonceSpent", map[string]any{"from": from, "nonce": nonce}, &out)
+	return out.Spent
+}
+
+// EVMTransfers lists what a transaction moved; nothing when it failed or is not there.
+func (l *Lab) EVMTransfers(transaction string) []EVMTransfer {
+	l.t.Helper()
+	var out struct{ Transfers []EVMTransfer }
+	l.op("evmTransfers", map[string]any{"transaction": transaction}, &out)
+	return out.Transfers
+}
+
+// EVMMine makes blocks; 0 makes as many as it takes for the present to be final.
+func (l *Lab) EVMMine(blocks int) {
+	l.t.Helper()
+	in := map[string]any{}
+	if blocks > 0 {
+		in["blocks"] = blocks
+	}
+	l.op("evmMine", in, nil)
+}
+
+// EVMIncreaseTime moves the chain's clock on and makes that moment final. When the test ends the chain goes back to where it was
+// before, clock and transactions, because a chain ahead of everybody's clock refuses all later payments as expired. So tests that use
+// it must not run in parallel with others on this lab.
+func (l *Lab) EVMIncreaseTime(seconds int) {
+	l.t.Helper()
+	var out struct{ Snapshot string }
+	l.op("evmIncreaseTime", map[string]any{"seconds": seconds}, &out)
+	l.t.Cleanup(func() { l.cleanup("evmRevert", map[string]any{"snapshot": out.Snapshot}) })
+}
+
+// TokenAccount is an SPL token account. Where there is none, Exists is false.
+type TokenAccount struct {
+	Exists                                bool
+	Program, Mint, Owner, State, Delegate string // State: initialized or frozen
+	Amount                                uint64 `json:"amount,string"`
+	DelegatedAmount                       uint64 `json:"delegatedAmount,string"`
+}
+
+// TokenChange is what a transaction changed of a token account.
+type TokenChange struct {
+	Account, Owner, Mint, Transaction string
+	Change                            int64 `json:"change,string"`
+}
+
+// SVMKey is one of the lab's own Solana keys. Every name has one. Keypair is the content of a Solana keypair file.
+type SVMKey struct {
+	Name, Address string
+	Keypair       json.RawMessage
+}
+
+// SVMKey gives the key of a name.
+func (l *Lab) SVMKey(name string) SVMKey {
+	l.t.Helper()
+	key := SVMKey{Name: name}
+	l.op("svmKey", map[string]any{"name": name}, &key)
+	return key
+}
+
+// SVMAirdrop gives an address lamports.
+func (l *Lab) SVMAirdrop(address string, lamports uint64) {
+	l.t.Helper()
+	l.op("svmAirdrop", map[string]any{"address": address, "lamports": units(lamports)}, nil)
+}
+
+// SVMAta is the address of an owner's associated token account.
+func (l *Lab) SVMAta(owner, mint string) string {
+	l.t.Helper()
+	return l.account("svmAta", withMint(mint, map[string]any{"owner": owner}))
+}
+
+// SVMFund creates an owner's token account where needed, mints to it, and gives its address.
+func (l *Lab) SVMFund(owner, mint string, amount uint64) string {
+	l.t.Helper()
+	return l.account("svmFund", withMint(mint, map[string]any{"owner": owner, "amount": units(amount)}))
+}
+
+// SVMBalance is the balance of an owner's associated token account.
+func (l *Lab) SVMBalance(owner, mint string) uint64 {
+	l.t.Helper()
+	return l.amount("svmBalance", withMint(mint, map[string]any{"owner": owner}))
+}
+
+// SVMTokenAccount reads a token account.
+func (l *Lab) SVMTokenAccount(account string) TokenAccount {
+	l.t.Helper()
+	var out TokenAccount
+	l.op("svmTokenAccount", map[string]any{"account": account}, &out)
+	return out
+}
+
+// SVMDelegate lets an address spend up to an amount of the token account of the lab key ownerName; gives the account.
+func (l *Lab) SVMDelegate(ownerName, delegate, mint string, amount uint64) string {
+	l.t.Helper()
+	return l.account("svmDelegate", withMint(mint, map[string]any{"owner": ownerName, "delegate": delegate, "amount": units(amount)}))
+}
+
+// SVMRevoke takes the delegation of ownerName's token account back; gives the account.
+func (l *Lab) SVMRevoke(ownerName, mint string) string {
+	l.t.Helper()
+	return l.account("svmRevoke", withMint(mint, map[string]any{"owner": ownerName}))
+}
+
+// SVMFreeze freezes a token account, as the issuer of a stablecoin can.
+func (l *Lab) SVMFreeze(account string) {
+	l.t.Helper()
+	l.op("svmFreeze", map[string]any{"account": account}, nil)
+}
+
+// SVMThaw undoes SVMFreeze.
+func (l *Lab) SVMThaw(account string) {
+	l.t.Helper()
+	l.op("svmThaw", map[string]any{"account": account}, nil)
+}
+
+// SVMChanges lists what a transaction changed; nothing when it failed or is not there.
+func (l *Lab) SVMChanges(transaction string) []TokenChange {
+	l.t.Helper()
+	var out struct{ Changes []TokenChange }
+	l.op("svmChanges", map[string]any{"transaction": transaction}, &out)
+	return out.Changes
+}
+
+// SVMTransfers lists everything that ever changed a token account, oldest first: how often it paid, by the chain's word.
+func (l *Lab) SVMTransfers(account string) []TokenChange {
+	l.t.Helper()
+	var out struct{ Transfers []TokenChange }
+	l.op("svmTransfers", map[string]any{"account": account}, &out)
+	return out.Transfers
+}
+
+// SVMAdvanceSlots lets slots pass at once and gives the slot it is then. 151 kill every payment that is signed and has not landed,
+// those of tests that run in parallel too.
+func (l *Lab) SVMAdvanceSlots(slots int) int {
+	l.t.Helper()
+	var out struct{ Slot int }
+	l.op("svmAdvanceSlots", map[string]any{"slots": slots}, &out)
+	return out.Slot
+}
+
+// Part names a part of the lab that can be shut off.
+type Part string
+
+const (
+	PartEVM          Part = "evm" // the nodes: the facilitators still reach them when they are shut off
+	PartSVM          Part = "svm"
+	PartFacilitator0 Part = "facilitator0"
+	PartFacilitator1 Part = "facilitator1"
+	PartSeller       Part = "seller"
+	PartSellerV1     Part = "sellerV1"
+	PartSellerSeed   Part = "sellerSeed"
+)
+
+func facilitatorPart(i int) Part { return []Part{PartFacilitator0, PartFacilitator1}[i] }
+
+// StopPart makes a part refuse connections, until StartPart or the end of the test.
+func (l *Lab) StopPart(part Part) {
+	l.t.Helper()
+	l.op("stopPart", map[string]any{"part": part}, nil)
+	l.startAfter(part)
+}
+
+// HangPart makes a part accept connections and never answer, until StartPart or the end of the test.
+func (l *Lab) HangPart(part Part) {
+	l.t.Helper()
+	l.op("hangPart", map[string]any{"part": part}, nil)
+	l.startAfter(part)
+}
+
+// StartPart undoes StopPart and HangPart. The part has lost nothing.
+func (l *Lab) StartPart(part Part) {
+	l.t.Helper()
+	l.op("startPart", map[string]any{"part": part}, nil)
+}
+
+func (l *Lab) startAfter(part Part) {
+	l.t.Cleanup(func() { l.cleanup("startPart", map[string]any{"part": part}) })
+}
+
+// Fault is a failure injected into a facilitator. It hits calls of Op (all when empty), N of them (all when 0).
+type Fault struct {
+	Op      string         `json:"op,omitempty"` // verify, settle or supported
+	N       int            `json:"n,omitempty"`
+	DelayMS int            `json:"delayMs,omitempty"`
+	Drop    bool           `json:"drop,omitempty"`   // break the connection
+	Status  int            `json:"status,omitempty"` // answer so, with Body
+	Body    any            `json:"body,omitempty"`
+	After   bool           `json:"after,omitempty"` // do the work first: the money has moved and nobody is told
+	Lie     map[string]any `json:"lie,omitempty"`   // fields that replace those of the true answer
+}
+
+// Inject makes the i-th facilitator fail, until Heal or the end of the test.
+func (l *Lab) Inject(i int, fault Fault) {
+	l.t.Helper()
+	l.op("inject", map[string]any{"part": facilitatorPart(i), "fault": fault}, nil)
+	l.t.Cleanup(func() { l.cleanup("inject", map[string]any{"part": facilitatorPart(i)}) })
+}
+
+// Heal ends the i-th facilitator's fault.
+func (l *Lab) Heal(i int) {
+	l.t.Helper()
+	l.op("inject", map[string]any{"part": facilitatorPart(i)}, nil)
+}
+
+// Request is what a seller was asked. Header names are in lower case; Status is 0 when the asker did not wait for the answer.
+type Request struct {
+	Method, URL, Path string
+	Headers           map[string]string
+	Status            int
+}
+
+// FacilitatorCall is what a facilitator was asked. Answer is the true one, whatever was sent; Failed says whether an injected fault
+// struck before or after the work, or why the work failed.
+type FacilitatorCall struct {
+	Op              string
+	Request, Answer json.RawMessage
+	Failed          string
+	MS              float64
+}
+
+// SellerLog is what a seller was asked, oldest first.
+func (l *Lab) SellerLog(part Part) []Request {
+	l.t.Helper()
+	var out struct{ Entries []Request }
+	l.op("log", map[string]any{"part": part}, &out)
+	return out.Entries
+}
+
+// FacilitatorLog is what the i-th facilitator was asked, oldest first.
+func (l *Lab) FacilitatorLog(i int) []FacilitatorCall {
+	l.t.Helper()
+	var out struct{ Entries []FacilitatorCall }
+	l.op("log", map[string]any{"part": facilitatorPart(i)}, &out)
+	return out.Entries
+}
+
+// ResetLogs empties the logs of all parties and ends all faults.
+func (l *Lab) ResetLogs() {
+	l.t.Helper()
+	l.op("resetLogs", struct{}{}, nil)
+}
+
+// Catalogue lists a resource in the discovery of the facilitators.
+func (l *Lab) Catalogue(resource map[string]any) {
+	l.t.Helper()
+	l.op("catalogue", map[string]any{"part": PartFacilitator0, "resource": resource}, nil)
+}
+
+// Paid is the result of a reference payer.
+type Paid struct {
+	Status  int
+	Body    string
+	Receipt *struct {
+		Success                     bool
+		Transaction, Network, Payer string
+	}
+	MS float64
+}
+
+// PayV2 lets the reference payer @x402/fetch pay for a URL with the lab's client; an empty method is GET.
+func (l *Lab) PayV2(method, url, contentType, body string) Paid {
+	l.t.Helper()
+	in := map[string]any{"url": url}
+	if method != "" && method != http.MethodGet {
+		in["method"], in["body"], in["headers"] = method, body, map[string]any{"content-type": contentType}
+	}
+	var out Paid
+	l.op("payV2", in, &out)
+	return out
+}
+
+// PayV1 lets the reference payer x402-fetch pay for a URL of a V1 seller; network is a V1 name (base-sepolia, solana-devnet).
+func (l *Lab) PayV1(url, network string) Paid {
+	l.t.Helper()
+	var out Paid
+	l.op("payV1", map[string]any{"url": url, "network": network}, &out)
+	return out
+}
+
+// Settle lets the lab's client sign a payment with the reference library and settle it at the i-th facilitator itself, as in the seed's
+// dialects. Gives the transaction.
+func (l *Lab) Settle(i int, network, asset, payTo string, amount uint64) string {
+	l.t.Helper()
+	var out struct{ Transaction string }
+	l.op("settle", map[string]any{
+		"facilitator": l.Facilitators[i],
+		"price":       map[string]any{"network": network, "asset": asset, "payTo": payTo, "amount": units(amount)},
+	}, &out)
+	return out.Transaction
+}
+
+// SVMDelegatedPayment asks a V2 seller for a URL and gives the PAYMENT-SIGNATURE header that pays for it from a token account, signed
+// by the lab key delegateName as the account's delegate.
+func (l *Lab) SVMDelegatedPayment(url, account, delegateName string) string {
+	l.t.Helper()
+	var out struct{ Header string }
+	l.op("svmDelegatedPayment", map[string]any{"url": url, "account": account, "delegate": delegateName}, &out)
+	return out.Header
+}
+
+func (l *Lab) amount(op string, in any) uint64 {
+	l.t.Helper()
+	var out struct {
+		Amount uint64 `json:"amount,string"`
+	}
+	l.op(op, in, &out)
+	return out.Amount
+}
+
+func (l *Lab) account(op string, in any) string {
+	l.t.Helper()
+	var out struct{ Account string }
+	l.op(op, in, &out)
+	return out.Account
+}
+
+// units writes an amount as the operations take it: a JSON number would lose digits in JavaScript.
+func units(amount uint64) string { return strconv.FormatUint(amount, 10) }
+
+func withMint(mint string, in map[string]any) map[string]any {
+	if mint != "" {
+		in["mint"] = mint
+	}
+	return in
+}
+
+// cleanup undoes something after a test; others must not suffer from it, so a failure fails the test.
+func (l *Lab) cleanup(op string, in any) {
+	if err := l.tryOp(op, in, nil); err != nil {
+		l.t.Errorf("lab %s: %v", op, err)
+	}
+}

@@ -1,0 +1,450 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// paid is what the tests read of an x402_pay answer (SPEC §7.1).
+type answer struct {
+	Status, PaymentID, Content, AmountPaid, Price, Asset, Symbol, Network, PayTo, TransactionSignature, Facilitator, Proof string
+	HTTPStatus                                                                                                             int
+	PaymentRequired                                                                                                        bool
+	Budget                                                                                                                 struct{ Session, Day struct{ Spent, Held string } }
+
+	Error, Message, FixedBy, Spent string
+	SafeToRetry                    bool
+	Details                        map[string]any
+}
+
+func call(t testing.TB, w *Wallet, tool string, args map[string]any) (p answer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	r, err := w.Call(ctx, tool, args)
+	require.NoError(t, err, w.Stderr())
+	require.JSONEq(t, string(r.Structured), r.Text, "the same JSON in both places")
+	require.NoError(t, json.Unmarshal(r.Structured, &p))
+	require.Equal(t, r.IsError, p.Error != "", r.Text)
+	return p
+}
+
+func payFor(t testing.TB, w *Wallet, url string, more ...any) answer {
+	t.Helper()
+	args := map[string]any{"url": url}
+	for i := 0; i+1 < len(more); i += 2 {
+		args[more[i].(string)] = more[i+1]
+	}
+	return call(t, w, "x402_pay", args)
+}
+
+const plenty = "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000"
+
+// funded is a new wallet with money of its own on both chains.
+func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, Home) {
+	t.Helper()
+	bin := BuildWallet(t)
+	if options.Budget == "" {
+		options.Budget = plenty
+	}
+	home := NewHome(t, lab.Config(options))
+	lab.EVMMint(home.EVM, 1_000_000)
+	lab.SVMFund(home.Solana, "", 1_000_000)
+	return StartWallet(t, bin, home), home
+}
+
+func settled(lab *Lab, i int) (n int) {
+	for _, c := range lab.FacilitatorLog(i) {
+		if c.Op == "settle" && strings.Contains(string(c.Answer), `"success":true`) {
+			n++
+		}
+	}
+	return n
+}
+
+// Money moves on real chains through the reference facilitator and sellers: V2 and V1, EVM and Solana, SPL Token and
+// Token-2022; HTTP 200, exact balances, a receipt, and the transaction in the history.
+func TestPaysFromItsOwnAccounts(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	lab.SVMFund(home.Solana, lab.SVM.Mint2022, 1_000_000)
+	lab.SVMFund(lab.SVM.PayTo, lab.SVM.Mint2022, 0)
+	for _, c := range []struct {
+		name, url, network, mint string
+		evm                      bool
+	}{
+		{"V2 EVM", lab.Seller + "/evm", lab.EVM.Network, "", true},
+		{"V2 Solana", lab.Seller + "/svm", lab.SVM.Network, "", false},
+		{"V2 Token-2022", lab.Seller + "/svm2022", lab.SVM.Network, lab.SVM.Mint2022, false},
+		{"V1 EVM", lab.SellerV1 + "/v1/evm", lab.EVM.Network, "", true},
+		{"V1 Solana", lab.SellerV1 + "/v1/svm", lab.SVM.Network, "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lab := lab.For(t)
+			balances := func() (ours, theirs uint64) {
+				if c.evm {
+					return lab.EVMBalance(home.EVM), lab.EVMBalance(lab.EVM.PayTo)
+				}
+				return lab.SVMBalance(home.Solana, c.mint), lab.SVMBalance(lab.SVM.PayTo, c.mint)
+			}
+			ours, theirs := balances()
+			p := payFor(t, w, c.url)
+			require.Empty(t, p.Error, "%+v", p)
+			require.Equal(t, "paid", p.Status)
+			require.Equal(t, 200, p.HTTPStatus)
+			require.Contains(t, p.Content, `"ok":true`)
+			require.Equal(t, "1000", p.AmountPaid)
+			require.Equal(t, "$0.001", p.Price)
+			require.Equal(t, c.network, p.Network)
+			require.Equal(t, "claimed", p.Proof)
+			require.NotEmpty(t, p.TransactionSignature)
+			oursNow, theirsNow := balances()
+			require.Equal(t, uint64(1000), ours-oursNow)
+			require.Equal(t, uint64(1000), theirsNow-theirs)
+
+			list := history(t, w)
+			require.Equal(t, p.PaymentID, list[0].PaymentID)
+			require.Equal(t, p.TransactionSignature, list[0].TransactionSignature)
+			require.Equal(t, "settled", list[0].Status)
+		})
+	}
+}
+
+type historyRow struct{ URL, PaymentID, Status, Proof, TransactionSignature, Facilitator string }
+
+func history(t testing.TB, w *Wallet) []historyRow {
+	t.Helper()
+	r, err := w.Call(t.Context(), "x402_history", map[string]any{"limit": 100})
+	require.NoError(t, err)
+	var h struct{ Transactions []historyRow }
+	require.NoError(t, json.Unmarshal(r.Structured, &h))
+	return h.Transactions
+}
+
+// The heart of the seed: the owner's token account pays, the agent signs as its SPL delegate, the chain keeps the cap.
+func TestPaysAsTheOwnersDelegate(t *testing.T) {
+	lab := Start(t)
+	bin := BuildWallet(t)
+	for i, c := range []struct{ name, path, mint string }{
+		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""}, {"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lab := lab.For(t)
+			lab.SVMFund(lab.SVM.PayTo, c.mint, 0)
+			probe := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
+			owner := fmt.Sprintf("owner-%d", i)
+			key := lab.SVMKey(owner)
+			lab.SVMFund(key.Address, c.mint, 500_000)
+			account := lab.SVMDelegate(owner, probe.Solana, c.mint, 2_500)
+			w := StartWallet(t, bin, probe) // the account is found by delegate and mint
+			p := payFor(t, w, c.path)
+			require.Empty(t, p.Error, "%+v", p)
+			require.Equal(t, "paid", p.Status)
+			got := lab.SVMTokenAccount(account)
+			require.Equal(t, uint64(499_000), got.Amount)
+			require.Equal(t, uint64(1_500), got.DelegatedAmount)
+			require.Zero(t, lab.SVMBalance(probe.Solana, c.mint), "the agent itself owns nothing")
+
+			p = payFor(t, w, c.path)
+			require.Equal(t, "paid", p.Status, "%+v", p)
+			p = payFor(t, w, c.path) // 500 are left of the delegation
+			require.Equal(t, "DELEGATION_EXHAUSTED", p.Error, "%+v", p)
+			require.Equal(t, "0", p.Spent)
+			require.Equal(t, uint64(498_000), lab.SVMTokenAccount(account).Amount)
+		})
+	}
+}
+
+// The seed's dialects: the wallet settles, the first facilitator is down, the second is used with the same bytes.
+func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	lab.SVMFund(lab.SVM.SeedPayTo, "", 0)
+	lab.ResetLogs()
+	lab.StopPart(PartFacilitator0)
+	for _, path := range []string{"/seed/v2evm", "/seed/v1evm", "/seed/v2", "/seed/v1"} {
+		t.Run(path, func(t *testing.T) {
+			p := payFor(t, w, lab.SellerSeed+path)
+			require.Empty(t, p.Error, "%+v", p)
+			require.Equal(t, "paid", p.Status)
+			require.Equal(t, "lab1", p.Facilitator)
+			require.NotEmpty(t, p.TransactionSignature)
+		})
+	}
+	require.Equal(t, 4, settled(lab, 1))
+	require.Zero(t, settled(lab, 0))
+	require.Len(t, lab.EVMSpentNonces(home.EVM), 2)
+}
+
+// A facilitator that takes the payment and loses its answer: the second one gets the very same nonce, and one of them moves it.
+func TestALostSettlementGoesOnWithTheSameNonce(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	lab.ResetLogs()
+	lab.Inject(0, Fault{Op: "settle", Drop: true, After: true, N: 10})
+	p := payFor(t, w, lab.SellerSeed+"/seed/v2evm")
+	if p.Error != "" { // the facilitators could not prove it: the chain does, on the next identical call
+		require.Equal(t, "OUTCOME_UNKNOWN", p.Error, "%+v", p)
+		lab.Heal(0)
+		p = payFor(t, w, lab.SellerSeed+"/seed/v2evm")
+	}
+	require.Equal(t, "paid", p.Status, "%+v", p)
+	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+	require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
+	nonces := map[string]bool{}
+	for i := range 2 {
+		for _, c := range lab.FacilitatorLog(i) {
+			if c.Op == "settle" {
+				var r struct {
+					PaymentPayload struct {
+						Payload struct{ Authorization struct{ Nonce string } }
+					}
+				}
+				require.NoError(t, json.Unmarshal(c.Request, &r))
+				nonces[r.PaymentPayload.Payload.Authorization.Nonce] = true
+			}
+		}
+	}
+	require.Len(t, nonces, 1)
+}
+
+// Each refusal has its exact code; nothing is signed and nothing is spent.
+func TestRefusals(t *testing.T) {
+	lab := Start(t)
+	bin := BuildWallet(t)
+	lab.ResetLogs()
+	broke, rich := NewHome(t, lab.Config(ConfigOptions{})), NewHome(t, lab.Config(ConfigOptions{})) // nothing is ever recorded in them
+	lab.EVMMint(rich.EVM, 1_000_000)
+	other := lab.SVMKey("somebody-else").Address
+	ownerOf := func(t *testing.T, name, delegate, mint string, amount uint64) string {
+		key := lab.SVMKey(name)
+		lab.SVMFund(key.Address, mint, 500_000)
+		return lab.SVMDelegate(name, delegate, mint, amount)
+	}
+	for _, c := range []struct {
+		name, url, code string
+		args            []any
+		budget          string
+		fund            bool
+		account         func(t *testing.T, agent string) string
+		stop            Part
+	}{
+		{name: "maxAmount too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX", args: []any{"maxAmount", "999"}, fund: true},
+		{name: "maxAmount in dollars too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX", args: []any{"maxAmount", "$0.0009"}, fund: true},
+		{name: "session spent", url: lab.Seller + "/evm", code: "BUDGET_EXCEEDED", budget: "session = \"0.0009\"", fund: true},
+		{name: "above one call", url: lab.Seller + "/evm/expensive", code: "BUDGET_EXCEEDED", fund: true},
+		{name: "no funds on EVM", url: lab.Seller + "/evm", code: "INSUFFICIENT_FUNDS"},
+		{name: "no funds on Solana", url: lab.Seller + "/svm", code: "INSUFFICIENT_FUNDS"},
+		{name: "delegation too small", url: lab.Seller + "/svm", code: "DELEGATION_EXHAUSTED",
+			account: func(t *testing.T, agent string) string { return ownerOf(t, "small", agent, "", 999) }},
+		{name: "wrong delegate", url: lab.Seller + "/svm", code: "DELEGATE_MISMATCH",
+			account: func(t *testing.T, _ string) string { return ownerOf(t, "wrong", other, "", 10_000) }},
+		{name: "wrong mint", url: lab.Seller + "/svm", code: "DELEGATE_MISMATCH",
+			account: func(t *testing.T, agent string) string { return ownerOf(t, "mint", agent, lab.SVM.Mint2022, 10_000) }},
+		{name: "no delegation", url: lab.Seller + "/svm", code: "NO_DELEGATION",
+			account: func(t *testing.T, agent string) string {
+				account := ownerOf(t, "revoked", agent, "", 10_000)
+				lab.SVMRevoke("revoked", "")
+				return account
+			}},
+		{name: "frozen", url: lab.Seller + "/svm", code: "DELEGATE_MISMATCH",
+			account: func(t *testing.T, agent string) string {
+				account := ownerOf(t, "frozen", agent, "", 10_000)
+				lab.SVMFreeze(account)
+				return account
+			}},
+		{name: "node down", url: lab.Seller + "/evm", code: "RPC_ERROR", fund: true, stop: PartEVM},
+		{name: "seller down", url: lab.Seller + "/evm", code: "NETWORK_ERROR", fund: true, stop: PartSeller},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lab := lab.For(t)
+			options := ConfigOptions{Budget: plenty}
+			if c.budget != "" {
+				options.Budget = c.budget
+			}
+			home := broke
+			if c.fund {
+				home = rich
+			}
+			if c.account != nil {
+				options.TokenAccount = c.account(t, home.Solana)
+			}
+			home = home.WithConfig(t, bin, lab.Config(options))
+			w := StartWallet(t, bin, home)
+			if c.stop != "" {
+				lab.StopPart(c.stop)
+			}
+			p := payFor(t, w, c.url, c.args...)
+			require.Equal(t, c.code, p.Error, "%+v", p)
+			require.Equal(t, "0", p.Spent)
+			require.True(t, p.SafeToRetry)
+			require.NotEmpty(t, p.FixedBy)
+			require.Empty(t, history(t, w))
+		})
+	}
+	require.Zero(t, settled(lab, 0)+settled(lab, 1))
+}
+
+// A hundred calls at once with room for ten: ten settle, by the facilitator's count; with two processes as well.
+func TestAHundredParallelCalls(t *testing.T) {
+	lab := Start(t)
+	bin := BuildWallet(t)
+	for _, processes := range []int{1, 2} {
+		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
+			lab := lab.For(t)
+			home := NewHome(t, lab.Config(ConfigOptions{Budget: "session = \"0.01\"\nrate = 10000"}))
+			lab.EVMMint(home.EVM, 1_000_000)
+			lab.ResetLogs()
+			var wallets []*Wallet
+			for range processes {
+				wallets = append(wallets, StartWallet(t, bin, home))
+			}
+			var wait sync.WaitGroup
+			var mu sync.Mutex
+			counts := map[string]int{}
+			for i := range 100 {
+				w := wallets[i%processes]
+				wait.Go(func() {
+					p := payFor(t, w, lab.Seller+"/evm")
+					mu.Lock()
+					counts[p.Status+p.Error]++
+					mu.Unlock()
+				})
+			}
+			wait.Wait()
+			require.Equal(t, map[string]int{"paid": 10, "BUDGET_EXCEEDED": 90}, counts)
+			require.Equal(t, 10, settled(lab, 0))
+			require.Equal(t, uint64(1_000_000-10*1000), lab.EVMBalance(home.EVM))
+		})
+	}
+}
+
+// kill -9 while the seller holds the paid request; a new process; the same call: one settlement, never a second signature.
+func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
+	lab := Start(t)
+	bin := BuildWallet(t)
+	for _, c := range []struct {
+		name  string
+		after bool // the money has moved before the kill
+	}{{"before settling", false}, {"after settling", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			lab := lab.For(t)
+			home := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
+			lab.EVMMint(home.EVM, 1_000_000)
+			lab.ResetLogs()
+			lab.Inject(0, Fault{Op: "settle", DelayMS: 3000, After: c.after, N: 1})
+			w := StartWallet(t, bin, home)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); _, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"}) }()
+			require.Eventually(t, func() bool {
+				for _, call := range lab.FacilitatorLog(0) {
+					if call.Op == "settle" {
+						return !c.after || len(lab.EVMSpentNonces(home.EVM)) == 1
+					}
+				}
+				return false
+			}, 20*time.Second, 20*time.Millisecond)
+			w.Kill()
+			cancel()
+			<-done
+
+			heir := StartWallet(t, bin, home)
+			for range 3 {
+				p := payFor(t, heir, lab.Seller+"/evm")
+				ok := p.Status == "paid" || p.Status == "paid_not_served" || p.Error == "OUTCOME_UNKNOWN" || p.Error == "PAYMENT_REJECTED"
+				require.True(t, ok, "%+v", p)
+				if p.Status == "paid" {
+					break
+				}
+			}
+			require.Eventually(t, func() bool { return len(lab.EVMSpentNonces(home.EVM)) == 1 }, 10*time.Second, 50*time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
+			require.Len(t, lab.EVMSpentNonces(home.EVM), 1, "one settlement")
+			require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
+			nonces := map[string]bool{}
+			for _, call := range lab.FacilitatorLog(0) {
+				if i := strings.Index(string(call.Request), `"nonce":"`); i >= 0 {
+					nonces[string(call.Request)[i+9:i+75]] = true
+				}
+			}
+			require.Len(t, nonces, 1, "one signature")
+		})
+	}
+}
+
+func TestReplayAndContent(t *testing.T) {
+	lab := Start(t)
+	w, home := funded(t, lab, ConfigOptions{})
+	first := payFor(t, w, lab.Seller+"/evm", "idempotencyKey", "one")
+	require.Equal(t, "paid", first.Status, "%+v", first)
+	again := payFor(t, w, lab.Seller+"/evm", "idempotencyKey", "one")
+	require.Equal(t, "replayed", again.Status)
+	require.Equal(t, first.Content, again.Content)
+	require.Equal(t, first.PaymentID, again.PaymentID)
+	require.Equal(t, "INVALID_ARGUMENT", payFor(t, w, lab.Seller+"/svm", "idempotencyKey", "one").Error)
+	require.Len(t, lab.EVMSpentNonces(home.EVM), 1)
+
+	r, err := w.Call(t.Context(), "x402_history", map[string]any{"paymentId": first.PaymentID})
+	require.NoError(t, err)
+	require.Contains(t, r.Text, `"nonce"`)
+	require.Contains(t, r.Text, `\"ok\":true`, "the content is kept with the payment")
+
+	free := payFor(t, w, lab.Seller+"/free")
+	require.Equal(t, "free", free.Status)
+	body := payFor(t, w, lab.Seller+"/echo", "method", "POST", "body", `{"a":1}`, "headers", map[string]string{"Content-Type": "application/json"})
+	require.Equal(t, "paid", body.Status, "%+v", body)
+	require.Contains(t, body.Content, `{\"a\":1}`, "the paid request repeats the body")
+	unserved := payFor(t, w, lab.Seller+"/upfront500")
+	require.Equal(t, "paid_not_served", unserved.Status, "%+v", unserved)
+	require.Equal(t, 500, unserved.HTTPStatus)
+	spent := len(lab.EVMSpentNonces(home.EVM))
+	require.Equal(t, "paid_not_served", payFor(t, w, lab.Seller+"/upfront500").Status, "the same call is the same purchase")
+	require.Len(t, lab.EVMSpentNonces(home.EVM), spent)
+}
+
+// Sellers of our own, for what the reference sellers never say: an asset outside the registry, and a 402 that asks for nothing.
+func TestHostileChallenges(t *testing.T) {
+	lab := Start(t)
+	option := func(asset, payTo string) string {
+		return fmt.Sprintf(`{"x402Version":2,"resource":{"url":"https://x"},"accepts":[{"scheme":"exact","network":%q,"amount":"1000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
+			lab.EVM.Network, asset, payTo)
+	}
+	lookAlike := lab.EVM.Asset[:len(lab.EVM.Asset)-1] + "F"
+	if lookAlike == lab.EVM.Asset {
+		lookAlike = lab.EVM.Asset[:len(lab.EVM.Asset)-1] + "e0"[:1]
+	}
+	seller := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := map[string]string{
+			"/asset":   option(lookAlike, lab.EVM.PayTo),
+			"/nothing": "",
+			"/twice":   strings.Replace(option(lab.EVM.Asset, lab.EVM.PayTo), `"amount":"1000"`, `"amount":"1","amount":"999999"`, 1),
+			"/self":    option(lab.EVM.Asset, r.URL.Query().Get("us")),
+		}[r.URL.Path]
+		if header != "" {
+			w.Header().Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString([]byte(header)))
+		}
+		w.WriteHeader(http.StatusPaymentRequired)
+	}))
+	defer seller.Close()
+	w, home := funded(t, lab, ConfigOptions{Loopback: []string{seller.URL}})
+	for path, code := range map[string]string{
+		"/asset": "UNTRUSTED_ASSET", "/nothing": "NO_REQUIREMENTS", "/twice": "INVALID_REQUIREMENT", "/self?us=" + home.EVM: "INVALID_REQUIREMENT",
+	} {
+		p := payFor(t, w, seller.URL+path)
+		require.Equal(t, code, p.Error, "%s %+v", path, p)
+		require.Equal(t, "0", p.Spent)
+	}
+	require.Empty(t, history(t, w))
+	require.Empty(t, lab.EVMSpentNonces(home.EVM))
+}

@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/evm"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+)
+
+// behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a file that each run adds a line to.
+const behindEnv = "X402_TEST_BEHIND"
+
+func behind(runs string) error {
+	server := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
+	for _, name := range []string{"search", "hello"} {
+		server.AddTool(&mcp.Tool{Name: name, Description: "Weather", InputSchema: map[string]any{"type": "object"}},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				file, err := os.OpenFile(runs, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+				if err != nil {
+					return nil, err
+				}
+				defer file.Close()
+				_, err = fmt.Fprintln(file, name)
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sunny from " + name}}}, err
+			})
+	}
+	return server.Run(context.Background(), &mcp.StdioTransport{})
+}
+
+// shop is a seller's wallet with a paywall file.
+type shop struct {
+	world *sandbox.Sandbox
+	bin   string
+	home  Home
+	file  string
+	runs  string
+}
+
+func newShop(t *testing.T, more string) *shop {
+	t.Helper()
+	world, bin, home := play(t, sandbox.Options{})
+	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"), runs: filepath.Join(t.TempDir(), "runs")}
+	own, err := os.Executable()
+	require.NoError(t, err)
+	writePrivate(t, s.file, fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = \"base-sepolia\"\n%s[tools.search]\nprice = \"0.001\"\n", behindEnv+"="+s.runs, own, more))
+	return s
+}
+
+func (s *shop) ran(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile(s.runs)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
+	require.NoError(t, err)
+	return bytes.Count(text, []byte("search\n"))
+}
+
+// overStdio is a client of a paywall process of its own.
+func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
+	t.Helper()
+	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: command}, nil)
+	require.NoError(t, err, "%s", &stderr)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// The command of SPEC §8, bought from by another wallet: by the name of a configured server, and by URL. Earnings and history agree with
+// the chain, and the seller's wallet was never unlocked.
+func TestPaywallIsPaidByAWallet(t *testing.T) {
+	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
+	seller := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
+	seller.Env = append(seller.Env, "X402_WALLET_PASSPHRASE_FILE=/nonexistent") // what it does not need
+	stderr := &lineWatch{want: "url=", found: make(chan string, 1)}
+	seller.Stderr = stderr
+	require.NoError(t, seller.Start())
+	var url string
+	select {
+	case line := <-stderr.found:
+		_, url, _ = strings.Cut(line, "url=")
+	case <-time.After(20 * time.Second):
+		t.Fatal("the paywall does not serve: ", stderr.text())
+	}
+	endpoint := strings.TrimSpace(url)
+	address := strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/mcp")
+	_, _, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+
+	rules := strings.Replace(s.world.Config(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ", address), 1)
+	buyer := NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
+	s.world.Fund(buyer.EVM, 10*sandbox.USDC)
+	w := StartWallet(t, s.bin, buyer)
+	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search", "arguments": map[string]any{"q": "Lisbon"}})
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(result), "sunny from search", "%s", stderr.text())
+	require.Len(t, s.world.Settlements(), 1)
+	settled := s.world.Settlements()[0]
+	require.Equal(t, s.home.EVM, settled.PayTo, "the wallet's own address by default")
+	require.Equal(t, 1, s.ran(t))
+
+	require.NoError(t, seller.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, seller.Wait(), "%s", stderr.text())
+	var earned struct {
+		Count  int
+		Sales  []struct{ Status, Resource, Price, Payer, TransactionSignature string }
+		Totals map[string]string
+	}
+	s.home.run(t, s.bin, &earned, "paywall", "earnings", "--json")
+	require.Equal(t, 1, earned.Count)
+	require.Equal(t, map[string]string{"USDC": "0.001"}, earned.Totals)
+	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},
+		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price, earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
+}
+
+// One payment shown to two processes on one wallet, over and over at once: one run, one settlement.
+func TestOnePaymentTwoPaywalls(t *testing.T) {
+	s := newShop(t, "")
+	clients := []*mcp.ClientSession{s.overStdio(t), s.overStdio(t)}
+	call := func(i int, meta mcp.Meta) (*mcp.CallToolResult, error) {
+		return clients[i%2].CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search"})
+	}
+	free, err := clients[0].CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+	require.NoError(t, err)
+	require.False(t, free.IsError)
+	asked, err := call(0, nil)
+	require.NoError(t, err)
+	payment := signOffer(t, s.world, asked)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	sold := 0
+	for i := range 6 {
+		all.Go(func() {
+			result, err := call(i, mcp.Meta{"x402/payment": payment})
+			mu.Lock()
+			defer mu.Unlock()
+			var own *jsonrpc.Error
+			switch {
+			case err == nil && !result.IsError:
+				sold++
+			case !errors.As(err, &own) || own.Code != -32602:
+				t.Errorf("neither sold nor refused: %v %v", result, err)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, sold)
+	require.Equal(t, 1, s.ran(t))
+	require.Len(t, s.world.Settlements(), 1)
+}
+
+// lineWatch finds a line of a program's stderr.
+type lineWatch struct {
+	mu    sync.Mutex
+	all   bytes.Buffer
+	want  string
+	found chan string
+}
+
+func (l *lineWatch) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all.Write(p)
+	for line := range strings.Lines(l.all.String()) {
+		if strings.Contains(line, l.want) && strings.HasSuffix(line, "\n") {
+			select {
+			case l.found <- line:
+			default:
+			}
+		}
+	}
+	return len(p), nil
+}
+
+func (l *lineWatch) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// stranger is a buyer of ours that is no wallet: a key that signs what it is asked to.
+type stranger struct{ key *ecdsa.PrivateKey }
+
+func (s stranger) Address() string { return crypto.PubkeyToAddress(s.key.PublicKey).Hex() }
+
+func (s stranger) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
+	made, err := crypto.Sign(t.Digest[:], s.key)
+	copy(signature[:], made)
+	signature[64] += 27
+	return signature, err
+}
+
+// signOffer pays the first thing that a result asks for.
+func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(asked)
+	require.NoError(t, err)
+	c, err := x402.ReadMCPChallenge(x402.MCPMessage{Result: text})
+	require.NoError(t, err)
+	require.NotNil(t, c, "%s", text)
+	key, err := crypto.GenerateKey()
+	require.NoError(t, err)
+	signer := stranger{key}
+	world.Fund(signer.Address(), sandbox.USDC)
+	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
+	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
+	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset, Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
+	require.NoError(t, err)
+	payload, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, nil)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(payload, &payment))
+	return payment
+}
