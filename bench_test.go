@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"x402-wallet/e2e"
+)
+
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"
+
+// hosted is the real binary as a host starts it, up to its answer to initialize.
+func hosted(b *testing.B, bin string, home e2e.Home) (cmd *exec.Cmd, stdin io.Closer, took time.Duration) {
+	cmd = home.Command(b.Context(), bin, "mcp")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	io.WriteString(in, hello)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, `"serverInfo"`) {
+		b.Fatalf("no answer to initialize: %q, %v", line, err)
+	}
+	return cmd, in, time.Since(begin)
+}
+
+const noNetwork = "[networks.\"eip155:84532\"]\nrpc = \"http://127.0.0.1:1\"\n[policy]\nloopback = [\"127.0.0.1:1\"]\n"
+
+// BenchmarkStart: from starting the process to its answer to initialize. The median is what counts; the mean has the
+// machine's own noise in it. Goal ≤ 12 ms.
+func BenchmarkStart(b *testing.B) {
+	bin := e2e.BuildWallet(b)
+	home := e2e.NewHome(b, noNetwork)
+	var all []float64
+	for b.Loop() {
+		cmd, stdin, took := hosted(b, bin, home)
+		all = append(all, float64(took.Microseconds())/1000)
+		stdin.Close()
+		cmd.Wait()
+	}
+	slices.Sort(all)
+	b.ReportMetric(all[len(all)/2], "ms-median")
+	b.ReportMetric(all[len(all)-1], "ms-max")
+}
+
+// BenchmarkIdle: resident memory of a locked, idle server (goal ≤ 32 MiB), and the size of its file (goal ≤ 28 MB).
+func BenchmarkIdle(b *testing.B) {
+	bin := e2e.BuildWallet(b)
+	home := e2e.NewHome(b, noNetwork)
+	for b.Loop() {
+		cmd, stdin, _ := hosted(b, bin, home)
+		time.Sleep(500 * time.Millisecond)
+		b.ReportMetric(resident(b, cmd.Process.Pid), "MiB-resident")
+		stdin.Close()
+		cmd.Wait()
+	}
+	info, err := os.Stat(bin)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(info.Size())/1e6, "MB-binary")
+}
+
+func resident(b *testing.B, pid int) float64 {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		b.Skip("resident memory is read from /proc: ", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kib / 1024
+		}
+	}
+	b.Fatal("no VmRSS")
+	return 0
+}

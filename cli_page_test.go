@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"database/sql"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// page is a command that waits for its owner at a page, with no terminal anywhere.
+type page struct {
+	t           *testing.T
+	cmd         *exec.Cmd
+	url         string
+	said, asked bytes.Buffer // stdout, and stderr up to the page's address
+}
+
+func onPage(t *testing.T, env []string, args ...string) *page {
+	t.Helper()
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(t, err)
+	p := &page{t: t, cmd: exec.CommandContext(t.Context(), program, append(args, "--page")...)}
+	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	p.cmd.Stdout = &p.said
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	lines := bufio.NewScanner(stderr)
+	for p.url == "" {
+		require.True(t, lines.Scan(), "no page: %s%s", &p.asked, &p.said)
+		p.asked.WriteString(lines.Text() + "\n")
+		p.url = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\S+`).FindString(lines.Text())
+	}
+	go func() { _, _ = io.Copy(io.Discard, stderr) }()
+	return p
+}
+
+// shows is the page's text.
+func (p *page) shows() string {
+	p.t.Helper()
+	r, err := http.Get(p.url)
+	require.NoError(p.t, err)
+	defer r.Body.Close()
+	require.Equal(p.t, http.StatusOK, r.StatusCode)
+	text, err := io.ReadAll(r.Body)
+	require.NoError(p.t, err)
+	return string(text)
+}
+
+func (p *page) answers(status int, form url.Values) {
+	p.t.Helper()
+	post, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url, strings.NewReader(form.Encode()))
+	require.NoError(p.t, err)
+	post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	post.Header.Set("Origin", "http://"+post.Host)
+	r, err := http.DefaultClient.Do(post)
+	require.NoError(p.t, err)
+	require.NoError(p.t, r.Body.Close())
+	require.Equal(p.t, status, r.StatusCode)
+}
+
+func (p *page) ends(code int) string {
+	p.t.Helper()
+	_ = p.cmd.Wait()
+	require.Equal(p.t, code, p.cmd.ProcessState.ExitCode(), "%s", &p.said)
+	return p.said.String()
+}
+
+// Without a terminal the owner decides on a page, which shows what on. Nothing else that knows the passphrase answers there.
+func TestLooseningOnAPage(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home := filepath.Join(t.TempDir(), "home")
+	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
+	require.NoError(t, err)
+	w.Fund(evm, sandbox.USDC)
+	file := filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
+	env := []string{"X402_WALLET_HOME=" + home, "X402_WALLET_PASSPHRASE_FILE=" + file, "X402_WALLET_PASSPHRASE=" + testPassphrase}
+	a := serve(t, env...)
+	pays := func(query string) string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather?`+query+`"}`) }
+	id := regexp.MustCompile(`apr_\w+`).FindString(pays("1"))
+	right, wrong := url.Values{"passphrase": {testPassphrase}}, url.Values{"passphrase": {"incorrect horse battery"}}
+
+	p := onPage(t, env, "approve", id)
+	for _, line := range []string{"Approve this payment", "price: $0.001 (1000 atomic units of USDC)", "to: " + w.PayToEVM, "on: Base Sepolia (eip155:84532)", "for: GET " + w.SellerURL + "/weather?1"} {
+		require.Contains(t, p.shows(), line)
+	}
+	p.answers(http.StatusOK, url.Values{"passphrase": {testPassphrase}, "decline": {"1"}})
+	require.Contains(t, p.ends(4), "declined")
+	p = onPage(t, env, "approve", id)
+	for range 2 {
+		p.answers(http.StatusForbidden, wrong)
+	}
+	require.Contains(t, pays("1"), "APPROVAL_REQUIRED")
+	p.answers(http.StatusOK, right)
+	require.Contains(t, p.ends(0), `"state": "approved"`)
+	require.Contains(t, pays("1"), `"status":"paid"`)
+
+	p = onPage(t, env, "session", "new")
+	require.Contains(t, p.shows(), "Of the session that ends it spent $0.001")
+	p.answers(http.StatusOK, right)
+	p.ends(0)
+
+	config := filepath.Join(home, "config.toml")
+	before, err := os.ReadFile(config)
+	require.NoError(t, err)
+	p = onPage(t, env, "budget", "set", "approve_above", "0.70")
+	require.Contains(t, p.shows(), "loosens budget.approve_above: $0.0005 → $0.70")
+	for range 3 {
+		p.answers(http.StatusForbidden, wrong)
+	}
+	require.Contains(t, p.ends(4), "INVALID_PASSPHRASE")
+	after, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	p = onPage(t, env, "budget", "set", "approve_above", "0.70")
+	p.answers(http.StatusOK, right)
+	p.ends(0)
+	require.Contains(t, pays("2"), `"status":"paid"`)
+
+	_, _ = runs(t, 0, env, "freeze")
+	p = onPage(t, env, "unfreeze")
+	require.Contains(t, p.shows(), "the whole wallet since ")
+	require.Contains(t, pays("3"), "WALLET_FROZEN")
+	p.answers(http.StatusOK, right)
+	p.ends(0)
+	require.Contains(t, pays("3"), `"status":"paid"`)
+	require.Len(t, w.Settlements(), 3)
+	out, _ := runs(t, 0, env, "history", "verify", "--seals")
+	require.Contains(t, out, `"seals": true`)
+}
+
+// runs runs the program with no terminal.
+func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	_ = cmd.Run()
+	require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s%s", &out, &problems)
+	return out.String(), problems.String()
+}
+
+// scriptSQL: sql STATEMENT is somebody else's hand in the ledger.
+func scriptSQL(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(ts.Getenv("X402_WALLET_HOME"), "ledger.db"))+"?_pragma=busy_timeout(5000)")
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Exec(args[0])
+	ts.Check(err)
+}

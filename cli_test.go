@@ -1,0 +1,352 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"x402-wallet/e2e"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+)
+
+// The command line is tested as people and programs use it: testdata/script tells stories, in which the real program runs
+// as a process of its own against the sandbox's seller, facilitator and chains; cli_tty_test.go sits at a terminal.
+
+func TestMain(m *testing.M) {
+	testscript.Main(withProgram{m}, map[string]func(){"x402-wallet": func() {
+		detach() // from the terminal of whoever runs the tests: the program would ask them
+		if program := os.Getenv(programVariable); program != "" {
+			become(program)
+		}
+		main()
+	}, "mcp-server": mcpServer})
+}
+
+// mcpServer is a paid MCP server on stdio, as MCP_SERVER describes it.
+func mcpServer() {
+	var s sandbox.MCP
+	if err := json.Unmarshal([]byte(os.Getenv("MCP_SERVER")), &s); err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(os.Stderr, "the environment says:", os.Getenv("CDP_API_KEY_SECRET"))
+	_ = s.Serve(os.Stdin, os.Stdout)
+}
+
+// programVariable names the program, where it is not the test's own binary.
+const programVariable = "X402_WALLET_TEST_PROGRAM"
+
+// withProgram builds the program apart under the race detector, with which each unlocking takes ten times as long; what
+// runs in parallel is tested for races in its own packages.
+type withProgram struct{ *testing.M }
+
+func (m withProgram) Run() int {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || runtime.GOOS == "windows" {
+		return m.M.Run()
+	}
+	dir, err := os.MkdirTemp("", "x402-wallet-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "x402-wallet")
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as everybody builds it, so that most of it is built already
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	os.Setenv(programVariable, program)
+	return m.M.Run()
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/script",
+		Setup: setUp,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"wallet": scriptWallet, "seal": scriptSeal, "fund": scriptFund, "fault": scriptFault, "advance": scriptAdvance, "moved": scriptMoved, "signed": scriptSigned,
+			"exits": scriptExits, "json": scriptJSON, "keys": scriptKeys, "let": scriptLet, "sql": scriptSQL,
+		},
+		Condition: func(name string) (bool, error) {
+			if name == "root" { // who may write everywhere
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("no such condition: %s", name)
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+const testPassphrase = "correct horse battery"
+
+// world is what is around a wallet: the sandbox, and a front to its seller that shows what arrives there and can sell odd
+// things.
+type world struct {
+	*sandbox.Sandbox
+	front *httptest.Server
+}
+
+func newWorld(o sandbox.Options) (*world, error) {
+	s, err := sandbox.Start(o)
+	if err != nil {
+		return nil, err
+	}
+	seller, err := url.Parse(s.SellerURL)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "type": r.Header.Get("Content-Type"), "x": r.Header.Get("X-Test"), "body": string(body[:min(len(body), 100)]), "size": len(body)})
+	})
+	mux.HandleFunc("/evil", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, evilText) })
+	for name, goods := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} { // the weather's price buys them
+		mux.Handle("/sells/"+name, &httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
+			ModifyResponse: func(r *http.Response) error {
+				if r.StatusCode == http.StatusOK {
+					r.Body.Close()
+					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(goods)), int64(len(goods))
+					r.Header.Set("Content-Length", strconv.Itoa(len(goods)))
+				}
+				return nil
+			},
+		})
+	}
+	return &world{s, httptest.NewServer(mux)}, nil
+}
+
+// evilText clears the screen, sets the window's title, turns text around and forges a line; its tab and newline are honest.
+const evilText = "one\ttwo\n\x1b[2J\x1b]0;owned\x07\u202eevil\rpaid: nothing\u0085\n"
+
+func (w *world) close() {
+	w.front.Close()
+	w.Close()
+}
+
+// rules is a config.toml for this world.
+func (w *world) rules(r sandbox.Rules) string {
+	return strings.Replace(w.Config(r), "loopback = [", fmt.Sprintf("loopback = [%q, ", w.front.Listener.Addr()), 1)
+}
+
+// makeWallet makes a wallet for this world.
+func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
+	return e2e.MakeHome(home, w.rules(r), testPassphrase)
+}
+
+func setUp(e *testscript.Env) error {
+	w, err := newWorld(sandbox.Options{})
+	if err != nil {
+		return err
+	}
+	e.Defer(w.close)
+	e.Values[world{}] = w
+	home := filepath.Join(e.WorkDir, "home")
+	for name, value := range map[string]string{
+		"X402_WALLET_HOME": home, "HOME": e.WorkDir, "SELLER": w.SellerURL, "FRONT": w.front.URL, "NODE": w.SolanaNodeURL,
+		"PAYEE": w.PayToEVM, "FACILITATOR": w.FacilitatorURL, "PASSPHRASE": testPassphrase, "LOG_LEVEL": "warn", programVariable: os.Getenv(programVariable),
+	} {
+		e.Setenv(name, value)
+	}
+	for name, text := range map[string]string{"passphrase": testPassphrase + "\n", "rules.toml": w.rules(sandbox.Rules{})} {
+		if err := os.WriteFile(filepath.Join(e.WorkDir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(e.WorkDir, "owner.json"), w.OwnerKeypair(), 0o600)
+}
+
+func worldOf(ts *testscript.TestScript) *world { return ts.Value(world{}).(*world) }
+
+// scriptSeal: seal PASSPHRASE-FILE is the owner who seals config.toml as it is.
+func scriptSeal(ts *testscript.TestScript, _ bool, args []string) {
+	home := ts.Getenv("X402_WALLET_HOME")
+	keys, err := wallet.Open(home)
+	ts.Check(err)
+	defer keys.Close()
+	keys.SetSources(wallet.FromFile(ts.MkAbs(args[0])))
+	ts.Check(e2e.SealHome(home, keys))
+}
+
+// scriptWallet: wallet [session=0.002 per_call=… day=… approve_above=…] makes a wallet in the home that unlocks by a file.
+func scriptWallet(ts *testscript.TestScript, _ bool, args []string) {
+	var r sandbox.Rules
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		field, ok := map[string]*string{"session": &r.Session, "per_call": &r.PerCall, "day": &r.Day, "approve_above": &r.ApproveAbove}[name]
+		if !ok {
+			ts.Fatalf("no such rule: %s", name)
+		}
+		*field = value
+	}
+	evm, solana, err := worldOf(ts).makeWallet(ts.Getenv("X402_WALLET_HOME"), r)
+	ts.Check(err)
+	ts.Setenv("EVM", evm)
+	ts.Setenv("SOLANA", solana)
+	ts.Setenv("X402_WALLET_PASSPHRASE_FILE", ts.MkAbs("passphrase"))
+}
+
+// scriptFund: fund evm|solana|delegation UNITS gives the wallet play money.
+func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
+	amount, err := strconv.ParseUint(args[1], 10, 64)
+	ts.Check(err)
+	w := worldOf(ts)
+	switch args[0] {
+	case "evm":
+		w.Fund(ts.Getenv("EVM"), amount)
+	case "solana":
+		w.FundSolana(ts.Getenv("SOLANA"), amount)
+	case "delegation":
+		w.Delegate(ts.Getenv("SOLANA"), amount)
+	default:
+		ts.Fatalf("fund what?")
+	}
+}
+
+// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of sandbox.Fault with dashes.
+func scriptFault(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		worldOf(ts).Heal()
+		return
+	}
+	for f := sandbox.Fault(1); !strings.HasPrefix(f.String(), "fault "); f++ {
+		if strings.ReplaceAll(f.String(), " ", "-") == args[0] {
+			worldOf(ts).Inject(f, 1)
+			return
+		}
+	}
+	ts.Fatalf("no such fault: %s", args[0])
+}
+
+// scriptAdvance: advance 90s puts the chains' clock forward.
+func scriptAdvance(ts *testscript.TestScript, _ bool, args []string) {
+	d, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	worldOf(ts).Advance(d)
+}
+
+// scriptMoved: moved N says how many payments the chains have made; what the wallet says of it proves nothing.
+func scriptMoved(ts *testscript.TestScript, _ bool, args []string) {
+	if n := len(worldOf(ts).Settlements()); strconv.Itoa(n) != args[0] {
+		ts.Fatalf("the chains made %d payments", n)
+	}
+}
+
+// scriptSigned: signed N says how many different signed payments ever reached anybody.
+func scriptSigned(ts *testscript.TestScript, _ bool, args []string) {
+	if n := worldOf(ts).Signatures(); strconv.Itoa(n) != args[0] {
+		ts.Fatalf("%d payments were signed", n)
+	}
+}
+
+// scriptExits: exits CODE COMMAND… runs a command that must end with that exit code.
+func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
+	code := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d", code)
+	}
+}
+
+// scriptJSON: json FILE PATH [VALUE] compares what stands at a path like .transactions.0.status, text as it is and anything
+// else as JSON; without a value it must be there.
+func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
+	value, found := at(ts, args[0], args[1])
+	is := found
+	if len(args) > 2 {
+		is = found && shown(value) == args[2]
+	}
+	if is == neg {
+		ts.Fatalf("%s is %s", args[1], shown(value))
+	}
+}
+
+// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be missing.
+func scriptKeys(ts *testscript.TestScript, _ bool, args []string) {
+	value, _ := at(ts, args[0], args[1])
+	object, ok := value.(map[string]any)
+	if !ok {
+		ts.Fatalf("%s is no object: %s", args[1], shown(value))
+	}
+	var known []string
+	for _, name := range args[2:] {
+		name, optional := strings.CutSuffix(name, "?")
+		known = append(known, name)
+		if _, there := object[name]; !there && !optional {
+			ts.Fatalf("%s has no %q", args[1], name)
+		}
+	}
+	for name := range object {
+		if !slices.Contains(known, name) {
+			ts.Fatalf("%s has %q", args[1], name)
+		}
+	}
+}
+
+// scriptLet: let NAME FILE PATH sets a variable.
+func scriptLet(ts *testscript.TestScript, _ bool, args []string) {
+	value, found := at(ts, args[1], args[2])
+	if !found {
+		ts.Fatalf("there is no %s", args[2])
+	}
+	ts.Setenv(args[0], shown(value))
+}
+
+func at(ts *testscript.TestScript, file, path string) (value any, found bool) {
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile(file)))
+	ts.Check(d.Decode(&value))
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		ts.Fatalf("%s is more than one JSON document", file)
+	}
+	for _, step := range strings.Split(strings.Trim(path, "."), ".") {
+		if step == "" {
+			continue
+		}
+		found = false
+		switch at := value.(type) {
+		case map[string]any:
+			value, found = at[step]
+		case []any:
+			if i, err := strconv.Atoi(step); err == nil && i < len(at) {
+				value, found = at[i], true
+			}
+		}
+		if !found {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+func shown(value any) string {
+	if text, ok := value.(string); ok {
+		return text
+	}
+	text, _ := json.Marshal(value)
+	return string(text)
+}

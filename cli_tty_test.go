@@ -1,0 +1,487 @@
+//go:build unix
+
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/mdp/qrterminal/v3"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+)
+
+func detach() { _, _ = syscall.Setsid() } // fails for who leads a session already, as those on a terminal of their own do
+
+// become is the program from here on.
+func become(program string) { panic(syscall.Exec(program, os.Args, os.Environ())) }
+
+// console is the program on a terminal of its own, with a person before it.
+type console struct {
+	t      *testing.T
+	keys   *os.File // what the person types goes in here, what they see comes out
+	cmd    *exec.Cmd
+	closed chan struct{}
+
+	mu   sync.Mutex
+	seen strings.Builder
+}
+
+// sit starts the program on a terminal. stdout nil is the terminal too. The environment is only what is given.
+func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
+	t.Helper()
+	keys, tty, err := pty.Open()
+	require.NoError(t, err)
+	defer tty.Close()
+	if stdout == nil {
+		stdout = tty
+	}
+	program, err := exec.LookPath("x402-wallet") // testscript's
+	require.NoError(t, err)
+	c := &console{t: t, keys: keys, cmd: exec.CommandContext(t.Context(), program, args...), closed: make(chan struct{})}
+	c.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = tty, stdout, tty
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, c.cmd.Start())
+	go func() {
+		defer close(c.closed)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := keys.Read(buffer)
+			c.mu.Lock()
+			c.seen.Write(buffer[:n])
+			c.mu.Unlock()
+			if err != nil { // EIO: the last one has closed the terminal
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { keys.Close() })
+	return c
+}
+
+func (c *console) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.ReplaceAll(c.seen.String(), "\r\n", "\n")
+}
+
+// sees waits until the screen shows so many of a text.
+func (c *console) sees(text string, times int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return strings.Count(c.text(), text) >= times }, time.Minute, 5*time.Millisecond, "%q", c)
+}
+
+// String is what is seen, for a failed test.
+func (c *console) String() string { return c.text() }
+
+func (c *console) types(text string) {
+	_, err := io.WriteString(c.keys, text)
+	require.NoError(c.t, err)
+}
+
+// ends waits for the program's end and returns what was seen in all.
+func (c *console) ends(code int) string {
+	c.t.Helper()
+	<-c.closed
+	_ = c.cmd.Wait()
+	require.Equal(c.t, code, c.cmd.ProcessState.ExitCode(), "%s", c)
+	return c.text()
+}
+
+// household is a world with a wallet in it, and the environment that names its home.
+func household(t *testing.T, o sandbox.Options) (w *world, env []string) {
+	t.Helper()
+	w, err := newWorld(o)
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home := filepath.Join(t.TempDir(), "home")
+	evm, _, err := w.makeWallet(home, sandbox.Rules{})
+	require.NoError(t, err)
+	w.Fund(evm, sandbox.USDC)
+	return w, []string{"X402_WALLET_HOME=" + home}
+}
+
+// passphraseFile is what the agent unlocks with; a person's decision it does not make.
+func passphraseFile(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
+	return "X402_WALLET_PASSPHRASE_FILE=" + file
+}
+
+const (
+	asksNew   = "New passphrase (at least 12 characters, not shown): "
+	asksAgain = "The same again: "
+)
+
+func TestInitAsksTwice(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home, rules := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "rules.toml")
+	require.NoError(t, os.WriteFile(rules, []byte(w.rules(sandbox.Rules{})), 0o600))
+	c := sit(t, nil, []string{"X402_WALLET_HOME=" + home}, "init", "--config", rules)
+	c.sees(asksNew, 1)
+	require.NoFileExists(t, filepath.Join(home, "ledger.db"), "nothing is made before there is a passphrase")
+	c.types("hunter22\n")
+	c.sees(asksNew, 2)
+	c.types(testPassphrase + "\n")
+	c.sees(asksAgain, 1)
+	c.types("correct house battery\n")
+	c.sees(asksNew, 3)
+	c.types(testPassphrase + "\n")
+	c.sees(asksAgain, 2)
+	c.types(testPassphrase + "\n")
+	seen := c.ends(0)
+
+	require.Contains(t, seen, "the passphrase has 8 characters, at least 12 are needed.\n")
+	require.Contains(t, seen, "the two are not the same.\n")
+	for _, secret := range []string{"hunter22", "battery"} {
+		require.NotContains(t, seen, secret, "echoed")
+	}
+	keys, err := wallet.Open(home)
+	require.NoError(t, err)
+	defer keys.Close()
+	for _, a := range keys.Addresses() {
+		require.Contains(t, seen, "\n  "+a.Address+"\n")
+		var code strings.Builder
+		qrterminal.GenerateHalfBlock(a.Address, qrterminal.L, &code)
+		for row := range strings.Lines(code.String()) { // black on white, whatever the terminal's colours are
+			require.Contains(t, seen, "\x1b[97;40m"+strings.TrimSuffix(row, "\n")+"\x1b[0m\n")
+		}
+	}
+	opens := sit(t, nil, []string{"X402_WALLET_HOME=" + home}, "session", "new")
+	opens.sees("Passphrase", 1)
+	opens.types(testPassphrase + "\n")
+	require.Contains(t, seen, "Next:\n  1. back up keystore.json")
+	require.FileExists(t, filepath.Join(home, "config.toml"))
+	require.Contains(t, opens.ends(0), "$5.00 left of $5.00")
+}
+
+func TestInitGivesUp(t *testing.T) {
+	t.Parallel()
+	home := filepath.Join(t.TempDir(), "home")
+	env := []string{"X402_WALLET_HOME=" + home}
+	c := sit(t, nil, env, "init")
+	for i := range 3 {
+		c.sees(asksNew, i+1)
+		c.types("hunter22\n")
+	}
+	require.Contains(t, c.ends(1), "SETUP_FAILED:\x1b[0m no passphrase after 3 tries\n")
+	require.NoDirExists(t, home)
+
+	c = sit(t, nil, env, "init")
+	c.sees(asksNew, 1)
+	c.types("\x03") // Ctrl-C
+	require.Contains(t, c.ends(1), "interrupted")
+	require.NoDirExists(t, home)
+}
+
+func TestPayAtATerminal(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{})
+	c := sit(t, nil, env, "pay", w.SellerURL+"/weather")
+	c.sees("Passphrase: ", 1)
+	c.types("incorrect horse battery\n")
+	seen := c.ends(4)
+	require.Contains(t, seen, "\x1b[31mINVALID_PASSPHRASE:\x1b[0m wrong passphrase")
+	require.NotContains(t, seen, "battery")
+	require.Zero(t, w.Signatures())
+
+	c = sit(t, nil, env, "pay", w.SellerURL+"/weather")
+	c.sees("Passphrase: ", 1)
+	c.types(testPassphrase + "\n")
+	seen = c.ends(0)
+	require.Contains(t, seen, sandbox.Content("/weather")+"\n\x1b[32mpaid:\x1b[0m $0.001 in USDC on Base Sepolia to ")
+	require.NotContains(t, seen, "battery")
+	require.Len(t, w.Settlements(), 1)
+
+	c = sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.SellerURL+"/weather")
+	c.sees("Passphrase: ", 1)
+	c.types(testPassphrase + "\n")
+	seen = c.ends(0)
+	require.Contains(t, seen, "\npaid: $0.001")
+	require.NotContains(t, seen, "\x1b")
+	require.Len(t, w.Settlements(), 2)
+
+	c = sit(t, nil, env, "pay", w.SellerURL+"/weather")
+	c.sees("Passphrase: ", 1)
+	c.types("\x03")
+	seen = c.ends(1)
+	require.Contains(t, seen, "interrupted; nothing was paid")
+	require.NotContains(t, seen, "stopping")
+	require.Len(t, w.Settlements(), 2)
+}
+
+// A file or pipe gets the JSON alone; the person is asked on the terminal.
+func TestAnswerToAFile(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{})
+	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
+	require.NoError(t, err)
+	defer file.Close()
+	c := sit(t, file, env, "pay", w.SellerURL+"/weather")
+	c.sees("Passphrase: ", 1)
+	c.types(testPassphrase + "\n")
+	require.NotContains(t, c.ends(0), "Lisbon")
+	answer, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(answer), "{\n  \"status\": \"paid\","), "%s", answer)
+}
+
+func TestSessionNewTakesThePerson(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{})
+	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
+	const asks = "Passphrase, to begin a new session: "
+	c := sit(t, nil, env, "session", "new")
+	c.sees(asks, 1)
+	c.types("incorrect horse battery\n")
+	require.Contains(t, c.ends(4), "INVALID_PASSPHRASE:")
+	require.Contains(t, sit(t, nil, env, "session").ends(0), "no session is open")
+
+	c = sit(t, nil, env, "session", "new")
+	c.sees(asks, 1)
+	c.types(testPassphrase + "\n")
+	seen := c.ends(0)
+	require.Contains(t, seen, "$5.00 left of $5.00")
+	require.NotContains(t, seen, "battery")
+	first := sit(t, nil, env, "session").ends(0)
+	c = sit(t, nil, env, "session", "new")
+	c.sees(asks, 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.NotEqual(t, first, sit(t, nil, env, "session").ends(0))
+}
+
+// A person approves, and stops and starts the wallet; a passphrase file does not (SPEC §4).
+func TestDecisionsTakeThePerson(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home := filepath.Join(t.TempDir(), "home")
+	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
+	require.NoError(t, err)
+	w.Fund(evm, sandbox.USDC)
+	env := []string{"X402_WALLET_HOME=" + home, passphraseFile(t), "X402_WALLET_PASSPHRASE=" + testPassphrase, "NO_COLOR=1"}
+	pays := func(code int) string { return sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(code) }
+	types := func(prompt, passphrase string, code int, args ...string) string {
+		t.Helper()
+		c := sit(t, nil, env, args...)
+		c.sees(prompt, 1)
+		c.types(passphrase + "\n")
+		seen := c.ends(code)
+		require.NotContains(t, seen, "battery", "echoed")
+		return seen
+	}
+	const approves, starts = "Passphrase, to approve this payment: ", "Passphrase, to let payments pass again: "
+
+	_, id, found := strings.Cut(pays(4), "x402-wallet approve ")
+	require.True(t, found)
+	id, _, _ = strings.Cut(id, ";")
+	require.Contains(t, types(approves, "incorrect horse battery", 4, "approve", id), "INVALID_PASSPHRASE")
+	pays(4)
+	seen := types(approves, testPassphrase, 0, "approve", id)
+	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " + w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "it passes once"} {
+		require.Contains(t, seen, shown)
+	}
+	require.Contains(t, pays(0), "paid: $0.001")
+	require.Contains(t, pays(4), "APPROVAL_REQUIRED", "it was good for one")
+	require.NotContains(t, sit(t, nil, env, "approve", id).ends(2), approves, "what is over asks for no passphrase")
+	require.Len(t, w.Settlements(), 1)
+
+	sit(t, nil, env, "freeze").ends(0)
+	require.Contains(t, pays(3), "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
+	require.Contains(t, types(starts, "incorrect horse battery", 4, "unfreeze"), "INVALID_PASSPHRASE")
+	pays(3)
+	require.Contains(t, types(starts, testPassphrase, 0, "unfreeze"), "the whole wallet since ")
+	require.Contains(t, pays(4), "APPROVAL_REQUIRED")
+	require.Contains(t, sit(t, nil, env, "unfreeze").ends(0), "nothing is frozen")
+	require.Len(t, w.Settlements(), 1)
+}
+
+// What strangers wrote is printed so that it cannot drive the terminal; only our own colours are escape sequences.
+func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{})
+	env = append(env, passphraseFile(t))
+	const harmless = "one\ttwo\n\\x1b[2J\\x1b]0;owned\\a\\u202eevil\\rpaid: nothing\\u0085\n"
+	require.Contains(t, sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.front.URL+"/evil").ends(0), harmless)
+
+	id := paymentID(t, sit(t, nil, env, "pay", w.front.URL+"/sells/evil").ends(0))
+	require.Contains(t, sit(t, nil, append(env, "NO_COLOR=1"), "show", id, "--content").ends(0), harmless)
+	id = paymentID(t, sit(t, nil, env, "pay", w.front.URL+"/sells/binary").ends(0))
+	seen := sit(t, nil, env, "show", id, "--content").ends(2)
+	require.Contains(t, seen, "show "+id+" --content > FILE")
+	require.NotContains(t, seen, "\x00")
+}
+
+func paymentID(t *testing.T, seen string) string {
+	t.Helper()
+	_, after, found := strings.Cut(seen, "\npayment ")
+	require.True(t, found, seen)
+	id, _, _ := strings.Cut(after, ",")
+	return id
+}
+
+// What a person looks at often is in columns, with colours that NO_COLOR takes away and that no column is bent by.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{})
+	env = append(env, passphraseFile(t))
+	today := time.Now().UTC().Format(time.DateOnly)
+	if c := sit(t, nil, env, "pay", w.SellerURL+"/weather"); c.ends(0) == "" {
+		t.Fatal("nothing was bought")
+	}
+	for _, line := range []struct {
+		args  []string
+		plain string // a line of it without colours
+	}{
+		{[]string{"budget"}, `(?m)^session   \$5.00    \$0.001  \$0.00  \$4.999   █·········   0%  \d{4}-`},
+		{[]string{"balance"}, `(?m)^Base Sepolia +USDC +\S+ +- +0 +\S+$`},
+		{[]string{"history"}, `(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(claimed\)  GET http`},
+		{[]string{"history", "--plot", "--days", "3"}, `(?m)^` + today + `  █{40}  \$0.001$`},
+	} {
+		colored := sit(t, nil, env, line.args...).ends(0)
+		without := sit(t, nil, append(env, "NO_COLOR=1"), line.args...).ends(0)
+		require.Regexp(t, line.plain, without)
+		require.NotContains(t, without, "\x1b[")
+		require.Contains(t, colored, "\x1b[", "%v", line.args)
+		require.Equal(t, without, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored, ""))
+	}
+}
+
+// Who waits is told what for; who loses patience loses no money.
+func TestLongWorkIsAnnounced(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: 4 * time.Second})
+	w.Inject(sandbox.SellerSlow, 1)
+	c := sit(t, nil, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
+	c.sees("waiting for the seller and the chain", 1)
+	require.Eventually(t, func() bool { return w.Signatures() == 1 }, time.Minute, 5*time.Millisecond, "%q", c)
+	c.types("\x03")
+	c.sees("stopping; the answer to a payment that was sent already is waited for", 1)
+	require.Contains(t, c.ends(0), "paid:")
+	require.Len(t, w.Settlements(), 1)
+}
+
+func TestAloneAtATerminal(t *testing.T) {
+	t.Parallel()
+	home := "X402_WALLET_HOME=" + filepath.Join(t.TempDir(), "none")
+	require.Contains(t, sit(t, nil, []string{home}).ends(0), "\nUsage:\n  x402-wallet COMMAND\n")
+	c := sit(t, nil, []string{home}, "mcp")
+	c.sees("waiting for an agent's host", 1)
+	c.types("\x04") // Ctrl-D: the end of its input
+	c.ends(0)
+}
+
+// The passphrase is changed at the terminal, whatever else would unlock the wallet.
+func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{})
+	c := sit(t, nil, append(env, passphraseFile(t)), "passphrase")
+	c.sees("Old passphrase: ", 1)
+	c.types("wrong horse battery\n")
+	require.Contains(t, c.ends(4), "INVALID_PASSPHRASE:")
+
+	c = sit(t, nil, env, "passphrase")
+	c.sees("Old passphrase: ", 1)
+	c.types(testPassphrase + "\n")
+	c.sees("New passphrase (at least 12 characters, not shown): ", 1)
+	c.types("another horse and battery\n")
+	c.sees("The same again: ", 1)
+	c.types("another horse and battery\n")
+	seen := c.ends(0)
+	require.Contains(t, seen, "the passphrase is changed")
+	require.NotContains(t, seen, "battery")
+
+	for passphrase, code := range map[string]int{testPassphrase: 4, "another horse and battery": 0} {
+		c = sit(t, nil, env, "session", "new")
+		c.sees("Passphrase, to begin a new session: ", 1)
+		c.types(passphrase + "\n")
+		c.ends(code)
+	}
+}
+
+// What loosens the rules takes the passphrase at the terminal, and shows before what it changes.
+func TestPolicyAtATerminal(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{})
+	file := filepath.Join(strings.TrimPrefix(env[0], "X402_WALLET_HOME="), "config.toml")
+	raise := func(typed string) *console {
+		c := sit(t, nil, env, "budget", "set", "session", "7.50")
+		c.sees("Passphrase, to seal these rules: ", 1)
+		c.types(typed + "\n")
+		return c
+	}
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, raise("not the passphrase").ends(4), "INVALID_PASSPHRASE")
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+
+	seen := raise(testPassphrase).ends(0)
+	require.Contains(t, seen, "loosens")
+	require.Contains(t, seen, "budget.session: $5.00 → $7.50")
+	require.NotContains(t, seen, testPassphrase)
+	require.Contains(t, sit(t, nil, env, "policy").ends(0), "budget.session")
+	require.Contains(t, sit(t, nil, env, "budget").ends(0), "$7.50")
+
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(file), "ledger.mark")))
+	c := sit(t, nil, env, "policy", "seal")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	require.Contains(t, c.ends(0), "sealed: these are the rules from now on")
+	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
+}
+
+// Who writes to the ledger can forge the text that a difference is taken from. Then the person sees every rule, and is asked
+// again, before anything is sealed.
+func TestAForgedDifferenceHidesNothing(t *testing.T) {
+	t.Parallel()
+	_, env := household(t, sandbox.Options{})
+	home := strings.TrimPrefix(env[0], "X402_WALLET_HOME=")
+	file := filepath.Join(home, "config.toml")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	loose := strings.Replace(string(text), "day = \"10.00\"", "day = \"1000.00\"", 1)
+	require.NotEqual(t, string(text), loose)
+	require.NoError(t, os.WriteFile(file, []byte(loose), 0o600))
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	sealed, err := store.Rules(t.Context())
+	require.NoError(t, err)
+	sealed.Version, sealed.Config = sealed.Version+1, []byte(loose)
+	require.NoError(t, store.SealRules(t.Context(), sealed))
+	require.NoError(t, store.Close())
+
+	c := sit(t, nil, env, "budget", "set", "session", "6.00")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	c.sees("Passphrase again, to seal all of these: ", 1)
+	require.Contains(t, c.text(), "budget.day = $1000.00")
+	c.types("no, not that\n")
+	c.ends(4)
+	require.Contains(t, sit(t, nil, append(env, passphraseFile(t)), "policy").ends(0), "$1000.00")
+	store, err = history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	defer store.Close()
+	last, err := store.Rules(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, sealed.Version, last.Version, "nothing was sealed")
+}

@@ -1,0 +1,127 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e"
+	"x402-wallet/internal/sandbox"
+)
+
+// Without file descriptors nothing is paid that is not recorded, the server lives, and with descriptors again the very same
+// call is the same purchase.
+func TestNoFileDescriptors(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{})
+	env = append(env, passphraseFile(t))
+	refused := 0
+	for limit := 6; limit <= 30; limit += 2 { // from too few to open the ledger to enough
+		call := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, limit)
+		starved, ok := tryServe(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec x402-wallet mcp`, limit)}, env)
+		settled := len(w.Settlements())
+		if ok {
+			answer := starved.call("x402_pay", call)
+			if strings.Contains(answer, `"error"`) {
+				refused++
+				require.NotContains(t, answer, `"INTERNAL"`)
+			}
+			require.Contains(t, string(starved.ask("ping", "{}")), "{}", "it lives")
+			starved.leave()
+		}
+		again := serve(t, env...)
+		answer := again.call("x402_pay", call)
+		again.leave()
+		var result struct{ Status string }
+		require.NoError(t, json.Unmarshal([]byte(answer), &result))
+		require.Contains(t, []string{"paid", "replayed"}, result.Status, "limit %d: %s", limit, answer)
+		require.LessOrEqual(t, len(w.Settlements()), settled+2)
+	}
+	require.NotZero(t, refused, "no limit was low enough to be one")
+	t.Logf("%d limits stopped the payment", refused)
+}
+
+// A process that is suspended in the middle of a payment holds nobody up, and ends its payment when it goes on.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: 500 * time.Millisecond})
+	env = append(env, passphraseFile(t))
+	first, other := serve(t, env...), serve(t, env...)
+	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
+	w.Inject(sandbox.SellerSlow, 1)
+	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":"%s/weather"}}`, w.SellerURL))
+	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
+	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)), `"status":"paid"`)
+	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
+	time.Sleep(time.Second) // its answer comes meanwhile
+	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
+	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
+	require.Len(t, w.Settlements(), 3)
+	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.00"`)
+}
+
+// C15: certificate authorities of the environment count for nothing: a project's .env could name them.
+func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	seller := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "free") }))
+	seller.Config.ErrorLog = log.New(io.Discard, "", 0) // it would tell of the handshakes
+	seller.StartTLS()
+	t.Cleanup(seller.Close)
+	home, roots := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "roots.pem")
+	_, _, err = e2e.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw}), 0o600))
+	for _, variable := range []string{"SSL_CERT_FILE=" + roots, "SSL_CERT_DIR=" + filepath.Dir(roots)} {
+		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", seller.URL+"/")
+		require.Contains(t, out, `"error": "NETWORK_ERROR"`)
+		require.Contains(t, said, "only the system's own certificate authorities count")
+	}
+}
+
+// G20: with too little memory the process ends, wherever that meets it; the money is as the ledger says, and the same call goes on.
+func TestNoMemory(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("ulimit -v bounds memory on Linux only")
+	}
+	w, env := household(t, sandbox.Options{})
+	env = append(env, passphraseFile(t))
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(t, err)
+	ended := map[bool]int{}
+	for kib := 100_000; kib <= 4_000_000; kib = kib * 6 / 5 {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, kib), "sh", program, "pay", w.SellerURL+"/weather?memory")
+		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+		out, _ := cmd.Output()
+		paid := cmd.ProcessState.Success()
+		if ended[paid]++; paid {
+			require.Contains(t, string(out), `"status"`)
+		}
+		require.LessOrEqual(t, len(w.Settlements()), ended[true]+1, "never more than was asked for")
+	}
+	require.Positive(t, ended[false], "some were too small")
+	require.Positive(t, ended[true], "some were not")
+	out, _ := runs(t, 0, env, "history", "verify", "--seals")
+	require.Contains(t, out, `"ok": true`)
+	_, _ = runs(t, 0, env, "pay", w.SellerURL+"/weather?after")
+}

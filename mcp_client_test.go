@@ -1,0 +1,85 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mcpClient talks to the program as a host does.
+type mcpClient struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	nextID int
+	leave  func() // and wait for the program's end
+}
+
+// serve starts the program as an MCP server. The environment is only what is given.
+func serve(t *testing.T, env ...string) *mcpClient {
+	t.Helper()
+	c, ok := tryServe(t, []string{"x402-wallet", "mcp"}, env)
+	require.True(t, ok, "the server did not start")
+	return c
+}
+
+// tryServe starts a command that may fail to become a server.
+func tryServe(t *testing.T, command, env []string) (c *mcpClient, ok bool) {
+	t.Helper()
+	program, err := exec.LookPath(command[0]) // of ours, testscript's
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, command[1:]...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), leave: sync.OnceFunc(func() { in.Close(); _ = cmd.Wait() })}
+	c.out.Buffer(nil, 1<<20)
+	t.Cleanup(c.leave)
+	c.send("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	if !c.out.Scan() {
+		return c, false
+	}
+	fmt.Fprintln(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return c, true
+}
+
+func (c *mcpClient) send(method, params string) {
+	c.nextID++
+	fmt.Fprintf(c.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", c.nextID, method, params)
+}
+
+// hear is the result in the next message.
+func (c *mcpClient) hear() json.RawMessage {
+	c.t.Helper()
+	require.True(c.t, c.out.Scan(), "the server ended")
+	var answer struct{ Result json.RawMessage }
+	require.NoError(c.t, json.Unmarshal(c.out.Bytes(), &answer), "%s", c.out.Text())
+	return answer.Result
+}
+
+func (c *mcpClient) ask(method, params string) json.RawMessage {
+	c.t.Helper()
+	c.send(method, params)
+	return c.hear()
+}
+
+// call is the text of a tool's answer.
+func (c *mcpClient) call(tool, arguments string) string {
+	c.t.Helper()
+	var result struct{ Content []struct{ Text string } }
+	require.NoError(c.t, json.Unmarshal(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)), &result))
+	return result.Content[0].Text
+}
