@@ -255,7 +255,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 
 	// What is over the limit asks the chains, 200 at a time, and from where the last one stopped: the one that is dead is found.
 	b.chain.balance = 1 << 40
-	b.Rules.Day = 10_000 + 9_999 + 10_000 - 1
+	b.Rules.Day = 10_000 + (open - 1) + 10_000 - 1
 	b.chain.dead["0x500"] = true
 	b.seller.script = honest
 	tries := 0
