@@ -58,8 +58,12 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&r.url, "url", "https://mcp.x402-wallet.example/releases", "where the files will be served")
 	flags.StringVar(&r.out, "out", "dist", "the directory to fill; what is in it goes")
 	only := flags.String("only", "", "these platforms only, like linux-amd64,darwin-arm64")
+	dry := flags.Bool("check", false, "build nothing: say what a platform's compiler would reject")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *dry {
+		return check(ctx, chosen(*only))
 	}
 	r.version = semver(r.version)
 	stamp, err := output(ctx, nil, "git", "log", "-1", "--format=%cI")
