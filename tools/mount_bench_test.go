@@ -14,16 +14,37 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/evm"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/pay"
 	"x402-wallet/transport"
 )
 
-// BenchmarkMounted: one paid call of a mounted tool as its host sees it, less what the server took: two exchanges with it over
-// loopback, the chain read, three durable records, one signature (goal ≤ 3 ms).
+// clock adds up the time that is spent in somebody else's hands.
+type clock struct{ theirs atomic.Int64 }
+
+func (c *clock) time(do func()) {
+	begin := time.Now()
+	do()
+	c.theirs.Add(int64(time.Since(begin)))
+}
+
+// RoundTrip waits for a chain's node.
+func (c *clock) RoundTrip(r *http.Request) (response *http.Response, err error) {
+	c.time(func() { response, err = http.DefaultTransport.RoundTrip(r) })
+	return response, err
+}
+
+// BenchmarkMounted: one paid call of a mounted tool as its host sees it. own-ms is without what was waited for inside the seller's
+// handler and for the chain's node (goal ≤ 3 ms p50): it holds the host's SDK, ours, two exchanges with the seller over loopback, each on
+// a connection of its own, three durable records and one signature.
 func BenchmarkMounted(b *testing.B) {
 	w := newWorld(b, rules{})
 	w.wallet.Engine.Rules.Rate, w.wallet.Engine.Rules.Session = 1<<40, nil
 	w.wallet.Engine.Rules.Day, w.wallet.Engine.Rules.Month = 1<<60, 1<<60
+	var theirs clock
+	w.wallet.Engine.Schemes["eip155"] = pay.Scheme(evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: w.EVMNodeURL},
+		HTTP: &http.Client{Transport: &theirs}, Now: time.Now}))
 	_, onEVM := w.keys.Addresses()
 	w.Fund(onEVM, 1_000_000*sandbox.USDC)
 	var n atomic.Int64
@@ -33,26 +54,25 @@ func BenchmarkMounted(b *testing.B) {
 	}))
 	b.Cleanup(says.Close)
 	server := &sandbox.MCP{Facilitator: says.URL, PayTo: w.PayToEVM, Dialect: "result"}
-	var theirs atomic.Int64
 	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		begin := time.Now()
-		server.ServeHTTP(rw, r)
-		theirs.Add(int64(time.Since(begin)))
+		theirs.time(func() { server.ServeHTTP(rw, r) })
 	}))
 	b.Cleanup(at.Close)
 	w.sells(b, map[string]transport.Server{"shop": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
 	w.wallet.Mounts = []string{"shop"}
 	h := w.hosts(b, w.server(), "2025-11-25")
 	require.Contains(b, h.tools(), "shop__paid")
-	var all []time.Duration
+	var own, total []time.Duration
 	for i := 0; b.Loop(); i++ {
-		before, begin := theirs.Load(), time.Now()
+		before, begin := theirs.theirs.Load(), time.Now()
 		r, err := h.CallTool(b.Context(), &mcp.CallToolParams{Name: "shop__paid", Arguments: map[string]any{"q": i}})
-		took := time.Since(begin) - time.Duration(theirs.Load()-before)
+		took := time.Since(begin)
 		require.NoError(b, err)
 		require.False(b, r.IsError, "%v", r.Content[0])
-		all = append(all, took)
+		own, total = append(own, took-time.Duration(theirs.theirs.Load()-before)), append(total, took)
 	}
-	slices.Sort(all)
-	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
+	for name, all := range map[string][]time.Duration{"own-ms-p50": own, "total-ms-p50": total} {
+		slices.Sort(all)
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name)
+	}
 }
