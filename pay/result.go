@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -144,6 +145,9 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 	}
 	if a != nil {
 		e.WithDetail("httpStatus", a.Status)
+		if v.code == x402.ToolExecutionFailed {
+			e.Content = failureText(a)
+		}
 		if a.Challenge != nil && v.code == x402.PriceChanged {
 			e.WithDetail("asked", asked(*a.Challenge))
 		}
@@ -152,6 +156,17 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
 	}
 	return e.WithHint("the money stays held until the chain proves what happened; the very same call brings the same signed payment again and cannot pay twice")
+}
+
+// maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by; more is an essay, or an attack.
+const maxFailure = 4 << 10
+
+func failureText(a *transport.Answer) string {
+	text := Readable(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}).Body
+	if len(text) > maxFailure {
+		text = append(bytes.Clone(text[:maxFailure]), "…"...)
+	}
+	return string(bytes.ToValidUTF8(text, nil))
 }
 
 func asked(c x402.Challenge) (list []json.RawMessage) {

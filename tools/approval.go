@@ -41,50 +41,80 @@ func addPurchase[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method
 	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
 		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
 		defer done()
-		return s.purchase(ctx, request, digest(t.Name, in), func() (*mcp.CallToolResult, error) {
+		return s.purchase(ctx, request, digest(t.Name, in), func(ctx context.Context) (*mcp.CallToolResult, error) {
 			out, err := method(ctx, in)
 			return s.result(request, out, err), err
 		}), nil
 	})
 }
 
-// purchase makes a call that pays, and asks the person in between where one is needed. The answer of call is what the outside sees;
-// its error says why, if it is none.
-func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte, call func() (*mcp.CallToolResult, error)) *mcp.CallToolResult {
+// maxQuestions is how often one call may ask: the way into a server may need a yes, and then the tool.
+const maxQuestions = 2
+
+// purchase makes a call that pays, and asks the person in between where one is needed: about each payment by itself. The answer of call
+// is what the outside sees; its error says why, if it is none.
+func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte, call func(context.Context) (*mcp.CallToolResult, error)) *mcp.CallToolResult {
+	fees := newFees()
+	ctx = fees.in(ctx)
+	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
+	asked := ""                                             // the question that was answered last
 	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question
 	if !unlocked && (request.Params.RequestState != "" || len(request.Params.InputResponses) > 0) {
 		id, err := s.answered(ctx, request, about)
 		if err != nil {
-			return failure(err)
+			return refused(err)
 		}
-		given, err := call()
-		return changed(given, err, id)
+		asked = id
 	}
-	given, err := call()
-	id := approvalIn(err)
-	if id == "" || !canAsk(request) {
-		return given
+	for questions := 0; ; questions++ {
+		given, err := call(ctx)
+		id := approvalIn(err)
+		switch {
+		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
+			return refused(changed(err))
+		case id == "" || id == asked || questions == maxQuestions || !canAsk(request):
+			return given
+		}
+		question, err := s.question(ctx, id)
+		if err != nil {
+			logger(s.Log).Warn("ask a person", "err", err)
+			return given
+		}
+		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
+			state := s.states.seal(pending{id, about, time.Now().Add(askPatience)})
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question}, RequestState: state}
+		}
+		action, answered := elicit(ctx, request, question)
+		if !answered {
+			return given
+		}
+		if err := s.decide(ctx, id, action); err != nil {
+			return refused(err)
+		}
+		asked = id
 	}
-	question, err := s.question(ctx, id)
-	if err != nil {
-		logger(s.Log).Warn("ask a person", "err", err)
-		return given
-	}
-	if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
-		state := s.states.seal(pending{id, about, time.Now().Add(askPatience)})
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question}, RequestState: state}
-	}
-	waiting, done := context.WithTimeout(ctx, askPatience)
+}
+
+// elicit asks while the call waits. False: the person said neither yes nor no.
+func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string, answered bool) {
+	ctx, done := context.WithTimeout(ctx, askPatience)
 	defer done()
-	answer, err := request.Session.Elicit(waiting, question)
-	if err != nil || answer.Action != "accept" && answer.Action != "decline" {
-		return given
+	answer, err := request.Session.Elicit(ctx, question)
+	if err != nil {
+		return "", false
 	}
-	if err := s.decide(ctx, id, answer.Action); err != nil {
-		return failure(err)
+	return answer.Action, answer.Action == "accept" || answer.Action == "decline"
+}
+
+// wasUsed reports whether a yes was for a payment that was then made: what needs another one is another purchase of the same call.
+func (s *Server) wasUsed(ctx context.Context, id string) bool {
+	w, done, err := s.wallet(ctx)
+	if err != nil {
+		return false
 	}
-	given, err = call()
-	return changed(given, err, id)
+	defer done()
+	a, err := w.Store.Approval(ctx, id)
+	return err == nil && a.Payment != ""
 }
 
 // approvalIn is the approval that a refusal asks for; "" where it asks for none.
@@ -143,16 +173,12 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 	return nil
 }
 
-// changed says so when the seller changed its terms while the person was asked: the yes was for others.
-func changed(given *mcp.CallToolResult, err error, id string) *mcp.CallToolResult {
-	if now := approvalIn(err); now == "" || now == id {
-		return given
-	}
-	coded := x402.AsError(err)
-	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; nothing was paid").
+// changed is what a refusal becomes when the seller changed its terms while the person was asked: the yes was for others.
+func changed(err error) error {
+	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; what the person agreed to was not paid").
 		WithHint("make the call again: the person is asked about the new terms")
-	e.Details = coded.Details
-	return failure(e)
+	e.Details = x402.AsError(err).Details
+	return e
 }
 
 // question is what the person reads. Strangers' words are quoted and bounded; the sums are ours.

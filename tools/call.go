@@ -258,27 +258,84 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 }
 
 // Buy makes a purchase at an MCP server. One that asks for payment before anything else is paid for that first, as a purchase of its
-// own, out of the same maxAmount.
+// own, out of the same maxAmount; once, whatever it says then.
 func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 	if r, done, err := w.byChannel(ctx, q); done {
 		return r, err
 	}
+	fees, _ := ctx.Value(feesKey{}).(*fees)
+	if fees == nil {
+		fees = newFees()
+	}
+	q.MaxAmount = fees.leave(q.MaxAmount)
 	const enough = 2 // what was bought for a session that ended meanwhile opens no other
 	for tries := 0; ; tries++ {
 		r, err := w.Engine.Pay(ctx, q)
 		var entry *transport.EntryError
-		if !errors.As(err, &entry) || tries == enough {
-			return r, err
+		switch {
+		case err == nil:
+			return r, nil
+		case !errors.As(err, &entry):
+			return r, fees.spent(err)
+		case fees.entered[entry.Endpoint] || tries == enough:
+			return r, fees.spent(x402.Errorf(x402.ServerUnavailable, "the server asks for payment before anything else, and was paid for that already").
+				WithHint("x402_history shows what it was paid; the same call may pay for the way in once more"))
 		}
 		fee, err := w.Engine.Pay(ctx, pay.Request{Request: transport.Request{Method: transport.Initialize, URL: entry.Endpoint}, MaxAmount: q.MaxAmount})
 		if err != nil {
-			return fee, err
+			return fee, fees.spent(err)
 		}
 		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
-		if fee.Status == pay.StatusPaid {
-			q.MaxAmount = pay.Less(q.MaxAmount, fee)
-		}
+		q.MaxAmount = fees.add(entry.Endpoint, fee, q.MaxAmount)
 	}
+}
+
+// fees are what one call has paid to be let in. Whatever becomes of the call then, they are spent.
+type fees struct {
+	entered map[string]bool       // endpoints that were paid, and said yes
+	paid    map[string]pay.Result // by payment: one that was not served is shown again, and paid once
+}
+
+type feesKey struct{}
+
+func newFees() *fees { return &fees{map[string]bool{}, map[string]pay.Result{}} }
+
+func (f *fees) in(ctx context.Context) context.Context { return context.WithValue(ctx, feesKey{}, f) }
+
+// add notes a fee, and gives what is left of maxAmount.
+func (f *fees) add(endpoint string, fee pay.Result, maxAmount string) string {
+	if fee.Status == pay.StatusPaid {
+		f.entered[endpoint] = true
+	}
+	if _, known := f.paid[fee.PaymentID]; known || fee.Status != pay.StatusPaid && fee.Status != pay.StatusUnserved {
+		return maxAmount
+	}
+	f.paid[fee.PaymentID] = fee
+	return pay.Less(maxAmount, fee)
+}
+
+// leave is what they leave of a maxAmount.
+func (f *fees) leave(maxAmount string) string {
+	for _, fee := range f.paid {
+		maxAmount = pay.Less(maxAmount, fee)
+	}
+	return maxAmount
+}
+
+// spent is an error of a call that has paid them.
+func (f *fees) spent(err error) error {
+	if len(f.paid) == 0 {
+		return err
+	}
+	told := *x402.AsError(err)
+	told.Details = maps.Clone(told.Details)
+	sum, _ := money.ParseAmount(told.Spent)
+	ids := slices.Sorted(maps.Keys(f.paid))
+	for _, id := range ids {
+		sum, _ = sum.Add(*f.paid[id].AmountPaid)
+	}
+	told.Spent = sum.String()
+	return told.WithDetail("paidToEnter", ids)
 }
 
 func clipText(s string, most int) string {

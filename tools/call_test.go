@@ -173,6 +173,9 @@ func TestWhatACallGives(t *testing.T) {
 	require.Equal(t, "TOOL_EXECUTION_FAILED", string(broken.Error))
 	require.Equal(t, "1000", broken.Spent, "held until the chain says that it is dead")
 	require.True(t, broken.SafeToRetry)
+	require.Equal(t, "the thermometer is broken", broken.Content, "what the tool said is the agent's to read")
+	require.Regexp(t, "^untrusted text begins ", broken.ContentBegin)
+	require.Regexp(t, "^untrusted text ends ", broken.ContentEnd)
 
 	lax := c.ok(callName, map[string]any{"server": "shop", "tool": "lax"})
 	require.Equal(t, []any{"paid_not_served", "the thermometer is broken", 500.0}, []any{lax["status"], lax["content"], lax["httpStatus"]})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
 
@@ -144,6 +145,11 @@ type Failure struct {
 	PaymentID   string         `json:"paymentId,omitempty"`
 	Spent       string         `json:"spent"`
 	Details     map[string]any `json:"details"`
+
+	// What a tool said of its failure, where it failed after a payment: data from a stranger, as in a payment's answer.
+	ContentBegin string `json:"contentBegin,omitempty"`
+	Content      string `json:"content,omitempty"`
+	ContentEnd   string `json:"contentEnd,omitempty"`
 }
 
 // ErrorOf makes the outside's form of any error.
@@ -151,8 +157,9 @@ func ErrorOf(err error) Failure {
 	e := x402.AsError(err)
 	f := Failure{
 		Error: e.Code, Message: e.Message, Hint: e.Hint, FixedBy: e.Mender(), SafeToRetry: !e.Unsafe,
-		PaymentID: e.PaymentID, Spent: e.Spent, Details: e.Details,
+		PaymentID: e.PaymentID, Spent: e.Spent, Details: e.Details, Content: e.Content,
 	}
+	f.ContentBegin, f.ContentEnd = pay.Marks(f.Content)
 	if f.Spent == "" {
 		f.Spent = "0"
 	}

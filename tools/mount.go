@@ -222,7 +222,7 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 		q.Progress = progress(ctx, request, logger(s.Log))
 		return w.Buy(ctx, q)
 	})
-	return s.purchase(ctx, request, digest(request.Params.Name, given), func() (*mcp.CallToolResult, error) {
+	return s.purchase(ctx, request, digest(request.Params.Name, given), func(ctx context.Context) (*mcp.CallToolResult, error) {
 		bought, err := buy(ctx, CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments})
 		if err != nil {
 			return s.result(request, nil, err), err

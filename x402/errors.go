@@ -90,7 +90,7 @@ var fixedBy = map[Code]Actor{
 }
 
 // Error is a refusal or failure as the outside sees it. Message and Hint are our own words: a stranger's text goes into
-// Details, quoted.
+// Details, quoted, or into Content.
 type Error struct {
 	Code      Code
 	Message   string
@@ -100,6 +100,7 @@ type Error struct {
 	PaymentID string         // "" when none was made
 	Spent     string         // atomic units this call took from the budget, held included; "" means 0
 	Details   map[string]any // numbers
+	Content   string         // what a stranger said of it, bounded: data for the agent, never words of ours
 	Err       error          // the cause; never shown to an agent
 }
 
