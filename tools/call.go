@@ -85,7 +85,8 @@ func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 	return out, nil
 }
 
-// toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's rules forbid is not even started.
+// toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's rules forbid is not even started, and
+// nothing is under rules that nobody sealed.
 func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error) {
 	endpoint, err := w.endpoint(server)
 	if err != nil {

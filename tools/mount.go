@@ -133,7 +133,7 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 	}
 	for wait := mountRetry; ctx.Err() == nil; {
 		var again <-chan time.Time
-		if list, err := w.mounted(ctx, server); err == nil {
+		if list, err := w.toolsOf(ctx, server); err == nil {
 			s.update(ctx, on, server, w.mirrors(server, list, log))
 			wait = mountRetry
 		} else if ctx.Err() == nil {
@@ -152,14 +152,6 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 		case <-again:
 		}
 	}
-}
-
-// mounted lists a server that nobody asked for in this moment: it is not even started under rules that are not sealed.
-func (w *Wallet) mounted(ctx context.Context, server string) ([]*mcp.Tool, error) {
-	if err := w.Engine.Guard.Compare(ctx); err != nil {
-		return nil, err
-	}
-	return w.toolsOf(ctx, server)
 }
 
 // update shows a server's tools as they are now.

@@ -84,16 +84,18 @@ type host struct {
 	on      *shop
 	mu      sync.Mutex
 	heard   []string
+	asked   []*mcp.ElicitParams // its person
 }
 
-func (w *world) hosts(t testing.TB, s *Server, version string) *host {
+// hosts connects one. Its person, if it has one, answers questions.
+func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.ElicitParams) string) *host {
 	s.Mounts = true
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), in, out) }()
 	h := &host{t: t, changed: make(chan struct{}, 100)}
-	client := mcp.NewClient(&mcp.Implementation{Name: "claude", Version: "1"}, &mcp.ClientOptions{
+	options := &mcp.ClientOptions{
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { h.changed <- struct{}{} },
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			h.mu.Lock()
@@ -101,7 +103,15 @@ func (w *world) hosts(t testing.TB, s *Server, version string) *host {
 			h.heard = append(h.heard, fmt.Sprint(r.Params.ProgressToken, " ", r.Params.Progress, "/", r.Params.Total, " ", r.Params.Message))
 			h.on.heard <- struct{}{}
 		},
-	})
+	}
+	if len(who) > 0 {
+		options.Capabilities = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}}
+		options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			h.asked = append(h.asked, r.Params)
+			return &mcp.ElicitResult{Action: who[0](r.Params)}, nil
+		}
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "claude", Version: "1"}, options)
 	var err error
 	h.ClientSession, err = client.Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	require.NoError(t, err)
