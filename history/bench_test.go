@@ -1,8 +1,11 @@
 package history
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,19 +13,27 @@ import (
 	"x402-wallet/budget"
 )
 
+var kept = flag.String("million", "", "directory of the ledger of a million payments: made there, or found there")
+
 // million is a ledger with a million payments of the last thirty days, each of another URL, at a hundred hosts; made once for all
 // benchmarks.
 func million(b *testing.B) *Store {
 	b.Helper()
-	home := b.TempDir()
-	if err := Create(b.Context(), home, Options{}); err != nil {
-		b.Fatal(err)
+	home := cmp.Or(*kept, b.TempDir())
+	there := *kept != "" && isDatabase(filepath.Join(home, FileName)) == nil
+	if !there {
+		if err := Create(b.Context(), home, Options{}); err != nil {
+			b.Fatal(err)
+		}
 	}
 	s, err := Open(b.Context(), home, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.Close() })
+	if there {
+		return s
+	}
 	const month, n = 30 * 24 * time.Hour, 1_000_000
 	at := fmt.Sprintf(`%d + i * %d`, time.Now().Add(-month).UnixMicro(), (month / n).Microseconds())
 	for _, query := range []string{

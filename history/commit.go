@@ -2,8 +2,6 @@ package history
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"sync"
 
 	"x402-wallet/x402"
@@ -94,42 +92,37 @@ func (s *Store) inTurn(list []*change) error {
 		return ledgerError("wait for the ledger", err)
 	}
 	defer give()
-	conn, err := s.write.Conn(ctx)
-	if err != nil {
-		return ledgerError("begin", err)
-	}
-	defer conn.Close()
 	light := true
 	for _, c := range list {
 		light = light && c.light
 	}
-	if light {
-		if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
-			return ledgerError("begin", err)
-		}
-		defer func() {
-			if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = FULL`); err != nil {
-				_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // never to be used for anything that has to last
+	return ledgerError("begin", s.write.with(ctx, func(conn *conn) error {
+		if light {
+			if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
+				conn.broken = true
+				return err
 			}
-		}()
-	}
-	tx, err := conn.BeginTx(ctx, nil)
-	if err != nil {
-		return ledgerError("begin", err)
-	}
-	defer tx.Rollback()
-	for _, c := range list {
-		if err := s.step(tx, c, len(list) > 1); err != nil {
-			return err
+			defer func() {
+				if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = FULL`); err != nil {
+					conn.broken = true // never to be used for anything that has to last
+				}
+			}()
 		}
-	}
-	return ledgerError("commit", tx.Commit())
+		return conn.transaction(ctx, `BEGIN IMMEDIATE`, func() error {
+			for _, c := range list {
+				if err := s.step(conn, c, len(list) > 1); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}))
 }
 
 // step runs one change and undoes it if it failed. Its error is trouble with the ledger, which ends them all: SQLite may have
 // undone the whole transaction then.
-func (s *Store) step(tx *sql.Tx, c *change, several bool) error {
-	t := &Tx{ctx: context.Background(), tx: tx, pool: s.write, Now: s.now().UTC()}
+func (s *Store) step(conn *conn, c *change, several bool) error {
+	t := &Tx{ctx: context.Background(), conn: conn, Now: s.now().UTC()}
 	if !several {
 		if c.run(t); c.err != nil || c.panicked != nil {
 			return errUndo

@@ -87,7 +87,9 @@ func Create(ctx context.Context, home string, o Options) error {
 	}
 	// Into the file itself, for who moves it: closing does that too, but does not say when it fails.
 	var busy, inLog, moved int
-	err = s.write.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
+	err = s.write.with(ctx, func(c *conn) error {
+		return c.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
+	})
 	if err == nil && busy != 0 {
 		err = errors.New("somebody else has it open")
 	}
@@ -167,17 +169,15 @@ func open(home string, o Options) (*Store, error) {
 		return "file://" + (&url.URL{Path: path}).EscapedPath() + fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", lockWait.Milliseconds()) +
 			"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=trusted_schema(OFF)" + extra
 	}
-	write, err := sql.Open("sqlite", dsn("&_txlock=immediate"))
+	write, err := newPool(dsn(""), 1)
 	if err != nil {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	}
-	write.SetMaxOpenConns(1)
-	read, err := sql.Open("sqlite", dsn("&_pragma=query_only(1)"))
+	read, err := newPool(dsn("&_pragma=query_only(1)"), 4)
 	if err != nil {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	}
-	read.SetMaxOpenConns(4)
-	return &Store{write: &pool{DB: write}, read: &pool{DB: read}, now: o.Now, home: home, turns: newTurns(home, "ledger"), marks: newTurns(home, "mark"), lock: lock}, nil
+	return &Store{write: write, read: read, now: o.Now, home: home, turns: newTurns(home, "ledger"), marks: newTurns(home, "mark"), lock: lock}, nil
 }
 
 // Close ends this process's part in the ledger.
@@ -188,7 +188,7 @@ func (s *Store) Close() error {
 		s.self.release()
 		s.self = nil
 	}
-	return errors.Join(s.read.Close(), s.write.Close(), s.turns.close(), s.marks.close(), s.channelTurns.close())
+	return errors.Join(s.read.close(), s.write.close(), s.turns.close(), s.marks.close(), s.channelTurns.close())
 }
 
 // ledgerError says what SQLite's trouble means: a damaged file stops payments until a person looks, anything else is trouble
@@ -236,40 +236,33 @@ func isAnswer(err error) bool {
 // Tx is one transaction on the ledger. It satisfies budget.Ledger.
 type Tx struct {
 	ctx  context.Context
-	tx   *sql.Tx
-	pool *pool
+	conn *conn
 	Now  time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 }
 
 // view runs f on a consistent reading.
 func (s *Store) view(ctx context.Context, f func(*Tx) error) error {
-	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return ledgerError("begin", err)
-	}
-	defer tx.Rollback()
-	return ledgerError("read the ledger", f(&Tx{ctx: ctx, tx: tx, pool: s.read, Now: s.now().UTC()}))
+	return ledgerError("read the ledger", s.read.with(ctx, func(c *conn) error {
+		return c.transaction(ctx, `BEGIN`, func() error { return f(&Tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
+	}))
 }
 
 func (t *Tx) exec(query string, args ...any) (sql.Result, error) {
-	if stmt := t.pool.prepared(query); stmt != nil {
-		return t.tx.StmtContext(t.ctx, stmt).ExecContext(t.ctx, args...) //nolint:sqlclosecheck // closed with its transaction
-	}
-	return t.tx.ExecContext(t.ctx, query, args...)
+	return t.conn.exec(t.ctx, query, args...)
 }
 
 func (t *Tx) row(query string, args ...any) *sql.Row {
-	if stmt := t.pool.prepared(query); stmt != nil {
-		return t.tx.StmtContext(t.ctx, stmt).QueryRowContext(t.ctx, args...) //nolint:sqlclosecheck // closed with its transaction
+	if stmt := t.conn.stmt(t.ctx, query); stmt != nil {
+		return stmt.QueryRowContext(t.ctx, args...)
 	}
-	return t.tx.QueryRowContext(t.ctx, query, args...)
+	return t.conn.QueryRowContext(t.ctx, query, args...)
 }
 
 func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
-	if stmt := t.pool.prepared(query); stmt != nil {
-		return t.tx.StmtContext(t.ctx, stmt).QueryContext(t.ctx, args...) //nolint:sqlclosecheck // closed with its transaction
+	if stmt := t.conn.stmt(t.ctx, query); stmt != nil {
+		return stmt.QueryContext(t.ctx, args...)
 	}
-	return t.tx.QueryContext(t.ctx, query, args...)
+	return t.conn.QueryContext(t.ctx, query, args...)
 }
 
 func micros(t time.Time) int64 {

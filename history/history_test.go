@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -487,4 +488,29 @@ func TestAFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Verify(t.Context(), Head{})
 	require.NoError(t, err)
+}
+
+// Exec, QueryRow and Query ask the connection that the pool would lend next, past its statements.
+func (p *pool) Exec(query string, args ...any) (done sql.Result, err error) {
+	err = p.with(context.Background(), func(c *conn) error {
+		done, err = c.ExecContext(context.Background(), query, args...)
+		return err
+	})
+	return done, err
+}
+
+func (p *pool) QueryRow(query string, args ...any) (row *sql.Row) {
+	_ = p.with(context.Background(), func(c *conn) error {
+		row = c.QueryRowContext(context.Background(), query, args...)
+		return nil
+	})
+	return row
+}
+
+func (p *pool) Query(query string, args ...any) (rows *sql.Rows, err error) {
+	err = p.with(context.Background(), func(c *conn) error {
+		rows, err = c.QueryContext(context.Background(), query, args...)
+		return err
+	})
+	return rows, err
 }

@@ -39,7 +39,7 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, seed)) //nolint:gosec // a test's
 	var rows []row
 	at := time.Date(2026, 1, 30, 21, 0, 0, 0, time.UTC)
-	tx, err := s.write.Begin()
+	tx, err := s.write.db.Begin()
 	require.NoError(t, err)
 	defer tx.Rollback()
 	for i := range 600 {

@@ -37,7 +37,7 @@ func (s *Store) migrate(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if _, err := t.tx.ExecContext(t.ctx, string(step)); err != nil {
+			if _, err := t.conn.ExecContext(t.ctx, string(step)); err != nil {
 				return fmt.Errorf("migrate to format %d: %w", next, err)
 			}
 		}

@@ -3,62 +3,147 @@ package history
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"sync"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// pool is a database with its statements prepared: parsing SQL costs more than running these queries. A statement cannot be
-// prepared while the pool's connections are in transactions, so the first use of a query is unprepared and only noted;
-// what was noted is prepared before the next transaction begins.
+// pool is a few connections to the ledger that stay open, each with the statements that it has met: SQLite takes longer to compile
+// most of these queries than to run them. database/sql keeps statements too, but compiles none for a connection that is inside a
+// transaction, where all of these begin; so a transaction here is its words BEGIN and COMMIT on a connection of its own.
 type pool struct {
-	*sql.DB
-
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt // nil: noted
-	noted []string
+	db     *sql.DB
+	places chan struct{} // one for each connection there may be
+	mu     sync.Mutex
+	idle   []*conn // the last one was used last
+	closed bool
 }
 
-// maxStatements bounds the cache; the queries of this package are fewer, but for combinations of filters.
+// conn is one connection, for one goroutine at a time.
+type conn struct {
+	*sql.Conn
+	stmts  map[string]*sql.Stmt
+	broken bool // not to be used again
+}
+
+// maxStatements bounds what a connection keeps; the queries of this package are fewer, but for combinations of filters.
 const maxStatements = 100
 
-// prepared is the query's statement, or nil when it is not prepared yet.
-func (p *pool) prepared(query string) *sql.Stmt {
+func newPool(dsn string, most int) (*pool, error) {
+	db, err := sql.Open("sqlite", dsn)
+	return &pool{db: db, places: make(chan struct{}, most)}, err
+}
+
+// with lends f a connection, and waits for one if it must.
+func (p *pool) with(ctx context.Context, f func(*conn) error) error {
+	select {
+	case p.places <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.places }()
+	c, err := p.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.give(c)
+	return f(c)
+}
+
+func (p *pool) take(ctx context.Context) (*conn, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	stmt, known := p.stmts[query]
-	if !known && len(p.stmts) < maxStatements {
-		if p.stmts == nil {
-			p.stmts = map[string]*sql.Stmt{}
+	if last := len(p.idle) - 1; last >= 0 {
+		c := p.idle[last]
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		return c, nil
+	}
+	p.mu.Unlock()
+	fresh, err := p.db.Conn(ctx)
+	return &conn{Conn: fresh, stmts: map[string]*sql.Stmt{}}, err
+}
+
+func (p *pool) give(c *conn) {
+	p.mu.Lock()
+	keep := !c.broken && !p.closed
+	if keep {
+		p.idle = append(p.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		c.close()
+	}
+}
+
+// close closes all that is idle; what is lent is closed when it comes back.
+func (p *pool) close() error {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	p.mu.Unlock()
+	for _, c := range idle {
+		c.close()
+	}
+	return p.db.Close()
+}
+
+func (c *conn) close() {
+	for _, stmt := range c.stmts {
+		stmt.Close()
+	}
+	_ = c.Raw(func(any) error { return driver.ErrBadConn }) // closed, not kept by database/sql
+	c.Conn.Close()
+}
+
+// stmt is the compiled query; nil where that cannot be had, and then running the query as it is says why. A PRAGMA must not come
+// here: SQLite does most of what it says when it is compiled, and nothing when it is run again.
+func (c *conn) stmt(ctx context.Context, query string) *sql.Stmt {
+	stmt := c.stmts[query]
+	if stmt == nil && len(c.stmts) < maxStatements {
+		var err error
+		if stmt, err = c.PrepareContext(ctx, query); err != nil {
+			return nil
 		}
-		p.stmts[query] = nil
-		p.noted = append(p.noted, query)
+		c.stmts[query] = stmt
 	}
 	return stmt
 }
 
-// BeginTx prepares what was noted, and begins.
-func (p *pool) BeginTx(ctx context.Context, o *sql.TxOptions) (*sql.Tx, error) {
-	p.prepareNoted(ctx)
-	return p.DB.BeginTx(ctx, o)
+func (c *conn) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if stmt := c.stmt(ctx, query); stmt != nil {
+		return stmt.ExecContext(ctx, args...)
+	}
+	return c.ExecContext(ctx, query, args...)
 }
 
-// Conn prepares what was noted, and takes a connection.
-func (p *pool) Conn(ctx context.Context) (*sql.Conn, error) {
-	p.prepareNoted(ctx)
-	return p.DB.Conn(ctx)
-}
-
-func (p *pool) prepareNoted(ctx context.Context) {
-	p.mu.Lock()
-	noted := p.noted
-	p.noted = nil
-	p.mu.Unlock()
-	for _, query := range noted {
-		stmt, err := p.PrepareContext(ctx, query) //nolint:sqlclosecheck // closed with the pool
-		if err != nil {
-			continue // a script, or a moment's trouble: it stays unprepared
+// transaction runs f between begin and COMMIT. What fails, or panics, is undone.
+func (c *conn) transaction(ctx context.Context, begin string, f func() error) error {
+	done := false
+	defer func() {
+		if !done {
+			c.undo()
 		}
-		p.mu.Lock()
-		p.stmts[query] = stmt
-		p.mu.Unlock()
+	}()
+	if _, err := c.exec(ctx, begin); err != nil {
+		return ledgerError("begin", err)
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	_, err := c.exec(context.Background(), `COMMIT`)
+	done = err == nil
+	return ledgerError("commit", err)
+}
+
+// undo ends a transaction. Where there is none, as SQLite may have ended it by itself, it says SQLITE_ERROR; after any other trouble
+// the connection goes, and the transaction with it.
+func (c *conn) undo() {
+	_, err := c.exec(context.Background(), `ROLLBACK`)
+	var e *sqlite.Error
+	if err != nil && !(errors.As(err, &e) && e.Code() == sqlite3.SQLITE_ERROR) {
+		c.broken = true
 	}
 }
