@@ -17,14 +17,14 @@ type change struct {
 	err      error
 	trouble  bool // with the ledger, and no answer of its
 	panicked any
-	done     chan struct{}
+	leads    chan bool // true: its caller commits, for all that wait; false: it has its answer
 }
 
 // changes are those that wait.
 type changes struct {
 	mu      sync.Mutex
 	waiting []*change
-	working bool // a goroutine commits
+	working bool // one of the callers commits
 }
 
 // together bounds how many share a transaction, so that other processes do not wait for long.
@@ -40,38 +40,38 @@ func (s *Store) change(ctx context.Context, f func(*Tx) error, light bool) error
 	if err := ctx.Err(); err != nil {
 		return ledgerError("begin", err)
 	}
-	c := &change{f: f, light: light, done: make(chan struct{})}
+	c := &change{f: f, light: light, leads: make(chan bool, 1)}
 	s.changes.mu.Lock()
 	s.changes.waiting = append(s.changes.waiting, c)
-	if !s.changes.working {
-		s.changes.working = true
-		go s.commitAll()
-	}
+	lead := !s.changes.working
+	s.changes.working = true
 	s.changes.mu.Unlock()
-	<-c.done
+	if lead || <-c.leads {
+		s.commitNext()
+	}
 	if c.panicked != nil {
 		panic(c.panicked)
 	}
 	return c.err
 }
 
-// commitAll works until nothing waits.
-func (s *Store) commitAll() {
-	for {
-		s.changes.mu.Lock()
-		n := min(len(s.changes.waiting), together)
-		list := s.changes.waiting[:n:n]
-		s.changes.waiting = s.changes.waiting[n:]
-		if n == 0 {
-			s.changes.waiting, s.changes.working = nil, false
-			s.changes.mu.Unlock()
-			return
-		}
-		s.changes.mu.Unlock()
-		s.commit(list)
-		for _, c := range list {
-			close(c.done)
-		}
+// commitNext commits what waits, its caller's change first, and lets the next one who waits do the same.
+func (s *Store) commitNext() {
+	s.changes.mu.Lock()
+	n := min(len(s.changes.waiting), together)
+	list := s.changes.waiting[:n:n]
+	s.changes.waiting = s.changes.waiting[n:]
+	s.changes.mu.Unlock()
+	s.commit(list)
+	for _, c := range list[1:] {
+		c.leads <- false
+	}
+	s.changes.mu.Lock()
+	defer s.changes.mu.Unlock()
+	if len(s.changes.waiting) > 0 {
+		s.changes.waiting[0].leads <- true
+	} else {
+		s.changes.waiting, s.changes.working = nil, false
 	}
 }
 
