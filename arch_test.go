@@ -27,10 +27,12 @@ var arrows = map[string][]string{
 	"paywall":     {"evm", "facilitator", "history", "money", "svm", "x402"}, // evm, svm: it reads itself what it is paid; history: one payment, one run
 	"pay":         {"budget", "facilitator", "history", "money", "transport", "x402"},
 	"channel":     {"history", "money", "pay", "transport", "x402"}, // history: promises are kept in the ledger
-	"ask":         {},
-	"buyer":       {"money", "x402"},                                                                                                                                                          // a library beside the wallet: it sees the chains as interfaces
-	"tools":       {"ask", "budget", "channel", "history", "money", "pay", "transport", "x402"},                                                                                               // channel: a call of a service that has one goes through it
-	"cli":         {"agent", "ask", "books", "budget", "channel", "config", "doctor", "history", "install", "internal/sandbox", "money", "pay", "receipt", "seal", "tools", "wallet", "x402"}, // tools: a command prints its tool's answer; channel: or what it shows of one
+	"loopback":    {},
+	"ask":         {"loopback"},
+	"dashboard":   {"books", "budget", "history", "loopback", "money", "receipt", "tools", "x402"},                                                                                                                     // tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is typed on it is handed on
+	"buyer":       {"money", "x402"},                                                                                                                                                                                   // a library beside the wallet: it sees the chains as interfaces
+	"tools":       {"ask", "budget", "channel", "history", "money", "pay", "transport", "x402"},                                                                                                                        // channel: a call of a service that has one goes through it
+	"cli":         {"agent", "ask", "books", "budget", "channel", "config", "dashboard", "doctor", "history", "install", "internal/sandbox", "loopback", "money", "pay", "receipt", "seal", "tools", "wallet", "x402"}, // tools: a command prints its tool's answer; channel: or what it shows of one
 
 	"books":            {"history", "money", "x402"},
 	"receipt":          {"evm", "history", "money", "svm", "x402"},                                   // evm, svm: whose signature it is

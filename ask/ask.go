@@ -11,18 +11,15 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"errors"
-	"fmt"
 	"html"
 	"io"
-	"mime"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
+
+	"x402-wallet/loopback"
 )
 
 const (
@@ -32,8 +29,6 @@ const (
 	maxTries = 3
 	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the form.
 	maxForm = 4 << 10
-	// maxHeaders bounds a request's headers; a browser sends under 2 KiB.
-	maxHeaders = 16 << 10
 	// maxLines and maxText bound what is shown. Nothing is left out: a question that is longer is not asked.
 	maxLines, maxText = 200, 8 << 10
 	// farewell is how long the last answer may take to reach the browser.
@@ -62,15 +57,14 @@ func Ask(ctx context.Context, title string, lines []string, check func(passphras
 	if len(lines) > maxLines || slices.ContainsFunc(append(lines[:len(lines):len(lines)], title), func(line string) bool { return len(line) > maxText }) {
 		return "", nil, errors.New("there is more to look at than a page shows: use a terminal")
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	listener, err := loopback.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
-		return "", nil, fmt.Errorf("serve the page: %w", err)
+		return "", nil, err
 	}
 	p := &question{
 		host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines, check: check, over: make(chan struct{}),
 	}
-	server := &http.Server{Handler: p, ReadTimeout: 10 * time.Second, MaxHeaderBytes: maxHeaders, ErrorLog: nil}
-	server.SetKeepAlivesEnabled(false)
+	server := loopback.Server(p)
 	go func() { _ = server.Serve(listener) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, Expiry, ErrExpired)
 	done := make(chan error, 1)
@@ -129,18 +123,10 @@ func (q *question) finished() bool {
 
 // ServeHTTP implements http.Handler.
 func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+styleHash+"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer a browser posts Origin: null
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	loopback.Headers(w.Header(), style)
 	given := strings.TrimPrefix(r.URL.Path, "/")
 	switch {
-	case r.Host != q.host: // a name that was made to resolve to this machine
+	case !loopback.Named(r, q.host):
 		q.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
 	case subtle.ConstantTimeCompare([]byte(given), []byte(q.token)) != 1:
 		q.say(w, http.StatusNotFound, "This is not the page you are looking for.")
@@ -153,17 +139,14 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		q.form(w, http.StatusOK, "")
 	case r.Method != http.MethodPost:
-		h.Set("Allow", "GET, POST")
+		w.Header().Set("Allow", "GET, POST")
 		q.say(w, http.StatusMethodNotAllowed, "This page takes no such request.")
-	case r.Header.Get("Origin") != "http://"+q.host || !ours(r.Header.Get("Sec-Fetch-Site")):
+	case !loopback.FromItself(r, q.host):
 		q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
 	default:
 		q.answer(w, r)
 	}
 }
-
-// ours reports whether a browser says that a request came from the same origin; older ones say nothing.
-func ours(site string) bool { return site == "" || site == "same-origin" }
 
 func (q *question) answer(w http.ResponseWriter, r *http.Request) {
 	passphrase, declined, err := readForm(w, r)
@@ -206,31 +189,19 @@ func (q *question) gone(w http.ResponseWriter) {
 	q.say(w, http.StatusGone, "This page was used, or its time is over. You can close it.")
 }
 
-// readForm reads the two fields of the form. The passphrase passes through strings of net/url, which cannot be wiped.
+// readForm reads the two fields of the form.
 func readForm(w http.ResponseWriter, r *http.Request) (passphrase []byte, declined bool, err error) {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, false, errors.New("not a form")
+	form, err := loopback.Form(w, r, maxForm)
+	if err == nil && !form.Has("passphrase") {
+		err = loopback.ErrForm
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxForm))
-	defer clear(body)
-	if err != nil {
-		return nil, false, err
-	}
-	form, err := url.ParseQuery(string(body))
-	if err != nil || len(form["passphrase"]) != 1 {
-		return nil, false, errors.New("not this form")
-	}
-	return []byte(form.Get("passphrase")), form.Has("decline"), nil
+	return []byte(form.Get("passphrase")), form.Has("decline"), err
 }
 
 const (
 	style = `body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em;color:#111;background:#fff}` +
 		`li{overflow-wrap:anywhere}input,button{font:inherit;padding:.4em .6em}input{width:100%;box-sizing:border-box;margin:.5em 0}` +
 		`.bad{color:#a00}footer{margin-top:3em;color:#555;font-size:.85em}`
-	// styleHash is the base64 of style's SHA-256, which the content security policy names; a test makes it anew.
-	styleHash = "fL1jdHFb+6vPvFDbQt6JvVc5IEKLT87ZyYq6yK/ICis="
-
 	head = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>x402-wallet</title><style>` + style + `</style>`
 	foot = `<footer>This page comes from x402-wallet on your own machine. It can be used once. Type your passphrase only if you asked for this yourself or know what it is for.</footer></html>`
 )
@@ -258,12 +229,4 @@ func (q *question) say(w http.ResponseWriter, status int, text string) {
 }
 
 // shown makes any text harmless in HTML and to the eye.
-func shown(text string) string {
-	runes := []rune(text)
-	for i, r := range runes {
-		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) {
-			runes[i] = unicode.ReplacementChar
-		}
-	}
-	return html.EscapeString(string(runes))
-}
+func shown(text string) string { return html.EscapeString(loopback.Shown(text)) }

@@ -69,8 +69,7 @@ func TestAsk(t *testing.T) {
 		require.NotContains(t, text, outside, "nothing from outside")
 	}
 	hash := sha256.Sum256([]byte(style))
-	require.Equal(t, base64.StdEncoding.EncodeToString(hash[:]), styleHash)
-	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-"+styleHash+"'; form-action 'self'; frame-ancestors 'none'")
+	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; form-action 'self'; frame-ancestors 'none'")
 	require.Equal(t, "no-store", header.Get("Cache-Control"))
 	require.Equal(t, "DENY", header.Get("X-Frame-Options"))
 

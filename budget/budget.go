@@ -7,6 +7,7 @@ package budget
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -264,16 +265,41 @@ type Report struct {
 func (r Rules) Report(s Session, now time.Time, l Ledger) (Report, error) {
 	out := Report{PerCall: r.PerCall}
 	for i, row := range r.lines(s, "", now) {
-		use, err := l.Used(row.Window)
+		shown, err := row.report(l)
 		if err != nil {
 			return out, err
-		}
-		shown := Line{Limit: row.Limit, Spent: use.Spent, Held: use.Held, ResetsAt: stamp(row.Resets)}
-		if row.Limit != nil {
-			left := row.Limit.SubFloor(use.Spent.Add(use.Held))
-			shown.Remaining = &left
 		}
 		*[]*Line{&out.Session, &out.Day, &out.Month}[i] = shown
 	}
 	return out, nil
+}
+
+func (l line) report(ledger Ledger) (Line, error) {
+	use, err := ledger.Used(l.Window)
+	shown := Line{Limit: l.Limit, Spent: use.Spent, Held: use.Held, ResetsAt: stamp(l.Resets)}
+	if l.Limit != nil {
+		left := l.Limit.SubFloor(use.Spent.Add(use.Held))
+		shown.Remaining = &left
+	}
+	return shown, err
+}
+
+// HostLine is a host's own budget of the day, by the owner's name for it.
+type HostLine struct {
+	Host string
+	Line
+}
+
+// ReportHosts reads the hosts' budgets as they stand, by name.
+func (r Rules) ReportHosts(now time.Time, l Ledger) (list []HostLine, err error) {
+	for _, entry := range slices.Sorted(maps.Keys(r.HostDay)) {
+		only := Rules{HostDay: map[string]money.Dollars{entry: r.HostDay[entry]}}
+		rows := only.lines(Session{}, entry, now)
+		shown, err := rows[len(rows)-1].report(l)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, HostLine{entry, shown})
+	}
+	return list, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +20,8 @@ import (
 
 // exporting is what export was asked for.
 type exporting struct {
-	format, by, after, before, label, to string
-	within                               history.Range
+	books.Export
+	after, before, to string
 }
 
 func (p *Program) exportCommand(ui *ui) *cobra.Command {
@@ -37,39 +36,39 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 			"  x402-wallet export --by project",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("format") && cmd.Flags().Changed("json") && ui.json {
-				e.format = "jsonl"
+				e.Format = "jsonl"
 			}
 			ui.json = false // what is written is the format's, and nothing else
 			if err := e.check(); err != nil {
 				return err
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return e.write(ctx, ui, w) })
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return e.run(ctx, ui, w) })
 		},
 	}
-	cmd.Flags().StringVar(&e.format, "format", "csv", "the `FORMAT`: "+strings.Join(books.Formats, ", "))
-	cmd.Flags().StringVar(&e.by, "by", "", "sum up by `WHAT`: "+strings.Join(books.Keys, ", ")+" (csv or jsonl)")
+	cmd.Flags().StringVar(&e.Format, "format", "csv", "the `FORMAT`: "+strings.Join(books.Formats, ", "))
+	cmd.Flags().StringVar(&e.By, "by", "", "sum up by `WHAT`: "+strings.Join(books.Keys, ", ")+" (csv or jsonl)")
 	cmd.Flags().StringVar(&e.after, "after", "", "made since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&e.before, "before", "", "made before this `DATE`")
-	cmd.Flags().StringVar(&e.within.URL, "url", "", "only those whose URL contains this `TEXT`")
-	cmd.Flags().StringVar(&e.within.Host, "host", "", "only this `HOST`'s")
-	cmd.Flags().StringVar(&e.label, "label", "", "only of sessions with this `LABEL` (x402-wallet session label)")
+	cmd.Flags().StringVar(&e.Within.URL, "url", "", "only those whose URL contains this `TEXT`")
+	cmd.Flags().StringVar(&e.Within.Host, "host", "", "only this `HOST`'s")
+	cmd.Flags().StringVar(&e.Label, "label", "", "only of sessions with this `LABEL` (x402-wallet session label)")
 	cmd.Flags().StringVarP(&e.to, "output", "o", "", "write to this `FILE` instead of stdout: at once or not at all")
 	return cmd
 }
 
 func (e *exporting) check() error {
 	switch {
-	case !slices.Contains(books.Formats, e.format):
-		return usageError{text: fmt.Sprintf("there is no format %q", e.format), hint: "there are " + strings.Join(books.Formats, ", ")}
-	case e.by != "" && !slices.Contains(books.Keys, e.by):
-		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.by), hint: "there are " + strings.Join(books.Keys, ", ")}
-	case e.by != "" && e.format != "csv" && e.format != "jsonl":
+	case !slices.Contains(books.Formats, e.Format):
+		return usageError{text: fmt.Sprintf("there is no format %q", e.Format), hint: "there are " + strings.Join(books.Formats, ", ")}
+	case e.By != "" && !slices.Contains(books.Keys, e.By):
+		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.By), hint: "there are " + strings.Join(books.Keys, ", ")}
+	case e.By != "" && e.Format != "csv" && e.Format != "jsonl":
 		return usageError{text: "--by goes with --format csv or jsonl"}
 	}
 	for _, d := range []struct {
 		flag, text string
 		into       *time.Time
-	}{{"after", e.after, &e.within.After}, {"before", e.before, &e.within.Until}} {
+	}{{"after", e.after, &e.Within.After}, {"before", e.before, &e.Within.Until}} {
 		if d.text == "" {
 			continue
 		}
@@ -89,14 +88,14 @@ func dateOf(text string) (time.Time, error) {
 	return time.Parse(time.DateOnly, text)
 }
 
-func (e *exporting) write(ctx context.Context, ui *ui, w *tools.Wallet) error {
+func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	done := ui.waiting("reading the ledger")
 	defer done()
 	if e.to == "" {
-		return e.rows(ctx, ui.out, w)
+		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}
 	var text strings.Builder
-	if err := e.rows(ctx, &text, w); err != nil {
+	if err := e.Write(ctx, &text, w.Store, w.Engine.Assets); err != nil {
 		return err
 	}
 	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
@@ -104,60 +103,6 @@ func (e *exporting) write(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	}
 	ui.note("written: %s", safe(e.to))
 	return nil
-}
-
-// rows writes imported payments first: they are from before this wallet.
-func (e *exporting) rows(ctx context.Context, out io.Writer, w *tools.Wallet) error {
-	labels, err := w.Store.Labels(ctx)
-	if err != nil {
-		return err
-	}
-	imported, err := w.Store.AllImported(ctx)
-	if err != nil {
-		return err
-	}
-	slices.SortStableFunc(imported, func(a, b history.Imported) int { return a.At.Compare(b.At) })
-	put, end, err := e.writer(out)
-	if err != nil {
-		return err
-	}
-	for _, i := range imported {
-		if row := books.OfImported(i, w.Engine.Assets); e.wants(row) {
-			if err := put(row); err != nil {
-				return err
-			}
-		}
-	}
-	err = w.Store.Each(ctx, e.within, func(p history.Payment) error {
-		row := books.Of(p, labels[p.Session], w.Engine.Assets)
-		if e.label != "" && row.Project != e.label {
-			return nil
-		}
-		return put(row)
-	})
-	if err != nil {
-		return err
-	}
-	return end()
-}
-
-// writer writes rows, or sums them up and writes the sums at the end.
-func (e *exporting) writer(out io.Writer) (put func(books.Row) error, end func() error, err error) {
-	if e.by != "" {
-		sums := &books.Sums{By: e.by}
-		return func(r books.Row) error { sums.Add(r); return nil }, func() error { return books.WriteSums(out, e.format, sums) }, nil
-	}
-	writer, err := books.NewWriter(out, e.format)
-	if err != nil {
-		return nil, nil, err
-	}
-	return writer.Write, writer.Close, nil
-}
-
-// wants is the range, for what the ledger does not select.
-func (e *exporting) wants(r books.Row) bool {
-	return !r.Time.Before(e.within.After) && (e.within.Until.IsZero() || r.Time.Before(e.within.Until)) && e.label == "" &&
-		(e.within.Host == "" || r.Host == e.within.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(e.within.URL))
 }
 
 // importCommand takes what the seed's server wrote down. It makes no payee known and fills no budget.

@@ -66,30 +66,88 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 	})
 }
 
-// Day is what a day came to.
+// Day is what a day, an hour, a seller or a network came to.
 type Day struct{ Spent, Held money.Dollars }
 
+// All is both.
+func (d Day) All() money.Dollars { return d.Spent.Add(d.Held) }
+
 // Days are the days since one, by their first moment (UTC), on which something was paid. They come from the kept sums.
-func (s *Store) Days(ctx context.Context, since time.Time) (map[time.Time]Day, error) {
-	const day = 24 * time.Hour
-	days := map[time.Time]Day{}
-	err := s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(`SELECT day, spent, held FROM totals WHERE scope = 'all' AND key = '' AND day >= ?`, micros(since)/day.Microseconds())
-		if err != nil {
+func (s *Store) Days(ctx context.Context, since time.Time) (days map[time.Time]Day, err error) {
+	err = s.view(ctx, func(t *Tx) error { days, err = t.over(since, day); return err })
+	return days, err
+}
+
+// over is what hours or days came to, since one.
+func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Day, error) {
+	scope := "all"
+	if unit == time.Hour {
+		scope = "hour"
+	}
+	rows, err := t.rows(`SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope, micros(since)/unit.Microseconds())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := map[time.Time]Day{}
+	for rows.Next() {
+		var n int64
+		var d Day
+		if err := rows.Scan(&n, &d.Spent, &d.Held); err != nil {
+			return nil, err
+		}
+		list[fromMicros(n*unit.Microseconds())] = d
+	}
+	return list, rows.Err()
+}
+
+// Part is what one seller or network came to.
+type Part struct {
+	Key string
+	Day
+}
+
+// Spending is what was paid since a time, from the kept sums.
+type Spending struct {
+	Over            map[time.Time]Day // by hour or day, by its first moment (UTC)
+	Hosts, Networks []Part            // the dearest first
+}
+
+// Spending adds up what was paid since the beginning of an hour, by hour, or of a day, by day; and by the dearest sellers and networks,
+// so many at most. Only what was paid on a day that does not count whole is looked at payment by payment.
+func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duration, most int) (all Spending, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		if all.Over, err = t.over(since, unit); err != nil {
 			return err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			var n int64
-			var d Day
-			if err := rows.Scan(&n, &d.Spent, &d.Held); err != nil {
-				return err
-			}
-			days[time.Unix(0, 0).UTC().AddDate(0, 0, int(n))] = d
+		if all.Hosts, err = t.parts("host", since, most); err != nil {
+			return err
 		}
-		return rows.Err()
+		all.Networks, err = t.parts("network", since, most)
+		return err
 	})
-	return days, err
+	return all, err
+}
+
+// parts are the dearest of a scope whose key is a column of that name.
+func (t *Tx) parts(scope string, since time.Time, most int) (list []Part, err error) {
+	midnight, first := next(since, day)
+	rows, err := t.rows(`SELECT key, sum(spent), sum(held) FROM (
+			SELECT key, spent, held FROM totals WHERE scope = ? AND day >= ? UNION ALL
+			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd FROM payments WHERE created_at >= ? AND created_at < ?)
+		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first, micros(since), micros(midnight), most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p Part
+		if err := rows.Scan(&p.Key, &p.Spent, &p.Held); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, rows.Err()
 }
 
 // ErrNoSession says that there is no such session.

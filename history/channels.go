@@ -113,7 +113,7 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 // with the payment it is for, which is submitted and, as its seller named its price and served it, settled by claim. id "" is
 // a promise that costs nothing more. Two promises under one nonce are ErrPromised: the second is never kept.
 func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment, err error) {
-	if err := s.inPlace(); err != nil {
+	if err := s.InPlace(); err != nil {
 		return p, err
 	}
 	err = s.tx(ctx, func(t *Tx) error {

@@ -125,9 +125,9 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// inPlace says whether ledger.db still is the file that was opened: what is written into one that was moved away or deleted is found
+// InPlace says whether ledger.db still is the file that was opened: what is written into one that was moved away or deleted is found
 // by nobody, and another one in its place knows another budget.
-func (s *Store) inPlace() error {
+func (s *Store) InPlace() error {
 	info, err := os.Lstat(filepath.Join(s.home, FileName))
 	if err == nil && os.SameFile(info, s.file) {
 		return nil

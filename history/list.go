@@ -20,6 +20,7 @@ type Filter struct {
 	Before string // older than this payment (its id, or its transaction's)
 	URL    string // part of the URL, whatever the case of its ASCII letters
 	After  time.Time
+	Until  time.Time // made before it
 	State  State
 }
 
@@ -44,7 +45,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool, 
 			return err
 		}
 		if more = len(list) > f.Limit; more || f.Before != "" {
-			return q.totals(totals)
+			return q.total(totals)
 		}
 		for _, p := range list { // these are all
 			if p.State != Failed && p.Price != 0 {
@@ -101,6 +102,13 @@ func (t *Tx) search(f Filter) (*search, error) {
 		return nil, err
 	}
 	q.indexed = newest / block * block
+	if !f.Until.IsZero() {
+		end, err := t.firstSince(f.Until)
+		if err != nil {
+			return nil, err
+		}
+		q.before = end
+	}
 	q.rare = f.State.Unfinished()
 	if f.State == Failed {
 		if err := t.row(`SELECT count(*) < ?1 FROM (SELECT 1 FROM payments WHERE state = 'failed' LIMIT ?1)`, few).Scan(&q.rare); err != nil {
@@ -116,7 +124,9 @@ func (t *Tx) search(f Filter) (*search, error) {
 	if q.first, err = t.firstSince(f.After); err != nil || f.Before == "" {
 		return q, err
 	}
-	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, f.Before).Scan(&q.before)
+	var cursor int64
+	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, f.Before).Scan(&cursor)
+	q.before = min(q.before, cursor)
 	return q, none(err, ErrNoCursor)
 }
 
@@ -246,7 +256,35 @@ func (q *search) page() (list []Payment, err error) {
 	return list, nil
 }
 
-// totals adds up what is selected, by symbol.
+// total adds up what is selected, by symbol: what came since After, less what came since Until.
+func (q *search) total(into map[string]money.Dollars) error {
+	if q.Until.IsZero() {
+		return q.totals(into)
+	}
+	later := *q
+	if later.Until.After(later.After) {
+		later.After = later.Until
+	}
+	var err error
+	if later.first, err = q.firstSince(later.After); err != nil {
+		return err
+	}
+	less := map[string]money.Dollars{}
+	if err := q.totals(into); err != nil {
+		return err
+	}
+	if err := later.totals(less); err != nil {
+		return err
+	}
+	for symbol, sum := range less {
+		if into[symbol] = into[symbol].SubFloor(sum); into[symbol] == 0 {
+			delete(into, symbol)
+		}
+	}
+	return nil
+}
+
+// totals adds up what came since After, by symbol.
 func (q *search) totals(into map[string]money.Dollars) error {
 	switch {
 	case q.State == Failed:

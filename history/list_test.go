@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,6 +17,7 @@ import (
 // row is a payment as the naive look at them knows it.
 type row struct {
 	id, url, symbol string
+	host, network   string
 	state           State
 	at              time.Time
 	usd             money.Dollars
@@ -43,10 +45,10 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	require.NoError(t, err)
 	defer tx.Rollback()
 	for i := range 600 {
-		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)], Reserved, at, money.Dollars(r.IntN(3))}
+		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)], fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
 		_, err := tx.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, source, requirement) VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', 'h', 'n', '', '', '', ?, '0', ?, '', '', '{}')`,
-			p.id, micros(at), p.url, p.symbol, int64(p.usd))
+			asset, symbol, amount, usd, pay_to, source, requirement) VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}')`,
+			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd))
 		require.NoError(t, err)
 		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
@@ -80,6 +82,9 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 				f.After = f.After.Truncate(day)
 			}
 		}
+		if r.IntN(3) == 0 {
+			f.Until = rows[r.IntN(len(rows))].at.Add(time.Duration(r.IntN(5)-2) * 20 * time.Minute)
+		}
 		if r.IntN(2) == 0 {
 			f.State = []State{Reserved, Submitted, Settled, Unknown, Failed}[r.IntN(5)]
 		}
@@ -94,13 +99,56 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 		require.Equal(t, wantMore, more, "%+v", f)
 		require.Equal(t, wantTotals, totals, "%+v", f)
 	}
+	for range 20 {
+		since, unit := rows[r.IntN(len(rows))].at.Truncate(time.Hour), time.Hour
+		if r.IntN(2) == 0 {
+			since, unit = since.Truncate(day), day
+		}
+		got, err := s.Spending(t.Context(), since, unit, 3)
+		require.NoError(t, err)
+		require.Equal(t, spending(rows, since, unit), got, "since %s by %s", since, unit)
+	}
+}
+
+// spending is what Spending says, from a look at each payment.
+func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
+	all.Over = map[time.Time]Day{}
+	hosts, networks := map[string]Day{}, map[string]Day{}
+	for _, p := range rows {
+		if p.at.Before(since) {
+			continue
+		}
+		add := func(d Day) Day {
+			switch p.state {
+			case Settled:
+				d.Spent += p.usd
+			case Failed:
+			default:
+				d.Held += p.usd
+			}
+			return d
+		}
+		when := p.at.Truncate(unit)
+		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]), add(networks[p.network])
+	}
+	dearest := func(parts map[string]Day) (list []Part) {
+		for key, d := range parts {
+			if d.All() > 0 {
+				list = append(list, Part{key, d})
+			}
+		}
+		slices.SortFunc(list, func(a, b Part) int { return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Key, b.Key)) })
+		return list[:min(len(list), 3)]
+	}
+	all.Hosts, all.Networks = dearest(hosts), dearest(networks)
+	return all
 }
 
 func look(rows []row, f Filter) (ids []string, more bool, totals map[string]money.Dollars) {
 	totals = map[string]money.Dollars{}
 	older := f.Before == ""
 	for _, p := range slices.Backward(rows) {
-		match := contains(p.url, f.URL) && !p.at.Before(f.After) && (f.State == "" || f.State == p.state)
+		match := contains(p.url, f.URL) && !p.at.Before(f.After) && (f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state)
 		if match && p.state != Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}

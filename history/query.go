@@ -225,12 +225,13 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 
 // sumsAgree adds the payments up again, each of the ways.
 func (t *Tx) sumsAgree() error {
-	const again = `WITH each AS MATERIALIZED (SELECT session, host, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
-			sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5),
+	const again = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
+			sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
 		sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
 			SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
 			SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
 			SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
+			SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
 			SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
 			SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
 			SELECT 'place', place, hour / 24, spent, held FROM each UNION ALL

@@ -40,7 +40,7 @@ func (e *Taken) Error() string { return "the idempotency key is taken by " + e.P
 // or whatever check returned; then nothing is held.
 func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session budget.Session) error) (Payment, error) {
 	p := h.Payment
-	if err := s.inPlace(); err != nil {
+	if err := s.InPlace(); err != nil {
 		return p, err
 	}
 	owner, err := s.instance()

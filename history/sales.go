@@ -75,7 +75,7 @@ const keepAnswers = time.Hour
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and everybody else gets
 // *SoldBefore. It is durable before it returns, so that a crash gives no second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
-	if err := s.inPlace(); err != nil {
+	if err := s.InPlace(); err != nil {
 		return sale, err
 	}
 	sale.ID, sale.State = newID("sale_"), Running

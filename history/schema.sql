@@ -78,10 +78,10 @@ CREATE INDEX payments_by_resource     ON payments (resource, seq) WHERE state <>
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
--- Sums per UTC day: of all payments, of a session, of a host, of an asset's symbol; for x402_history also of a symbol in an hour, and of
--- a symbol at a place, on a day and ever.
+-- Sums per UTC day: of all payments, of a session, of a host, of a network, of an asset's symbol; for x402_history also of a symbol in an
+-- hour, and of a symbol at a place, on a day and ever.
 CREATE TABLE totals (
-    scope TEXT    NOT NULL,                 -- all | session | host | symbol | hour | place | ever
+    scope TEXT    NOT NULL,                 -- all | session | host | network | symbol | hour | place | ever
     key   TEXT    NOT NULL,                 -- of place and ever: symbol, newline, place
     day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of ever: 0
     spent INTEGER NOT NULL,                 -- settled, micro-dollars
@@ -95,6 +95,7 @@ CREATE TRIGGER payments_added AFTER INSERT ON payments BEGIN
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),
         ('host', NEW.host, NEW.created_at / 86400000000),
+        ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
         ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),
@@ -112,6 +113,7 @@ WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state
         ('all', '', NEW.created_at / 86400000000),
         ('session', NEW.session, NEW.created_at / 86400000000),
         ('host', NEW.host, NEW.created_at / 86400000000),
+        ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
         ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),

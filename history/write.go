@@ -41,7 +41,7 @@ type Signed struct {
 
 // Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the process.
 func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
-	if err := s.inPlace(); err != nil {
+	if err := s.InPlace(); err != nil {
 		return err
 	}
 	return s.tx(ctx, func(t *Tx) error { return t.submit(id, s.Self(), signed) })

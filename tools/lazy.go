@@ -113,3 +113,17 @@ func (l *lazy) close() error {
 	l.closed = true
 	return l.retire()
 }
+
+// Opened is a wallet for a command that stays: always under the rules as they are. Close it.
+type Opened struct {
+	Open Open
+	lazy lazy
+}
+
+// Get is the wallet. done ends its use.
+func (o *Opened) Get(ctx context.Context) (w *Wallet, done func(), err error) {
+	return o.lazy.get(ctx, o.Open)
+}
+
+// Close closes it when its last use has ended.
+func (o *Opened) Close() error { return o.lazy.close() }

@@ -105,7 +105,7 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 	}
 	m.tool, m.shown = t.Name, &mcp.Tool{
 		Name:        mountedName(server, t.Name),
-		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, clipText(visibleText(t.Description), maxDescription)),
+		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, clipText(VisibleText(t.Description), maxDescription)),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
 	}
 	title := t.Title
@@ -113,7 +113,7 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 		title = t.Annotations.Title
 	}
 	if title != "" {
-		m.shown.Title = server + ": " + clipText(visibleText(title), maxWord)
+		m.shown.Title = server + ": " + clipText(VisibleText(title), maxWord)
 	}
 	if strings.HasPrefix(strings.ToLower(m.shown.Name), "x402_") {
 		return m, errors.New("names beginning with x402_ are the wallet's own")
@@ -165,7 +165,7 @@ func mirroredSchema(schema any) (json.RawMessage, error) {
 func tame(schema any) error {
 	switch v := schema.(type) {
 	case string:
-		if visibleText(v) != v {
+		if VisibleText(v) != v {
 			return errors.New("it hides letters")
 		}
 	case []any:
@@ -178,10 +178,10 @@ func tame(schema any) error {
 		for name, value := range v {
 			text, isText := value.(string)
 			switch {
-			case visibleText(name) != name:
+			case VisibleText(name) != name:
 				return errors.New("it hides letters")
 			case isText && (name == "description" || name == "title" || name == "$comment"):
-				v[name] = clipText(visibleText(text), maxDescription)
+				v[name] = clipText(VisibleText(text), maxDescription)
 			case isText && (name == "$id" || name == "x-mcp-header"): // two of the same confuse a validator; headers are another wire's
 				delete(v, name)
 			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):
@@ -215,7 +215,7 @@ func mirrored(r pay.Result) *mcp.CallToolResult {
 	switch {
 	case r.Whole.Type != transport.ContentType: // the endpoint answered for the tool
 		result.IsError = true
-		result.Content = []mcp.Content{&mcp.TextContent{Text: visibleText(r.Content)}}
+		result.Content = []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}
 	case r.Whole.Truncated || len(r.Whole.Body) > maxMirrored:
 		text := fmt.Sprintf("the server's answer, %d bytes, is too long to be passed on", len(r.Whole.Body))
 		if r.ContentURI != "" {
@@ -241,7 +241,7 @@ func passed(r pay.Result) *mcp.CallToolResult {
 	}
 	came := &mcp.CallToolResult{}
 	if err := errors.Join(json.Unmarshal(r.Whole.Body, &raw), json.Unmarshal(r.Whole.Body, came)); err != nil {
-		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: visibleText(r.Content)}}} // of a kind that is newer than we are
+		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}} // of a kind that is newer than we are
 	}
 	result := &mcp.CallToolResult{IsError: raw.IsError || r.Whole.Status >= 400, Content: came.Content, Meta: mcp.Meta{}}
 	if len(raw.StructuredContent) > 0 && string(raw.StructuredContent) != "null" {
@@ -250,12 +250,12 @@ func passed(r pay.Result) *mcp.CallToolResult {
 	for _, block := range result.Content {
 		switch b := block.(type) {
 		case *mcp.TextContent:
-			b.Text = visibleText(b.Text)
+			b.Text = VisibleText(b.Text)
 		case *mcp.ResourceLink:
-			b.Name, b.Title, b.Description = visibleText(b.Name), visibleText(b.Title), visibleText(b.Description)
+			b.Name, b.Title, b.Description = VisibleText(b.Name), VisibleText(b.Title), VisibleText(b.Description)
 		case *mcp.EmbeddedResource:
 			if b.Resource != nil {
-				b.Resource.Text = visibleText(b.Resource.Text)
+				b.Resource.Text = VisibleText(b.Resource.Text)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ func Visible(text []byte) []byte {
 	return escape(text, func(r rune) bool { return r >= ' ' && r < 0x7f || r == '\n' })
 }
 
-// visibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and ends of lines are meant.
-func visibleText(text string) string {
+// VisibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and ends of lines are meant.
+func VisibleText(text string) string {
 	return string(escape([]byte(text), func(r rune) bool { return r >= ' ' && r < 0x7f || r == '\n' || r == '\r' || r == '\t' }))
 }
 

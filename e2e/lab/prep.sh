@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prepares the lab: installs every npm set from its lock file and compiles the token. Run again, it does only what has changed.
-# Install scripts are not run: what the lab needs of them ships as plain files inside the packages.
+# Install scripts are not run: what the lab needs of them ships as plain files inside the packages. With arguments: only these sets.
 set -eu
 
 fail() {
@@ -14,7 +14,8 @@ major=$(node -p 'process.versions.node.split(".")[0]')
 [ "$major" -ge 20 ] || fail "node is version $major: the lab needs 20 or newer"
 
 cd "$(dirname "$0")"
-for set in chain parties v1 solc inspector mcp mcp-v1 nuwa; do
+sets=${*:-chain parties v1 solc inspector mcp mcp-v1 nuwa}
+for set in $sets; do
     # The copy of the lock file says what is installed; up.mjs compares it too.
     cmp -s "$set/package-lock.json" "$set/node_modules/.prepared" && continue
     echo "e2e/lab: installing $set" >&2
@@ -22,6 +23,7 @@ for set in chain parties v1 solc inspector mcp mcp-v1 nuwa; do
     cp "$set/package-lock.json" "$set/node_modules/.prepared"
 done
 
+[ $# -eq 0 ] || exit 0
 token=contracts/TestUSDC
 if [ ! -s $token.json ] || [ $token.sol -nt $token.json ] || [ contracts/compile.mjs -nt $token.json ]; then
     echo "e2e/lab: compiling $token.sol" >&2

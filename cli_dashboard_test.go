@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// TestDashboard: the owner approves on the dashboard of the real program. The row's seal is the owner's, the payment passes once, what
+// is exported is what the command exports, and Ctrl-C ends it well.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	home := filepath.Join(t.TempDir(), "home")
+	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
+	require.NoError(t, err)
+	w.Fund(evm, sandbox.USDC)
+	file := filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
+	env := []string{"X402_WALLET_HOME=" + home, "X402_WALLET_PASSPHRASE_FILE=" + file, "X402_WALLET_PASSPHRASE=" + testPassphrase}
+	a := serve(t, env...)
+	pays := func() string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather"}`) }
+	id := regexp.MustCompile(`apr_\w+`).FindString(pays())
+
+	program, err := exec.LookPath("x402-wallet")
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, "dashboard", "--json")
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var said struct{ URL string }
+	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
+	at, err := url.Parse(said.URL)
+	require.NoError(t, err)
+	base := said.URL[:strings.LastIndex(said.URL, "/")]
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	browser := &http.Client{Jar: jar}
+	read := func(r *http.Response, err error) (int, string) {
+		t.Helper()
+		require.NoError(t, err)
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		return r.StatusCode, string(text)
+	}
+	decide := func(form url.Values) (int, string) {
+		t.Helper()
+		_, page := read(browser.Get(base + "/approvals/" + id))
+		form.Set("shown", regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(page)[1])
+		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id, strings.NewReader(form.Encode()))
+		require.NoError(t, err)
+		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		post.Header.Set("Origin", "http://"+at.Host)
+		return read(browser.Do(post))
+	}
+
+	_, page := read(browser.Get(said.URL))
+	require.Contains(t, page, "Waiting for you")
+	require.Contains(t, page, evm)
+	status, _ := decide(url.Values{"decision": {"approve"}, "passphrase": {""}}) // what unlocks the wallet otherwise does not answer here
+	require.Equal(t, http.StatusForbidden, status)
+	status, _ = decide(url.Values{"decision": {"approve"}, "passphrase": {"incorrect horse battery"}})
+	require.Equal(t, http.StatusForbidden, status)
+	require.Contains(t, pays(), "APPROVAL_REQUIRED")
+	status, page = decide(url.Values{"decision": {"approve"}, "passphrase": {testPassphrase}})
+	require.Equal(t, http.StatusOK, status, page)
+	require.Contains(t, page, "You approved this payment")
+	require.Contains(t, pays(), `"status":"paid"`)
+	verified, _ := runs(t, 0, env, "history", "verify", "--seals")
+	require.Contains(t, verified, `"seals": true`)
+	_, page = read(browser.Get(base + "/approvals/" + id))
+	require.Contains(t, page, "This approval was used")
+
+	for _, format := range []string{"csv", "jsonl"} {
+		exported, _ := runs(t, 0, env, "export", "--format", format, "--url", "weather")
+		require.Contains(t, exported, "weather")
+		_, same := read(browser.Get(base + "/export?url=weather&format=" + format))
+		require.Equal(t, exported, same)
+	}
+	paid := regexp.MustCompile(`pay_\w+`).FindString(page)
+	_, _ = runs(t, 0, env, "reconcile")
+	receipt, _ := runs(t, 0, env, "show", paid, "--receipt")
+	_, same := read(browser.Get(base + "/payments/" + paid + "/receipt"))
+	require.Equal(t, receipt, same)
+	_, page = read(browser.Get(base + "/payments/" + paid))
+	require.Contains(t, page, "Settled, and the chain shows it.")
+	require.Contains(t, page, "What it bought")
+
+	require.NoError(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)), 0o600))
+	_, page = read(browser.Get(base + "/"))
+	require.Contains(t, page, "POLICY_UNSEALED", "the rules as they are now")
+	require.Contains(t, page, "x402-wallet policy seal")
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Wait(), "it ended well")
+}

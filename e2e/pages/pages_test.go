@@ -1,0 +1,191 @@
+//go:build chromium
+
+// Package pages looks at the wallet's pages with a real browser: make screenshots.
+package pages
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"x402-wallet/e2e"
+	"x402-wallet/internal/sandbox"
+)
+
+var pictures = flag.String("pictures", "", "where the screenshots go")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *pictures == "" {
+		dir, err := os.MkdirTemp("", "x402-wallet-pictures-")
+		if err != nil {
+			panic(err)
+		}
+		*pictures = dir
+	}
+	if err := os.MkdirAll(*pictures, 0o700); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// serve runs the dashboard and gives the address that opens it.
+func serve(t *testing.T, home e2e.Home, bin string) *url.URL {
+	t.Helper()
+	cmd := home.Command(t.Context(), bin, "dashboard", "--json")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() })
+	var said struct{ URL string }
+	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(&said))
+	at, err := url.Parse(said.URL)
+	require.NoError(t, err)
+	return at
+}
+
+// From the empty wallet over the demo's purchases and an approval by keyboard alone to a month of an agent's work: each page in light,
+// dark and narrow, by the rules of WCAG, without a complaint of the browser's and without a request to anybody else.
+func TestDashboard(t *testing.T) {
+	bin := e2e.BuildWallet(t)
+	world, err := sandbox.Start(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = world.Close() })
+	home := e2e.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.10", Extra: "[budget.hosts.\"127.0.0.1\"]\nday = \"2.00\"\n"}))
+	world.Fund(home.EVM, 10*sandbox.USDC)
+	world.Delegate(home.Solana, sandbox.USDC)
+	at := serve(t, home, bin)
+	base := at.Scheme + "://" + at.Host + strings.TrimSuffix(at.Path, filepath.Base(at.Path))
+	b := open(t)
+	pays := func(path string) (string, error) {
+		ctx, done := context.WithTimeout(t.Context(), time.Minute)
+		defer done()
+		out, err := home.Command(ctx, bin, "pay", world.SellerURL+path).Output()
+		return string(out), err
+	}
+
+	b.visit(at.String())
+	require.Contains(t, b.text(), "Nothing was paid yet")
+	b.shoot("empty")
+	b.visit(base + "history")
+	b.shoot("empty-history")
+
+	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} { // the demo's
+		_, err := pays(path)
+		require.NoError(t, err)
+	}
+	b.visit(base)
+	require.Contains(t, b.text(), "Latest payments")
+	b.shoot("paid")
+
+	asked, err := pays("/report")
+	require.Error(t, err)
+	require.Contains(t, asked, "APPROVAL_REQUIRED")
+	b.visit(base)
+	require.Contains(t, b.text(), "Waiting for you")
+	b.shoot("pending")
+	b.tabTo("Look at it and decide")
+	b.leads(func() { b.press("Enter") })
+	require.Contains(t, b.text(), "Approve this payment?")
+	b.shoot("approval")
+	b.tabTo("Passphrase of the wallet")
+	b.write("wrong horse battery")
+	b.leads(func() { b.press("Enter") })
+	require.Contains(t, b.text(), "That was not the passphrase.")
+	b.shoot("approval-wrong")
+	b.tabTo("Passphrase of the wallet")
+	b.write(e2e.Passphrase)
+	b.tabTo("Approve $0.50")
+	b.leads(func() { b.press("Enter") })
+	require.Contains(t, b.text(), "You approved this payment")
+	b.shoot("approved")
+	bought, err := pays("/report")
+	require.NoError(t, err, bought)
+	verified, err := home.Command(t.Context(), bin, "history", "verify", "--seals").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(verified), `"seals": true`)
+
+	b.visit(base)
+	b.tabTo("GET " + world.SellerURL)
+	b.leads(func() { b.press("Enter") })
+	require.Contains(t, b.text(), "What it bought")
+	b.eval(`document.querySelectorAll("details").forEach(d => d.open = true)`, nil)
+	b.shoot("payment")
+
+	busy(t, home.Dir)
+	for _, span := range []string{"24h", "30d", "12m"} {
+		b.visit(base + "?range=" + span)
+		b.shoot("busy-" + span)
+	}
+	_, err = home.Command(t.Context(), bin, "freeze").Output()
+	require.NoError(t, err)
+	b.visit(base)
+	require.Contains(t, b.text(), "Every payment is stopped")
+	b.shoot("frozen")
+	b.visit(base + "history?url=api&status=settled")
+	require.Regexp(t, regexp.MustCompile(`Spent and held in all: \$[\d.]+ in USDC`), b.text())
+	b.shoot("history")
+	b.quiet(at.Host)
+
+	b.visit(at.String())
+	require.Contains(t, b.text(), "Overview", "who opened it may use its first address again")
+	other := open(t)
+	other.visit(at.String())
+	require.Contains(t, other.text(), "was used already")
+	other.shoot("used")
+}
+
+// busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
+func busy(t *testing.T, home string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+"?_pragma=busy_timeout(5000)")
+	require.NoError(t, err)
+	defer db.Close()
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(4, 2))
+	sellers := []struct {
+		host, path string
+		price      int
+	}{{"api.weather.example", "/v1/forecast?city=Lisbon", 4000}, {"search.example", "/api/query?q=solar+panels", 10000}, {"pdf-tools.example", "/api/convert", 25000},
+		{"maps.example", "/api/route?from=A&to=B", 2000}, {"news.example", "/api/article/48213", 15000}, {"translate.example", "/api/v2/text", 1000}, {"images.example", "/render/api", 60000},
+		{"data.market.example", "/api/prices/2026", 100000}, {"mcp.research.example", "/mcp#deep_search", 40000}, {"dns.example", "/api/lookup", 500}}
+	const n = 900
+	now := time.Now()
+	for i := range n {
+		ago := time.Duration(float64(365*24*time.Hour) * (1 - float64(i)/n) * (1 - float64(i)/n))
+		at := now.Add(-ago - time.Minute).UnixMicro()
+		s := sellers[min(r.IntN(len(sellers)), r.IntN(len(sellers)))]
+		state, proof := "settled", "chain"
+		switch r.IntN(30) {
+		case 0:
+			state, proof = "failed", ""
+		case 1, 2, 3:
+			proof = "claimed"
+		}
+		if i > n-3 {
+			state, proof = "unknown", ""
+		}
+		network := []string{"eip155:8453", "eip155:8453", "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:137"}[r.IntN(5)]
+		_, err := tx.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+			asset, symbol, amount, usd, pay_to, source, requirement, delivered) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', '{}', 1)`,
+			fmt.Sprintf("pay_%032x", i), state, proof, at, at, "https://"+s.host+s.path, s.host, network, fmt.Sprint(s.price), s.price)
+		require.NoError(t, err)
+	}
+	require.NoError(t, tx.Commit())
+}
