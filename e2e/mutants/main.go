@@ -84,7 +84,7 @@ func parse(text string) (all []mutant, err error) {
 }
 
 func copySources(dir string) error {
-	files, err := exec.Command("git", "ls-files", "*.go", "*.sql", "*.txt", "*.json", "*.toml", "go.mod", "go.sum", "**/testdata/**").Output()
+	files, err := exec.Command("git", "ls-files", "*.go", "*.sql", "*.txt", "*.json", "*.toml", "go.mod", "go.sum", "**/testdata/**", "dashboard/pages/**").Output()
 	if err != nil {
 		return err
 	}
