@@ -57,7 +57,7 @@ func TestPlaceOfTheKeystore(t *testing.T) {
 			tc.spoil(t, dir, path)
 			start := time.Now()
 			w, err := Open(dir)
-			require.Less(t, time.Since(start), time.Second, "it must not hang")
+			require.Less(t, time.Since(start), 10*time.Second, "it must not hang")
 			if tc.code == "" {
 				require.NoError(t, err)
 				return

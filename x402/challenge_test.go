@@ -318,7 +318,7 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 			require.Nil(t, got)
 			require.Error(t, err)
 			require.Equal(t, c.code, AsError(err).Code, "%v", err)
-			require.Less(t, time.Since(start), time.Second)
+			require.Less(t, time.Since(start), 10*time.Second)
 			require.NotContains(t, err.Error(), "\n")
 		})
 	}
