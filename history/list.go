@@ -142,10 +142,10 @@ func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 }
 
 // grams is a query of the index for all that may contain a text: the rarest of its every three characters in a row, as a sample of
-// the payments tells them. Asking for the common ones too would cost a step in each of their long lists for each step in a short one.
-// Beyond ASCII the index folds more than LIKE, so it is not asked there.
+// the payments tells them. A step in a gram's list costs a tenth of looking at a payment, so asking for another gram pays unless its
+// list is much the longer one. Beyond ASCII the index folds more than LIKE, so it is not asked there.
 func (t *Tx) grams(text string, newest int64) (query string, err error) {
-	const most, sampled = 4, 100
+	const most, sampled, longer = 4, 100, 4
 	type gram struct {
 		text string
 		seen int
@@ -158,9 +158,10 @@ func (t *Tx) grams(text string, newest int64) (query string, err error) {
 			list = append(list, g)
 		}
 	}
-	if len(list) > most {
-		rows, err := t.rows(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + ?1 FROM n WHERE i + ?1 <= ?2) SELECT lower(url) FROM n JOIN payments ON seq = i`,
-			newest/sampled+1, newest)
+	if len(list) > 1 {
+		// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
+		rows, err := t.rows(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+			SELECT lower(url) FROM n JOIN payments ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
 		if err != nil {
 			return "", err
 		}
@@ -181,7 +182,7 @@ func (t *Tx) grams(text string, newest int64) (query string, err error) {
 		}
 		slices.SortStableFunc(list, func(a, b gram) int { return a.seen - b.seen })
 		n := 1
-		for n < most && list[n].seen < sampled/4 {
+		for n < min(most, len(list)) && list[n].seen <= longer*max(list[0].seen, 1) {
 			n++
 		}
 		list = list[:n]
@@ -390,14 +391,46 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 	return q.each(into, index, midnight, math.MaxInt64, ` AND place NOT`+like, q.part)
 }
 
-// each adds payments one by one.
+// each adds payments one by one, in a column for each symbol: GROUP BY would sort them.
 func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string, args ...any) error {
+	symbols, err := q.symbols()
+	if err != nil || len(symbols) == 0 {
+		return err
+	}
+	columns := strings.Repeat(`, coalesce(sum(usd) FILTER (WHERE symbol = ?), 0)`, len(symbols))[2:]
+	sums, found := make([]money.Dollars, len(symbols)), make([]any, len(symbols))
+	for i := range sums {
+		found[i] = &sums[i]
+	}
 	for _, s := range q.sources(index, from, to) {
-		if err := q.sums(into, `SELECT symbol, sum(usd)`+s.from+where+` AND state <> 'failed' AND `+q.state+` GROUP BY symbol`, append(s.args, args...)...); err != nil {
+		all := slices.Concat(symbols, s.args, args)
+		if err := q.row(`SELECT `+columns+s.from+where+` AND state <> 'failed' AND `+q.state, all...).Scan(found...); err != nil {
 			return err
+		}
+		for i, sum := range sums {
+			if name, _ := symbols[i].(string); sum != 0 {
+				into[name] = into[name].Add(sum)
+			}
 		}
 	}
 	return nil
+}
+
+// symbols are those of all payments.
+func (q *search) symbols() (list []any, err error) {
+	rows, err := q.rows(`SELECT DISTINCT ` + symbol + ` FROM totals WHERE scope = 'ever'`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		list = append(list, name)
+	}
+	return list, rows.Err()
 }
 
 func (t *Tx) sums(into map[string]money.Dollars, query string, args ...any) error {
