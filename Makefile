@@ -72,6 +72,15 @@ crash: need-go need-strace build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags crash -count=1 -v -timeout 5h -run 'TestSweep|TestStrace' ./e2e/crash -args $(if $(POINTS),-points $(POINTS)) $(if $(LONG),-long) $(if $(ONLY),-only '$(ONLY)')
 	go test -count=1 -v -timeout 2h -run TestWire ./e2e/crash -args -everybyte $(if $(LONG),all,cut) | grep -v '^=== '
 
+# The wallet's pages in a real Chromium: light, dark and narrow, by keyboard, by WCAG (axe-core), and no request to anybody else.
+# PICTURES is where the screenshots go.
+PICTURES := /tmp/x402-wallet-pictures
+.PHONY: screenshots
+screenshots: need-go need-node need-chromium build
+	e2e/lab/prep.sh axe
+	go vet -tags chromium ./e2e/pages
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags chromium -count=1 -timeout 5m ./e2e/pages -args -pictures '$(PICTURES)'
+
 bench: build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -run '^$$' -bench . -benchtime 2s ./...
 
@@ -106,7 +115,9 @@ reproducible: release
 cross:
 	go run ./internal/release -check -only '$(or $(ONLY),darwin-arm64$(comma)windows-amd64)'
 
-.PHONY: need-go need-node need-cc need-strace
+.PHONY: need-go need-node need-cc need-strace need-chromium
+need-chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { echo 'the screenshots need Chromium: apt-get install -y chromium'; exit 1; }
 need-cc:
 	@command -v $$(go env CC) >/dev/null || { echo "the race detector needs a C compiler ($$(go env CC)): install gcc or clang"; exit 1; }
 need-strace:

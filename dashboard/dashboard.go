@@ -277,7 +277,7 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 
 // say shows a sentence to whoever asked.
 func (s *Server) say(w http.ResponseWriter, status int, text string) {
-	s.show(w, status, "say", frame{Title: "x402-wallet", Page: text})
+	s.show(w, status, "say", frame{Title: "Not here", Page: text})
 }
 
 func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {

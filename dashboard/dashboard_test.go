@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -478,4 +480,36 @@ func TestIdle(t *testing.T) {
 	listener, err = loopback.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	require.ErrorIs(t, New(listener.Addr(), Options{}).Serve(ctx, listener), context.Canceled)
+}
+
+// BenchmarkOverview: the first page over a hundred thousand payments of a year, and the history's.
+func BenchmarkOverview(b *testing.B) {
+	home := b.TempDir()
+	require.NoError(b, history.Create(b.Context(), home, history.Options{}))
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName)))
+	require.NoError(b, err)
+	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+			pay_to, source, requirement, delivered, payload)
+		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain', ?1 + i * 315360000, 0, x'00', 'GET',
+			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100), 'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', 1, randomblob(1500) FROM n`,
+		time.Now().AddDate(-1, 0, 0).UnixMicro())
+	require.NoError(b, err)
+	require.NoError(b, db.Close())
+	store, err := history.Open(b.Context(), home, history.Options{})
+	require.NoError(b, err)
+	defer store.Close()
+	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Assets: x402.NewRegistry(nil)}}
+	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil }})
+	for _, path := range []string{"/?range=24h", "/?range=30d", "/?range=12m", "/history", "/history?url=host7.example/item", "/history?url=host7&from=2026-01-05&to=2026-09-20"} {
+		b.Run(path, func(b *testing.B) {
+			for b.Loop() {
+				r := httptest.NewRequest("GET", "http://"+s.host+s.place+path, nil)
+				r.AddCookie(&http.Cookie{Name: cookie, Value: s.key})
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, r)
+				require.Equal(b, http.StatusOK, w.Code, w.Body)
+			}
+		})
+	}
 }

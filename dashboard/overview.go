@@ -35,6 +35,8 @@ func (l *look) standing(f *frame) error {
 	if err != nil {
 		return err
 	}
+	notes := f.Alerts // what is grave comes first
+	f.Alerts = nil
 	for _, z := range freezes {
 		what := "Every payment is stopped"
 		if z.Account != "" {
@@ -50,9 +52,7 @@ func (l *look) standing(f *frame) error {
 				Do: "Look at the difference, and seal the rules if they are yours", Run: "x402-wallet policy seal"})
 		}
 	}
-	for _, w := range l.wallet.Warnings {
-		f.Alerts = append(f.Alerts, alert{What: w})
-	}
+	f.Alerts = append(f.Alerts, notes...)
 	return nil
 }
 
@@ -118,6 +118,9 @@ func overview(l *look) (string, frame, error) {
 		p.Recent = append(p.Recent, rowOf(n))
 	}
 	p.Empty = len(newest) == 0
+	for _, w := range l.wallet.Warnings {
+		answer.Alerts = append(answer.Alerts, alert{What: w})
+	}
 	answer.Page = p
 	return "overview", answer, nil
 }
