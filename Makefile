@@ -74,12 +74,12 @@ crash: need-go need-strace build
 
 # The wallet's pages in a real Chromium: light, dark and narrow, by keyboard, by WCAG (axe-core), and no request to anybody else.
 # PICTURES is where the screenshots go.
-PICTURES := /tmp/x402-wallet-pictures
+PICTURES := bin/screenshots
 .PHONY: screenshots
 screenshots: need-go need-node need-chromium build
 	e2e/lab/prep.sh axe
 	go vet -tags chromium ./e2e/pages
-	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags chromium -count=1 -timeout 5m ./e2e/pages -args -pictures '$(PICTURES)'
+	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -tags chromium -count=1 -timeout 5m ./e2e/pages -args -pictures '$(abspath $(PICTURES))'
 
 bench: build
 	X402_WALLET_BIN=$(CURDIR)/$(BIN) go test -run '^$$' -bench . -benchtime 2s ./...

@@ -198,7 +198,7 @@ func payment(l *look) (string, frame, error) {
 	v := paid{status: statusOf(p.State, p.Proof, p.FalseReceipt), ID: p.ID, Price: t.Price, Next: next(p), For: p.Method + " " + p.URL, At: p.Created}
 	e := all.Evidence.Signed
 	expires := ""
-	if !e.ExpiresAt.IsZero() {
+	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
 		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
 	}
 	for _, fact := range [][2]string{
