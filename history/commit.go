@@ -108,7 +108,7 @@ func (s *Store) inTurn(list []*change) error {
 				}
 			}()
 		}
-		return conn.transaction(ctx, `BEGIN IMMEDIATE`, func() error {
+		return conn.transaction(`BEGIN IMMEDIATE`, func() error {
 			for _, c := range list {
 				if err := s.step(conn, c, len(list) > 1); err != nil {
 					return err

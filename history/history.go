@@ -243,7 +243,7 @@ type Tx struct {
 // view runs f on a consistent reading.
 func (s *Store) view(ctx context.Context, f func(*Tx) error) error {
 	return ledgerError("read the ledger", s.read.with(ctx, func(c *conn) error {
-		return c.transaction(ctx, `BEGIN`, func() error { return f(&Tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
+		return c.transaction(`BEGIN`, func() error { return f(&Tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
 	}))
 }
 
@@ -251,7 +251,18 @@ func (t *Tx) exec(query string, args ...any) (sql.Result, error) {
 	return t.conn.exec(t.ctx, query, args...)
 }
 
+// row asks for what an index finds at once: to watch whether the caller leaves meanwhile would cost more than the query.
 func (t *Tx) row(query string, args ...any) *sql.Row {
+	if t.ctx.Err() != nil {
+		return t.slowRow(query, args...) // which says so
+	}
+	quick := *t
+	quick.ctx = context.Background()
+	return quick.slowRow(query, args...)
+}
+
+// slowRow asks for what may take a while, unless the caller leaves.
+func (t *Tx) slowRow(query string, args ...any) *sql.Row {
 	if stmt := t.conn.stmt(t.ctx, query); stmt != nil {
 		return stmt.QueryRowContext(t.ctx, args...)
 	}

@@ -404,7 +404,7 @@ func (q *search) each(into map[string]money.Dollars, index string, from, to int6
 	}
 	for _, s := range q.sources(index, from, to) {
 		all := slices.Concat(symbols, s.args, args)
-		if err := q.row(`SELECT `+columns+s.from+where+` AND state <> 'failed' AND `+q.state, all...).Scan(found...); err != nil {
+		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND state <> 'failed' AND `+q.state, all...).Scan(found...); err != nil {
 			return err
 		}
 		for i, sum := range sums {

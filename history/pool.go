@@ -120,14 +120,14 @@ func (c *conn) exec(ctx context.Context, query string, args ...any) (sql.Result,
 }
 
 // transaction runs f between begin and COMMIT. What fails, or panics, is undone.
-func (c *conn) transaction(ctx context.Context, begin string, f func() error) error {
+func (c *conn) transaction(begin string, f func() error) error {
 	done := false
 	defer func() {
 		if !done {
 			c.undo()
 		}
 	}()
-	if _, err := c.exec(ctx, begin); err != nil {
+	if _, err := c.exec(context.Background(), begin); err != nil {
 		return ledgerError("begin", err)
 	}
 	if err := f(); err != nil {

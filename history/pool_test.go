@@ -47,6 +47,19 @@ func TestAConnectionComesBackClean(t *testing.T) {
 	}
 }
 
+// A caller that leaves does not wait for a long look; the ledger goes on.
+func TestALongLookEndsWithItsCaller(t *testing.T) {
+	s, _, _ := newStore(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := s.view(ctx, func(tx *Tx) error {
+		var n int
+		return tx.slowRow(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000) SELECT count(*) FROM n`).Scan(&n)
+	})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	pay(t, s, testHold(1), Settled)
+}
+
 // Readers beyond the connections wait; the ledger may be closed under one that reads.
 func TestMoreReadersThanConnections(t *testing.T) {
 	s, _, _ := newStore(t)

@@ -240,7 +240,7 @@ func (t *Tx) sumsAgree() error {
 		SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
 			SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
 	var different int
-	if err := t.row(again).Scan(&different); err != nil {
+	if err := t.slowRow(again).Scan(&different); err != nil {
 		return err
 	}
 	if different > 0 {
@@ -260,7 +260,7 @@ func (t *Tx) statesAgree() error {
 				AND coalesce(a.detail ->> 'microdollars', p.usd) = p.usd) LIMIT 1`,
 	} {
 		var id string
-		err := t.row(query).Scan(&id)
+		err := t.slowRow(query).Scan(&id)
 		if err == nil {
 			return x402.Errorf(x402.LedgerCorrupt, "payment %s %s", id, what)
 		}
