@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,7 @@ type Front struct {
 
 	server   *mcp.Server
 	client   *mcp.Client
+	bodyTime time.Duration
 	tokens   atomic.Int64
 	progress sync.Map // our token → *follower
 
@@ -76,6 +78,7 @@ type follower struct {
 // Open reaches the server behind and takes over what it has. A price for a tool that it has not is an error: a misspelt name would
 // give the tool away.
 func (f *Front) Open(ctx context.Context) error {
+	f.bodyTime = bodyTime
 	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}, &mcp.ClientOptions{
 		Capabilities:                &mcp.ClientCapabilities{},
 		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true}, // questions are the buyer's to answer
@@ -223,7 +226,7 @@ func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 // to point here (DNS rebinding).
 func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.server }, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
-	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(handler), ReadHeaderTimeout: 10 * time.Second,
+	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	return f.serve(ctx, func(ctx context.Context) error {
 		done := make(chan error, 1)
@@ -238,6 +241,29 @@ func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
 			}
 			return nil
 		}
+	})
+}
+
+// How long a client may keep a connection busy with nothing. A call's own answer and a session's stream have no limit.
+const (
+	headerTime = 10 * time.Second
+	bodyTime   = 30 * time.Second // for 16 MiB that is 4 Mbit/s
+	idleTime   = 2 * time.Minute
+)
+
+// hurried bounds the time and size of a request's body; what comes after it is not in a hurry.
+func (f *Front) hurried(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(rw)
+		_ = control.SetReadDeadline(time.Now().Add(f.bodyTime))
+		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
+		if err != nil {
+			http.Error(rw, "the request is too large, too slow, or cut off", http.StatusRequestEntityTooLarge)
+			return
+		}
+		_ = control.SetReadDeadline(time.Time{})
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(rw, r)
 	})
 }
 

@@ -34,16 +34,20 @@ func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
-		if err != nil {
-			http.Error(rw, "the request is too large, or cut off", http.StatusRequestEntityTooLarge)
-			return
+		shown, err := shownInHeader(r.Header)
+		var body []byte
+		if shown != nil { // who shows none is asked for it, and has no body of any size kept
+			var cut error
+			if body, cut = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody)); cut != nil {
+				http.Error(rw, "the request is too large, or cut off", http.StatusRequestEntityTooLarge)
+				return
+			}
 		}
-		w.sellHTTP(rw, r, t, body, next)
+		w.sellHTTP(rw, r, t, body, next, func() (*payment, error) { return shown, err })
 	})
 }
 
-func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler) {
+func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler, show func() (*payment, error)) {
 	resource := t.Resource
 	if resource == "" {
 		scheme := "https"
@@ -55,7 +59,7 @@ func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body [
 	sold := w.sell(r.Context(), request{
 		tool: t, call: Call{Tool: t.Name, Header: r.Header}, resource: resource,
 		bind: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body}, []byte{0})),
-		show: func() (*payment, error) { return shownInHeader(r.Header) },
+		show: show,
 		do: func(ctx context.Context) (goods, error) {
 			held := &heldBack{header: http.Header{}}
 			again := r.Clone(ctx)

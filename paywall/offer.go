@@ -158,6 +158,9 @@ func payee(network, address string, asset x402.AssetInfo) (string, error) {
 		if _, err := svm.ATA(address, asset.Address, asset.Token2022); err != nil {
 			return "", fmt.Errorf("pay_to %q is no Solana address", address)
 		}
+		if address == asset.Address || strings.Trim(address, "1") == "" { // the system program's
+			return "", fmt.Errorf("pay_to %q can give out nothing that it is paid", address)
+		}
 		return address, nil
 	}
 	spelt, err := evm.Address(address)

@@ -115,8 +115,8 @@ func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
 			continue
 		}
 		s, err := w.read(p, o)
-		if err == nil {
-			return o, s, nil
+		if err == nil || errors.Is(err, errExpired) {
+			return o, s, err
 		}
 		if errors.Is(refusal, errNoMatch) || !errors.Is(err, errRecips) {
 			refusal = err
@@ -183,8 +183,6 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errAmount
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
-	case time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleTime:
-		return s, errExpired
 	case wrong != nil && p.version == 1 && len(said.Signature) == 2+2*65:
 		return s, errSignedBy
 	}
@@ -195,6 +193,9 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	s.trace = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
 	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Value, Nonce: nonce,
 		ValidBefore: a.ValidBefore, ExpiresAt: time.Unix(a.ValidBefore, 0)}
+	if time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleTime {
+		return s, errExpired // but it may have had its run
+	}
 	return s, nil
 }
 

@@ -104,6 +104,7 @@ type Wall struct {
 
 	settleTime time.Duration // what settling needs before a payment expires
 	doubtTime  time.Duration // how long the chain is asked about a settlement that is open
+	leftTime   time.Duration // after which a settlement that nobody ended is open
 
 	mu     sync.Mutex
 	closed bool
@@ -115,6 +116,8 @@ const (
 	settleTime = 8 * time.Second
 	// doubtTime is how long a buyer waits for the chain when the facilitator did not tell: some Base blocks, a Solana confirmation.
 	doubtTime = 15 * time.Second
+	// leftTime is how long a facilitator may take to settle before its process is taken for dead; the chain decides then.
+	leftTime = time.Minute
 	// defaultTimeout is maxTimeoutSeconds where the seller says nothing: the reference server's.
 	defaultTimeout = 300 * time.Second
 	shortTimeout   = 15 * time.Second // less leaves no time to run in
@@ -123,7 +126,7 @@ const (
 
 // New checks everything that can be checked without a buyer, and says all that is wrong at once.
 func New(o Options) (*Wall, error) {
-	w := &Wall{options: o, tools: map[string]*tool{}, now: o.Now, log: o.Log, settleTime: settleTime, doubtTime: doubtTime}
+	w := &Wall{options: o, tools: map[string]*tool{}, now: o.Now, log: o.Log, settleTime: settleTime, doubtTime: doubtTime, leftTime: leftTime}
 	if w.now == nil {
 		w.now = time.Now
 	}

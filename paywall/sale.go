@@ -131,6 +131,10 @@ func (s *selling) read(ctx context.Context) bool {
 	if s.offer, s.signed, err = s.match(p, s.out.offers); err == nil && p.version == 2 {
 		err = p.echoed(s.declared(s.tool))
 	}
+	if errors.Is(err, errExpired) && s.wasUsed(ctx) { // who paid, and asks for the answer late, is not asked to pay again
+		s.shown = readable
+		return false
+	}
 	if err != nil {
 		if s.shown = other; errors.Is(err, ErrInvalidRequest) {
 			s.shown = garbled
@@ -169,7 +173,8 @@ func (s *selling) again(ctx context.Context, earlier history.Sale) {
 		s.say(nil, "this payment has been used; it buys one call")
 		return
 	}
-	if earlier.State == history.InDoubt && s.inDoubt(ctx, &earlier) {
+	left := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.leftTime // by a process that is no more
+	if (left || earlier.State == history.InDoubt) && s.inDoubt(ctx, &earlier) {
 		_ = s.options.Book.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
 	switch {

@@ -1,0 +1,116 @@
+package paywall
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// named is a buyer's name for its payment.
+var named = map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+
+// Who comes for a lost answer when the payment has expired gets it, and is not asked to pay again; a payment that expired unused buys
+// nothing.
+func TestALostAnswerAfterTheExpiry(t *testing.T) {
+	l := newLab(t, nil)
+	c := l.call(t, nil, nil).challenge()
+	used, nameless, unused := l.payer.sign(t, c, 0, named), l.payer.sign(t, c, 0, nil), l.payer.sign(t, c, 0, named)
+	require.Equal(t, product, l.call(t, nil, meta(c, used)).text)
+	require.Equal(t, product, l.call(t, nil, meta(c, nameless)).text)
+	l.wall.now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+	require.Equal(t, product, l.call(t, nil, meta(c, used)).text)
+	g := l.call(t, nil, meta(c, nameless))
+	require.EqualValues(t, -32602, g.Code, "%s", g.Result)
+	g.asksNothing()
+	require.Contains(t, l.call(t, nil, meta(c, unused)).challenge().Error, "it has expired")
+	require.EqualValues(t, 2, l.runs.Load())
+	require.Len(t, l.Settlements(), 2)
+}
+
+// forgetful is a book whose process dies when a sale is settled.
+type forgetful struct {
+	Book
+	dies bool
+}
+
+func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
+	if f.dies && sale.State == history.Sold {
+		return errors.New("the process died")
+	}
+	return f.Book.MoveSale(ctx, sale)
+}
+
+// A sale that was left in the middle of its settlement is ended by the chain, for who asks for what it bought.
+func TestASaleThatWasLeft(t *testing.T) {
+	book := &forgetful{Book: ledger, dies: true}
+	l := newLab(t, func(l *lab, o *Options) {
+		o.Book = book
+		o.Fate = func(ctx context.Context, e x402.Evidence) (x402.Fate, error) { return l.payer.Fate(ctx, e) }
+	})
+	c := l.call(t, nil, nil).challenge()
+	shown := meta(c, l.payer.sign(t, c, 0, named))
+	l.call(t, nil, shown)
+	require.Equal(t, history.Settling, l.sales(t)[0].State)
+	book.dies = false
+	g := l.call(t, nil, shown)
+	require.Contains(t, g.text, "is being used by another call", "perhaps it is")
+	l.wall.leftTime = 0
+	require.Equal(t, product, l.call(t, nil, shown).text)
+	require.Equal(t, history.Sold, l.sales(t)[0].State)
+	require.EqualValues(t, 1, l.runs.Load())
+	require.Len(t, l.Settlements(), 1)
+}
+
+// Who shows no payment is asked for it before the body has come: strangers fill no memory.
+func TestNobodysBody(t *testing.T) {
+	l := newLab(t, nil)
+	web := httptest.NewServer(l.wall.HTTP("search", http.NotFoundHandler()))
+	defer web.Close()
+	stranger, err := net.Dial("tcp", web.Listener.Addr().String())
+	require.NoError(t, err)
+	defer stranger.Close()
+	require.NoError(t, stranger.SetDeadline(time.Now().Add(5*time.Second)))
+	go func() { // less than it says
+		_, _ = io.WriteString(stranger, "POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 8388608\r\n\r\n"+strings.Repeat("x", 1<<20))
+	}()
+	said := make([]byte, 12)
+	_, err = io.ReadFull(stranger, said)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 402", string(said))
+}
+
+// A client that says its request one letter at a time is let go.
+func TestASlowClient(t *testing.T) {
+	_, f := newFront(t)
+	require.NoError(t, f.Open(t.Context()))
+	f.bodyTime = 100 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- f.HTTP(ctx, listener) }()
+	slow, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer slow.Close()
+	require.NoError(t, slow.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	said, err := io.ReadAll(slow)
+	require.NoError(t, err)
+	require.Contains(t, string(said), "HTTP/1.1 413")
+	stop()
+	require.NoError(t, <-done)
+}
