@@ -73,6 +73,7 @@ func TestToolsAsSpecified(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	var list struct {
 		Tools []struct {
+			Meta                     map[string]any `json:"_meta"`
 			Name, Title, Description string
 			InputSchema              node
 			OutputSchema             node
@@ -124,7 +125,7 @@ func TestToolsAsSpecified(t *testing.T) {
 				"": {"count", "transactions", "next", "totals", "evidence", "content", "contentType", "contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
 			},
 			beyond: map[string][]string{
-				"": {"contentBegin", "contentEnd"}, "transactions": {"falseReceipt"}, "evidence": {"states", "signed", "receipt", "chainProof", "note", "session", "dialect"},
+				"": {"contentBegin", "contentEnd"}, "transactions": {"falseReceipt"},
 			}},
 		{name: "x402_discover_services", arguments: []string{"query", "url", "network", "maxPrice", "limit"}, readOnly: true, open: true,
 			answers: map[string][]string{
@@ -136,6 +137,7 @@ func TestToolsAsSpecified(t *testing.T) {
 	} {
 		t.Run(want.name, func(t *testing.T) {
 			i := slices.IndexFunc(list.Tools, func(tool struct {
+				Meta                     map[string]any `json:"_meta"`
 				Name, Title, Description string
 				InputSchema              node
 				OutputSchema             node
@@ -166,6 +168,11 @@ func TestToolsAsSpecified(t *testing.T) {
 			require.Equal(t, want.danger, tool.Annotations["destructiveHint"])
 			require.Equal(t, want.open, tool.Annotations["openWorldHint"])
 			require.Equal(t, want.readOnly, tool.Annotations["idempotentHint"])
+			if slices.Contains(want.answers[""], "content") { // what was paid for is not to be cut
+				require.EqualValues(t, map[string]any{"anthropic/maxResultSizeChars": 200_000.0}, tool.Meta)
+			} else {
+				require.Nil(t, tool.Meta)
+			}
 		})
 	}
 	require.Len(t, list.Tools, 10, "an old name is answered, not listed")

@@ -104,6 +104,7 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 		terms = "says that a call costs " + price
 	}
 	m.tool, m.shown = t.Name, &mcp.Tool{
+		Meta:        longAnswers(),
 		Name:        mountedName(server, t.Name),
 		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, clipText(VisibleText(t.Description), maxDescription)),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},

@@ -180,6 +180,7 @@ func TestAMountedToolIsBought(t *testing.T) {
 			require.Len(t, list, 3, "in the first list already")
 			shown := list["weather__forecast"]
 			require.Equal(t, "weather: Weather", shown.Title)
+			require.EqualValues(t, 200_000, shown.Meta["anthropic/maxResultSizeChars"])
 			require.Contains(t, shown.Description, "[MCP server weather, paid through the wallet; says that a call costs $0.001] Tomorrow's weather")
 			require.Equal(t, []any{false, false, true}, []any{shown.Annotations.ReadOnlyHint, shown.Annotations.IdempotentHint, *shown.Annotations.DestructiveHint},
 				"what costs money is not called unasked, whatever its server says of it")

@@ -8,9 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
 	"x402-wallet/money"
-	"x402-wallet/x402"
 )
 
 // Schemas are inferred from the types, and then made portable: one type each, no bare true, null only where it is meant.
@@ -67,8 +65,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
 		reflect.TypeFor[budget.Line]():     {Type: "object"},
-		reflect.TypeFor[history.Event]():   {Type: "object"},
-		reflect.TypeFor[x402.Evidence]():   {Type: "object"},
+		reflect.TypeFor[Evidence]():        {Type: "object"},
 	}})
 	if err != nil {
 		panic(err) // our own types

@@ -125,7 +125,7 @@ func (s *Server) mcp() *mcp.Server {
 	asks := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &yes}
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &yes}
 	local := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}
-	addPurchase(server, s, &mcp.Tool{Name: payName, Title: "Get a URL and pay for it", Description: payDescription, Annotations: buys},
+	addPurchase(server, s, &mcp.Tool{Name: payName, Title: "Get a URL and pay for it", Description: payDescription, Annotations: buys, Meta: longAnswers()},
 		with(s, (*Wallet).Pay))
 	add(server, s, &mcp.Tool{Name: "x402_estimate_cost", Title: "Ask a price", Description: estimateDescription, Annotations: asks},
 		with(s, (*Wallet).Estimate))
@@ -137,12 +137,12 @@ func (s *Server) mcp() *mcp.Server {
 		with(s, (*Wallet).Revoke))
 	add(server, s, &mcp.Tool{Name: "x402_list_tools", Title: "Tools of a paid server", Description: listDescription, Annotations: reads},
 		with(s, (*Wallet).ListTools))
-	addPurchase(server, s, &mcp.Tool{Name: callName, Title: "Call a paid tool", Description: callDescription, Annotations: buys,
+	addPurchase(server, s, &mcp.Tool{Name: callName, Title: "Call a paid tool", Description: callDescription, Annotations: buys, Meta: longAnswers(),
 		OutputSchema: brief(outputSchema[pay.Result]())}, // the rest is as in x402_pay
 		with(s, (*Wallet).CallTool))
 	add(server, s, &mcp.Tool{Name: "x402_discover_services", Title: "Find services", Description: discoverDescription, Annotations: reads},
 		with(s, (*Wallet).Discover))
-	add(server, s, &mcp.Tool{Name: "x402_history", Title: "Payment history", Description: historyDescription, Annotations: local},
+	add(server, s, &mcp.Tool{Name: "x402_history", Title: "Payment history", Description: historyDescription, Annotations: local, Meta: longAnswers()},
 		with(s, (*Wallet).History))
 	add(server, s, &mcp.Tool{Name: "x402_setup_agent", Title: "Setup", Description: setupDescription, Annotations: local},
 		s.setup)
@@ -151,6 +151,12 @@ func (s *Server) mcp() *mcp.Server {
 	addPrompts(server)
 	return server
 }
+
+// longAnswer is how many characters of an answer a host should show before it cuts: content of 64 KiB with its escapes and our own words.
+// Claude Code cuts at 25,000 tokens otherwise, and what was paid for would be lost to the model.
+const longAnswer = 200_000
+
+func longAnswers() mcp.Meta { return mcp.Meta{"anthropic/maxResultSizeChars": longAnswer} }
 
 // quiet keeps the SDK's everyday news out of the log: whoever reads it looks for what the wallet did.
 type quiet struct{ slog.Handler }
