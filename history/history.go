@@ -263,14 +263,14 @@ func (t *Tx) row(query string, args ...any) *sql.Row {
 
 // slowRow asks for what may take a while, unless the caller leaves.
 func (t *Tx) slowRow(query string, args ...any) *sql.Row {
-	if stmt := t.conn.stmt(t.ctx, query); stmt != nil {
+	if stmt := t.conn.stmt(t.ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
 		return stmt.QueryRowContext(t.ctx, args...)
 	}
 	return t.conn.QueryRowContext(t.ctx, query, args...)
 }
 
 func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
-	if stmt := t.conn.stmt(t.ctx, query); stmt != nil {
+	if stmt := t.conn.stmt(t.ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
 		return stmt.QueryContext(t.ctx, args...)
 	}
 	return t.conn.QueryContext(t.ctx, query, args...)

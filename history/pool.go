@@ -92,7 +92,7 @@ func (p *pool) close() error {
 
 func (c *conn) close() {
 	for _, stmt := range c.stmts {
-		stmt.Close()
+		_ = stmt.Close()
 	}
 	_ = c.Raw(func(any) error { return driver.ErrBadConn }) // closed, not kept by database/sql
 	c.Conn.Close()
@@ -113,7 +113,7 @@ func (c *conn) stmt(ctx context.Context, query string) *sql.Stmt {
 }
 
 func (c *conn) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if stmt := c.stmt(ctx, query); stmt != nil {
+	if stmt := c.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
 		return stmt.ExecContext(ctx, args...)
 	}
 	return c.ExecContext(ctx, query, args...)
