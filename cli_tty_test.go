@@ -446,7 +446,7 @@ func TestPolicyAtATerminal(t *testing.T) {
 	c := sit(t, nil, env, "policy", "seal")
 	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
-	require.Contains(t, c.ends(0), "sealed: these are the rules from now on")
+	require.Contains(t, c.ends(0), "done: these are the rules from now on")
 	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
 }
 

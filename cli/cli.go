@@ -103,10 +103,10 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with",
 		Long: "x402-wallet pays for web resources (HTTP 402, x402) for an AI agent, inside budgets that its owner set.\n" +
 			"The agent asks over MCP; the owner's rules decide; the key never leaves.",
-		Example: "  x402-wallet demo                                a first paid call, with play money\n" +
-			"  x402-wallet init                                make your own wallet\n" +
-			"  x402-wallet pay --max '$0.05' https://…         get a page, and pay for it if it asks\n" +
-			"  claude mcp add x402-wallet -- x402-wallet mcp   give the wallet to an agent",
+		Example: "  x402-wallet demo                          a first paid call, with play money\n" +
+			"  x402-wallet init                          make your own wallet\n" +
+			"  x402-wallet install claude-code           give it to an agent\n" +
+			"  x402-wallet pay --max '$0.05' https://…   get a page, and pay for it if it asks",
 		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
 		DisableSuggestions: true, // unknownCommand makes them
 		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -117,7 +117,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	root.SetErr(p.Stderr)
 	root.PersistentFlags().BoolVar(&ui.json, "json", false, "print JSON (also when the output is not a terminal; --json=false: never)")
 	ui.json = !ui.terminal
-	setHelp(root)
+	setHelp(root, ui.columns)
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command

@@ -208,7 +208,7 @@ func (d *demo) line(label, format string, args ...any) {
 	s := &d.scenes[len(d.scenes)-1]
 	s.Lines = append(s.Lines, demoLine{label, text})
 	margin := d.paint(demoColors[label], fmt.Sprintf("%-9s", label))
-	for _, row := range demoWrap(text) {
+	for _, row := range wrap(text, demoColumns) {
 		d.print("    %s%s\n", margin, row)
 		margin = strings.Repeat(" ", 9)
 	}
@@ -216,20 +216,8 @@ func (d *demo) line(label, format string, args ...any) {
 
 var demoColors = map[string]string{"refused": "33", "paid": "32"}
 
-// demoWrap breaks text into rows that fit a terminal of 100 columns with the margin; words stay whole.
-func demoWrap(text string) (rows []string) {
-	const most = 100 - 4 - 9
-	row := ""
-	for _, word := range strings.Split(text, " ") {
-		if row != "" && len(row)+1+len(word) > most {
-			rows = append(rows, row)
-			row = word
-			continue
-		}
-		row = strings.TrimPrefix(row+" "+word, " ")
-	}
-	return append(rows, row)
-}
+// demoColumns is what a row may have for a terminal of 100 columns, with the margin.
+const demoColumns = 100 - 4 - 9
 
 func (d *demo) print(format string, args ...any) {
 	if !d.json {

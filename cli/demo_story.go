@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -254,17 +256,33 @@ func demoCheck(err error, refused tools.Failure, status, want string) error {
 	return nil
 }
 
+// demoSelf is this program as a person here can type it: by name where the PATH leads to it, else by its path.
+func demoSelf(program string) string {
+	const name = "x402-wallet"
+	if found, err := exec.LookPath(name); err == nil && same(found, program) {
+		return name
+	}
+	if dir, err := os.Getwd(); err == nil {
+		if near, err := filepath.Rel(dir, program); err == nil && filepath.IsLocal(near) {
+			program = "." + string(filepath.Separator) + near
+		}
+	}
+	return shellWord(program)
+}
+
 func (d *demo) whatNext(keep string) {
 	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "All as it should be"), time.Since(d.started).Seconds())
-	for _, step := range [][2]string{
-		{"x402-wallet init", "make it; your limits are in its config.toml"},
-		{"x402-wallet address", "fund it: a few dollars of USDC on Base or Solana"},
-		{"claude mcp add x402-wallet -- x402-wallet mcp", "give it to Claude Code"},
-		{"x402-wallet history", "see what was bought"},
-	} {
-		d.print("  %-47s %s\n", step[0], step[1])
+	self := demoSelf(d.program)
+	steps := [][2]string{
+		{self + " init", "make it; your limits are in its config.toml"},
+		{self + " address", "fund it: a few dollars of USDC on Base or Solana"},
+		{self + " install claude-code", "give it to Claude Code (install alone lists others)"},
+		{self + " history", "see what was bought"},
+	}
+	for _, step := range steps {
+		d.print("  %-*s  %s\n", len(steps[2][0]), step[0], step[1])
 	}
 	if keep != "" {
-		d.print("\nThe demo's wallet is in %s; look around with\n  X402_WALLET_HOME=%s x402-wallet history\nIts passphrase is in %s.\n", d.home(), d.home(), filepath.Join(d.dir, "passphrase"))
+		d.print("\nThe demo's wallet is in %s; look around with\n  X402_WALLET_HOME=%s %s history\nIts passphrase is in %s.\n", d.home(), d.home(), self, filepath.Join(d.dir, "passphrase"))
 	}
 }

@@ -27,7 +27,7 @@ func TestDemo(t *testing.T) {
 
 	home := filepath.Join(t.TempDir(), "own")
 	run := exec.CommandContext(t.Context(), program, "demo")
-	run.Env = append(run.Environ(), "X402_WALLET_HOME="+home, "SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
+	run.Env = append(run.Environ(), "PATH="+filepath.Dir(program), "X402_WALLET_HOME="+home, "SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.NoDirExists(t, home)
@@ -35,13 +35,7 @@ func TestDemo(t *testing.T) {
 		require.LessOrEqual(t, len(line), 101, line)
 		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' || r > '~' }), "%q", line)
 	}
-	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED", "DELEGATION_EXHAUSTED", "claude mcp add x402-wallet -- x402-wallet mcp"} {
+	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED", "DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
 		require.Contains(t, string(out), said)
 	}
-}
-
-func TestDemoWrap(t *testing.T) {
-	long := strings.Repeat("x", 200)
-	require.Equal(t, []string{"a", long, "b c"}, demoWrap("a "+long+" b c"))
-	require.Equal(t, []string{""}, demoWrap(""))
 }

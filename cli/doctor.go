@@ -80,5 +80,5 @@ func (u *ui) report(r doctor.Report) {
 			u.say("      → %s", indent(f.Remedy))
 		}
 	}
-	u.note("%d ok, %d warnings, %d failed", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail])
+	u.note("ok: %d, warnings: %d, failed: %d", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail])
 }

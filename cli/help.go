@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -12,17 +14,19 @@ import (
 )
 
 // afterHelp is what a script wants to know of every command.
-const afterHelp = `x402-wallet help COMMAND explains a command.
+const afterHelp = `x402-wallet help COMMAND explains a command, x402-wallet help CODE an error.
+
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a rule, 4 needs a person (locked, approval, funds),
 5 the outcome of a payment is unknown: its money is held, and the same command cannot pay twice.
+
 The wallet lives in X402_WALLET_HOME, by default x402-wallet in the user's configuration directory.
 `
 
-// setHelp replaces cobra's help by one that shows first what is needed first.
-func setHelp(root *cobra.Command) {
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), helpText(cmd)) })
+// setHelp replaces cobra's help by one that shows first what is needed first, in so many columns (0: as it is written).
+func setHelp(root *cobra.Command, columns int) {
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), helpText(cmd, columns)) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
-		_, err := fmt.Fprint(cmd.OutOrStderr(), helpText(cmd))
+		_, err := fmt.Fprint(cmd.OutOrStderr(), helpText(cmd, columns))
 		return err
 	})
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
@@ -34,9 +38,9 @@ func setHelp(root *cobra.Command) {
 	})
 }
 
-func helpText(cmd *cobra.Command) string {
+func helpText(cmd *cobra.Command, columns int) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, cmp.Or(cmd.Long, cmd.Short))
+	fmt.Fprintln(&b, reflow(cmp.Or(cmd.Long, cmd.Short), columns))
 	fmt.Fprintln(&b, "\nUsage:")
 	if cmd.Runnable() {
 		line := cmd.UseLine() // "x402-wallet pay URL [flags]"
@@ -56,12 +60,25 @@ func helpText(cmd *cobra.Command) string {
 	cmd.InitDefaultVersionFlag()
 	cmd.InheritedFlags() // puts them among Flags
 	if cmd.HasAvailableFlags() {
-		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.Flags().FlagUsages())
+		fmt.Fprintf(&b, "\nFlags:\n%s", cmd.Flags().FlagUsagesWrapped(columns))
 	}
 	if !cmd.HasParent() {
-		fmt.Fprintf(&b, "\n%s", afterHelp)
+		fmt.Fprintf(&b, "\n%s\n", reflow(afterHelp, columns))
 	}
 	return b.String()
+}
+
+// reflow breaks the paragraphs of a help text anew, for a terminal that is narrower than they were written.
+func reflow(text string, columns int) string {
+	text = strings.TrimSuffix(text, "\n")
+	if columns == 0 || !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > columns }) {
+		return text
+	}
+	paragraphs := strings.Split(text, "\n\n")
+	for i, p := range paragraphs {
+		paragraphs[i] = strings.Join(wrap(strings.ReplaceAll(p, "\n", " "), columns), "\n")
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 func listCommands(b *strings.Builder, cmd *cobra.Command) {
@@ -152,8 +169,11 @@ func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
 	if _, other := fmt.Sscanf(err.Error(), "unknown command %q", &name); other == nil {
 		return unknownCommand(cmd, name), true
 	}
-	ok = strings.HasPrefix(err.Error(), "if any flags in the group") // two that exclude each other
-	return usageError{text: err.Error()}, ok
+	if group, ok := strings.CutPrefix(err.Error(), "if any flags in the group ["); ok {
+		group, _, _ = strings.Cut(group, "]")
+		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") + " exclude each other"}, true
+	}
+	return usageError{text: err.Error()}, false
 }
 
 // wantsJSON finds --json in arguments that were not parsed to their end.
@@ -180,10 +200,10 @@ func wants(names ...string) cobra.PositionalArgs {
 		case len(names) == 0:
 			return usageError{text: cmd.CommandPath() + " takes no argument"} // what it was given may be a passphrase
 		case len(args) > len(names):
-			return usageError{text: fmt.Sprintf("%s takes one argument, %s; %d were given", cmd.CommandPath(), names[0], len(args)),
+			return usageError{text: fmt.Sprintf("%s takes %s only; %d arguments were given", cmd.CommandPath(), strings.Join(names, " "), len(args)),
 				hint: "put quotes around an argument that holds spaces or &"}
 		}
-		return usageError{text: fmt.Sprintf("%s needs an argument: %s", cmd.CommandPath(), names[0])}
+		return usageError{text: fmt.Sprintf("%s needs an argument: %s", cmd.CommandPath(), names[len(args)])}
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}
-	done := ui.waiting("encrypting the keys, which takes its time on purpose: it does for whoever guesses the passphrase, too")
+	done := ui.waiting("encrypting the keys; this is slow on purpose, for who guesses passphrases")
 	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }, wallet.Options{
 		Import: imports,
 		Before: func(key func(string, []byte) []byte) error { return p.sealFirst(ctx, rules, key) },
@@ -372,41 +373,62 @@ func (p *Program) unusedLedger(ctx context.Context) error {
 }
 
 func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {
-	out := initOut{Home: p.Home, Addresses: addressLines(keys), Config: filepath.Join(p.Home, config.FileName), NextSteps: p.nextSteps(f)}
+	out := initOut{Home: p.Home, Addresses: addressLines(keys), Config: filepath.Join(p.Home, config.FileName)}
+	steps := p.nextSteps(f)
+	for _, step := range steps {
+		out.NextSteps = append(out.NextSteps, step.String())
+	}
 	if ui.json {
 		return ui.printJSON(out)
 	}
 	ui.say("The wallet is in %s\n", p.Home)
 	ui.addresses(out.Addresses)
 	ui.say("Next:")
-	for i, step := range out.NextSteps {
-		ui.say("  %d. %s", i+1, step)
+	for i, step := range steps {
+		margin := fmt.Sprintf("  %d. ", i+1)
+		for _, row := range wrap(step.what, max(cmp.Or(ui.columns, 100), 40)-len(margin)) {
+			ui.say("%s%s", margin, row)
+			margin = strings.Repeat(" ", len(margin))
+		}
+		if step.command != "" { // on a line of its own, to be copied
+			ui.say("       %s", step.command)
+		}
 	}
 	return nil
 }
 
-func (p *Program) nextSteps(f initFlags) []string {
-	env := ""
-	add := func(name, value string) { env += " --env " + name + "=" + shellWord(value) }
-	if p.Env.Home != "" {
-		add("X402_WALLET_HOME", p.Home)
+// nextStep is what a person does with a new wallet, and the command that does it, if one does.
+type nextStep struct{ what, command string }
+
+func (s nextStep) String() string {
+	if s.command == "" {
+		return s.what
 	}
-	unlock := "let the agent's wallet unlock itself: write the passphrase to a file that only you can read, and name that file as passphrase_file under [keystore] in config.toml"
+	return s.what + ": " + s.command
+}
+
+func (p *Program) nextSteps(f initFlags) []nextStep {
+	install := "x402-wallet install claude-code"
+	if p.Env.Home != "" {
+		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
+	}
+	unlock := nextStep{"let the agent's payments find it unlocked. This holds the key for a while; with install --passphrase-file FILE it unlocks itself", "x402-wallet unlock"}
 	if f.keyring {
-		unlock = "the agent's wallet unlocks itself by the system's keyring; keep a copy of the passphrase elsewhere"
+		unlock = nextStep{"the agent's wallet unlocks itself by the system's keyring; keep a copy of the passphrase elsewhere", ""}
 	} else if file := f.keptPassphrase(p); file != "" {
 		if whole, err := filepath.Abs(file); err == nil {
 			file = whole
 		}
-		add("X402_WALLET_PASSPHRASE_FILE", file)
-		unlock = "keep the passphrase in " + file + " for the agent's wallet to unlock itself, and a copy of it elsewhere"
+		install += " --passphrase-file " + shellWord(file)
+		unlock = nextStep{"keep the passphrase in " + file + " for the agent's wallet to unlock itself, and a copy of it elsewhere", ""}
 	}
-	return []string{
-		"back up keystore.json: whoever loses it or the passphrase has lost the money",
-		"read config.toml: its budgets are what the agent may spend",
-		"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from your own token account",
+	return []nextStep{
+		{"back up keystore.json: whoever loses it or the passphrase has lost the money", ""},
+		{"look at what the agent may spend; budget set, or config.toml, changes it", "x402-wallet budget"},
+		{"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from your own token account", "x402-wallet help delegation"},
+		{"give the wallet to your agent; install alone lists the clients that it knows", install},
 		unlock,
-		"give the wallet to your agent: claude mcp add x402-wallet" + env + " -- x402-wallet mcp",
+		{"see whether all is well", "x402-wallet doctor"},
 	}
 }
 

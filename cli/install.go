@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/install"
 	"x402-wallet/wallet"
+	"x402-wallet/x402"
 )
 
 // installOut is what install answers.
@@ -65,6 +66,9 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && (show || dry || remove) {
+				return wants("CLIENT")(cmd, args)
+			}
 			system, err := p.system()
 			if err != nil {
 				return err
@@ -201,9 +205,7 @@ func (u *ui) clients(system install.System, entry install.Entry) error {
 			u.note("%s %s", paint(u.colorErr, yellow, c.Client+":"), safe(c.Error))
 		}
 	}
-	if slices.ContainsFunc(list, func(c clientOut) bool {
-		return c.Status == string(install.Missing) || c.Status == string(install.Differs)
-	}) {
+	if slices.ContainsFunc(list, func(c clientOut) bool { return c.Status != string(install.Installed) }) {
 		u.note("x402-wallet install CLIENT writes it, --dry-run shows what would change")
 	}
 	return nil
@@ -228,7 +230,7 @@ func (u *ui) snippet(c install.Client, system install.System, entry install.Entr
 // install shows the difference and, unless it is dry, makes it.
 func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bool) error {
 	if planned != nil {
-		return planned
+		return unsettled(c, planned)
 	}
 	out := installOut{Client: c.Name, File: plan.File, Change: string(plan.Change), Before: plan.Before, After: plan.After, Notes: plan.Notes}
 	if plan.Change == install.Nothing {
@@ -237,7 +239,7 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	var err error
 	if !dry && plan.Change != install.Nothing {
 		if out.Backup, err = plan.Apply(time.Now()); err != nil {
-			return fmt.Errorf("write %s: %w", c.Title+"'s settings", err)
+			return unsettled(c, fmt.Errorf("write %s: %w", c.Title+"'s settings", err))
 		}
 		out.Written = true
 	}
@@ -251,13 +253,19 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	case dry:
 		u.say("%s: nothing was written (--dry-run)", c.Title)
 	default:
-		u.say("%s: done. To see it: %s", c.Title, c.Restart)
+		u.say("%s: done. Now %s", c.Title, c.Restart)
 	}
 	if out.Backup != "" {
 		u.note("the settings as they were: %s", safe(out.Backup))
 	}
 	u.warn(out.Notes)
 	return nil
+}
+
+// unsettled is what keeps a client's settings from being written: a file of its person's, that they can mend.
+func unsettled(c install.Client, err error) error {
+	return x402.Errorf(x402.SetupFailed, "%w", err).
+		WithHint("nothing was written; mend the file, or write there yourself what x402-wallet install %s --print shows", c.Name)
 }
 
 func (u *ui) difference(out installOut) {

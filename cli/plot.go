@@ -82,6 +82,10 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 	if u.json {
 		return u.printJSON(map[string]any{"days": list})
 	}
+	if most == 0 {
+		u.say("nothing was paid in %d days", days)
+		return nil
+	}
 	for _, d := range list {
 		price := ""
 		if all := d.Spent.Add(d.Held); all > 0 {

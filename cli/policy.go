@@ -180,7 +180,16 @@ func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
 	}
 	var rows [][]string
 	for _, line := range lines {
-		rows = append(rows, []string{line[0], line[1]})
+		key, value := line[0], line[1]
+		if list, ok := strings.CutPrefix(value, "["); ok && !strings.HasPrefix(list, "{") { // one a line: nodes are long
+			before, after, more := strings.Cut(strings.TrimSuffix(list, "]"), ", ")
+			for more {
+				rows, key = append(rows, []string{key, before}), ""
+				before, after, more = strings.Cut(after, ", ")
+			}
+			value = before
+		}
+		rows = append(rows, []string{key, value})
 	}
 	u.table([]string{"RULE", "VALUE"}, rows)
 	u.changes(out.Changes)
@@ -263,7 +272,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 	if ui.json {
 		return ui.policy(ctx, &ruled{next, r.store, guard}, "")
 	}
-	ui.say("sealed: these are the rules from now on")
+	ui.say("done: these are the rules from now on")
 	return nil
 }
 
@@ -326,7 +335,7 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 		if !tighter {
 			return true, nil
 		}
-		ui.note("the wallet is locked: the next payment seals these rules")
+		ui.note("the wallet is locked: they are in force at once, and the next payment seals them")
 		return false, nil
 	}
 	return false, err

@@ -39,6 +39,7 @@ type ui struct {
 	terminal           bool // stdout is one
 	errTerminal        bool // stderr is one
 	colorOut, colorErr bool
+	columns            int // of the terminal that stdout is; 0: it is none, or does not say
 
 	progress  *time.Timer // of what takes long
 	prompting atomic.Bool // a person is being asked
@@ -47,6 +48,9 @@ type ui struct {
 func newUI(stdout *os.File, stderr io.Writer, noColor bool) *ui {
 	u := &ui{out: &output{w: stdout}, err: stderr, terminal: isTerminal(stdout), errTerminal: isTerminal(stderr)}
 	u.colorOut, u.colorErr = u.terminal && !noColor, u.errTerminal && !noColor
+	if width, _, err := term.GetSize(int(stdout.Fd())); u.terminal && err == nil {
+		u.columns = width
+	}
 	return u
 }
 
@@ -124,6 +128,20 @@ func on(network string) string {
 
 // indent is safe for a text of several lines, the second and later ones further in.
 func indent(s string) string { return strings.ReplaceAll(safeText(s), "\n", "\n  ") }
+
+// wrap breaks text into rows of at most so many columns; words stay whole.
+func wrap(text string, columns int) (rows []string) {
+	row := ""
+	for _, word := range strings.Split(text, " ") {
+		if row != "" && utf8.RuneCountInString(row)+1+utf8.RuneCountInString(word) > columns {
+			rows = append(rows, row)
+			row = word
+			continue
+		}
+		row = strings.TrimPrefix(row+" "+word, " ")
+	}
+	return append(rows, row)
+}
 
 // ANSI colours.
 const (

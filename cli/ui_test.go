@@ -3,6 +3,10 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +23,39 @@ func TestSafe(t *testing.T) {
 		require.Equal(t, want, safe(given))
 	}
 	require.Equal(t, "a\tb\nc\n\\rd", safeText("a\tb\r\nc\n\rd"))
+}
+
+// Whoever runs bin/x402-wallet demo from a fresh clone has no x402-wallet in the PATH yet.
+func TestDemoSelf(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	name := "x402-wallet"
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	program := filepath.Join(dir, "my bin", name)
+	require.NoError(t, os.Mkdir(filepath.Dir(program), 0o700))
+	require.NoError(t, os.WriteFile(program, nil, 0o700))
+	t.Setenv("PATH", "")
+	require.Equal(t, shellWord(program), demoSelf(program))
+	t.Chdir(dir)
+	require.Equal(t, shellWord(filepath.Join(".", "my bin", name)), strings.Replace(demoSelf(program), "."+string(filepath.Separator), "", 1))
+	t.Setenv("PATH", filepath.Dir(program))
+	require.Equal(t, "x402-wallet", demoSelf(program))
+}
+
+func TestWrap(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	require.Equal(t, []string{"a", long, "b c"}, wrap("a "+long+" b c", 87))
+	require.Equal(t, []string{""}, wrap("", 80))
+	require.Equal(t, []string{"··· ···", "···"}, wrap("··· ··· ···", 7), "columns, not bytes")
+}
+
+func TestReflow(t *testing.T) {
+	const text = "one two three four\nfive\n\nsix\n"
+	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 0), "as it is written where nobody knows better")
+	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 18), "or where it fits")
+	require.Equal(t, "one two three\nfour five\n\nsix", reflow(text, 17))
 }
 
 func TestMaxAmount(t *testing.T) {

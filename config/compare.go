@@ -31,7 +31,7 @@ func Compare(from, to *Config) (list []Change) {
 			continue
 		}
 		tighter, known := tightenings[before.key]
-		list = append(list, Change{Key: before.key, From: show(before.value), To: show(after[i].value), Loosens: !known || !tighter(from, to)})
+		list = append(list, Change{Key: before.key, From: before.show(), To: after[i].show(), Loosens: !known || !tighter(from, to)})
 	}
 	return list
 }
@@ -44,7 +44,7 @@ func Loosens(list []Change) bool {
 // Lines are all rules for a person to read: key and value.
 func (c *Config) Lines() (list [][2]string) {
 	for _, l := range leaves(c) {
-		list = append(list, [2]string{l.key, show(l.value)})
+		list = append(list, [2]string{l.key, l.show()})
 	}
 	return list
 }
@@ -134,6 +134,16 @@ func snake(field string) string {
 }
 
 // show writes a value for a person; secrets stay hidden.
+// show is a rule's value for people. What nothing means depends on the rule.
+func (l leaf) show() string {
+	if text := show(l.value); text != "none" || unset[l.key] == "" {
+		return text
+	}
+	return unset[l.key]
+}
+
+var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in", "facilitators": "those built in"}
+
 func show(v any) string {
 	if r := reflect.ValueOf(v); (r.Kind() == reflect.Map || r.Kind() == reflect.Slice || r.Kind() == reflect.String) && r.Len() == 0 {
 		return "none"

@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 		{"rate", "[budget]\nrate=61", "", "budget.rate", "61", "60"},
 		{"a host's day", "[budget.hosts.'a.example']\nday='2'", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "[a.example $2.00]", "[a.example $1.00]"},
 		{"a host more", "", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "none", "[a.example $1.00]"},
-		{"only some hosts", "", "[policy]\nallow_hosts=['a.example']", "policy.allow_hosts", "none", "[a.example]"},
+		{"only some hosts", "", "[policy]\nallow_hosts=['a.example']", "policy.allow_hosts", "any", "[a.example]"},
 		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']", "[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]", "[b.example]"},
 		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none", "[a.example]"},
 		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},

@@ -89,6 +89,9 @@ func failed(err error, otherwise string) []Finding {
 	if remedy == "" {
 		remedy = otherwise
 	}
+	if said, ok := e.Details["node"].(string); ok { // why it did not answer, or what it said
+		message += ": " + said
+	}
 	return found(Fail, remedy, "%s", message)
 }
 
@@ -96,6 +99,10 @@ func failed(err error, otherwise string) []Finding {
 func Examine(ctx context.Context, o Options) Report {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	around := []check{{"clients", o.clients}, {"plain-text keys", o.keysAbout}}
+	if o.empty() {
+		return run(ctx, append([]check{{"home", o.home}}, around...))
 	}
 	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal}, {"ledger", o.ledger}}
 	w, err := o.Open(ctx)
@@ -113,8 +120,7 @@ func Examine(ctx context.Context, o Options) Report {
 			return found(Warn, "mend what is named above, then run this again", "nodes, funds and facilitators were not looked at: the wallet does not open")
 		}})
 	}
-	checks = append(checks, check{"clients", o.clients}, check{"plain-text keys", o.keysAbout})
-	return run(ctx, checks)
+	return run(ctx, append(checks, around...))
 }
 
 // run makes the checks at the same time and reports them in their order.
@@ -214,7 +220,7 @@ func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
 	sources := o.Sources(rules)
 	if len(sources) == 0 {
 		return found(Warn, "x402-wallet unlock, or x402-wallet install CLIENT --passphrase-file FILE",
-			"the wallet is locked, and no passphrase file, command or keyring unlocks it: an agent's first payment will ask you, or fail")
+			"locked, and no passphrase file, command or keyring unlocks it: an agent's first payment asks you, or fails")
 	}
 	if file := cmp.Or(o.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
 		passphrase, err := wallet.FromFile(file)(ctx)

@@ -205,12 +205,21 @@ func TestBoundedTime(t *testing.T) {
 	})
 }
 
-// Without a wallet everything that can be looked at is looked at, and the rest is said not to have been.
+// Without a wallet one line says so, and what is around one is looked at. Of a part of one everything that can be looked at is, and the
+// rest is said not to have been.
 func TestWithoutAWallet(t *testing.T) {
 	report := Examine(t.Context(), person(t))
 	require.False(t, report.OK)
 	seen := map[string]Status{}
 	for _, f := range report.Checks {
+		seen[f.Check] = f.Status
+	}
+	require.Equal(t, map[string]Status{"home": Fail, "clients": Warn, "plain-text keys": OK}, seen)
+
+	o := person(t) // a keystore alone is a wallet that lost its ledger
+	write(t, filepath.Join(o.Home, "keystore.json"), "x")
+	seen = map[string]Status{}
+	for _, f := range Examine(t.Context(), o).Checks {
 		seen[f.Check] = f.Status
 	}
 	require.Equal(t, map[string]Status{

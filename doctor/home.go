@@ -21,11 +21,18 @@ var files = []struct {
 	{config.FileName, true}, {"keystore.json", true}, {"ledger.db", true}, {"ledger.db-wal", false}, {"ledger.db-shm", false}, {"ledger.mark", false},
 }
 
+// empty reports whether there is no wallet yet, and nothing of one: no keys, no payments.
+func (o Options) empty() bool {
+	_, keys := os.Lstat(filepath.Join(o.Home, "keystore.json"))
+	_, payments := os.Lstat(filepath.Join(o.Home, "ledger.db"))
+	return errors.Is(keys, fs.ErrNotExist) && errors.Is(payments, fs.ErrNotExist)
+}
+
 func (o Options) home(context.Context) (list []Finding) {
-	info, err := os.Stat(o.Home)
-	if errors.Is(err, fs.ErrNotExist) {
+	if o.empty() {
 		return found(Fail, "x402-wallet init makes it, x402-wallet demo tries it without", "there is no wallet in %s", o.Home)
 	}
+	info, err := os.Stat(o.Home)
 	if err != nil {
 		return failed(err, "correct what the message names")
 	}
@@ -84,6 +91,9 @@ func (o Options) rules(context.Context) (list []Finding) {
 	rules, err := config.Load(o.Home)
 	if err != nil {
 		return failed(err, "correct config.toml, or restore it from a backup; nothing is paid without rules")
+	}
+	if text, err := config.Parse(rules.Raw); err == nil { // Load also warns of the file's mode, which home looks at
+		rules = text
 	}
 	for _, warning := range rules.Warnings {
 		list = append(list, found(Warn, "edit config.toml, then x402-wallet policy seal", "%s", warning)...)

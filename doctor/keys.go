@@ -96,7 +96,7 @@ func (o Options) keysAbout(ctx context.Context) (list []Finding) {
 		return append(list, found(Warn, "run this again", "not all files could be looked into in time")...)
 	}
 	if len(list) == 0 {
-		return good("none in %d files: clients' settings, .env files here, other wallets'", looked)
+		return good("none in clients' settings, .env files here, other wallets' (files looked into: %d)", looked)
 	}
 	return list
 }

@@ -152,7 +152,7 @@ func (n *node) post(ctx context.Context, question []byte) (status int, body []by
 
 // failed makes the RPC_ERROR of a question.
 func (n *node) failed(method string, cause error) *x402.Error {
-	e := &x402.Error{Code: x402.RPCError, Message: fmt.Sprintf("the node of %s did not answer %s", n.network, method), Err: cause}
+	e := &x402.Error{Code: x402.RPCError, Message: fmt.Sprintf("the node of %s did not answer %s", x402.Title(n.network), method), Err: cause}
 	e = e.WithHint("try again; if it persists, check rpc under [networks.%q] in config.toml", n.network)
 	var said *refusal
 	if errors.As(cause, &said) {

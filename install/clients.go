@@ -76,7 +76,7 @@ func Clients() []Client {
 			file: func(s System) string { return s.join(s.Home, ".gemini", "settings.json") }},
 		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in Windsurf's MCP settings", at: "mcpServers",
 			file: func(s System) string { return s.join(s.Home, ".codeium", "windsurf", "mcp_config.json") }},
-		{Name: "zed", Title: "Zed", Restart: "nothing: Zed sees it at once", at: "context_servers",
+		{Name: "zed", Title: "Zed", Restart: "open the Agent Panel's settings in Zed, which has seen it already", at: "context_servers",
 			extra: []field{{"source", "custom"}}, // asked for by versions of 2025, ignored by later ones
 			file: func(s System) string {
 				switch s.OS {

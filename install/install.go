@@ -142,7 +142,7 @@ func (c Client) Plan(s System, e Entry) (*Plan, error) {
 		err = c.prove(p, values, wanted)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; x402-wallet install %s --print shows what to write there", p.File, err, c.Name)
+		return nil, fmt.Errorf("%s: %w", p.File, err)
 	}
 	return p, nil
 }
@@ -404,7 +404,9 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 		if err != nil {
 			return "", err
 		}
-		mode = info.Mode().Perm()
+		if mode = info.Mode().Perm(); mode&0o200 == 0 { // its person wants it so, or another program that writes it
+			return "", fmt.Errorf("%s is read-only", p.File)
+		}
 		backup = p.target + ".before-x402-wallet-" + now.UTC().Format("20060102T150405.000Z")
 		if err := config.WriteFile(backup, p.old); err != nil {
 			return "", err

@@ -200,6 +200,21 @@ func TestAFileThatChangedMeanwhile(t *testing.T) {
 	require.Equal(t, `{"numStartups": 43}`, read(t, c.File(s)))
 }
 
+func TestAFileThatIsReadOnly(t *testing.T) {
+	c := Clients()[2]
+	s := at(t, c)
+	was := read(t, c.File(s))
+	require.NoError(t, os.Chmod(c.File(s), 0o400))
+	plan, err := c.Plan(s, entry)
+	require.NoError(t, err)
+	_, err = plan.Apply(time.Now())
+	require.ErrorContains(t, err, "is read-only")
+	require.Equal(t, was, read(t, c.File(s)))
+	beside, err := os.ReadDir(filepath.Dir(c.File(s)))
+	require.NoError(t, err)
+	require.Len(t, beside, 1, "no backup of what is not changed")
+}
+
 // What cannot be edited without guessing is left alone, with what to write by hand.
 func TestFilesLeftAlone(t *testing.T) {
 	codex := Clients()[3]

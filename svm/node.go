@@ -204,8 +204,8 @@ func (s silence) Error() string {
 
 // failed is RPC_ERROR; what the node itself said goes into the details.
 func (n *node) failed(method string, cause error) *x402.Error {
-	e := x402.Errorf(x402.RPCError, "the node for %s gave no answer to %s", x402.Title(n.network), method).
-		WithHint("try again; if it stays so the person looks at rpc in config.toml").WithDetail("node", cause.Error())
+	e := x402.Errorf(x402.RPCError, "the node of %s did not answer %s", x402.Title(n.network), method).
+		WithHint("try again; if it persists, check rpc under [networks.%q] in config.toml", n.network).WithDetail("node", cause.Error())
 	e.Err = cause
 	return e
 }
