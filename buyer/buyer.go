@@ -27,7 +27,7 @@ import (
 type Signer interface {
 	// Payable says why not, without asking anybody.
 	Payable(r x402.Requirement, asset x402.AssetInfo) error
-	// Funds reads from the chain what may be spent.
+	// Funds reads from the chain what may be spent. It has two seconds.
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
 	// Authorize signs exactly what the order says. It sends nothing.
 	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
@@ -173,7 +173,7 @@ func (s *Session) payable(ctx context.Context, signer Signer, o *Option) error {
 		return x402.Errorf(x402.AmountExceedsMax, "the server asks %s, one call may cost %s", o.Price.Price(), s.options.MaxCall.Price()).
 			WithDetail("requested", o.Price.Price()).WithDetail("limit", s.options.MaxCall.Price())
 	}
-	funds, err := signer.Funds(ctx, o.Requirement.Network, asset)
+	funds, err := fundsOf(ctx, signer, o)
 	if err != nil {
 		return err
 	}
@@ -182,6 +182,15 @@ func (s *Session) payable(ctx context.Context, signer Signer, o *Option) error {
 			WithDetail("requested", o.Requirement.Amount).WithDetail("available", funds.Free)
 	}
 	return nil
+}
+
+// fundsTime is how long a chain may take to say what a signer has; then the next signer's turn comes.
+const fundsTime = 2 * time.Second
+
+func fundsOf(ctx context.Context, signer Signer, o *Option) (x402.Funds, error) {
+	ctx, cancel := context.WithTimeout(ctx, fundsTime)
+	defer cancel()
+	return signer.Funds(ctx, o.Requirement.Network, o.Asset)
 }
 
 // worthier is the reason that tells the program more: a limit or a balance more than a chain the signer does not know.

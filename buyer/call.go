@@ -173,7 +173,7 @@ func (b *call) authorize(c *x402.Challenge, o Option) (p payment, err error) {
 		}
 	}()
 	signer := b.options.Signers[o.Signer]
-	funds, err := signer.Funds(b.ctx, o.Requirement.Network, o.Asset)
+	funds, err := fundsOf(b.ctx, signer, &o)
 	if err != nil {
 		return p, err
 	}

@@ -34,7 +34,8 @@ type shop struct {
 	style   string           // "structured", "text", "error", "v1", "cloudflare"
 	accepts []map[string]any // nil: one option on each chain, EVM first
 	after   func(payload json.RawMessage) (*mcp.CallToolResult, error)
-	paid    []string // the payloads that came, as they came
+	says    *jsonrpc.Error // instead of asking
+	paid    []string       // the payloads that came, as they came
 }
 
 func (s *shop) set(change func(*shop)) {
@@ -86,8 +87,11 @@ func (s *shop) challenge() (string, []map[string]any) {
 func (s *shop) ask() (*mcp.CallToolResult, error) {
 	text, _ := s.challenge()
 	s.mu.Lock()
-	style := s.style
+	style, says := s.style, s.says
 	s.mu.Unlock()
+	if says != nil {
+		return nil, says
+	}
 	switch style {
 	case "error":
 		return nil, &jsonrpc.Error{Code: 402, Message: "Payment required", Data: json.RawMessage(text)}
