@@ -250,8 +250,12 @@ type look struct {
 
 var looks = []look{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390, false}, {"narrow-dark", 390, true}}
 
-// shoot keeps pictures of the page, and checks each of the looks.
-func (b *browser) shoot(name string) {
+// shoot keeps pictures of the page, and checks each of the looks; glance only the two that differ most.
+func (b *browser) shoot(name string) { b.t.Helper(); b.as(name, looks) }
+
+func (b *browser) glance(name string) { b.t.Helper(); b.as(name, []look{looks[0], looks[3]}) }
+
+func (b *browser) as(name string, looks []look) {
 	b.t.Helper()
 	for _, l := range looks {
 		scheme := "light"
@@ -264,7 +268,7 @@ func (b *browser) shoot(name string) {
 		var wide []string
 		b.eval(fmt.Sprintf(`document.documentElement.scrollWidth <= %d ? [] : [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > %[1]d).map(e => e.outerHTML.slice(0, 200)).slice(0, 5).concat("wide")`, l.width), &wide)
 		require.Empty(b.t, wide, "%s %s is wider than the screen", name, l.name)
-		if l.name != "narrow-dark" { // its colours are those of dark, its order that of narrow
+		if len(looks) < 4 || l.name != "narrow-dark" { // its colours are those of dark, its order that of narrow
 			b.accessible(name + " " + l.name)
 		}
 		b.picture(name + "-" + l.name)

@@ -83,7 +83,7 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, b.text(), "Nothing was paid yet")
 	b.shoot("empty")
 	b.visit(base + "history")
-	b.shoot("empty-history")
+	b.glance("empty-history")
 
 	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} { // the demo's
 		_, err := pays(path)
@@ -107,13 +107,13 @@ func TestDashboard(t *testing.T) {
 	b.write("wrong horse battery")
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "That was not the passphrase.")
-	b.shoot("approval-wrong")
+	b.glance("approval-wrong")
 	b.tabTo("Passphrase of the wallet")
 	b.write(e2e.Passphrase)
 	b.tabTo("Approve $0.50")
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "You approved this payment")
-	b.shoot("approved")
+	b.glance("approved")
 	bought, err := pays("/report")
 	require.NoError(t, err, bought)
 	verified, err := home.Command(t.Context(), bin, "history", "verify", "--seals").Output()
@@ -130,16 +130,16 @@ func TestDashboard(t *testing.T) {
 	busy(t, home.Dir)
 	for _, span := range []string{"24h", "30d", "12m"} {
 		b.visit(base + "?range=" + span)
-		b.shoot("busy-" + span)
+		b.glance("busy-" + span)
 	}
-	b.visit(base)
+	b.visit(base)                                             // thirty days
 	b.eval(`document.querySelector(".alerts").remove()`, nil) // of the test's cheap keystore
 	b.shoot("readme")
 	_, err = home.Command(t.Context(), bin, "freeze").Output()
 	require.NoError(t, err)
 	b.visit(base)
 	require.Contains(t, b.text(), "Every payment is stopped")
-	b.shoot("frozen")
+	b.glance("frozen")
 	b.visit(base + "history?url=api&status=settled")
 	require.Regexp(t, regexp.MustCompile(`Spent and held in all: \$[\d.]+ in USDC`), b.text())
 	b.shoot("history")
@@ -150,7 +150,7 @@ func TestDashboard(t *testing.T) {
 	other := open(t)
 	other.visit(at.String())
 	require.Contains(t, other.text(), "was used already")
-	other.shoot("used")
+	other.glance("used")
 }
 
 // busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
