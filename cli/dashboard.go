@@ -76,7 +76,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&at, "listen", "127.0.0.1:0", "the `ADDRESS` of this machine to serve it at; port 0 is any that is free")
 	cmd.Flags().BoolVar(&open, "open", false, "open it in the browser")
-	cmd.Flags().DurationVar(&idle, "idle", time.Hour, "end when nobody looked for so long; 0 is never")
+	cmd.Flags().DurationVar(&idle, "idle", time.Hour, "end when nobody looked for this `TIME`, like 30m; 0 is never")
 	return cmd
 }
 
