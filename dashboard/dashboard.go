@@ -283,7 +283,7 @@ func (s *Server) say(w http.ResponseWriter, status int, text string) {
 func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
 	f.Base, f.Version, f.Now, f.Style = s.place, s.o.Version, s.o.Now().UTC(), template.CSS(style) //nolint:gosec // our own
 	var page bytes.Buffer
-	if err := templates.ExecuteTemplate(&page, name, f); err != nil {
+	if err := templates().ExecuteTemplate(&page, name, f); err != nil {
 		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -300,13 +300,18 @@ var style string
 //go:embed pages/icon.svg
 var icon []byte
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
+// templates are read when the first page is made, not when the program starts: an MCP server has no pages.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages/*.html"))
+})
+
+var functions = template.FuncMap{
 	"title": x402.Title,
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
 	"short": short,
-}).ParseFS(files, "pages/*.html"))
+}
 
 // short is the beginning of a text that may be long; where it counts, all of it is shown.
 func short(most int, text string) string {
