@@ -252,6 +252,7 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	boom := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2"], "tool": "boom"})
 	require.Equal(t, "TOOL_EXECUTION_FAILED", boom.Error, "%+v", boom)
 	require.NotEmpty(t, boom.PaymentID)
+	require.Equal(t, "boom: the tool failed", boom.Content)
 }
 
 // A mounted server, as a host has it: its tool stands in the list under the server's name, is called by it, and is paid.
