@@ -209,7 +209,9 @@ func (w *Wall) answer(t *tool, request *mcp.CallToolRequest, r result) (mcp.Resu
 	case delivers:
 		return w.deliver(r)
 	case passes:
-		return r.goods.value.(*mcp.CallToolResult), nil
+		out := *r.goods.value.(*mcp.CallToolResult)
+		out.Meta = w.receipts(r, out.Meta) // upfront
+		return &out, nil
 	case fails:
 		return w.failure(r)
 	case refuses:

@@ -29,7 +29,7 @@ type Tool struct {
 	// says then: so it answers the same for the same call, at least for a minute.
 	Quote      func(context.Context, Call) ([]Option, error)
 	Free       bool          // keeps the entry, asks for nothing
-	Upfront    bool          // settle, then run: the buyer pays for the try (paymentFlow "upfront")
+	Upfront    bool          // settle, then run: the buyer pays for the try (paymentFlow "upfront"). Not for tools that ask back: the answer is another call
 	MaxTimeout time.Duration // how long a payment is good for, and so how long the tool may run; 0 is five minutes
 	// Extensions are declared beside the wall's own (V2), each {"info":{…},"schema":{…}}: bazaar, for one. See Bazaar.
 	Extensions map[string]json.RawMessage

@@ -476,6 +476,27 @@ func TestToolThatAsksBack(t *testing.T) {
 	require.Len(t, l.Settlements(), 1)
 }
 
+// Who paid before the tool asked back has the receipt of it.
+func TestUpfrontToolThatAsksBack(t *testing.T) {
+	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].Upfront = true })
+	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{RequestState: "half", InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?"}}}, nil
+	}
+	near, far := mcp.NewInMemoryTransports()
+	there, err := l.server().Connect(t.Context(), near, nil)
+	require.NoError(t, err)
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return nil, errors.New("not here")
+		}}).Connect(t.Context(), far, nil)
+	require.NoError(t, err)
+	defer func() { l.client.Close(); there.Wait() }()
+	g := l.buy(t, nil)
+	require.Contains(t, string(g.Result), "Celsius?")
+	require.True(t, g.receipt().Success)
+	require.Len(t, l.Settlements(), 1)
+}
+
 func TestClose(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
