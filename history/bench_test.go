@@ -13,7 +13,7 @@ import (
 	"x402-wallet/budget"
 )
 
-var kept = flag.String("million", "", "directory of the ledger of a million payments: made there, or found there")
+var kept = flag.String("million", "", "directory of the ledger of a million payments: made there, or found there; Reserve leaves failed ones in it")
 
 // million is a ledger with a million payments of the last thirty days, each of another URL, at a hundred hosts; made once for all
 // benchmarks.
