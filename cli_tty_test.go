@@ -45,6 +45,7 @@ func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
 	keys, tty, err := pty.Open()
 	require.NoError(t, err)
 	defer tty.Close()
+	require.NoError(t, pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: 80}))
 	if stdout == nil {
 		stdout = tty
 	}

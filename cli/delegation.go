@@ -101,8 +101,12 @@ func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) 
 				delegate += " (this agent)"
 			}
 		}
+		tokens := func(a money.Amount) string { return a.String() + " atomic units" }
+		if asset, ok := w.Engine.Assets.Asset(out.Network, out.TokenMint); ok {
+			tokens = func(a money.Amount) string { return a.Units(asset.Decimals) + " " + asset.Symbol }
+		}
 		rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)}, {"token", out.TokenMint}, {"delegate", delegate},
-			{"may spend", out.RemainingAmount.String() + " atomic units"}, {"at most ever seen", out.OriginalAmount.String()}, {"balance", out.Balance.String()}}
+			{"may spend", tokens(out.RemainingAmount)}, {"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
 		if out.Frozen {
 			rows = append(rows, []string{"frozen", "by the token's issuer"})
 		}

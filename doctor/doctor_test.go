@@ -98,25 +98,32 @@ func TestKeysInPlainText(t *testing.T) {
 	cursor := install.Clients()[2].File(o.System)
 	for path, text := range map[string]string{
 		cursor: `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}}}}`,
-		cursor + ".before-x402-wallet-20260102T030405.000Z":          `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
-		filepath.Join(o.System.Home, "project", ".env"):              "MNEMONIC=" + aPhrase + "\n",
-		filepath.Join(o.System.Home, ".agentcash", "wallet.json"):    `{"privateKey": "` + aHexKey + `", "address": "0x0"}`,
-		filepath.Join(o.System.Home, ".config", "solana", "id.json"): aKeypair,
+		cursor + ".before-x402-wallet-20260102T030405.000Z":       `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
+		filepath.Join(o.System.Home, "project", ".env"):           "MNEMONIC=" + aPhrase + "\n",
+		filepath.Join(o.System.Home, ".agentcash", "wallet.json"): `{"privateKey": "` + aHexKey + `", "address": "0x0"}`,
+		filepath.Join(o.System.Home, "project", "agent.json"):     aKeypair,
+		o.solanaCLI(): aKeypair,
 	} {
 		write(t, path, text)
 	}
+	o.Keypair = filepath.Join(o.System.Home, "project", "agent.json")
 	list := o.keysAbout(t.Context())
-	require.Len(t, list, 5)
+	require.Len(t, list, 6)
 	var all strings.Builder
 	for _, f := range list {
-		require.Equal(t, Fail, f.Status)
+		expected := Fail
+		if strings.Contains(f.Message, o.solanaCLI()) {
+			expected = Warn
+			require.Contains(t, f.Remedy, "delegation approve --unsigned")
+		}
+		require.Equal(t, expected, f.Status, f.Message)
 		require.NotEmpty(t, f.Remedy)
 		all.WriteString(f.Message + " " + f.Remedy + "\n")
 	}
 	for _, secret := range []string{aHexKey[2:], aPhrase, "correct horse", "7,255"} {
 		require.NotContains(t, all.String(), secret)
 	}
-	require.Contains(t, all.String(), "init --import-solana '"+filepath.Join(o.System.Home, ".config", "solana", "id.json")+"'")
+	require.Contains(t, all.String(), "init --import-solana '"+o.Keypair+"'")
 	require.Contains(t, all.String(), "init --import-key-file FILE")
 
 	write(t, filepath.Join(o.Home, "keystore.json"), "{}")

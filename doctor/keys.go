@@ -90,7 +90,11 @@ func (o Options) keysAbout(ctx context.Context) (list []Finding) {
 		leaks = append(leaks, look(path, text)...)
 	}
 	for _, l := range leaks {
-		list = append(list, found(Fail, o.remedy(l), "%s lies in plain text in %s%s", l.kind, l.file, l.where())...)
+		status := Fail
+		if l.file == o.solanaCLI() { // which keeps it so, for its owner to delegate with
+			status = Warn
+		}
+		list = append(list, found(status, o.remedy(l), "%s lies in plain text in %s%s", l.kind, l.file, l.where())...)
 	}
 	if ctx.Err() != nil {
 		return append(list, found(Warn, "run this again", "not all files could be looked into in time")...)
@@ -113,6 +117,9 @@ func (o Options) remedy(l leak) string {
 	if l.kind == "a passphrase" {
 		return "put it into a file that only you can read and name that one (X402_WALLET_PASSPHRASE_FILE), take it out there, then x402-wallet passphrase"
 	}
+	if l.file == o.solanaCLI() {
+		return "an agent with a shell can read it: keep it elsewhere (x402-wallet delegation approve --unsigned signs there), and little on it here"
+	}
 	if _, err := os.Stat(filepath.Join(o.Home, "keystore.json")); err == nil {
 		return "move its money to x402-wallet address, then delete it; or import it into another home: X402_WALLET_HOME=DIR x402-wallet init " + importFlag(l)
 	}
@@ -131,6 +138,11 @@ func importFlag(l leak) string {
 	return "--import-key-file FILE, with the key alone in FILE, mode 0600"
 }
 
+// solanaCLI is where the Solana command line keeps its key.
+func (o Options) solanaCLI() string {
+	return filepath.Join(o.System.Home, ".config", "solana", "id.json")
+}
+
 // places are the files to look into.
 func (o Options) places() (list []string) {
 	s := o.System
@@ -143,7 +155,7 @@ func (o Options) places() (list []string) {
 	list = append(list, home(".claude", "settings.json"), home(".claude", "settings.local.json"), home(".codeium", "mcp_config.json"), home(".mcp.json"))
 	list = append(list, // other wallets, which keep their keys as they are
 		home(".agentcash", "wallet.json"), home(".agentcash", "solana-wallet.json"), home(".x402scan-mcp", "wallet.json"), home(".mcpc", "wallets.json"),
-		home(".config", "solana", "id.json"), home(".blockrun", ".session"), home(".blockrun", "wallet.json"), home(".x402", "wallet.json"), home(".purl", "config.toml"))
+		o.solanaCLI(), home(".blockrun", ".session"), home(".blockrun", "wallet.json"), home(".x402", "wallet.json"), home(".purl", "config.toml"))
 	if o.Keypair != "" {
 		list = append(list, o.Keypair)
 	}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/config"
+)
+
+// A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with its flags.
+
+// blocks are the README's blocks of code in a language.
+func blocks(t *testing.T, language string) (list []string) {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
+		list = append(list, found[1])
+	}
+	require.NotEmpty(t, list, language)
+	return list
+}
+
+// steps are the lines that a newcomer copies into a terminal, in their order and without comments.
+func steps(t *testing.T) (list []string) {
+	for _, block := range blocks(t, "sh") {
+		for line := range strings.Lines(block) {
+			line, _, _ = strings.Cut(line, " #")
+			if line = strings.TrimSpace(line); line != "" {
+				list = append(list, line)
+			}
+		}
+	}
+	return list
+}
+
+// mentioned are all commands of ours in the README, as it writes them: steps, those within its sentences, and those of the table for you.
+func mentioned(t *testing.T) (list []string) {
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, line := range steps(t) {
+		if strings.HasPrefix(line, "x402-wallet ") {
+			list = append(list, line)
+		}
+	}
+	forYou := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "## ") {
+			forYou = strings.HasPrefix(line, "## For you")
+		}
+		for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
+			switch command := strings.ReplaceAll(span[1], `\|`, "|"); {
+			case strings.HasPrefix(command, "x402-wallet "):
+				list = append(list, command)
+			case forYou && strings.HasPrefix(line, "| ") && command[0] != '-':
+				list = append(list, "x402-wallet "+command)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// TestReadmeCommandsExist asks the program about each: there is such a command, it takes so many arguments, it has these flags.
+func TestReadmeCommandsExist(t *testing.T) {
+	program, err := exec.LookPath("x402-wallet") // testscript's
+	require.NoError(t, err)
+	known := map[string]string{}
+	helpOf := func(command string) (text string, ok bool) {
+		if text, ok = known[command]; !ok {
+			out, err := exec.CommandContext(t.Context(), program, append([]string{"help", "--json=false"}, strings.Fields(command)...)...).Output()
+			if err == nil {
+				text = string(out)
+			}
+			known[command] = text
+		}
+		return text, text != ""
+	}
+	all := mentioned(t)
+	require.Greater(t, len(all), 50)
+	for _, line := range all {
+		fields := strings.Fields(strings.TrimPrefix(line, "x402-wallet "))
+		flag := slices.IndexFunc(append(fields, "-"), func(f string) bool { return f[0] == '-' })
+		words, flags := fields[:flag], fields[flag:]
+		if words[0] == "help" {
+			continue
+		}
+		for _, one := range alternatives(words) { // "policy seal|allow|deny" is three
+			n := len(one)
+			help, ok := helpOf(strings.Join(one, " "))
+			for ; !ok && n > 1; help, ok = helpOf(strings.Join(one[:n], " ")) {
+				n--
+			}
+			require.True(t, ok, "%s: there is no such command", line)
+			_, usage, _ := strings.Cut(help, "\nUsage:\n")
+			usage, _, _ = strings.Cut(usage, "\n")
+			takes := len(regexp.MustCompile(`\b[A-Z]{2,}\b`).FindAllString(usage, -1))
+			require.LessOrEqual(t, len(one)-n, takes, "%s: %s", line, usage)
+			for _, f := range flags {
+				if f[0] == '-' {
+					require.Regexp(t, `(?m)^ .*`+regexp.QuoteMeta(f)+`\b`, help, "%s: %s", line, f)
+				}
+			}
+		}
+	}
+}
+
+// alternatives spells out words of which one may be several, with | between them.
+func alternatives(words []string) (list [][]string) {
+	for i, word := range words {
+		if several := strings.Split(word, "|"); len(several) > 1 {
+			for _, w := range several {
+				list = append(list, alternatives(slices.Concat(words[:i], []string{w}, words[i+1:]))...)
+			}
+			return list
+		}
+	}
+	return [][]string{words}
+}
+
+// TestReadmeShop reads the shop that the README opens.
+func TestReadmeShop(t *testing.T) {
+	shop, err := config.ParsePaywall("shop.toml", []byte(blocks(t, "toml")[0]))
+	require.NoError(t, err)
+	require.Len(t, shop.Tools, 2)
+}
