@@ -43,21 +43,28 @@ func (p *Program) discoverCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
+// aboutWidth bounds what a service says of itself in a table; with --json it is whole.
+const aboutWidth = 60
+
 // services prints what was found; why something cannot be paid stands below, as in estimate.
 func (u *ui) services(out tools.DiscoverOut) error {
 	if u.json {
 		return u.printJSON(out)
 	}
 	var rows [][]string
+	var reasons []string
 	for _, s := range out.Services {
 		mark, network := "yes", ""
 		about, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
+		if r := []rune(about); len(r) > aboutWidth {
+			about = string(r[:aboutWidth-1]) + "…"
+		}
 		if s.Network != "" {
 			network = x402.Title(s.Network)
 		}
 		if !s.Payable {
 			mark = "no"
-			u.note("%s: %s", safe(s.URL), safe(s.Why))
+			reasons = append(reasons, s.URL+": "+s.Why)
 		}
 		rows = append(rows, []string{s.Price, network, mark, s.URL, about})
 	}
@@ -65,6 +72,9 @@ func (u *ui) services(out tools.DiscoverOut) error {
 		u.say("nothing was found")
 	} else {
 		u.table([]string{"PRICE", "NETWORK", "CAN BE PAID", "URL", "WHAT IT SAYS IT IS"}, rows)
+	}
+	for _, why := range reasons {
+		u.note("no: %s", safe(why))
 	}
 	u.note("source: %s, %s", safe(out.Source), moment(out.AsOf))
 	return nil

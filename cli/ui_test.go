@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
 
@@ -42,6 +43,22 @@ func TestDemoSelf(t *testing.T) {
 	require.Equal(t, shellWord(filepath.Join(".", "my bin", name)), strings.Replace(demoSelf(program), "."+string(filepath.Separator), "", 1))
 	t.Setenv("PATH", filepath.Dir(program))
 	require.Equal(t, "x402-wallet", demoSelf(program))
+}
+
+// What a list's sellers say of themselves is long; the table stands first, then why something cannot be paid.
+func TestServices(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "screen"))
+	require.NoError(t, err)
+	defer file.Close()
+	u := newUI(file, file, true)
+	u.json = false
+	require.NoError(t, u.services(tools.DiscoverOut{Services: []tools.Service{
+		{URL: "https://a.example/x", Price: "$0.01", Network: "eip155:8453", Description: strings.Repeat("ü", 300), Why: "too\x1bdear"},
+		{URL: "https://b.example/y", Price: "$0.02", Network: "eip155:8453", Payable: true, Description: "short"},
+	}}))
+	seen, err := os.ReadFile(file.Name())
+	require.NoError(t, err)
+	require.Regexp(t, `^PRICE .*\n\$0\.01  Base +no +https://a\.example/x  ü{59}…\n\$0\.02  Base +yes +https://b\.example/y  short\nno: https://a\.example/x: too\\x1bdear\nsource: `, string(seen))
 }
 
 func TestWrap(t *testing.T) {

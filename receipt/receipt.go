@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -152,6 +153,7 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	}
 	v := Verdict{OK: true, Payment: r.Payment, Beyond: []string{
 		"that the seller delivered, and what: the signature covers the money, not the URL or the content",
+		"the payment's id, method, URL and content, and when it was made to the hour: they are what the payer's wallet wrote down",
 	}}
 	for _, c := range []struct {
 		what  string
@@ -159,9 +161,10 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	}{
 		{"the payer signed this payment", func() error { return r.signature(builtin) }},
 		{"the terms are the ones that were signed", r.terms},
-		{"the price is what the amount is worth", func() error { return r.price(builtin) }},
+		{"the token is what it is called, and the price what the amount is worth", func() error { return r.worth(builtin) }},
 		{"the settlement tells of this payment", r.settlement},
 		{"the chain's proof tells of this payment", r.chain},
+		{"the times agree", func() error { return r.times(builtin) }},
 	} {
 		err := c.check()
 		if errors.Is(err, errNothing) {
@@ -266,6 +269,11 @@ func (r *Receipt) terms() error {
 	if amount == nil {
 		amount = t.MaxAmountRequired
 	}
+	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
+	var said any
+	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil || signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said) {
+		return errors.New("what the payer accepted differs")
+	}
 	network, _ := x402.Network(t.Network)
 	switch {
 	case amount == nil || *amount != r.Payment.Amount.String():
@@ -280,13 +288,52 @@ func (r *Receipt) terms() error {
 	return nil
 }
 
-func (r *Receipt) price(builtin *x402.Registry) error {
+// worth holds what the receipt says of a token against what this program knows of it.
+func (r *Receipt) worth(builtin *x402.Registry) error {
 	asset, ok := builtin.Asset(r.Payment.Network, r.Payment.Asset)
-	if !ok {
+	p := r.Payment
+	switch worth := asset.Dollars(p.Amount).Price(); {
+	case !ok:
 		return errNothing
-	}
-	if worth := asset.Dollars(r.Payment.Amount).Price(); worth != r.Payment.Price {
+	case p.Symbol != asset.Symbol || p.Decimals != asset.Decimals || p.Name != asset.Name || p.DomainVer != asset.Version || p.Token2022 != asset.Token2022:
+		return fmt.Errorf("it is %s with %d decimals", asset.Symbol, asset.Decimals)
+	case worth != p.Price:
 		return fmt.Errorf("it is worth %s", worth)
+	}
+	return nil
+}
+
+// slack is what the payer's clock and the chain's may differ, and what a payment takes: policy.deadline is ten minutes at most, and a
+// Solana transaction is good for two.
+const slack = time.Hour
+
+// times compares when the payment was made, when the chain has it, and until when the signature was good.
+func (r *Receipt) times(builtin *x402.Registry) error {
+	var outer struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	made, settled := r.Payment.Time, time.Time{}
+	if r.Chain != nil {
+		settled = r.Chain.At
+	}
+	if !settled.IsZero() && made.After(settled.Add(slack)) {
+		return errors.New("the chain had it before it was made")
+	}
+	if x402.IsSolana(r.Payment.Network) && settled.After(made.Add(slack)) {
+		return errors.New("the chain had it when the signature was good no more")
+	}
+	if x402.IsSolana(r.Payment.Network) || json.Unmarshal(r.Signed, &outer) != nil {
+		return nil // a Solana transaction says no time
+	}
+	_, a, err := evm.Recover(r.Payment.Network, r.asset(builtin), outer.Payload)
+	if err != nil {
+		return nil // the signature's own check says it
+	}
+	switch until := time.Unix(a.ValidBefore, 0); {
+	case made.After(until):
+		return errors.New("it was made when the signature was good no more")
+	case settled.After(until):
+		return errors.New("the chain had it when the signature was good no more")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -27,8 +28,8 @@ func TestGenuine(t *testing.T) {
 		v, err := Verify(genuine(t, name), x402.NewRegistry(nil))
 		require.NoError(t, err)
 		require.True(t, v.OK, "%+v", v.Checks)
-		require.Len(t, v.Checks, 5)
-		require.Len(t, v.Beyond, 2)
+		require.Len(t, v.Checks, 6)
+		require.Len(t, v.Beyond, 3)
 	}
 }
 
@@ -58,7 +59,7 @@ func TestForged(t *testing.T) {
 func TestForgedThroughout(t *testing.T) {
 	for name, signed := range map[string]string{"evm": "what is signed is 1000", "solana": "what is signed is 1000"} {
 		text := genuine(t, name)
-		for _, path := range []string{"payment.amount", "terms.amount"} {
+		for _, path := range []string{"payment.amount", "terms.amount", "signed.accepted.amount"} {
 			text = changed(t, text, path, "2000")
 		}
 		v, err := Verify(changed(t, text, "payment.price", "$0.002"), x402.NewRegistry(nil))
@@ -70,7 +71,7 @@ func TestForgedThroughout(t *testing.T) {
 		require.Equal(t, signed, v.Checks[0].Why)
 
 		other := map[string]string{"evm": "0x0000000000000000000000000000000000000001", "solana": "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}[name]
-		text = changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo", other)
+		text = changed(t, changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo", other), "signed.accepted.payTo", other)
 		v, err = Verify(text, x402.NewRegistry(nil))
 		require.NoError(t, err)
 		require.False(t, v.Checks[0].OK)
@@ -115,12 +116,77 @@ func TestNoReceipt(t *testing.T) {
 	}
 }
 
+// Each member of a receipt, changed alone, makes it not hold; but for those that Beyond speaks of, and what a seller is free to say.
+func TestEveryMember(t *testing.T) {
+	free := []string{
+		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type", "content.whole", // what the payer wrote down
+		"chain.block",                                // what its node showed
+		"settlement.payer", "settlement.transaction", // the seller's words, where the chain has better ones
+		"signed.resource.description", "signed.resource.mimeType", "signed.resource.url", "signed.x402Version",
+	}
+	for _, name := range []string{"evm", "solana"} {
+		var whole map[string]any
+		require.NoError(t, json.Unmarshal(genuine(t, name), &whole))
+		held := []string{}
+		for path, value := range members("", whole) {
+			v, err := Verify(changed(t, genuine(t, name), path, another(value)), x402.NewRegistry(nil))
+			if err == nil && v.OK {
+				held = append(held, path)
+			}
+		}
+		require.ElementsMatch(t, free, held, name)
+	}
+}
+
+// Without a proof of the chain a payment's time is held against its signature's alone.
+func TestTimeOfAClaim(t *testing.T) {
+	claim := changed(t, changed(t, genuine(t, "evm"), "chain", nil), "payment.proof", "claimed")
+	v, err := Verify(claim, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.True(t, v.OK, "%+v", v.Checks)
+	v, err = Verify(changed(t, claim, "payment.time", "2027-11-22T02:14:55Z"), x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK)
+}
+
+// members are a document's values by their path.
+func members(at string, object map[string]any) map[string]any {
+	all := map[string]any{}
+	for name, value := range object {
+		if inner, ok := value.(map[string]any); ok {
+			maps.Copy(all, members(at+name+".", inner))
+		} else {
+			all[at+name] = value
+		}
+	}
+	return all
+}
+
+// another is a value of the same kind that says something else: a later day, a larger number, another text of the same form.
+func another(value any) any {
+	switch v := value.(type) {
+	case bool:
+		return !v
+	case float64:
+		return v + 1
+	case string:
+		if day, err := time.Parse(time.RFC3339, v); err == nil {
+			return day.AddDate(1, 0, 0)
+		}
+		if last := v[len(v)-1]; last >= '0' && last < '9' {
+			return v[:len(v)-1] + string(last+1)
+		}
+		return v + "1"
+	}
+	return "?"
+}
+
 // A token that only the payer's registry has is taken from the receipt, and that is said.
 func TestUnknownToken(t *testing.T) {
-	text := changed(t, genuine(t, "evm"), "payment.name", "Another")
+	text := changed(t, genuine(t, "evm"), "payment.symbol", "EURC")
 	v, err := Verify(text, x402.NewRegistry(nil))
 	require.NoError(t, err)
-	require.True(t, v.OK, "the registry's name counts, not the receipt's")
+	require.False(t, v.OK, "the registry's name counts, not the receipt's")
 	text = changed(t, genuine(t, "evm"), "payment.asset", "0x0000000000000000000000000000000000000009")
 	v, err = Verify(text, x402.NewRegistry(nil))
 	require.NoError(t, err)
