@@ -309,9 +309,6 @@ const slack = time.Hour
 
 // times compares when the payment was made, when the chain has it, and until when the signature was good.
 func (r *Receipt) times(builtin *x402.Registry) error {
-	var outer struct {
-		Payload json.RawMessage `json:"payload"`
-	}
 	made, settled := r.Payment.Time, time.Time{}
 	if r.Chain != nil {
 		settled = r.Chain.At
@@ -319,23 +316,28 @@ func (r *Receipt) times(builtin *x402.Registry) error {
 	if !settled.IsZero() && made.After(settled.Add(slack)) {
 		return errors.New("the chain had it before it was made")
 	}
-	if x402.IsSolana(r.Payment.Network) && settled.After(made.Add(slack)) {
-		return errors.New("the chain had it when the signature was good no more")
-	}
-	if x402.IsSolana(r.Payment.Network) || json.Unmarshal(r.Signed, &outer) != nil {
-		return nil // a Solana transaction says no time
-	}
-	_, a, err := evm.Recover(r.Payment.Network, r.asset(builtin), outer.Payload)
-	if err != nil {
-		return nil // the signature's own check says it
-	}
-	switch until := time.Unix(a.ValidBefore, 0); {
+	until := r.until(builtin)
+	switch {
 	case made.After(until):
 		return errors.New("it was made when the signature was good no more")
 	case settled.After(until):
 		return errors.New("the chain had it when the signature was good no more")
 	}
 	return nil
+}
+
+// until is the latest that the signature can have been good: as it says, or soon after the payment was made where it says no time, as
+// on Solana, or cannot be read, which is another check's to say.
+func (r *Receipt) until(builtin *x402.Registry) time.Time {
+	var outer struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if !x402.IsSolana(r.Payment.Network) && json.Unmarshal(r.Signed, &outer) == nil {
+		if _, a, err := evm.Recover(r.Payment.Network, r.asset(builtin), outer.Payload); err == nil {
+			return time.Unix(a.ValidBefore, 0)
+		}
+	}
+	return r.Payment.Time.Add(slack)
 }
 
 func (r *Receipt) settlement() error {
