@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,7 +100,11 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 		return err
 	}
 	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
-		return err
+		var number syscall.Errno
+		if errors.As(err, &number) { // without the name of the file beside it, which only we know
+			err = number
+		}
+		return x402.Errorf(x402.InvalidArgument, "%s cannot be written: %w", e.to, err)
 	}
 	ui.note("written: %s", safe(e.to))
 	return nil

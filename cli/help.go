@@ -192,7 +192,9 @@ func wantsJSON(args []string, otherwise bool) bool {
 // wants checks that a command gets exactly its arguments.
 func wants(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		switch {
+		switch empty := slices.Index(args, ""); { // as of a shell's variable that is not set
+		case len(args) == len(names) && empty >= 0:
+			return usageError{text: fmt.Sprintf("%s needs an argument: %s is empty", cmd.CommandPath(), names[empty])}
 		case len(args) == len(names):
 			return nil
 		case cmd.HasAvailableSubCommands():

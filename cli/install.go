@@ -139,6 +139,9 @@ func (p *Program) entry(ctx context.Context, passphraseFile string, variables []
 		}
 		passphrase, err := wallet.FromFile(path)(ctx)
 		clear(passphrase)
+		if x402.HasCode(err, x402.WalletLocked) { // it is not there
+			return e, usageError{text: x402.AsError(err).Message, hint: "write the passphrase into it, for nobody but you to read (mode 0600)"}
+		}
 		if err != nil {
 			return e, err
 		}

@@ -49,7 +49,7 @@ func manPage(cmd *cobra.Command, version string) string {
 	line(".SH DESCRIPTION\n%s", roff(cmp.Or(cmd.Long, cmd.Short)))
 	cmd.InitDefaultHelpFlag()
 	cmd.InheritedFlags() // puts them among Flags
-	if flags := cmd.Flags().FlagUsages(); flags != "" {
+	if flags := cmd.Flags().FlagUsagesWrapped(78); flags != "" {
 		line(".SH OPTIONS\n.nf\n%s\n.fi", roff(flags))
 	}
 	if cmd.Example != "" {

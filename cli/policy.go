@@ -50,6 +50,9 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 			"\"api.example.com:8443\" or \"*.example.com\".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
+				if _, err := setHosts(text, "allow_hosts", args); err != nil { // it is no host
+					return nil, err
+				}
 				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
 					var err error
 					if text, err = setHosts(text, "deny_hosts", slices.DeleteFunc(rules.Policy.DenyHosts, func(h string) bool { return h == args[0] })); err != nil {

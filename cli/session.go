@@ -115,7 +115,13 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 // sessionLabelCommand names the session that is open. That gives nobody anything, so it takes no passphrase.
 func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "label NAME", Short: "Name the session, for your books", Args: wants("NAME"),
+		Use: "label NAME", Short: "Name the session, for your books",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 { // also an empty one
+				return nil
+			}
+			return wants("NAME")(cmd, args)
+		},
 		Long:    "Name the session that is open: the project it is for, say. x402-wallet export --by project sums payments up by these names. An\nempty NAME takes it away.",
 		Example: "  x402-wallet session label weather-bot",
 		RunE: func(cmd *cobra.Command, args []string) error {

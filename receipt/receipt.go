@@ -138,7 +138,7 @@ type Verdict struct {
 func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	var r Receipt
 	if err := x402.DecodeStrict(text, MaxSize, &r); err != nil {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt: %w", err)
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt: %s", x402.AsError(err).Message)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields() // what it does not know it cannot vouch for
