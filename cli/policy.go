@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also accepts a ledger that is not the one the\n" +
 			"wallet last wrote (restored from a backup, or moved with its home). The passphrase is asked for, unless nothing was loosened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) { return text, nil })
+			return p.changeRules(cmd.Context(), ui, nil)
 		},
 	}), ui.loosens(&cobra.Command{
 		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
@@ -215,8 +216,8 @@ func (u *ui) changes(list []config.Change) {
 	}
 }
 
-// changeRules edits config.toml and seals it. Whatever loosens, and whatever cannot be compared with what was sealed, takes
-// the passphrase from the terminal and nowhere else (SPEC §4).
+// changeRules edits config.toml and seals it; without an edit it seals what is there, the ledger too. Whatever loosens, and
+// whatever cannot be compared with what was sealed, takes the passphrase from the terminal and nowhere else (SPEC §4).
 //
 // The seal comes first: rules that were sealed and are not in the file yet are only tighter than allowed. A crash between the
 // two leaves either what was or what is to be, and never a wallet that pays under more than was typed for.
@@ -226,9 +227,18 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		return err
 	}
 	defer r.store.Close()
-	text, err := edit(r.rules.Raw, r.rules)
-	if err != nil {
-		return asInvalid(err)
+	text := r.rules.Raw
+	if edit != nil {
+		if text, err = edit(text, r.rules); err != nil {
+			return asInvalid(err)
+		}
+		if bytes.Equal(text, r.rules.Raw) && r.guard.Compare(ctx) == nil { // it is so, and in force: nobody need type a passphrase for that
+			if ui.json {
+				return ui.policy(ctx, r, "")
+			}
+			ui.say("nothing to change: the rules say so already")
+			return nil
+		}
 	}
 	next, err := config.Parse(text)
 	if err != nil {
