@@ -321,7 +321,7 @@ func (c *mcpCall) terms(times uint64) json.RawMessage {
 	if price == 0 {
 		price = Mill
 	}
-	asset, _ := x402.NewRegistry(nil).Default(EVM)
+	asset := usdc()
 	t := map[string]any{
 		"scheme": "exact", "network": nameOf(EVM, c.version()), "asset": asset.Address, "payTo": c.PayTo, "maxTimeoutSeconds": 60,
 		"extra": map[string]any{"name": asset.Name, "version": asset.Version},
@@ -457,3 +457,9 @@ func quoteJSON(s string) string {
 	text, _ := json.Marshal(s) // of a string: cannot fail
 	return string(text)
 }
+
+// usdc is the token of the play chain.
+var usdc = sync.OnceValue(func() x402.AssetInfo {
+	asset, _ := x402.NewRegistry(nil).Default(EVM)
+	return asset
+})
