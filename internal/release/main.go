@@ -118,12 +118,16 @@ func (r *release) make(ctx context.Context, list []target) error {
 	if err != nil {
 		return err
 	}
-	for name, path := range map[string]string{"LICENSE": "LICENSE", "README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md"} {
+	docs, err := filepath.Glob("docs/*")
+	if err != nil {
+		return err
+	}
+	for _, path := range append(docs, "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md") { // the README leads to the others
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		pages = append(pages, file{name: name, body: text})
+		pages = append(pages, file{name: filepath.ToSlash(path), body: text})
 	}
 	pages = append(pages, file{name: "LICENSES-OF-OTHERS.txt", body: licences})
 	for _, t := range list {
