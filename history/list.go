@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -70,14 +71,14 @@ type search struct {
 	indexed int64  // the last payment in the index
 	first   int64  // no payment before this one is After. A later payment is never of an earlier time (Tx.notBeforeLedger).
 	before  int64
-	rare    bool // the State has an index, and few payments in it
+	rare    bool // the State has an index, and it pays to look at all payments there instead of at those that the index of URLs names
 	nothing bool // there can be none
 }
 
 const (
 	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
 	block      = 256     // as in schema.sql
-	few        = 3000    // payments may be looked at one by one
+	dearer     = 16      // at most: looking at a failed payment, than asking whether one that the index of URLs names has failed
 	maxPart    = 8 << 10 // of a URL that is looked for: SQLite takes no pattern above 50,000 bytes
 )
 
@@ -110,15 +111,16 @@ func (t *Tx) search(f Filter) (*search, error) {
 		q.before = end
 	}
 	q.rare = f.State.Unfinished()
-	if f.State == Failed {
-		if err := t.row(`SELECT count(*) < ?1 FROM (SELECT 1 FROM payments WHERE state = 'failed' LIMIT ?1)`, few).Scan(&q.rare); err != nil {
-			return nil, err
-		}
-	}
 	var err error
 	if f.URL != "" && !q.rare && !q.nothing {
-		if q.grams, err = t.grams(f.URL, newest); err != nil {
+		var named int64
+		if q.grams, named, err = t.grams(f.URL, newest); err != nil {
 			return nil, err
+		}
+		if f.State == Failed {
+			if err = t.row(`SELECT count(*) * ?1 < ?2 FROM (SELECT 1 FROM payments WHERE state = 'failed' LIMIT ?2 / ?1 + 1)`, dearer, named).Scan(&q.rare); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if q.first, err = t.firstSince(f.After); err != nil || f.Before == "" {
@@ -143,12 +145,13 @@ func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 
 // grams is a query of the index for all that may contain a text: the rarest of its every three characters in a row, as a sample of
 // the payments tells them. A step in a gram's list costs a tenth of looking at a payment, so asking for another gram pays unless its
-// list is much the longer one. Beyond ASCII the index folds more than LIKE, so it is not asked there.
-func (t *Tx) grams(text string, newest int64) (query string, err error) {
+// list is much the longer one. Beyond ASCII the index folds more than LIKE, so it is not asked there. named is about how many payments
+// the rarest gram is in.
+func (t *Tx) grams(text string, newest int64) (query string, named int64, err error) {
 	const most, sampled, longer = 4, 100, 4
 	type gram struct {
 		text string
-		seen int
+		seen int64
 	}
 	var list []gram
 	text = lower(text)
@@ -158,18 +161,18 @@ func (t *Tx) grams(text string, newest int64) (query string, err error) {
 			list = append(list, g)
 		}
 	}
-	if len(list) > 1 {
+	if len(list) > 0 {
 		// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
 		rows, err := t.rows(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 			SELECT lower(url) FROM n JOIN payments ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var url string
 			if err := rows.Scan(&url); err != nil {
-				return "", err
+				return "", 0, err
 			}
 			for i := range list {
 				if strings.Contains(url, list[i].text) {
@@ -178,9 +181,10 @@ func (t *Tx) grams(text string, newest int64) (query string, err error) {
 			}
 		}
 		if err := rows.Err(); err != nil {
-			return "", err
+			return "", 0, err
 		}
-		slices.SortStableFunc(list, func(a, b gram) int { return a.seen - b.seen })
+		slices.SortStableFunc(list, func(a, b gram) int { return cmp.Compare(a.seen, b.seen) })
+		named = max(list[0].seen, 1) * newest / max(min(sampled, newest), 1)
 		n := 1
 		for n < min(most, len(list)) && list[n].seen <= longer*max(list[0].seen, 1) {
 			n++
@@ -193,7 +197,7 @@ func (t *Tx) grams(text string, newest int64) (query string, err error) {
 		}
 		query += `"` + strings.ReplaceAll(g.text, `"`, `""`) + `"`
 	}
-	return query, nil
+	return query, named, nil
 }
 
 // lower folds ASCII letters, as LIKE does.
@@ -226,8 +230,12 @@ func (q *search) sources(index string, from, to int64) []source {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
+	failed := ""
+	if q.State == Failed { // most that the index names are not, and the index of failed ones tells sooner than the payment
+		failed = ` AND EXISTS (SELECT 1 FROM payments f INDEXED BY payments_failed WHERE f.seq = $.rowid AND f.state = 'failed')`
+	}
 	return []source{all, {
-		strings.ReplaceAll(` FROM $ CROSS JOIN payments ON seq = $.rowid WHERE $ MATCH ? AND $.rowid >= ? AND $.rowid < ?`, "$", index) + like,
+		strings.ReplaceAll(` FROM $ CROSS JOIN payments ON seq = $.rowid WHERE $ MATCH ? AND $.rowid >= ? AND $.rowid < ?`+failed, "$", index) + like,
 		[]any{q.grams, from, to, q.part}, ` ORDER BY ` + index + `.rowid DESC`,
 	}}
 }
