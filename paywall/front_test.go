@@ -27,10 +27,13 @@ func behind() *mcp.Server {
 	text := func(s string) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}, nil
 	}
-	add("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	look := func(ctx context.Context, r *mcp.CallToolRequest) {
 		if token := r.Params.GetProgressToken(); token != nil {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "looking"})
 		}
+	}
+	add("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		look(ctx, r)
 		saw, _ := json.Marshal(r.Params.Meta)
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, StructuredContent: json.RawMessage(`{"sky":"clear"}`),
 			Meta: mcp.Meta{"saw": string(saw)}}, nil
@@ -38,7 +41,8 @@ func behind() *mcp.Server {
 	add("hello", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text("hi " + string(r.Params.Arguments))
 	})
-	add("wait", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	add("wait", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		look(ctx, r)
 		<-ctx.Done()
 		server.AddTool(&mcp.Tool{Name: "cancelled", InputSchema: schema}, nil)
 		return nil, ctx.Err()
@@ -111,7 +115,6 @@ func TestFrontOverStdio(t *testing.T) {
 	require.Equal(t, product, g.text, "%s", g.Result)
 	require.True(t, g.receipt().Success)
 	require.Len(t, l.Settlements(), 1)
-	require.Equal(t, "looking mine", <-progress)
 	saw, _ := g.meta["saw"].(string)
 	require.Contains(t, saw, "traceparent")
 	require.NotContains(t, saw, "payment", "the server behind never sees a payment")
@@ -129,11 +132,23 @@ func TestFrontOverStdio(t *testing.T) {
 	_, err = call(t.Context(), "nothing")
 	require.ErrorContains(t, err, "unknown tool")
 
-	// The server behind hears of a cancellation (it adds a tool then), and its change is told on.
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	// Progress is passed on while a call is under way: what comes with the answer may be too late. The server behind hears of a
+	// cancellation (it adds a tool then), and its change is told on.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = call(ctx, "wait")
-	require.Error(t, err)
+	heard := make(chan bool)
+	go func() {
+		for said := range progress {
+			if said == "looking now" {
+				cancel()
+				close(heard)
+				return
+			}
+		}
+	}()
+	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Meta: mcp.Meta{"progressToken": "now"}})
+	require.ErrorIs(t, err, context.Canceled)
+	<-heard
 	select {
 	case <-changed:
 	case <-time.After(5 * time.Second):
