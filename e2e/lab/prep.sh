@@ -13,13 +13,24 @@ command -v npm >/dev/null || fail "npm is not installed: the lab needs it to fet
 major=$(node -p 'process.versions.node.split(".")[0]')
 [ "$major" -ge 20 ] || fail "node is version $major: the lab needs 20 or newer"
 
+# npm may wait for very long on a registry that stalls: it gets some minutes, and is then asked again.
+bound=
+if command -v timeout >/dev/null; then bound='timeout -k 10 240'; fi
+ci() {
+    for try in 1 2 3; do
+        $bound npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-timeout=60000 </dev/null && return
+        echo "e2e/lab: npm ci failed or was stopped, try $try of 3" >&2
+    done
+    return 1
+}
+
 cd "$(dirname "$0")"
 sets=${*:-chain parties v1 solc inspector mcp mcp-v1 nuwa}
 for set in $sets; do
     # The copy of the lock file says what is installed; up.mjs compares it too.
     cmp -s "$set/package-lock.json" "$set/node_modules/.prepared" && continue
     echo "e2e/lab: installing $set" >&2
-    (cd "$set" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || fail "npm ci failed in e2e/lab/$set"
+    (cd "$set" && ci) || fail "npm ci failed in e2e/lab/$set"
     cp "$set/package-lock.json" "$set/node_modules/.prepared"
 done
 
