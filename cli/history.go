@@ -81,15 +81,20 @@ func (u *ui) history(out tools.HistoryOut) {
 		}
 		return stateColors[history.State(out.Transactions[row].Status)]
 	})
+	u.totals("spent and held in all", out.Totals, "history", out.Next)
+}
+
+// totals says what a list's payments come to, by token, and how its next page is asked for.
+func (u *ui) totals(what string, bySymbol map[string]string, command, next string) {
 	var sums []string
-	for _, symbol := range slices.Sorted(maps.Keys(out.Totals)) {
-		sums = append(sums, "$"+out.Totals[symbol]+" in "+symbol)
+	for _, symbol := range slices.Sorted(maps.Keys(bySymbol)) {
+		sums = append(sums, "$"+bySymbol[symbol]+" in "+symbol)
 	}
 	if len(sums) > 0 {
-		u.note("spent and held in all: %s", strings.Join(sums, ", "))
+		u.note("%s: %s", what, strings.Join(sums, ", "))
 	}
-	if out.Next != "" {
-		u.note("more: x402-wallet history --before %s", out.Next)
+	if next != "" {
+		u.note("more: x402-wallet %s --before %s", command, next)
 	}
 }
 

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -163,14 +161,5 @@ func (u *ui) earnings(out earningsOut) {
 		rows = append(rows, []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network), s.Status, s.Resource, s.Payer})
 	}
 	u.table([]string{"TIME (UTC)", "SALE", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR", "PAID BY"}, rows)
-	var sums []string
-	for _, symbol := range slices.Sorted(maps.Keys(out.Totals)) {
-		sums = append(sums, "$"+out.Totals[symbol]+" in "+symbol)
-	}
-	if len(sums) > 0 {
-		u.note("earned in all: %s", strings.Join(sums, ", "))
-	}
-	if out.Next != "" {
-		u.note("more: x402-wallet paywall earnings --before %s", out.Next)
-	}
+	u.totals("earned in all", out.Totals, "paywall earnings", out.Next)
 }
