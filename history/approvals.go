@@ -71,7 +71,7 @@ const selectApproval = `SELECT id, quote, state, created_at, expires_at, decline
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
-func scanApproval(row interface{ Scan(...any) error }) (a Approval, err error) {
+func scanApproval(row scanner) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL, &a.Network, &a.Asset, &a.Symbol,
@@ -143,19 +143,8 @@ func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
-		rows, err := t.rows(selectApproval+` WHERE expires_at > ? AND`+isOpen+` ORDER BY created_at, id`, micros(t.Now))
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			a, err := scanApproval(rows)
-			if err != nil {
-				return err
-			}
-			list = append(list, a)
-		}
-		return rows.Err()
+		list, err = collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+` ORDER BY created_at, id`, micros(t.Now))
+		return err
 	})
 	return list, err
 }
@@ -198,22 +187,11 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
 	const sealedSince = 6 // the ledger's format
 	err = s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(selectApproval+` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
+		list, err = collect(t, scanApproval, selectApproval+` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
 			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved' AND detail ->> 'id' = approvals.id AND (detail ->> 'by' = 'client'
 				OR (SELECT detail ->> 'format' FROM audit WHERE seq = 1) < ?1
 					AND seq < (SELECT min(seq) FROM audit WHERE payment = '' AND event = 'migrated' AND detail ->> 'to' >= ?1))))`, sealedSince)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			a, err := scanApproval(rows)
-			if err != nil {
-				return err
-			}
-			list = append(list, a)
-		}
-		return rows.Err()
+		return err
 	})
 	return list, err
 }

@@ -48,21 +48,13 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 		}
 	}
 	return s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(selectPayment+" WHERE "+strings.Join(where, " AND ")+" ORDER BY seq", args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			p, err := scanPayment(rows)
+		return t.forEach(func(row scanner) error {
+			p, err := scanPayment(row)
 			if err != nil {
 				return err
 			}
-			if err := f(p); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+			return f(p)
+		}, selectPayment+" WHERE "+strings.Join(where, " AND ")+" ORDER BY seq", args...)
 	})
 }
 
@@ -84,21 +76,15 @@ func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Day, error
 	if unit == time.Hour {
 		scope = "hour"
 	}
-	rows, err := t.rows(`SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope, micros(since)/unit.Microseconds())
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	list := map[time.Time]Day{}
-	for rows.Next() {
+	err := t.forEach(func(row scanner) error {
 		var n int64
 		var d Day
-		if err := rows.Scan(&n, &d.Spent, &d.Held); err != nil {
-			return nil, err
-		}
+		err := row.Scan(&n, &d.Spent, &d.Held)
 		list[fromMicros(n*unit.Microseconds())] = d
-	}
-	return list, rows.Err()
+		return err
+	}, `SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope, micros(since)/unit.Microseconds())
+	return list, err
 }
 
 // Part is what one seller or network came to.
@@ -132,22 +118,13 @@ func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duratio
 // parts are the dearest of a scope whose key is a column of that name.
 func (t *Tx) parts(scope string, since time.Time, most int) (list []Part, err error) {
 	midnight, first := next(since, day)
-	rows, err := t.rows(`SELECT key, sum(spent), sum(held) FROM (
+	return collect(t, func(row scanner) (p Part, err error) {
+		err = row.Scan(&p.Key, &p.Spent, &p.Held)
+		return p, err
+	}, `SELECT key, sum(spent), sum(held) FROM (
 			SELECT key, spent, held FROM totals WHERE scope = ? AND day >= ? UNION ALL
 			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd FROM payments WHERE created_at >= ? AND created_at < ?)
 		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first, micros(since), micros(midnight), most)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var p Part
-		if err := rows.Scan(&p.Key, &p.Spent, &p.Held); err != nil {
-			return nil, err
-		}
-		list = append(list, p)
-	}
-	return list, rows.Err()
 }
 
 // ErrNoSession says that there is no such session.
@@ -251,20 +228,12 @@ func (s *Store) AllImported(ctx context.Context) (list []Imported, err error) {
 // facts are what stands in meta under keys that begin alike.
 func (s *Store) facts(ctx context.Context, begin string, each func(rest, value string) error) error {
 	return s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(`SELECT substr(key, ?1 + 1), value FROM meta WHERE substr(key, 1, ?1) = ?2`, len(begin), begin)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return t.forEach(func(row scanner) error {
 			var rest, value string
-			if err := rows.Scan(&rest, &value); err != nil {
+			if err := row.Scan(&rest, &value); err != nil {
 				return err
 			}
-			if err := each(rest, value); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
+			return each(rest, value)
+		}, `SELECT substr(key, ?1 + 1), value FROM meta WHERE substr(key, 1, ?1) = ?2`, len(begin), begin)
 	})
 }

@@ -41,7 +41,7 @@ var (
 const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed, coalesce(signed, ''), known,
 	coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
 
-func scanChannel(row interface{ Scan(...any) error }) (c Channel, err error) {
+func scanChannel(row scanner) (c Channel, err error) {
 	var epoch, nonce, signed, call, refused string
 	var updated int64
 	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount, &c.Claimed, &signed, &c.Known, &call, &refused, &updated)
@@ -67,19 +67,8 @@ func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, er
 // Channels returns all of them.
 func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(selectChannel + ` ORDER BY service, key`)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			c, err := scanChannel(rows)
-			if err != nil {
-				return err
-			}
-			list = append(list, c)
-		}
-		return rows.Err()
+		list, err = collect(t, scanChannel, selectChannel+` ORDER BY service, key`)
+		return err
 	})
 	return list, err
 }

@@ -100,20 +100,14 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 
 // frozen is a hash over the freezes behind one and up to another.
 func (t *Tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
-	rows, err := t.rows(`SELECT seq, network, account, at FROM freezes WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
-	if err != nil {
-		return sum, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = t.forEach(func(row scanner) error {
 		var seq, at int64
 		var network, account string
-		if err := rows.Scan(&seq, &network, &account, &at); err != nil {
-			return sum, err
-		}
+		err := row.Scan(&seq, &network, &account, &at)
 		copy(sum[:], link(sum[:], seq, network, account, strconv.FormatInt(at, 10)))
-	}
-	return sum, rows.Err()
+		return err
+	}, `SELECT seq, network, account, at FROM freezes WHERE seq > ? AND seq <= ? ORDER BY seq`, after, upTo)
+	return sum, err
 }
 
 // Freezes returns what is frozen.
@@ -123,21 +117,12 @@ func (s *Store) Freezes(ctx context.Context) (list []Freeze, err error) {
 }
 
 func (t *Tx) freezes() (list []Freeze, err error) {
-	rows, err := t.rows(`SELECT network, account, at, by, why FROM freezes WHERE` + standing + ` ORDER BY network, account`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var f Freeze
+	return collect(t, func(row scanner) (f Freeze, err error) {
 		var at int64
-		if err := rows.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why); err != nil {
-			return nil, err
-		}
+		err = row.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
 		f.At = fromMicros(at)
-		list = append(list, f)
-	}
-	return list, rows.Err()
+		return f, err
+	}, `SELECT network, account, at, by, why FROM freezes WHERE`+standing+` ORDER BY network, account`)
 }
 
 // NotFrozen is WALLET_FROZEN where payments from an account are stopped.

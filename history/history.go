@@ -276,6 +276,39 @@ func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
 	return t.conn.QueryContext(t.ctx, query, args...)
 }
 
+// scanner is a row of an answer.
+type scanner interface{ Scan(...any) error }
+
+// forEach goes through an answer, to its end or the first error.
+func (t *Tx) forEach(f func(row scanner) error, query string, args ...any) error {
+	rows, err := t.rows(query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// collect returns an answer, of each row what scan makes of it.
+func collect[T any](t *Tx, scan func(row scanner) (T, error), query string, args ...any) (list []T, err error) {
+	err = t.forEach(func(row scanner) error {
+		one, err := scan(row)
+		list = append(list, one)
+		return err
+	}, query, args...)
+	return list, err
+}
+
+func scanText(row scanner) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

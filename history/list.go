@@ -163,24 +163,18 @@ func (t *Tx) grams(text string, newest int64) (query string, named int64, err er
 	}
 	if len(list) > 0 {
 		// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
-		rows, err := t.rows(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-			SELECT lower(url) FROM n JOIN payments ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
-		if err != nil {
-			return "", 0, err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		err := t.forEach(func(row scanner) error {
 			var url string
-			if err := rows.Scan(&url); err != nil {
-				return "", 0, err
-			}
+			err := row.Scan(&url)
 			for i := range list {
 				if strings.Contains(url, list[i].text) {
 					list[i].seen++
 				}
 			}
-		}
-		if err := rows.Err(); err != nil {
+			return err
+		}, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+			SELECT lower(url) FROM n JOIN payments ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
+		if err != nil {
 			return "", 0, err
 		}
 		slices.SortStableFunc(list, func(a, b gram) int { return cmp.Compare(a.seen, b.seen) })
@@ -243,21 +237,8 @@ func (q *search) sources(index string, from, to int64) []source {
 // page is one payment more than the limit, where there are as many.
 func (q *search) page() (list []Payment, err error) {
 	for _, s := range q.sources("urls", q.first, q.before) {
-		err := func() error {
-			rows, err := q.rows(paymentColumns+s.from+` AND `+q.state+s.order+` LIMIT ?`, append(s.args, q.Limit+1-len(list))...)
-			if err != nil {
-				return err
-			}
-			defer rows.Close()
-			for rows.Next() {
-				p, err := scanPayment(rows)
-				if err != nil {
-					return err
-				}
-				list = append(list, p)
-			}
-			return rows.Err()
-		}()
+		some, err := collect(q.Tx, scanPayment, paymentColumns+s.from+` AND `+q.state+s.order+` LIMIT ?`, append(s.args, q.Limit+1-len(list))...)
+		list = append(list, some...)
 		if err != nil || len(list) > q.Limit {
 			return list, err
 		}
@@ -401,63 +382,40 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 
 // each adds payments one by one, in a column for each symbol: GROUP BY would sort them.
 func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string, args ...any) error {
-	symbols, err := q.symbols()
+	symbols, err := collect(q.Tx, scanText, `SELECT DISTINCT `+symbol+` FROM totals WHERE scope = 'ever'`)
 	if err != nil || len(symbols) == 0 {
 		return err
 	}
 	columns := strings.Repeat(`, coalesce(sum(usd) FILTER (WHERE symbol = ?), 0)`, len(symbols))[2:]
-	sums, found := make([]money.Dollars, len(symbols)), make([]any, len(symbols))
-	for i := range sums {
-		found[i] = &sums[i]
+	sums := make([]money.Dollars, len(symbols))
+	var named, found []any
+	for i, name := range symbols {
+		named, found = append(named, name), append(found, &sums[i])
 	}
 	for _, s := range q.sources(index, from, to) {
-		all := slices.Concat(symbols, s.args, args)
+		all := slices.Concat(named, s.args, args)
 		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND state <> 'failed' AND `+q.state, all...).Scan(found...); err != nil {
 			return err
 		}
 		for i, sum := range sums {
-			if name, _ := symbols[i].(string); sum != 0 {
-				into[name] = into[name].Add(sum)
+			if sum != 0 {
+				into[symbols[i]] = into[symbols[i]].Add(sum)
 			}
 		}
 	}
 	return nil
 }
 
-// symbols are those of all payments.
-func (q *search) symbols() (list []any, err error) {
-	rows, err := q.rows(`SELECT DISTINCT ` + symbol + ` FROM totals WHERE scope = 'ever'`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		list = append(list, name)
-	}
-	return list, rows.Err()
-}
-
 func (t *Tx) sums(into map[string]money.Dollars, query string, args ...any) error {
-	rows, err := t.rows(query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return t.forEach(func(row scanner) error {
 		var symbol string
 		var sum money.Dollars
-		if err := rows.Scan(&symbol, &sum); err != nil {
-			return err
-		}
+		err := row.Scan(&symbol, &sum)
 		if sum != 0 {
 			into[symbol] = into[symbol].Add(sum)
 		}
-	}
-	return rows.Err()
+		return err
+	}, query, args...)
 }
 
 func likeEscape(s string) string {

@@ -18,7 +18,7 @@ const paymentColumns = `SELECT id, session, state, proof, created_at, updated_at
 
 const selectPayment = paymentColumns + ` FROM payments`
 
-func scanPayment(row interface{ Scan(...any) error }) (p Payment, err error) {
+func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
 	var fingerprint, payload []byte
 	var requirement, evidence, receipt, proof string
@@ -93,20 +93,9 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 // LetDie returns the fee payers of a network's payments since a time that were signed and never settled.
 func (s *Store) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
+		feePayers, err = collect(t, scanText, `SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
 			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`, micros(since), network)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var payer string
-			if err := rows.Scan(&payer); err != nil {
-				return err
-			}
-			feePayers = append(feePayers, payer)
-		}
-		return rows.Err()
+		return err
 	})
 	return feePayers, err
 }
@@ -132,19 +121,8 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (p Payment, 
 
 func (s *Store) many(ctx context.Context, where string, args ...any) (list []Payment, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(selectPayment+where, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			p, err := scanPayment(rows)
-			if err != nil {
-				return err
-			}
-			list = append(list, p)
-		}
-		return rows.Err()
+		list, err = collect(t, scanPayment, selectPayment+where, args...)
+		return err
 	})
 	return list, err
 }
@@ -152,22 +130,14 @@ func (s *Store) many(ctx context.Context, where string, args ...any) (list []Pay
 // Events returns a payment's part of the audit chain, oldest first.
 func (s *Store) Events(ctx context.Context, id string) (list []Event, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(`SELECT at, event, detail FROM audit WHERE payment = ? ORDER BY seq`, id)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		list, err = collect(t, func(row scanner) (e Event, err error) {
 			var at int64
-			var e Event
 			var detail string
-			if err := rows.Scan(&at, &e.Event, &detail); err != nil {
-				return err
-			}
+			err = row.Scan(&at, &e.Event, &detail)
 			e.At, e.Detail = fromMicros(at), json.RawMessage(detail)
-			list = append(list, e)
-		}
-		return rows.Err()
+			return e, err
+		}, `SELECT at, event, detail FROM audit WHERE payment = ? ORDER BY seq`, id)
+		return err
 	})
 	return list, err
 }
@@ -194,33 +164,26 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
 		return err
 	}
-	list, err := t.rows(`SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
-	if err != nil {
-		return err
-	}
-	defer list.Close()
-	met := at.Seq <= after
-	for next := after + 1; list.Next(); next++ {
+	met, last := at.Seq <= after, after
+	err := t.forEach(func(row scanner) error {
 		var seq, when int64
 		var payment, event, detail string
 		var hash []byte
-		if err := list.Scan(&seq, &when, &payment, &event, &detail, &hash); err != nil {
+		if err := row.Scan(&seq, &when, &payment, &event, &detail, &hash); err != nil {
 			return err
 		}
-		if seq != next || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
+		if seq != last+1 || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
 			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event, payment)
 		}
 		met = met || seq == at.Seq && bytes.Equal(hash, at.Hash)
-		previous = hash
+		previous, last = hash, seq
 		each(payment, event, detail)
-	}
-	if err := list.Err(); err != nil {
-		return err
-	}
-	if !met {
+		return nil
+	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
+	if err == nil && !met {
 		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
 	}
-	return nil
+	return err
 }
 
 // sumsAgree adds the payments up again, each of the ways.

@@ -180,24 +180,18 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(
 // coveredByChain is the third layer. A payment that settled after the chain was read may be missing in its figures, so it
 // counts as held once more; that can only refuse too early, and the caller then reads again.
 func (t *Tx) coveredByChain(h Hold) error {
-	rows, err := t.rows(`
+	var held money.Amount
+	err := t.forEach(func(row scanner) error {
+		var a money.Amount
+		err := row.Scan(&a)
+		held, _ = held.Add(a)
+		return err
+	}, `
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND state IN ('reserved', 'submitted', 'unknown')
 		UNION ALL
 		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND state = 'settled' AND updated_at >= ?4`,
 		h.Funds.Source, h.Payment.Asset, h.Payment.Network, micros(h.Funds.ReadAt))
 	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	var held money.Amount
-	for rows.Next() {
-		var a money.Amount
-		if err := rows.Scan(&a); err != nil {
-			return err
-		}
-		held, _ = held.Add(a)
-	}
-	if err := rows.Err(); err != nil {
 		return err
 	}
 	if wanted, ok := held.Add(h.Payment.Amount); !ok || wanted.Cmp(h.Funds.Free) > 0 {
@@ -243,21 +237,14 @@ func (s *Store) View(ctx context.Context, f func(t *Tx) error) error { return s.
 func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]money.Amount, error) {
 	held := map[string]money.Amount{}
 	err := s.view(ctx, func(t *Tx) error {
-		rows, err := t.rows(`SELECT asset, amount FROM payments
-			WHERE network = ? AND source = ? AND state IN ('reserved', 'submitted', 'unknown')`, network, source)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
+		return t.forEach(func(row scanner) error {
 			var asset string
 			var a money.Amount
-			if err := rows.Scan(&asset, &a); err != nil {
-				return err
-			}
+			err := row.Scan(&asset, &a)
 			held[asset], _ = held[asset].Add(a)
-		}
-		return rows.Err()
+			return err
+		}, `SELECT asset, amount FROM payments
+			WHERE network = ? AND source = ? AND state IN ('reserved', 'submitted', 'unknown')`, network, source)
 	})
 	return held, err
 }

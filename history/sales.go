@@ -133,7 +133,7 @@ func (s *Store) DropSale(ctx context.Context, id string) error {
 const selectSale = `SELECT id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol, amount, usd, pay_to,
 	payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
 
-func scanSale(row interface{ Scan(...any) error }) (sale Sale, err error) {
+func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
 	var call, payload []byte
 	var requirement, receipt string
@@ -192,19 +192,8 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 			}
 			where, args = where+` AND seq < ?`, append(args, seq)
 		}
-		rows, err := t.rows(selectSale+where+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit+1)...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			sale, err := scanSale(rows)
-			if err != nil {
-				return err
-			}
-			list = append(list, sale)
-		}
-		return rows.Err()
+		list, err = collect(t, scanSale, selectSale+where+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit+1)...)
+		return err
 	})
 	if len(list) > f.Limit {
 		list, more = list[:f.Limit], true
