@@ -25,16 +25,8 @@ import (
 // is exported is what the command exports, and Ctrl-C ends it well.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	home := filepath.Join(t.TempDir(), "home")
-	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
-	require.NoError(t, err)
-	w.Fund(evm, sandbox.USDC)
-	file := filepath.Join(t.TempDir(), "passphrase")
-	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
-	env := []string{"X402_WALLET_HOME=" + home, "X402_WALLET_PASSPHRASE_FILE=" + file, "X402_WALLET_PASSPHRASE=" + testPassphrase}
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
+	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
 	a := serve(t, env...)
 	pays := func() string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather"}`) }
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays())
@@ -75,7 +67,7 @@ func TestDashboard(t *testing.T) {
 
 	_, page := read(browser.Get(said.URL))
 	require.Contains(t, page, "Waiting for you")
-	require.Contains(t, page, evm)
+	require.Contains(t, page, w.evm)
 	status, _ := decide(url.Values{"decision": {"approve"}, "passphrase": {""}}) // what unlocks the wallet otherwise does not answer here
 	require.Equal(t, http.StatusForbidden, status)
 	status, _ = decide(url.Values{"decision": {"approve"}, "passphrase": {"incorrect horse battery"}})
@@ -105,7 +97,7 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, page, "Settled, and the chain shows it.")
 	require.Contains(t, page, "What it bought")
 
-	require.NoError(t, os.WriteFile(filepath.Join(home, "config.toml"), []byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"), []byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)), 0o600))
 	_, page = read(browser.Get(base + "/"))
 	require.Contains(t, page, "POLICY_UNSEALED", "the rules as they are now")
 	require.Contains(t, page, "x402-wallet policy seal")

@@ -82,16 +82,8 @@ func (p *page) ends(code int) string {
 // Without a terminal the owner decides on a page, which shows what on. Nothing else that knows the passphrase answers there.
 func TestLooseningOnAPage(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	home := filepath.Join(t.TempDir(), "home")
-	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
-	require.NoError(t, err)
-	w.Fund(evm, sandbox.USDC)
-	file := filepath.Join(t.TempDir(), "passphrase")
-	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
-	env := []string{"X402_WALLET_HOME=" + home, "X402_WALLET_PASSPHRASE_FILE=" + file, "X402_WALLET_PASSPHRASE=" + testPassphrase}
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
+	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
 	a := serve(t, env...)
 	pays := func(query string) string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather?`+query+`"}`) }
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays("1"))
@@ -117,7 +109,7 @@ func TestLooseningOnAPage(t *testing.T) {
 	p.answers(http.StatusOK, right)
 	p.ends(0)
 
-	config := filepath.Join(home, "config.toml")
+	config := filepath.Join(w.home, "config.toml")
 	before, err := os.ReadFile(config)
 	require.NoError(t, err)
 	p = onPage(t, env, "budget", "set", "approve_above", "0.70")

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e"
 	"x402-wallet/internal/sandbox"
@@ -101,7 +102,8 @@ const testPassphrase = "correct horse battery"
 // things.
 type world struct {
 	*sandbox.Sandbox
-	front *httptest.Server
+	front     *httptest.Server
+	home, evm string // of a household's wallet
 }
 
 func newWorld(o sandbox.Options) (*world, error) {
@@ -133,7 +135,7 @@ func newWorld(o sandbox.Options) (*world, error) {
 			},
 		})
 	}
-	return &world{s, httptest.NewServer(mux)}, nil
+	return &world{Sandbox: s, front: httptest.NewServer(mux)}, nil
 }
 
 // evilText clears the screen, sets the window's title, turns text around and forges a line; its tab and newline are honest.
@@ -152,6 +154,26 @@ func (w *world) rules(r sandbox.Rules) string {
 // makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
 	return e2e.MakeHome(home, w.rules(r), testPassphrase)
+}
+
+// household is a world with a funded wallet in it, and the environment that names its home.
+func household(t *testing.T, o sandbox.Options, r sandbox.Rules) (w *world, env []string) {
+	t.Helper()
+	w, err := newWorld(o)
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	w.home = filepath.Join(t.TempDir(), "home")
+	w.evm, _, err = w.makeWallet(w.home, r)
+	require.NoError(t, err)
+	w.Fund(w.evm, sandbox.USDC)
+	return w, []string{"X402_WALLET_HOME=" + w.home}
+}
+
+// passphraseFile is what the agent unlocks with; a person's decision it does not make.
+func passphraseFile(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "passphrase")
+	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
+	return "X402_WALLET_PASSPHRASE_FILE=" + file
 }
 
 func setUp(e *testscript.Env) error {

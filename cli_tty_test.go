@@ -102,26 +102,6 @@ func (c *console) ends(code int) string {
 	return c.text()
 }
 
-// household is a world with a wallet in it, and the environment that names its home.
-func household(t *testing.T, o sandbox.Options) (w *world, env []string) {
-	t.Helper()
-	w, err := newWorld(o)
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	home := filepath.Join(t.TempDir(), "home")
-	evm, _, err := w.makeWallet(home, sandbox.Rules{})
-	require.NoError(t, err)
-	w.Fund(evm, sandbox.USDC)
-	return w, []string{"X402_WALLET_HOME=" + home}
-}
-
-// passphraseFile is what the agent unlocks with; a person's decision it does not make.
-func passphraseFile(t *testing.T) string {
-	file := filepath.Join(t.TempDir(), "passphrase")
-	require.NoError(t, os.WriteFile(file, []byte(testPassphrase), 0o600))
-	return "X402_WALLET_PASSPHRASE_FILE=" + file
-}
-
 const (
 	asksNew   = "New passphrase (at least 12 characters, not shown): "
 	asksAgain = "The same again: "
@@ -193,7 +173,7 @@ func TestInitGivesUp(t *testing.T) {
 
 func TestPayAtATerminal(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	c := sit(t, nil, env, "pay", w.SellerURL+"/weather")
 	c.sees("Passphrase: ", 1)
 	c.types("incorrect horse battery\n")
@@ -230,7 +210,7 @@ func TestPayAtATerminal(t *testing.T) {
 // A file or pipe gets the JSON alone; the person is asked on the terminal.
 func TestAnswerToAFile(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	file, err := os.Create(filepath.Join(t.TempDir(), "answer"))
 	require.NoError(t, err)
 	defer file.Close()
@@ -245,7 +225,7 @@ func TestAnswerToAFile(t *testing.T) {
 
 func TestSessionNewTakesThePerson(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{})
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
 	const asks = "Passphrase, to begin a new session: "
 	c := sit(t, nil, env, "session", "new")
@@ -271,14 +251,8 @@ func TestSessionNewTakesThePerson(t *testing.T) {
 // A person approves, and stops and starts the wallet; a passphrase file does not (SPEC §4).
 func TestDecisionsTakeThePerson(t *testing.T) {
 	t.Parallel()
-	w, err := newWorld(sandbox.Options{})
-	require.NoError(t, err)
-	t.Cleanup(w.close)
-	home := filepath.Join(t.TempDir(), "home")
-	evm, _, err := w.makeWallet(home, sandbox.Rules{ApproveAbove: "0.0005"})
-	require.NoError(t, err)
-	w.Fund(evm, sandbox.USDC)
-	env := []string{"X402_WALLET_HOME=" + home, passphraseFile(t), "X402_WALLET_PASSPHRASE=" + testPassphrase, "NO_COLOR=1"}
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
+	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase, "NO_COLOR=1")
 	pays := func(code int) string { return sit(t, nil, env, "pay", w.SellerURL+"/weather").ends(code) }
 	types := func(prompt, passphrase string, code int, args ...string) string {
 		t.Helper()
@@ -318,7 +292,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 // What strangers wrote is printed so that it cannot drive the terminal; only our own colours are escape sequences.
 func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	const harmless = "one\ttwo\n\\x1b[2J\\x1b]0;owned\\a\\u202eevil\\rpaid: nothing\\u0085\n"
 	require.Contains(t, sit(t, nil, append(env, "NO_COLOR=1"), "pay", w.front.URL+"/evil").ends(0), harmless)
@@ -342,7 +316,7 @@ func paymentID(t *testing.T, seen string) string {
 // What a person looks at often is in columns, with colours that NO_COLOR takes away and that no column is bent by.
 func TestViews(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	today := time.Now().UTC().Format(time.DateOnly)
 	if c := sit(t, nil, env, "pay", w.SellerURL+"/weather"); c.ends(0) == "" {
@@ -369,7 +343,7 @@ func TestViews(t *testing.T) {
 // Who waits is told what for; who loses patience loses no money.
 func TestLongWorkIsAnnounced(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 4 * time.Second})
+	w, env := household(t, sandbox.Options{Delay: 4 * time.Second}, sandbox.Rules{})
 	w.Inject(sandbox.SellerSlow, 1)
 	c := sit(t, nil, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
 	c.sees("waiting for the seller and the chain", 1)
@@ -393,7 +367,7 @@ func TestAloneAtATerminal(t *testing.T) {
 // The passphrase is changed at the terminal, whatever else would unlock the wallet.
 func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{})
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	c := sit(t, nil, append(env, passphraseFile(t)), "passphrase")
 	c.sees("Old passphrase: ", 1)
 	c.types("wrong horse battery\n")
@@ -421,7 +395,7 @@ func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 // What loosens the rules takes the passphrase at the terminal, and shows before what it changes.
 func TestPolicyAtATerminal(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{})
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	file := filepath.Join(strings.TrimPrefix(env[0], "X402_WALLET_HOME="), "config.toml")
 	raise := func(typed string) *console {
 		c := sit(t, nil, env, "budget", "set", "session", "7.50")
@@ -455,7 +429,7 @@ func TestPolicyAtATerminal(t *testing.T) {
 // again, before anything is sealed.
 func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	t.Parallel()
-	_, env := household(t, sandbox.Options{})
+	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	home := strings.TrimPrefix(env[0], "X402_WALLET_HOME=")
 	file := filepath.Join(home, "config.toml")
 	text, err := os.ReadFile(file)

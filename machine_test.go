@@ -29,7 +29,7 @@ import (
 // call is the same purchase.
 func TestNoFileDescriptors(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	refused := 0
 	for limit := 6; limit <= 30; limit += 2 { // from too few to open the ledger to enough
@@ -60,7 +60,7 @@ func TestNoFileDescriptors(t *testing.T) {
 // A process that is suspended in the middle of a payment holds nobody up, and ends its payment when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 500 * time.Millisecond})
+	w, env := household(t, sandbox.Options{Delay: 500 * time.Millisecond}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	first, other := serve(t, env...), serve(t, env...)
 	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
@@ -104,7 +104,7 @@ func TestNoMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ulimit -v bounds memory on Linux only")
 	}
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)

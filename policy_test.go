@@ -17,7 +17,7 @@ import (
 // A server that runs follows the rules as the owner changes them, and no others.
 func TestRulesChangeUnderARunningServer(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	file := filepath.Join(strings.TrimPrefix(env[0], "X402_WALLET_HOME="), "config.toml")
 	original, err := os.ReadFile(file)

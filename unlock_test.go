@@ -22,7 +22,7 @@ import (
 func TestUnlockedOnAPageOverStdio(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"2025-11-25", "2026-07-28"} {
-		w, env := household(t, sandbox.Options{})
+		w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 		program, err := exec.LookPath("x402-wallet")
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), program, "mcp")
@@ -67,7 +67,7 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 // lock reaches a server that unlocked itself.
 func TestLockReachesEveryProcess(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{})
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	a := serve(t, append(env, passphraseFile(t))...)
 	setup := func() string { return a.call("x402_setup_agent", `{}`) }
 	require.Contains(t, setup(), `"locked":true`)
