@@ -111,8 +111,9 @@ var tightenings = map[string]func(from, to *Config) bool{
 
 var strictness = map[Rule]int{Allow: 0, Ask: 1, Refuse: 2}
 
-// noMore compares session caps, of which nil is none of the owner's own.
-func noMore(a, b *money.Dollars) bool { return b != nil && (a == nil || *b <= *a) }
+// noMore compares session caps. Where there is none, what was delegated is the cap (SPEC §5), and a file cannot tell whether
+// that is more.
+func noMore(a, b *money.Dollars) bool { return a != nil && b != nil && *b <= *a }
 
 func within(some, all []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })

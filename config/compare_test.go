@@ -22,7 +22,6 @@ func TestCompare(t *testing.T) {
 	for _, c := range []struct{ name, loose, tight, key, from, to string }{
 		{"per call", "[budget]\nper_call='2'", "[budget]\nper_call='1.50'", "budget.per_call", "$2.00", "$1.50"},
 		{"session", "[budget]\nsession='2'", "[budget]\nsession='1'", "budget.session", "$2.00", "$1.00"},
-		{"session where there was none", "", "[budget]\nsession='1'", "budget.session", "none", "$1.00"},
 		{"day, against the default", "", "[budget]\nday='9.99'", "budget.day", "$10.00", "$9.99"},
 		{"month", "[budget]\nmonth='101'", "", "budget.month", "$101.00", "$100.00"},
 		{"approvals", "", "[budget]\napprove_above='0'", "budget.approve_above", "$0.10", "$0.00"},
@@ -59,6 +58,7 @@ func TestCompare(t *testing.T) {
 // What has no direction loosens, whichever way it changes.
 func TestCompareUnproven(t *testing.T) {
 	for _, c := range []string{
+		"[budget]\nsession='1'", // without it, what was delegated is the cap
 		"[policy]\nprefer=['eip155:8453']",
 		"[networks.'eip155:8453']\nrpc='https://node.example'",
 		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
@@ -154,7 +154,7 @@ func TestSet(t *testing.T) {
 	require.NoError(t, err)
 	edited, err := Set(template, `"7.50"`, "budget", "session")
 	require.NoError(t, err)
-	require.Equal(t, []Change{{Key: "budget.session", From: "none", To: "$7.50"}}, Compare(rules(t, string(template)), rules(t, string(edited))))
+	require.Equal(t, []Change{{Key: "budget.session", From: "none", To: "$7.50", Loosens: true}}, Compare(rules(t, string(template)), rules(t, string(edited))))
 	_, err = Set(template, `"much"`, "budget", "day")
 	require.Error(t, err)
 	_, err = Set([]byte("budget = { day = '1' }\n"), `"2"`, "budget", "day")
