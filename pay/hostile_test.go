@@ -337,3 +337,36 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, b.seller.asked)
 }
+
+// Whoever writes a node of theirs into config.toml has freed no budget by asking it: what it says is no evidence.
+func TestUnsealedRulesAskNoNode(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	r, err := b.Pay(t.Context(), get(testURL+"?claimed"))
+	require.NoError(t, err)
+	b.seller.script = silent
+	_, err = b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	list, _, _, err := b.store.List(t.Context(), history.Filter{})
+	require.NoError(t, err)
+
+	b.chain.settled, b.chain.dead = nil, map[string]bool{} // their chain
+	for _, p := range list {
+		b.chain.dead[p.Evidence.Nonce] = true
+	}
+	b.Guard = unsealed{}
+	_, err = b.Reconcile(t.Context())
+	code(t, x402.PolicyUnsealed, err)
+	_, err = b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	unknown, err := b.store.Payment(t.Context(), list[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Unknown, unknown.State)
+	claimed, err := b.store.Payment(t.Context(), r.PaymentID)
+	require.NoError(t, err)
+	require.Equal(t, history.Settled, claimed.State)
+
+	b.Guard = noGuard{}
+	report, err := b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Report{Checked: 2, Failed: 2}, report)
+}

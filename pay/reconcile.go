@@ -23,8 +23,11 @@ type Report struct {
 }
 
 // Reconcile asks the chain about every payment that is not finished and that nobody works on, and about claims. It releases
-// only what is proven dead; a node that cannot be reached releases nothing.
+// only what is proven dead; a node that cannot be reached releases nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
+	if err := e.Guard.Compare(ctx); err != nil {
+		return report, err
+	}
 	since := e.Now().Add(-claimsFor)
 	for _, next := range []func(after string) ([]history.Payment, error){
 		func(after string) ([]history.Payment, error) { return e.Store.Unfinished(ctx, after, reconcileBatch) },
@@ -136,9 +139,15 @@ func (e *Engine) letGo(ctx context.Context, p history.Payment) (history.Payment,
 //	dead             submitted, unknown     failed: released
 //	dead             settled (claimed)      failed, falseReceipt: released once, the seller flagged
 //	open, or error   anything               what it was
+//
+// Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
 func (e *Engine) ask(ctx context.Context, p history.Payment) history.Payment {
 	scheme, ok := e.scheme(p.Network)
 	if !ok || p.Payload == nil {
+		return p
+	}
+	if err := e.Guard.Compare(ctx); err != nil {
+		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		return p
 	}
 	fate, err := scheme.Fate(ctx, p.Evidence)
