@@ -340,7 +340,7 @@ func FuzzParse(f *testing.F) {
 func TestHostNames(t *testing.T) {
 	for written, want := range map[string]string{
 		"API.Example.com": "api.example.com", "api.example.com:8443": "api.example.com:8443", "localhost": "localhost",
-		"127.0.0.1:4021": "127.0.0.1:4021", "[2001:DB8::1]:443": "[2001:db8::1]:443", "xn--bcher-kva.example": "xn--bcher-kva.example",
+		"127.0.0.1:4021": "127.0.0.1:4021", "[2001:DB8::1]:8443": "[2001:db8::1]:8443", "xn--bcher-kva.example": "xn--bcher-kva.example",
 		"a_b.example.com": "a_b.example.com",
 	} {
 		got, problem := foldHost(written)
@@ -348,7 +348,7 @@ func TestHostNames(t *testing.T) {
 		assert.Empty(t, problem, written)
 	}
 	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]", "[fe80::1%eth0]", "[127.0.0.1]",
-		"a.b:", "a.b:x", "a.b:65536", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b"} {
+		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b"} {
 		_, problem := foldHost(written)
 		assert.NotEmpty(t, problem, written)
 	}

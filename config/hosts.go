@@ -45,8 +45,11 @@ func foldHost(written string) (host, problem string) {
 		return host, "is a URL; only the host is written here, like api.example.com"
 	}
 	name, port := splitHost(host)
-	if n, err := strconv.ParseUint(port, 10, 16); name != host && (err != nil || n == 0) {
+	if n, err := strconv.ParseUint(port, 10, 16); name != host && (err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
 		return host, "has a port that is not from 1 to 65535"
+	}
+	if port == "443" || port == "80" { // sellers are known without them, so the entry would cover nobody
+		return host, "has the port that goes without saying; write the host alone"
 	}
 	if inner, isV6 := strings.CutPrefix(name, "["); isV6 {
 		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))

@@ -370,3 +370,15 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Report{Checked: 2, Failed: 2}, report)
 }
+
+// One host has one name, however it is spelled: neither a denial nor a host's own budget is got round by another spelling.
+func TestOneHostOneName(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://API.Example:443/x": "api.example", "https://api.example:8443": "api.example:8443", "http://127.0.0.1:80/": "127.0.0.1",
+		"https://[2606:4700::1111]/": "[2606:4700::1111]", "https://[2606:4700:0:0:0:0:0:1111]/": "[2606:4700::1111]",
+		"https://[2606:4700::0.0.17.17]:8443": "[2606:4700::1111]:8443", "https://1.1.1.1/": "1.1.1.1", "https://[::ffff:1.1.1.1]/": "1.1.1.1",
+		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
+	} {
+		require.Equal(t, want, host(url), url)
+	}
+}

@@ -3,6 +3,7 @@ package pay
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sort"
@@ -127,13 +128,17 @@ func redacted(rawURL string) string {
 	return out
 }
 
-// host is the seller's host as rules and history name it: lower case, its port unless it is the scheme's own.
+// host is the seller's host as rules and history name it: lower case, an address in its one spelling, its port unless it is the
+// scheme's own.
 func host(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return ""
 	}
 	name := strings.ToLower(u.Hostname())
+	if ip, err := netip.ParseAddr(name); err == nil {
+		name = ip.Unmap().String()
+	}
 	if strings.Contains(name, ":") {
 		name = "[" + name + "]"
 	}
