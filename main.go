@@ -29,16 +29,12 @@ func run() int {
 	if err := wallet.Harden(); err != nil {
 		log.Warn("could not forbid memory dumps of this process", "err", err)
 	}
-	home, err := config.Home(env)
-	if err != nil {
-		log.Error("no home", "err", err)
-		return 1
-	}
+	home, homeless := config.Home(env)
 	p := parts{home: home, env: env, log: log, anchor: &seal.Anchor{}}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program := &cli.Program{
-		Version: version, Env: env, Home: home, Open: p.open, Serve: p.serve, Paywall: p.paywall, Sources: p.sources, Unlock: p.unlock,
+		Version: version, Env: env, Home: home, Homeless: homeless, Open: p.open, Serve: p.serve, Paywall: p.paywall, Sources: p.sources, Unlock: p.unlock,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	return program.Run(ctx, os.Args[1:])

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +27,12 @@ type Program struct {
 	Version string
 	Env     config.Env
 	Home    string
-	Open    func(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
-	Serve   func(ctx context.Context) error                                     // MCP over stdio
-	Paywall func(ctx context.Context, file string) error                        // ditto, or HTTP: another server's tools, for money
-	Sources func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
+	// Homeless is why there is no Home, nil if there is one.
+	Homeless error
+	Open     func(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
+	Serve    func(ctx context.Context) error                                     // MCP over stdio
+	Paywall  func(ctx context.Context, file string) error                        // ditto, or HTTP: another server's tools, for money
+	Sources  func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
 	// Unlock is the unlock agent, until it ends; ready is called when it can be asked.
 	Unlock func(ctx context.Context, passphrase wallet.Passphrase, ready func(until time.Time, idle time.Duration)) error
 	Stdin  *os.File
@@ -109,6 +112,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			"  x402-wallet pay --max '$0.05' https://…   get a page, and pay for it if it asks",
 		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
 		DisableSuggestions: true, // unknownCommand makes them
+		PersistentPreRunE:  func(cmd *cobra.Command, _ []string) error { return p.housed(cmd) },
 		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(p.build().String() + "\n")
@@ -138,6 +142,18 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	}
 	completionCommand(root).GroupID = "More"
 	return root
+}
+
+// homeless are the commands to which the place of the wallet is nothing.
+var homeless = []string{"version", "help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt"}
+
+// housed refuses a command that needs the home where there is none.
+func (p *Program) housed(cmd *cobra.Command) error {
+	below := strings.Fields(cmd.CommandPath())[1:]
+	if len(below) == 0 || slices.Contains(homeless, below[0]) {
+		return nil
+	}
+	return p.Homeless
 }
 
 // fail prints an error where it belongs and picks the exit code.

@@ -8,21 +8,26 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"x402-wallet/x402"
 )
 
 // FileName is the rules' file in the wallet's home.
 const FileName = "config.toml"
 
-// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2).
-func Home(env Env) (string, error) {
+// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2). SETUP_FAILED where the environment
+// names neither.
+func Home(env Env) (home string, err error) {
 	if env.Home != "" {
-		return filepath.Abs(env.Home)
+		home, err = filepath.Abs(env.Home)
+	} else if home, err = os.UserConfigDir(); err == nil {
+		home = filepath.Join(home, "x402-wallet")
 	}
-	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", fmt.Errorf("no place for the wallet: set X402_WALLET_HOME: %w", err)
+		return "", x402.Errorf(x402.SetupFailed, "there is no place for the wallet: the environment has neither X402_WALLET_HOME nor a home directory").
+			WithHint("set X402_WALLET_HOME to a directory, with its full path")
 	}
-	return filepath.Join(dir, "x402-wallet"), nil
+	return home, nil
 }
 
 // MakeHome creates the directory, 0700. One that exists must be ours and not writable by others.
