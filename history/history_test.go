@@ -439,11 +439,11 @@ func TestABusyLedgerIsUnavailableNotCorrupt(t *testing.T) {
 func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := newStore(t)
 	for query, index := range map[string]string{
-		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC LIMIT 100`: "payments_not_over",
-		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf + ` ORDER BY seq LIMIT ?`:                                             "payments_unfinished",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`:                                  "payments_held",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:                                          "payments_by_source",
-		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                                                       "payments_claimed",
+		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_not_over",
+		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf + ` ORDER BY seq LIMIT ?`:                                   "payments_unfinished",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`:                        "payments_held",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:                                "payments_by_source",
+		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                                             "payments_claimed",
 		`SELECT max(created_at) FROM payments`: "payments_by_time",
 	} {
 		args := make([]any, strings.Count(query, "?"))

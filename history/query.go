@@ -78,11 +78,11 @@ func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
 }
 
-// ByRequest returns the newest payments for the same request whose story is not over: unfinished, or settled with an
-// answer that no client got.
+// ByRequest returns the payments for the same request whose story is not over, newest first: unfinished, or settled with an
+// answer that no client got. It returns all of them: one that were left out would be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
 	return s.many(ctx, ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0)
-		ORDER BY seq DESC LIMIT 100`, fingerprint[:])
+		ORDER BY seq DESC`, fingerprint[:])
 }
 
 // Unfinished returns what reconciliation has to settle, oldest first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"x402-wallet/budget"
@@ -165,7 +166,8 @@ func (e *Engine) payment(q Request, found *quote, o option, funds x402.Funds) hi
 // elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a payment brings its URL itself.
 func elsewhere(final, asked string) string {
 	if u, err := url.Parse(asked); err == nil {
-		if u.Fragment = ""; final == u.String() {
+		u.Host, u.Fragment = strings.ToLower(u.Host), "" // as it is asked
+		if final == u.String() {
 			return ""
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/money"
 	"x402-wallet/transport"
@@ -186,6 +187,7 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 	} {
 		require.Equal(t, kept, redacted(url))
 	}
+	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"), "it led nowhere else, and is not kept whole")
 	b := strict(t)
 	q := get(testURL + "?token=hunter2")
 	id := b.askedFor(t, q)
@@ -381,4 +383,25 @@ func TestOneHostOneName(t *testing.T) {
 	} {
 		require.Equal(t, want, host(url), url)
 	}
+}
+
+// A lost payment is found among any number of others for the same request that somebody waits for.
+func TestALostPaymentAmongMany(t *testing.T) {
+	b := newBench(t, "100", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	lost := b.only(t)
+	funds, err := b.chain.Funds(t.Context(), testNetwork, x402.AssetInfo{})
+	require.NoError(t, err)
+	other := openBench(t, b.home, b.chain, "100", silent) // another process, whose clients wait
+	for range 101 {
+		h := history.Hold{Payment: lost, Funds: funds}
+		h.Payment.ID = ""
+		_, err := other.store.Reserve(t.Context(), h, func(*history.Tx, budget.Session) error { return nil })
+		require.NoError(t, err)
+	}
+	_, err = b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	require.Equal(t, lost.ID, x402.AsError(err).PaymentID)
+	require.Equal(t, 1, b.chain.signed)
 }

@@ -407,7 +407,7 @@ func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 		return p.Fingerprint == fingerprint && (p.State.Unfinished() || p.State == history.Settled && !p.Delivered)
 	})
 	slices.Reverse(list)
-	return list[:min(len(list), 100)], err
+	return list, err
 }
 
 func (s *memStore) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
