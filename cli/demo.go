@@ -47,7 +47,7 @@ func demoCommand() *cobra.Command {
 			return d.run(ctx, keep)
 		},
 	}
-	cmd.Flags().StringVar(&keep, "keep", "", "keep the wallet in this new directory, to look around in it")
+	cmd.Flags().StringVar(&keep, "keep", "", "keep the wallet in this new `DIRECTORY`, to look around in it")
 	return cmd
 }
 

@@ -34,6 +34,9 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 			if days < 1 || days > mostDays {
 				return usageError{text: fmt.Sprintf("--days must be 1 to %d", mostDays)}
 			}
+			if cmd.Flags().Changed("days") && !plot {
+				return usageError{text: "--days is for --plot", hint: "the list since a day: x402-wallet history --after DATE"}
+			}
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				if plot {
 					return ui.plot(ctx, w, days, time.Now())

@@ -95,7 +95,7 @@ func (c *checker) loopback(written []string) []string {
 			c.fail("policy.loopback", `%q must be an address like "127.0.0.1:%d" or "[::1]:%d", or "localhost:%d"`, entry, n, n, n)
 			continue
 		case !ip.IsLoopback() && !ip.IsPrivate():
-			c.fail("policy.loopback", "%q is neither on this machine nor in a private network, so it needs no entry here", entry)
+			c.fail("policy.loopback", "%q is neither on this machine nor in a private network; only those have an entry here", entry)
 			continue
 		default:
 			host = ip.String()

@@ -144,6 +144,9 @@ func Parse(data []byte) (*Config, error) {
 	if len(data) > maxFile {
 		return nil, &Error{Msg: fmt.Sprintf("is %d bytes long; at most %d are read", len(data), maxFile)}
 	}
+	if bytes.HasPrefix(data, []byte("\ufeff")) || bytes.HasPrefix(data, []byte("\xff\xfe")) { // as some editors of Windows write it
+		return nil, &Error{Line: 1, Msg: "begins with a byte-order mark; save it as UTF-8 without one"}
+	}
 	var f file
 	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&f); err != nil {
 		return nil, decodeError(data, err)

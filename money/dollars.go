@@ -11,7 +11,7 @@ import (
 )
 
 // ErrDollars says that a text is not a plain decimal number of dollars with at most six decimals.
-var ErrDollars = errors.New(`not dollars like "0.05" (at most 6 decimals)`)
+var ErrDollars = errors.New(`not dollars like "0.05" (at most 12 digits and at most 6 decimals)`)
 
 // Dollars is an exact number of micro-dollars, never negative. int64 because SQL sums it: $9.2 trillion.
 type Dollars int64

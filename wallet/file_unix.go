@@ -20,9 +20,9 @@ func openNoFollow(path string) (*os.File, error) {
 	case errors.Is(err, unix.ELOOP):
 		return nil, denied(path, "is a symbolic link", "put the file itself there", nil)
 	case errors.Is(err, unix.ENXIO): // a socket
-		return nil, denied(path, "is not a regular file", "", nil)
+		return nil, denied(path, "is not a regular file", "put the file itself there", nil)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, denied(path, "cannot be read", "", err)
+		return nil, denied(path, "cannot be read", "it must be yours, with mode 0600", err)
 	}
 	return f, err
 }

@@ -121,7 +121,8 @@ func FromFile(path string) Passphrase {
 		data, err := readOwned(path, maxLine)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, &Error{Kind: KindLocked, msg: "there is no passphrase file " + path, hint: "check keystore.passphrase_file"}
+			return nil, &Error{Kind: KindLocked, msg: "there is no passphrase file " + path,
+				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path, without ~"}
 		case errors.Is(err, errTooLarge):
 			return nil, tooLong()
 		case err != nil:

@@ -43,8 +43,8 @@ func TestFromFile(t *testing.T) {
 		"others read":   {writeSecret(t, "abc", 0o604), "", KindPermissions, "chmod 600"},
 		"symlink":       {link, "", KindPermissions, ""},
 		"FIFO":          {fifo, "", KindPermissions, ""},
-		"directory":     {t.TempDir(), "", KindPermissions, ""},
-		"missing":       {"/nowhere/secret", "", KindLocked, "keystore.passphrase_file"},
+		"directory":     {t.TempDir(), "", KindPermissions, "the file itself"},
+		"missing":       {"~/secret", "", KindLocked, "X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := FromFile(tc.path)(t.Context())

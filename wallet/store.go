@@ -49,7 +49,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	case errors.Is(err, ErrPermissions):
 		return nil, err
 	case err != nil:
-		return nil, denied(path, "cannot be read", "", err)
+		return nil, denied(path, "cannot be read", "it must be yours, with mode 0600", err)
 	}
 	return data, nil
 }
@@ -78,9 +78,9 @@ func checkHome(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return notFound(dir)
 	case err != nil:
-		return denied(dir, "cannot be looked at", "", err)
+		return denied(dir, "cannot be looked at", "look at the permissions of the directories above it", err)
 	case !info.IsDir():
-		return denied(dir, "is not a directory", "", nil)
+		return denied(dir, "is not a directory", "set X402_WALLET_HOME to the wallet's directory", nil)
 	}
 	return checkOwner(dir, info)
 }
@@ -108,7 +108,7 @@ func readOwned(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, denied(path, "is not a regular file", "", nil)
+		return nil, denied(path, "is not a regular file", "put the file itself there", nil)
 	}
 	if err := checkOwner(path, info); err != nil {
 		return nil, err

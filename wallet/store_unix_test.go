@@ -45,10 +45,10 @@ func TestPlaceOfTheKeystore(t *testing.T) {
 		"symlink":           {symlink, KindPermissions, "symbolic link", ""},
 		"dangling symlink":  {danglingLink, KindPermissions, "symbolic link", ""},
 		"second name":       {func(t *testing.T, dir, path string) { require.NoError(t, os.Link(path, dir+"/copy")) }, KindPermissions, "one name", "-samefile"},
-		"FIFO":              {instead(func(path string) error { return syscall.Mkfifo(path, 0o600) }), KindPermissions, "not a regular file", ""},
-		"directory":         {instead(func(path string) error { return os.Mkdir(path, 0o600) }), KindPermissions, "not a regular file", ""},
-		"socket":            {instead(socket), KindPermissions, "not a regular file", ""},
-		"a file as home":    {fileAsHome, KindPermissions, "not a directory", ""},
+		"FIFO":              {instead(func(path string) error { return syscall.Mkfifo(path, 0o600) }), KindPermissions, "not a regular file", "put the file itself there"},
+		"directory":         {instead(func(path string) error { return os.Mkdir(path, 0o600) }), KindPermissions, "not a regular file", "put the file itself there"},
+		"socket":            {instead(socket), KindPermissions, "not a regular file", "put the file itself there"},
+		"a file as home":    {fileAsHome, KindPermissions, "not a directory", "X402_WALLET_HOME"},
 		"linked home opens": {linkedHome, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
