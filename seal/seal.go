@@ -92,7 +92,8 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 				keys = append(keys, c.Key)
 			}
 		}
-		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s", strings.Join(keys, ", ")).WithDetail("changes", changes)
+		// Only the keys: an agent reads this, and values may hold the password of a node or a server.
+		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s", strings.Join(keys, ", ")).WithDetail("keys", keys)
 	}
 	return sealed, changes, nil
 }

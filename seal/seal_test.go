@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -94,11 +95,11 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
-	g := open(t, sealed(t).Home, "[budget]\nday = '5.01'\nrate = 5\n")
+	g := open(t, sealed(t).Home, "[budget]\nday = '5.01'\nrate = 5\n[networks.'eip155:8453']\nrpc = 'https://node.example/hunter2'\n")
 	err := g.Compare(t.Context())
-	require.ErrorContains(t, err, "loosened since the owner sealed it: budget.day")
-	require.Equal(t, []config.Change{{Key: "budget.day", From: "$5.00", To: "$5.01", Loosens: true}, {Key: "budget.rate", From: "60", To: "5"}},
-		x402.AsError(err).Details["changes"])
+	require.ErrorContains(t, err, "loosened since the owner sealed it: budget.day, networks")
+	require.Equal(t, []string{"budget.day", "networks"}, x402.AsError(err).Details["keys"])
+	require.NotContains(t, fmt.Sprint(x402.AsError(err).Details), "hunter2", "an agent reads this")
 }
 
 // Rules that were tightened stay so, although nobody typed a passphrase: the way back is a loosening.
