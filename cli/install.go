@@ -124,7 +124,7 @@ func (p *Program) entry(ctx context.Context, passphraseFile string, variables []
 	e := install.Entry{Args: []string{"mcp"}, Env: map[string]string{}}
 	for _, v := range variables {
 		name, value, ok := strings.Cut(v, "=")
-		if !ok {
+		if !ok || name == "" {
 			return e, usageError{text: "--env takes NAME=VALUE"} // what it was given may be a secret
 		}
 		e.Env[name] = value

@@ -165,7 +165,7 @@ func (c Client) Line(e Entry) string {
 	}
 	var env strings.Builder
 	for _, name := range sortedNames(e.Env) {
-		env.WriteString(map[string]string{"claude-code": " -e ", "codex": " --env "}[c.Name] + name + "=" + quote(e.Env[name]))
+		env.WriteString(map[string]string{"claude-code": " -e ", "codex": " --env ", "gemini": " -e "}[c.Name] + name + "=" + quote(e.Env[name]))
 	}
 	switch c.Name {
 	case "claude-code":
@@ -173,7 +173,7 @@ func (c Client) Line(e Entry) string {
 	case "codex":
 		return "codex mcp add " + Name + env.String() + " -- " + quote(e.Command) + " " + strings.Join(e.Args, " ")
 	case "gemini":
-		return "gemini mcp add --scope user " + Name + " " + quote(e.Command) + " " + strings.Join(e.Args, " ")
+		return "gemini mcp add" + env.String() + " --scope user " + Name + " " + quote(e.Command) + " " + strings.Join(e.Args, " ")
 	case "cursor":
 		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + Name + "&config=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
 	case "vscode":
