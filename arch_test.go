@@ -19,14 +19,15 @@ var arrows = map[string][]string{
 	"budget":      {"money", "x402"},
 	"history":     {"budget", "money", "x402"},                      // budget: it answers the windows' questions inside its transaction
 	"seal":        {"budget", "config", "history", "money", "x402"}, // config: what changed between two versions of the rules; budget: sessions that the owner began
-	"evm":         {"money", "x402"},
-	"svm":         {"money", "x402"},
+	"rpc":         {"x402"},
+	"evm":         {"money", "rpc", "x402"},
+	"svm":         {"money", "rpc", "x402"},
 	"transport":   {"x402"},
 	"agent":       {"budget", "evm", "history", "money", "svm", "wallet", "x402"}, // evm, svm: it reads what it signs itself; history: and finds it reserved
 	"facilitator": {"x402"},
 	"paywall":     {"evm", "facilitator", "history", "money", "svm", "x402"}, // evm, svm: it reads itself what it is paid; history: one payment, one run
 	"pay":         {"budget", "facilitator", "history", "money", "transport", "x402"},
-	"channel":     {"history", "money", "pay", "transport", "x402"}, // history: promises are kept in the ledger
+	"channel":     {"history", "money", "pay", "rpc", "transport", "x402"}, // history: promises are kept in the ledger
 	"loopback":    {},
 	"ask":         {"loopback"},
 	"dashboard":   {"books", "budget", "history", "loopback", "money", "receipt", "tools", "x402"},                                                                                                                     // tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is typed on it is handed on

@@ -51,12 +51,12 @@ func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
 	changed := known.Other != "" && !known.PaidHere
 	switch {
 	case changed && r.PayeeChange == RuleRefuse:
-		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s", a.Host, clip(known.Other), clip(a.Payee.PayTo)).
+		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s", a.Host, x402.Brief(known.Other), x402.Brief(a.Payee.PayTo)).
 			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
-			WithDetail("payTo", clip(a.Payee.PayTo)).WithDetail("paidBefore", clip(known.Other))
+			WithDetail("payTo", x402.Brief(a.Payee.PayTo)).WithDetail("paidBefore", x402.Brief(known.Other))
 	case !known.Paid && r.NewPayee == RuleRefuse:
-		return nil, x402.Errorf(x402.PolicyDenied, "%s was never paid before, and the owner allows no new payees", clip(a.Payee.PayTo)).
-			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", clip(a.Payee.PayTo))
+		return nil, x402.Errorf(x402.PolicyDenied, "%s was never paid before, and the owner allows no new payees", x402.Brief(a.Payee.PayTo)).
+			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", x402.Brief(a.Payee.PayTo))
 	}
 	add := func(unusual bool, rule string, text ...string) {
 		if unusual {
@@ -65,8 +65,8 @@ func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
 	}
 	add(a.Always != "", "always", a.Always)
 	add(a.Price > r.ApproveAbove, "approve_above", "the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
-	add(changed && r.PayeeChange == RuleAsk, "payee_change", a.Host, " was paid at ", clip(known.Other), " before, and now wants to be paid at ", clip(a.Payee.PayTo))
-	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", clip(a.Payee.PayTo), " was never paid before")
+	add(changed && r.PayeeChange == RuleAsk, "payee_change", a.Host, " was paid at ", x402.Brief(known.Other), " before, and now wants to be paid at ", x402.Brief(a.Payee.PayTo))
+	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", x402.Brief(a.Payee.PayTo), " was never paid before")
 	if last := known.LastPrice; last != nil {
 		add(r.jumps(*last, a.Price), "price_jump", "the price ", a.Price.Price(), " is at least ", factor(r.PriceJump), " times the last one, ", last.Price())
 	}
@@ -92,14 +92,5 @@ func askPerson(a Ask, questions []question) error {
 		texts = append(texts, q.Text)
 	}
 	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint("a person has to approve this payment").
-		WithDetail("requested", a.Price).WithDetail("reasons", questions).WithDetail("payTo", clip(a.Payee.PayTo))
-}
-
-// clip bounds a stranger's address; no chain's is longer.
-func clip(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
+		WithDetail("requested", a.Price).WithDetail("reasons", questions).WithDetail("payTo", x402.Brief(a.Payee.PayTo))
 }

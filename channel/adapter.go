@@ -203,7 +203,7 @@ func toolOf(q transport.Request) (string, error) {
 		return "", x402.Errorf(x402.InvalidArgument, "the tool's name is missing")
 	}
 	if IsReservedTool(at.Fragment) {
-		return "", x402.Errorf(x402.ToolNotFound, "%s belongs to the payment channel, and is the wallet's own", quoted(at.Fragment))
+		return "", x402.Errorf(x402.ToolNotFound, "%s belongs to the payment channel, and is the wallet's own", x402.Quote(at.Fragment))
 	}
 	return at.Fragment, nil
 }
@@ -239,7 +239,7 @@ func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.Raw
 		}
 	}
 	if answer.ToolFailed {
-		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, quoted(text))
+		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, x402.Quote(text))
 	}
 	return []byte(text), nil
 }
@@ -309,7 +309,7 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 	if answer.Status != http.StatusOK || !out.Success {
 		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", route, answer.Status)
 		if out.Error != nil {
-			e.WithDetail("service", clip(out.Error.Code)).WithDetail("said", quoted(out.Error.Message))
+			e.WithDetail("service", x402.Brief(out.Error.Code)).WithDetail("said", x402.Quote(out.Error.Message))
 		}
 		return e
 	}

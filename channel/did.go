@@ -25,11 +25,11 @@ const (
 func ParseDID(did string) (a Account, err error) {
 	text, ok := strings.CutPrefix(did, didPrefix)
 	if !ok {
-		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels", quoted(did))
+		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels", x402.Quote(did))
 	}
 	payload, err := bech32m(text)
 	if err != nil || len(payload) != len(a) {
-		return a, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", quoted(did))
+		return a, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", x402.Quote(did))
 	}
 	return Account(payload), nil
 }
@@ -50,7 +50,7 @@ func (id ObjectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 func ParseObjectID(s string) (id ObjectID, err error) {
 	text, ok := strings.CutPrefix(s, "0x")
 	if n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))])); !ok || err != nil || n != len(id) || len(text) != 2*len(id) {
-		return ObjectID{}, fmt.Errorf("%s is no object's id", quoted(s))
+		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
 	return id, nil
 }
@@ -194,13 +194,4 @@ func regroup(in []byte, from, to uint, pad bool) (out []byte) {
 		out = append(out, byte(value<<(to-bits))&byte(1<<to-1))
 	}
 	return out
-}
-
-// quoted makes a stranger's words safe to stand in our own.
-func quoted(s string) string {
-	const most = 120
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return fmt.Sprintf("%+q", s)
 }

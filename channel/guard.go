@@ -66,7 +66,7 @@ func guard(p SubRAV, t Terms, last baseline, b bounds) (delta money.Amount, err 
 	case p.Epoch != t.Epoch:
 		return delta, wrong("epoch", t.Epoch, p.Epoch)
 	case p.Fragment != t.Fragment:
-		return delta, wrong("key", t.Fragment, clip(p.Fragment))
+		return delta, wrong("key", t.Fragment, x402.Brief(p.Fragment))
 	case p.Nonce != last.Nonce+1 || last.Nonce+1 == 0:
 		return delta, wrong("nonce", last.Nonce+1, p.Nonce)
 	case p.Amount.Cmp(last.Amount) < 0:
@@ -91,11 +91,4 @@ func wrong(what string, ours, theirs any) *x402.Error {
 	return x402.Errorf(x402.InvalidRequirement, "the service proposes a payment with another %s than it may: nothing was signed", what).
 		WithHint("the service is faulty or dishonest; the evidence is kept, see x402-wallet channel show").
 		WithDetail("guard", what).WithDetail("expected", ours).WithDetail("proposed", theirs)
-}
-
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
 }

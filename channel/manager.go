@@ -213,9 +213,9 @@ func (m *Manager) oneService(ctx context.Context, p *place, config Server) error
 	}
 	for _, name := range names {
 		if name != "" && name != p.info.ServiceDID {
-			return x402.Errorf(x402.PayeeChanged, "the service says it is %s, and was %s", quoted(p.info.ServiceDID), quoted(name)).
+			return x402.Errorf(x402.PayeeChanged, "the service says it is %s, and was %s", x402.Quote(p.info.ServiceDID), x402.Quote(name)).
 				WithHint("tell the person: either the service moved, or somebody else stands in its place; nothing was signed").
-				WithDetail("serviceDid", clip(p.info.ServiceDID)).WithDetail("before", clip(name))
+				WithDetail("serviceDid", x402.Brief(p.info.ServiceDID)).WithDetail("before", x402.Brief(name))
 		}
 	}
 	return nil
@@ -224,7 +224,7 @@ func (m *Manager) oneService(ctx context.Context, p *place, config Server) error
 // join finds what the service's words mean here: its network's node, its account, and our key.
 func (m *Manager) join(ctx context.Context, p *place) (err error) {
 	if p.info.Asset != "" && !isRGas(p.info.Asset) {
-		return x402.Errorf(x402.UntrustedAsset, "the service wants to be paid in %s; channels are paid in RGas", quoted(p.info.Asset))
+		return x402.Errorf(x402.UntrustedAsset, "the service wants to be paid in %s; channels are paid in RGas", x402.Quote(p.info.Asset))
 	}
 	if p.payee, err = ParseDID(p.info.ServiceDID); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (m *Manager) node(name string) (string, *Rooch, error) {
 	}
 	node := m.Nodes[network]
 	if node == nil {
-		return "", nil, x402.Errorf(x402.SetupFailed, "the service is on %s, for which no node is configured", quoted(network)).
+		return "", nil, x402.Errorf(x402.SetupFailed, "the service is on %s, for which no node is configured", x402.Quote(network)).
 			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the service's network is called`)
 	}
 	return network, node, nil
@@ -363,7 +363,7 @@ func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 		return nil, errUnopened
 	}
 	if sub.Key.Multibase != p.key.Multibase || sub.Key.Type != p.key.Type {
-		return nil, x402.Errorf(x402.SetupFailed, "another key than this wallet's stands for %s in the channel", quoted(p.key.Fragment)).
+		return nil, x402.Errorf(x402.SetupFailed, "another key than this wallet's stands for %s in the channel", x402.Quote(p.key.Fragment)).
 			WithHint("the owner gives this wallet's key a name of its own in the DID document")
 	}
 	r.terms.Epoch, r.paid = object.Epoch, sub.Last.Amount
@@ -457,7 +457,7 @@ func (m *Manager) authorize(p *place) Authorize {
 
 // refuse keeps the evidence of a proposal that is not signed; the error is why.
 func (m *Manager) refuse(ctx context.Context, r *ready, p *responsePayload, why error) error {
-	evidence, err := json.Marshal(map[string]any{"at": m.Now().UTC(), "why": x402.AsError(why), "proposal": p.SubRAV, "cost": p.Cost, "serviceTxRef": clip(p.ServiceTxRef),
+	evidence, err := json.Marshal(map[string]any{"at": m.Now().UTC(), "why": x402.AsError(why), "proposal": p.SubRAV, "cost": p.Cost, "serviceTxRef": x402.Brief(p.ServiceTxRef),
 		"promised": r.row.Signed})
 	if err == nil {
 		r.row.Refused = evidence

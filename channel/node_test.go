@@ -52,6 +52,7 @@ func newChain(t *testing.T) *chain {
 
 func (c *chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var q struct {
+		ID     json.RawMessage   `json:"id"`
 		Method string            `json:"method"`
 		Params []json.RawMessage `json:"params"`
 	}
@@ -64,14 +65,14 @@ func (c *chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.calls[q.Method]++
 	result, err := c.answer(q.Method, q.Params)
 	if err != nil {
-		_ = json.NewEncoder(w).Encode(map[string]any{"id": 1, "error": map[string]any{"code": -32000, "message": err.Error()}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"id": q.ID, "error": map[string]any{"code": -32000, "message": err.Error()}})
 		return
 	}
 	if q.Method == "rooch_executeRawTransaction" && c.lose {
 		c.lose = false
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"id": 1, "result": result})
+	_ = json.NewEncoder(w).Encode(map[string]any{"id": q.ID, "result": result})
 }
 
 func (c *chain) answer(method string, params []json.RawMessage) (any, error) {

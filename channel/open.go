@@ -8,6 +8,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/money"
 	"x402-wallet/pay"
+	"x402-wallet/rpc"
 	"x402-wallet/transport"
 	"x402-wallet/x402"
 )
@@ -80,7 +81,7 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	if err := m.Guard.Mark(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), nodeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rpc.Timeout)
 	defer cancel()
 	hash, err := p.node.execute(ctx, string(rawOf(signed)))
 	o := executed(hash, err)
@@ -113,9 +114,9 @@ func why(p *place, rgas x402.AssetInfo, deposit money.Amount) string {
 func executed(hash string, err error) history.Outcome {
 	switch {
 	case err == nil:
-		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: clip(hash)}
+		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash)}
 	case errors.Is(err, errAborted): // its fee is gone all the same
-		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: clip(hash), Note: clip(err.Error())}
+		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash), Note: x402.Brief(err.Error())}
 	default:
 		return history.Outcome{State: history.Unknown, Note: "the node did not say what became of it"}
 	}
@@ -176,7 +177,7 @@ func (f Fates) Fate(ctx context.Context, e x402.Evidence) (fate x402.Fate, err e
 	node := f.Nodes[e.Network]
 	nonce, err := parseDecimal(e.Nonce)
 	if node == nil || err != nil {
-		return fate, x402.Errorf(x402.RPCError, "no node of %s is configured", quoted(e.Network))
+		return fate, x402.Errorf(x402.RPCError, "no node of %s is configured", x402.Quote(e.Network))
 	}
 	if e.Destination != "" {
 		return f.transaction(ctx, node, e, nonce)

@@ -118,7 +118,7 @@ func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 			return err
 		}
 		if found.Channel != nil && found.Channel.ChannelID != r.row.ID {
-			return x402.Errorf(x402.InvalidRequirement, "the service knows another channel: %s", quoted(found.Channel.ChannelID))
+			return x402.Errorf(x402.InvalidRequirement, "the service knows another channel: %s", x402.Quote(found.Channel.ChannelID))
 		}
 		if found.Pending == nil {
 			return nil
@@ -187,7 +187,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 // with runs f on a discovered service, with its channel's turn.
 func (m *Manager) with(ctx context.Context, server string, f func(p *place) error) error {
 	if _, known := m.Servers[server]; !known {
-		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s", quoted(server)).
+		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s", x402.Quote(server)).
 			WithHint("these speak payment channels: %s", strings.Join(m.names(), ", "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)

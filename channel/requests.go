@@ -276,7 +276,7 @@ func (m *Manager) signed(r *ready, row history.Channel, charge pay.Charge) histo
 
 // outcome is a charge that its seller named and that was promised: settled, by claim, until the chain shows that it was taken.
 func outcome(p *responsePayload, bought *history.Content) history.Outcome {
-	receipt, _ := compact(map[string]string{"clientTxRef": clip(p.ClientTxRef), "serviceTxRef": clip(p.ServiceTxRef), "costUsd": clip(p.CostUSD)})
+	receipt, _ := compact(map[string]string{"clientTxRef": x402.Brief(p.ClientTxRef), "serviceTxRef": x402.Brief(p.ServiceTxRef), "costUsd": x402.Brief(p.CostUSD)})
 	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought, Rest: true}
 	if bought == nil {
 		o.Note = "its answer was lost; the service asked for its cost with the next call"
@@ -326,19 +326,19 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 func toolFailed(a *transport.Answer) error {
 	text := string(a.Content)
 	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
-		WithHint("look at details.said; other arguments may help").WithDetail("said", quoted(text))
+		WithHint("look at details.said; other arguments may help").WithDetail("said", x402.Quote(text))
 }
 
 // declined is a call that the service does not serve, or does not take the payment for.
 func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	c.m.forget(c.r.server)
-	code, said := p.Error.Code, quoted(p.Error.Message)
+	code, said := p.Error.Code, x402.Quote(p.Error.Message)
 	if code == codeMaxExceeded { // it ran the tool, and asks nothing for that; it looked at our promise first
 		c.r.row.Known = true
 		c.over(ctx)
 		return c.tooDear(ctx)
 	}
-	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", clip(code))
+	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Brief(code))
 	switch code {
 	case codeHubFunds:
 		e.Code, e.Hint = x402.InsufficientFunds, "the owner has to put more into the payment hub"
@@ -349,7 +349,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	default:
 		e.Hint = "try again later"
 	}
-	return e.WithDetail("service", clip(code)).WithDetail("said", said)
+	return e.WithDetail("service", x402.Brief(code)).WithDetail("said", said)
 }
 
 // tooDear says what kept the call from costing more. Where the caller offered more than is paid without asking, a person is asked.

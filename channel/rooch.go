@@ -1,19 +1,17 @@
 package channel
 
 import (
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"x402-wallet/money"
+	"x402-wallet/rpc"
 	"x402-wallet/x402"
 )
 
@@ -23,16 +21,9 @@ var chainIDs = map[string]uint64{"rooch:main": 1, "rooch:test": 2, "rooch:dev": 
 // IsNetwork reports whether a network is one of Rooch's.
 func IsNetwork(name string) bool { return chainIDs[name] != 0 }
 
-// Limits of one answer of a node.
-const (
-	nodeTimeout = 15 * time.Second
-	maxAnswer   = 1 << 20 // a DID document with a hundred keys is 30 KiB
-)
-
 // Rooch is the owner's node for one network. It is safe for concurrent use.
 type Rooch struct {
-	network, url string
-	http         *http.Client
+	*rpc.Node
 
 	mu   sync.Mutex
 	same bool // it answered with the network's chain id once
@@ -40,7 +31,7 @@ type Rooch struct {
 
 // NewRooch makes the client of a node; network is a CAIP-2 like name, "rooch:main".
 func NewRooch(network, url string, client *http.Client) *Rooch {
-	return &Rooch{network: network, url: url, http: client}
+	return &Rooch{Node: rpc.New(network, url, client, nil)}
 }
 
 // Key is a key of a DID document.
@@ -107,7 +98,7 @@ func (r *Rooch) Keys(ctx context.Context, a Account) (list []Key, err error) {
 		may[fragment] = true
 	}
 	if d.bad {
-		return nil, r.failed("read a DID document", errBCS)
+		return nil, r.Failed("with a DID document", errBCS)
 	}
 	var usable []Key
 	for _, k := range list {
@@ -130,7 +121,7 @@ func (r *Rooch) channel(ctx context.Context, id ObjectID) (*object, error) {
 		_, _ = d.u64(), d.u256()
 	}
 	if err := d.end(); err != nil {
-		return nil, r.failed("read a channel", err)
+		return nil, r.Failed("with a channel", err)
 	}
 	return o, nil
 }
@@ -152,7 +143,7 @@ func (r *Rooch) sub(ctx context.Context, o *object, fragment string) (*sub, erro
 	d := decoder{rest: value}
 	s := &sub{Key: Key{Fragment: d.text(), Multibase: d.text(), Type: d.text()}, Last: baseline{Amount: d.u256(), Nonce: d.u64()}}
 	if err := d.end(); err != nil || s.Key.Fragment != fragment {
-		return nil, r.failed("read a sub-channel", errBCS)
+		return nil, r.Failed("with a sub-channel", errBCS)
 	}
 	return s, nil
 }
@@ -166,7 +157,7 @@ func (r *Rooch) hub(ctx context.Context, owner Account) (balance money.Amount, e
 	d := decoder{rest: value}
 	store := d.id()
 	if d.bad {
-		return balance, r.failed("read a payment hub", errBCS)
+		return balance, r.Failed("with a payment hub", errBCS)
 	}
 	if value, err = r.field(ctx, store, canonicalRGas); err != nil || value == nil {
 		return balance, err
@@ -176,7 +167,7 @@ func (r *Rooch) hub(ctx context.Context, owner Account) (balance money.Amount, e
 	balance = d.u256()
 	frozen := d.u8()
 	if err := d.end(); err != nil || name != canonicalRGas || coin != canonicalRGas {
-		return balance, r.failed("read a payment hub", errBCS)
+		return balance, r.Failed("with a payment hub", errBCS)
 	}
 	if frozen != 0 {
 		return money.Amount{}, nil
@@ -192,18 +183,18 @@ func (r *Rooch) sequence(ctx context.Context, a Account) (uint64, error) {
 			Decoded json.Number `json:"decoded_value"`
 		} `json:"return_values"`
 	}
-	err := r.call(ctx, &out, "rooch_executeViewFunction", map[string]any{
+	err := r.Call(ctx, &out, "rooch_executeViewFunction", map[string]any{
 		"function_id": moveos + "::account::sequence_number", "args": []string{a.String()}, "ty_args": []string{},
 	})
 	if err == nil && len(out.Values) != 1 {
-		err = r.failed("read an account", errBCS)
+		err = r.Failed("with an account", errBCS)
 	}
 	if err != nil {
 		return 0, err
 	}
 	n, err := parseDecimal(out.Values[0].Decoded.String())
 	if err != nil {
-		return 0, r.failed("read an account", err)
+		return 0, r.Failed("with an account", err)
 	}
 	return n, nil
 }
@@ -223,11 +214,11 @@ func (r *Rooch) execute(ctx context.Context, raw string) (hash string, err error
 			} `json:"status"`
 		} `json:"execution_info"`
 	}
-	if err := r.call(ctx, &out, "rooch_executeRawTransaction", raw, map[string]bool{"withOutput": true}); err != nil {
+	if err := r.Call(ctx, &out, "rooch_executeRawTransaction", raw, map[string]bool{"withOutput": true}); err != nil {
 		return "", err
 	}
 	if s := out.Execution.Status; s.Type != "executed" {
-		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s", errAborted, quoted(s.Type), quoted(s.Location), quoted(s.Abort))
+		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s", errAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
 	}
 	return out.Execution.Hash, nil
 }
@@ -250,18 +241,18 @@ func (r *Rooch) state(ctx context.Context, method string, params ...any) ([]byte
 		return nil, err
 	}
 	var list []*state
-	if err := r.call(ctx, &list, method, params...); err != nil {
+	if err := r.Call(ctx, &list, method, params...); err != nil {
 		return nil, err
 	}
 	if len(list) != 1 {
-		return nil, r.failed("answer "+method, errBCS)
+		return nil, r.Failed(method, errBCS)
 	}
 	if list[0] == nil {
 		return nil, nil
 	}
 	value, err := hex.DecodeString(strings.TrimPrefix(list[0].Value, "0x"))
 	if err != nil {
-		return nil, r.failed("answer "+method, errBCS)
+		return nil, r.Failed(method, errBCS)
 	}
 	return value, nil
 }
@@ -274,75 +265,13 @@ func (r *Rooch) sameChain(ctx context.Context) error {
 		return nil
 	}
 	var id json.Number
-	if err := r.call(ctx, &id, "rooch_getChainID"); err != nil {
+	if err := r.Call(ctx, &id, "rooch_getChainID"); err != nil {
 		return err
 	}
-	if id.String() != decimal(chainIDs[r.network]) {
-		return x402.Errorf(x402.RPCError, "the node of %s has the chain id %s, not %d", r.network, quoted(id.String()), chainIDs[r.network]).
-			WithHint("mend rpc under [networks.%q] in config.toml", r.network)
+	if id.String() != decimal(chainIDs[r.Network]) {
+		return x402.Errorf(x402.RPCError, "the node of %s has the chain id %s, not %d", r.Network, x402.Quote(id.String()), chainIDs[r.Network]).
+			WithHint("mend rpc under [networks.%q] in config.toml", r.Network)
 	}
 	r.same = true
 	return nil
-}
-
-// call asks the node one question. Its errors are RPC_ERROR and carry no URL.
-func (r *Rooch) call(ctx context.Context, into any, method string, params ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-	defer cancel()
-	if params == nil {
-		params = []any{}
-	}
-	question, err := compact(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
-	if err != nil {
-		return r.failed("take "+method, err)
-	}
-	body, err := r.post(ctx, question)
-	if err != nil {
-		return r.failed("answer "+method, err)
-	}
-	var answer struct {
-		Result json.RawMessage `json:"result"`
-		Error  *struct {
-			Code    json.Number `json:"code"`
-			Message string      `json:"message"`
-		} `json:"error"`
-	}
-	switch err := json.Unmarshal(body, &answer); {
-	case err != nil || answer.Error == nil && answer.Result == nil:
-		return r.failed("answer "+method, errBCS)
-	case answer.Error != nil:
-		return r.failed("take "+method, errNode).WithDetail("node", clip(answer.Error.Code.String())+" "+quoted(answer.Error.Message))
-	}
-	if err := json.Unmarshal(answer.Result, into); err != nil {
-		return r.failed("answer "+method, errBCS)
-	}
-	return nil
-}
-
-var errNode = errors.New("the node refused")
-
-func (r *Rooch) post(ctx context.Context, question []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(question))
-	if err != nil {
-		return nil, errors.New("the configured rpc is not a usable URL")
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := r.http.Do(request)
-	if err != nil {
-		return nil, errors.Unwrap(err) // without the URL: it may hold a key
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("HTTP status %d", response.StatusCode)
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("an answer above %d bytes", maxAnswer)
-	}
-	return body, err
-}
-
-func (r *Rooch) failed(what string, cause error) *x402.Error {
-	e := &x402.Error{Code: x402.RPCError, Message: fmt.Sprintf("the node of %s did not %s", r.network, what), Err: cause}
-	return e.WithHint("try again; if it persists, check rpc under [networks.%q] in config.toml", r.network)
 }

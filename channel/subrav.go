@@ -72,7 +72,7 @@ func (s *SubRAV) UnmarshalJSON(data []byte) error {
 		return malformed("a SubRAV", err)
 	}
 	if in.Version != "1" {
-		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1", quoted(in.Version))
+		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1", x402.Quote(in.Version))
 	}
 	if in.VMIDFragment == "" || len(in.VMIDFragment) > maxFragment {
 		return malformed("a SubRAV", errFragment)

@@ -75,7 +75,7 @@ func readPayload(text []byte) (p responsePayload, err error) {
 		return p, malformed("a payment", err)
 	}
 	if p.Version != "1" {
-		return p, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1", quoted(p.Version.String()))
+		return p, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1", x402.Quote(p.Version.String()))
 	}
 	return p, nil
 }
@@ -136,7 +136,7 @@ func withReserved(arguments json.RawMessage, auth string, payment *requestPayloa
 	}
 	for name := range all {
 		if strings.HasPrefix(name, reservedPrefix) {
-			return nil, x402.Errorf(x402.InvalidArgument, "the argument %s is the wallet's own", quoted(name))
+			return nil, x402.Errorf(x402.InvalidArgument, "the argument %s is the wallet's own", x402.Quote(name))
 		}
 	}
 	var err error

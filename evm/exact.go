@@ -72,10 +72,9 @@ func New(o Options) *Exact {
 	if e.now == nil {
 		e.now = time.Now
 	}
-	client := nodeClient(o.HTTP)
 	for network, url := range o.RPC {
 		if id, err := ChainID(network); err == nil && url != "" {
-			e.nodes[network] = &node{network: network, chainID: id, url: url, http: client, now: e.now}
+			e.nodes[network] = newNode(network, id, url, o.HTTP, e.now)
 		}
 	}
 	return e
@@ -107,7 +106,7 @@ func (e *Exact) node(network string) (*node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
-	err := refuse("network not configured").WithDetail("network", clip(network))
+	err := refuse("network not configured").WithDetail("network", x402.Brief(network))
 	if _, notOurs := ChainID(network); notOurs == nil {
 		err.FixedBy = x402.ByPerson
 		err.Hint = fmt.Sprintf("set rpc under [networks.%q] in config.toml", network)
@@ -121,7 +120,7 @@ func (e *Exact) node(network string) (*node, error) {
 // extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
-		return refuse("scheme is not exact").WithDetail("scheme", clip(r.Scheme))
+		return refuse("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
 		return refuse("x402Version is neither 1 nor 2")
@@ -149,7 +148,7 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
-			WithDetail("asset", clip(r.Asset))
+			WithDetail("asset", x402.Brief(r.Asset))
 	}
 	if asset.Permit2Only {
 		return refuse("the asset has no EIP-3009, and Permit2 is not signed")
@@ -166,7 +165,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	} {
 		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
 			return refuse("extra.%s: %s", must.key, must.reason).
-				WithHint("it would have to be %q or absent", must.value).WithDetail("sent", clip(string(sent)))
+				WithHint("it would have to be %q or absent", must.value).WithDetail("sent", x402.Brief(string(sent)))
 		}
 	}
 	return nil
@@ -177,7 +176,7 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address)
 	payee, err := parseAddress(r.PayTo)
 	switch {
 	case err != nil:
-		return refuse("payTo is %v", err).WithDetail("payTo", clip(r.PayTo))
+		return refuse("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
 	case payee == common.Address{}:
 		return refuse("payTo is the zero address")
 	case payee == self:
@@ -228,12 +227,4 @@ func internal(what string, cause error) *x402.Error {
 func isJSONString(raw json.RawMessage, want string) bool {
 	var sent *string
 	return json.Unmarshal(raw, &sent) == nil && sent != nil && *sent == want
-}
-
-// clip quotes a stranger's text for Details and keeps it short.
-func clip(text string) string {
-	if len(text) > 80 {
-		text = text[:80] + "…"
-	}
-	return fmt.Sprintf("%q", text)
 }

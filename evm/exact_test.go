@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/money"
+	"x402-wallet/rpc"
 	"x402-wallet/x402"
 )
 
@@ -144,7 +145,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 		"a number":         {func(f *fakeNode) { f.say("eth_call", 200, `{"id":2,"result":5}`) }, x402.RPCError},
 		"no result":        {func(f *fakeNode) { f.say("eth_call", 200, `{"id":2}`) }, x402.RPCError},
 		"an endless body": {func(f *fakeNode) {
-			f.say("eth_call", 200, `{"id":2,"result":"0x`+strings.Repeat("0", 64)+`"}`+strings.Repeat(" ", maxAnswer))
+			f.say("eth_call", 200, `{"id":2,"result":"0x`+strings.Repeat("0", 64)+`"}`+strings.Repeat(" ", rpc.MaxAnswer))
 		}, x402.RPCError},
 		"half a body": {func(f *fakeNode) {
 			f.override["eth_call"] = func(w http.ResponseWriter) bool { w.Header().Set("Content-Length", "99"); return true }

@@ -93,7 +93,7 @@ func (n *node) authorizationState(ctx context.Context, s suspect, tag string) (b
 	case "1":
 		return true, nil
 	}
-	return false, n.failed("eth_call", errors.New("authorizationState is neither true nor false"))
+	return false, n.Failed("eth_call", errors.New("authorizationState is neither true nor false"))
 }
 
 // unused decides between Dead and Open. Dead needs a finalized block later than validBefore in which the nonce is unused:
@@ -174,7 +174,7 @@ type receipt struct {
 // (case D6). known is false when the node no longer has the receipt.
 func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.Fate, known bool, err error) {
 	var r *receipt
-	if err := n.call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
+	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
 		return fate, false, err
 	}
 	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())

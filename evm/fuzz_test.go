@@ -63,7 +63,7 @@ func FuzzFate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, now, final, tip, finalBlock, logs, receipt string) {
 		for _, result := range []string{now, final, tip, finalBlock, logs, receipt} {
 			if !json.Valid([]byte(result)) {
-				return // FuzzAnswer's
+				return // package rpc's
 			}
 		}
 		node := saying(func(method, tag string) string {
@@ -97,32 +97,3 @@ func FuzzFate(f *testing.F) {
 		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore, "dead by %s %s %s %s", now, final, finalBlock, logs)
 	})
 }
-
-// Whatever comes back for a question: no panic, and a result only out of an answer to this question without an error.
-func FuzzAnswer(f *testing.F) {
-	f.Add(200, []byte(`{"jsonrpc":"2.0","id":1,"result":"0x1"}`))
-	f.Add(200, []byte(`{"id":1,"result":{"number":"0x1","timestamp":"0x2"}}`))
-	f.Add(200, []byte(`{"id":2,"result":"0x1"}`))
-	f.Add(200, []byte(`{"id":1,"error":{"code":-32005,"message":"no"},"result":"0x1"}`))
-	f.Add(400, []byte(`{"id":1,"error":{"code":-32005,"message":"no"}}`))
-	f.Add(503, []byte(`<html>`))
-	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		answer := roundTrip(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(body))), Request: r}, nil
-		})
-		n, err := New(Options{RPC: map[string]string{sepolia: "http://node"}, HTTP: &http.Client{Transport: answer}}).node(sepolia)
-		require.NoError(t, err)
-		var result any
-		if err := n.call(t.Context(), &result, "eth_blockNumber"); err != nil {
-			require.Equal(t, x402.RPCError, x402.AsError(err).Code)
-			require.NotContains(t, err.Error(), "http://node")
-			return
-		}
-		require.Equal(t, 200, status)
-		require.True(t, json.Valid(body))
-	})
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

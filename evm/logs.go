@@ -5,6 +5,8 @@ import (
 
 	"github.com/ethereum/go-ethereum/common"
 	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/rpc"
 )
 
 const (
@@ -58,10 +60,10 @@ func (n *node) findLogs(ctx context.Context, s suspect, tip *block) ([]logEntry,
 		from := to - min(window-1, to)
 		logs, err := n.logs(ctx, s, from, to)
 		switch {
-		case refused(err) && window > logWindowMin:
+		case rpc.Refused(err) && window > logWindowMin:
 			window = max(window/4, logWindowMin)
 			continue
-		case refused(err):
+		case rpc.Refused(err):
 			return nil, nil
 		case err != nil || len(logs) > 0 || from == 0:
 			return logs, err
@@ -74,7 +76,7 @@ func (n *node) findLogs(ctx context.Context, s suspect, tip *block) ([]logEntry,
 // logs reads the nonce's events in the blocks from … to.
 func (n *node) logs(ctx context.Context, s suspect, from, to uint64) (ours []logEntry, err error) {
 	var all []logEntry
-	err = n.call(ctx, &all, "eth_getLogs", map[string]any{
+	err = n.Call(ctx, &all, "eth_getLogs", map[string]any{
 		"address":   s.token.Hex(),
 		"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
 		"topics": []any{[]common.Hash{topicUsed, topicCanceled}, common.BytesToHash(s.payer[:]), s.nonce},

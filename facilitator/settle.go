@@ -179,7 +179,7 @@ func judge(r reply, s Submission) judgement {
 	if err == nil {
 		return judgeSettlement(r, s, said)
 	}
-	text := fmt.Errorf("status %d: %s", r.status, quote(string(r.body)))
+	text := fmt.Errorf("status %d: %s", r.status, x402.Quote(string(r.body)))
 	switch {
 	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly, r.status == http.StatusTooManyRequests:
 		return judgement{outcome: Unknown, err: text}
@@ -200,11 +200,11 @@ func judgeSettlement(r reply, s Submission, said *x402.Settlement) judgement {
 		j.outcome = Settled
 		return j
 	case said.Success && !isOurs:
-		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", quote(said.Network))
+		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", x402.Quote(said.Network))
 	case said.Success:
-		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status, quote(said.Transaction))
+		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status, x402.Quote(said.Transaction))
 	default:
-		j.err = fmt.Errorf("status %d: %s %s", r.status, quote(said.ErrorReason), quote(said.ErrorMessage))
+		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(said.ErrorReason), x402.Quote(said.ErrorMessage))
 		if said.Transaction != "" || leavesOpen(said.ErrorReason+" "+said.ErrorMessage) {
 			j.outcome = Unknown
 		}
@@ -252,7 +252,7 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 			reply.err = x402.DecodeStrict(reply.body, maxReply, &said)
 		}
 		if reply.err == nil && said.IsValid != nil && (!*said.IsValid || reply.status < 300) {
-			return *said.IsValid, clip(strings.TrimSpace(said.Reason + " " + said.Message)), nil
+			return *said.IsValid, x402.Clip(strings.TrimSpace(said.Reason+" "+said.Message), 200), nil
 		}
 		if reply.err == nil {
 			reply.err = fmt.Errorf("status %d without a verdict", reply.status)
@@ -261,8 +261,3 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 	}
 	return false, "", x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").WithDetail("tries", failures)
 }
-
-func clip(s string) string { return s[:min(len(s), 200)] }
-
-// quote makes a stranger's text safe to show: short, printable ASCII, in quotes.
-func quote(s string) string { return fmt.Sprintf("%+q", clip(s)) }

@@ -140,7 +140,7 @@ func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err err
 		}
 	}
 	if room.IsZero() {
-		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", clip(c.MaxAmount))
+		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", x402.Brief(c.MaxAmount))
 	}
 	return room, nil
 }

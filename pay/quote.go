@@ -83,18 +83,18 @@ func (e *Engine) judge(c *x402.Challenge, q Request, l limit) []option {
 func (e *Engine) whyNot(o *option, q Request, l limit) error {
 	o.stage = stageForm
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
-		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by", clip(o.Scheme))
+		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by", x402.Brief(o.Scheme))
 	}
 	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
-		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", clip(flow))
+		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", x402.Brief(flow))
 	}
 	scheme, ok := e.scheme(o.Network)
 	if !ok {
-		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on", clip(o.Network))
+		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on", x402.Brief(o.Network))
 	}
 	if o.asset.Address == "" {
 		o.stage = stageAsset
-		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry", clip(o.Asset), o.Network).
+		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry", x402.Brief(o.Asset), o.Network).
 			WithHint("only assets that are built in or that the owner added are ever paid")
 	}
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
@@ -105,7 +105,7 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 		return x402.Errorf(x402.InvalidRequirement, "the call asks for the network %s only", q.Network)
 	}
 	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) && money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
-		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only", clip(q.Asset))
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only", x402.Brief(q.Asset))
 	}
 	o.stage = stageMax
 	if l.atomic != nil && o.Amount.Cmp(*l.atomic) > 0 {
@@ -258,7 +258,7 @@ func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, fu
 
 func (o option) shown() Option {
 	shown := Option{
-		Scheme: clip(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: clip(o.Asset), Symbol: o.asset.Symbol, PayTo: clip(o.PayTo),
+		Scheme: x402.Brief(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: x402.Brief(o.Asset), Symbol: o.asset.Symbol, PayTo: x402.Brief(o.PayTo),
 		MaxTimeoutSeconds: int64(o.MaxTimeout / time.Second), Version: o.Version, Payable: o.why == nil,
 	}
 	if o.asset.Address != "" {

@@ -47,7 +47,7 @@ func (q *Request) check() (limit, error) {
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
 		if !ok {
-			return l, x402.Errorf(x402.InvalidArgument, "network %q is not known", clip(q.Network)).
+			return l, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Brief(q.Network)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 		q.Network = network
@@ -72,7 +72,7 @@ func (q *Request) check() (limit, error) {
 }
 
 func maxAmountError(given string) error {
-	return x402.Errorf(x402.InvalidArgument, "maxAmount %q is neither atomic units nor dollars", clip(given)).
+	return x402.Errorf(x402.InvalidArgument, "maxAmount %q is neither atomic units nor dollars", x402.Brief(given)).
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 
@@ -149,10 +149,3 @@ func host(rawURL string) string {
 }
 
 func cut(network string) (namespace, reference string, ok bool) { return strings.Cut(network, ":") }
-
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}

@@ -141,7 +141,7 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 	}
 	e.Spent = p.Amount.String()
 	if v.transaction != "" {
-		e.WithDetail("transaction", clip(v.transaction))
+		e.WithDetail("transaction", x402.Brief(v.transaction))
 	}
 	if a != nil {
 		e.WithDetail("httpStatus", a.Status)
@@ -171,7 +171,7 @@ func failureText(a *transport.Answer) string {
 
 func asked(c x402.Challenge) (list []json.RawMessage) {
 	for _, r := range c.Accepts {
-		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount, "asset": clip(r.Asset), "payTo": clip(r.PayTo)})
+		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount, "asset": x402.Brief(r.Asset), "payTo": x402.Brief(r.PayTo)})
 		if err == nil {
 			list = append(list, text)
 		}

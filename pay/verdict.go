@@ -88,9 +88,9 @@ func judgeReceipt(r x402.Settlement, served bool) verdict {
 	case r.Success:
 		v.state, v.proof, v.served = history.Settled, history.Claimed, served
 	case r.Transaction != "" || leavesOpen(r.ErrorReason):
-		v.state, v.code, v.note = history.Unknown, x402.OutcomeUnknown, "the settlement is not final: "+quoted(r.ErrorReason)
+		v.state, v.code, v.note = history.Unknown, x402.OutcomeUnknown, "the settlement is not final: "+x402.Quote(r.ErrorReason)
 	default:
-		v.state, v.code, v.note = history.Unknown, x402.SettlementFailed, "the settlement was refused: "+quoted(r.ErrorReason)
+		v.state, v.code, v.note = history.Unknown, x402.SettlementFailed, "the settlement was refused: "+x402.Quote(r.ErrorReason)
 	}
 	return v
 }
@@ -110,7 +110,7 @@ func judgeStatus(f facts) verdict {
 	case status < 500:
 		note := fmt.Sprintf("the seller refused the payment with status %d", status)
 		if c := f.answer.Challenge; c != nil && c.Error != "" {
-			note += ": " + quoted(c.Error)
+			note += ": " + x402.Quote(c.Error)
 		}
 		return unknown(x402.PaymentRejected, note)
 	case f.answer.ToolFailed:
@@ -167,20 +167,11 @@ func judgeSettling(r facilitator.Result) verdict {
 		v.code, v.note = x402.OutcomeUnknown, "the facilitators left the outcome open"
 	}
 	if s := r.Settlement; s != nil && v.code != "" && s.ErrorReason != "" {
-		v.note += ": " + quoted(s.ErrorReason)
+		v.note += ": " + x402.Quote(s.ErrorReason)
 	}
 	return v
 }
 
 func (v verdict) outcome() history.Outcome {
 	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction, Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
-}
-
-// quoted makes a stranger's words safe to stand in our own: short, printable ASCII, in quotes.
-func quoted(s string) string {
-	const most = 120
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return fmt.Sprintf("%+q", s)
 }

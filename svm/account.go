@@ -45,17 +45,17 @@ func (w *wireAccount) read() (*account, error) {
 func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*account, error) {
 	var answer struct{ Value []*wireAccount }
 	const method = "getMultipleAccounts"
-	if err := n.call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed, "encoding": "base64"}); err != nil {
+	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed, "encoding": "base64"}); err != nil {
 		return nil, err
 	}
 	if len(answer.Value) != len(addresses) {
-		return nil, n.failed(method, errors.New("not as many accounts as were asked for"))
+		return nil, n.Failed(method, errors.New("not as many accounts as were asked for"))
 	}
 	list := make([]*account, len(addresses))
 	for i, w := range answer.Value {
 		var err error
 		if list[i], err = w.read(); err != nil {
-			return nil, n.failed(method, err)
+			return nil, n.Failed(method, err)
 		}
 	}
 	return list, nil
@@ -162,7 +162,7 @@ type Delegation struct {
 func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (Delegation, error) {
 	address, err := parseKey(tokenAccount)
 	if err != nil {
-		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", clip(tokenAccount))
+		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {

@@ -165,7 +165,7 @@ func TestFate(t *testing.T) {
 // How far back is searched: to the first slot that can hold the payment, counted by blocks from the finalized tip.
 func TestBound(t *testing.T) {
 	_, c, _ := newWallet(t)
-	n := &node{network: devnet, url: c.url, http: nodeClient(nil)}
+	n := newNode(devnet, c.url, nil)
 	for _, test := range []struct {
 		lastValid, slot, height, floor uint64
 		over                           bool

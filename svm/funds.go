@@ -31,7 +31,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	}
 	mint, err := parseKey(asset.Address)
 	if err != nil || asset.Network != network {
-		return x402.Funds{}, invalid("the registry's asset is none of the network").WithDetail("asset", clip(asset.Address))
+		return x402.Funds{}, invalid("the registry's asset is none of the network").WithDetail("asset", x402.Brief(asset.Address))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 		}
 	}
 	const method = "getTokenAccountsByDelegate"
-	err = s.node.call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint}, map[string]any{"commitment": confirmed, "encoding": "base64"})
+	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint}, map[string]any{"commitment": confirmed, "encoding": "base64"})
 	if err != nil {
 		var said *x402.Error
 		if errors.As(err, &said) {
@@ -138,11 +138,11 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 	for _, v := range answer.Value {
 		address, err := parseKey(v.Pubkey)
 		if err != nil {
-			return nil, s.node.failed(method, err)
+			return nil, s.node.Failed(method, err)
 		}
 		a, err := v.Account.read()
 		if err != nil {
-			return nil, s.node.failed(method, err)
+			return nil, s.node.Failed(method, err)
 		}
 		t, ok := readTokenAccount(address, a)
 		if ok && t.delegatesTo(s.agent) && t.mint == s.mint && t.program == s.program {

@@ -1,7 +1,6 @@
 package svm
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -85,58 +84,5 @@ func FuzzFate(f *testing.F) {
 		at, notPast := strconv.ParseUint(strings.TrimSpace(height), 10, 64)
 		past := notPast == nil && at > lastValid && strings.Contains(valid, "false")
 		require.True(t, past || strings.Contains(transaction, shownWire), "dead by %v", results)
-	})
-}
-
-// Whatever comes back for a question: no panic, and a result only out of a whole answer with status 200.
-func FuzzAnswer(f *testing.F) {
-	f.Add(200, []byte(`{"jsonrpc":"2.0","id":1,"result":7}`))
-	f.Add(200, []byte(`{"id":2,"result":7}`))
-	f.Add(200, []byte(`{"id":1,"error":{"code":-32016,"message":"no"},"result":7}`))
-	f.Add(429, []byte(`{"id":1,"result":7}`))
-	f.Add(503, []byte(`<html>`))
-	f.Fuzz(func(t *testing.T, status int, body []byte) {
-		answer := roundTrip(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
-		})
-		n := &node{network: devnet, url: "http://node", http: &http.Client{Transport: answer}}
-		var result any
-		if err := n.call(t.Context(), &result, "getBlockHeight"); err != nil {
-			require.Equal(t, x402.RPCError, x402.AsError(err).Code)
-			require.NotContains(t, err.Error(), "http://node")
-			return
-		}
-		require.Equal(t, 200, status)
-		require.True(t, json.Valid(body))
-	})
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// Whatever an account holds: no panic, and what may be spent is at most what is there and, of another's account, what was delegated.
-func FuzzTokenAccount(f *testing.F) {
-	address, key := keyOf(owner), keyOf(person(1))
-	c := &chain{accounts: map[solana.PublicKey]map[string]any{}}
-	for _, a := range []token{{mint: mint, owner: key, amount: 5}, {mint: mint, owner: keyOf(owner), delegate: key, amount: 9, delegated: 5},
-		{mint: mint, owner: keyOf(owner), delegate: key, amount: 3, delegated: 5, is2022: true}, {mint: mint, owner: key, amount: 5, frozen: true}} {
-		c.put(address, a)
-		data := c.accounts[address]["data"].([]string)[0]
-		wire, err := base64.StdEncoding.DecodeString(data)
-		require.NoError(f, err)
-		f.Add(wire, a.is2022)
-	}
-	f.Fuzz(func(t *testing.T, data []byte, is2022 bool) {
-		account, ok := readTokenAccount(address, &account{program: programOf(is2022), data: data})
-		if !ok {
-			return
-		}
-		free := account.spendable(key)
-		require.LessOrEqual(t, free, account.amount)
-		if account.owner != key {
-			require.True(t, free == 0 || account.delegatesTo(key))
-			require.LessOrEqual(t, free, account.delegated)
-		}
 	})
 }

@@ -78,7 +78,7 @@ func (e *Exact) Revoke(ctx context.Context, network, account string) (Change, er
 func (e *Exact) change(ctx context.Context, network, address string, instruction func(tokenAccount, *Change) (solana.Instruction, error)) (c Change, err error) {
 	at, err := parseKey(address)
 	if err != nil {
-		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", clip(address))
+		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", x402.Brief(address))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -119,15 +119,15 @@ func (e *Exact) Simulate(ctx context.Context, c Change) error {
 		Value *struct{ Err json.RawMessage }
 	}
 	const method = "simulateTransaction"
-	err = n.call(ctx, &answer, method, c.Transaction([64]byte{}), map[string]any{"encoding": "base64", "commitment": confirmed})
+	err = n.Call(ctx, &answer, method, c.Transaction([64]byte{}), map[string]any{"encoding": "base64", "commitment": confirmed})
 	if err != nil {
 		return err
 	}
 	if answer.Value == nil {
-		return n.failed(method, errors.New("neither yes nor no"))
+		return n.Failed(method, errors.New("neither yes nor no"))
 	}
 	if why := string(answer.Value.Err); why != "" && why != "null" {
-		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason", clip(why)).
+		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason", x402.Brief(why)).
 			WithHint("the token account's owner pays the fee and needs some SOL: %s", c.Owner)
 	}
 	return nil
@@ -145,7 +145,7 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 	}
 	id = solana.Signature(signature).String()
 	var said string
-	err = n.call(ctx, &said, "sendTransaction", c.Transaction(signature), map[string]any{"encoding": "base64", "preflightCommitment": confirmed})
+	err = n.Call(ctx, &said, "sendTransaction", c.Transaction(signature), map[string]any{"encoding": "base64", "preflightCommitment": confirmed})
 	if err != nil {
 		return id, x402.AsError(err).WithDetail("transaction", id)
 	}
@@ -156,11 +156,11 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 				ConfirmationStatus string
 			}
 		}
-		err := n.call(ctx, &answer, "getSignatureStatuses", []string{id})
+		err := n.Call(ctx, &answer, "getSignatureStatuses", []string{id})
 		if err == nil && len(answer.Value) == 1 && answer.Value[0] != nil {
 			switch s := answer.Value[0]; {
 			case len(s.Err) > 0 && string(s.Err) != "null":
-				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").WithDetail("reason", clip(string(s.Err))).WithDetail("transaction", id)
+				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").WithDetail("reason", x402.Brief(string(s.Err))).WithDetail("transaction", id)
 			case s.ConfirmationStatus == confirmed || s.ConfirmationStatus == finalized:
 				return id, nil
 			}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/rpc"
 )
 
 // Bounds of one search through an account's history. A search that meets one is incomplete, and proves nothing.
@@ -108,7 +110,7 @@ func (s *search) find(ctx context.Context) (*landed, error) {
 }
 
 func (s *search) incomplete(format string, args ...any) error {
-	return s.node.failed("getSignaturesForAddress", fmt.Errorf(format, args...))
+	return s.node.Failed("getSignaturesForAddress", fmt.Errorf(format, args...))
 }
 
 // page reads rows older than before. minContextSlot makes a node that has not seen the finalized tip yet refuse (−32016).
@@ -118,11 +120,11 @@ func (s *search) page(ctx context.Context, before string) (rows []row, err error
 		options["before"] = before
 	}
 	const method = "getSignaturesForAddress"
-	if err := s.node.call(ctx, &rows, method, s.source, options); err != nil {
+	if err := s.node.Call(ctx, &rows, method, s.source, options); err != nil {
 		return nil, err
 	}
 	if rows == nil {
-		return nil, s.node.failed(method, errors.New("no list"))
+		return nil, s.node.Failed(method, errors.New("no list"))
 	}
 	return rows, nil
 }
@@ -146,7 +148,7 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 	transfer, err := Decode(t.wire)
 	ours := transfer.Signers[1]
 	if err != nil || !ours.Verified || ours.Address != s.payer.String() {
-		return nil, s.node.failed("getTransaction", errors.New("our signature, under something we did not sign"))
+		return nil, s.node.Failed("getTransaction", errors.New("our signature, under something we did not sign"))
 	}
 	return t, nil
 }
@@ -168,28 +170,28 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 		Meta        *struct{ Err json.RawMessage }
 	}
 	const method = "getTransaction"
-	err := n.call(ctx, &answer, method, id, map[string]any{"encoding": "base64", "commitment": confirmed, "maxSupportedTransactionVersion": 0})
-	if refused(err, unsupportedVersion) {
+	err := n.Call(ctx, &answer, method, id, map[string]any{"encoding": "base64", "commitment": confirmed, "maxSupportedTransactionVersion": 0})
+	if rpc.Refused(err, unsupportedVersion) {
 		return &landed{id: id}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if answer == nil || answer.Meta == nil || len(answer.Meta.Err) == 0 || answer.Transaction[1] != "base64" {
-		return nil, n.failed(method, errors.New("a transaction is listed, but not shown"))
+		return nil, n.Failed(method, errors.New("a transaction is listed, but not shown"))
 	}
 	wire, err := base64.StdEncoding.DecodeString(answer.Transaction[0])
 	r := reader{data: wire}
 	count := r.compact()
 	if err != nil || count == 0 || count > maxTransaction/64 {
-		return nil, n.failed(method, errors.New("not a transaction"))
+		return nil, n.Failed(method, errors.New("not a transaction"))
 	}
 	t := &landed{id: id, slot: answer.Slot, wire: answer.Transaction[0]}
 	for range count {
 		t.signatures = append(t.signatures, solana.Signature(r.take(64)))
 	}
 	if r.bad || t.signatures[0].String() != id {
-		return nil, n.failed(method, errors.New("another transaction than the one that was asked for"))
+		return nil, n.Failed(method, errors.New("another transaction than the one that was asked for"))
 	}
 	t.signatures = t.signatures[1:]
 	t.failed = string(answer.Meta.Err) != "null"
@@ -207,9 +209,9 @@ func (s *search) kept(ctx context.Context) error {
 	}
 	var first uint64
 	const method = "getFirstAvailableBlock"
-	err := s.node.call(ctx, &first, method)
+	err := s.node.Call(ctx, &first, method)
 	switch {
-	case refused(err, methodNotFound):
+	case rpc.Refused(err, methodNotFound):
 		if below(s.height, s.lastValid) <= keptByAll {
 			return nil
 		}
@@ -217,7 +219,7 @@ func (s *search) kept(ctx context.Context) error {
 	case err != nil:
 		return err
 	case first > s.floor:
-		return s.node.failed(method, fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more", first, s.floor))
+		return s.node.Failed(method, fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more", first, s.floor))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ const maxMemo = 256
 // (extra.paymentFlow) is acceptable is the engine's to say: what is signed is the same.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
-		return invalid("the scheme is not exact").WithDetail("scheme", clip(r.Scheme))
+		return invalid("the scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
 		return invalid("x402Version is neither 1 nor 2")
@@ -32,7 +32,7 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("the amount %s is not one of an SPL token (1 to 2^64-1)", r.Amount)
 	}
 	if asset.Network != r.Network || asset.Address != r.Asset {
-		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").WithDetail("asset", clip(r.Asset))
+		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").WithDetail("asset", x402.Brief(r.Asset))
 	}
 	_, err := e.parties(r, "")
 	return err
@@ -51,7 +51,7 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 		return p, err
 	}
 	if p.mint, err = parseKey(r.Asset); err != nil {
-		return p, invalid("the asset is %w", err).WithDetail("asset", clip(r.Asset))
+		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
 	}
 	if p.memo, err = memoOf(r); err != nil {
 		return p, err
@@ -103,7 +103,7 @@ func payee(r x402.Requirement, self, mint solana.PublicKey) (solana.PublicKey, e
 	default:
 		return key, nil
 	}
-	return key, invalid("payTo is %s", why).WithDetail("payTo", clip(r.PayTo))
+	return key, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
 }
 
 // feePayerOf is extra.feePayer, and where a dialect in which the wallet settles leaves it out (SPEC §7.2), the one the
@@ -123,7 +123,7 @@ func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
 	}
 	key, err := parseKey(text)
 	if err != nil {
-		return key, invalid("extra.feePayer is %w", err).WithDetail("feePayer", clip(text))
+		return key, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(text))
 	}
 	return key, nil
 }

@@ -84,12 +84,3 @@ func (e *Exact) self() (solana.PublicKey, error) {
 func invalid(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.InvalidRequirement, format, args...)
 }
-
-// clip bounds a stranger's text for Details.
-func clip(s string) string {
-	const most = 64 // more than any address or CAIP-2 id needs
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}

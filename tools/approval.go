@@ -206,9 +206,9 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		}
 	}
 	text := []string{
-		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), quoted(a.Host)),
-		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", quoted(a.PayTo), x402.Title(a.Network), a.Network, a.Amount, a.Symbol),
-		fmt.Sprintf("For: %s %s", a.Method, quoted(a.URL)),
+		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
+		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network), a.Network, a.Amount, a.Symbol),
+		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		"You are asked because " + a.Why + ".",
 		"Left before it: " + strings.Join(left, ", ") + ".",
 	}
@@ -216,15 +216,6 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		Mode: "form", Message: strings.Join(text, "\n"),
 		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`), // accept or decline says it all
 	}, nil
-}
-
-// quoted makes a stranger's words safe to stand in our own: short, printable ASCII, in quotes.
-func quoted(s string) string {
-	const most = 200
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return fmt.Sprintf("%+q", s)
 }
 
 // digest names a call by its tool and arguments.

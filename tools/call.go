@@ -79,7 +79,7 @@ func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 	out := ListOut{Server: in.Server, Tools: []ToolLine{}}
 	for _, t := range list {
 		out.Tools = append(out.Tools, ToolLine{
-			Name: t.Name, Description: clipText(t.Description, maxDescription), InputSchema: shownSchema(t, maxSchema), Price: w.toldPrice(t),
+			Name: t.Name, Description: x402.Clip(t.Description, maxDescription), InputSchema: shownSchema(t, maxSchema), Price: w.toldPrice(t),
 		})
 	}
 	return out, nil
@@ -337,11 +337,4 @@ func (f *fees) spent(err error) error {
 	}
 	told.Spent = sum.String()
 	return told.WithDetail("paidToEnter", ids)
-}
-
-func clipText(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return string(bytes.ToValidUTF8([]byte(s[:most]), nil)) + "…"
 }

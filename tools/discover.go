@@ -94,14 +94,14 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, erro
 	if in.Network != "" {
 		var known bool
 		if s.network, known = x402.Network(in.Network); !known {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", clipText(in.Network, 64)).
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Clip(in.Network, 64)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 	}
 	if in.MaxPrice != "" {
 		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
 		if err != nil {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars", clipText(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars", x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
 		}
 		s.maxPrice = &d
 	}
@@ -179,7 +179,7 @@ func (s *search) sources(found []Catalogue) error {
 	for _, c := range found {
 		if c.Err != nil {
 			silent = append(silent, c.Name)
-			reasons[c.Name] = clipText(c.Err.Error(), maxPitch)
+			reasons[c.Name] = x402.Clip(c.Err.Error(), maxPitch)
 			continue
 		}
 		heard = append(heard, c.Name)
@@ -246,7 +246,7 @@ func (s *search) add(e pay.Estimate, url string, l Listing) {
 	}
 	o := e.Options[i]
 	s.put(Service{
-		URL: url, Type: l.Type, Description: clipText(l.Description, maxPitch), InputSchema: l.InputSchema,
+		URL: url, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema,
 		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme, PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
 	})
 }
@@ -324,6 +324,6 @@ func (s *search) untold(t *mcp.Tool, l Listing) {
 	if s.network != "" || s.maxPrice != nil && (err != nil || d > *s.maxPrice) {
 		return
 	}
-	s.put(Service{URL: l.request().URL, Type: l.Type, Description: clipText(l.Description, maxPitch), InputSchema: l.InputSchema, Price: price,
+	s.put(Service{URL: l.request().URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema, Price: price,
 		Why: "its terms are told when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
 }

@@ -186,7 +186,7 @@ func receipt(raw json.RawMessage) json.RawMessage {
 	}
 	for name, phrase := range map[string]string{"errorReason": s.ErrorReason, "errorMessage": s.ErrorMessage} {
 		if phrase != "" {
-			shown[name] = quoted(phrase)
+			shown[name] = x402.Quote(phrase)
 		}
 	}
 	text, err := json.Marshal(shown)

@@ -67,7 +67,7 @@ func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (sho
 			err = fmt.Errorf("the server shows %d tools, %d bytes already", len(shown), size)
 		}
 		if err != nil {
-			log.Warn("a tool is not mounted; x402_call_tool can call it", "tool", quoted(t.Name), "why", err)
+			log.Warn("a tool is not mounted; x402_call_tool can call it", "tool", x402.Quote(t.Name), "why", err)
 			continue
 		}
 		taken[m.shown.Name] = true
@@ -106,7 +106,7 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 	m.tool, m.shown = t.Name, &mcp.Tool{
 		Meta:        longAnswers(),
 		Name:        mountedName(server, t.Name),
-		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, clipText(VisibleText(t.Description), maxDescription)),
+		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, x402.Clip(VisibleText(t.Description), maxDescription)),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
 	}
 	title := t.Title
@@ -114,7 +114,7 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 		title = t.Annotations.Title
 	}
 	if title != "" {
-		m.shown.Title = server + ": " + clipText(VisibleText(title), maxWord)
+		m.shown.Title = server + ": " + x402.Clip(VisibleText(title), maxWord)
 	}
 	if strings.HasPrefix(strings.ToLower(m.shown.Name), "x402_") {
 		return m, errors.New("names beginning with x402_ are the wallet's own")
@@ -182,7 +182,7 @@ func tame(schema any) error {
 			case VisibleText(name) != name:
 				return errors.New("it hides letters")
 			case isText && (name == "description" || name == "title" || name == "$comment"):
-				v[name] = clipText(VisibleText(text), maxDescription)
+				v[name] = x402.Clip(VisibleText(text), maxDescription)
 			case isText && (name == "$id" || name == "x-mcp-header"): // two of the same confuse a validator; headers are another wire's
 				delete(v, name)
 			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):

@@ -242,7 +242,7 @@ func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logge
 		}
 		last = p.Done
 		if err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: clipText(VisibleText(p.Message), maxWord),
+			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(VisibleText(p.Message), maxWord),
 		}); err != nil {
 			log.Debug("pass progress on", "err", err)
 		}

@@ -1,0 +1,167 @@
+// Package rpc asks a network's node over JSON-RPC. The owner chose the node and trusts it for evidence, but not for its size, its speed
+// or its manners.
+//
+// What must stay true: no error tells where the node is. With many providers its address is as good as a key, and the agent reads errors.
+//
+// It is spoken here by hand, because the clients of the chains' libraries read answers without a bound and bring WebSockets, metrics,
+// loggers and variables of the environment into the wallet.
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+const (
+	// Timeout bounds one question to a node: public nodes answer within a second, and a person is waiting.
+	Timeout = 10 * time.Second
+	// MaxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the receipt of one EVM transaction, which
+	// a batch of a thousand payments makes about 1 MB.
+	MaxAnswer = 4 << 20
+)
+
+// Node is one network's JSON-RPC endpoint. It is safe for concurrent use.
+type Node struct {
+	Network string               // its name in config.toml
+	heard   func(date time.Time) // the Date of an answer; may be nil
+	url     string               // may hold an API key: never in an error
+	http    *http.Client
+	calls   atomic.Uint64 // JSON-RPC ids
+}
+
+// New makes the client of a network's node, of a transport as the owner wants it (nil: a plain one). heard, where it is not nil, is told
+// the Date of every answer.
+func New(network, url string, c *http.Client, heard func(date time.Time)) *Node {
+	if c == nil { // no Proxy: the environment is not the owner
+		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: Timeout, IdleConnTimeout: time.Minute}}
+	}
+	client := *c
+	// The owner chose the node, and the node shall not choose another.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Node{Network: network, url: url, http: &client, heard: heard}
+}
+
+// Refusal is a JSON-RPC error object: the node is there and does not want to answer this.
+type Refusal struct {
+	Code    int64  `json:"code"`
+	Message string `json:"message"` // a stranger's text
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("JSON-RPC error %d: %q", r.Code, x402.Clip(r.Message, 200))
+}
+
+// Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where any are named.
+func Refused(err error, codes ...int64) bool {
+	var said *Refusal
+	return errors.As(err, &said) && (len(codes) == 0 || slices.Contains(codes, said.Code))
+}
+
+// Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every error is Failed's.
+func (n *Node) Call(ctx context.Context, result any, method string, params ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	id := n.calls.Add(1)
+	if params == nil {
+		params = []any{}
+	}
+	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	if err != nil {
+		return n.Failed(method, err)
+	}
+	status, body, err := n.post(ctx, question)
+	if err != nil {
+		return n.Failed(method, err)
+	}
+	var answer struct {
+		ID     json.RawMessage `json:"id"`
+		Result json.RawMessage `json:"result"`
+		Error  *Refusal        `json:"error"`
+	}
+	err = json.Unmarshal(body, &answer)
+	switch {
+	case status == http.StatusTooManyRequests || status >= 500: // it has no time for us, whatever else it says
+		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
+	case err == nil && answer.Error != nil:
+		return n.Failed(method, answer.Error)
+	case status != http.StatusOK:
+		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
+	case err != nil || len(answer.Result) == 0 || string(answer.ID) != strconv.FormatUint(id, 10):
+		return n.Failed(method, errors.New("no answer to our question"))
+	}
+	if err := json.Unmarshal(answer.Result, result); err != nil { // integers are read as such, exactly, or not at all
+		return n.Failed(method, errors.New("an answer of another shape"))
+	}
+	return nil
+}
+
+// post brings a question to the node and its answer back.
+func (n *Node) post(ctx context.Context, question []byte) (status int, body []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(question))
+	if err != nil {
+		return 0, nil, errors.New("rpc in config.toml is not a URL")
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	response, err := n.http.Do(request)
+	if err != nil {
+		return 0, nil, silent(err)
+	}
+	defer response.Body.Close()
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && n.heard != nil {
+		n.heard(date)
+	}
+	body, err = io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
+	if err != nil {
+		return 0, nil, silent(err)
+	}
+	if len(body) > MaxAnswer {
+		return 0, nil, fmt.Errorf("more than %d bytes", MaxAnswer)
+	}
+	return response.StatusCode, body, nil
+}
+
+// silence is why no answer came. It keeps the cause, but does not say it: net/http names the URL, and net the node's host.
+type silence struct{ cause error }
+
+func silent(err error) silence {
+	var withURL *url.Error
+	if errors.As(err, &withURL) {
+		err = withURL.Err
+	}
+	return silence{err}
+}
+
+func (s silence) Unwrap() error { return s.cause }
+
+func (s silence) Error() string {
+	var number syscall.Errno
+	switch {
+	case errors.Is(s.cause, context.DeadlineExceeded):
+		return "no answer in time"
+	case errors.As(s.cause, &number):
+		return number.Error()
+	}
+	return "no connection"
+}
+
+// Failed is the RPC_ERROR of a question; why goes into the details.
+func (n *Node) Failed(method string, why error) *x402.Error {
+	e := x402.Errorf(x402.RPCError, "the node of %s did not answer %s", x402.Title(n.Network), method).
+		WithHint("try again; if it persists, check rpc under [networks.%q] in config.toml", n.Network).WithDetail("node", why.Error())
+	e.Err = why
+	return e
+}
