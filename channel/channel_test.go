@@ -501,6 +501,26 @@ func TestTheLedgerIsMarkedFirst(t *testing.T) {
 	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that did not: before it, and before its promise")
 }
 
+// A node of rules that are not sealed ends no epoch: what was promised in it stays on record.
+func TestUnsealedRulesEndNoEpoch(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	for range 2 {
+		_, err := w.call("echo")
+		require.NoError(t, err)
+	}
+	before := w.row()
+	for _, ch := range w.chain.channels {
+		ch.epoch = 99
+	}
+	w.guard.unsealed = x402.Errorf(x402.PolicyUnsealed, "not sealed")
+	_, err := w.m.Show(t.Context(), "nuwa")
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	_, err = w.m.Commit(t.Context(), "nuwa")
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	require.Equal(t, before, w.row())
+}
+
 // A caller that leaves while the service works has still bought what it served: the same call gets it.
 func TestTheCallerLeaves(t *testing.T) {
 	w := newWorld(t)

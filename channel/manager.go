@@ -392,6 +392,9 @@ func (m *Manager) load(ctx context.Context, r *ready, claimed baseline) error {
 	if reflect.DeepEqual(row, before) {
 		return nil
 	}
+	if err := m.Guard.Compare(ctx); err != nil { // whoever chooses the node could end an epoch, and what was promised in it
+		return err
+	}
 	return m.Store.SaveChannel(ctx, row)
 }
 

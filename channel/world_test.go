@@ -319,9 +319,10 @@ func (s *service) propose(cost uint64) {
 type guardStub struct {
 	checks, marks, approved int
 	bad                     error // of the ledger's mark
+	unsealed                error
 }
 
-func (g *guardStub) Compare(context.Context) error { return nil }
+func (g *guardStub) Compare(context.Context) error { return g.unsealed }
 func (g *guardStub) Check(context.Context) error   { g.checks++; return nil }
 func (g *guardStub) Mark(context.Context) error    { g.marks++; return g.bad }
 func (g *guardStub) Witness(context.Context) error { return nil }
