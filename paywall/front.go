@@ -42,6 +42,8 @@ type Front struct {
 	session *mcp.ClientSession
 	shown   map[string]json.RawMessage // kind and name → as it is shown
 
+	unanswered atomic.Int64 // requests that were read, and whose answers are not written
+
 	life    sync.Mutex // of what follows
 	updates sync.WaitGroup
 	ended   bool
@@ -214,12 +216,43 @@ func (f *Front) at(ctx context.Context) (*mcp.ClientSession, error) {
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
-		err := f.server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+		err := f.server.Run(ctx, &counted{&mcp.IOTransport{Reader: in, Writer: out}, &f.unanswered})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}
 		return err
 	})
+}
+
+// counted counts the requests of a client that are not answered.
+type counted struct {
+	mcp.Transport
+	unanswered *atomic.Int64
+}
+
+func (c *counted) Connect(ctx context.Context) (mcp.Connection, error) {
+	connection, err := c.Transport.Connect(ctx)
+	return &countedConnection{connection, c.unanswered}, err
+}
+
+type countedConnection struct {
+	mcp.Connection
+	unanswered *atomic.Int64
+}
+
+func (c *countedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if request, ok := m.(*jsonrpc.Request); ok && request.IsCall() {
+		c.unanswered.Add(1)
+	}
+	return m, err
+}
+
+func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
+	if _, ok := m.(*jsonrpc.Response); ok {
+		defer c.unanswered.Add(-1)
+	}
+	return c.Connection.Write(ctx, m)
 }
 
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other origins, and names that were made
@@ -263,12 +296,20 @@ func (f *Front) hurried(next http.Handler) http.Handler {
 		}
 		_ = control.SetReadDeadline(time.Time{})
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		if r.Method == http.MethodPost { // a GET is a session's stream, which has no end
+			f.unanswered.Add(1)
+			defer f.unanswered.Add(-1)
+		}
 		next.ServeHTTP(rw, r)
 	})
 }
 
-// patience is how long a stop lets sales under way end, so that who paid is answered; they are written down in any case.
-const patience = 4 * time.Second
+const (
+	// patience is how long a stop lets sales under way end, so that who paid is answered; they are written down in any case.
+	patience = 4 * time.Second
+	// lastWords is how long it then lets answers be written.
+	lastWords = time.Second
+)
 
 // serve runs until it ends by itself or ctx ends; then sales under way are answered before the connections are cut.
 func (f *Front) serve(ctx context.Context, run func(context.Context) error) error {
@@ -282,6 +323,9 @@ func (f *Front) serve(ctx context.Context, run func(context.Context) error) erro
 	case <-ctx.Done():
 	}
 	err := f.Close(ctx)
+	for end := time.Now().Add(lastWords); f.unanswered.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	cut()
 	select {
 	case serving := <-done:
