@@ -5,6 +5,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"x402-wallet/config"
 	"x402-wallet/tools"
@@ -112,7 +114,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			"  x402-wallet pay --max '$0.05' https://…   get a page, and pay for it if it asks",
 		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
 		DisableSuggestions: true, // unknownCommand makes them
-		PersistentPreRunE:  func(cmd *cobra.Command, _ []string) error { return p.housed(cmd) },
+		PersistentPreRunE:  func(cmd *cobra.Command, _ []string) error { return cmp.Or(given(cmd), p.housed(cmd)) },
 		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(p.build().String() + "\n")
@@ -142,6 +144,16 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	}
 	completionCommand(root).GroupID = "More"
 	return root
+}
+
+// given refuses an option that is there and empty, as of a shell's variable that is not set: without its value --max is no limit.
+func given(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usageError{text: "--" + f.Name + " is empty", hint: "leave it out, or say what it is"}
+		}
+	})
+	return err
 }
 
 // homeless are the commands to which the place of the wallet is nothing.

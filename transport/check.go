@@ -122,7 +122,7 @@ func (h *HTTP) checkHost(at *url.URL) error {
 	}
 	if at.Scheme == "http" && !listed {
 		return blocked("plain http:// could be read and changed on the way").
-			WithHint("use https://; the owner can allow %q under policy.loopback if it is on this machine", hostPort(at))
+			WithHint("use https://; %s", allowed(at))
 	}
 	return nil
 }
@@ -154,8 +154,24 @@ func isLocalName(host string) bool {
 
 func private(at *url.URL, what string) *x402.Error {
 	e := blocked("%s is not an address of the public Internet", what)
-	e.FixedBy = x402.ByPerson
-	return e.WithHint("the owner can allow exactly %q under policy.loopback in config.toml", hostPort(at))
+	if listable(at.Hostname()) {
+		e.FixedBy = x402.ByPerson
+	}
+	return e.WithHint("%s", allowed(at))
+}
+
+// allowed is what the owner can do so that a URL is asked.
+func allowed(at *url.URL) string {
+	if listable(at.Hostname()) {
+		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml", hostPort(at))
+	}
+	return "only addresses of this machine and of private networks, written as such, can be allowed under policy.loopback in config.toml"
+}
+
+// listable reports whether policy.loopback takes the host.
+func listable(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && !ip.Is4In6() && (ip.IsLoopback() || ip.IsPrivate())
 }
 
 // hostPort is the form of policy.loopback's entries: the port is always there.

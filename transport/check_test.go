@@ -109,6 +109,14 @@ func TestAllowedURLs(t *testing.T) {
 		assert.Equal(t, x402.URLBlocked, code(err), u)
 		assert.Contains(t, x402.AsError(err).Hint, "policy.loopback", u)
 	}
+	for u, allows := range map[string]bool{ // no rule that config.toml refuses is advised
+		"https://10.0.0.7:8443/": true, "http://localhost:4021/": true, "http://[::1]/": true, "http://api.example.com/": false,
+		"https://169.254.169.254/": false, "https://printer.local/": false, "https://[::ffff:127.0.0.1]/": false, "https://0.0.0.0/": false,
+	} {
+		err := x402.AsError(h.Check(Request{URL: u}))
+		assert.Equal(t, allows, strings.Contains(err.Hint, "can allow exactly"), u)
+		assert.Equal(t, x402.URLBlocked, err.Code, u)
+	}
 }
 
 func TestHomographIsShownInPunycode(t *testing.T) {
