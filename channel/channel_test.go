@@ -357,14 +357,23 @@ func TestServiceDIDStays(t *testing.T) {
 // Opening is a spend: bounded, held, asked about, and never sent twice.
 func TestOpening(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.m.Open(t.Context(), "nuwa", 0)
+	s, err := w.m.Show(t.Context(), "nuwa")
+	require.NoError(t, err)
+	require.Equal(t, []any{"unopened", true}, []any{s.State, s.Delivered}, "nothing is outstanding")
+	_, err = w.m.Commit(t.Context(), "nuwa")
+	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	_, err = w.m.Open(t.Context(), "nuwa", 995_000)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "before the opening is asked about: %v", err)
+	require.Contains(t, x402.AsError(err).Hint, "a deposit of $0.99 passes")
+	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Equal(t, w.service.me.DID(), x402.AsError(err).Details["payTo"], "whole")
 	require.Empty(t, w.chain.channels)
 	w.approve(err)
 	w.chain.lose = true
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), "%v", err)
-	s, err := w.m.Open(t.Context(), "nuwa", 0)
+	s, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.NoError(t, err, "it is open: nothing is asked or sent")
 	require.Equal(t, "active", s.State)
 	require.Equal(t, 1, w.chain.calls["rooch_executeRawTransaction"])
@@ -381,6 +390,9 @@ func TestOpening(t *testing.T) {
 	report, err := w.m.Engine.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Settled, "the lost answer is looked up on the chain")
+	list, _, _, err := w.store.List(t.Context(), history.Filter{Limit: 1})
+	require.NoError(t, err)
+	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
 
 	// a key that is not in the channel yet is let in
 	w.chain.channels[ChannelID(w.payer, w.service.me)].subs = map[string]*sub{}
@@ -404,6 +416,9 @@ func TestChannelsThatCannotBeUsed(t *testing.T) {
 	w.chain.channels[id].status = closing
 	_, err := w.call("echo")
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
+	s, err := w.m.Show(t.Context(), "nuwa")
+	require.NoError(t, err)
+	require.Equal(t, "closing", s.State)
 	w.chain.channels[id].status = active
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	_, err = w.call("echo")
@@ -544,8 +559,13 @@ func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
 	for _, tool := range []string{"nuwa.commit", "nuwa.recovery", "nuwa.admin.status"} {
 		_, err := w.call(tool)
 		require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
+		require.False(t, x402.AsError(err).Unsafe, "nothing was sent")
+		require.Nil(t, w.row().Call)
 	}
-	_, err := w.call("echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
+	_, err := w.call("echo", func(q *pay.Request) { q.MaxAmount = "0" })
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.Contains(t, x402.AsError(err).Hint, "the most that the call may cost")
+	_, err = w.call("echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 	require.Empty(t, w.service.calls)
 	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") && !IsReservedTool("nuwax"))

@@ -339,6 +339,11 @@ func (m *Manager) detected(ctx context.Context, server string) bool {
 // errUnopened says that the channel has to be opened, or our key let into it.
 var errUnopened = errors.New("the channel is not open for this wallet's key")
 
+// notActive says that the channel is closing or closed.
+type notActive string
+
+func (s notActive) Error() string { return "the channel is " + string(s) }
+
 // ready reads the channel from the chain and the ledger. The caller holds its turn.
 func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 	r := &ready{place: p, terms: Terms{ChainID: chainIDs[p.network], Channel: ChannelID(p.payer, p.payee), Fragment: p.key.Fragment}}
@@ -353,7 +358,7 @@ func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 		return nil, x402.Errorf(x402.RPCError, "the node shows another channel than was asked for")
 	}
 	if object.Status != active {
-		return nil, x402.Errorf(x402.PaymentRejected, "the channel is %s", object.status()).WithHint("the owner looks at it with x402-wallet channel show")
+		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(object.status())).WithHint("the owner looks at it with x402-wallet channel show %s", p.server)
 	}
 	sub, err := p.node.sub(ctx, object, p.key.Fragment)
 	if err != nil {

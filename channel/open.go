@@ -20,6 +20,9 @@ const methodOpen = "CHANNEL/OPEN"
 // always asked, its most is held in the owner's budgets, and it is bounded by deposit_cap. What is counted is the deposit and
 // the most that the chain may take as its fee. The caller holds the channel's turn.
 func (m *Manager) open(ctx context.Context, p *place, deposit money.Amount) error {
+	if err := m.capped(asset(p.network), deposit); err != nil { // before anything is asked or opened
+		return err
+	}
 	give, err := m.Store.ChannelTurn(ctx, "account", p.payer.DID()) // transactions of one account are numbered
 	if err != nil {
 		return err
@@ -50,12 +53,7 @@ func (m *Manager) letIn(ctx context.Context, p *place) error {
 
 // spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the chain.
 func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, args [][]byte, deposit money.Amount) error {
-	most, _ := deposit.Add(money.NewAmount(maxGas))
-	rgas := asset(p.network)
-	if price := rgas.Dollars(most); price > m.DepositCap {
-		return x402.Errorf(x402.PolicyDenied, "opening the channel may take %s, above the owner's deposit_cap of %s", price.Price(), m.DepositCap.Price()).
-			WithDetail("limit", m.DepositCap).WithDetail("requested", price)
-	}
+	most, rgas := withFee(deposit), asset(p.network)
 	endpoint := m.Servers[p.server].Endpoint
 	c := pay.Charge{
 		Request: pay.Request{Request: transport.Request{Method: methodOpen, URL: endpoint, Body: []byte(scheme)}}, Network: p.network, Scheme: scheme,
@@ -101,6 +99,25 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	}
 	coded.PaymentID, coded.Spent = payment.ID, most.String()
 	return coded
+}
+
+// withFee is the most that a transaction may take: what it deposits, and the chain's fee.
+func withFee(deposit money.Amount) money.Amount {
+	most, _ := deposit.Add(money.NewAmount(maxGas))
+	return most
+}
+
+func (m *Manager) capped(rgas x402.AssetInfo, deposit money.Amount) error {
+	price, fee := rgas.Dollars(withFee(deposit)), rgas.Dollars(money.NewAmount(maxGas))
+	if price <= m.DepositCap {
+		return nil
+	}
+	hint := "the owner can raise deposit_cap under [channel] in config.toml"
+	if m.DepositCap > fee {
+		hint = "a deposit of " + (m.DepositCap - fee).Price() + " passes; " + hint
+	}
+	return x402.Errorf(x402.PolicyDenied, "it may take %s with the chain's fee, above the owner's deposit_cap of %s", price.Price(), m.DepositCap.Price()).
+		WithHint("%s", hint).WithDetail("limit", m.DepositCap).WithDetail("requested", price)
 }
 
 func why(p *place, rgas x402.AssetInfo, deposit money.Amount) string {

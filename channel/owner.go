@@ -45,7 +45,7 @@ type List struct {
 
 // List asks nobody.
 func (m *Manager) List(ctx context.Context) (List, error) {
-	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: m.names(), Channels: []Status{}}
+	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: append([]string{}, m.names()...), Channels: []Status{}}
 	rows, err := m.Store.Channels(ctx)
 	for _, row := range rows {
 		out.Channels = append(out.Channels, status(row))
@@ -65,9 +65,17 @@ func status(row history.Channel) Status {
 // Show asks the service who it is, and the chain what became of the channel.
 func (m *Manager) Show(ctx context.Context, server string) (s Status, err error) {
 	err = m.with(ctx, server, func(p *place) error {
-		s = Status{Server: server, Service: p.payee.DID(), Key: p.keyID(), Network: p.network, Channel: ChannelID(p.payer, p.payee).String(), State: "unopened"}
+		s = Status{Server: server, Service: p.payee.DID(), Key: p.keyID(), Network: p.network, Channel: ChannelID(p.payer, p.payee).String(), State: "unopened", Delivered: true}
 		r, err := m.ready(ctx, p)
 		if errors.Is(err, errUnopened) {
+			return nil
+		}
+		var over notActive
+		if errors.As(err, &over) { // what was promised in it is in the ledger
+			if row, err := m.Store.Channel(ctx, s.Service, s.Key); err == nil {
+				s = status(row)
+			}
+			s.State = string(over)
 			return nil
 		}
 		if err != nil {
@@ -108,7 +116,7 @@ func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 		}
 		r, err := m.ready(ctx, p)
 		if errors.Is(err, errUnopened) {
-			return x402.Errorf(x402.PaymentRejected, "there is no channel to recover").WithHint("x402-wallet channel open %s opens it", server)
+			return noChannel(server)
 		}
 		if err != nil {
 			return err
@@ -135,6 +143,10 @@ func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 	return m.Show(ctx, server)
 }
 
+func noChannel(server string) error {
+	return x402.Errorf(x402.PaymentRejected, "there is no channel to %s that this wallet's key is in", x402.Quote(server)).WithHint("x402-wallet channel open %s opens it", server)
+}
+
 // opening is the request that stands in the ledger for a call of which nothing is known any more.
 func (m *Manager) opening(server string) (q pay.Request) {
 	q.Method, q.URL, q.Body = "CHANNEL/RECOVER", m.Servers[server].Endpoint, []byte("{}")
@@ -153,8 +165,11 @@ type Committed struct {
 func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err error) {
 	err = m.with(ctx, server, func(p *place) error {
 		r, err := m.ready(ctx, p)
+		if errors.Is(err, errUnopened) {
+			return noChannel(server)
+		}
 		if err != nil {
-			return m.unready(err)
+			return err
 		}
 		out = Committed{Server: server, Nonce: r.row.Nonce}
 		if r.row.Signed == nil || r.row.Known {
@@ -187,8 +202,11 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 // with runs f on a discovered service, with its channel's turn.
 func (m *Manager) with(ctx context.Context, server string, f func(p *place) error) error {
 	if _, known := m.Servers[server]; !known {
-		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s", x402.Quote(server)).
-			WithHint("these speak payment channels: %s", strings.Join(m.names(), ", "))
+		hint := "these speak payment channels: " + strings.Join(m.names(), ", ")
+		if len(m.Servers) == 0 {
+			hint = "config.toml has none: add [servers.NAME] with its url and channel = true"
+		}
+		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s", x402.Quote(server)).WithHint("%s", hint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()

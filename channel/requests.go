@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"x402-wallet/history"
 	"x402-wallet/money"
@@ -158,7 +159,7 @@ func (c *call) send(ctx context.Context) (reply, error) {
 // unanswered is a call without an answer that can be read. It may have been served: its cost then comes with the next call.
 func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
-	if unsent(err) || coded.Code == x402.InvalidArgument || coded.Code == x402.WalletLocked {
+	if unsent(err) || slices.Contains([]x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked}, coded.Code) { // nothing ran
 		c.over(ctx)
 		return coded
 	}

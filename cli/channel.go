@@ -31,7 +31,13 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
 	}
 	show := &cobra.Command{
-		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this wallet's key", Args: cobra.MaximumNArgs(1),
+		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this wallet's key",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return wants("SERVER")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return p.listChannels(cmd, ui)
@@ -161,19 +167,26 @@ func (p *Program) approveHere(ctx context.Context, ui *ui, w *tools.Wallet, id s
 
 func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-		m, err := channelsOf(w)
-		if err != nil {
-			return err
-		}
-		out, err := m.List(ctx)
-		if err != nil {
-			return err
+		m, unset := channelsOf(w)
+		solana, _ := w.Keys.Addresses()
+		out := channel.List{PublicKey: wallet.ChannelKeyOf(solana), Servers: []string{}, Channels: []channel.Status{}} // to set them up with
+		if unset == nil {
+			var err error
+			if out, err = m.List(ctx); err != nil {
+				return err
+			}
 		}
 		if ui.json {
 			return ui.printJSON(out)
 		}
-		ui.note("the owner's DID: %s", safe(out.DID))
+		if out.DID != "" {
+			ui.note("the owner's DID: %s", safe(out.DID))
+		}
 		ui.note("this wallet's key, for its document: %s (Ed25519VerificationKey2020)", out.PublicKey)
+		if unset != nil {
+			ui.note("%s: %s", x402.AsError(unset).Message, x402.AsError(unset).Hint)
+			return nil
+		}
 		var rows [][]string
 		for _, s := range out.Channels {
 			rows = append(rows, []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10), s.Promised.String(), s.Claimed.String(), s.Channel})

@@ -220,7 +220,11 @@ func (u *ui) cost(r pay.Result) {
 		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what, r.HTTPStatus)
 		u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
 	}
-	u.note("payment %s, transaction %s", r.PaymentID, safe(r.TransactionSignature))
+	transaction := ""
+	if r.TransactionSignature != "" {
+		transaction = ", transaction " + safe(r.TransactionSignature)
+	}
+	u.note("payment %s%s", r.PaymentID, transaction)
 	if b := r.Budget; b != nil && b.Day.Remaining != nil {
 		left := b.Day.Remaining.Price() + " of the day"
 		if b.Session.Remaining != nil {
@@ -266,7 +270,7 @@ func dryRun(ctx context.Context, ui *ui, w *tools.Wallet, in tools.EstimateIn, m
 		q.Header.Set(name, value)
 	}
 	done := ui.waiting("waiting for the seller and the nodes")
-	out, err := w.Engine.Estimate(ctx, q)
+	out, err := w.EstimateRequest(ctx, q)
 	done()
 	if err != nil {
 		return err

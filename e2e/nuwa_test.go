@@ -224,6 +224,10 @@ url = %q
 				paid(i)
 			}
 			require.EqualValues(t, 5, status().Nonce)
+			if over.pricey == nil {
+				out, _ := call("x402_estimate_cost", map[string]any{"url": n.HTTP + "/api/echo?q=x"})
+				require.Equal(t, "ESTIMATE_FAILED", out["error"], "not free: its price comes with the answer")
+			}
 
 			n.lose.Store(true) // the service serves, and proposes; the wallet never hears of it
 			_, r := echo(5)

@@ -140,7 +140,8 @@ func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err err
 		}
 	}
 	if room.IsZero() {
-		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", x402.Brief(c.MaxAmount))
+		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", x402.Brief(c.MaxAmount)).
+			WithHint("this seller names its price with the answer: give the most that the call may cost, like \"$0.10\"")
 	}
 	return room, nil
 }

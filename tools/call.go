@@ -197,17 +197,7 @@ func (w *Wallet) EstimateTool(ctx context.Context, in CallIn) (pay.Estimate, err
 	if err != nil {
 		return pay.Estimate{}, err
 	}
-	if w.Channels != nil {
-		if _, yes := w.Channels.Speaks(ctx, q.Request); yes {
-			return pay.Estimate{}, x402.Errorf(x402.EstimateFailed, "this server is paid through a channel and names its price with the answer").
-				WithHint("call the tool with maxAmount: a call that costs more is not paid")
-		}
-	}
-	out, err := w.Engine.Estimate(ctx, q)
-	if err != nil {
-		return pay.Estimate{}, withCode(x402.EstimateFailed, "the price could not be asked for", err)
-	}
-	return out, nil
+	return w.EstimateRequest(ctx, q)
 }
 
 func (w *Wallet) endpoint(server string) (string, error) {

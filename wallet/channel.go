@@ -42,7 +42,10 @@ func (w *Wallet) Channel(keyType string) ChannelSigner { return ChannelSigner{w,
 
 // ChannelKey is the Ed25519 key as a DID document on Rooch has it: z and base58,
 // without a multicodec prefix.
-func (w *Wallet) ChannelKey() string { return "z" + w.header.solana }
+func (w *Wallet) ChannelKey() string { return ChannelKeyOf(w.header.solana) }
+
+// ChannelKeyOf is the same, of a Solana address.
+func ChannelKeyOf(solana string) string { return "z" + solana }
 
 // OwnsChannelKey reports whether a key of a DID document is this wallet's.
 func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
