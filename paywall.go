@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"x402-wallet/config"
@@ -52,7 +53,11 @@ func (p parts) paywall(ctx context.Context, file string) error {
 		front.Dial = paywall.Command(conf.Command, os.Stderr)
 	}
 	if err := front.Open(ctx); err != nil {
-		return x402.Errorf(x402.ServerUnavailable, "%w", err).WithHint("correct %s, or see on stderr why the server did not start", file)
+		var own *x402.Error
+		if !errors.As(err, &own) {
+			own = x402.Errorf(x402.ServerUnavailable, "%w", err)
+		}
+		return own.WithHint("correct %s, or see on stderr why the server did not start", file)
 	}
 	for _, warning := range wall.Check(ctx) {
 		p.log.Warn(warning)
@@ -62,7 +67,11 @@ func (p parts) paywall(ctx context.Context, file string) error {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
 	if err != nil {
-		return errors.Join(setupFailed(err), front.Close(ctx))
+		var why syscall.Errno // without Go's words around it
+		if errors.As(err, &why) {
+			err = why
+		}
+		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file, conf.Listen, err)), front.Close(ctx))
 	}
 	p.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return front.HTTP(ctx, listener)

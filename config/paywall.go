@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -122,8 +123,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		c.ownerURL("url", f.URL, "https://…/mcp")
 	}
 	if f.Listen != "" {
-		host, _, err := net.SplitHostPort(f.Listen)
-		if err != nil || !isLoopback(host) {
+		host, port, err := net.SplitHostPort(f.Listen)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !isLoopback(host) {
 			c.fail("listen", `must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; put a web server with TLS in front for others`)
 		}
 	}

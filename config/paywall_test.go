@@ -64,6 +64,7 @@ func TestPaywallFaults(t *testing.T) {
 		"everybody's address":    {change(`listen      = ""`, `listen = "0.0.0.0:4040"`), "an address of this machine"},
 		"a name for an address":  {change(`listen      = ""`, `listen = "shop.example:4040"`), "an address of this machine"},
 		"no port":                {change(`listen      = ""`, `listen = "127.0.0.1"`), "an address of this machine"},
+		"no such port":           {change(`listen      = ""`, `listen = "127.0.0.1:65536"`), "an address of this machine"},
 		"a dialect that is none": {change(`"result"`, `"french"`), `it must be "result" or "error" or "x402-mcp" or "cloudflare"`},
 		"version 3":              {change("version     = 2", "version = 3"), "it must be from 1 to 2"},
 		"no price":               {change("price = \"0.01\"", ""), "needs a price"},

@@ -19,6 +19,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
 )
 
 // Front is a wall in front of another MCP server, which it shows as it is: its tools, resources and prompts, changes of their lists,
@@ -93,7 +95,8 @@ func (f *Front) Open(ctx context.Context) error {
 	defer f.mu.Unlock()
 	f.shown = map[string]json.RawMessage{}
 	if err := f.reach(ctx); err != nil {
-		return fmt.Errorf("the server behind the paywall: %w", err)
+		f.Log.Error("open the server behind the paywall", "err", err)
+		return &x402.Error{Code: x402.ServerUnavailable, Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
 	var missing []string
 	for name := range f.Wall.tools {

@@ -212,7 +212,7 @@ func TestFrontKnowsItsTools(t *testing.T) {
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newFront(t)
 	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard)
-	require.ErrorContains(t, f.Open(t.Context()), "the server behind the paywall")
+	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot be reached, or does not speak MCP")
 	require.NoError(t, f.Close(t.Context()))
 }
 

@@ -237,6 +237,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			if !known {
 				require.True(t, g.isError)
 				g.asksNothing()
+				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
 				require.Equal(t, history.InDoubt, l.sales(t)[0].State)
 				knows = true
 				l.wall.doubtTime = 10 * time.Second
@@ -361,6 +362,8 @@ func TestUpfront(t *testing.T) {
 	require.Zero(t, l.runs.Load())
 	g.asksNothing()
 	l.nothingMoved(t, g)
+	require.Contains(t, string(g.Result), "do not pay again")
+	require.NotContains(t, string(g.Result), "can be made again", "it has no name of the buyer's, so it would be refused")
 	require.Equal(t, history.InDoubt, l.sales(t)[0].State)
 }
 

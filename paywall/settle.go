@@ -42,9 +42,13 @@ func (s *selling) collect(ctx context.Context) bool {
 	}
 	s.sale.Settlement = s.out.settlement
 	if s.settle != done {
+		open := "whether the payment was settled is not known yet: do not pay again"
+		if s.row.Identifier != "" { // else nobody can tell who paid from who read of it on the chain
+			open += "; the same call with the same payment can be made again"
+		}
 		s.say(said.Err, map[settle]string{
 			refused: "Payment settlement failed: " + s.out.settlement.ErrorReason,
-			unknown: "whether the payment was settled is not known yet: do not pay again; the same call with the same payment can be made again",
+			unknown: open,
 			unsent:  "no facilitator could be reached; nothing was settled",
 		}[s.settle])
 	}
