@@ -155,7 +155,7 @@ func TestSettledAndDenied(t *testing.T) {
 // C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host, limits and record are those of the
 // URL that was asked, and that URL, with whatever key stands in its query, is told to nobody.
 func TestTheResourceDecidesNothing(t *testing.T) {
-	for _, resource := range []string{"http://api.example/weather", "https://other.example/", "file:///etc/passwd"} {
+	for _, resource := range []string{"http://api.example/weather", "https://other.example/", "file:///etc/passwd", testURL + "?api_key=hunter2"} {
 		for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
 			b := newBench(t, "10000", honest)
 			b.Rules.DenyHosts = []string{"other.example"}
@@ -169,6 +169,28 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 			require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
 		}
 	}
+}
+
+// sayback is a V1 seller that says the URL back, as the reference does.
+type sayback struct{ *seller }
+
+func (s sayback) Ask(_ context.Context, r transport.Request) (*transport.Answer, error) {
+	a := &transport.Answer{Status: 402}
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, nil, fmt.Appendf(nil, `{"x402Version":1,"accepts":[{"scheme":"exact","network":"base-sepolia",
+		"maxAmountRequired":"10000","resource":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`, r.URL, testUSDC, testPayee))
+	return a, nil
+}
+
+// C19: nor are they kept where a V1 seller says them back.
+func TestSecretsSaidBackAreNotKept(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Transport = sayback{b.seller}
+	_, err := b.Pay(t.Context(), get(testURL+"?city=Oslo&api_key=hunter2"))
+	require.NoError(t, err)
+	p := b.only(t)
+	require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
+	require.Contains(t, string(p.Requirement), `"resource":"https://api.example/weather?city=Oslo\u0026api_key=***"`)
+	require.Contains(t, string(p.Requirement), `"maxAmountRequired":"10000"`)
 }
 
 // C19: secrets of a query are not kept; everything else of it is.

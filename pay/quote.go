@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sort"
 	"strings"
@@ -57,7 +58,30 @@ func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
 			WithHint("set the clock right; nothing is signed while they are more than %s apart", maxSkew).
 			WithDetail("sellerTime", answer.Date.UTC().Format(time.RFC3339))
 	}
+	forgetSecrets(answer.Challenge)
 	return &quote{answer: answer, challenge: answer.Challenge}, nil
+}
+
+// forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a payment and told to facilitators:
+// sellers say the URL back that they were asked. A V2 payment need not name its resource; what an option is accepted by stays as it is.
+func forgetSecrets(c *x402.Challenge) {
+	if redacted(c.Resource.URL) != c.Resource.URL {
+		c.Resource = x402.Resource{}
+	}
+	for i := range c.Accepts {
+		r := &c.Accepts[i]
+		kept := redacted(r.ResourceURL)
+		if kept == r.ResourceURL {
+			continue
+		}
+		var members map[string]json.RawMessage
+		r.ResourceURL = kept
+		if err := json.Unmarshal(r.Raw, &members); err != nil {
+			continue // it was read from there
+		}
+		members["resource"], _ = json.Marshal(kept)
+		r.Raw, _ = json.Marshal(members)
+	}
 }
 
 // flows are the orders of serving and settling that sellers know (reference client 2.27), the best for a buyer first: after
