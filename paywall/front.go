@@ -154,13 +154,18 @@ func (f *Front) watch(session *mcp.ClientSession) bool {
 	f.updates.Go(func() {
 		_ = session.Wait()
 		_ = session.Close() // what the SDK still has going for it
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.session == session {
-			f.session = nil
-		}
+		f.forget(session)
 	})
 	return true
+}
+
+// forget lets the next request open a session anew.
+func (f *Front) forget(session *mcp.ClientSession) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.session == session {
+		f.session = nil
+	}
 }
 
 func (f *Front) build(behind *mcp.InitializeResult) {

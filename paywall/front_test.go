@@ -7,8 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,6 +206,39 @@ func TestFrontOverHTTP(t *testing.T) {
 	l.client.Close()
 	stop()
 	require.NoError(t, <-done)
+}
+
+// A server behind at a URL that was started anew does not know the session: that is opened again, and a sale is not lost over it. One
+// that is gone is said to be, in words of ours.
+func TestFrontBehindAtAURL(t *testing.T) {
+	l, f := newFront(t)
+	anew := func() http.Handler {
+		server := behind()
+		t.Cleanup(func() {
+			for session := range server.Sessions() {
+				session.Close()
+			}
+		})
+		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	}
+	var now atomic.Value
+	now.Store(anew())
+	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { now.Load().(http.Handler).ServeHTTP(rw, r) }))
+	defer service.Close()
+	f.Dial = URL(service.URL)
+	require.NoError(t, f.Open(t.Context()))
+	l.client = stdioClient(t, f, nil)
+	require.Equal(t, product, l.buy(t, nil).text)
+	now.Store(anew())
+	require.Equal(t, product, l.buy(t, nil).text)
+	require.Len(t, l.Settlements(), 2)
+	service.CloseClientConnections()
+	service.Close()
+	_, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+	var own *jsonrpc.Error
+	require.ErrorAs(t, err, &own)
+	require.EqualValues(t, -32603, own.Code)
+	require.Contains(t, own.Message, "the server behind the paywall")
 }
 
 // A price for a tool that is not there would give the tool away that was meant.

@@ -111,10 +111,6 @@ func (f *Front) drop(kind string, names map[string]bool, remove func(...string))
 }
 
 func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	behind, err := f.at(ctx)
-	if err != nil {
-		return nil, err
-	}
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
@@ -122,58 +118,66 @@ func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	given, err := behind.CallTool(ctx, call)
+	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CallToolResult, error) { return behind.CallTool(ctx, call) })
 	if err != nil {
-		return nil, bare(err)
+		return nil, err
 	}
 	given.Meta = backward(given.Meta)
 	return given, nil
 }
 
 func (f *Front) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-	behind, err := f.at(ctx)
-	if err != nil {
-		return nil, err
-	}
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
-	given, err := behind.ReadResource(ctx, &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses, RequestState: p.RequestState})
+	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses, RequestState: p.RequestState}
+	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
+		return behind.ReadResource(ctx, read)
+	})
 	if err != nil {
-		return nil, bare(err)
+		return nil, err
 	}
 	given.Meta = backward(given.Meta)
 	return given, nil
 }
 
 func (f *Front) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-	behind, err := f.at(ctx)
-	if err != nil {
-		return nil, err
-	}
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
-	given, err := behind.GetPrompt(ctx, &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState})
+	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState}
+	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.GetPromptResult, error) { return behind.GetPrompt(ctx, get) })
 	if err != nil {
-		return nil, bare(err)
+		return nil, err
 	}
 	given.Meta = backward(given.Meta)
 	return given, nil
 }
 
 func (f *Front) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-	behind, err := f.at(ctx)
-	if err != nil {
-		return nil, err
-	}
 	p := *request.Params
 	p.Meta, _ = f.forward(ctx, request.Session, p.Meta, nil)
-	given, err := behind.Complete(ctx, &p)
-	if err != nil {
-		return nil, bare(err)
+	return asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CompleteResult, error) { return behind.Complete(ctx, &p) })
+}
+
+// asked makes a request of the server behind; once more where that one does not know the session (any more), and so did nothing.
+func asked[R any](ctx context.Context, f *Front, do func(*mcp.ClientSession) (R, error)) (R, error) {
+	var none R
+	for tries := 0; ; tries++ {
+		behind, err := f.at(ctx)
+		if err != nil {
+			return none, err
+		}
+		given, err := do(behind)
+		switch {
+		case err == nil:
+			return given, nil
+		case tries == 0 && errors.Is(err, mcp.ErrSessionMissing):
+			f.forget(behind)
+		default:
+			return none, bare(err)
+		}
 	}
-	return given, nil
 }
 
 // forward is _meta as the server behind gets it: without the payment, which it could settle itself, without what speaks of the
@@ -212,10 +216,13 @@ func backward(meta mcp.Meta) mcp.Meta {
 	return meta
 }
 
+// codeRejected is the SDK's own, of a request that its transport could not deliver.
+const codeRejected = -32005
+
 // bare is an error of the server behind as it was: the SDK knows no wrapped ones.
 func bare(err error) error {
 	var own *jsonrpc.Error
-	if errors.As(err, &own) {
+	if errors.As(err, &own) && (own.Code != codeRejected || own.Message != "rejected by transport") {
 		return own
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
