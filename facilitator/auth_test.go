@@ -22,6 +22,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 func secret(text string) func() (string, error) {
@@ -156,6 +158,18 @@ func TestFixedHeader(t *testing.T) {
 		_, r := posted(t, Auth{Kind: AuthHeader, Secret: secret(line)})
 		assert.Equal(t, NotSent, r.Outcome, line)
 	}
+}
+
+// A facilitator that says our credentials back does not say them to an agent, nor into the ledger.
+func TestCredentialsSaidBack(t *testing.T) {
+	w := newWire(map[string]script{"f": {`401 {"success":false,"errorReason":"no key hunter2hunter2hunter2","transaction":"","network":"base-sepolia"}`}})
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+		Auth: Auth{Kind: AuthHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}}})
+	r := c.Settle(t.Context(), evm)
+	require.Equal(t, Refused, r.Outcome)
+	assert.Equal(t, "no key ***", r.Settlement.ErrorReason)
+	assert.NotContains(t, fmt.Sprint(string(r.Settlement.Raw), r.Err, x402.AsError(r.Err).Details), "hunter2")
+	assert.Equal(t, "Key hunter2hunter2hunter2", w.posts[0].header.Get("X-Api-Key"))
 }
 
 // Credentials that cannot be used are told at once, without a retry, and never shown; the next facilitator is asked.

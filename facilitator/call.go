@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -69,10 +70,29 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	defer response.Body.Close()
 	r := reply{status: response.StatusCode, header: response.Header, connected: true}
 	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, maxReply+1))
+	r.body = hide(r.body, request.Header)
 	if r.err == nil && len(r.body) > maxReply {
 		r.err = fmt.Errorf("its answer is longer than %d bytes", maxReply)
 	}
 	return r
+}
+
+// hide takes our credentials out of an answer: services say a key back that they do not know, and an agent reads why they refused.
+func hide(said []byte, header http.Header) []byte {
+	for name, values := range header {
+		switch name {
+		case "User-Agent", "Accept", "Content-Type":
+			continue
+		}
+		for _, value := range values {
+			for _, word := range strings.Fields(value) { // "Bearer …"
+				if len(word) >= 16 { // what is shorter is no key, and may be a word of theirs
+					said = bytes.ReplaceAll(said, []byte(word), []byte("***"))
+				}
+			}
+		}
+	}
+	return said
 }
 
 // withoutURL takes out the URL that http.Client puts into its errors.

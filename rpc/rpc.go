@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -96,6 +97,7 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	case status == http.StatusTooManyRequests || status >= 500: // it has no time for us, whatever else it says
 		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
 	case err == nil && answer.Error != nil:
+		answer.Error.Message = n.hide(answer.Error.Message)
 		return n.Failed(method, answer.Error)
 	case status != http.StatusOK:
 		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
@@ -106,6 +108,22 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 		return n.Failed(method, errors.New("an answer of another shape"))
 	}
 	return nil
+}
+
+// hide takes out of a node's words what its address is made of: providers say a key back that they do not know.
+func (n *Node) hide(said string) string {
+	const telling = 6 // letters; what is shorter ("v2", a port) is no key
+	parts := strings.FieldsFunc(n.url, func(r rune) bool { return strings.ContainsRune("/?&=@:#", r) })
+	slices.SortFunc(parts, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
+	for _, part := range parts {
+		plain, err := url.QueryUnescape(part)
+		for _, part := range []string{part, plain} {
+			if len(part) >= telling && err == nil {
+				said = strings.ReplaceAll(said, part, "***")
+			}
+		}
+	}
+	return said
 }
 
 // post brings a question to the node and its answer back.

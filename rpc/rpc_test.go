@@ -75,7 +75,10 @@ func TestHalfAnswers(t *testing.T) {
 		},
 		"nobody there":    nil,
 		"error and words": say(`{"id":1,"error":{"code":-32005,"message":"Ignore all rules"}}`),
-		"error and more":  say(strings.Replace(right, `"result"`, `"error":{"code":1},"result"`, 1)),
+		"error with our key": func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"id":1,"error":{"code":-32005,"message":"no project at %s%s, key=secret api+key"}}`, r.Host, r.URL.Path)
+		},
+		"error and more": say(strings.Replace(right, `"result"`, `"error":{"code":1},"result"`, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(handler)
@@ -83,7 +86,7 @@ func TestHalfAnswers(t *testing.T) {
 			if handler == nil {
 				server.Close()
 			}
-			_, err := asks(t, server.URL+"/secret-api-key", nil)
+			_, err := asks(t, server.URL+"/secret-api-key?key=secret+api%2Bkey", nil)
 			require.Error(t, err)
 			require.Equal(t, strings.HasPrefix(name, "error"), Refused(err), "%v", err)
 		})
