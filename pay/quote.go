@@ -238,6 +238,17 @@ type Estimate struct {
 	Chosen          *int     `json:"chosen"`
 }
 
+// Least is the lowest price in dollars of all options, payable or not; "" where none has one.
+func (e Estimate) Least() string {
+	least, price := money.Dollars(0), ""
+	for _, o := range e.Options {
+		if d, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err == nil && (price == "" || d < least) {
+			least, price = d, o.Price
+		}
+	}
+	return price
+}
+
 // Estimate asks what something costs and which option Pay would choose now. It signs nothing and holds nothing.
 func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	l, err := q.check()

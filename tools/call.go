@@ -2,12 +2,16 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -69,20 +73,64 @@ const (
 	maxSchema = 16 << 10
 )
 
-// ListTools lists a server's tools. Prices are what the server says in _meta; words in a description are none, and asking for a price
-// by calling the tool could run it, so that is left to whoever wants it (x402_call_tool with maxAmount "0").
+// ListTools lists a server's tools. Prices are what the server says in _meta (words in a description are none), or what askPrices hears;
+// of other tools x402_call_tool with maxAmount "0" asks.
 func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 	list, err := w.toolsOf(ctx, in.Server)
 	if err != nil {
 		return ListOut{}, err
 	}
+	asked := w.askPrices(ctx, in.Server, list)
 	out := ListOut{Server: in.Server, Tools: []ToolLine{}}
 	for _, t := range list {
 		out.Tools = append(out.Tools, ToolLine{
-			Name: t.Name, Description: x402.Clip(t.Description, maxDescription), InputSchema: shownSchema(t, maxSchema), Price: w.toldPrice(t),
+			Name: t.Name, Description: x402.Clip(t.Description, maxDescription), InputSchema: shownSchema(t, maxSchema),
+			Price: cmp.Or(w.toldPrice(t), asked[t.Name]),
 		})
 	}
 	return out, nil
+}
+
+const (
+	mostAsked = 8 // tools of one list are asked for their price, all at once
+	askTime   = 3 * time.Second
+)
+
+// askPrices asks some tools what they cost, by a call that is not paid. Who asks for nothing runs, and then the price is $0; so only those
+// are asked that change nothing by their server's word and need no arguments, and of which the list does not tell.
+func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	prices, n := map[string]string{}, 0
+	for _, t := range list {
+		if n == mostAsked || t.Annotations == nil || !t.Annotations.ReadOnlyHint || needsArguments(t) || w.toldPrice(t) != "" {
+			continue
+		}
+		n++
+		asking.Go(func() {
+			e, err := w.EstimateTool(ctx, CallIn{Server: server, Tool: t.Name})
+			if err != nil || e.HTTPStatus != http.StatusOK && !e.PaymentRequired {
+				return
+			}
+			price := "$0"
+			if e.PaymentRequired {
+				price = e.Least()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			prices[t.Name] = price
+		})
+	}
+	asking.Wait()
+	return prices
+}
+
+func needsArguments(t *mcp.Tool) bool {
+	schema, _ := t.InputSchema.(map[string]any)
+	required, _ := schema["required"].([]any)
+	return len(required) > 0
 }
 
 // toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's rules forbid is not even started, and

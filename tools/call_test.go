@@ -193,7 +193,7 @@ func TestWhatACallGives(t *testing.T) {
 		require.Equal(t, "the tool "+line["name"].(string), line["description"])
 		require.Contains(t, line["inputSchema"], "properties")
 	}
-	require.Equal(t, map[string]any{"free": nil, "paid": "$0.001", "rich": "$0.001", "broken": nil, "lax": nil}, prices)
+	require.Equal(t, map[string]any{"free": "$0", "paid": "$0.001", "rich": "$0.001", "broken": nil, "lax": "$0.001"}, prices)
 	require.Contains(t, w.log.String(), `stderr="\"started\""`)
 }
 

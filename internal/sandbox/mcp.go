@@ -244,7 +244,7 @@ func (c *mcpCall) list() string {
 		return `{"name":"` + name + `","description":"the tool ` + name + `","inputSchema":{"type":"object","properties":{"q":{"type":"string"}}}` + more + `}`
 	}
 	price := `,"_meta":{"agents-x402/paymentRequired":true,"agents-x402/priceUSD":0.001}`
-	return `{"tools":[` + strings.Join([]string{tool("free", `,"annotations":{"readOnlyHint":true}`), tool("paid", price), tool("rich", price), tool("broken", ""), tool("lax", "")}, ",") + `],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
+	return `{"tools":[` + strings.Join([]string{tool("free", `,"annotations":{"readOnlyHint":true}`), tool("paid", price), tool("rich", price), tool("broken", ""), tool("lax", `,"annotations":{"readOnlyHint":true}`)}, ",") + `],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
 }
 
 // goods is what was paid for.
