@@ -1,11 +1,13 @@
 package pay
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -454,6 +456,31 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Spent, "released once")
 	_, err = b.store.Verify(t.Context(), history.Head{})
 	require.NoError(t, err)
+}
+
+// Two processes that look up the same payment agree, whichever of them wrote it down.
+func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), err)
+	read := b.only(t)
+	b.chain.dead[read.Evidence.Nonce] = true
+	_, err = openBench(t, b.home, b.chain, "10000", nil).Reconcile(t.Context())
+	require.NoError(t, err)
+	var said bytes.Buffer
+	b.Log = slog.New(slog.NewTextHandler(&said, nil))
+	require.Equal(t, history.Failed, b.ask(t.Context(), read).State)
+	require.Empty(t, said.String())
+}
+
+// A transaction that is to be looked up is told whole: 66 characters on EVM, 88 on Solana.
+func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
+	transaction := strings.Repeat("5", 88)
+	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
+		return &transport.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction, ErrorReason: "settlement_pending"}}, nil
+	})
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.Equal(t, transaction, x402.AsError(err).Details["transaction"], err)
 }
 
 func TestEstimateSignsAndHoldsNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package pay
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"x402-wallet/history"
@@ -162,6 +163,9 @@ func (e *Engine) ask(ctx context.Context, p history.Payment) history.Payment {
 		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note, FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
 	}
 	saved, err := e.Store.Finish(ctx, p.ID, outcome)
+	if errors.Is(err, history.ErrTransition) { // another process wrote down as much meanwhile
+		saved, err = e.Store.Payment(ctx, p.ID)
+	}
 	if err != nil {
 		e.Log.Error("record what the chain said", "payment", p.ID, "err", err)
 		return p

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -263,7 +264,7 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 	if !isAnswer {
 		return l.send(m)
 	}
-	numbered(response)
+	presentable(response)
 	l.mu.Lock()
 	r := l.open[response.ID]
 	delete(l.open, response.ID)
@@ -303,9 +304,13 @@ func (l *lines) write(line []byte) error {
 	return err
 }
 
-// numbered gives an error a number where the SDK has none (0, before initialize).
-func numbered(r *jsonrpc.Response) {
+// presentable gives an error a number where the SDK has none (0, before initialize), and other words where the SDK describes params
+// that it cannot read by its own types.
+func presentable(r *jsonrpc.Response) {
 	var coded *jsonrpc.Error
+	if r.Error != nil && strings.HasPrefix(r.Error.Error(), "handling '") && strings.Contains(r.Error.Error(), `: unmarshaling "`) {
+		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the params are not of the form that this method takes"}
+	}
 	if r.Error != nil && (!errors.As(r.Error, &coded) || coded.Code == 0) {
 		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: r.Error.Error()}
 	}

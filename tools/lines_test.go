@@ -345,6 +345,18 @@ func TestLinesNumberErrors(t *testing.T) {
 		`{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}`+"\n", out.String())
 }
 
+// What the SDK cannot read it describes by its own types, and repeats: that is not passed on.
+func TestParamsOfAnotherShapeAreToldInOurWords(t *testing.T) {
+	out := &output{}
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}` + "\n" +
+		`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n" +
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":5}}` + "\n" + `{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":[]}` + "\n")
+	require.NoError(t, (&Server{}).Run(t.Context(), io.NopCloser(in), out))
+	for _, id := range []string{"1", "3", "4"} {
+		require.Contains(t, out.String(), `"id":`+id+`,"error":{"code":-32602,"message":"the params are not of the form that this method takes"}}`)
+	}
+}
+
 // Many answers at once, some of them large, among refusals: every line whole, every purchase heard of once.
 func TestLinesManyAtOnce(t *testing.T) {
 	const calls, large = 40, 1 << 20

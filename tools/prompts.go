@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
 )
 
 // Prompts are what a person picks from a client's menu (SPEC §7). They are words for the model, and need no wallet.
@@ -32,7 +34,7 @@ func addPrompts(server *mcp.Server) {
 func reporting(_ context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	since := request.Params.Arguments["since"]
 	if _, err := (HistoryIn{AfterDate: since}).filter(); err != nil { // what a client puts into the model's mouth is a date or nothing
-		return nil, err
+		return nil, x402.Errorf(x402.InvalidArgument, "since must be like 2026-01-31 or 2026-01-31T12:00:00Z")
 	}
 	if since == "" {
 		return says(fmt.Sprintf(reportPrompt, "", "")), nil
