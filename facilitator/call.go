@@ -3,14 +3,17 @@ package facilitator
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -65,7 +68,7 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return reply{err: withoutURL(err), connected: connected.Load()}
+		return reply{err: failure{err}, connected: connected.Load()}
 	}
 	defer response.Body.Close()
 	r := reply{status: response.StatusCode, header: response.Header, connected: true}
@@ -95,11 +98,26 @@ func hide(said []byte, header http.Header) []byte {
 	return said
 }
 
-// withoutURL takes out the URL that http.Client puts into its errors.
-func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
+// failure is what became of an exchange, in words for the outside: net/http puts the URL and a server's bytes into its own.
+type failure struct{ cause error }
+
+func (f failure) Error() string {
+	var (
+		name        *net.DNSError
+		certificate *tls.CertificateVerificationError
+		timed       net.Error
+	)
+	switch {
+	case errors.As(f.cause, &timed) && timed.Timeout():
+		return "no answer in time"
+	case errors.As(f.cause, &name):
+		return "its name cannot be resolved"
+	case errors.As(f.cause, &certificate):
+		return "its certificate is not valid for that name and time"
+	case errors.Is(f.cause, syscall.ECONNREFUSED):
+		return "it refuses connections"
 	}
-	return err
+	return "the exchange with it failed"
 }
+
+func (f failure) Unwrap() error { return f.cause }

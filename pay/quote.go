@@ -200,6 +200,9 @@ func refusal(c *x402.Challenge, options []option) error {
 		if len(reasons) == 1 {
 			e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
 		}
+		if best != nil && best.stage == stageWanted {
+			e = e.WithHint("leave out network and asset, or name those of an option that the seller offers")
+		}
 		if best != nil && best.why.Code != x402.InvalidRequirement { // a network check that failed, a node that lies
 			*e = *best.why
 		}

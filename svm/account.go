@@ -127,7 +127,7 @@ func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
 	case t.program != program:
 		return mismatch(t.address, "program", "the token account %s is under another token program than the asset", t.address)
 	case t.frozen:
-		return mismatch(t.address, "frozen", "the token account %s is frozen by the token's issuer", t.address)
+		return frozen(t.address)
 	case t.delegatesTo(key) || t.owner == key:
 		return nil
 	case t.delegates:
@@ -140,6 +140,11 @@ func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
 func mismatch(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.DelegateMismatch, format, args...).WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
 		WithHint("the owner delegates the right token account to this wallet's Solana address, or corrects token_account in config.toml")
+}
+
+func frozen(address solana.PublicKey) *x402.Error {
+	return mismatch(address, "frozen", "the token account %s is frozen by the token's issuer", address).
+		WithHint("only the token's issuer can lift that; the owner delegates another token account")
 }
 
 func noDelegation(address solana.PublicKey, reason, format string, args ...any) *x402.Error {

@@ -18,6 +18,7 @@ func TestGenesis(t *testing.T) {
 		c.lies["getGenesisHash"] = wrong
 		_, err := e.Funds(t.Context(), devnet, usdc)
 		require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v", err)
+		require.Equal(t, x402.HasCode(err, x402.CheckFailed), x402.AsError(err).Mender() == x402.ByPerson, "%v", err)
 		fate, err := e.Fate(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(), Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 		require.Error(t, err)
 		require.Equal(t, x402.Fate{}, fate)

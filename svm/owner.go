@@ -55,7 +55,7 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 		case err != nil || asset.Network != network || t.mint != mint || t.program != programOf(asset.Token2022):
 			return nil, mismatch(t.address, "mint", "the token account %s does not hold %s", t.address, asset.Symbol)
 		case t.frozen:
-			return nil, mismatch(t.address, "frozen", "the token account %s is frozen by the token's issuer", t.address)
+			return nil, frozen(t.address)
 		}
 		c.Delegate, c.Amount, c.Decimals = agent.String(), units, asset.Decimals
 		data := append(binary.LittleEndian.AppendUint64([]byte{opApproveChecked}, units), asset.Decimals)

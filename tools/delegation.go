@@ -115,6 +115,10 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 	}
 	funds, err := chain.Funds(ctx, network, asset)
 	if err != nil {
+		e := x402.AsError(err)
+		if account, named := e.Details["tokenAccount"].(string); named && e.Details["reason"] == "frozen" { // nothing to spend, but something to tell
+			return network, account, nil
+		}
 		return "", "", err
 	}
 	if funds.Delegated == nil {

@@ -81,7 +81,7 @@ func TestDiscover(t *testing.T) {
 	w.lists(facilitator.Facilitator{Name: "dead", URL: "http://127.0.0.1:1"})
 	r := c.refused("x402_discover_services", map[string]any{})
 	require.Equal(t, x402.DiscoverFailed, r.Error)
-	require.Contains(t, r.Details["facilitators"], "dead")
+	require.Equal(t, map[string]any{"dead": "it refuses connections"}, r.Details["facilitators"])
 }
 
 // security.md E17: a list leads nowhere by itself, and not at all to where nobody may be sent. Its words stay in their places, short

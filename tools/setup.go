@@ -2,7 +2,9 @@ package tools
 
 import (
 	"context"
+	"slices"
 
+	"x402-wallet/history"
 	"x402-wallet/x402"
 )
 
@@ -40,6 +42,17 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 	}
 	out := SetupOut{Ready: true, Locked: w.Keys.Locked(), NextSteps: []string{}}
 	out.Addresses.Solana, out.Addresses.EVM = w.Keys.Addresses()
+	freezes, err := w.Store.Freezes(ctx)
+	if err != nil {
+		return SetupOut{}, withCode(x402.CheckFailed, "whether the wallet is frozen could not be read", err)
+	}
+	if slices.ContainsFunc(freezes, func(f history.Freeze) bool { return f.Account == "" }) {
+		out.NextSteps = append(out.NextSteps, "the wallet is frozen: nothing is paid until the person has looked at it and runs `x402-wallet unfreeze` in a terminal")
+	}
+	if err := w.Engine.Guard.Compare(ctx); err != nil {
+		e := x402.AsError(err)
+		out.NextSteps = append(out.NextSteps, e.Message+"; "+e.Hint)
+	}
 	if out.Locked {
 		out.NextSteps = append(out.NextSteps, "the first payment unlocks the wallet by the owner's passphrase file, command or keyring; "+
 			"if that fails with WALLET_LOCKED, ask the person to run `x402-wallet unlock` in a terminal")

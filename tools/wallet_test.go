@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/transport"
@@ -316,6 +317,7 @@ func TestDelegation(t *testing.T) {
 	d = c.ok("x402_check_delegation", map[string]any{"tokenAccount": account})
 	require.Equal(t, true, d["frozen"])
 	require.Equal(t, false, d["isActive"])
+	require.Equal(t, d, c.ok("x402_check_delegation", nil), "it is found all the same")
 	w.Freeze(account, false)
 	w.Delegate(w.Owner, 77)
 	d = c.ok("x402_check_delegation", map[string]any{"tokenAccount": account})
@@ -514,6 +516,9 @@ func TestSetup(t *testing.T) {
 	}, without(after, "nextSteps"))
 	w.keys.locked = false
 	require.Equal(t, false, c.ok("x402_setup_agent", nil)["locked"])
+	require.NotContains(t, fmt.Sprint(after["nextSteps"]), "unfreeze")
+	require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "the owner stopped it"}))
+	require.Contains(t, c.ok("x402_setup_agent", nil)["nextSteps"].([]any)[0], "x402-wallet unfreeze")
 	require.Eventually(t, func() bool { // a wallet that was made later is looked after too
 		list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 		return err == nil && len(list) == 0
