@@ -350,7 +350,7 @@ func TestHostNames(t *testing.T) {
 		assert.Equal(t, want, got)
 		assert.Empty(t, problem, written)
 	}
-	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]", "[fe80::1%eth0]", "[127.0.0.1]",
+	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]", "[fe80::1%eth0]", "[127.0.0.1]", "[::ffff:1.1.1.1]",
 		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b"} {
 		_, problem := foldHost(written)
 		assert.NotEmpty(t, problem, written)

@@ -53,7 +53,7 @@ func foldHost(written string) (host, problem string) {
 	}
 	if inner, isV6 := strings.CutPrefix(name, "["); isV6 {
 		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
-		if err != nil || !ip.Is6() || ip.Zone() != "" || ip.String() != strings.TrimSuffix(inner, "]") {
+		if err != nil || !ip.Is6() || ip.Is4In6() || ip.Zone() != "" || ip.String() != strings.TrimSuffix(inner, "]") {
 			return host, "is not an IPv6 address in its shortest form, like [2001:db8::1]"
 		}
 		return host, ""
