@@ -319,6 +319,7 @@ func TestDiscovery(t *testing.T) {
 		{"signed without its name", func(w *world) { w.sign(w.service.info(), `,"signedFields":["network"]`) }, x402.InvalidRequirement},
 		{"no key of ours", func(w *world) { w.chain.keys[w.payer] = w.chain.keys[w.payer][:1] }, x402.SetupFailed},
 		{"another chain's node", func(w *world) { w.chain.id = "2" }, x402.RPCError},
+		{"the owner's did:key", func(w *world) { w.did = "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm" }, x402.SetupFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.spoil)

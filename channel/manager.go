@@ -234,7 +234,8 @@ func (m *Manager) join(ctx context.Context, p *place) (err error) {
 			WithHint("the owner puts did under [channel] in config.toml, and the key %s into that DID's document", m.Keys.Public())
 	}
 	if p.payer, err = ParseDID(m.DID); err != nil {
-		return err
+		return x402.Errorf(x402.SetupFailed, "the owner's DID: %s", x402.AsError(err).Message).
+			WithHint("the owner corrects did under [channel] in config.toml; it is written like did:rooch:rooch1…")
 	}
 	if p.payer == p.payee {
 		return x402.Errorf(x402.InvalidRequirement, "the service has the owner's own DID")

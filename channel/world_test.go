@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -382,6 +383,7 @@ type world struct {
 	store   *history.Store
 	http    bool
 	pin     string
+	did     string // the owner's, as config.toml has it; "": the payer's
 }
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
@@ -413,7 +415,7 @@ func (w *world) start() {
 	nodes := map[string]*Rooch{"rooch:local": NewRooch("rooch:local", w.chain.url, http.DefaultClient)}
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second}, Assets: x402.NewRegistry(Assets(nodes)),
 		Schemes: map[string]pay.Scheme{"rooch": Fates{nodes}}, Store: w.store, Guard: w.guard, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
-	w.m = New(Options{DID: w.payer.DID(), Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}}, Nodes: nodes,
+	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()), Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}}, Nodes: nodes,
 		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine, Store: w.store, Guard: w.guard, Now: time.Now})
 }
 

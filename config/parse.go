@@ -163,7 +163,7 @@ func Parse(data []byte) (*Config, error) {
 
 // typeFault picks the two types out of the TOML library's message, which names our structs where people need a remedy.
 var typeFault = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^toml: cannot decode TOML (.+?) into .* of type (.+)$`)
+	return regexp.MustCompile(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
 })
 
 func decodeError(data []byte, err error) error {
@@ -183,6 +183,12 @@ func decodeError(data []byte, err error) error {
 	}
 	line, column := fault.Position()
 	e := &Error{Line: line, Key: dotted(fault.Key()), Msg: strings.TrimPrefix(fault.Error(), "toml: ")}
+	switch key := e.Key; {
+	case strings.Contains(e.Msg, "cannot store an array table"):
+		e.Msg = "is one table, with single brackets, not [[" + key + "]]"
+	case strings.Contains(e.Msg, "cannot store a table"):
+		e.Msg = "is a value, not a table"
+	}
 	if types := typeFault().FindStringSubmatch(fault.Error()); types != nil {
 		e.Msg = typeMessage(types[1], types[2], valueAt(data, line, column))
 	}
@@ -203,6 +209,8 @@ func typeMessage(got, want, value string) string {
 		return fmt.Sprintf("must be true or false, not %s", article(got))
 	case want == "[]string":
 		return fmt.Sprintf(`must be a list like ["…"], not %s`, article(got))
+	case strings.HasPrefix(want, "[]"):
+		return fmt.Sprintf(`must be a list like [ { … } ], not %s`, article(got))
 	default:
 		return fmt.Sprintf("must be a table, not %s", article(got))
 	}
