@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"x402-wallet/x402"
 )
 
 // Secret is a text that never shows itself: whatever prints, logs or encodes it writes [redacted]. Reveal is the only way
@@ -175,7 +177,7 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	}
 	s, err := env.seed()
 	if err != nil {
-		return nil, err
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("correct or unset it: env = true in config.toml lets it count")
 	}
 	over := *c
 	if s.rpc != "" {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
 )
 
 func TestReadEnv(t *testing.T) {
@@ -80,5 +82,6 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 
 	_, err = open.WithEnv(Env{SolanaRPC: "http://169.254.169.254/"})
 	assert.ErrorContains(t, err, "SOLANA_RPC_URL")
+	assert.True(t, x402.HasCode(err, x402.SetupFailed), "a person's mistake, not the wallet's")
 	assert.Empty(t, IgnoredEnv(Env{}, sealed))
 }
