@@ -329,6 +329,7 @@ func TestDiscovery(t *testing.T) {
 				return
 			}
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
+			require.NotContains(t, err.Error(), `""`, "what is not there is not quoted")
 		})
 	}
 }

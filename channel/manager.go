@@ -169,6 +169,10 @@ func (m *Manager) discover(ctx context.Context, server string) (*place, error) {
 	if p.info.ServiceDID == "" {
 		p.info.ServiceDID, p.info.Asset = config.Service, RGas
 	}
+	if p.info.ServiceDID == "" {
+		return nil, x402.Errorf(x402.InvalidRequirement, "%s does not say that it is a service with payment channels", x402.Quote(server)).
+			WithHint("where it has none, [servers.%s] in config.toml needs no channel = true; where it has, the owner writes service = \"did:rooch:…\" beside it", server)
+	}
 	if err := m.oneService(ctx, p, config); err != nil {
 		return nil, err
 	}
