@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -452,7 +453,9 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, err)
 		one = c.ok("x402_history", map[string]any{"paymentId": ids[0]})
 		require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
-		require.NotEmpty(t, one["evidence"].(map[string]any)["chainProof"])
+		proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)
+		require.Equal(t, []string{"at", "block", "state", "transaction"}, slices.Sorted(maps.Keys(proof)))
+		require.Equal(t, "settled", proof["state"])
 	})
 	t.Run("the old name", func(t *testing.T) {
 		old := c.ok("x402_transaction_history", map[string]any{"limit": 2})

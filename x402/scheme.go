@@ -2,6 +2,8 @@ package x402
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
 
 	"x402-wallet/money"
@@ -72,11 +74,25 @@ const (
 // String is the state's name.
 func (s FateState) String() string { return [...]string{"open", "settled", "dead"}[s] }
 
-// Fate is the chain's answer with its proof.
+// MarshalText is the state's name.
+func (s FateState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON reads a name, or the number that ledgers of before have.
+func (s *FateState) UnmarshalJSON(data []byte) error {
+	for _, state := range []FateState{Open, Settled, Dead} {
+		if string(data) == strconv.Itoa(int(state)) || string(data) == strconv.Quote(state.String()) {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("no fate of a payment: %s", Brief(string(data)))
+}
+
+// Fate is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.
 type Fate struct {
-	State       FateState
-	Transaction string    // settled: where
-	Block       uint64    // EVM block or Solana slot the answer rests on
-	At          time.Time // that block's own time, where known
-	Note        string    // in words, for the evidence
+	State       FateState `json:"state"`
+	Transaction string    `json:"transaction,omitempty"` // settled: where
+	Block       uint64    `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
+	At          time.Time `json:"at,omitzero"`           // that block's own time, where known
+	Note        string    `json:"note,omitempty"`        // in words, for the evidence
 }
