@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -50,8 +51,11 @@ func MakeHome(home string) error {
 func Load(home string) (*Config, error) {
 	path := filepath.Join(home, FileName)
 	data, mode, err := readOwned(path, maxFile)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the rules: %w", err)
+	}
+	if err != nil {
+		return nil, &Error{Msg: err.Error()}
 	}
 	c, err := Parse(data)
 	if err != nil {
