@@ -206,6 +206,9 @@ func ledgerError(doing string, err error) error {
 			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s", doing, lockWait)
 		case sqlite3.SQLITE_FULL:
 			return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err)
+		case sqlite3.SQLITE_READONLY:
+			return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
+				WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")
 		}
 	}
 	return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)

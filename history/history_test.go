@@ -461,6 +461,17 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 	}
 }
 
+// A home on a disk that became read-only is told with what to do, and not in SQLite's words.
+func TestAReadOnlyDisk(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, err := s.write.Exec(`PRAGMA query_only = 1`)
+	require.NoError(t, err)
+	_, err = s.Reserve(t.Context(), testHold(1), noRules)
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.NotContains(t, err.Error(), "database")
+	require.Contains(t, x402.AsError(err).Hint, "read-only")
+}
+
 // G3, G4: a full disk is trouble of the moment: what has no room was not done, and what was done before is there.
 func TestAFullDisk(t *testing.T) {
 	s, _, _ := newStore(t)
