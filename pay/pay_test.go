@@ -126,12 +126,29 @@ func TestANewSignatureOnlyAfterTheFirstIsDead(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-func TestAnUnreachableSellerHoldsNothing(t *testing.T) {
+// A seller that is not there for the payment has not got it, but whoever reads the ledger has: it is held until it is dead.
+func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	b := newBench(t, "10000", unreachable)
 	_, err := b.Pay(t.Context(), get(testURL))
 	e := code(t, x402.PayFailed, err)
-	require.Empty(t, e.Spent)
-	require.Equal(t, history.Failed, b.only(t).State)
+	require.Equal(t, "10000", e.Spent)
+	p := b.only(t)
+	require.Equal(t, history.Unknown, p.State)
+	b.seller.script = honest
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, p.ID, r.PaymentID, "the same call brings the same bytes")
+
+	b.seller.script = unreachable
+	_, err = b.Pay(t.Context(), get(testURL+"?dead"))
+	code(t, x402.PayFailed, err)
+	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
+	require.NoError(t, err)
+	b.chain.dead[list[0].Evidence.Nonce] = true
+	report, err := b.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Failed)
+	require.Zero(t, b.budgets(t.Context()).Day.Held)
 }
 
 // With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed defect 3).

@@ -136,9 +136,6 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 	e := x402.Errorf(v.code, "%s", v.note)
 	e.PaymentID = p.ID
 	e.WithDetail("amount", p.Amount).WithDetail("price", p.Price.Price()).WithDetail("network", p.Network)
-	if v.state == history.Failed {
-		return e.WithHint("nothing was sent and nothing is held; the same call may be made again")
-	}
 	e.Spent = p.Amount.String()
 	if v.transaction != "" {
 		e.WithDetail("transaction", x402.Brief(v.transaction))

@@ -65,13 +65,6 @@ func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Resu
 func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *transport.Answer) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer cancel()
-	if v.state == history.Failed {
-		err := e.Store.Release(ctx, p.ID, v.note)
-		if err != nil {
-			e.Log.Error("release a hold", "payment", p.ID, "err", err)
-		}
-		return Result{}, v.error(p, answer)
-	}
 	outcome := v.outcome()
 	outcome.Rest, outcome.Abandon = true, v.code != "" || !v.served
 	if answer != nil && (v.served || !answer.Truncated) { // a part of what was bought is not kept: the same call would get it for the whole

@@ -40,7 +40,7 @@ type verdict struct {
 // nothing: the signed payment stays good until it expires, so the hold stays until the chain says it is dead.
 //
 //	 #  what came back                                        state      code              served
-//	 1  nothing left the process, ever                        failed     PAY_FAILED        –
+//	 1  nothing left the process, ever                        unknown    PAY_FAILED        –
 //	 2  nothing left this time, but perhaps before            unknown    OUTCOME_UNKNOWN   –
 //	 3  no answer: cut, reset, timed out; or 2xx without a
 //	    receipt, and its content broke off                    unknown    OUTCOME_UNKNOWN   –
@@ -71,7 +71,7 @@ func judge(f facts) verdict {
 		if f.again {
 			return unknown(x402.OutcomeUnknown, "the seller could not be reached again")
 		}
-		return verdict{state: history.Failed, code: x402.PayFailed, note: "the seller could not be reached; nothing was sent"}
+		return unknown(x402.PayFailed, "the seller could not be reached; nothing was sent") // but the bytes are on disk, and good
 	}
 	if f.answer == nil {
 		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")

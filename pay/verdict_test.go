@@ -33,7 +33,7 @@ func TestVerdictTable(t *testing.T) {
 		code   x402.Code
 		served bool
 	}{
-		{"1 nothing left, ever", facts{}, history.Failed, x402.PayFailed, false},
+		{"1 nothing left, ever", facts{}, history.Unknown, x402.PayFailed, false},
 		{"2 nothing left this time", facts{again: true}, history.Unknown, x402.OutcomeUnknown, false},
 		{"3 no answer", facts{sent: true}, history.Unknown, x402.OutcomeUnknown, false},
 		{"4 receipt success, 200", facts{sent: true, answer: answer(200, success, nil)}, history.Settled, "", true},
