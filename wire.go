@@ -62,17 +62,14 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 	nodes := transport.NodeClient(rules.Policy.Loopback)
 	onRooch := rooch(rules, nodes)
 	assets := x402.NewRegistry(slices.Concat(channel.Assets(onRooch), rules.Assets))
-	rpc, tokenAccounts := map[string]string{}, map[string]string{}
+	rpc := map[string]string{}
 	for id, n := range rules.Networks {
 		rpc[id] = n.RPC
-		if n.TokenAccount != "" {
-			tokenAccounts[id] = n.TokenAccount
-		}
 	}
 	remote := p.remote(rules, keys, first)
 	guard := agent.Guard{Local: &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys, Anchor: p.anchor}, Remote: remote}
 	onEVM := evm.New(evm.Options{Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote}, RPC: rpc, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
-	onSolana := svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote}, RPC: rpc, TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	onSolana := svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote}, RPC: rpc, TokenAccounts: tokenAccounts(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	settlers := p.facilitators(rules, nodes)
 	sellers := transport.Sellers{HTTP: transport.New(transport.Options{Loopback: rules.Policy.Loopback})}
 	sellers.MCP = transport.NewMCP(transport.MCPOptions{Servers: servers(rules), HTTP: sellers.HTTP, Version: version, Log: p.log})
@@ -95,7 +92,7 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 			}
 			return guard.Verify(ctx)
 		},
-		Store: store, Keys: keyring{keys, remote}, TokenAccounts: tokenAccounts,
+		Store: store, Keys: keyring{keys, remote}, TokenAccounts: tokenAccounts(rules),
 		Chains:   map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
 		Networks: inOrder(rules), Warnings: append(append(keys.Warnings(), rules.Warnings...), config.IgnoredEnv(p.env, rules)...),
 		Delegation: func(ctx context.Context, network, account string) (tools.Delegation, error) {
@@ -255,10 +252,21 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
+// tokenAccounts are the owner's, by network.
+func tokenAccounts(c *config.Config) map[string]string {
+	named := map[string]string{}
+	for id, n := range c.Networks {
+		if n.TokenAccount != "" {
+			named[id] = n.TokenAccount
+		}
+	}
+	return named
+}
+
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout, Deadline: c.Policy.Deadline,
-		WalletSettles: c.WalletSettles,
+		Networks: inOrder(c), TokenAccounts: tokenAccounts(c), WalletSettles: c.WalletSettles,
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -81,7 +80,7 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 				return usageError{text: fmt.Sprintf("a label has %d bytes at most", maxLabel)}
 			}
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-				limit, err := delegatedCap(ctx, w)
+				limit, err := w.Engine.SessionCap(ctx)
 				if err != nil {
 					return err
 				}
@@ -148,26 +147,3 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 
 // maxLabel bounds a label, which stands in every line of an export.
 const maxLabel = 100
-
-// delegatedCap is the session's cap where the owner set none: what is delegated now (SPEC §5), in dollars; nil when nothing
-// is, or when the owner set a cap.
-func delegatedCap(ctx context.Context, w *tools.Wallet) (*money.Dollars, error) {
-	if w.Engine.Rules.Session != nil {
-		return nil, nil
-	}
-	for _, network := range w.Networks {
-		asset, ok := w.Engine.Assets.Default(network)
-		if !ok || !x402.IsSolana(network) {
-			continue
-		}
-		funds, err := w.Chains["solana"].Funds(ctx, network, asset)
-		if err != nil {
-			return nil, err
-		}
-		if funds.Delegated != nil {
-			worth := asset.Dollars(*funds.Delegated)
-			return &worth, nil
-		}
-	}
-	return nil, nil
-}

@@ -228,7 +228,7 @@ func isAnswer(err error) bool {
 		}
 	}
 	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition, ErrNotDriver, ErrRulesMoved, ErrNoSession,
-		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrPromised} {
+		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrPromised, ErrAskCap} {
 		if errors.Is(err, target) {
 			return true
 		}

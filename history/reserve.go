@@ -20,7 +20,11 @@ type Hold struct {
 	Payment Payment        // everything but what the ledger gives: session, state, times, owner, and an id where there is none
 	Funds   x402.Funds     // the third layer's reading
 	Cap     *money.Dollars // the delegation's worth: the session's cap, should one begin with this payment
+	AskCap  bool           // nobody has looked what is delegated: no session may begin (ErrAskCap)
 }
+
+// ErrAskCap says that a session would begin, and that what was delegated has to be looked up before, for it is the session's cap.
+var ErrAskCap = errors.New("a session begins, and its cap is not known")
 
 // ShortOfFunds is the third layer's no. Free is what the chain allowed when it was read; Held what the wallet has promised
 // of it and the reading may not show yet.
@@ -37,7 +41,7 @@ func (e *Taken) Error() string { return "the idempotency key is taken by " + e.P
 
 // Reserve checks all caps and holds the money, in one transaction: check is called inside it with the session the payment
 // falls into and must ask t for its figures. It returns the payment as it now stands in the ledger, *Taken, *ShortOfFunds,
-// or whatever check returned; then nothing is held.
+// ErrAskCap, or whatever check returned; then nothing is held.
 func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session budget.Session) error) (Payment, error) {
 	p := h.Payment
 	if err := s.InPlace(); err != nil {
@@ -60,7 +64,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		if err := t.NotFrozen(p.Network, p.Source); err != nil {
 			return err
 		}
-		session, err := t.session(h.Cap)
+		session, err := t.session(h)
 		if err != nil {
 			return err
 		}
@@ -104,7 +108,7 @@ func (t *Tx) keyIsFree(key string) error {
 }
 
 // session returns the session that is open now, or opens one.
-func (t *Tx) session(newCap *money.Dollars) (budget.Session, error) {
+func (t *Tx) session(h Hold) (budget.Session, error) {
 	current, err := t.Session()
 	if err != nil || current.ID != "" {
 		if err == nil {
@@ -112,7 +116,10 @@ func (t *Tx) session(newCap *money.Dollars) (budget.Session, error) {
 		}
 		return current, err
 	}
-	return t.newSession(newCap, nil)
+	if h.AskCap {
+		return current, ErrAskCap
+	}
+	return t.newSession(h.Cap, nil)
 }
 
 func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (fresh budget.Session, err error) {

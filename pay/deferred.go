@@ -207,11 +207,11 @@ type Held struct {
 // is APPROVAL_REQUIRED with the question's id.
 func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	found, o := e.chargeAt(c, c.Amount)
-	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds}
+	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds, AskCap: e.Rules.Session == nil}
 	h.Payment.ID = history.NewID()
 	e.own.take(h.Payment.ID, ctx)
 	held := &Held{engine: e}
-	p, err := e.Store.Reserve(ctx, h, func(t *history.Tx, session budget.Session) error {
+	p, err := e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
 		a := ask(h.Payment, t.Now, session)
 		a.Always = c.Always
 		a.Approved = func() (bool, error) {

@@ -113,6 +113,8 @@ type Engine struct {
 // Policy is what of the owner's rules is not about sums.
 type Policy struct {
 	Prefer        []string               // networks, best first
+	Networks      []string               // that have a node
+	TokenAccounts map[string]string      // Solana: the owner's that config.toml names, by network
 	Schemes       []string               // payment schemes that may be used
 	MaxTimeout    time.Duration          // the longest validity that is ever signed
 	Deadline      time.Duration          // for one call, and again for finishing what was sent
@@ -126,6 +128,8 @@ const (
 	fundsWait = 3 * time.Second
 	// maxSkew between our clock and the seller's Date; beyond it a validity we sign would not be what we think it is.
 	maxSkew = 2 * time.Minute
+	// capWait is how long a session's beginning waits for what may have been delegated, where the owner named no account.
+	capWait = 3 * time.Second
 	// forgiven is how long a fee payer is passed over that let a payment die.
 	forgiven = time.Hour
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.

@@ -91,7 +91,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 		if err != nil {
 			return nil, err
 		}
-		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds}
+		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds, AskCap: funds.Delegated == nil && e.Rules.Session == nil}
 		if funds.Delegated != nil {
 			worth := o.asset.Dollars(*funds.Delegated)
 			h.Cap = &worth
@@ -119,7 +119,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment, yes *history.Approval, err error) {
 	h.Payment.ID = history.NewID()
 	e.own.take(h.Payment.ID, caller)
-	p, err = e.Store.Reserve(ctx, h, func(t *history.Tx, session budget.Session) error {
+	p, err = e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
 		a := ask(h.Payment, t.Now, session)
 		a.Approved = func() (bool, error) {
 			given, used, err := t.UseApproval(terms(h.Payment, o), h.Payment.ID)
@@ -137,6 +137,65 @@ func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (
 		e.trip(ctx, err)
 	}
 	return p, yes, err
+}
+
+// holdInSession is Store.Reserve, with what was delegated looked up where a session begins with it.
+func (e *Engine) holdInSession(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (p history.Payment, err error) {
+	if p, err = e.Store.Reserve(ctx, h, check); errors.Is(err, history.ErrAskCap) {
+		if h.Cap, err = e.SessionCap(ctx); err == nil {
+			h.AskCap = false
+			p, err = e.Store.Reserve(ctx, h, check)
+		}
+	}
+	return p, err
+}
+
+// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated (SPEC §5), in dollars; nil when nothing
+// is. A node that does not tell is an error where the owner named an account that delegates; where no delegation is known of, it is none.
+func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
+	if e.Rules.Session != nil {
+		return nil, nil
+	}
+	for _, network := range e.Policy.Networks {
+		asset, known := e.Assets.Default(network)
+		if !known || !x402.IsSolana(network) {
+			continue
+		}
+		funds, err := e.delegated(ctx, network, asset)
+		if err != nil {
+			return nil, err
+		}
+		if funds.Delegated != nil {
+			worth := asset.Dollars(*funds.Delegated)
+			return &worth, nil
+		}
+	}
+	return nil, nil
+}
+
+func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds, err error) {
+	scheme, ok := e.scheme(network)
+	if !ok {
+		return funds, nil
+	}
+	named := e.Policy.TokenAccounts[network] != ""
+	if !named {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, capWait)
+		defer cancel()
+	}
+	funds, err = scheme.Funds(ctx, network, asset)
+	switch {
+	case x402.HasCode(err, x402.NoDelegation), x402.HasCode(err, x402.DelegateMismatch):
+		return x402.Funds{}, nil
+	case err != nil && !named:
+		e.Log.Warn("a session begins, and whether anything is delegated is not known", "network", network, "err", err)
+		return x402.Funds{}, nil
+	case err != nil:
+		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its cap: try again when the node of %s answers; "+
+			"the person can set a cap instead: x402-wallet budget set session", x402.Title(network))
+	}
+	return funds, nil
 }
 
 func ask(p history.Payment, now time.Time, session budget.Session) budget.Ask {

@@ -60,6 +60,9 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 
 	reached(ctx, StageHeld, h.payment)
 	if err := e.sign(ctx, h, found.challenge); err != nil {
+		if h.payment.State == history.Submitted {
+			return Result{}, e.keep(ctx, h.payment, err)
+		}
 		return Result{}, e.release(ctx, h.payment, err)
 	}
 
@@ -84,7 +87,8 @@ func (e *Engine) MayAsk(ctx context.Context, q Request) error {
 	return e.Rules.CheckHost(host(q.URL))
 }
 
-// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has left the process.
+// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has left the process; the payment is
+// Submitted where the bytes are on disk all the same, and who reads them could bring them to a facilitator.
 func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 	if err := e.Guard.Check(ctx); err != nil {
 		return err
@@ -193,6 +197,18 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 		e.Log.Error("before anything was sent", "payment", p.ID, "err", cause)
 		coded.Code, coded.Message = x402.PayFailed, "the payment could not be prepared; nothing was sent"
 	}
+	return coded
+}
+
+// keep is the error of a payment that is signed and was not sent: the hold stays until the chain says that it is dead.
+func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
+	e.layDown(ctx, p.ID)
+	coded := x402.AsError(cause)
+	if coded.Code == x402.Internal {
+		e.Log.Error("a signed payment is kept back", "payment", p.ID, "err", cause)
+		coded.Code, coded.Message = x402.PayFailed, "the payment could not be sent"
+	}
+	coded.PaymentID, coded.Spent = p.ID, p.Amount.String()
 	return coded
 }
 

@@ -615,3 +615,99 @@ func (l *led) Present(ctx context.Context, r transport.Request, with x402.Attach
 	l.presented = r.URL
 	return l.seller.Present(ctx, r, with)
 }
+
+// What is signed does not go out again for a caller that offers less; the payment stays as it is.
+func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	p, sent := b.only(t), len(b.seller.sent())
+
+	for most, price := range map[string]string{"9999": "9999", "$0.0099": "$0.0099", "0": "0"} {
+		less := get(testURL)
+		less.MaxAmount = most
+		_, err = b.Pay(t.Context(), less)
+		e := code(t, x402.AmountExceedsMax, err)
+		require.Equal(t, []any{p.ID, "10000", price}, []any{e.PaymentID, e.Spent, e.Details["maxAmount"]})
+	}
+	require.Len(t, b.seller.sent(), sent)
+	require.Equal(t, history.Unknown, b.only(t).State)
+}
+
+// noMark is a disk on which the ledger's mark cannot be renewed.
+type noMark struct {
+	noGuard
+	full *bool
+}
+
+func (g noMark) Mark(context.Context) error {
+	if *g.full {
+		return x402.Errorf(x402.LedgerUnavailable, "no room")
+	}
+	return nil
+}
+
+// Bytes that are signed and on disk are held, though they could not be sent; they leave when the mark knows of them.
+func TestSignedAndNotMarkedIsHeld(t *testing.T) {
+	b, full := newBench(t, "10000", honest), true
+	b.Guard = noMark{full: &full}
+	for range 2 {
+		_, err := b.Pay(t.Context(), get(testURL))
+		e := code(t, x402.LedgerUnavailable, err)
+		require.Equal(t, []any{b.only(t).ID, "10000"}, []any{e.PaymentID, e.Spent})
+	}
+	require.Equal(t, history.Submitted, b.only(t).State)
+	require.Empty(t, b.seller.sent())
+	full = false
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, b.only(t).ID, r.PaymentID)
+	require.Equal(t, 1, b.chain.signed)
+}
+
+// delegating is a Solana node that tells what the owner delegated, or nothing.
+type delegating struct {
+	*chain
+	worth uint64
+	err   error
+	asked int
+}
+
+func (d *delegating) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+	d.asked++
+	delegated := money.NewAmount(d.worth)
+	return x402.Funds{Delegated: &delegated}, d.err
+}
+
+// What was delegated on Solana is the cap of a session that begins with a payment on another chain, too (SPEC §5).
+func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
+	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	for name, test := range map[string]struct {
+		node   delegating
+		named  bool
+		passes bool
+	}{
+		"delegated":          {node: delegating{worth: 9_999}},
+		"enough":             {node: delegating{worth: 10_000}, passes: true},
+		"nothing delegated":  {node: delegating{err: x402.Errorf(x402.NoDelegation, "none")}, named: true, passes: true},
+		"silent, and unused": {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, passes: true},
+		"silent, and named":  {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, named: true},
+	} {
+		b := newBench(t, "10000", honest)
+		b.Rules.Session = nil
+		test.node.chain = b.chain
+		b.Schemes["solana"] = &test.node
+		b.Policy.Networks = []string{solana}
+		if test.named {
+			b.Policy.TokenAccounts = map[string]string{solana: "theirs"}
+		}
+		_, err := b.Pay(t.Context(), get(testURL))
+		require.Equal(t, test.passes, err == nil, "%s: %v", name, err)
+		require.Equal(t, 1, test.node.asked, name)
+		if test.passes {
+			_, err = b.Pay(t.Context(), get(testURL+"?again"))
+			require.Equal(t, test.node.worth != 10_000, err == nil, "%s: %v", name, err)
+			require.Equal(t, 1, test.node.asked, "%s: only where a session begins", name)
+		}
+	}
+}

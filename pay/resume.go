@@ -111,6 +111,24 @@ func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh hi
 	return fresh, true, nil
 }
 
+// mayGoOut refuses to bring signed bytes out again for a caller that offers less, and, where they never left, before the ledger's mark
+// knows of them.
+func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) error {
+	l, err := q.check()
+	if err != nil {
+		return err
+	}
+	if l.atomic != nil && p.Amount.Cmp(*l.atomic) > 0 || l.dollars != nil && p.Price > *l.dollars {
+		return x402.Errorf(x402.AmountExceedsMax, "a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(), x402.Brief(q.MaxAmount)).
+			WithHint("the call that began it brings it to its end; it was not sent again for this one").
+			WithDetail("requested", p.Amount).WithDetail("maxAmount", q.MaxAmount)
+	}
+	if p.State == history.Submitted {
+		return e.Guard.Mark(ctx)
+	}
+	return nil
+}
+
 // again is the same purchase once more: the chain is asked first, then the very same bytes go out.
 func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
 	defer func() { e.own.end(p.ID, done && r.Status != StatusUnserved) }()
@@ -143,6 +161,11 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		}
 		if done || err != nil {
 			return r, done, err
+		}
+	}
+	if p.State != history.Settled {
+		if err := e.mayGoOut(ctx, q, p); err != nil {
+			return r, false, e.keep(ctx, p, err)
 		}
 	}
 	defer e.watch(caller, p.ID)()
