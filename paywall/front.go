@@ -266,7 +266,7 @@ func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error 
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other origins, and names that were made
 // to point here (DNS rebinding).
 func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.server }, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
+	handler := f.bothEras()
 	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	return f.serve(ctx, func(ctx context.Context) error {
@@ -309,6 +309,23 @@ func (f *Front) hurried(next http.Handler) http.Handler {
 			defer f.unanswered.Add(-1)
 		}
 		next.ServeHTTP(rw, r)
+	})
+}
+
+// sessionless is the first version of MCP that has no sessions.
+const sessionless = "2026-07-28"
+
+// bothEras serves requests with sessions and without, by the version that they name.
+func (f *Front) bothEras() http.Handler {
+	server := func(*http.Request) *mcp.Server { return f.server }
+	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
+	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Stateless: true})
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
+			since.ServeHTTP(rw, r)
+		} else {
+			before.ServeHTTP(rw, r)
+		}
 	})
 }
 

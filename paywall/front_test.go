@@ -187,19 +187,30 @@ func TestFrontOverHTTP(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.HTTP(ctx, listener) }()
 	endpoint := "http://" + listener.Addr().String() + "/mcp"
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint}, nil)
-	require.NoError(t, err)
-	require.Equal(t, product, l.buy(t, nil).text)
-	require.Len(t, l.Settlements(), 1)
+	for i, version := range []string{"2025-11-25", "2026-07-28"} {
+		l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
+			&mcp.ClientSessionOptions{ProtocolVersion: version})
+		require.NoError(t, err)
+		require.Equal(t, product, l.buy(t, nil).text)
+		require.Len(t, l.Settlements(), i+1)
+		if i == 0 {
+			l.client.Close()
+		}
+	}
+	status, body := post(t, endpoint, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+		`"io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
+		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"})
+	require.Equal(t, 200, status, body)
+	require.Contains(t, body, `"name":"search"`, "who knows no sessions")
 
 	c := l.call(t, nil, nil).challenge()
 	died, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "die", Meta: meta(c, l.payer.sign(t, c, 0, nil))})
 	g := read(t, died, err)
 	require.EqualValues(t, -32603, g.Code)
 	g.asksNothing()
-	require.Len(t, l.Settlements(), 1, "a server that died is not paid")
+	require.Len(t, l.Settlements(), 2, "a server that died is not paid")
 
-	status, body := post(t, endpoint, `{}`, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"})
+	status, body = post(t, endpoint, `{}`, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"})
 	require.Equal(t, 403, status, body)
 	status, body = post(t, endpoint, `{}`, map[string]string{"Host": "evil.example"})
 	require.Equal(t, 403, status, body)
