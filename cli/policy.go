@@ -171,7 +171,7 @@ func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
 			out.Changes = append(out.Changes, changes...)
 		}
 	}
-	if err := r.guard.Compare(ctx); err != nil {
+	if err := r.guard.Look(ctx); err != nil {
 		out.Problem = x402.AsError(err).Message
 	}
 	out.Sealed = out.Problem == ""

@@ -30,8 +30,17 @@ func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
-// SealRules adds rules, which must be of the version behind the last one's.
-func (s *Store) SealRules(ctx context.Context, r SealedRules) error {
+// SealedIn is the home in which rules were sealed last, for people who look; "" when that is not known. The seal covers it, too.
+func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		err := t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`).Scan(&home)
+		return none(err, nil)
+	})
+	return home, err
+}
+
+// SealRules adds rules, which must be of the version behind the last one's, as sealed in a home.
+func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error {
 	return s.tx(ctx, func(t *Tx) error {
 		var last int64
 		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
@@ -43,7 +52,7 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules) error {
 		if _, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal); err != nil {
 			return err
 		}
-		return t.audit("", "sealed", map[string]any{"version": r.Version, "sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
+		return t.audit("", "sealed", map[string]any{"version": r.Version, "home": home, "sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
 	})
 }
 

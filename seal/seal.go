@@ -69,6 +69,23 @@ func (g *Guard) Compare(ctx context.Context) error {
 	return err
 }
 
+// Look is Compare for people who look what is wrong: it also notices a home that was copied or moved since, which the seal itself tells
+// only to who has the key.
+func (g *Guard) Look(ctx context.Context) error {
+	if err := g.Compare(ctx); err != nil {
+		return err
+	}
+	sealed, err := g.Store.SealedIn(ctx)
+	if err != nil {
+		return err
+	}
+	home, err := g.home()
+	if err != nil || sealed == "" || sealed == home {
+		return err
+	}
+	return unsealed("the wallet's home was copied or moved since the owner sealed its rules")
+}
+
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only, without an error.
 func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.SealedRules, []config.Change, error) {
 	sealed, err := g.Store.Rules(ctx)
@@ -184,7 +201,11 @@ func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
 	if next.Seal, err = g.sealOf(ctx, next); err != nil {
 		return err
 	}
-	if err := g.Store.SealRules(ctx, next); err != nil {
+	home, err := g.home()
+	if err != nil {
+		return err
+	}
+	if err := g.Store.SealRules(ctx, next, home); err != nil {
 		return err
 	}
 	a := g.anchor()
@@ -203,14 +224,23 @@ func (g *Guard) sealOf(ctx context.Context, r history.SealedRules) ([]byte, erro
 	return g.Key.Seal(ctx, purposeRules, append(data, r.Config...))
 }
 
-// where is the home and the ledger, each behind its length.
-func (g *Guard) where(ctx context.Context) ([]byte, error) {
+// home is the wallet's home under its one name.
+func (g *Guard) home() (string, error) {
 	home, err := filepath.Abs(g.Home)
 	if err == nil {
 		home, err = filepath.EvalSymlinks(home)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the wallet's home: %w", err)
+		return "", fmt.Errorf("find the wallet's home: %w", err)
+	}
+	return home, nil
+}
+
+// where is the home and the ledger, each behind its length.
+func (g *Guard) where(ctx context.Context) ([]byte, error) {
+	home, err := g.home()
+	if err != nil {
+		return nil, err
 	}
 	ledger, err := g.Store.LedgerID(ctx)
 	if err != nil {

@@ -139,7 +139,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		require.NoError(t, history.Create(t.Context(), g.Home, history.Options{}))
 		fresh := open(t, g.Home, "[budget]\nday = '5'\n")
 		require.Error(t, fresh.Compare(t.Context()), "an empty ledger is a full budget")
-		require.NoError(t, fresh.Store.SealRules(t.Context(), r))
+		require.NoError(t, fresh.Store.SealRules(t.Context(), r, ""))
 		require.True(t, x402.HasCode(fresh.Check(t.Context()), x402.PolicyUnsealed), "nor with the old ledger's seal")
 	})
 	t.Run("version", func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		tighter := open(t, g.Home, "[budget]\nday = '1'\n")
 		require.NoError(t, tighter.Seal(t.Context()))
 		old.Version = 3
-		require.NoError(t, g.Store.SealRules(t.Context(), old), "an agent writes the old seal into the ledger again")
+		require.NoError(t, g.Store.SealRules(t.Context(), old, ""), "an agent writes the old seal into the ledger again")
 		require.True(t, x402.HasCode(g.Check(t.Context()), x402.PolicyUnsealed))
 	})
 }
