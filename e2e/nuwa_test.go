@@ -265,7 +265,8 @@ url = %q
 			} else {
 				paid(9) // the HTTP server claims what it has when it proposes the next
 			}
-			// The chain verifies the signature of a claim. The server forgets one that is asked for while it makes another: it is asked again.
+			// The chain verifies the signature of a claim. The server forgets one that is asked for while it makes another, so it is asked
+			// again; and one that fails, because two of its own met, it makes anew after a minute (retryDelayMs).
 			promised, err := strconv.Atoi(s.Promised)
 			require.NoError(t, err)
 			taken := func() bool {
@@ -277,10 +278,10 @@ url = %q
 				return false
 			}
 			for tries := 1; !taken(); tries++ {
-				require.Less(t, tries, 4, "%s of %s is claimed", n.claimed(s.ChannelID), s.Promised)
+				require.Less(t, tries, 16, "%s of %s is claimed", n.claimed(s.ChannelID), s.Promised)
 				if over.name == "mcp" {
 					n.claim(s.ChannelID)
-				} else {
+				} else if tries < 4 {
 					want++
 					paid(want)
 				}
