@@ -86,3 +86,29 @@ func FuzzFate(f *testing.F) {
 		require.True(t, past || strings.Contains(transaction, shownWire), "dead by %v", results)
 	})
 }
+
+// Whatever an account holds: no panic, and what may be spent is at most what is there and, of another's account, what was delegated.
+func FuzzTokenAccount(f *testing.F) {
+	address, key := keyOf(owner), keyOf(person(1))
+	c := &chain{accounts: map[solana.PublicKey]map[string]any{}}
+	for _, a := range []token{{mint: mint, owner: key, amount: 5}, {mint: mint, owner: keyOf(owner), delegate: key, amount: 9, delegated: 5},
+		{mint: mint, owner: keyOf(owner), delegate: key, amount: 3, delegated: 5, is2022: true}, {mint: mint, owner: key, amount: 5, frozen: true}} {
+		c.put(address, a)
+		data := c.accounts[address]["data"].([]string)[0]
+		wire, err := base64.StdEncoding.DecodeString(data)
+		require.NoError(f, err)
+		f.Add(wire, a.is2022)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, is2022 bool) {
+		account, ok := readTokenAccount(address, &account{program: programOf(is2022), data: data})
+		if !ok {
+			return
+		}
+		free := account.spendable(key)
+		require.LessOrEqual(t, free, account.amount)
+		if account.owner != key {
+			require.True(t, free == 0 || account.delegatesTo(key))
+			require.LessOrEqual(t, free, account.delegated)
+		}
+	})
+}
