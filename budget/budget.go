@@ -145,11 +145,11 @@ func (r Rules) CheckHost(host string) error {
 	covers := func(entry string) bool { return hostMatches(entry, host) }
 	if slices.ContainsFunc(r.DenyHosts, covers) {
 		return x402.Errorf(x402.PolicyDenied, "the owner does not allow payments to %s", host).
-			WithHint("use another seller; the owner's rules name this one under policy.deny_hosts")
+			WithHint("use another seller; which ones are paid is the owner's to say")
 	}
 	if len(r.AllowHosts) > 0 && !slices.ContainsFunc(r.AllowHosts, covers) {
 		return x402.Errorf(x402.PolicyDenied, "%s is not among the hosts the owner allows", host).
-			WithHint("use another seller, or the person allows this one: x402-wallet policy allow %s", host)
+			WithHint("use another seller; which ones are paid is the owner's to say")
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func (m *Manager) capped(rgas x402.AssetInfo, deposit money.Amount) error {
 	if price <= m.DepositCap {
 		return nil
 	}
-	hint := "the owner can raise deposit_cap under [channel] in config.toml"
+	hint := "how much a channel may take is the owner's to say"
 	if m.DepositCap > fee {
 		hint = "a deposit of " + (m.DepositCap - fee).Price() + " passes; " + hint
 	}

@@ -192,8 +192,7 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 		e.Log.Warn("a session begins, and whether anything is delegated is not known", "network", network, "err", err)
 		return x402.Funds{}, nil
 	case err != nil:
-		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its cap: try again when the node of %s answers; "+
-			"the person can set a cap instead: x402-wallet budget set session", x402.Title(network))
+		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its cap: try again when the node of %s answers", x402.Title(network))
 	}
 	return funds, nil
 }

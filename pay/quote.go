@@ -132,11 +132,8 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only", x402.Brief(q.Asset))
 	}
 	o.stage = stageMax
-	if l.atomic != nil && o.Amount.Cmp(*l.atomic) > 0 {
-		return tooMuch(o, l.atomic.String(), o.Amount.String())
-	}
-	if l.dollars != nil && o.price > *l.dollars {
-		return tooMuch(o, l.dollars.Price(), o.price.Price())
+	if asked, most, ok := l.allows(o.Amount, o.price); !ok {
+		return tooMuch(o, most, asked)
 	}
 	o.stage = stageRules
 	if err := e.Rules.CheckCall(o.price); err != nil {

@@ -32,6 +32,17 @@ type limit struct {
 	dollars *money.Dollars
 }
 
+// allows reports whether a price is within the limit; asked is the price in the limit's own unit.
+func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most string, ok bool) {
+	switch {
+	case l.atomic != nil && amount.Cmp(*l.atomic) > 0:
+		return amount.String(), l.atomic.String(), false
+	case l.dollars != nil && price > *l.dollars:
+		return price.Price(), l.dollars.Price(), false
+	}
+	return "", "", true
+}
+
 // check reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have been right.
 func (q *Request) check() (limit, error) {
 	var l limit

@@ -118,10 +118,10 @@ func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) err
 	if err != nil {
 		return err
 	}
-	if l.atomic != nil && p.Amount.Cmp(*l.atomic) > 0 || l.dollars != nil && p.Price > *l.dollars {
-		return x402.Errorf(x402.AmountExceedsMax, "a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(), x402.Brief(q.MaxAmount)).
-			WithHint("the call that began it brings it to its end; it was not sent again for this one").
-			WithDetail("requested", p.Amount).WithDetail("maxAmount", q.MaxAmount)
+	if asked, most, ok := l.allows(p.Amount, p.Price); !ok {
+		return x402.Errorf(x402.AmountExceedsMax, "a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(), most).
+			WithHint("the call that began it, or one with maxAmount %q, brings it to its end; it was not sent again for this one", asked).
+			WithDetail("requested", asked).WithDetail("maxAmount", most)
 	}
 	if p.State == history.Submitted {
 		return e.Guard.Mark(ctx)

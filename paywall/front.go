@@ -232,7 +232,8 @@ func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	})
 }
 
-// counted counts the requests of a client that are not answered.
+// counted counts the requests of a client that are not answered. The SDK's own transport below does not learn which version was agreed
+// on; all that means to it is that JSON-RPC batches go on being read.
 type counted struct {
 	mcp.Transport
 	unanswered *atomic.Int64

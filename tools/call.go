@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -128,9 +129,8 @@ func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool)
 }
 
 func needsArguments(t *mcp.Tool) bool {
-	schema, _ := t.InputSchema.(map[string]any)
-	required, _ := schema["required"].([]any)
-	return len(required) > 0
+	schema, known := t.InputSchema.(map[string]any)
+	return !known || schema["required"] != nil && !reflect.DeepEqual(schema["required"], []any{})
 }
 
 // toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's rules forbid is not even started, and
