@@ -40,7 +40,7 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 		add("created_at < ?", micros(r.Until))
 	}
 	if r.URL != "" {
-		add(`url LIKE ? ESCAPE '\'`, "%"+likeEscape(r.URL)+"%")
+		add("instr(lower(url), ?)", lower(r.URL))
 	}
 	for column, value := range map[string]string{"host": r.Host, "session": r.Session, "state": string(r.State)} {
 		if value != "" {

@@ -173,7 +173,7 @@ func open(home string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	}
-	read, err := newPool(dsn("&_pragma=query_only(1)"), 4)
+	read, err := newPool(dsn("&_pragma=query_only(1)&_pragma=cache_size(-8000)"), 4)
 	if err != nil {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	}

@@ -331,6 +331,9 @@ func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
 		"state":     `UPDATE payments SET state = 'failed'`,
 		"sum":       `UPDATE totals SET spent = spent - 1 WHERE scope = 'all'`,
 		"amount":    `UPDATE payments SET usd = usd - 1`,
+		"brief":     `UPDATE briefs SET url = 'https://elsewhere.example'`,
+		"no brief":  `DELETE FROM briefs`,
+		"one more":  `INSERT INTO briefs SELECT seq + 1, url, usd, state, symbol, ends FROM briefs`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)

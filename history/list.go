@@ -31,7 +31,7 @@ var ErrNoCursor = errors.New("no such payment to list before")
 // List returns payments, newest first, whether there are more, and what all that match spent, by symbol; failed ones spent nothing.
 //
 // In a ledger of a million it takes milliseconds, because it hardly looks at payments that it does not return: those with a part of a
-// URL come from an index of its trigrams, sums from those kept of symbols and places (schema.sql).
+// URL come from an index of its trigrams, sums from those kept of symbols and places, and what has to be looked at is narrow (schema.sql).
 func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool, totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 10
@@ -65,21 +65,20 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool, 
 type search struct {
 	*Tx
 	Filter
-	state   string // the State as a condition, such that its index is found
-	part    string // the URL as a pattern of LIKE
-	grams   string // the URL for the index; "": it is too short for it
+	state   string // the State as a condition
+	part    string // the URL in small letters, as briefs have it
+	grams   string // the URL for the index; "": it is too short for it, or asking it does not pay
 	indexed int64  // the last payment in the index
 	first   int64  // no payment before this one is After. A later payment is never of an earlier time (Tx.notBeforeLedger).
 	before  int64
-	rare    bool // the State has an index, and it pays to look at all payments there instead of at those that the index of URLs names
 	nothing bool // there can be none
 }
 
 const (
 	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
 	block      = 256     // as in schema.sql
-	dearer     = 16      // at most: looking at a failed payment, than asking whether one that the index of URLs names has failed
-	maxPart    = 8 << 10 // of a URL that is looked for: SQLite takes no pattern above 50,000 bytes
+	dearer     = 8       // looking at a payment that the index of URLs names, than at the next one that failed
+	maxPart    = 8 << 10 // of a URL that is looked for
 )
 
 func (t *Tx) search(f Filter) (*search, error) {
@@ -95,7 +94,7 @@ func (t *Tx) search(f Filter) (*search, error) {
 		q.nothing = true
 	}
 	if f.URL != "" {
-		q.part = "%" + likeEscape(f.URL) + "%"
+		q.part = lower(f.URL)
 		q.nothing = q.nothing || len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl)
 	}
 	var newest int64
@@ -110,17 +109,10 @@ func (t *Tx) search(f Filter) (*search, error) {
 		}
 		q.before = end
 	}
-	q.rare = f.State.Unfinished()
 	var err error
-	if f.URL != "" && !q.rare && !q.nothing {
-		var named int64
-		if q.grams, named, err = t.grams(f.URL, newest); err != nil {
+	if f.URL != "" && !f.State.Unfinished() && !q.nothing {
+		if q.grams, err = t.grams(q.part, f.State, newest); err != nil {
 			return nil, err
-		}
-		if f.State == Failed {
-			if err = t.row(`SELECT count(*) * ?1 < ?2 FROM (SELECT 1 FROM payments WHERE state = 'failed' LIMIT ?2 / ?1 + 1)`, dearer, named).Scan(&q.rare); err != nil {
-				return nil, err
-			}
 		}
 	}
 	if q.first, err = t.firstSince(f.After); err != nil || f.Before == "" {
@@ -145,56 +137,63 @@ func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 
 // grams is a query of the index for all that may contain a text: the rarest of its every three characters in a row, as a sample of
 // the payments tells them. A step in a gram's list costs a tenth of looking at a payment, so asking for another gram pays unless its
-// list is much the longer one. Beyond ASCII the index folds more than LIKE, so it is not asked there. named is about how many payments
-// the rarest gram is in.
-func (t *Tx) grams(text string, newest int64) (query string, named int64, err error) {
+// list is much the longer one. Beyond ASCII the index folds more than small letters do, so it is not asked there. Where few failed, it
+// is not asked either.
+func (t *Tx) grams(text string, state State, newest int64) (query string, err error) {
 	const most, sampled, longer = 4, 100, 4
 	type gram struct {
 		text string
 		seen int64
 	}
 	var list []gram
-	text = lower(text)
 	for end := len(text); end >= 3; end-- {
 		g := gram{text: text[end-3 : end]}
 		if !strings.ContainsFunc(g.text, func(r rune) bool { return r > unicode.MaxASCII }) && !slices.Contains(list, g) {
 			list = append(list, g)
 		}
 	}
-	if len(list) > 0 {
-		// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
-		err := t.forEach(func(row scanner) error {
-			var url string
-			err := row.Scan(&url)
-			for i := range list {
-				if strings.Contains(url, list[i].text) {
-					list[i].seen++
-				}
-			}
-			return err
-		}, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-			SELECT lower(url) FROM n JOIN payments ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
-		if err != nil {
-			return "", 0, err
-		}
-		slices.SortStableFunc(list, func(a, b gram) int { return cmp.Compare(a.seen, b.seen) })
-		named = max(list[0].seen, 1) * newest / max(min(sampled, newest), 1)
-		n := 1
-		for n < min(most, len(list)) && list[n].seen <= longer*max(list[0].seen, 1) {
-			n++
-		}
-		list = list[:n]
+	if len(list) == 0 {
+		return "", nil
 	}
-	for i, g := range list {
+	var failed int64
+	// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
+	err = t.forEach(func(row scanner) error {
+		var url string
+		var one State
+		err := row.Scan(&url, &one)
+		for i := range list {
+			if strings.Contains(url, list[i].text) {
+				list[i].seen++
+			}
+		}
+		if one == Failed {
+			failed++
+		}
+		return err
+	}, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+		SELECT url, state FROM n JOIN briefs ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
+	if err != nil {
+		return "", err
+	}
+	slices.SortStableFunc(list, func(a, b gram) int { return cmp.Compare(a.seen, b.seen) })
+	rarest := max(list[0].seen, 1)
+	if state == Failed && failed <= dearer*rarest {
+		return "", nil
+	}
+	n := 1
+	for n < min(most, len(list)) && list[n].seen <= longer*rarest {
+		n++
+	}
+	for i, g := range list[:n] {
 		if i > 0 {
 			query += " AND "
 		}
 		query += `"` + strings.ReplaceAll(g.text, `"`, `""`) + `"`
 	}
-	return query, named, nil
+	return query, nil
 }
 
-// lower folds ASCII letters, as LIKE does.
+// lower folds ASCII letters, as SQLite's does.
 func lower(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' {
@@ -214,30 +213,37 @@ type source struct {
 // sources are where all payments are found that have the part of a URL (index: urls, or rests) and come after from and before to,
 // newest first.
 func (q *search) sources(index string, from, to int64) []source {
-	all := source{` FROM payments WHERE seq >= ? AND seq < ?`, []any{from, to}, ` ORDER BY seq DESC`}
+	table, url := "briefs", "url"
+	switch {
+	case q.State == Failed && q.grams == "":
+		table += " INDEXED BY briefs_failed"
+	case q.State.Unfinished():
+		table, url = "payments INDEXED BY payments_unfinished", "lower(url)"
+	}
+	all := source{` FROM ` + table + ` WHERE seq >= ? AND seq < ?`, []any{from, to}, ` ORDER BY seq DESC`}
 	if q.URL == "" {
 		return []source{all}
 	}
-	const like = ` AND url LIKE ? ESCAPE '\'`
-	all.from, all.args = all.from+like, append(all.args, q.part)
-	if q.grams == "" || q.rare {
+	has := ` AND instr(` + url + `, ?)`
+	all.from, all.args = all.from+has, append(all.args, q.part)
+	if q.grams == "" {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
-	failed := ""
-	if q.State == Failed { // most that the index names are not, and the index of failed ones tells sooner than the payment
-		failed = ` AND EXISTS (SELECT 1 FROM payments f INDEXED BY payments_failed WHERE f.seq = $.rowid AND f.state = 'failed')`
+	named := source{` FROM $ CROSS JOIN briefs ON seq = $.rowid WHERE $ MATCH ?`, []any{q.grams}, ` ORDER BY $.rowid DESC`}
+	if from > 0 || to < math.MaxInt64 { // asking it of each takes a tenth of the time
+		named.from, named.args = named.from+` AND $.rowid >= ? AND $.rowid < ?`, append(named.args, from, to)
 	}
-	return []source{all, {
-		strings.ReplaceAll(` FROM $ CROSS JOIN payments ON seq = $.rowid WHERE $ MATCH ? AND $.rowid >= ? AND $.rowid < ?`+failed, "$", index) + like,
-		[]any{q.grams, from, to, q.part}, ` ORDER BY ` + index + `.rowid DESC`,
-	}}
+	named.from, named.args = strings.ReplaceAll(named.from, "$", index)+has, append(named.args, q.part)
+	named.order = strings.ReplaceAll(named.order, "$", index)
+	return []source{all, named}
 }
 
 // page is one payment more than the limit, where there are as many.
 func (q *search) page() (list []Payment, err error) {
 	for _, s := range q.sources("urls", q.first, q.before) {
-		some, err := collect(q.Tx, scanPayment, paymentColumns+s.from+` AND `+q.state+s.order+` LIMIT ?`, append(s.args, q.Limit+1-len(list))...)
+		some, err := collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (SELECT seq`+s.from+` AND `+q.state+s.order+` LIMIT ?) ORDER BY seq DESC`,
+			append(s.args, q.Limit+1-len(list))...)
 		list = append(list, some...)
 		if err != nil || len(list) > q.Limit {
 			return list, err
@@ -284,7 +290,7 @@ func (q *search) totals(into map[string]money.Dollars) error {
 	}
 	everywhere := q.URL == ""
 	if !everywhere {
-		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND `+place+` NOT LIKE ? ESCAPE '\')`, q.part).Scan(&everywhere); err != nil {
+		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND NOT instr(`+place+`, ?))`, q.part).Scan(&everywhere); err != nil {
 			return err
 		}
 	}
@@ -305,7 +311,7 @@ func (q *search) kept() string {
 
 const (
 	day    = 24 * time.Hour
-	place  = `substr(key, instr(key, char(10)) + 1)`
+	place  = `lower(substr(key, instr(key, char(10)) + 1))`
 	symbol = `substr(key, 1, instr(key, char(10)) - 1)`
 )
 
@@ -338,10 +344,10 @@ func (q *search) byTime(into map[string]money.Dollars) error {
 // byPlace adds the days from After on of the places that have the part of a URL in their name, each payment of the first day, and
 // after that each one that has it behind its place's name.
 func (q *search) byPlace(into map[string]money.Dollars) error {
-	const named, like = `scope = 'ever' AND ` + place, ` LIKE ? ESCAPE '\'`
+	const named = `scope = 'ever' AND instr(` + place + `, ?)`
 	midnight := q.first
 	if q.After.IsZero() {
-		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+like+` GROUP BY 1`, q.part); err != nil {
+		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+` GROUP BY 1`, q.part); err != nil {
 			return err
 		}
 	} else {
@@ -354,15 +360,15 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 			return err
 		}
 		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE scope = 'place' AND day >= ?
-			AND key IN (SELECT key FROM totals WHERE `+named+like+`) GROUP BY 1`, today, q.part); err != nil {
+			AND key IN (SELECT key FROM totals WHERE `+named+`) GROUP BY 1`, today, q.part); err != nil {
 			return err
 		}
 	}
 	index := "rests"
-	for i, c := range q.URL { // the part may begin in the name of a place and end behind it
+	for i, c := range q.part { // the part may begin in the name of a place and end behind it
 		var across bool
 		if i > 0 && strings.ContainsRune("/?#", c) {
-			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+like+`)`, "%"+likeEscape(q.URL[:i])).Scan(&across); err != nil {
+			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND substr(`+place+`, -length(?1)) = ?1)`, q.part[:i]).Scan(&across); err != nil {
 				return err
 			}
 		}
@@ -371,13 +377,13 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 		}
 	}
 	var anywhere bool
-	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+like+`)`, q.part).Scan(&anywhere); err != nil {
+	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+`)`, q.part).Scan(&anywhere); err != nil {
 		return err
 	}
 	if !anywhere {
 		return q.each(into, index, midnight, math.MaxInt64, "")
 	}
-	return q.each(into, index, midnight, math.MaxInt64, ` AND place NOT`+like, q.part)
+	return q.each(into, index, midnight, math.MaxInt64, ` AND instr(url, ?) + length(?) - 1 > ends`, q.part, q.part)
 }
 
 // each adds payments one by one, in a column for each symbol: GROUP BY would sort them.
@@ -386,15 +392,21 @@ func (q *search) each(into map[string]money.Dollars, index string, from, to int6
 	if err != nil || len(symbols) == 0 {
 		return err
 	}
-	columns := strings.Repeat(`, coalesce(sum(usd) FILTER (WHERE symbol = ?), 0)`, len(symbols))[2:]
 	sums := make([]money.Dollars, len(symbols))
 	var named, found []any
-	for i, name := range symbols {
-		named, found = append(named, name), append(found, &sums[i])
+	for i := range sums {
+		found = append(found, &sums[i])
+	}
+	columns := `coalesce(sum(usd), 0)`
+	if len(symbols) > 1 { // comparing each with the only one would take a fifth of the time
+		columns = strings.Repeat(`, coalesce(sum(usd) FILTER (WHERE symbol = ?), 0)`, len(symbols))[2:]
+		for _, symbol := range symbols {
+			named = append(named, symbol)
+		}
 	}
 	for _, s := range q.sources(index, from, to) {
 		all := slices.Concat(named, s.args, args)
-		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND state <> 'failed' AND `+q.state, all...).Scan(found...); err != nil {
+		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND `+q.state, all...).Scan(found...); err != nil {
 			return err
 		}
 		for i, sum := range sums {
@@ -416,8 +428,4 @@ func (t *Tx) sums(into map[string]money.Dollars, query string, args ...any) erro
 		}
 		return err
 	}, query, args...)
-}
-
-func likeEscape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(s)
 }

@@ -12,11 +12,10 @@ import (
 	"x402-wallet/x402"
 )
 
-const paymentColumns = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
+const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
 	network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id,
-	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, driver, caller, delivered`
-
-const selectPayment = paymentColumns + ` FROM payments`
+	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, driver, caller, delivered
+	FROM payments`
 
 func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
@@ -153,6 +152,9 @@ func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 		if err := t.sumsAgree(); err != nil {
 			return err
 		}
+		if err := t.briefsAgree(); err != nil {
+			return err
+		}
 		return t.statesAgree()
 	})
 	return rows, err
@@ -210,6 +212,18 @@ func (t *Tx) sumsAgree() error {
 		return x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
 	}
 	return nil
+}
+
+// briefsAgree compares what payments are found by with the payments.
+func (t *Tx) briefsAgree() error {
+	var id string
+	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN briefs b USING (seq)
+		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.place)) IS NOT (b.url, b.usd, b.state, b.symbol, b.ends)
+		UNION ALL SELECT 'nr. ' || seq FROM briefs WHERE seq NOT IN (SELECT seq FROM payments) LIMIT 1`).Scan(&id)
+	if err == nil {
+		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", id)
+	}
+	return none(err, nil)
 }
 
 // statesAgree compares the payments with what the chain tells of them: when they were made, on which terms, and where they stand.

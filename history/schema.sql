@@ -68,7 +68,6 @@ CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transac
 CREATE INDEX payments_not_over        ON payments (fingerprint, seq)
     WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
 CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
-CREATE INDEX payments_failed           ON payments (seq) WHERE state = 'failed';
 CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
 CREATE INDEX payments_by_source       ON payments (source, asset, updated_at) WHERE state = 'settled';
@@ -77,6 +76,25 @@ CREATE INDEX payments_by_seller       ON payments (host, network, asset, payee) 
 CREATE INDEX payments_by_resource     ON payments (resource, seq) WHERE state <> 'failed';
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
+
+-- What x402_history looks through: of each payment only what it is found by and adds to a sum. Kept by triggers.
+CREATE TABLE briefs (
+    seq    INTEGER PRIMARY KEY,
+    url    TEXT    NOT NULL,                -- in small letters
+    usd    INTEGER NOT NULL,                -- what it adds to a sum: nothing once it failed
+    state  TEXT    NOT NULL,
+    symbol TEXT    NOT NULL,
+    ends   INTEGER NOT NULL                 -- the last character of its place
+);
+CREATE INDEX briefs_failed ON briefs (seq, url) WHERE state = 'failed';
+
+CREATE TRIGGER payments_briefed AFTER INSERT ON payments BEGIN
+    INSERT INTO briefs VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, length(NEW.place));
+END;
+
+CREATE TRIGGER payments_restated AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
+    UPDATE briefs SET state = NEW.state, usd = (NEW.state <> 'failed') * NEW.usd WHERE seq = NEW.seq;
+END;
 
 -- Sums per UTC day: of all payments, of a session, of a host, of a network, of an asset's symbol; for x402_history also of a symbol in an
 -- hour, and of a symbol at a place, on a day and ever.
