@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"sync"
+	"time"
 
 	"x402-wallet/x402"
 )
@@ -22,7 +23,12 @@ type lease struct {
 	*Wallet
 	users   int
 	retired chan struct{} // closed when there is another one
+	ended   chan struct{} // closed when its last use has ended, and it is closed with err
+	err     error
 }
+
+// lastUse is how long the end waits for those who still use the wallet.
+const lastUse = time.Second
 
 // get is the wallet under the rules as they are now. done ends its use.
 func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err error) {
@@ -36,8 +42,8 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 		if err != nil {
 			return nil, nil, err
 		}
-		_ = l.retire() // its calls go on; an error of closing is theirs
-		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{})}
+		l.retire() // its calls go on
+		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), ended: make(chan struct{})}
 		if l.opened != nil {
 			close(l.opened)
 			l.opened = nil
@@ -52,25 +58,27 @@ func (l *lazy) use(s *lease) (done func()) {
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		_ = s.leave() // nobody is left to hear of it
+		s.leave()
 	})
 }
 
-func (s *lease) leave() error {
-	if s.users--; s.users > 0 || s.Close == nil {
-		return nil
+func (s *lease) leave() {
+	if s.users--; s.users > 0 {
+		return
 	}
-	return s.Close()
+	if s.Close != nil {
+		s.err = s.Close()
+	}
+	close(s.ended)
 }
 
-func (l *lazy) retire() error {
-	s := l.current
-	if s == nil {
-		return nil
+func (l *lazy) retire() (s *lease) {
+	if s = l.current; s != nil {
+		l.current = nil
+		close(s.retired)
+		s.leave()
 	}
-	l.current = nil
-	close(s.retired)
-	return s.leave()
+	return s
 }
 
 // last is the wallet that was opened last, whatever became of the rules; nil when there is none.
@@ -107,11 +115,21 @@ func (l *lazy) wait(ctx context.Context) (s *lease, done func()) {
 	}
 }
 
+// close closes the wallet when its last use has ended; one that does not end in time closes it then.
 func (l *lazy) close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
-	return l.retire()
+	s := l.retire()
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	select {
+	case <-s.ended:
+		return s.err
+	case <-time.After(lastUse):
+		return nil
+	}
 }
 
 // Opened is a wallet for a command that stays: always under the rules as they are. Close it.

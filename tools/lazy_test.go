@@ -5,13 +5,16 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // When the owner changed the rules the wallet is opened anew; the old one is closed when its last call has ended.
-func TestLazyFollowsTheRules(t *testing.T) {
+func TestLazyFollowsTheRules(t *testing.T) { synctest.Test(t, lazyFollowsTheRules) }
+
+func lazyFollowsTheRules(t *testing.T) {
 	var stale, broken atomic.Bool
 	var opened, closed atomic.Int32
 	open := func(context.Context) (*Wallet, error) {
@@ -53,6 +56,26 @@ func TestLazyFollowsTheRules(t *testing.T) {
 	require.EqualValues(t, 2, opened.Load())
 	_, _, err = l.get(t.Context(), open)
 	require.Error(t, err)
+}
+
+// The end of the program is the end of its ledger: what runs in the background is waited for, and what closing says is heard.
+func TestLazyCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l lazy
+		_, done, err := l.get(t.Context(), func(context.Context) (*Wallet, error) {
+			return &Wallet{Close: func() error { return errors.New("no room") }}, nil
+		})
+		require.NoError(t, err)
+		s, end := l.last()
+		done()
+		go func() {
+			<-s.retired
+			time.Sleep(lastUse / 2)
+			end()
+		}()
+		require.ErrorContains(t, l.close(), "no room")
+		require.NoError(t, l.close(), "once")
+	})
 }
 
 func TestLazyWait(t *testing.T) {
