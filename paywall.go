@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -112,8 +111,7 @@ func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]s
 		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront, MaxTimeout: t.MaxTimeout}
 		for _, option := range t.Accepts {
 			if option.PayTo == "" {
-				namespace, _, _ := strings.Cut(option.Network, ":")
-				option.PayTo = own[namespace]
+				option.PayTo = own[x402.Namespace(option.Network)]
 			}
 			sold.Accepts = append(sold.Accepts, paywall.Option{Network: option.Network, PayTo: option.PayTo, Price: option.Price,
 				Amount: option.Amount, Asset: option.Asset})

@@ -38,7 +38,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	}
 	now := s.Now().Unix()
 	err = compare([]field{
-		{"chain", strings.HasPrefix(p.Network, "eip155:")},
+		{"chain", x402.Namespace(p.Network) == "eip155"},
 		{"payer", strings.EqualFold(got.From, s.EVM.Address()) && strings.EqualFold(p.Source, s.EVM.Address())},
 		{"payee", strings.EqualFold(got.To, p.PayTo)},
 		{"amount", got.Value == p.Amount},
@@ -74,7 +74,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	}
 	named := rules.TokenAccounts[p.Network]
 	err = compare([]field{
-		{"chain", strings.HasPrefix(p.Network, "solana:")},
+		{"chain", x402.IsSolana(p.Network)},
 		{"authority", got.Authority == s.Solana.Address() && got.FeePayer != s.Solana.Address()},
 		{"source", got.Source == p.Source && (named == "" || named == p.Source)},
 		{"payee", got.Destination == destination},

@@ -67,14 +67,14 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	defer held.End(false)
 	payment := held.Payment
 	if err := held.MaySign(ctx); err != nil {
-		return held.LetGo(ctx, err)
+		return held.Release(ctx, err)
 	}
 	t, signed, err := m.transaction(ctx, p, c, function, args)
 	if err == nil {
 		err = m.Store.Submit(ctx, payment.ID, signed)
 	}
 	if err != nil {
-		return held.LetGo(ctx, err)
+		return held.Release(ctx, err)
 	}
 	if err := m.Guard.Mark(ctx); err != nil {
 		return err

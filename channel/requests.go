@@ -246,7 +246,7 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 		}
 	}
 	if held != nil {
-		err = held.LetGo(ctx, err)
+		err = held.Release(ctx, err)
 		held.End(false)
 	}
 	return nil, err

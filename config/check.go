@@ -142,7 +142,7 @@ func (c *checker) networks(written map[string]fileNetwork) map[string]Network {
 }
 
 func (c *checker) tokenAccount(key, network, address string) {
-	if !strings.HasPrefix(network, "solana:") {
+	if !x402.IsSolana(network) {
 		c.fail(key, "only Solana has token accounts; %s has not", network)
 	} else if !isSolanaAddress(address) {
 		c.fail(key, "%q is not a Solana address (base58 of 32 bytes)", address)
@@ -177,7 +177,7 @@ func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
 
 // assetForm checks what differs by chain: the address, and who knows the signing domain.
 func (c *checker) assetForm(key string, a x402.AssetInfo) {
-	if strings.HasPrefix(a.Network, "solana:") {
+	if x402.IsSolana(a.Network) {
 		if !isSolanaAddress(a.Address) {
 			c.fail(key+".address", "%q is not a Solana mint (base58 of 32 bytes)", a.Address)
 		}

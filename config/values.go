@@ -89,7 +89,7 @@ func quoted(words []string) (q []string) {
 
 func (c *checker) chain(key, name string) string {
 	id, ok := x402.Network(name)
-	if namespace, _, _ := strings.Cut(id, ":"); !ok || (namespace != "eip155" && namespace != "solana") {
+	if namespace := x402.Namespace(id); !ok || (namespace != "eip155" && namespace != "solana") {
 		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name, SolanaMainnet)
 		return name
 	}

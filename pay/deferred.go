@@ -33,13 +33,13 @@ type Charge struct {
 	Requirement     json.RawMessage
 }
 
-// mark keeps a channel's purchase apart from one of the same request by another way of paying.
-const mark = "Payment-Channel"
+// channelHeader keeps a channel's purchase apart from one of the same request by another way of paying.
+const channelHeader = "Payment-Channel"
 
 // marked is a request as the ledger knows it.
 func (c Charge) marked() Request {
 	q := c.Request
-	q.Header = http.Header{mark: {c.Network + " " + c.PayTo}}
+	q.Header = http.Header{channelHeader: {c.Network + " " + c.PayTo}}
 	return q
 }
 
@@ -66,8 +66,7 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 		case err != nil:
 			return r, false, err
 		case p.Fingerprint != q.fingerprint():
-			return r, false, x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
-				WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
+			return r, false, otherRequest(p)
 		default:
 			return e.replay(ctx, p)
 		}
@@ -116,12 +115,12 @@ func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err err
 				yes = o.price
 			}
 		}
-		most, err := e.Rules.Room(ask(p, t.Now, session), yes, t)
+		most, err := e.Rules.Room(budgetAsk(p, t.Now, session), yes, t)
 		if err != nil {
 			return err
 		}
 		if room = c.Asset.Units(most); room.IsZero() { // the rule that leaves none says so itself
-			a := ask(p, t.Now, session)
+			a := budgetAsk(p, t.Now, session)
 			a.Price = 1
 			return e.Rules.Check(a, t)
 		}
@@ -183,7 +182,7 @@ func (e *Engine) AskAbout(ctx context.Context, c Charge) error {
 		if err != nil {
 			return err
 		}
-		a := ask(p, t.Now, session)
+		a := budgetAsk(p, t.Now, session)
 		a.Always = c.Always
 		return e.Rules.Check(a, t)
 	})
@@ -212,7 +211,7 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	e.own.take(h.Payment.ID, ctx)
 	held := &Held{engine: e}
 	p, err := e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
-		a := ask(h.Payment, t.Now, session)
+		a := budgetAsk(h.Payment, t.Now, session)
 		a.Always = c.Always
 		a.Approved = func() (bool, error) {
 			if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
@@ -266,8 +265,8 @@ func (h *Held) MaySign(ctx context.Context) error {
 	return h.engine.Guard.Approved(ctx, h.shown, *h.yes, h.engine.wasHeard(*h.yes))
 }
 
-// LetGo ends the hold of a charge of which nothing was signed; the error is cause, with a code.
-func (h *Held) LetGo(ctx context.Context, cause error) error {
+// Release ends the hold of a charge of which nothing was signed; the error is cause, with a code.
+func (h *Held) Release(ctx context.Context, cause error) error {
 	return h.engine.release(ctx, h.Payment, cause)
 }
 

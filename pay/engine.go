@@ -4,9 +4,11 @@
 // before they leave, and a hold ends only by evidence. After the bytes left, nothing but the very same bytes ever goes out
 // for the same purchase, until the chain proves that they are dead.
 //
-// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was made before?) → quote.go
-// (what is asked, what can be paid) → hold.go (the budgets; approve.go where a person is needed) → send.go (out it goes) → verdict.go (what the answer means) →
-// result.go (what the caller gets); reconcile.go asks the chain about everything that stayed open.
+// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was made before? own.go: does anybody
+// work on it, or wait for it?) → quote.go (what is asked, what can be paid) → hold.go (the budgets; approve.go where a person is
+// needed) → send.go (out it goes) → verdict.go (what the answer means) → result.go (what the caller gets). Later, reconcile.go
+// asks the chain about everything that stayed open. Beside that way: deferred.go is the money of payment channels, whose sellers
+// serve first; prospect.go says what could be paid of what others list.
 package pay
 
 import (
@@ -139,7 +141,6 @@ const (
 )
 
 func (e *Engine) scheme(network string) (Scheme, bool) {
-	namespace, _, _ := cut(network)
-	s, ok := e.Schemes[namespace]
+	s, ok := e.Schemes[x402.Namespace(network)]
 	return s, ok
 }

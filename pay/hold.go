@@ -21,11 +21,8 @@ type held struct {
 	yes     *history.Approval // a person's, that it used up
 }
 
-// hold takes the best option that the chain covers and holds its money. Options whose chain cannot be read or does not
-// cover them are passed over, and so are those whose payee or account will not do, or needs a person; a refusal by the owner's
-// windows is final, because it is about the sum and not the option.
-//
-// When a window is full only because of what is held, the chains are asked first what became of that.
+// hold holds the money of the best option. When a window is full only because of what is held, the chains are asked first what
+// became of that, and then it is tried once more.
 func (e *Engine) hold(ctx, caller context.Context, q Request, found *quote) (*held, error) {
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
@@ -49,6 +46,9 @@ func heldBack(err error) bool {
 	return ok && holds > 0
 }
 
+// bestOption takes the best option that the chain covers and holds its money. Options whose chain cannot be read or does not cover
+// them are passed over, and so are those whose payee or account will not do, or needs a person; a refusal by the owner's windows
+// is final, because it is about the sum and not the option.
 func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote) (*held, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
@@ -120,7 +120,7 @@ func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (
 	h.Payment.ID = history.NewID()
 	e.own.take(h.Payment.ID, caller)
 	p, err = e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
-		a := ask(h.Payment, t.Now, session)
+		a := budgetAsk(h.Payment, t.Now, session)
 		a.Approved = func() (bool, error) {
 			given, used, err := t.UseApproval(terms(h.Payment, o), h.Payment.ID)
 			if used = used && e.mayUse(given); used {
@@ -197,7 +197,8 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 	return funds, nil
 }
 
-func ask(p history.Payment, now time.Time, session budget.Session) budget.Ask {
+// budgetAsk is a payment as the owner's rules are asked about it.
+func budgetAsk(p history.Payment, now time.Time, session budget.Session) budget.Ask {
 	return budget.Ask{Price: p.Price, Host: p.Host, Now: now, Session: session,
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }

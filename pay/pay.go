@@ -170,7 +170,7 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	}
 	put("name", asset.Name)
 	put("version", asset.Version)
-	if namespace, _, _ := cut(r.Network); namespace == "solana" && r.ExtraString("feePayer") == "" {
+	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
 		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody else could have settled it.
 		avoid, err := e.Store.LetDie(ctx, r.Network, e.Now().Add(-forgiven))
 		if err != nil {

@@ -489,7 +489,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	var said bytes.Buffer
 	b.Log = slog.New(slog.NewTextHandler(&said, nil))
-	require.Equal(t, history.Failed, b.ask(t.Context(), read).State)
+	require.Equal(t, history.Failed, b.askChain(t.Context(), read).State)
 	require.Empty(t, said.String())
 }
 

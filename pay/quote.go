@@ -323,7 +323,7 @@ func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o optio
 		if err := t.NotFrozen(p.Network, p.Source); err != nil {
 			return err
 		}
-		a := ask(p, t.Now, session)
+		a := budgetAsk(p, t.Now, session)
 		a.Approved = func() (bool, error) { return t.HasApproval(terms(p, o)) }
 		return e.Rules.Check(a, t)
 	})

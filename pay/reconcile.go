@@ -98,7 +98,7 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 	if p.State == history.Reserved {
 		var err error
 		id := p.ID
-		if p, err = e.letGo(ctx, p); err != nil {
+		if p, err = e.releaseAbandoned(ctx, p); err != nil {
 			e.Log.Error("release an abandoned hold", "payment", id, "err", err)
 			return p
 		}
@@ -106,12 +106,12 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 	if p.State == history.Reserved || p.State == history.Failed {
 		return p
 	}
-	return e.ask(ctx, p)
+	return e.askChain(ctx, p)
 }
 
-// letGo releases a hold whose process ended before anything was signed. As it was read before it may have been sent since, so it
+// releaseAbandoned releases a hold whose process ended before anything was signed. As it was read before it may have been sent since, so it
 // is read again, and once more after nobody else can do anything with it.
-func (e *Engine) letGo(ctx context.Context, p history.Payment) (history.Payment, error) {
+func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (history.Payment, error) {
 	fresh, err := e.Store.Payment(ctx, p.ID)
 	if err != nil || fresh.State != history.Reserved || e.driven(fresh) {
 		return fresh, err
@@ -132,7 +132,7 @@ func (e *Engine) letGo(ctx context.Context, p history.Payment) (history.Payment,
 	return fresh, err
 }
 
-// ask asks the chain what became of a payment and records an answer that proves something:
+// askChain asks the chain what became of a payment and records an answer that proves something:
 //
 //	the chain says   a payment that is      becomes
 //	settled          submitted, unknown     settled (chain)
@@ -142,7 +142,7 @@ func (e *Engine) letGo(ctx context.Context, p history.Payment) (history.Payment,
 //	open, or error   anything               what it was
 //
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
-func (e *Engine) ask(ctx context.Context, p history.Payment) history.Payment {
+func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
 	scheme, ok := e.scheme(p.Network)
 	if !ok || p.Payload == nil {
 		return p

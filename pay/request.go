@@ -43,7 +43,7 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
-// check reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have been right.
+// check reads the arguments and spells method and network in their one way; everything wrong with them is INVALID_ARGUMENT with what would have been right.
 func (q *Request) check() (limit, error) {
 	var l limit
 	if q.Method == "" {
@@ -158,5 +158,3 @@ func host(rawURL string) string {
 	}
 	return name
 }
-
-func cut(network string) (namespace, reference string, ok bool) { return strings.Cut(network, ":") }

@@ -17,7 +17,7 @@ import (
 // Status of a call that was answered.
 const (
 	StatusFree     = "free"            // nothing was asked
-	StatusPaid     = "paid"            //
+	StatusPaid     = "paid"            // and served
 	StatusUnserved = "paid_not_served" // the money moved, the seller failed
 	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
 )

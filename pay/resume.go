@@ -62,8 +62,7 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 // that the call may begin anew.
 func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
 	if p.Fingerprint != q.fingerprint() {
-		return r, false, x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
-			WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
+		return r, false, otherRequest(p)
 	}
 	for {
 		if p.State == history.Failed {
@@ -90,6 +89,11 @@ func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Re
 			return r, false, err
 		}
 	}
+}
+
+func otherRequest(p history.Payment) error {
+	return x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
+		WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
 }
 
 // drive makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it again: as it was read before
@@ -143,16 +147,17 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		return r, false, err
 	}
 	if p.State != history.Settled {
-		p = e.ask(ctx, p)
+		p = e.askChain(ctx, p)
 	}
-	switch {
-	case p.State == history.Failed:
+	if p.State == history.Failed {
 		return r, false, nil
-	case p.State == history.Settled && p.Delivered && q.IdempotencyKey == "": // the content was given out before, only its proof was missing
+	}
+	given := p.Delivered && q.IdempotencyKey == "" // its content was given out before, only its proof was missing
+	if given && p.State == history.Settled {
 		e.rest(ctx, p.ID)
 		return r, false, nil
-	case p.State != history.Settled && p.Delivered && q.IdempotencyKey == "": // likewise, and its proof is still missing
-	default:
+	}
+	if !given {
 		r, done, err := e.replay(ctx, p)
 		if done {
 			e.rest(ctx, p.ID)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"x402-wallet/facilitator"
@@ -18,33 +17,31 @@ import (
 func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	with := x402.Attach(p.Dialect, p.Payload)
-	var settled *facilitator.Result
-	if e.walletSettles(p) && p.State != history.Settled {
-		result := e.settle(ctx, p)
-		settled = &result
-		if v := judgeSettling(result); v.code != "" {
-			return e.finish(ctx, p, v, nil)
-		}
-		if saved, err := e.Store.Finish(ctx, p.ID, judgeSettling(result).outcome()); err == nil {
-			p = saved
-		} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
-			e.Log.Error("record a settlement", "payment", p.ID, "err", err)
-			p.Transaction = result.Settlement.Transaction
-		}
-		reached(ctx, StageSettled, p)
-	}
 	if e.walletSettles(p) {
+		if p.State != history.Settled {
+			v := judgeSettling(e.settle(ctx, p))
+			if v.code != "" {
+				return e.finish(ctx, p, v, nil)
+			}
+			if saved, err := e.Store.Finish(ctx, p.ID, v.outcome()); err == nil {
+				p = saved
+			} else { // the signed bytes and the hold are on disk; the proof goes to the seller all the same
+				e.Log.Error("record a settlement", "payment", p.ID, "err", err)
+				p.Transaction = v.transaction
+			}
+			reached(ctx, StageSettled, p)
+			again = true
+		}
 		with = x402.AttachProof(p.Transaction)
 	}
 	target := q.Request
 	target.URL = cmp.Or(p.Target, q.URL) // the same request, or it had another fingerprint
 	answer, err := e.Transport.Present(ctx, target, with)
-	var unsent *transport.SendError
-	facts := facts{
-		sent: !(errors.As(err, &unsent) && !unsent.Sent), again: again || settled != nil || p.State == history.Settled,
-		settled: p.State == history.Settled, answer: answer, cut: answer != nil && err != nil, paid: p,
-	}
-	return e.finish(ctx, p, judge(facts), answer)
+	var failed *transport.SendError
+	return e.finish(ctx, p, judge(facts{
+		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
+		answer: answer, cut: answer != nil && err != nil, paid: p,
+	}), answer)
 }
 
 // settle brings the payment to the facilitators, in their order, the same bytes to each.
@@ -56,7 +53,7 @@ func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Resu
 	return e.Settler.Settle(ctx, facilitator.Submission{
 		Network: p.Network, Version: version, Payload: p.Payload, Requirements: p.Requirement,
 		Validity: max(p.Evidence.ExpiresAt.Sub(e.Now()), time.Second),
-		Sticky:   strings.HasPrefix(p.Network, "solana:"), FeePayer: p.Evidence.FeePayer,
+		Sticky:   x402.IsSolana(p.Network), FeePayer: p.Evidence.FeePayer,
 	})
 }
 
@@ -73,11 +70,11 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	saved, err := e.Store.Finish(ctx, p.ID, outcome)
 	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest
 		e.Log.Error("record an outcome", "payment", p.ID, "err", err)
-		p.State, p.Proof, p.Transaction = v.state, v.proof, first(v.transaction, p.Transaction)
+		p.State, p.Proof, p.Transaction = v.state, v.proof, cmp.Or(v.transaction, p.Transaction)
 		saved = p
 	}
 	if saved.State == history.Unknown && v.served { // content without a receipt: the chain may know already
-		saved = e.ask(ctx, saved)
+		saved = e.askChain(ctx, saved)
 	}
 	if saved.State == history.Settled && !v.served { // it may have been served to another call meanwhile
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
@@ -103,11 +100,4 @@ func (e *Engine) rest(ctx context.Context, id string) {
 	if err := e.Store.Rest(context.WithoutCancel(ctx), id); err != nil {
 		e.Log.Error("lay a payment down", "payment", id, "err", err)
 	}
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

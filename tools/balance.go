@@ -119,8 +119,7 @@ func (w *Wallet) assets(network, wanted string) (list []x402.AssetInfo) {
 }
 
 func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
-	namespace, _, _ := strings.Cut(row.Network, ":")
-	chain, ok := w.Chains[namespace]
+	chain, ok := w.Chains[x402.Namespace(row.Network)]
 	if !ok {
 		row.Error, row.ErrorCode = "this wallet does not know this kind of chain", x402.CheckFailed
 		return

@@ -60,7 +60,7 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 // delegationAsked is the account that is meant: the one asked for, else the configured one, else the one that delegates to
 // this agent.
 func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network, account string, err error) {
-	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !strings.HasPrefix(n, "solana:") })
+	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !x402.IsSolana(n) })
 	if in.Network != "" {
 		wanted, _ := x402.Network(in.Network)
 		if !slices.Contains(networks, wanted) {

@@ -79,7 +79,7 @@ func (w *Wallet) freeze(ctx context.Context, account string) error {
 		return x402.Errorf(x402.InvalidArgument, "tokenAccount is not a Solana address")
 	}
 	for _, network := range w.Networks {
-		if !strings.HasPrefix(network, "solana:") {
+		if !x402.IsSolana(network) {
 			continue
 		}
 		if err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent", Why: "its delegation is to be revoked"}); err != nil {

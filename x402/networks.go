@@ -99,8 +99,7 @@ func Network(name string) (caip2 string, ok bool) {
 	if n := find(name); n != nil {
 		return n.caip2, true
 	}
-	namespace, _, _ := strings.Cut(name, ":")
-	switch namespace {
+	switch Namespace(name) {
 	case "eip155":
 		_, ok = ChainID(name)
 	case "solana":
@@ -145,6 +144,12 @@ func ChainID(caip2 string) (id uint64, ok bool) {
 	}
 	id, err := strconv.ParseUint(reference, 10, 64)
 	return id, err == nil && id > 0 && strconv.FormatUint(id, 10) == reference
+}
+
+// Namespace is the family of chains that a CAIP-2 name is of: "eip155", "solana", "rooch".
+func Namespace(caip2 string) string {
+	namespace, _, _ := strings.Cut(caip2, ":")
+	return namespace
 }
 
 // IsSolana reports whether caip2 names a Solana network, where token amounts have 64 bits.
