@@ -1,3 +1,12 @@
+// Package channel pays by payment channels: the Nuwa MCP client of seed 003, as payment-kit 0.7.0 really speaks it (SPEC §9). The
+// service serves first and names the cost; its proposal of a promise (SubRAV) is signed here and leaves with the next call.
+//
+// What must stay true: what a call may cost is decided before it is made, its cost is held before it is promised, the promise is on
+// disk before it leaves; and no nonce of a channel is ever promised twice.
+//
+// The files: requests.go (one call, its order of steps), guard.go (which proposals are signed), manager.go (discovery; a channel made
+// ready), open.go (transactions, and what became of them), owner.go (what the owner sees and does), adapter.go (over MCP and HTTP),
+// wire.go, auth.go, subrav.go, did.go, bcs.go (what goes over the wire), rooch.go and tx.go (the chain).
 package channel
 
 import (
@@ -453,7 +462,7 @@ func originOf(raw string) (string, error) {
 	return at.Scheme + "://" + at.Host, nil
 }
 
-// sign is a fresh authorization for one request.
+// authorize makes a fresh authorization for each request: our signature over what is asked, and when.
 func (m *Manager) authorize(p *place) Authorize {
 	return func(ctx context.Context, operation string, params any) (string, error) {
 		data, err := newAuth(operation, params, m.Now())
