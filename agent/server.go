@@ -188,7 +188,7 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 	case "check":
 		_, err := s.Rules(ctx)
 		return nil, err
-	case "mark": // a mark on a ledger that was rolled back would make it good
+	case "mark":
 		if _, err := s.Rules(ctx); err != nil {
 			return nil, err
 		}

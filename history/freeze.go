@@ -21,7 +21,7 @@ type Freeze struct {
 }
 
 // Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that none leaves. One that is
-// there already stays as it is.
+// there already is held as before, and goes out no more (pay.Engine).
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *Tx) error {
 		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5

@@ -84,7 +84,7 @@ func (s *Store) Alive(id string) bool {
 		return false
 	}
 	defer file.Close()
-	held, err := s.lock(file)
+	held, err := share(file) // or of two who look at once the one would find the other, and pay anew
 	if err != nil {
 		return false
 	}

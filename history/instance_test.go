@@ -3,6 +3,7 @@ package history
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,33 @@ func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "run_unreadable"), 0o700)) // cannot be opened for writing, not even by root
 	require.False(t, s.Alive("run_unreadable"))
+}
+
+// Two may look at once whether a process is gone. Each finds it gone: who found the other in its place would take an open payment for
+// one that somebody waits for, and pay anew.
+func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
+	s, _, home := newStore(t)
+	dir := filepath.Join(home, "run")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	var found sync.Map
+	for range 200 { // of one at a time who removes the file
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "run_dead"), nil, 0o600))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() { found.Store(s.Alive("run_dead"), true) })
+		}
+		all.Wait()
+	}
+	_, alive := found.Load(true)
+	require.False(t, alive)
+
+	file, err := os.Create(filepath.Join(dir, "run_dead"))
+	require.NoError(t, err)
+	defer file.Close()
+	held, err := share(file) // another process, in the middle of its look
+	require.NoError(t, err)
+	require.True(t, held)
+	require.False(t, s.Alive("run_dead"))
 }
 
 // A file system that gives one lock to two processes is none for a wallet.

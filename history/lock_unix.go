@@ -10,8 +10,13 @@ import (
 )
 
 // lock tries to take the file's exclusive lock without waiting.
-func lock(f *os.File) (held bool, err error) {
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+func lock(f *os.File) (held bool, err error) { return try(f, unix.LOCK_EX) }
+
+// share does the same with a lock that many may hold, while nobody holds the exclusive one.
+func share(f *os.File) (held bool, err error) { return try(f, unix.LOCK_SH) }
+
+func try(f *os.File, how int) (held bool, err error) {
+	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil
 	}

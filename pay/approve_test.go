@@ -192,6 +192,34 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// What was signed before does not go out while its account is frozen: neither once more, nor for the first time.
+func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
+	for name, spoil := range map[string]func(b *bench){
+		"sent":        func(b *bench) { b.seller.script = silent },
+		"unreachable": func(b *bench) { b.seller.script = unreachable },
+		"not marked":  func(b *bench) { b.Guard = noMark{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			spoil(b)
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.Error(t, err)
+			p, sent := b.only(t), len(b.seller.sent())
+			b.seller.script, b.Guard = honest, noGuard{}
+			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network, Account: p.Source, By: "agent", Why: "stop"}))
+			_, err = b.Pay(t.Context(), get(testURL))
+			e := code(t, x402.WalletFrozen, err)
+			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")
+			require.Len(t, b.seller.sent(), sent)
+			_, err = b.store.Unfreeze(t.Context(), nil)
+			require.NoError(t, err)
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, p.ID, r.PaymentID)
+		})
+	}
+}
+
 // The breaker's finding outlasts its reason: only the owner starts the wallet again.
 func TestTheBreakerLasts(t *testing.T) {
 	b := newBench(t, "1", silent)
@@ -210,11 +238,14 @@ func TestTheBreakerLasts(t *testing.T) {
 	require.Equal(t, "breaker", list[0].By)
 
 	b.seller.script = honest // and were every payment to turn out well after all
-	for i := range 3 {
+	payments, _, _, err := b.store.List(t.Context(), history.Filter{})
+	require.NoError(t, err)
+	for _, p := range payments {
+		require.True(t, b.chain.settle(p.Evidence.Nonce, 1))
 		q := get(testURL)
-		q.IdempotencyKey = string(rune('a' + i))
+		q.IdempotencyKey = p.IdempotencyKey
 		_, err := b.Pay(t.Context(), q)
-		require.NoError(t, err, "what was signed before is brought to its end")
+		require.NoError(t, err, "what is paid is fetched")
 	}
 	_, err = b.Pay(t.Context(), get(testURL+"?new"))
 	code(t, x402.WalletFrozen, err)

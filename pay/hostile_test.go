@@ -380,8 +380,10 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	b.Guard = unsealed{}
 	_, err = b.Reconcile(t.Context())
 	code(t, x402.PolicyUnsealed, err)
+	sent := len(b.seller.sent())
 	_, err = b.Pay(t.Context(), get(testURL))
-	code(t, x402.OutcomeUnknown, err)
+	code(t, x402.PolicyUnsealed, err)
+	require.Len(t, b.seller.sent(), sent, "and nothing that is signed goes out once more")
 	unknown, err := b.store.Payment(t.Context(), list[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, history.Unknown, unknown.State)

@@ -635,22 +635,19 @@ func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
 }
 
 // noMark is a disk on which the ledger's mark cannot be renewed.
-type noMark struct {
-	noGuard
-	full *bool
-}
+type noMark struct{ noGuard }
 
-func (g noMark) Mark(context.Context) error {
-	if *g.full {
-		return x402.Errorf(x402.LedgerUnavailable, "no room")
-	}
-	return nil
-}
+func (noMark) Mark(context.Context) error { return x402.Errorf(x402.LedgerUnavailable, "no room") }
+
+// unchecked finds a ledger that was rolled back.
+type unchecked struct{ noGuard }
+
+func (unchecked) Check(context.Context) error { return x402.Errorf(x402.LedgerCorrupt, "rolled back") }
 
 // Bytes that are signed and on disk are held, though they could not be sent; they leave when the mark knows of them.
 func TestSignedAndNotMarkedIsHeld(t *testing.T) {
-	b, full := newBench(t, "10000", honest), true
-	b.Guard = noMark{full: &full}
+	b := newBench(t, "10000", honest)
+	b.Guard = noMark{}
 	for range 2 {
 		_, err := b.Pay(t.Context(), get(testURL))
 		e := code(t, x402.LedgerUnavailable, err)
@@ -658,7 +655,11 @@ func TestSignedAndNotMarkedIsHeld(t *testing.T) {
 	}
 	require.Equal(t, history.Submitted, b.only(t).State)
 	require.Empty(t, b.seller.sent())
-	full = false
+	b.Guard = unchecked{}
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.LedgerCorrupt, err)
+	require.Empty(t, b.seller.sent(), "it leaves as from its signing")
+	b.Guard = noGuard{}
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, b.only(t).ID, r.PaymentID)

@@ -115,8 +115,8 @@ func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh hi
 	return fresh, true, nil
 }
 
-// mayGoOut refuses to bring signed bytes out again for a caller that offers less, and, where they never left, before the ledger's mark
-// knows of them.
+// mayGoOut refuses to bring signed bytes out again for a caller that offers less, from what is frozen, and under rules that are not sealed.
+// Where they may never have left, they leave as from their signing: the seals are checked, and the ledger's mark knows of them.
 func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) error {
 	l, err := q.check()
 	if err != nil {
@@ -127,10 +127,16 @@ func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) err
 			WithHint("the call that began it, or one with maxAmount %q, brings it to its end; it was not sent again for this one", asked).
 			WithDetail("requested", asked).WithDetail("maxAmount", most)
 	}
-	if p.State == history.Submitted {
-		return e.Guard.Mark(ctx)
+	if err := e.Store.View(ctx, func(t *history.Tx) error { return t.NotFrozen(p.Network, p.Source) }); err != nil {
+		return err
 	}
-	return nil
+	if p.State != history.Submitted {
+		return e.Guard.Compare(ctx)
+	}
+	if err := e.Guard.Check(ctx); err != nil {
+		return err
+	}
+	return e.Guard.Mark(ctx)
 }
 
 // again is the same purchase once more: the chain is asked first, then the very same bytes go out.

@@ -69,7 +69,7 @@ func (m mark) head() (h history.Head) {
 }
 
 // Mark notes how far the ledger has come: to be called when a signed payment is on disk, before it leaves. Calls at the same
-// time share one writing.
+// time share one writing. A mark makes a ledger good, so one that is behind the mark before gets none.
 func (g *Guard) Mark(ctx context.Context) error {
 	head, err := g.Store.Head(ctx)
 	if err != nil {
@@ -81,11 +81,18 @@ func (g *Guard) Mark(ctx context.Context) error {
 	if a.last.Seq >= head.Seq && a.written { // for another payment, after this one was on disk
 		return nil
 	}
-	rules, err := g.Store.Rules(ctx)
+	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return err
 	}
-	return g.write(ctx, rules.Version, g.put)
+	m, err := g.newest(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.follows(ctx, a.meet(m), sealed); err != nil {
+		return err
+	}
+	return g.write(ctx, sealed.Version, g.put)
 }
 
 // write is one process's at a time, so that the later mark stays.
@@ -161,6 +168,11 @@ func (g *Guard) checkMark(ctx context.Context, sealed history.SealedRules) error
 	if err != nil {
 		return err
 	}
+	return g.follows(ctx, m, sealed)
+}
+
+// follows refuses a ledger that has not come from a mark.
+func (g *Guard) follows(ctx context.Context, m mark, sealed history.SealedRules) error {
 	has, err := g.Store.Has(ctx, m.head())
 	if err != nil {
 		return err
@@ -189,10 +201,15 @@ func (g *Guard) met(ctx context.Context) (mark, error) {
 	a := g.anchor()
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.meet(m), nil
+}
+
+// meet is asked with mu held.
+func (a *Anchor) meet(m mark) mark {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
 		a.last, a.written = m, false
 	}
-	return a.last, nil
+	return a.last
 }
 
 // Witness marks the ledger if that can be done without asking for the passphrase: what was frozen then cannot be taken back by who
@@ -200,13 +217,6 @@ func (g *Guard) met(ctx context.Context) (mark, error) {
 func (g *Guard) Witness(ctx context.Context) error {
 	if g.Key.Locked() {
 		return nil
-	}
-	sealed, err := g.Store.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	if err := g.checkMark(ctx, sealed); err != nil { // a mark makes the ledger good
-		return err
 	}
 	return g.Mark(ctx)
 }

@@ -78,7 +78,7 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkMark(ctx, sealed); err != nil { // a mark makes the ledger good
+	if err := g.checkMark(ctx, sealed); err != nil {
 		return nil, err
 	}
 	where, err := g.where(ctx)

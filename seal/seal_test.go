@@ -252,6 +252,9 @@ func TestMark(t *testing.T) {
 			}
 			code := x402.AsError(err).Code
 			require.Contains(t, []x402.Code{x402.LedgerCorrupt, x402.PolicyUnsealed}, code, "%v", err)
+			reserve(t, g.Store)
+			require.True(t, x402.HasCode(g.Mark(t.Context()), x402.LedgerCorrupt), "no mark makes it good")
+			require.Equal(t, code, x402.AsError(g.Check(t.Context())).Code)
 			require.NoError(t, g.Seal(t.Context()), "the owner looked, and accepts it")
 			require.NoError(t, g.Check(t.Context()))
 		})
