@@ -72,13 +72,13 @@ func (o *own) Count(since time.Time) (n int, _ error) {
 }
 
 // Oldest implements budget.Ledger.
-func (o *own) Oldest(since time.Time, but int) (oldest time.Time, _ error) {
+func (o *own) Oldest(since time.Time, skip int) (oldest time.Time, _ error) {
 	for _, i := range o.items { // in the order of their times
 		if i.at.After(since) {
-			if but == 0 {
+			if skip == 0 {
 				return i.at, nil
 			}
-			but--
+			skip--
 		}
 	}
 	return oldest, nil

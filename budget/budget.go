@@ -55,8 +55,9 @@ type Ledger interface {
 	Used(w Window) (Use, error)
 	// Count counts payments made after since, failed ones too: an attempt is an attempt.
 	Count(since time.Time) (int, error)
-	// Oldest is when the oldest payment counted by Count(since) was made, but for so many that are older still.
-	Oldest(since time.Time, but int) (time.Time, error)
+	// Oldest is when the oldest of the payments that Count(since) counts was made, after skipping the skip oldest; zero where
+	// there are no more.
+	Oldest(since time.Time, skip int) (time.Time, error)
 	// Remember says what is known of a host's payee and of what a resource cost.
 	Remember(host string, p Payee) (Memory, error)
 	// Lost counts the newest payments in a row, made after since, that were signed and came to nothing; it stops at most.

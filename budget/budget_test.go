@@ -46,7 +46,7 @@ func (f fake) Count(since time.Time) (n int, _ error) {
 	return n, nil
 }
 
-func (f fake) Oldest(since time.Time, but int) (time.Time, error) {
+func (f fake) Oldest(since time.Time, skip int) (time.Time, error) {
 	var times []time.Time
 	for _, r := range f {
 		if r.at.After(since) {
@@ -54,7 +54,7 @@ func (f fake) Oldest(since time.Time, but int) (time.Time, error) {
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	return times[but], nil
+	return times[skip], nil
 }
 
 func (f fake) Remember(string, Payee) (Memory, error) { return Memory{Paid: true, PaidHere: true}, nil }

@@ -3,6 +3,12 @@
 //
 // What must stay true: a payment's row is durable before the step it announces is taken, a state changes only as the table
 // in payment.go allows, and a budget is decided in the same transaction that holds its money.
+//
+// The files: payment.go (what a payment is, and where it may go), reserve.go (hold), write.go (every step after that, and the audit
+// chain), query.go (one payment, what is unfinished, Verify), list.go (the history that people search), remember.go (payees and
+// prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head), channels.go and sales.go
+// (promises; what a paywall sold), books.go (labels and imports). Under all of them: commit.go (changes that share a transaction),
+// turn.go (processes that take turns), instance.go (which processes live), pool.go (connections), migrate.go (older formats).
 package history
 
 import (
@@ -51,8 +57,8 @@ type Store struct {
 
 	changes changes
 
-	self     *instance
-	selfOnce sync.Mutex
+	self     *instance // nil before the first payment
+	selfLock sync.Mutex
 }
 
 // Options have useful zero values.
@@ -182,8 +188,8 @@ func open(home string, o Options) (*Store, error) {
 
 // Close ends this process's part in the ledger.
 func (s *Store) Close() error {
-	s.selfOnce.Lock()
-	defer s.selfOnce.Unlock()
+	s.selfLock.Lock()
+	defer s.selfLock.Unlock()
 	if s.self != nil {
 		s.self.release()
 		s.self = nil

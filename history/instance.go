@@ -19,8 +19,8 @@ type instance struct {
 
 // instance returns this process's id, taking its lock the first time.
 func (s *Store) instance() (string, error) {
-	s.selfOnce.Lock()
-	defer s.selfOnce.Unlock()
+	s.selfLock.Lock()
+	defer s.selfLock.Unlock()
 	if s.self != nil {
 		return s.self.id, nil
 	}
@@ -72,9 +72,9 @@ func (s *Store) Alive(id string) bool {
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
 	}
-	s.selfOnce.Lock()
+	s.selfLock.Lock()
 	own := s.self != nil && s.self.id == id
-	s.selfOnce.Unlock()
+	s.selfLock.Unlock()
 	if own {
 		return true
 	}
@@ -96,8 +96,8 @@ func (s *Store) Alive(id string) bool {
 
 // Self is this process's id, "" before its first payment.
 func (s *Store) Self() string {
-	s.selfOnce.Lock()
-	defer s.selfOnce.Unlock()
+	s.selfLock.Lock()
+	defer s.selfLock.Unlock()
 	if s.self == nil {
 		return ""
 	}

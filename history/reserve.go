@@ -230,10 +230,10 @@ func (t *Tx) Count(since time.Time) (n int, err error) {
 	return n, err
 }
 
-// Oldest is when the first of them was made, but for so many.
-func (t *Tx) Oldest(since time.Time, but int) (time.Time, error) {
+// Oldest is when the first payment after since was made, not counting the first skip of them; zero where there is none.
+func (t *Tx) Oldest(since time.Time, skip int) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT created_at FROM payments WHERE created_at > ? ORDER BY created_at LIMIT 1 OFFSET ?`, micros(since), but).Scan(&at)
+	err := t.row(`SELECT created_at FROM payments WHERE created_at > ? ORDER BY created_at LIMIT 1 OFFSET ?`, micros(since), skip).Scan(&at)
 	return fromMicros(at), none(err, nil)
 }
 

@@ -125,7 +125,7 @@ func (l *memLedger) Count(since time.Time) (n int, _ error) {
 	return n, nil
 }
 
-func (l *memLedger) Oldest(since time.Time, but int) (time.Time, error) {
+func (l *memLedger) Oldest(since time.Time, skip int) (time.Time, error) {
 	var times []time.Time
 	for _, p := range l.rows {
 		if p.Created.After(since) {
@@ -133,7 +133,7 @@ func (l *memLedger) Oldest(since time.Time, but int) (time.Time, error) {
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	return times[but], nil
+	return times[skip], nil
 }
 
 // Remember, Lost and Looked are not asked for anything by the simulation's rules.
