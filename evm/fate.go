@@ -136,16 +136,14 @@ func (n *node) used(ctx context.Context, s suspect) (x402.Fate, error) {
 		if entry.Topics[0] == topicCanceled {
 			return n.cancelled(ctx, entry)
 		}
-		fate, known, err := n.judge(ctx, s, entry)
+		fate, err := n.judge(ctx, s, entry)
 		if err != nil {
 			return x402.Fate{}, err
 		}
-		if known && (fate.State == x402.Settled && fate.Note == "") {
+		if fate.State == x402.Settled && fate.Note == "" {
 			return fate, nil
 		}
-		if known {
-			unclear = fate
-		}
+		unclear = fate
 	}
 	return unclear, nil
 }
@@ -171,15 +169,15 @@ type receipt struct {
 }
 
 // judge reads the transaction that used the nonce and compares payer, payee, amount, token and status with what was signed
-// (case D6). known is false when the node no longer has the receipt.
-func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.Fate, known bool, err error) {
+// (case D6). Where the node no longer has the receipt, the event alone settles it, with a note.
+func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.Fate, err error) {
 	var r *receipt
 	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
-		return fate, false, err
+		return fate, err
 	}
 	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())
 	if err != nil {
-		return fate, false, err
+		return fate, err
 	}
 	fate = x402.Fate{State: x402.Settled, Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber)}
 	if at != nil {
@@ -187,10 +185,10 @@ func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.
 	}
 	if r == nil {
 		fate.Note = "nonce used in this transaction; its receipt was not found"
-		return fate, true, nil
+		return fate, nil
 	}
 	fate.State, fate.Note = s.compare(r, entry)
-	return fate, true, nil
+	return fate, nil
 }
 
 // compare is the part of judge that asks nobody.
