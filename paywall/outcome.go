@@ -136,31 +136,29 @@ func judge(f facts) verdict {
 
 // judgeRun is what the tool decides: rows 8 to 13, and 21 to 23, where it is settled already.
 func judgeRun(f facts) verdict {
-	v := verdict{receipt: f.settle == done, state: history.Unsold}
-	if f.settle == done {
+	settled := f.settle == done
+	v := verdict{receipt: settled, state: history.Unsold}
+	if settled {
 		v.state = history.Sold
 	}
-	switch f.run {
-	case ran:
+	switch {
+	case f.run == ran && settled: // 21
 		v.answer = delivers
-		if f.settle != done {
-			v.state = history.Verified
-			if !f.dry {
-				v = verdict{answer: regrets, state: history.Unsold, err: ErrSettlementFailed} // it ran, and nobody tried to settle: cannot happen
-			}
-		}
-	case asksMore:
+	case f.run == ran && f.dry: // 13
+		v.answer, v.state = delivers, history.Verified
+	case f.run == ran: // and nobody tried to settle: cannot happen
+		v.answer, v.err = regrets, ErrSettlementFailed
+	case f.run == asksMore && settled: // 23
+		v.answer = passes
+	case f.run == asksMore: // 8
 		v.answer, v.state = passes, ""
-		if f.settle == done {
-			v.state = history.Sold
-		}
-	case failed:
+	case f.run == failed: // 9, 22
 		v.answer, v.err = fails, ErrToolExecutionFailed
-	case late:
+	case f.run == late: // 11
 		v.answer, v.err = regrets, ErrTooLate
-	case gone:
+	case f.run == gone: // 12, 23
 		v.answer, v.err = regrets, ErrGone
-	default:
+	default: // 10, 23
 		v.answer, v.err = regrets, ErrAborted
 	}
 	return v
