@@ -134,7 +134,8 @@ func asksTheSame(c x402.Challenge, p history.Payment) bool {
 }
 
 // leavesOpen names the reasons of a failed settlement after which the money may have moved or may still move: the nonce is
-// used (by whom?), the same payment is being settled, a confirmation did not come in time.
+// used (by whom?), the same payment is being settled, a confirmation did not come in time. Here they are a seller's receipt's, by
+// the protocol's names; package facilitator has its own, wider list, because facilitators also pass on a chain's words.
 func leavesOpen(reason string) bool {
 	for _, part := range []string{"nonce_already_used", "duplicate_settlement", "settlement_pending", "confirmation_timed_out", "post_settlement", "transfer_event_mismatch"} {
 		if strings.Contains(reason, part) {
