@@ -52,11 +52,11 @@ func (p parts) paywall(ctx context.Context, file string) error {
 		front.Dial = paywall.Command(conf.Command, os.Stderr)
 	}
 	if err := front.Open(ctx); err != nil {
-		var own *x402.Error
-		if !errors.As(err, &own) {
-			own = x402.Errorf(x402.ServerUnavailable, "%w", err)
+		var coded *x402.Error
+		if !errors.As(err, &coded) {
+			coded = x402.Errorf(x402.ServerUnavailable, "%w", err)
 		}
-		return own.WithHint("correct %s, or see on stderr why the server did not start", file)
+		return coded.WithHint("correct %s, or see on stderr why the server did not start", file)
 	}
 	for _, warning := range wall.Check(ctx) {
 		p.log.Warn(warning)
@@ -77,8 +77,8 @@ func (p parts) paywall(ctx context.Context, file string) error {
 }
 
 func setupFailed(err error) error {
-	var own *x402.Error
-	if errors.As(err, &own) {
+	var coded *x402.Error
+	if errors.As(err, &coded) {
 		return err
 	}
 	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("see x402-wallet help paywall for the file")
@@ -87,10 +87,7 @@ func setupFailed(err error) error {
 // sold is the file as the paywall knows it.
 func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]string, store *history.Store) paywall.Options {
 	nodes := transport.NodeClient(rules.Policy.Loopback)
-	rpc := map[string]string{}
-	for id, n := range rules.Networks {
-		rpc[id] = n.RPC
-	}
+	rpc := nodeURLs(rules)
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
 	asked := *rules

@@ -63,11 +63,7 @@ func (p parts) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules,
 	if err := guard.CheckRules(ctx, rules); err != nil {
 		return agent.Rules{}, err
 	}
-	accounts := map[string]string{}
-	for id, n := range rules.Networks {
-		accounts[id] = n.TokenAccount
-	}
 	return agent.Rules{
-		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets), MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: accounts,
+		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets), MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
 	}, nil
 }

@@ -41,7 +41,8 @@ type parts struct {
 	anchor *seal.Anchor
 }
 
-// first and last are tried before and after the sources that need no person; nil is none.
+// open joins the wallet's parts, under the owner's rules as they are. first and last are where a passphrase may come from before and
+// after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND, POLICY_UNSEALED, LEDGER_CORRUPT, …
 func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
 	keys, err := wallet.Open(p.home)
 	if err != nil {
@@ -62,10 +63,7 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 	nodes := transport.NodeClient(rules.Policy.Loopback)
 	onRooch := rooch(rules, nodes)
 	assets := x402.NewRegistry(slices.Concat(channel.Assets(onRooch), rules.Assets))
-	rpc := map[string]string{}
-	for id, n := range rules.Networks {
-		rpc[id] = n.RPC
-	}
+	rpc := nodeURLs(rules)
 	remote := p.remote(rules, keys, first)
 	guard := agent.Guard{Local: &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys, Anchor: p.anchor}, Remote: remote}
 	onEVM := evm.New(evm.Options{Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote}, RPC: rpc, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
@@ -80,7 +78,7 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 		Settler:   settlers, Store: store, Now: time.Now, Log: p.log,
 		Guard: guard,
 	}
-	return &tools.Wallet{
+	w := &tools.Wallet{
 		Servers: sellers.MCP, Mounts: mounts(rules), Channels: p.channels(rules, onRooch, keys, sellers, engine, store),
 		Engine: engine,
 		Unlock: func(ctx context.Context, passphrase []byte) error {
@@ -93,27 +91,33 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 			return guard.Verify(ctx)
 		},
 		Store: store, Keys: keyring{keys, remote}, TokenAccounts: tokenAccounts(rules),
-		Chains:   map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
 		Networks: inOrder(rules), Warnings: append(append(keys.Warnings(), rules.Warnings...), config.IgnoredEnv(p.env, rules)...),
-		Delegation: func(ctx context.Context, network, account string) (tools.Delegation, error) {
-			d, err := onSolana.Delegation(ctx, network, account)
-			return tools.Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate, IsOurs: d.IsOurs,
-				Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
-		},
-		Clock: func(ctx context.Context, network string) (time.Time, error) {
-			if x402.IsSolana(network) {
-				return onSolana.Clock(ctx, network)
-			}
-			return onEVM.Clock(ctx, network)
-		},
-		Facilitators: func(ctx context.Context) []tools.Facilitator { return answers(settlers.Answers(ctx)) },
-		Catalogues: func(ctx context.Context, query, network string) []tools.Catalogue {
-			return catalogues(settlers.Discover(ctx, query, network))
-		},
-		Owners: owners{onSolana},
-		Close:  func() error { return errors.Join(sellers.MCP.Close(), store.Close(), keys.Close()) },
-		Stale:  func() bool { return !rules.Same(p.home) },
-	}, nil
+		Close: func() error { return errors.Join(sellers.MCP.Close(), store.Close(), keys.Close()) },
+		Stale: func() bool { return !rules.Same(p.home) },
+	}
+	outside(w, onEVM, onSolana, settlers)
+	return w, nil
+}
+
+// outside gives a wallet what tools may ask of the chains and the facilitators.
+func outside(w *tools.Wallet, onEVM *evm.Exact, onSolana *svm.Exact, settlers *facilitator.Client) {
+	w.Chains = map[string]tools.Chain{"eip155": onEVM, "solana": onSolana}
+	w.Owners = owners{onSolana}
+	w.Delegation = func(ctx context.Context, network, account string) (tools.Delegation, error) {
+		d, err := onSolana.Delegation(ctx, network, account)
+		return tools.Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate, IsOurs: d.IsOurs,
+			Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
+	}
+	w.Clock = func(ctx context.Context, network string) (time.Time, error) {
+		if x402.IsSolana(network) {
+			return onSolana.Clock(ctx, network)
+		}
+		return onEVM.Clock(ctx, network)
+	}
+	w.Facilitators = func(ctx context.Context) []tools.Facilitator { return answers(settlers.Answers(ctx)) }
+	w.Catalogues = func(ctx context.Context, query, network string) []tools.Catalogue {
+		return catalogues(settlers.Discover(ctx, query, network))
+	}
 }
 
 // owners is svm as tools may know it.
@@ -252,7 +256,16 @@ func budgetRules(c *config.Config) budget.Rules {
 	}
 }
 
-// tokenAccounts are the owner's, by network.
+// nodeURLs are the owner's nodes, by network.
+func nodeURLs(c *config.Config) map[string]string {
+	urls := map[string]string{}
+	for id, n := range c.Networks {
+		urls[id] = n.RPC
+	}
+	return urls
+}
+
+// tokenAccounts are the owner's that config.toml names, by network.
 func tokenAccounts(c *config.Config) map[string]string {
 	named := map[string]string{}
 	for id, n := range c.Networks {

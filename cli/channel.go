@@ -47,7 +47,24 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	open := ui.loosens(&cobra.Command{
+	recovered := &cobra.Command{
+		Use: "recover SERVER", Short: "Ask a service for what it waits for, and promise it", Args: wants("SERVER"),
+		Long: "Ask a service what it knows of the channel. A payment it waits for is promised if it passes the same checks and budgets as one\n" +
+			"that comes with a call.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error { return ui.channelStatus(m.Recover(ctx, args[0])) })
+		},
+	}
+	open, commit := p.channelOpenCommand(ui, &f), p.channelCommitCommand(ui, &f)
+	for _, sub := range []*cobra.Command{show, open, recovered, commit} {
+		sub.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
+	}
+	cmd.AddCommand(list, show, open, recovered, commit)
+	return cmd
+}
+
+func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
+	cmd := ui.loosens(&cobra.Command{
 		Use: "open SERVER", Short: "Open the channel to a service (you are asked)", Args: wants("SERVER"),
 		Long: "Open the channel to a service of config.toml, or let this wallet's key into it. It is a spend: the chain's fee, and the deposit\n" +
 			"where one is made, are held in the budgets and bounded by channel.deposit_cap, and you are asked for each.",
@@ -63,19 +80,15 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			return p.withKey(cmd, ui, f.first(), func(ctx context.Context, w *tools.Wallet) error { return p.openChannel(ctx, ui, w, args[0], deposit) })
 		},
 	})
-	open.Flags().StringVar(&f.deposit, "deposit", "", "also put this many `DOLLARS` of RGas into your payment hub")
-	recovered := &cobra.Command{
-		Use: "recover SERVER", Short: "Ask a service for what it waits for, and promise it", Args: wants("SERVER"),
-		Long: "Ask a service what it knows of the channel. A payment it waits for is promised if it passes the same checks and budgets as one\n" +
-			"that comes with a call.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error { return ui.channelStatus(m.Recover(ctx, args[0])) })
-		},
-	}
-	commit := &cobra.Command{
+	cmd.Flags().StringVar(&f.deposit, "deposit", "", "also put this many `DOLLARS` of RGas into your payment hub")
+	return cmd
+}
+
+func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
+	return &cobra.Command{
 		Use: "commit SERVER", Short: "Give a service the last promise without a call", Args: wants("SERVER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error {
+			return p.channel(cmd, ui, *f, func(ctx context.Context, m *channel.Manager) error {
 				out, err := m.Commit(ctx, args[0])
 				if err != nil {
 					return err
@@ -93,11 +106,6 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	for _, sub := range []*cobra.Command{show, open, recovered, commit} {
-		sub.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-	}
-	cmd.AddCommand(list, show, open, recovered, commit)
-	return cmd
 }
 
 func (f channelFlags) first() wallet.Passphrase {
