@@ -127,7 +127,7 @@ func Receipt(meta mcp.Meta) (*x402.Settlement, error) {
 	return x402.ReadMCPSettlement(x402.MCPMessage{Result: raw})
 }
 
-// options are the ways to pay for a challenge, best first; with none of them, why.
+// choices are the ways to pay for a challenge, best first; with none of them, why.
 func (s *Session) choices(ctx context.Context, c *x402.Challenge) ([]Option, error) {
 	var list []Option
 	var why *x402.Error

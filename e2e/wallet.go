@@ -215,9 +215,6 @@ func (w *Wallet) Close() error {
 	}
 }
 
-// PID is the wallet's process id.
-func (w *Wallet) PID() int { return w.cmd.Process.Pid }
-
 // Stderr is the end of what the wallet has logged.
 func (w *Wallet) Stderr() string { return w.stderr.String() }
 

@@ -18,7 +18,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// JSON-RPC's codes, as seeds/004 maps x402's errors to them.
+// codePaymentRequired is JSON-RPC's code for a challenge, as seeds/004 maps x402's errors.
 const codePaymentRequired = 402
 
 // Protect charges for the tools of a server that have a price; the others stay free. Tools added later are charged for too. Lists

@@ -7,6 +7,11 @@
 // The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it follows redirects with
 // the payment attached, accepts 10 MiB of headers and a gigabyte out of a megabyte of gzip, takes a proxy from the
 // environment, and when a kept-alive connection dies after the server read a signed GET, sends it a second time unasked.
+//
+// The files: mux.go (which of the two ways). HTTP: http.go (ask, present), check.go (what may be sent), dial.go (to which addresses),
+// body.go (what is taken in), errors.go (what the network's errors mean outside); node.go is the client for the owner's own nodes and
+// facilitators. MCP: mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpwire.go (what left and what
+// came, read raw), mcpprocess.go (a server that is a command), mcptools.go (lists of tools, and errors).
 package transport
 
 import (

@@ -42,7 +42,7 @@ type MCP struct {
 	end     context.CancelFunc
 
 	mu     sync.Mutex
-	places map[string]*placeOf // by endpoint
+	places map[string]*place // by endpoint
 	news   map[string]chan struct{}
 	closed bool
 }
@@ -52,7 +52,7 @@ func NewMCP(o MCPOptions) *MCP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &MCP{options: o, places: map[string]*placeOf{}, news: map[string]chan struct{}{}}
+	m := &MCP{options: o, places: map[string]*place{}, news: map[string]chan struct{}{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	return m
 }

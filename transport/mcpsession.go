@@ -32,8 +32,8 @@ const (
 	legacy = "2025-11-25"
 )
 
-// placeOf is one endpoint with its session.
-type placeOf struct {
+// place is one endpoint with its session.
+type place struct {
 	mcp *MCP
 	at  *url.URL
 
@@ -45,7 +45,7 @@ type placeOf struct {
 }
 
 // place finds an endpoint's place, and counts its caller in. When there are too many, the one that is unused longest goes.
-func (m *MCP) place(at *url.URL) (*placeOf, error) {
+func (m *MCP) place(at *url.URL) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -56,14 +56,14 @@ func (m *MCP) place(at *url.URL) (*placeOf, error) {
 		if len(m.places) >= maxPlaces && !m.evict() {
 			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time", maxPlaces).WithHint("wait until other calls have ended")
 		}
-		p = &placeOf{mcp: m, at: at, turn: make(chan struct{}, 1)}
+		p = &place{mcp: m, at: at, turn: make(chan struct{}, 1)}
 		m.places[at.String()] = p
 	}
 	p.users++
 	return p, nil
 }
 
-func (m *MCP) leave(p *placeOf) {
+func (m *MCP) leave(p *place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.users--
@@ -71,7 +71,7 @@ func (m *MCP) leave(p *placeOf) {
 }
 
 func (m *MCP) evict() bool {
-	var oldest *placeOf
+	var oldest *place
 	for _, p := range m.places {
 		if p.users == 0 && (oldest == nil || p.used.Before(oldest.used)) {
 			oldest = p
@@ -89,7 +89,7 @@ func (m *MCP) evict() bool {
 func (m *MCP) Close() error {
 	m.mu.Lock()
 	places := m.places
-	m.places, m.closed = map[string]*placeOf{}, true
+	m.places, m.closed = map[string]*place{}, true
 	m.mu.Unlock()
 	m.end() // of what is being opened
 	var all sync.WaitGroup
@@ -106,14 +106,14 @@ func (m *MCP) Close() error {
 	}
 }
 
-func (p *placeOf) close() {
+func (p *place) close() {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	p.drop()
 }
 
 // forget drops a session that died, unless another call did.
-func (p *placeOf) forget(s *session) {
+func (p *place) forget(s *session) {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	if p.current == s {
@@ -121,14 +121,14 @@ func (p *placeOf) forget(s *session) {
 	}
 }
 
-func (p *placeOf) drop() {
+func (p *place) drop() {
 	if p.current != nil {
 		p.current.close()
 		p.current = nil
 	}
 }
 
-func (p *placeOf) mine(ctx context.Context) (done func(), err error) {
+func (p *place) mine(ctx context.Context) (done func(), err error) {
 	select {
 	case p.turn <- struct{}{}:
 		return func() { <-p.turn }, nil
@@ -138,7 +138,7 @@ func (p *placeOf) mine(ctx context.Context) (done func(), err error) {
 }
 
 // session is the one that lives, or a new one.
-func (p *placeOf) session(ctx context.Context) (s *session, isNew bool, err error) {
+func (p *place) session(ctx context.Context) (s *session, isNew bool, err error) {
 	done, err := p.mine(ctx)
 	if err != nil {
 		return nil, false, err
@@ -159,7 +159,7 @@ func (p *placeOf) session(ctx context.Context) (s *session, isNew bool, err erro
 }
 
 // enter is initialize as a request of its own: what it costs, or with a payment.
-func (p *placeOf) enter(ctx context.Context, with x402.Attachment) (*exchange, error) {
+func (p *place) enter(ctx context.Context, with x402.Attachment) (*exchange, error) {
 	done, err := p.mine(ctx)
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (o *opening) Connect(ctx context.Context) (c mcp.Connection, err error) {
 }
 
 // open opens a session; e is the exchange of initialize. The session lives longer than the call that opens it.
-func (p *placeOf) open(ctx context.Context, e *exchange, version string) (*session, error) {
+func (p *place) open(ctx context.Context, e *exchange, version string) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	defer context.AfterFunc(p.mcp.life, cancel)()
@@ -259,7 +259,7 @@ func (t *tapped) Connect(ctx context.Context) (mcp.Connection, error) {
 	return newTap(c, false), nil
 }
 
-func (p *placeOf) connect(ctx context.Context, e *exchange, version string, by mcp.Transport) (*session, error) {
+func (p *place) connect(ctx context.Context, e *exchange, version string, by mcp.Transport) (*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
 	s := &session{end: end, ended: make(chan struct{})}
@@ -290,7 +290,7 @@ func (p *placeOf) connect(ctx context.Context, e *exchange, version string, by m
 }
 
 // unavailable says why no session came about.
-func (p *placeOf) unavailable(ctx context.Context, err error) error {
+func (p *place) unavailable(ctx context.Context, err error) error {
 	var coded *x402.Error
 	if errors.As(err, &coded) && coded.Code != x402.NetworkError || ctx.Err() != nil {
 		return p.mcp.lost(ctx, wanted{endpoint: p.at}, err)
@@ -300,7 +300,7 @@ func (p *placeOf) unavailable(ctx context.Context, err error) error {
 }
 
 // client is our side of a session. It offers nothing a server could ask for, and says that it pays.
-func (p *placeOf) client(s *session) *mcp.Client {
+func (p *place) client(s *session) *mcp.Client {
 	offers := &mcp.ClientCapabilities{}
 	offers.AddExtension(x402.MCPExtension, nil)
 	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version}, &mcp.ClientOptions{
