@@ -93,7 +93,8 @@ type Server struct {
 	Service string // the DID that it has to have, "did:rooch:…"; "": what it says itself
 }
 
-// Ledger says where payments are recorded.
+// Ledger says where payments are recorded. It is read and checked only: nothing uses URL yet, so payments are recorded in the
+// home's ledger.db whatever it says.
 type Ledger struct {
 	URL Secret // "" is ledger.db in the home; else postgres://…, which may hold a password
 }
