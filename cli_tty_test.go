@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"github.com/mdp/qrterminal/v3"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -423,6 +425,17 @@ func TestPolicyAtATerminal(t *testing.T) {
 	c.types(testPassphrase + "\n")
 	require.Contains(t, c.ends(0), "done: these are the rules from now on")
 	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
+
+	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time { return time.Now().AddDate(10, 0, 0) }})
+	require.NoError(t, err)
+	_, err = store.Reserve(t.Context(), history.Hold{Payment: history.Payment{URL: "https://a.example/"}}, func(*history.Tx, budget.Session) error { return nil })
+	require.NoError(t, errors.Join(err, store.Close()))
+	c = sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner
+	c.sees("Passphrase, to seal these rules: ", 1)
+	require.Contains(t, c.text(), "if the clock is wrong, set it first")
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+	require.NotContains(t, sit(t, nil, append(env, passphraseFile(t)), "policy", "seal").ends(0), "clock")
 }
 
 // Who writes to the ledger can forge the text that a difference is taken from. Then the person sees every rule, and is asked

@@ -41,7 +41,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 	cmd.AddCommand(ui.loosens(&cobra.Command{
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
 		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also accepts a ledger that is not the one the\n" +
-			"wallet last wrote (restored from a backup, or moved with its home). The passphrase is asked for, unless nothing was loosened.",
+			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is dated ahead of the clock. The passphrase is asked for, unless nothing was loosened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeRules(cmd.Context(), ui, nil)
 		},
@@ -253,15 +253,28 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		incomparable = errors.New("never sealed")
 	}
 	ui.changes(changes)
+	lines := asLines(changes, incomparable)
+	redate := false
+	if edit == nil {
+		latest, err := r.store.Ahead(ctx)
+		if err != nil {
+			return err
+		}
+		if redate = !latest.IsZero(); redate {
+			lines = append(lines, fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates those that are ahead now",
+				latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)))
+			ui.note("%s; if the clock is wrong, set it first", lines[len(lines)-1])
+		}
+	}
 	guard := &seal.Guard{Home: p.Home, Rules: next, Store: r.store}
-	owner := incomparable != nil || config.Loosens(changes)
+	owner := incomparable != nil || config.Loosens(changes) || redate
 	if !owner {
 		if owner, err = p.sealTighter(ctx, ui, guard, len(changes) > 0); err != nil {
 			return err
 		}
 	}
 	if owner {
-		key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", asLines(changes, incomparable)})
+		key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", lines})
 		if err != nil {
 			return err
 		}
@@ -269,6 +282,11 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		guard.Key = key
 		if err := p.lookAtAll(ctx, ui, guard); err != nil {
 			return err
+		}
+		if redate {
+			if err := r.store.Redate(ctx); err != nil {
+				return err
+			}
 		}
 		if err := guard.Seal(ctx); err != nil {
 			return err

@@ -203,6 +203,10 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
 		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze", "payments are frozen: %s", freezes[0].Why)...)
 	}
+	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
+		list = append(list, found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
+			"payments are dated ahead of this computer's clock, the latest %s: the budgets stand still until then", latest.Format(time.RFC3339))...)
+	}
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
 		list = append(list, found(Warn, "x402-wallet reconcile asks the chains", "%d payments are unfinished; their money is held", len(open))...)
 	}

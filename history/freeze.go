@@ -145,9 +145,12 @@ func (t *Tx) NotFrozen(network, account string) error {
 		WithDetail("since", fromMicros(at).Format(time.RFC3339)).WithDetail("by", f.By)
 }
 
-// Looked is when the owner last lifted a freeze; zero: never.
+// Looked is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
 func (t *Tx) Looked() (time.Time, error) {
 	l, err := t.lifted()
+	if l.At.After(t.Now) {
+		l.At = time.Time{}
+	}
 	return l.At, err
 }
 

@@ -188,22 +188,24 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 	return err
 }
 
-// sumsAgree adds the payments up again, each of the ways.
+// sums is the head of a query that adds the payments up again, each of the ways.
+const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
+		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
+	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
+		SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
+		SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
+		SELECT 'place', place, hour / 24, spent, held FROM each UNION ALL
+		SELECT 'ever', place, 0, spent, held FROM each)
+	GROUP BY 1, 2, 3)`
+
+// sumsAgree compares what is kept with that.
 func (t *Tx) sumsAgree() error {
-	const again = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
-			sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
-		sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
-			SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
-			SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
-			SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
-			SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
-			SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
-			SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
-			SELECT 'place', place, hour / 24, spent, held FROM each UNION ALL
-			SELECT 'ever', place, 0, spent, held FROM each)
-		GROUP BY 1, 2, 3)
-		SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
-			SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
+	const again = sums + ` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
+		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
 	var different int
 	if err := t.slowRow(again).Scan(&different); err != nil {
 		return err
@@ -232,7 +234,9 @@ func (t *Tx) statesAgree() error {
 		"is not in the state the audit chain tells of it": `SELECT p.id FROM payments p WHERE p.state IS NOT
 			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %' ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
 		"was not made as the audit chain tells it": `SELECT p.id FROM payments p WHERE NOT EXISTS (SELECT 1 FROM audit a
-			WHERE a.payment = p.id AND a.event = 'reserved' AND a.at = p.created_at AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
+			WHERE a.payment = p.id AND a.event = 'reserved' AND (a.at = p.created_at OR p.created_at =
+				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated' AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
+					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
 				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to AND a.detail ->> 'url' = p.url
 				AND coalesce(a.detail ->> 'microdollars', p.usd) = p.usd) LIMIT 1`,
 	} {

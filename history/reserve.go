@@ -55,6 +55,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
+		clock := t.Now
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 			return err
 		}
 		if err := check(t, session); err != nil {
-			return err
+			return standsStill(err, clock, t.Now)
 		}
 		if err := t.coveredByChain(h); err != nil {
 			return err
