@@ -61,7 +61,10 @@ func New(at net.Addr, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(), key: rand.Text(), form: []byte(rand.Text()), looked: o.Now()}
+	s := &Server{
+		o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(), key: rand.Text(),
+		form: []byte(rand.Text()), looked: o.Now(),
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
 	mux.HandleFunc("GET /history", s.page(list))

@@ -188,11 +188,23 @@ var spans = []struct {
 	label, long       string
 	every             int // steps between labels
 }{
-	{"24h", "24 hours", "the last 24 hours", time.Hour, func(t time.Time, n int) time.Time { return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour) }, 24, "15:04", "Mon 2 Jan, 15:04", 3},
-	{"30d", "30 days", "the last 30 days", 24 * time.Hour, func(t time.Time, n int) time.Time { return t.Truncate(24*time.Hour).AddDate(0, 0, n) }, 30, "2 Jan", "Mon 2 Jan 2006", 4},
-	{"12m", "12 months", "the last 12 months", 24 * time.Hour, func(t time.Time, n int) time.Time {
-		return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
-	}, 12, "Jan", "January 2006", 1},
+	{
+		name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour,
+		step:  func(t time.Time, n int) time.Time { return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour) },
+		steps: 24, label: "15:04", long: "Mon 2 Jan, 15:04", every: 3,
+	},
+	{
+		name: "30d", title: "30 days", said: "the last 30 days", unit: 24 * time.Hour,
+		step:  func(t time.Time, n int) time.Time { return t.Truncate(24*time.Hour).AddDate(0, 0, n) },
+		steps: 30, label: "2 Jan", long: "Mon 2 Jan 2006", every: 4,
+	},
+	{
+		name: "12m", title: "12 months", said: "the last 12 months", unit: 24 * time.Hour,
+		step: func(t time.Time, n int) time.Time {
+			return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
+		},
+		steps: 12, label: "Jan", long: "January 2006", every: 1,
+	},
 }
 
 var errRange = errors.New("no such range")

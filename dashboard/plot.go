@@ -67,7 +67,10 @@ func draw(steps []step, every int, said string) plot {
 			}
 			return max(round(float64(d)/float64(top)*plotHeight), leastHigh)
 		}
-		b := bar{step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width), Width: round(width * filled), SpentHigh: high(s.Spent), HeldHigh: high(s.Held), LabelY: plotHeight + 20}
+		b := bar{
+			step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width), Width: round(width * filled),
+			SpentHigh: high(s.Spent), HeldHigh: high(s.Held), LabelY: plotHeight + 20,
+		}
 		b.SpentY = round(plotHeight - b.SpentHigh)
 		b.HeldY = round(b.SpentY - b.HeldHigh)
 		fromEnd := len(steps) - 1 - i
