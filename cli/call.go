@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
 )
 
 func (p *Program) callCommand(ui *ui) *cobra.Command {
@@ -52,21 +51,14 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 					return ui.estimate(out)
 				})
 			}
-			var first wallet.Passphrase
-			if f.passphraseFD >= 0 {
-				first = wallet.FromFD(f.passphraseFD)
-			}
-			return p.withKey(cmd, ui, first, func(ctx context.Context, w *tools.Wallet) error {
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 				return buy(ctx, ui, w, in, (*tools.Wallet).CallTool)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&arguments, "arguments", "", "the tool's arguments, a `JSON` object")
-	cmd.Flags().StringVar(&f.most, "max", "", "pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
-	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "", "a `NAME` for this purchase: under the same one it is never paid twice")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost; a free tool runs")
-	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-	hideDefault(cmd, "passphrase-fd")
+	f.add(cmd)
 	return cmd
 }
 

@@ -77,7 +77,7 @@ func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
 					return usageError{text: "--deposit " + f.deposit + " is no amount of dollars like 0.50"}
 				}
 			}
-			return p.withKey(cmd, ui, f.first(), func(ctx context.Context, w *tools.Wallet) error { return p.openChannel(ctx, ui, w, args[0], deposit) })
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error { return p.openChannel(ctx, ui, w, args[0], deposit) })
 		},
 	})
 	cmd.Flags().StringVar(&f.deposit, "deposit", "", "also put this many `DOLLARS` of RGas into your payment hub")
@@ -108,15 +108,8 @@ func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
 	}
 }
 
-func (f channelFlags) first() wallet.Passphrase {
-	if f.passphraseFD < 0 {
-		return nil
-	}
-	return wallet.FromFD(f.passphraseFD)
-}
-
 func (p *Program) channel(cmd *cobra.Command, ui *ui, f channelFlags, use func(ctx context.Context, m *channel.Manager) error) error {
-	return p.withKey(cmd, ui, f.first(), func(ctx context.Context, w *tools.Wallet) error {
+	return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 		m, err := channelsOf(w)
 		if err != nil {
 			return err

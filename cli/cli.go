@@ -128,12 +128,21 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Begin", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui), p.passphraseCommand(ui)}},
+		{"Begin", []*cobra.Command{
+			demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
+			p.passphraseCommand(ui),
+		}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui), p.callCommand(ui)}},
-		{"Look", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui), p.dashboardCommand(ui), p.doctorCommand(ui)}},
+		{"Look", []*cobra.Command{
+			p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui),
+			p.reconcileCommand(ui), p.dashboardCommand(ui), p.doctorCommand(ui),
+		}},
 		{"Rule", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
-		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui), p.unfreezeCommand(ui)}},
+		{"Decide", []*cobra.Command{
+			p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
+			p.unfreezeCommand(ui),
+		}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -13,7 +13,6 @@ import (
 
 	"x402-wallet/pay"
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -84,12 +83,20 @@ func readData(data string, stdin io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// payFlags are what pay knows beside the request.
+// payFlags are what pay and call know beside the request.
 type payFlags struct {
-	most, network, asset string
-	idempotencyKey       string
+	most, idempotencyKey string
+	network, asset       string // pay's alone
 	dryRun               bool
 	passphraseFD         int
+}
+
+// add adds those that pay and call have in common.
+func (f *payFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.most, "max", "", "pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
+	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "", "a `NAME` for this purchase: under the same one it is never paid twice")
+	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
+	hideDefault(cmd, "passphrase-fd")
 }
 
 func (p *Program) payCommand(ui *ui) *cobra.Command {
@@ -118,24 +125,17 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 			if f.dryRun {
 				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return dryRun(ctx, ui, w, in, most, f) })
 			}
-			var first wallet.Passphrase
-			if f.passphraseFD >= 0 {
-				first = wallet.FromFD(f.passphraseFD)
-			}
-			return p.withKey(cmd, ui, first, func(ctx context.Context, w *tools.Wallet) error {
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 				return buy(ctx, ui, w, tools.PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,
 					MaxAmount: most, Network: f.network, Asset: f.asset, IdempotencyKey: f.idempotencyKey}, (*tools.Wallet).Pay)
 			})
 		},
 	}
 	request.add(cmd)
-	cmd.Flags().StringVar(&f.most, "max", "", "pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
 	cmd.Flags().StringVar(&f.network, "network", "", "pay only on this `NETWORK`, like base or eip155:8453")
 	cmd.Flags().StringVar(&f.asset, "asset", "", "pay only with this `ASSET`, a symbol or an address")
-	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "", "a `NAME` for this purchase: under the same one it is never paid twice")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say what it would cost")
-	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-	hideDefault(cmd, "passphrase-fd")
+	f.add(cmd)
 	return cmd
 }
 
