@@ -179,7 +179,7 @@ func (o Options) seal(ctx context.Context) []Finding {
 	}
 	defer func() { _ = store.Close() }()
 	guard := seal.Guard{Home: o.Home, Rules: rules, Store: store}
-	if err := guard.Look(ctx); err != nil {
+	if err := guard.Compare(ctx); err != nil {
 		return failed(err, "x402-wallet policy shows the difference, x402-wallet policy seal accepts it")
 	}
 	return good("config.toml is what you sealed, or tighter")

@@ -30,7 +30,7 @@ func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
-// SealedIn is the home in which rules were sealed last, for people who look; "" when that is not known. The seal covers it, too.
+// SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
 func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		err := t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`).Scan(&home)

@@ -518,6 +518,10 @@ func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, out.Chosen)
 	require.Equal(t, x402.InsufficientFunds, out.Options[0].Code)
+	b.Guard = unsealed{}
+	out, err = b.Estimate(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, x402.PolicyUnsealed, out.Options[0].Code, "as Pay would say")
 	require.Zero(t, b.chain.signed)
 }
 
@@ -715,9 +719,17 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		if test.named {
 			b.Policy.TokenAccounts = map[string]string{solana: "theirs"}
 		}
-		_, err := b.Pay(t.Context(), get(testURL))
+		estimate, err := b.Estimate(t.Context(), get(testURL))
+		require.NoError(t, err, name)
+		require.Equal(t, test.passes, estimate.Chosen != nil, "%s: an estimate knows the cap of the session that the payment would begin", name)
+		require.Equal(t, 1, test.node.asked, name)
+		test.node.asked = 0
+		_, err = b.Pay(t.Context(), get(testURL))
 		require.Equal(t, test.passes, err == nil, "%s: %v", name, err)
 		require.Equal(t, 1, test.node.asked, name)
+		if err != nil {
+			require.Equal(t, x402.AsError(err).Code, estimate.Options[0].Code, name)
+		}
 		if test.passes {
 			_, err = b.Pay(t.Context(), get(testURL+"?again"))
 			require.Equal(t, test.node.worth != 10_000, err == nil, "%s: %v", name, err)

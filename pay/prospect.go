@@ -10,7 +10,15 @@ import (
 )
 
 // reader reads the chain's layer.
-type reader func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+type reader struct {
+	funds  func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+	newCap func() (*money.Dollars, error) // SessionCap, asked once
+}
+
+// chain reads what there is now.
+func (e *Engine) chain(ctx context.Context) reader {
+	return reader{e.funds, sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })}
+}
 
 func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	scheme, _ := e.scheme(network)
@@ -23,6 +31,7 @@ type Prospects struct {
 	engine *Engine
 	mu     sync.Mutex
 	read   map[money.Asset]func() (x402.Funds, error)
+	newCap func() (*money.Dollars, error)
 }
 
 // Prospects judges with what the chains say from now on.
@@ -40,12 +49,21 @@ func (p *Prospects) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if err := p.engine.Transport.Check(q.Request); err != nil {
 		return Estimate{}, err
 	}
-	funds := p.funds
+	chain := p.chain(ctx)
 	if denied := p.engine.Rules.CheckHost(host(q.URL)); denied != nil {
-		funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) { return x402.Funds{}, denied }
+		chain.funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
 	told := &quote{answer: &transport.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
-	return p.engine.weigh(ctx, q, l, told, funds), nil
+	return p.engine.weigh(ctx, q, l, told, chain), nil
+}
+
+func (p *Prospects) chain(ctx context.Context) reader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.newCap == nil {
+		p.newCap = p.engine.chain(ctx).newCap
+	}
+	return reader{p.funds, p.newCap}
 }
 
 func (p *Prospects) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {

@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sort"
 	"strings"
@@ -264,11 +265,11 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
-	return e.weigh(ctx, q, l, found, e.funds), nil
+	return e.weigh(ctx, q, l, found, e.chain(ctx)), nil
 }
 
 // weigh is what a quote comes to for this wallet.
-func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, funds reader) Estimate {
+func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, chain reader) Estimate {
 	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{}}
 	if found.challenge == nil {
 		return out
@@ -276,7 +277,7 @@ func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, fu
 	out.PaymentRequired = true
 	options := e.judge(found.challenge, q, l)
 	for _, i := range e.candidates(options) {
-		if err := e.wouldPass(ctx, q, found, options[i], funds); err != nil {
+		if err := e.wouldPass(ctx, q, found, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
 		} else if out.Chosen == nil {
 			out.Chosen = &i
@@ -305,9 +306,12 @@ func (o option) shown() Option {
 	return shown
 }
 
-// wouldPass is the second and third layer as they stand now, without holding anything.
-func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, read reader) error {
-	funds, err := read(ctx, o.Network, o.asset)
+// wouldPass is the second and third layer as they stand now, without holding anything. Under rules that are not sealed no node is asked.
+func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, chain reader) error {
+	if err := e.Guard.Compare(ctx); err != nil {
+		return err
+	}
+	funds, err := chain.funds(ctx, o.Network, o.asset)
 	if err != nil {
 		return err
 	}
@@ -315,16 +319,32 @@ func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o optio
 		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := e.payment(q, found, o, funds)
-	return e.Store.View(ctx, func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
+	check := func(begun bool, limit *money.Dollars) error { // begun: the payment begins a session with this cap, if none is open
+		return e.Store.View(ctx, func(t *history.Tx) error {
+			session, err := t.Session()
+			if err != nil {
+				return err
+			}
+			if err := t.NotFrozen(p.Network, p.Source); err != nil {
+				return err
+			}
+			begins := session.ID == "" && e.Rules.Session == nil && funds.Delegated == nil // what is delegated here covers the price
+			if begins && begun {
+				session.Cap = limit
+			}
+			a := budgetAsk(p, t.Now, session)
+			a.Approved = func() (bool, error) { return t.HasApproval(terms(p, o)) }
+			if err := e.Rules.Check(a, t); err != nil || begun || !begins {
+				return err
+			}
+			return history.ErrAskCap
+		})
+	}
+	if err = check(false, nil); errors.Is(err, history.ErrAskCap) {
+		var limit *money.Dollars
+		if limit, err = chain.newCap(); err == nil {
+			err = check(true, limit)
 		}
-		if err := t.NotFrozen(p.Network, p.Source); err != nil {
-			return err
-		}
-		a := budgetAsk(p, t.Now, session)
-		a.Approved = func() (bool, error) { return t.HasApproval(terms(p, o)) }
-		return e.Rules.Check(a, t)
-	})
+	}
+	return err
 }

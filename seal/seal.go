@@ -46,6 +46,12 @@ type Guard struct {
 
 	Anchor *Anchor // shared by the guards of a home in this process, so that opening the wallet anew forgets nothing; nil: its own
 	own    Anchor
+
+	place struct { // of sealedIn
+		sync.Mutex
+		version int64
+		home    string
+	}
 }
 
 // Anchor is what a process knows of the ledger without reading it.
@@ -62,28 +68,35 @@ func (g *Guard) anchor() *Anchor {
 	return &g.own
 }
 
-// Compare refuses rules that the owner did not seal. It needs no key, so it can be asked before anything is held; only Check
-// believes the seal itself.
+// Compare refuses rules that the owner did not seal, and a home that was copied or moved since. It needs no key, so it can be asked
+// before anything is held; only Check believes the seal itself.
 func (g *Guard) Compare(ctx context.Context) error {
-	_, _, err := g.compare(ctx, g.Rules)
-	return err
-}
-
-// Look is Compare for people who look what is wrong: it also notices a home that was copied or moved since, which the seal itself tells
-// only to who has the key.
-func (g *Guard) Look(ctx context.Context) error {
-	if err := g.Compare(ctx); err != nil {
+	sealed, _, err := g.compare(ctx, g.Rules)
+	if err != nil {
 		return err
 	}
-	sealed, err := g.Store.SealedIn(ctx)
+	in, err := g.sealedIn(ctx, sealed.Version)
 	if err != nil {
 		return err
 	}
 	home, err := g.home()
-	if err != nil || sealed == "" || sealed == home {
+	if err != nil || in == "" || in == home {
 		return err
 	}
 	return unsealed("the wallet's home was copied or moved since the owner sealed its rules")
+}
+
+// sealedIn is the home in which a version of the rules was sealed, asked of the ledger once: it looks for that among all that was ever
+// decided.
+func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err error) {
+	g.place.Lock()
+	defer g.place.Unlock()
+	if g.place.version != version {
+		if g.place.home, err = g.Store.SealedIn(ctx); err == nil {
+			g.place.version = version
+		}
+	}
+	return g.place.home, err
 }
 
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only, without an error.

@@ -127,7 +127,11 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		}
 		elsewhere := open(t, copied, "[budget]\nday = '5'\n")
 		require.True(t, x402.HasCode(elsewhere.Check(t.Context()), x402.PolicyUnsealed))
+		elsewhere.Key = key("")
+		require.ErrorContains(t, elsewhere.Compare(t.Context()), "copied or moved", "told without the key")
+		elsewhere.Key = key("ours")
 		require.NoError(t, elsewhere.Seal(t.Context()))
+		require.NoError(t, elsewhere.Compare(t.Context()))
 		require.NoError(t, elsewhere.Check(t.Context()))
 	})
 	t.Run("ledger", func(t *testing.T) {

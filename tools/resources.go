@@ -63,7 +63,7 @@ func (s *Server) readStatus(ctx context.Context, request *mcp.ReadResourceReques
 		return nil, err
 	}
 	out := Status{SetupOut: setup}
-	if setup.Ready {
+	if setup.Addresses != (Addresses{}) { // there is a wallet
 		w, done, err := s.wallet(ctx)
 		if err != nil {
 			return nil, err

@@ -70,7 +70,7 @@ func TestResources(t *testing.T) {
 			require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "lunch"}))
 			status = Status{}
 			result := read(statusURI, &status)
-			require.True(t, status.Ready)
+			require.False(t, status.Ready, "frozen")
 			require.Equal(t, []string{"lunch"}, status.Frozen)
 			require.Equal(t, []string{open}, status.Unfinished)
 			require.Equal(t, "0.001", status.Budget.Day.Spent.String())

@@ -10,7 +10,7 @@ import (
 
 // SetupOut is the answer of x402_setup_agent.
 type SetupOut struct {
-	Ready     bool      `json:"ready"`
+	Ready     bool      `json:"ready"` // nothing but locked and the funds stands in the way of a payment
 	Locked    bool      `json:"locked"`
 	Addresses Addresses `json:"addresses"`
 	NextSteps []string  `json:"nextSteps"`
@@ -47,9 +47,11 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 		return SetupOut{}, withCode(x402.CheckFailed, "whether the wallet is frozen could not be read", err)
 	}
 	if slices.ContainsFunc(freezes, func(f history.Freeze) bool { return f.Account == "" }) {
+		out.Ready = false
 		out.NextSteps = append(out.NextSteps, "the wallet is frozen: nothing is paid until the person has looked at it and runs `x402-wallet unfreeze` in a terminal")
 	}
 	if err := w.Engine.Guard.Compare(ctx); err != nil {
+		out.Ready = false
 		e := x402.AsError(err)
 		out.NextSteps = append(out.NextSteps, e.Message+"; "+e.Hint)
 	}

@@ -521,7 +521,9 @@ func TestSetup(t *testing.T) {
 	require.Equal(t, false, c.ok("x402_setup_agent", nil)["locked"])
 	require.NotContains(t, fmt.Sprint(after["nextSteps"]), "unfreeze")
 	require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "the owner stopped it"}))
-	require.Contains(t, c.ok("x402_setup_agent", nil)["nextSteps"].([]any)[0], "x402-wallet unfreeze")
+	frozen := c.ok("x402_setup_agent", nil)
+	require.Contains(t, frozen["nextSteps"].([]any)[0], "x402-wallet unfreeze")
+	require.Equal(t, false, frozen["ready"], "no payment passes")
 	require.Eventually(t, func() bool { // a wallet that was made later is looked after too
 		list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 		return err == nil && len(list) == 0
