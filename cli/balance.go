@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,8 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "balance", Short: "What can be spent: on the chains, and of each budget", Args: wants(),
 		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished payments hold of it, and what is\n" +
-			"left of each budget. A payment must fit into all of them.",
+			"left of each budget. A payment must fit into all of them. A node that does not answer is an error in its row, and the exit code\n" +
+			"is 1 when none does.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				done := ui.waiting("waiting for the nodes")
@@ -25,12 +27,16 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 					return err
 				}
 				if ui.json {
-					return ui.printJSON(out)
+					err = ui.printJSON(out)
+				} else {
+					ui.balances(out.Networks)
+					ui.say("")
+					ui.budgets(out.Budget)
 				}
-				ui.balances(out.Networks)
-				ui.say("")
-				ui.budgets(out.Budget)
-				return nil
+				if err == nil && len(out.Networks) > 0 && !slices.ContainsFunc(out.Networks, func(row tools.BalanceRow) bool { return row.Error == "" }) {
+					return exitError(exitFailed)
+				}
+				return err
 			})
 		},
 	}

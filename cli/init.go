@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -84,6 +85,12 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if x402.AsError(err).Code != x402.WalletNotFound {
 		return err
 	}
+	env := p.Env
+	if file := env.AgentKeypair; file != "" && !f.importsSolana() { // told before there are new keys, while it can still be stopped
+		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, and its key is not taken in: this wallet gets a new one. "+
+			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file, shellWord(file))})
+	}
+	env.AgentKeypair = ""
 	imports, err := f.imports(ctx, ui)
 	if err != nil {
 		return err
@@ -110,7 +117,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}
-	done := ui.waiting("encrypting the keys; this is slow on purpose, for who guesses passphrases")
+	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
 	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }, wallet.Options{
 		Import: imports,
 		Before: func(key func(string, []byte) []byte) error { return p.sealFirst(ctx, rules, key) },
@@ -120,7 +127,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	warnings := append(rules.Warnings, config.IgnoredEnv(p.Env, rules)...)
+	warnings := append(rules.Warnings, config.IgnoredEnv(env, rules)...)
 	if f.keyring {
 		warnings = append(warnings, intoKeyring(ctx, keys, passphrase, rules)...)
 	}
@@ -165,6 +172,13 @@ func (p *Program) sealFirst(ctx context.Context, rules *config.Config, key newKe
 func (p *Program) exists() *x402.Error {
 	return x402.Errorf(x402.KeypairExists, "there is a wallet in %s already", p.Home).
 		WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
+}
+
+// importsSolana reports whether the Solana key is another wallet's; a raw key without a chain is taken for one.
+func (f initFlags) importsSolana() bool {
+	return f.importSolana != "" || f.importOzskr != "" || slices.ContainsFunc(f.importKeyFile, func(entry string) bool {
+		return !strings.HasPrefix(entry, wallet.ChainEVM+"=")
+	})
 }
 
 // imports reads the keys of other wallets. Their files are only read.

@@ -171,29 +171,26 @@ func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
 			out.Changes = append(out.Changes, changes...)
 		}
 	}
-	if err := r.guard.Look(ctx); err != nil {
+	if err := r.guard.Compare(ctx); err != nil {
 		out.Problem = x402.AsError(err).Message
 	}
 	out.Sealed = out.Problem == ""
 	lines := r.rules.Lines()
 	for _, line := range lines {
-		out.Rules[line[0]] = line[1]
+		out.Rules[line.Key] = line.Value
 	}
 	if u.json {
 		return u.printJSON(out)
 	}
 	var rows [][]string
 	for _, line := range lines {
-		key, value := line[0], line[1]
-		if list, ok := strings.CutPrefix(value, "["); ok && !strings.HasPrefix(list, "{") { // one a line: nodes are long
-			before, after, more := strings.Cut(strings.TrimSuffix(list, "]"), ", ")
-			for more {
-				rows, key = append(rows, []string{key, before}), ""
-				before, after, more = strings.Cut(after, ", ")
-			}
-			value = before
+		key := line.Key
+		for _, value := range line.List { // one a line: nodes are long
+			rows, key = append(rows, []string{key, value}), ""
 		}
-		rows = append(rows, []string{key, value})
+		if len(line.List) == 0 {
+			rows = append(rows, []string{key, line.Value})
+		}
 	}
 	u.table([]string{"RULE", "VALUE"}, rows)
 	u.changes(out.Changes)
@@ -253,9 +250,13 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		incomparable = errors.New("never sealed")
 	}
 	ui.changes(changes)
+	ui.warn(next.Warnings)
 	lines := asLines(changes, incomparable)
 	redate := false
 	if edit == nil {
+		if len(changes) == 0 && incomparable == nil { // why the passphrase is asked all the same
+			ui.note("%s", lines[0])
+		}
 		latest, err := r.store.Ahead(ctx)
 		if err != nil {
 			return err
@@ -316,11 +317,11 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	}
 	ui.note("%s %s", paint(ui.colorErr, red, "look at every rule:"), safe(x402.AsError(err).Message))
 	for _, line := range guard.Rules.Lines() {
-		ui.note("  %s = %s", line[0], safe(line[1]))
+		ui.note("  %s = %s", line.Key, safe(line.Value))
 	}
 	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules", lines: []string{x402.AsError(err).Message}}
 	for _, line := range guard.Rules.Lines() {
-		l.lines = append(l.lines, line[0]+" = "+safe(line[1]))
+		l.lines = append(l.lines, line.Key+" = "+safe(line.Value))
 	}
 	again, err := p.owner(ctx, ui, l)
 	if err == nil {
@@ -338,7 +339,7 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 	case incomparable != nil:
 		lines = append(lines, incomparable.Error())
 	case len(list) == 0:
-		lines = append(lines, "config.toml is as it was sealed; the ledger is accepted as it is now")
+		lines = append(lines, "config.toml is as it was sealed; sealing accepts the ledger, and the place of the home, as they are now")
 	}
 	return lines
 }

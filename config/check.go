@@ -16,8 +16,9 @@ import (
 
 // checker turns the written file into a Config and collects every fault on the way.
 type checker struct {
-	lines map[string]int
-	errs  []error
+	lines    map[string]int
+	errs     []error
+	warnings []string
 }
 
 // fail notes a fault at a dotted key, at the line of that key or of the table around it.
@@ -165,6 +166,9 @@ func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
 		}
 		if a.USD == 0 {
 			c.fail(key+".usd", "is 0, so budgets would not count it; it must be above 0")
+		}
+		if f.USD == nil {
+			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 against every limit: write what one is worth", key, a.Symbol))
 		}
 		c.assetForm(key, a)
 		if slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() }) {

@@ -2,11 +2,10 @@ package config
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -41,10 +40,16 @@ func Loosens(list []Change) bool {
 	return slices.ContainsFunc(list, func(c Change) bool { return c.Loosens })
 }
 
-// Lines are all rules for a person to read: key and value.
-func (c *Config) Lines() (list [][2]string) {
+// Line is one rule for a person to read.
+type Line struct {
+	Key, Value string
+	List       []string // the parts of a value that has several
+}
+
+// Lines are all rules.
+func (c *Config) Lines() (list []Line) {
 	for _, l := range leaves(c) {
-		list = append(list, [2]string{l.key, l.show()})
+		list = append(list, Line{l.key, l.show(), parts(reflect.ValueOf(l.value))})
 	}
 	return list
 }
@@ -134,10 +139,9 @@ func snake(field string) string {
 	return key.String()
 }
 
-// show writes a value for a person; secrets stay hidden.
 // show is a rule's value for people. What nothing means depends on the rule.
 func (l leaf) show() string {
-	if text := show(l.value); text != "none" || unset[l.key] == "" {
+	if text := show(reflect.ValueOf(l.value)); text != "none" || unset[l.key] == "" {
 		return text
 	}
 	return unset[l.key]
@@ -145,40 +149,64 @@ func (l leaf) show() string {
 
 var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in", "facilitators": "those built in"}
 
-func show(v any) string {
-	if r := reflect.ValueOf(v); (r.Kind() == reflect.Map || r.Kind() == reflect.Slice || r.Kind() == reflect.String) && r.Len() == 0 {
-		return "none"
-	}
-	switch v := v.(type) {
-	case money.Dollars:
-		return v.Price()
-	case *money.Dollars:
-		if v == nil {
+// show writes a value for a person; secrets stay hidden.
+func show(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice:
+		if v.Len() == 0 {
 			return "none"
 		}
+		return "[" + strings.Join(parts(v), ", ") + "]"
+	case reflect.Pointer:
+		if v.IsNil() {
+			return "none"
+		}
+		return show(v.Elem())
+	case reflect.String:
+		if v.Len() == 0 {
+			return "none"
+		}
+	}
+	switch v := v.Interface().(type) {
+	case money.Dollars:
 		return v.Price()
 	case time.Duration:
 		return short(v)
-	case map[string]money.Dollars:
-		var hosts []string
-		for _, host := range slices.Sorted(maps.Keys(v)) {
-			hosts = append(hosts, host+" "+v[host].Price())
-		}
-		return "[" + strings.Join(hosts, ", ") + "]"
-	case map[string]Network:
-		var nodes []string
-		for _, id := range slices.Sorted(maps.Keys(v)) {
-			nodes = append(nodes, strings.TrimSpace(id+" "+v[id].RPC+" "+v[id].TokenAccount))
-		}
-		return "[" + strings.Join(nodes, ", ") + "]"
-	case []string:
-		return "[" + strings.Join(v, ", ") + "]"
-	case Rule, string, bool, int, float64, Secret:
-		return fmt.Sprint(v)
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprintf("%+v", v)
+	return fmt.Sprint(v)
+}
+
+// parts are what a list or a map is made of, each in words: a map's in the order of its keys.
+func parts(v reflect.Value) (list []string) {
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			list = append(list, part(v.Index(i)))
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			list = append(list, strings.TrimSpace(part(it.Key())+" "+part(it.Value())))
+		}
+		slices.Sort(list)
 	}
-	return string(text)
+	return list
+}
+
+// part writes a table as its keys and values, without what is not set. A text that could pass for more than one is quoted: the owner
+// reads this before sealing what an agent may have written.
+func part(v reflect.Value) string {
+	if v.Kind() != reflect.Struct {
+		text := show(v)
+		if v.Kind() == reflect.String && strings.ContainsAny(text, " \t\r\n,[]\"") {
+			text = strconv.Quote(text)
+		}
+		return text
+	}
+	var set []string
+	for i := range v.NumField() {
+		if field := v.Field(i); !field.IsZero() {
+			set = append(set, snake(v.Type().Field(i).Name)+" "+part(field))
+		}
+	}
+	return strings.Join(set, " ")
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,22 @@ func TestCompareUnproven(t *testing.T) {
 			require.NotContains(t, list[0].From+list[0].To, "geheim")
 		}
 	}
+}
+
+// The owner reads a table by its keys, as they are in the file; no text in it passes for another key.
+func TestTablesInWords(t *testing.T) {
+	c := rules(t, "[[facilitators]]\nname='x url https://good.example'\nurl='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+
+		"[servers.a]\nurl='https://s.example/mcp'\nmount=true\n"+
+		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nname='X'\nversion='1'")
+	shown := map[string]Line{}
+	for _, line := range c.Lines() {
+		shown[line.Key] = line
+	}
+	require.Equal(t, `[name "x url https://good.example" url https://f.example auth none]`, shown["facilitators"].Value)
+	require.Equal(t, []string{`a url https://s.example/mcp mount true`, `b command [npx, "a b"] channel false`}, shown["servers"].List)
+	require.Equal(t, []string{"network eip155:84532 address 0x1111111111111111111111111111111111111111 symbol X decimals 6 usd $1.00 name X version 1"}, shown["assets"].List)
+	require.Equal(t, "none", shown["ledger.url"].Value)
+	require.Equal(t, "those built in", Defaults().Lines()[slices.IndexFunc(Defaults().Lines(), func(l Line) bool { return l.Key == "assets" })].Value)
 }
 
 // No field of Config escapes the comparison.

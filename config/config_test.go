@@ -304,6 +304,16 @@ func TestFaults(t *testing.T) {
 
 const asset = "[[assets]]\nnetwork = \"base\"\naddress = \"0x036CbD53842c5426634e7929541eC2318f3dCF7e\"\nsymbol = \"USDX\"\n"
 
+// What counts as a dollar unsaid is told, because every limit counts it so.
+func TestAnAssetWithoutAPriceIsToldOf(t *testing.T) {
+	c, err := Parse([]byte(asset + "decimals = 6\nname = \"a\"\nversion = \"1\""))
+	require.NoError(t, err)
+	require.Equal(t, []string{"assets.0.usd is not written, so each USDX counts as $1.00 against every limit: write what one is worth"}, c.Warnings)
+	c, err = Parse([]byte(asset + "decimals = 6\nusd = \"1.00\"\nname = \"a\"\nversion = \"1\""))
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings)
+}
+
 // The ends of each range are inside.
 func TestRangesReachTheirEnds(t *testing.T) {
 	for _, text := range []string{

@@ -203,7 +203,7 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%s is set, but only config.toml counts: %s", name, where))
 	}
 	if env.AgentKeypair != "" {
-		warn("AGENT_KEYPAIR_PATH", "keys are imported with `x402-wallet init --import-ozskr FILE` or `--import-solana FILE`")
+		warn("AGENT_KEYPAIR_PATH", "its key comes in only when a wallet is made, by x402-wallet init --import-ozskr FILE in another X402_WALLET_HOME")
 	}
 	if env.Authorities {
 		warnings = append(warnings, "SSL_CERT_FILE and SSL_CERT_DIR are set, but only the system's own certificate authorities count")

@@ -157,7 +157,7 @@ func Parse(data []byte) (*Config, error) {
 	if len(c.errs) > 0 {
 		return nil, errors.Join(c.errs...)
 	}
-	config.Raw = bytes.Clone(data)
+	config.Raw, config.Warnings = bytes.Clone(data), c.warnings
 	return config, nil
 }
 

@@ -96,7 +96,7 @@ const templateAssets = `# token_account = "…"           # Solana: your token a
 # address  = "0x…"
 # symbol   = "USDX"
 # decimals = 6
-# usd      = "1.00"             # what one is worth
+# usd      = "1.00"             # what one is worth, by which every limit counts it: keep it true
 # name     = "USD X"            # EVM: its EIP-712 domain; taken from here, never from the seller
 # version  = "2"
 # token2022 = false             # Solana: a mint of the Token-2022 program
