@@ -2,6 +2,9 @@
 //
 // What must stay true: the only os.Getenv of the project is here, and a file that says anything this package does not
 // understand is refused. A limit that was misspelt must never be a limit that is not there.
+//
+// The files: parse.go and check.go (from text to Config; values.go and hosts.go check single values), compare.go (what loosens), edit.go
+// and template.go (writing), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (

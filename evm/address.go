@@ -3,10 +3,12 @@ package evm
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 
 	"github.com/ethereum/go-ethereum/common"
+
+	"x402-wallet/x402"
 )
 
 // errAddress says that a text is not 0x and 40 hex digits, or that its EIP-55 checksum is wrong.
@@ -32,12 +34,11 @@ func isHex(digits string) bool {
 
 // ChainID reads the reference of an eip155 CAIP-2 id: a canonical decimal from 1 to 2^63-1.
 func ChainID(network string) (uint64, error) {
-	reference, found := strings.CutPrefix(network, "eip155:")
-	if !found || reference == "" || strings.Trim(reference, "0123456789") != "" || reference[0] == '0' {
+	id, ok := x402.ChainID(network)
+	if !ok {
 		return 0, errors.New("not an eip155 network")
 	}
-	id, err := strconv.ParseUint(reference, 10, 63)
-	if err != nil {
+	if id > math.MaxInt64 {
 		return 0, errors.New("chain id above 2^63-1")
 	}
 	return id, nil

@@ -4,6 +4,9 @@
 // What must stay true: one type of message is ever signed, and its digest is computed from the very JSON that is sent,
 // after that JSON was read back and found to be the order. The EIP-712 domain comes from the registry and the network's
 // CAIP-2 id, never from a seller. A payment is called dead only by a finalized block.
+//
+// The files: exact.go (why not, funds), authorize.go (sign), eip3009.go and payload.go (the message, and its JSON), fate.go and logs.go
+// (what became of it), node.go (the owner's node), address.go.
 package evm
 
 import (

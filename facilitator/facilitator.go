@@ -8,6 +8,9 @@
 //
 // The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was measured to pay six times
 // for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
+//
+// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), auth.go (credentials), supported.go (who settles
+// what, and the order), discovery.go (what they list).
 package facilitator
 
 import (

@@ -1,8 +1,9 @@
 // Package money counts: token amounts in atomic units, dollars in exact
 // micro-dollars, and the asset they belong to.
 //
-// What must stay true: nothing here is ever negative, rounded down, wrapped or
-// parsed leniently. A float never touches money.
+// What must stay true: nothing here is ever negative, wrapped or parsed
+// leniently; a price is rounded up and a cap down, so that a budget never
+// counts less than what was paid. A float never touches money.
 package money
 
 import (

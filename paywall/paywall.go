@@ -5,6 +5,10 @@
 // settled; a tool that failed is never settled; one payment has one run, in whatever process it is shown; and a payment is
 // compared with all of what was asked (network, asset, amount, payee), never with its name alone. The order of steps in sale.go
 // and the table in outcome.go hold that. Nothing here can spend: there is no key in this package.
+//
+// The files: offer.go (what a call costs), payment.go (what a buyer shows, and whether it is for that), sale.go and settle.go (the
+// life of one sale), outcome.go (its table), challenge.go (asking), mcp.go and http.go (the two ways a call comes), book.go (where
+// sales are written), front.go and mirror.go (the wall in front of another MCP server).
 package paywall
 
 import (

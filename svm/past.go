@@ -97,7 +97,7 @@ func (s *search) find(ctx context.Context) (*landed, error) {
 			if found != nil || err != nil {
 				return found, err
 			}
-			if i > 0 || before != "" {
+			if i > 0 || before != "" { // the row before the last one: the next page begins behind it
 				before = last.Signature
 			}
 			last = r

@@ -7,6 +7,10 @@
 //
 // No clock matters to either: a transaction lives for blocks, and what became of it is searched for by slots. So there is no
 // CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock only makes the engine ask too early or too late.
+//
+// The files: payable.go (why not), funds.go and account.go (token accounts), authorize.go (sign: plan, look, build, check), build.go and
+// decode.go (the transaction, made and read), fate.go and past.go (what became of it), owner.go (what only an owner signs), node.go,
+// address.go.
 package svm
 
 import (

@@ -3,6 +3,10 @@
 //
 // What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can only ask, and every answer is
 // either what SPEC §7 promises or an error with one of its codes.
+//
+// Beside the tools: handle.go (from a method to an answer or an error), schema.go, visible.go; lines.go (the streams) and lazy.go (the
+// open wallet, under rules that change); approval.go and unlock.go (asking a person), progress.go (telling one); mount.go and mirror.go
+// (other servers' tools); resources.go and prompts.go.
 package tools
 
 import (

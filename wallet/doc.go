@@ -13,6 +13,12 @@
 //	w.SetSources(wallet.FromFile(path)) // asked at the first signature
 //	sig, err := w.EVM().SignTransfer(ctx, transfer)
 //
+// The way through: wallet.go (create, open), unlock.go (who is asked, and when
+// it locks again), kinds.go (all that is ever signed, read once more) with
+// signer.go, channel.go and owner.go beside it, keystore.go and format.go (the
+// encrypted file), store.go (how it is written), passphrase.go, terminal.go
+// and keyring.go (where a passphrase comes from), import.go, harden_linux.go.
+//
 // # The file
 //
 // JSON as in SPEC §3, strict to the letter: see [Open] for what is refused. From
