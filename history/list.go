@@ -77,6 +77,7 @@ type search struct {
 const (
 	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
 	block      = 256     // as in schema.sql
+	longest    = `512`   // characters of a URL that is in the index, as in schema.sql
 	dearer     = 8       // looking at a payment that the index of URLs names, than at the next one that failed
 	maxPart    = 8 << 10 // of a URL that is looked for
 )
@@ -210,8 +211,8 @@ type source struct {
 	order string
 }
 
-// sources are where all payments are found that have the part of a URL (index: urls, or rests) and come after from and before to,
-// newest first.
+// sources are where all payments are found that have the part of a URL (index: urls, or rests) and come after from and before to: the
+// first has newer ones than the others.
 func (q *search) sources(index string, from, to int64) []source {
 	table, url := "briefs", "url"
 	switch {
@@ -230,26 +231,35 @@ func (q *search) sources(index string, from, to int64) []source {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
+	long := source{` FROM briefs INDEXED BY briefs_long WHERE seq >= ? AND seq < ? AND length(url) > ` + longest + has, []any{from, min(to, q.indexed+1), q.part}, all.order}
 	named := source{` FROM $ CROSS JOIN briefs ON seq = $.rowid WHERE $ MATCH ?`, []any{q.grams}, ` ORDER BY $.rowid DESC`}
 	if from > 0 || to < math.MaxInt64 { // asking it of each takes a tenth of the time
 		named.from, named.args = named.from+` AND $.rowid >= ? AND $.rowid < ?`, append(named.args, from, to)
 	}
 	named.from, named.args = strings.ReplaceAll(named.from, "$", index)+has, append(named.args, q.part)
 	named.order = strings.ReplaceAll(named.order, "$", index)
-	return []source{all, named}
+	return []source{all, named, long}
 }
 
 // page is one payment more than the limit, where there are as many.
 func (q *search) page() (list []Payment, err error) {
-	for _, s := range q.sources("urls", q.first, q.before) {
-		some, err := collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (SELECT seq`+s.from+` AND `+q.state+s.order+` LIMIT ?) ORDER BY seq DESC`,
-			append(s.args, q.Limit+1-len(list))...)
-		list = append(list, some...)
-		if err != nil || len(list) > q.Limit {
-			return list, err
-		}
+	sources := q.sources("urls", q.first, q.before)
+	if list, err = q.newest(q.Limit+1, sources[:1]); err != nil || len(list) > q.Limit || len(sources) == 1 {
+		return list, err
 	}
-	return list, nil
+	older, err := q.newest(q.Limit+1-len(list), sources[1:])
+	return append(list, older...), err
+}
+
+// newest are the n newest payments of some sources.
+func (q *search) newest(n int, sources []source) ([]Payment, error) {
+	var found []string
+	var args []any
+	for _, s := range sources {
+		found = append(found, `SELECT seq FROM (SELECT seq`+s.from+` AND `+q.state+s.order+` LIMIT ?)`)
+		args = append(append(args, s.args...), n)
+	}
+	return collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (`+strings.Join(found, ` UNION ALL `)+`) ORDER BY seq DESC LIMIT ?`, append(args, n)...)
 }
 
 // total adds up what is selected, by symbol: what came since After, less what came since Until.

@@ -30,6 +30,9 @@ func someURL(r *rand.Rand) string {
 	for range r.IntN(4) {
 		url += pick("/", "/", "/", "?", "#") + pick("item", "Item", "v1", "v12", "", "b.example", `q"x`, "a\\b", "i", "7", "é", "https://a.example/item") + pick("", "", fmt.Sprint(r.IntN(40)))
 	}
+	if r.IntN(10) == 0 { // around the most that is in the index
+		url += "/" + strings.Repeat(pick("long", "item", "é"), 100+r.IntN(60))
+	}
 	return url
 }
 

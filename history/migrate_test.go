@@ -92,6 +92,37 @@ func TestMigrations(t *testing.T) {
 	}
 }
 
+// Long URLs that were in the index of trigrams leave it: they are found once.
+func TestMigratedLongURLs(t *testing.T) {
+	home := oldLedger(t, 10)
+	db, err := sql.Open("sqlite", filepath.Join(home, FileName))
+	require.NoError(t, err)
+	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 6 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+		INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+			asset, symbol, amount, usd, pay_to, source, requirement)
+		SELECT 'pay_' || i, 's', 'settled', 1795262400000015 + i, 0, x'00', 'GET', 'https://b.example/' || i || '/' || CASE WHEN i % 10 THEN '' ELSE printf('%.*c', 600, 'é') END
+			|| 'weather', '', 'b.example', '', '', '', '', 'USDC', '1', 1, '', '', '{}' FROM n`)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	s, err := Open(t.Context(), home, Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	for part, n := range map[string]int{"weather": 295, "éweather": 30, "b.example/250/é": 1, "b.example/251/weather": 1} {
+		list, _, totals, err := s.List(t.Context(), Filter{URL: part, State: Settled, Limit: 5})
+		require.NoError(t, err)
+		require.Len(t, list, min(n, 5), part)
+		if part == "weather" { // and the one that was there
+			n += 1000
+		}
+		require.EqualValues(t, n, totals["USDC"], part)
+	}
+	var indexed int
+	require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM urls WHERE urls MATCH '"250"'`).Scan(&indexed))
+	require.Zero(t, indexed)
+	_, err = s.write.Exec(`INSERT INTO urls (urls) VALUES ('integrity-check')`)
+	require.NoError(t, err)
+}
+
 // What was given and frozen before there were seals: a yes has to be given again, a freeze stands, and what was used is nobody's forgery.
 func TestMigratedDecisions(t *testing.T) {
 	s, err := Open(t.Context(), oldLedger(t, 5), Options{})

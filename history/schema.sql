@@ -87,6 +87,7 @@ CREATE TABLE briefs (
     ends   INTEGER NOT NULL                 -- the last character of its place
 );
 CREATE INDEX briefs_failed ON briefs (seq, url) WHERE state = 'failed';
+CREATE INDEX briefs_long ON briefs (seq) WHERE length(url) > 512;
 
 CREATE TRIGGER payments_briefed AFTER INSERT ON payments BEGIN
     INSERT INTO briefs VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, length(NEW.place));
@@ -139,13 +140,14 @@ WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state
 END;
 
 -- The URLs by any three characters in a row. Payments come in by the block, because one at a time costs much more: those behind the
--- last multiple of 256 are not in it yet. A payment is never deleted, nor its URL changed.
+-- last multiple of 256 are not in it yet. URLs of more than 512 characters never are (briefs_long): a block of the longest would take
+-- seconds. A payment is never deleted, nor its URL changed.
 CREATE VIRTUAL TABLE urls USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
 CREATE VIRTUAL TABLE rests USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0); -- of payments.rest
 
 CREATE TRIGGER payments_block AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
-    INSERT INTO urls (rowid, text) SELECT seq, url FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq;
-    INSERT INTO rests (rowid, text) SELECT seq, rest FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq;
+    INSERT INTO urls (rowid, text) SELECT seq, url FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
+    INSERT INTO rests (rowid, text) SELECT seq, rest FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
 END;
 
 -- What was bought. Apart from payments, so that sums over payments stay narrow.
