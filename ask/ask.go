@@ -98,7 +98,7 @@ type question struct {
 	outcome error
 }
 
-// end sets the outcome, the first time; mu is not needed for that.
+// end sets the outcome, the first time; finish does it for who holds mu.
 func (q *question) end(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

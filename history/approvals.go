@@ -44,14 +44,14 @@ type Approval struct {
 	Quote    [32]byte // the hash of everything that a changed quote must not reuse
 	State    Decision
 	Created  time.Time
-	Expires  time.Time
+	Expires  time.Time // of the question, or of the answer
 	Host     string
 	Method   string
 	URL      string
 	Network  string
 	Asset    string
 	Symbol   string
-	Amount   money.Amount
+	Amount   money.Amount // atomic units
 	Price    money.Dollars
 	PayTo    string
 	Why      string // why a person is asked

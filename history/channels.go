@@ -23,7 +23,7 @@ type Channel struct {
 	ID           string // on the chain
 	Epoch        uint64
 	Nonce        uint64          // of the last promise
-	Amount       money.Amount    // promised in all
+	Amount       money.Amount    // promised in all, in atomic units of RGas
 	Claimed      money.Amount    // taken of that, as it was last seen on the chain
 	Signed       json.RawMessage // the last promise, with its signature
 	Known        bool            // the service has it; else it goes with the next call

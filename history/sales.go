@@ -39,17 +39,17 @@ type Sale struct {
 	State       SaleState
 	Created     time.Time
 	Updated     time.Time
-	Resource    string
-	Call        [32]byte // of what it was shown for
+	Resource    string   // what was sold, by its URL
+	Call        [32]byte // the hash of the call that it was shown for
 	Identifier  string   // the buyer's own; "" without
 	Network     string
 	Scheme      string
 	Asset       string
 	Symbol      string
-	Amount      money.Amount
+	Amount      money.Amount // atomic units
 	Price       money.Dollars
 	PayTo       string
-	Payer       string
+	Payer       string // "" where it cannot be told before the settlement
 	Requirement json.RawMessage
 	Payload     json.RawMessage // as it was shown
 	Transaction string

@@ -56,7 +56,7 @@ type Evidence struct {
 	Memo                 string `json:"memo,omitempty"`                 // Solana
 	FeePayer             string `json:"feePayer,omitempty"`             // Solana
 	Blockhash            string `json:"blockhash,omitempty"`            // Solana
-	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"` // Solana: 0 when nobody said; then judged by age of the blockhash
+	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"` // Solana: 0 when nobody said: then it is never called dead
 
 	ExpiresAt time.Time `json:"expiresAt"` // when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a proof
 }
