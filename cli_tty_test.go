@@ -282,7 +282,9 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	require.Len(t, w.Settlements(), 1)
 
 	sit(t, nil, env, "freeze").ends(0)
-	require.Contains(t, pays(3), "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
+	stopped := pays(3)
+	require.Contains(t, stopped, "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
+	require.Contains(t, stopped, "what to do: `x402-wallet history`, then `x402-wallet unfreeze`", "the owner sits there; an agent is not told")
 	require.Contains(t, types(starts, "incorrect horse battery", 4, "unfreeze"), "INVALID_PASSPHRASE")
 	pays(3)
 	require.Contains(t, types(starts, testPassphrase, 0, "unfreeze"), "the whole wallet since ")

@@ -270,7 +270,7 @@ func (r *Rooch) sameChain(ctx context.Context) error {
 	}
 	if id.String() != decimal(chainIDs[r.Network]) {
 		return x402.Errorf(x402.RPCError, "the node of %s has the chain id %s, not %d", r.Network, x402.Quote(id.String()), chainIDs[r.Network]).
-			WithHint("mend rpc under [networks.%q] in config.toml", r.Network)
+			WithHint("the owner mends rpc under [networks.%q] in config.toml", r.Network)
 	}
 	r.same = true
 	return nil

@@ -63,11 +63,13 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 					ui.note("nothing waits for a person")
 					return nil
 				}
-				var rows [][]string
-				for _, a := range out {
-					rows = append(rows, []string{a.ID, a.State, moment(a.ExpiresAt), a.Price, a.Symbol, x402.Title(a.Network), a.PayTo, a.Method + " " + a.URL, a.Why})
+				for _, a := range list {
+					ui.say("%s  %s until %s UTC", paint(ui.colorOut, bold, a.ID), a.State, a.Expires.UTC().Format(time.DateTime))
+					for _, row := range termsOf(a) {
+						ui.say("  %-13s %s", row[0], safe(row[1]))
+					}
 				}
-				ui.table([]string{"APPROVAL", "STATE", "UNTIL (UTC)", "PRICE", "ASSET", "NETWORK", "PAY TO", "FOR", "WHY"}, rows)
+				ui.note("x402-wallet approve ID lets one pass, x402-wallet deny ID refuses it")
 				return nil
 			})
 		},

@@ -58,6 +58,7 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 	open, commit := p.channelOpenCommand(ui, &f), p.channelCommitCommand(ui, &f)
 	for _, sub := range []*cobra.Command{show, open, recovered, commit} {
 		sub.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
+		hideDefault(sub, "passphrase-fd")
 	}
 	cmd.AddCommand(list, show, open, recovered, commit)
 	return cmd

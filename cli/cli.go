@@ -199,12 +199,19 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 		errors.As(err, &several): // every fault of a config, not only the first
 		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
 	}
+	if name, rest, _ := strings.Cut(coded.Message, " "); coded.Code == x402.InvalidArgument && flagOf[name] != "" && cmd.Flag(flagOf[name]) != nil {
+		coded.Message = "--" + flagOf[name] + " " + rest
+	}
 	if coded.Code == x402.InvalidArgument && coded.Hint == "" {
 		coded.Hint = usageError{}.remedy(cmd)
 	}
 	ui.problem(&coded)
 	return exitCode(&coded)
 }
+
+// flagOf are the flags of what the tools, which these commands share, call by the names of their arguments.
+var flagOf = map[string]string{"afterDate": "after", "before": "before", "limit": "limit", "status": "status", "maxPrice": "max-price",
+	"idempotencyKey": "idempotency-key", "tokenAccount": "token-account"}
 
 // exitError ends a command that has already said what is wrong.
 type exitError int

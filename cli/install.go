@@ -148,7 +148,7 @@ func (p *Program) entry(ctx context.Context, passphraseFile string, variables []
 		e.Env["X402_WALLET_PASSPHRASE_FILE"] = path
 	}
 	if err := e.Check(); err != nil {
-		return e, usageError{text: err.Error(), hint: "x402-wallet help install"}
+		return e, usageError{text: err.Error(), hint: "see: x402-wallet help install"}
 	}
 	var err error
 	e.Command, err = ownPath()

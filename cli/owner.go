@@ -39,7 +39,7 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 	if ui.page {
 		err = ui.onPage(ctx, l, keys)
 	} else {
-		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)), ", or with --page in a browser on this machine"))
+		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
 	}
 	if err != nil {
 		_ = keys.Close()

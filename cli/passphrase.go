@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,7 +88,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	defer func() { clear(fresh) }()
 	source := f.fresh.or(ui.asking(wallet.FromTerminalTwice()))
 	done := ui.waiting("encrypting the keys anew")
-	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: ")))), func(ctx context.Context) ([]byte, error) {
+	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: "))), byFlags), func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
 		return given, err
@@ -125,7 +124,7 @@ func keptIn(env config.Env, rules *config.Config) string {
 }
 
 func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet, passphrase wallet.Passphrase) error {
-	if err := keys.KeepInKeyring(ctx, byPerson(passphrase)); err != nil {
+	if err := keys.KeepInKeyring(ctx, byPerson(passphrase, byFlags)); err != nil {
 		return err
 	}
 	if rules, err := config.Load(p.Home); err == nil && !rules.Keystore.Keyring {
@@ -154,13 +153,16 @@ func (p *Program) forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 	return nil
 }
 
-// byPerson explains a source that is only a person's to give, when there is none.
-func byPerson(source wallet.Passphrase, orElse ...string) wallet.Passphrase {
+// byFlags are a passphraseSource's.
+const byFlags = "--passphrase-file FILE or --passphrase-fd N"
+
+// byPerson explains a source that is only a person's to give, when there is none. orElse is how else it can be given.
+func byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		if errors.Is(err, wallet.ErrNoPassphrase) {
 			return nil, x402.Errorf(x402.WalletLocked, "this takes the passphrase, typed by a person at this moment, and here is no terminal").
-				WithHint("run it in a terminal%s; a passphrase file, command or variable never answers for this", strings.Join(orElse, ""))
+				WithHint("run it in a terminal, or with %s; what unlocks the wallet by itself never answers for this", orElse)
 		}
 		return given, err
 	}

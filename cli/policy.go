@@ -373,11 +373,12 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 	return false, err
 }
 
-// asInvalid gives trouble with a value its code; the message of package config says what would have passed.
+// asInvalid gives trouble with a value its code; the message of package config says what would have passed. The file's line is left out:
+// what stands there is not in the file.
 func asInvalid(err error) error {
 	var fault *config.Error
 	if errors.As(err, &fault) {
-		return x402.Errorf(x402.InvalidArgument, "%s", fault.Error())
+		return x402.Errorf(x402.InvalidArgument, "%s: %s", fault.Key, fault.Msg)
 	}
 	return err
 }

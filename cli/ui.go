@@ -114,9 +114,23 @@ func (u *ui) problem(e *x402.Error) {
 	if e.Hint != "" {
 		u.note("  %s", indent(e.Hint))
 	}
+	if do := u.remedy(e); do != "" {
+		u.note("  what to do: %s", do)
+	}
 	if e.PaymentID != "" {
 		u.note("  payment %s; see x402-wallet show %s", e.PaymentID, e.PaymentID)
 	}
+}
+
+// remedy is what the owner, who sits at a terminal, can do and the hint does not say: hints are for agents, and tell none how a rule is
+// lifted.
+func (u *ui) remedy(e *x402.Error) string {
+	why, _ := x402.Explain(e.Code)
+	told := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
+	if !u.errTerminal || told || exitCode(e) < exitRefused || !strings.Contains(why.Do, "`") {
+		return ""
+	}
+	return why.Do
 }
 
 func on(network string) string {

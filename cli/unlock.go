@@ -33,7 +33,7 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 			"the ledger holds as a payment, once, inside the budgets of the sealed rules.",
 		Example: "  x402-wallet unlock\n  x402-wallet lock",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
+			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if foreground {
 				return p.Unlock(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
 					_ = ui.unlocked(unlockOut{until.UTC().Format(time.RFC3339), idle.String(), os.Getpid()})

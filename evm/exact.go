@@ -95,7 +95,7 @@ func (e *Exact) Address() string {
 func (e *Exact) self() (common.Address, error) {
 	if e.Address() == "" {
 		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
-			WithHint("run x402-wallet init")
+			WithHint("the person runs: x402-wallet init")
 	}
 	address, err := parseAddress(e.Address())
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *Exact) node(network string) (*node, error) {
 	err := refuse("network not configured").WithDetail("network", x402.Brief(network))
 	if _, notOurs := ChainID(network); notOurs == nil {
 		err.FixedBy = x402.ByPerson
-		err.Hint = fmt.Sprintf("set rpc under [networks.%q] in config.toml", network)
+		err.Hint = fmt.Sprintf("the person sets rpc under [networks.%q] in config.toml", network)
 	}
 	return nil, err
 }
@@ -159,7 +159,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	if _, err := domainSeparator(asset); err != nil {
 		e := refuse("the registry's entry of the asset is not usable: %v", err)
 		e.FixedBy = x402.ByPerson
-		return e.WithHint("give the asset its EIP-712 name and version in config.toml")
+		return e.WithHint("the person gives the asset its EIP-712 name and version in config.toml")
 	}
 	for _, must := range []struct{ key, value, reason string }{
 		{"assetTransferMethod", "eip3009", "only eip3009 is signed"},

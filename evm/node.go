@@ -62,7 +62,7 @@ func (n *node) ready(ctx context.Context) error {
 	if uint64(id) != n.chainID {
 		e := x402.Errorf(x402.CheckFailed, "the node configured for %s serves eip155:%d", n.Network, uint64(id))
 		e.FixedBy = x402.ByPerson
-		return e.WithHint("correct rpc under [networks.%q] in config.toml", n.Network)
+		return e.WithHint("the person corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
 	n.verified.Store(true)
 	return nil

@@ -3,6 +3,7 @@ package pay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -240,14 +241,18 @@ func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 		code, what = x402.DelegationExhausted, "what the owner delegated"
 	}
 	left := lack.Free.SubFloor(lack.Held)
+	would := "nothing would pass now"
+	if !left.IsZero() {
+		would = fmt.Sprintf("up to %s (%s) would pass now", o.asset.Dollars(left).Price(), left)
+	}
 	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent, %s of that is held by unfinished payments",
 		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, lack.Held).
-		WithHint("the owner has to add funds; up to %s (%s) would pass now", o.asset.Dollars(left).Price(), left).
+		WithHint("the owner has to add funds; %s", would).
 		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
 		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
 	if funds.Delegated != nil {
 		e.WithDetail("delegated", *funds.Delegated)
-		e.Hint = "the owner has to delegate or add funds; up to " + o.asset.Dollars(left).Price() + " would pass now"
+		e.Hint = "the owner has to delegate or add funds; " + would
 	}
 	return e
 }

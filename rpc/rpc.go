@@ -179,7 +179,7 @@ func (s silence) Error() string {
 // Failed is the RPC_ERROR of a question; why goes into the details.
 func (n *Node) Failed(method string, why error) *x402.Error {
 	e := x402.Errorf(x402.RPCError, "the node of %s did not answer %s", x402.Title(n.Network), method).
-		WithHint("try again; if it persists, check rpc under [networks.%q] in config.toml", n.Network).WithDetail("node", why.Error())
+		WithHint("try again; if it persists, the owner looks at rpc under [networks.%q] in config.toml", n.Network).WithDetail("node", why.Error())
 	e.Err = why
 	return e
 }

@@ -59,7 +59,7 @@ func networkMessage(ctx context.Context, host string, err error) string {
 	case ctx.Err() != nil:
 		return "the call was cancelled before " + host + " answered"
 	case errors.As(err, &dns):
-		return host + " cannot be resolved"
+		return "the name " + host + " cannot be resolved"
 	case errors.As(err, &verify), errors.As(err, &authority):
 		return host + " does not prove who it is: its certificate is not valid for that name and time"
 	case errors.As(err, &record), errors.As(err, &alert):

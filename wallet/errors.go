@@ -77,7 +77,7 @@ func locked(msg string) *Error {
 	return &Error{
 		Kind: KindLocked,
 		msg:  msg,
-		hint: "run: x402-wallet unlock (or set keystore.passphrase_file)",
+		hint: "the owner runs x402-wallet unlock in a terminal, or names a passphrase file: X402_WALLET_PASSPHRASE_FILE",
 	}
 }
 
@@ -91,6 +91,6 @@ func wrongPassphrase() *Error {
 	return &Error{
 		Kind: KindInvalidPassphrase,
 		msg:  ErrInvalidPassphrase.msg,
-		hint: "try again; if you are sure of the passphrase, put keystore.json back from your backup",
+		hint: "type it again, or correct the passphrase file; if it is right, put keystore.json back from your backup",
 	}
 }

@@ -135,11 +135,11 @@ func readImport(path string) ([]byte, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, badImport(path, "there is no such file")
 	case err != nil:
-		return nil, setup("import "+path, err)
+		return nil, setup("read the key in "+path, err)
 	}
 	return data, nil
 }
 
 func badImport(path, why string) *Error {
-	return setup("import "+path, errors.New(why))
+	return setup("read the key in "+path, errors.New(why))
 }

@@ -58,7 +58,7 @@ func notFound(dir string) *Error {
 	return &Error{
 		Kind: KindNotFound,
 		msg:  "there is no wallet in " + dir,
-		hint: "run: x402-wallet init",
+		hint: "the owner makes it in a terminal: x402-wallet init",
 	}
 }
 
