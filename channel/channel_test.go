@@ -589,3 +589,48 @@ func TestFatesPayNothing(t *testing.T) {
 	_, err = f.Fate(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1", ExpiresAt: time.Time{}})
 	require.Error(t, err)
 }
+
+// A service asks for an earlier call before it serves: one that this wallet knows was lost, once, for at most what that call was allowed;
+// and one of which nothing is known for at most what this call may cost, out of it.
+func TestEarlierCallsAreBounded(t *testing.T) {
+	const cent = 10 * price
+	limit := func(dollars string) func(*pay.Request) { return func(q *pay.Request) { q.MaxAmount = dollars } }
+	w := newWorld(t, func(w *world) { w.rules.PriceJump = 0 })
+	w.open()
+	propose := func(cost uint64) {
+		w.service.mu.Lock()
+		defer w.service.mu.Unlock()
+		w.service.propose(cost)
+	}
+	propose(5 * cent) // nothing was ever bought here
+	_, err := w.call("echo", limit("$0.01"))
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.Zero(t, w.paidFor())
+	propose(cent) // it is the whole of it
+	_, err = w.call("echo", limit("$0.01"))
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.Equal(t, money.NewAmount(cent), w.paidFor())
+	require.Equal(t, money.NewAmount(cent).String(), x402.AsError(err).Spent)
+	_, err = w.call("echo", limit("$0.01"))
+	require.NoError(t, err)
+
+	w.service.lose = true
+	_, err = w.call("echo", limit("$0.05"))
+	require.Error(t, err)
+	propose(5 * cent)
+	w.service.lose = true
+	_, err = w.call("echo", limit("$0.001"))
+	require.Error(t, err)
+	paid := money.NewAmount(6*cent + price)
+	require.Equal(t, paid, w.paidFor(), "the lost call cost all that it was allowed")
+	propose(5 * cent)
+	_, err = w.call("echo", limit("$0.001"))
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the one behind it was allowed less: %v", err)
+	_, err = w.m.Recover(t.Context(), "nuwa")
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
+	require.Equal(t, paid, w.paidFor())
+	propose(price)
+	_, err = w.m.Recover(t.Context(), "nuwa")
+	require.NoError(t, err)
+	require.Nil(t, w.row().Call, "no call is under way any more")
+}

@@ -64,7 +64,8 @@ func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (resul
 		return result, m.unready(err)
 	}
 	call := &call{m: m, r: r, charge: m.charge(r, c.Request), ref: uuid()}
-	return call.make(ctx)
+	result, err = call.make(ctx)
+	return result, call.spent(err)
 }
 
 func (m *Manager) unready(err error) error {
@@ -87,15 +88,18 @@ type call struct {
 	m      *Manager
 	r      *ready
 	charge pay.Charge
-	ref    string // clientTxRef: the same for the repetition
-	most   money.Amount
-	before *underWay // an earlier call, whose answer never came; nil: none is known
+	ref    string        // clientTxRef: the same for the repetition
+	most   *money.Amount // what it may cost; nil: none is being made, an earlier one is recovered
+	before *underWay     // an earlier call, whose answer never came; nil: none is known
+	paid   *pay.Held     // for an earlier call, before this one was served; nil: nothing
 }
 
 func (c *call) make(ctx context.Context) (result pay.Result, err error) {
-	if c.most, err = c.room(ctx); err != nil {
+	most, err := c.room(ctx)
+	if err != nil {
 		return result, err
 	}
+	c.most = &most
 	if err := c.begin(ctx); err != nil {
 		return result, err
 	}
@@ -110,6 +114,7 @@ func (c *call) make(ctx context.Context) (result pay.Result, err error) {
 			return c.answered(ctx, answer)
 		case tries == 0 && (p.Error.Code == codePaymentRequired || p.Error.Code == codeConflict):
 			if err := c.settle(ctx, p); err != nil {
+				c.unserved(ctx)
 				return result, err
 			}
 		default:
@@ -129,9 +134,9 @@ func (c *call) begin(ctx context.Context) error {
 	if err := c.m.Guard.Check(ctx); err != nil {
 		return err
 	}
-	now := underWay{Method: c.charge.Method, URL: c.charge.URL, MaxAmount: c.most}
+	now := c.now()
 	if before := new(underWay); c.r.row.Call != nil && json.Unmarshal(c.r.row.Call, before) == nil {
-		if c.before = before; before.MaxAmount.Cmp(c.most) > 0 { // its cost is still to come, should this answer be lost too
+		if c.before = before; before.MaxAmount.Cmp(now.MaxAmount) > 0 { // its cost is still to come, should this answer be lost too
 			now = *before
 		}
 	}
@@ -143,6 +148,10 @@ func (c *call) begin(ctx context.Context) error {
 		return err
 	}
 	return c.m.Guard.Mark(ctx)
+}
+
+func (c *call) now() underWay {
+	return underWay{Method: c.charge.Method, URL: c.charge.URL, MaxAmount: *c.most}
 }
 
 func (c *call) send(ctx context.Context) (reply, error) {
@@ -165,18 +174,32 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 	}
 	c.m.forget(c.r.server)
 	coded.Unsafe = true
-	return coded.WithDetail("mayCost", c.most)
+	return coded.WithDetail("mayCost", *c.most)
+}
+
+// unserved says that this call was not made after all: the one before it may still be to come.
+func (c *call) unserved(ctx context.Context) {
+	c.r.row.Call = nil
+	if c.before != nil {
+		c.r.row.Call, _ = compact(*c.before) // it was read from there
+	}
+	c.save(ctx)
 }
 
 // over says that no call is under way any more, whose cost is still to come.
 func (c *call) over(ctx context.Context) {
 	c.r.row.Call = nil
+	c.save(ctx)
+}
+
+func (c *call) save(ctx context.Context) {
 	if err := c.m.Store.SaveChannel(context.WithoutCancel(ctx), c.r.row); err != nil {
 		c.m.Log.Error("note that a call is over", "service", c.r.row.Service, "err", err)
 	}
 }
 
-// settle does what the service wants before it serves: a promise for an earlier call, whose answer was lost.
+// settle does what the service wants before it serves: a promise for an earlier call, whose answer was lost. Where nothing is known of
+// one it is paid out of what this call may cost: whoever makes this one offered no more.
 func (c *call) settle(ctx context.Context, p *responsePayload) error {
 	row := &c.r.row
 	switch {
@@ -193,17 +216,30 @@ func (c *call) settle(ctx context.Context, p *responsePayload) error {
 		row.Known = false
 		return c.m.Store.SaveChannel(ctx, *row)
 	}
-	charge, b := c.charge, bounds{}
+	charge, b := c.charge, bounds{Most: c.most}
 	if c.before != nil {
 		charge.Method, charge.URL, charge.Body, b.Most = c.before.Method, c.before.URL, []byte("{}"), &c.before.MaxAmount
 	}
 	charge.IdempotencyKey, charge.UpTo = "", nil
 	held, err := c.promise(ctx, charge, p, b, nil)
 	if held != nil {
+		c.paid = held
 		held.End(false)
 		c.m.Engine.Abandoned(ctx, held.Payment)
 	}
 	return err
+}
+
+// spent adds to an error what was paid for an earlier call before.
+func (c *call) spent(err error) error {
+	if err == nil || c.paid == nil {
+		return err
+	}
+	told := *x402.AsError(err)
+	sum, _ := money.ParseAmount(told.Spent)
+	sum, _ = sum.Add(c.paid.Payment.Amount)
+	told.Spent = sum.String()
+	return told.WithDetail("paidForAnEarlierCall", c.paid.Payment.ID)
 }
 
 // promise takes the channel one call further: guard, hold, sign, and put on disk. After an error nothing was signed, or what was
@@ -232,16 +268,21 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 		maySign, id = held.MaySign, held.Payment.ID
 	}
 	next, err := c.sign(ctx, *p.SubRAV, maySign)
-	if err == nil {
-		if bought != nil {
-			next.Call = nil
+	if next.Call = nil; err == nil && bought == nil && c.most != nil {
+		if c.before == nil {
+			left := c.most.SubFloor(delta)
+			c.most = &left
 		}
+		next.Call, err = compact(c.now())
+	}
+	if err == nil {
 		var paid history.Payment
 		if paid, err = c.m.Store.Promise(ctx, id, c.m.signed(c.r, next, charge), next, outcome(p, bought)); err == nil {
 			if held != nil {
 				held.Payment = paid
 			}
 			c.r.row, c.r.last = next, baseline{next.Nonce, next.Amount}
+			c.before = nil
 			return held, c.m.Guard.Mark(ctx)
 		}
 	}
@@ -301,7 +342,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 		return result, c.m.refuse(ctx, c.r, p, why)
 	}
 	bought := &history.Content{Status: http.StatusOK, Type: answer.answer.ContentType, Truncated: answer.answer.Truncated, Body: answer.answer.Content}
-	held, err := c.promise(ctx, c.charge, p, bounds{Cost: p.Cost, Most: &c.most}, bought)
+	held, err := c.promise(ctx, c.charge, p, bounds{Cost: p.Cost, Most: c.most}, bought)
 	if held != nil {
 		held.End(err == nil && ctx.Err() == nil)
 		if err != nil || ctx.Err() != nil {
@@ -355,12 +396,12 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 
 // tooDear says what kept the call from costing more. Where the caller offered more than is paid without asking, a person is asked.
 func (c *call) tooDear(ctx context.Context) error {
-	if offered := c.charge.UpTo; offered != nil && offered.Cmp(c.most) > 0 {
+	if offered := c.charge.UpTo; offered != nil && offered.Cmp(*c.most) > 0 {
 		if err := c.m.Engine.AskAbout(ctx, c.charge); err != nil {
 			return err
 		}
 	}
-	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was allowed to", c.charge.Asset.Dollars(c.most).Price(), c.most).
-		WithHint("nothing was paid; the same call with a higher maxAmount passes, if it is worth that and the owner's rules let it").
-		WithDetail("maxAmount", c.most)
+	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was allowed to", c.charge.Asset.Dollars(*c.most).Price(), *c.most).
+		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth that and the owner's rules let it").
+		WithDetail("maxAmount", *c.most)
 }
