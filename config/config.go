@@ -24,7 +24,6 @@ type Config struct {
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
 	Hosts        map[string]Host
 	Servers      map[string]Server
-	Ledger       Ledger
 	Keystore     Keystore
 	Channel      Channel
 	Env          bool     // the seed's environment variables override this file
@@ -94,12 +93,6 @@ type Server struct {
 	Mount   bool   // its tools appear as <server>__<tool>
 	Channel *bool  // it speaks Nuwa payment channels, or does not; nil: it is looked at
 	Service string // the DID that it has to have, "did:rooch:…"; "": what it says itself
-}
-
-// Ledger says where payments are recorded. It is read and checked only: nothing uses URL yet, so payments are recorded in the
-// home's ledger.db whatever it says.
-type Ledger struct {
-	URL Secret // "" is ledger.db in the home; else postgres://…, which may hold a password
 }
 
 // Keystore says how the wallet is unlocked without a person.

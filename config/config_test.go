@@ -174,7 +174,7 @@ mount = true
 url = "https://nuwa.example/mcp"
 channel = true
 [ledger]
-url = "postgres://me:pw@db/x"
+url = ""
 [keystore]
 passphrase_command = ["secret-tool", "lookup"]
 keyring = true
@@ -205,7 +205,6 @@ func TestSpecExample(t *testing.T) {
 	}, c.Facilitators)
 	assert.Equal(t, Host{Settle: "wallet"}, c.Hosts["seed.example.com"])
 	assert.Equal(t, Server{Command: []string{"npx", "weather-mcp"}, Mount: true}, c.Servers["weather"])
-	assert.Equal(t, "postgres://me:pw@db/x", c.Ledger.URL.Reveal())
 	assert.Equal(t, time.Hour, c.Keystore.Idle)
 	assert.Equal(t, Channel{DID: "did:rooch:rooch1abc", DepositCap: dollars(t, "2")}, c.Channel)
 	assert.Equal(t, specExample, string(c.Raw))
@@ -283,7 +282,7 @@ func TestFaults(t *testing.T) {
 		{"[servers.a]", 1, "servers.a", "needs either"},
 		{"[servers.a]\nurl = \"https://x\"\ncommand = [\"x\"]", 1, "servers.a", "needs either"},
 		{"[servers.a]\ncommand = \"x\"", 2, "servers.a.command", "a list"},
-		{"[ledger]\nurl = \"mysql://me:pw@x/y\"", 2, "ledger.url", "postgres://"},
+		{"[ledger]\nurl = \"postgres://me:pw@x/y\"", 2, "ledger.url", "not in this version"},
 		{"[keystore]\nidle = \"9h\"", 2, "keystore.idle", `"8h"`},
 		{"[keystore]\nkeyring = \"yes\"", 2, "keystore.keyring", "true or false"},
 		{"[channel]\ndid = \"me\"", 2, "channel.did", "DID"},

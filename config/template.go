@@ -122,7 +122,7 @@ const templateRest = `
 # service = "did:rooch:…"       # with channel = true: who it has to be
 
 [ledger]
-url = ""                        # empty: ledger.db beside this file; "postgres://…": one budget for a fleet
+url = ""                        # empty: ledger.db beside this file. There is no other in this version
 
 [keystore]
 # passphrase_file = "/path"     # owner-only
