@@ -432,6 +432,7 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.Reserve(t.Context(), history.Hold{Payment: history.Payment{URL: "https://a.example/"}}, func(*history.Tx, budget.Session) error { return nil })
 	require.NoError(t, errors.Join(err, store.Close()))
+	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
 	c = sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner
 	c.sees("Passphrase, to seal these rules: ", 1)
 	require.Contains(t, c.text(), "if the clock is wrong, set it first")
