@@ -212,6 +212,9 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 
 // tokens reads an amount in whole tokens, exactly.
 func tokens(text string, decimals uint8) (money.Amount, error) {
+	if text == "" {
+		return money.Amount{}, usageError{text: "--amount is needed: the most the agent may spend, in whole tokens like 25 or 2.50"}
+	}
 	whole, rest, _ := strings.Cut(text, ".")
 	if len(rest) <= int(decimals) && whole != "" && !strings.HasSuffix(text, ".") {
 		digits := strings.TrimLeft(whole+rest+strings.Repeat("0", int(decimals)-len(rest)), "0")

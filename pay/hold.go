@@ -245,8 +245,12 @@ func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 	if !left.IsZero() {
 		would = fmt.Sprintf("up to %s (%s) would pass now", o.asset.Dollars(left).Price(), left)
 	}
-	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent, %s of that is held by unfinished payments",
-		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, lack.Held).
+	held := ""
+	if !lack.Held.IsZero() {
+		held = fmt.Sprintf(", %s of that is held by unfinished payments", lack.Held)
+	}
+	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent%s",
+		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, held).
 		WithHint("the owner has to add funds; %s", would).
 		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
 		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
