@@ -60,7 +60,9 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 			"if that fails with WALLET_LOCKED, ask the person to run `x402-wallet unlock` in a terminal")
 	}
 	out.NextSteps = append(out.NextSteps,
-		"x402_check_balance tells what can be spent; the person funds the addresses above, or delegates from their own Solana token account",
-		"x402_pay gets a URL and pays for it")
+		"x402_check_balance tells what can be spent; the person funds the addresses above, or delegates from their own Solana token account")
+	if out.Ready {
+		out.NextSteps = append(out.NextSteps, "x402_pay gets a URL and pays for it")
+	}
 	return out, nil
 }

@@ -524,6 +524,7 @@ func TestSetup(t *testing.T) {
 	frozen := c.ok("x402_setup_agent", nil)
 	require.Contains(t, frozen["nextSteps"].([]any)[0], "x402-wallet unfreeze")
 	require.Equal(t, false, frozen["ready"], "no payment passes")
+	require.NotContains(t, fmt.Sprint(frozen["nextSteps"]), "x402_pay gets")
 	require.Eventually(t, func() bool { // a wallet that was made later is looked after too
 		list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 		return err == nil && len(list) == 0

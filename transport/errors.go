@@ -29,7 +29,7 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 		return e
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || isTimeout(err) {
-		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time", Err: err}
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time", Hint: "make the same call again", Err: err}
 	}
 	// http.Transport has no error value for this.
 	if strings.Contains(err.Error(), "server response headers exceeded") {
@@ -39,7 +39,8 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
 		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + at.Host + " is not the gzip it is labelled", Err: err}
 	}
-	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, at.Host, err), Err: err}
+	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, at.Host, err), Err: err,
+		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
 }
 
 func isTimeout(err error) bool {
