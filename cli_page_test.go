@@ -126,6 +126,16 @@ func TestLooseningOnAPage(t *testing.T) {
 	p.ends(0)
 	require.Contains(t, pays("2"), `"status":"paid"`)
 
+	before, err = os.ReadFile(config)
+	require.NoError(t, err)
+	gold := "\n[[assets]]\nnetwork = \"solana\"\naddress = \"EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
+	require.NoError(t, os.WriteFile(config, append(before, gold...), 0o600))
+	p = onPage(t, env, "policy", "seal")
+	require.Contains(t, p.shows(), "usd $1.00")
+	require.Contains(t, p.shows(), "each GOLD counts as $1.00 against every limit")
+	p.answers(http.StatusOK, right)
+	p.ends(0)
+
 	_, _ = runs(t, 0, env, "freeze")
 	p = onPage(t, env, "unfreeze")
 	require.Contains(t, p.shows(), "the whole wallet since ")

@@ -251,7 +251,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 	}
 	ui.changes(changes)
 	ui.warn(next.Warnings)
-	lines := asLines(changes, incomparable)
+	lines := append(asLines(changes, incomparable), next.Warnings...)
 	redate := false
 	if edit == nil {
 		if len(changes) == 0 && incomparable == nil { // why the passphrase is asked all the same
