@@ -139,7 +139,7 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 }
 
 // Verify is history.Store.Verify with the seals: the mark is on the chain, what stands frozen was not taken out, no lift is
-// another's, and neither is any yes that the chain calls the owner's.
+// another's, and neither is any yes that the chain calls the owner's, nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -172,5 +172,8 @@ func (g *Guard) Verify(ctx context.Context) error {
 			return x402.Errorf(x402.LedgerCorrupt, "the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
 		}
 	}
-	return nil
+	if sealed.Version == 0 { // none were ever sealed
+		return nil
+	}
+	return g.authentic(ctx, sealed)
 }

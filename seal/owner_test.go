@@ -272,6 +272,10 @@ func TestVerify(t *testing.T) {
 			yes(t, g)
 			require.NoError(t, execute(g, `UPDATE approvals SET pay_to = '0xother'`))
 		}, x402.LedgerCorrupt},
+		{"rules that the owner did not seal", func(t *testing.T, g *Guard) {
+			loose := history.SealedRules{Version: 2, Config: []byte("[networks.'eip155:8453']\nrpc = 'https://liar.example'"), Seal: []byte("a seal")}
+			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home))
+		}, x402.PolicyUnsealed},
 		{"the chain made anew", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
 			other := sealed(t)
 			reserve(t, other.Store)
