@@ -41,7 +41,8 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 	cmd.AddCommand(ui.loosens(&cobra.Command{
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
 		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also accepts a ledger that is not the one the\n" +
-			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is dated ahead of the clock. The passphrase is asked for, unless nothing was loosened.",
+			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is dated ahead of the\n" +
+			"clock. The passphrase is asked for, unless nothing was loosened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeRules(cmd.Context(), ui, nil)
 		},
@@ -252,44 +253,27 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 	ui.changes(changes)
 	ui.warn(next.Warnings)
 	lines := append(asLines(changes, incomparable), next.Warnings...)
-	redate := false
+	ahead := ""
 	if edit == nil {
 		if len(changes) == 0 && incomparable == nil { // why the passphrase is asked all the same
 			ui.note("%s", lines[0])
 		}
-		latest, err := r.store.Ahead(ctx)
-		if err != nil {
+		if ahead, err = datedAhead(ctx, ui, r.store); err != nil {
 			return err
 		}
-		if redate = !latest.IsZero(); redate {
-			lines = append(lines, fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates those that are ahead now",
-				latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)))
-			ui.note("%s; if the clock is wrong, set it first", lines[len(lines)-1])
+		if ahead != "" {
+			lines = append(lines, ahead)
 		}
 	}
 	guard := &seal.Guard{Home: p.Home, Rules: next, Store: r.store}
-	owner := incomparable != nil || config.Loosens(changes) || redate
+	owner := incomparable != nil || config.Loosens(changes) || ahead != ""
 	if !owner {
 		if owner, err = p.sealTighter(ctx, ui, guard, len(changes) > 0); err != nil {
 			return err
 		}
 	}
 	if owner {
-		key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", lines})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = key.Close() }()
-		guard.Key = key
-		if err := p.lookAtAll(ctx, ui, guard); err != nil {
-			return err
-		}
-		if redate {
-			if err := r.store.Redate(ctx); err != nil {
-				return err
-			}
-		}
-		if err := guard.Seal(ctx); err != nil {
+		if err := p.sealAsOwner(ctx, ui, guard, lines, ahead != ""); err != nil {
 			return err
 		}
 	}
@@ -306,6 +290,38 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 	}
 	ui.say("done: these are the rules from now on")
 	return nil
+}
+
+// datedAhead shows that payments are dated ahead of the clock, and returns the line; "" where none are.
+func datedAhead(ctx context.Context, ui *ui, store *history.Store) (line string, err error) {
+	latest, err := store.Ahead(ctx)
+	if err != nil || latest.IsZero() {
+		return "", err
+	}
+	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates those that are ahead now",
+		latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+	ui.note("%s; if the clock is wrong, set it first", line)
+	return line, nil
+}
+
+// sealAsOwner takes the passphrase, shows lines where that is asked for on a page, and seals; redate: it also dates now what is dated
+// ahead. It leaves the key closed.
+func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string, redate bool) error {
+	key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", lines})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = key.Close() }()
+	guard.Key = key
+	if err := p.lookAtAll(ctx, ui, guard); err != nil {
+		return err
+	}
+	if redate {
+		if err := guard.Store.Redate(ctx); err != nil {
+			return err
+		}
+	}
+	return guard.Seal(ctx)
 }
 
 // lookAtAll shows every rule and asks once more where the text that the difference was taken from was never sealed by this

@@ -292,7 +292,7 @@ func TestLost(t *testing.T) {
 	}
 	served := func(s *Store) { require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID)) }
 	unsent := func(s *Store) {
-		require.NoError(t, s.Release(t.Context(), pay(t, s, testHold(1), Submitted).ID, "not sent"))
+		require.NoError(t, s.Release(t.Context(), pay(t, s, testHold(1), Reserved).ID, "not sent"))
 	}
 	held := func(s *Store) { pay(t, s, testHold(1), Reserved) }
 	sent := func(s *Store) { pay(t, s, testHold(1), Submitted) }
@@ -334,14 +334,14 @@ func TestLost(t *testing.T) {
 // A yes to what was never signed is good again; once signed bytes were on disk it is used up, whatever became of them.
 func TestAYesComesBack(t *testing.T) {
 	for name, c := range map[string]struct {
-		meanwhile func(*Store, Payment)
-		back      bool
+		meanwhile    func(*Store, Payment)
+		back, signed bool
 	}{
-		"never signed": {func(*Store, Payment) {}, true},
+		"never signed": {func(*Store, Payment) {}, true, false},
 		"signed and not sent": {func(s *Store, p Payment) {
 			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}))
-		}, false},
-		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false},
+		}, false, true},
+		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -355,7 +355,9 @@ func TestAYesComesBack(t *testing.T) {
 			})
 			require.NoError(t, err)
 			c.meanwhile(s, p)
-			require.NoError(t, s.Release(t.Context(), p.ID, "locked"))
+			err = s.Release(t.Context(), p.ID, "locked")
+			require.Equal(t, c.signed, errors.Is(err, ErrTransition), "%v", err)
+			require.Equal(t, c.signed, err != nil)
 			require.Equal(t, c.back, hasApproval(t, s, 1))
 			require.Equal(t, c.back, payApproved(s, 1) == nil)
 			require.Error(t, payApproved(s, 1), "and once it stays")

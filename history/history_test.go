@@ -95,7 +95,7 @@ func TestOnlyTheStatesInTheTableFollowEachOther(t *testing.T) {
 			s, _, _ := newStore(t)
 			var p Payment
 			if from == Failed {
-				p = pay(t, s, testHold(1), Submitted)
+				p = pay(t, s, testHold(1), Reserved)
 				require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
 			} else {
 				p = pay(t, s, testHold(1), from)

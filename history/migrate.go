@@ -13,7 +13,7 @@ import (
 
 // format is the ledger's format: what schema.sql makes. A newer ledger is refused; an older one is brought here step by step,
 // by migrations/N.sql from format N-1 to N, all in one transaction.
-const format = 11
+const format = 10
 
 //go:embed migrations
 var migrations embed.FS

@@ -94,7 +94,7 @@ func TestMigrations(t *testing.T) {
 
 // Long URLs that were in the index of trigrams leave it: they are found once.
 func TestMigratedLongURLs(t *testing.T) {
-	home := oldLedger(t, 10)
+	home := oldLedger(t, 9)
 	db, err := sql.Open("sqlite", filepath.Join(home, FileName))
 	require.NoError(t, err)
 	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 6 UNION ALL SELECT i + 1 FROM n WHERE i < 300)

@@ -344,7 +344,7 @@ func (m *machine) Release(t *rapid.T) {
 	if m.another(t, r, s, err) {
 		return
 	}
-	if m.agree(t, err, m.move(r, Failed)) {
+	if m.agree(t, err, r.state == Reserved && m.move(r, Failed)) {
 		r.driver, r.caller = "", ""
 	}
 }

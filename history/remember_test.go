@@ -26,7 +26,7 @@ func TestRemember(t *testing.T) {
 		require.Equal(t, want, remembered(t, s, "api.example", payee), state)
 	}
 	s, _, _ := newStore(t)
-	unsent := pay(t, s, testHold(7), Submitted)
+	unsent := pay(t, s, testHold(7), Reserved)
 	require.NoError(t, s.Release(t.Context(), unsent.ID, "not sent"))
 	require.Equal(t, nothing, remembered(t, s, "api.example", payee))
 	for _, state := range []State{Unknown, Settled} { // proven never to have happened

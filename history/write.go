@@ -84,12 +84,19 @@ func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
 	return network, source, err
 }
 
-// Release ends a hold of which provably nothing left the process, which must be the one that drives it. why is kept. A person's
-// yes to what was never signed is good again, for the time it was given.
+// Release ends a hold of which nothing was signed, by the process that drives it; once signed bytes are on disk it is ErrTransition.
+// why is kept. A person's yes is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *Tx) error {
 		if _, _, err := t.drivenBy(id, s.Self()); err != nil {
 			return err
+		}
+		var state State
+		if err := t.row(`SELECT state FROM payments WHERE id = ?`, id).Scan(&state); err != nil {
+			return err
+		}
+		if state != Reserved { // signed bytes are dead when the chain says so
+			return fmt.Errorf("%w: %s is %s", ErrTransition, id, state)
 		}
 		if err := t.returnApproval(id); err != nil {
 			return err

@@ -109,8 +109,8 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 	return e.askChain(ctx, p)
 }
 
-// releaseAbandoned releases a hold whose process ended before anything was signed. As it was read before it may have been sent since, so it
-// is read again, and once more after nobody else can do anything with it.
+// releaseAbandoned releases a hold whose process ended before anything was signed. As it was read before it may have been sent
+// since, so it is read again, and once more after nobody else can do anything with it.
 func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (history.Payment, error) {
 	fresh, err := e.Store.Payment(ctx, p.ID)
 	if err != nil || fresh.State != history.Reserved || e.driven(fresh) {

@@ -43,7 +43,8 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
-// check reads the arguments and spells method and network in their one way; everything wrong with them is INVALID_ARGUMENT with what would have been right.
+// check reads the arguments and spells method and network in their one way; everything wrong with them is INVALID_ARGUMENT with what
+// would have been right.
 func (q *Request) check() (limit, error) {
 	var l limit
 	if q.Method == "" {

@@ -270,6 +270,9 @@ func (s *memStore) Release(ctx context.Context, id, why string) error {
 	if err != nil {
 		return err
 	}
+	if p.State != history.Reserved {
+		return history.ErrTransition
+	}
 	if err := s.move(p, history.Failed); err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ type lease struct {
 	*Wallet
 	users   int
 	retired chan struct{} // closed when there is another one
-	ended   chan struct{} // closed when its last use has ended, and it is closed with err
+	unused  chan struct{} // closed when its last use has ended
+	closed  chan struct{} // closed when it is closed after that, with err
 	err     error
 }
 
@@ -43,7 +44,7 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 			return nil, nil, err
 		}
 		l.retire() // its calls go on
-		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), ended: make(chan struct{})}
+		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), unused: make(chan struct{}), closed: make(chan struct{})}
 		if l.opened != nil {
 			close(l.opened)
 			l.opened = nil
@@ -66,10 +67,11 @@ func (s *lease) leave() {
 	if s.users--; s.users > 0 {
 		return
 	}
+	close(s.unused)
 	if s.Close != nil {
 		s.err = s.Close()
 	}
-	close(s.ended)
+	close(s.closed)
 }
 
 func (l *lazy) retire() (s *lease) {
@@ -125,7 +127,8 @@ func (l *lazy) close() error {
 		return nil
 	}
 	select {
-	case <-s.ended:
+	case <-s.unused:
+		<-s.closed
 		return s.err
 	case <-time.After(lastUse):
 		return nil

@@ -63,7 +63,7 @@ func TestLazyCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lazy
 		_, done, err := l.get(t.Context(), func(context.Context) (*Wallet, error) {
-			return &Wallet{Close: func() error { return errors.New("no room") }}, nil
+			return &Wallet{Close: func() error { time.Sleep(2 * lastUse); return errors.New("no room") }}, nil
 		})
 		require.NoError(t, err)
 		s, end := l.last()

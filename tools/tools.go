@@ -77,7 +77,8 @@ type Facilitator struct {
 	Err      error
 }
 
-// Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and anew when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
+// Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and anew when those changed. Its errors
+// carry codes (WALLET_NOT_FOUND, …).
 type Open func(ctx context.Context) (*Wallet, error)
 
 // chainPatience bounds what a tool waits for a node: an agent would rather know that it is not answering.
