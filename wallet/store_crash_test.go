@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -114,7 +115,8 @@ func TestCrashWhileChangingThePassphrase(t *testing.T) {
 }
 
 // The order that makes a crash harmless: everything is on the disk before it has
-// its name, and the name is before Create answers.
+// its name, and the name is before Create answers. Each call has returned before
+// the next one begins.
 func TestOrderOnDisk(t *testing.T) {
 	strace := needStrace(t)
 	dir, log := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "log")
@@ -125,19 +127,59 @@ func TestOrderOnDisk(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	trace, err := os.ReadFile(log)
 	require.NoError(t, err)
+	require.Equal(t, []string{"mkdirat", "fsync", "write temp", "fsync temp", "linkat temp", "unlinkat temp", "fsync home", "answer"},
+		diskCalls(string(trace), dir), "%s", trace)
+}
+
+// What strace writes of a call that another thread's line interrupts is one call that ends where it is resumed.
+func TestOrderOnDiskOfTwoThreads(t *testing.T) {
+	require.Equal(t, []string{"fsync home", "answer"}, diskCalls(`7 fsync(7</h> <unfinished ...>
+8 write(6<anon_inode:[eventfd]>, "\1", 8) = 8
+7 <... fsync resumed>)              = 0
+7 write(1<pipe:[1]>, "0xA2"..., 43) = 43
+`, "/h"))
+	require.Equal(t, []string{"fsync home began", "answer", "fsync home"}, diskCalls(`7 fsync(7</h> <unfinished ...>
+8 write(1<pipe:[1]>, "0xA2"..., 43) = 43
+7 <... fsync resumed>)              = 0
+`, "/h"))
+}
+
+var straceLine = regexp.MustCompile(`^(\d+) +(<\.\.\. )?(\w+)(?:\(| resumed>)(.*)`)
+
+// diskCalls are the calls about dir, every fsync and what goes to the standard output, in the order in which they returned;
+// "began" is put where one was still under way when another of them came.
+func diskCalls(trace, dir string) []string {
 	var got []string
-	for line := range strings.Lines(string(trace)) {
-		if strings.Contains(line, dir) || strings.Contains(line, "fsync") {
-			_, call, _ := strings.Cut(line, " ")
-			name, args, _ := strings.Cut(strings.TrimSpace(call), "(")
-			switch {
-			case strings.Contains(args, tempPrefix):
-				name += " temp"
-			case strings.Contains(args, dir+">"):
-				name += " home"
-			}
-			got = append(got, name)
+	began := map[string]string{} // by thread
+	for line := range strings.Lines(trace) {
+		m := straceLine.FindStringSubmatch(line)
+		if m == nil {
+			continue // a signal, or a thread's end
 		}
+		thread, resumed, name, args := m[1], m[2] != "", m[3], m[4]
+		switch {
+		case resumed && began[thread] == "":
+			continue
+		case resumed:
+			name = began[thread]
+			delete(began, thread)
+		case strings.Contains(args, tempPrefix):
+			name += " temp"
+		case strings.Contains(args, dir+">"):
+			name += " home"
+		case strings.HasPrefix(args, "1<"):
+			name = "answer"
+		case !strings.Contains(args, dir) && name != "fsync":
+			continue
+		}
+		for _, other := range began {
+			got = append(got, other+" began")
+		}
+		if strings.HasSuffix(args, "<unfinished ...>") {
+			began[thread] = name
+			continue
+		}
+		got = append(got, name)
 	}
-	require.Equal(t, []string{"mkdirat", "fsync", "write temp", "fsync temp", "linkat temp", "unlinkat temp", "fsync home"}, got, "%s", trace)
+	return got
 }
