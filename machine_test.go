@@ -60,7 +60,7 @@ func TestNoFileDescriptors(t *testing.T) {
 // A process that is suspended in the middle of a payment holds nobody up, and ends its payment when it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
-	w, env := household(t, sandbox.Options{Delay: 500 * time.Millisecond}, sandbox.Rules{})
+	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
 	env = append(env, passphraseFile(t))
 	first, other := serve(t, env...), serve(t, env...)
 	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
@@ -70,7 +70,7 @@ func TestSuspended(t *testing.T) {
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
 	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)), `"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
-	time.Sleep(time.Second) // its answer comes meanwhile
+	require.Eventually(t, func() bool { return w.Served("/weather") == 3 }, 20*time.Second, 5*time.Millisecond, "its answer comes meanwhile")
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
 	require.Len(t, w.Settlements(), 3)

@@ -168,25 +168,25 @@ func TestLab(t *testing.T) {
 			PartSeller: lab.Seller + "/free", PartSellerV1: lab.SellerV1 + "/free", PartSellerSeed: lab.SellerSeed + "/free",
 		} {
 			lab := lab.For(t)
-			client := http.Client{Timeout: 300 * time.Millisecond}
-			reach := func() error {
+			reach := func(patience time.Duration) error {
+				client := http.Client{Timeout: patience}
 				response, err := client.Get(at)
 				if err == nil {
 					err = response.Body.Close()
 				}
 				return err
 			}
-			require.NoError(t, reach(), part)
+			require.NoError(t, reach(opWait), part)
 			lab.StopPart(part)
 			var refused *net.OpError
-			require.ErrorAs(t, reach(), &refused, part)
+			require.ErrorAs(t, reach(opWait), &refused, part)
 			assert.Equal(t, "dial", refused.Op)
 			lab.HangPart(part)
 			var slow net.Error
-			require.ErrorAs(t, reach(), &slow, part)
+			require.ErrorAs(t, reach(300*time.Millisecond), &slow, part)
 			assert.True(t, slow.Timeout())
 			lab.StartPart(part)
-			require.NoError(t, reach(), part)
+			require.NoError(t, reach(opWait), part)
 		}
 	})
 

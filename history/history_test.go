@@ -116,8 +116,8 @@ func TestOnlyTheStatesInTheTableFollowEachOther(t *testing.T) {
 
 // The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
 func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
-	s, _, home := newStore(t)
-	second, err := Open(t.Context(), home, Options{})
+	s, c, home := newStore(t)
+	second, err := Open(t.Context(), home, Options{Now: c.now}) // of the same day and month
 	require.NoError(t, err)
 	defer second.Close()
 	rules := budget.Rules{PerCall: 100, Day: 100, Month: 100, ApproveAbove: 100, Rate: 1000}

@@ -47,7 +47,10 @@ func TestTurns(t *testing.T) {
 			})
 		}
 	}
+	soon := func(done func() bool) { require.Eventually(t, done, 20*time.Second, time.Millisecond) }
+	soon(func() bool { return min(count[0].Load(), count[1].Load(), count[2].Load()) > 0 }) // each has begun
 	time.Sleep(300 * time.Millisecond)
+	soon(func() bool { return count[0].Load() > 500 })
 	close(stop)
 	all.Wait()
 	for process := range count {

@@ -55,7 +55,9 @@ func TestHostileMCPServers(t *testing.T) {
 				} else {
 					w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": c.trick})})
 				}
-				if c.patience != 0 {
+				if c.patience != 0 { // of a session that is open: a busy machine takes its time to start a process
+					_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "free"})
+					require.NoError(t, err)
 					w.wallet.Engine.Policy.Deadline = c.patience
 				}
 				in := CallIn{Server: "shop", Tool: "paid", Arguments: json.RawMessage(`{"q":1}`)}

@@ -549,11 +549,12 @@ func TestClosedServer(t *testing.T) {
 // The same call right behind its cancellation is the same purchase, every time, though the SDK passes cancellations on when
 // it gets to it.
 func TestCancelledAndCalledAgain(t *testing.T) {
-	w := newWorld(t, rules{options: sandbox.Options{Delay: 100 * time.Millisecond}})
+	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	answers := make(chan struct{}, 1)
+	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)
 	for i := range 10 {
-		w.Inject(sandbox.SellerSlow, 1)
 		arguments := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, i)
 		call := func(id int) string {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`+"\n", id, arguments)
@@ -561,11 +562,28 @@ func TestCancelledAndCalledAgain(t *testing.T) {
 		c.raw(call(1000 + i))
 		require.Eventually(t, func() bool { return len(w.Settlements()) == i+1 }, 10*time.Second, time.Millisecond)
 		c.raw(cancelled(fmt.Sprint(1000+i)) + "\n" + call(2000+i))
+		require.Eventually(t, func() bool {
+			list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
+			return err == nil && len(list) == 1 && list[0].Caller == ""
+		}, 10*time.Second, time.Millisecond)
+		answers <- struct{}{}
 		answer := c.hear()
 		require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 2000+i))
 		require.Contains(t, answer, `"status":"replayed"`)
 		require.Len(t, w.Settlements(), i+1)
 	}
+}
+
+// holding keeps the seller's answers to payments back until one is let go.
+type holding struct {
+	pay.Transport
+	answers <-chan struct{}
+}
+
+func (h holding) Present(ctx context.Context, q transport.Request, with x402.Attachment) (*transport.Answer, error) {
+	a, err := h.Transport.Present(ctx, q, with)
+	<-h.answers
+	return a, err
 }
 
 // A client that gave up just when the answer came never read it, and gets it by the same call.

@@ -259,7 +259,11 @@ func TestProxyIsExact(t *testing.T) {
 		client, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 		require.NoError(t, err)
 		client.Write([]byte("hello\n"))
-		client.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		limit := 10 * time.Second
+		if b.how == stall {
+			limit = 300 * time.Millisecond
+		}
+		client.SetReadDeadline(time.Now().Add(limit))
 		var back []byte
 		buffer := make([]byte, 100)
 		for err == nil {
