@@ -106,7 +106,12 @@ type world struct {
 	home, evm string // of a household's wallet
 }
 
+// newWorld waits for midnight where it is near: a budget's day begins then (UTC), and what a test paid before would not count after it.
 func newWorld(o sandbox.Options) (*world, error) {
+	now := time.Now()
+	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 30*time.Second {
+		time.Sleep(left)
+	}
 	s, err := sandbox.Start(o)
 	if err != nil {
 		return nil, err

@@ -201,11 +201,11 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 			}
 			break
 		}
-		if again == 3 { // the seller may still be at work on the first when the second comes, not for longer
+		if again == 4 { // the seller may still be at work on the first when the second comes, not for longer
 			first.violation("the same call still fails: %s, then %s", first, next)
 			break
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond << (3 * (again - 1)))
 	}
 	l.ledger(ctx, w, buyer, first)
 	return first, asked, answered, nil

@@ -60,7 +60,11 @@ func TestFaults(t *testing.T) {
 			c := challenge(t, s, "/weather")
 			before := len(s.Settlements())
 			s.Inject(row.fault, 1)
-			answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
+			patience := 20 * time.Second
+			if row.fault == SellerHangsBefore || row.fault == SellerHangs {
+				patience = 500 * time.Millisecond
+			}
+			answer := payWithin(t, patience, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
 			require.Equal(t, row.status, answer.status)
 			require.Equal(t, row.status == ended || row.fault == SellerCuts, answer.err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)

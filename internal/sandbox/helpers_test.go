@@ -68,12 +68,16 @@ type response struct {
 }
 
 func get(t *testing.T, url, name, value string) response {
+	return within(t, 20*time.Second, url, name, value)
+}
+
+func within(t *testing.T, patience time.Duration, url, name, value string) response {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
 	if name != "" {
 		request.Header.Set(name, value)
 	}
-	client := &http.Client{Timeout: 500 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true},
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
 	if err != nil {
@@ -95,10 +99,14 @@ func challenge(t *testing.T, s *Sandbox, path string) *x402.Challenge {
 
 // pay presents a payload for the first option.
 func pay(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) response {
+	return payWithin(t, 20*time.Second, s, path, c, payload)
+}
+
+func payWithin(t *testing.T, patience time.Duration, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) response {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	paid := x402.Attach(c.Dialect, encoded)
-	return get(t, s.SellerURL+path, paid.Header, paid.Value)
+	return within(t, patience, s.SellerURL+path, paid.Header, paid.Value)
 }
 
 // why is the seller's reason in a refusal.
