@@ -1,6 +1,9 @@
 // A TCP gate in front of a part: the address that everybody knows. It can be shut while the part itself, its state and its log
 // live on, so a test can see "server down" and "node hangs" and ask afterwards what really happened behind it.
+import { once } from 'node:events';
 import net from 'node:net';
+
+let nowhere; // a promise of a port that takes connections and does nothing with them
 
 export class Gate {
   #port = 0;
@@ -9,6 +12,7 @@ export class Gate {
   #server = null;
   #pairs = new Set(); // [outside, inside] sockets of each connection
   #hanging = false;
+  #keeping = null; // while it is down: a connection from the gate's port, so that the system gives it to nobody else
 
   /** A gate on a free loopback port. Whoever connects before open() waits. */
   static async create() {
@@ -28,6 +32,12 @@ export class Gate {
     if (this.#hanging) this.#dropAll(); // what hung does not come back to life
     this.#hanging = false;
     if (this.#server) return;
+    if (this.#keeping) {
+      const closed = once(this.#keeping, 'close');
+      this.#keeping.resetAndDestroy();
+      this.#keeping = null;
+      await closed;
+    }
     const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#lead(socket));
     await new Promise((done, fail) => server.on('error', fail).listen(this.#port, '127.0.0.1', done));
     this.#port = server.address().port;
@@ -42,6 +52,12 @@ export class Gate {
     const closed = server && new Promise((done) => server.close(done));
     this.#dropAll();
     await closed;
+    if (!server) return;
+    nowhere ??= new Promise((done) => {
+      const there = net.createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1', () => done(there.address().port));
+    });
+    this.#keeping = net.connect({ port: await nowhere, host: '127.0.0.1', localAddress: '127.0.0.1', localPort: this.#port });
+    await once(this.#keeping.on('error', () => {}), 'connect');
   }
 
   /** Accepts connections and never answers; those there are fall silent. */
