@@ -197,6 +197,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.read.close(), s.write.close(), s.turns.close(), s.marks.close(), s.channelTurns.close())
 }
 
+const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote keeps the others out until it goes on or ends"
+
 // ledgerError says what SQLite's trouble means: a damaged file stops payments until a person looks, anything else is trouble
 // of this moment. The file is never repaired or replaced here.
 func ledgerError(doing string, err error) error {
@@ -209,9 +211,13 @@ func ledgerError(doing string, err error) error {
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR:
 			return damaged(doing, err)
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s", doing, lockWait)
+			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s", doing, lockWait).WithHint(hintHeld)
 		case sqlite3.SQLITE_FULL:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err)
+			return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
+				WithHint("make room on the disk of the wallet's home, then make the same call again")
+		case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
+			return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err).
+				WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see to it, start the wallet's processes anew, and run x402-wallet history verify")
 		case sqlite3.SQLITE_READONLY:
 			return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
 				WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")

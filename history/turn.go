@@ -94,7 +94,7 @@ func (t *turns) wait(ctx context.Context, file *os.File, until time.Time) error 
 			return ctx.Err()
 		}
 		if time.Now().After(until) {
-			return x402.Errorf(x402.LedgerUnavailable, "other processes held the ledger for more than %s", t.patience)
+			return x402.Errorf(x402.LedgerUnavailable, "other processes held the ledger for more than %s", t.patience).WithHint(hintHeld)
 		}
 		time.Sleep(t.poll)
 	}

@@ -107,6 +107,7 @@ type Engine struct {
 	Log       *slog.Logger
 
 	own       own        // what this process's calls do
+	unsaved   unsaved    // what they bought and could not write down
 	heard     sync.Map   // approvals that a person at this process's client gave, by id
 	lookingUp sync.Mutex // held by the one call that asks the chains before a refusal
 	lookedUp  string     // the payment that it asked about last

@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/base64"
@@ -345,6 +346,77 @@ func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, r.PaymentID, p.ID)
 	require.Equal(t, history.Submitted, p.State)
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Held)
+}
+
+// shortDisk has room for outcomes, and for content only when some was made.
+type shortDisk struct {
+	*history.Store
+	none bool // no room for anything
+	room bool
+}
+
+func (d *shortDisk) Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error) {
+	if !d.room && (d.none || o.Content != nil) {
+		return history.Payment{}, diskError()
+	}
+	return d.Store.Finish(ctx, id, o)
+}
+
+// What was bought, does not fit into the answer and could not be written down is not lost, and not bought again: the same call gets it when there
+// is room, and so does who asks the ledger.
+func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
+	picture := bytes.Repeat([]byte{0xff, 0xd8}, 100)
+	book := bytes.Repeat([]byte("word "), 20_000)
+	for name, content := range map[string][]byte{"binary": picture, "long": book} {
+		for _, none := range []bool{false, true} {
+			for _, byCall := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %t %t", name, none, byCall), func(t *testing.T) {
+					b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+						answer, err := honest(s, nonce, amount)
+						answer.Content = content
+						return answer, err
+					})
+					disk := &shortDisk{Store: b.store, none: none}
+					b.Store = disk
+					for range 2 {
+						_, err := b.Pay(t.Context(), get(testURL))
+						require.Equal(t, "10000", code(t, x402.LedgerUnavailable, err).Spent)
+					}
+					p := b.only(t)
+					require.Equal(t, none, p.State == history.Submitted)
+					require.Len(t, b.seller.sent(), 1, "what is in memory is not asked for again")
+					disk.room = true
+					if !byCall {
+						_, err := b.Reconcile(t.Context())
+						require.NoError(t, err)
+					} else {
+						r, err := b.Pay(t.Context(), get(testURL))
+						require.NoError(t, err)
+						require.Equal(t, StatusReplayed, r.Status)
+						require.Equal(t, content, r.Whole.Body)
+					}
+					stored, err := b.store.Content(t.Context(), p.ID)
+					require.NoError(t, err)
+					require.Equal(t, content, stored.Body)
+					require.Equal(t, history.Settled, b.only(t).State)
+					require.Len(t, b.seller.sent(), 1)
+					require.Empty(t, b.unsaved.ids())
+				})
+			}
+		}
+	}
+}
+
+// Memory is bounded: what is too much for it is the seller's to give again, for the same signed bytes.
+func TestWhatCannotBeKept(t *testing.T) {
+	var u unsaved
+	of := func(size int) history.Outcome {
+		return history.Outcome{Content: &history.Content{Body: make([]byte, size)}}
+	}
+	require.True(t, u.keep("a", of(maxUnsaved)))
+	require.False(t, u.keep("b", of(1)))
+	u.drop("a")
+	require.True(t, u.keep("b", of(1)))
 }
 
 // Whoever writes a command into config.toml has not started it by calling it: its owner has to seal it first.

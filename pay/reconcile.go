@@ -26,6 +26,11 @@ type Report struct {
 // Reconcile asks the chain about every payment that is not finished and that nobody works on, and about claims. It releases
 // only what is proven dead; a node that cannot be reached releases nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
+	for _, id := range e.unsaved.ids() {
+		if _, err := e.save(ctx, history.Payment{ID: id}); err != nil {
+			e.Log.Warn("record what was bought", "payment", id, "err", err)
+		}
+	}
 	if err := e.Guard.Compare(ctx); err != nil {
 		return report, err
 	}
@@ -183,6 +188,9 @@ func (e *Engine) Background(ctx context.Context) {
 		}
 		if report.Settled+report.Failed > 0 {
 			e.Log.Info("reconciled", "settled", report.Settled, "failed", report.Failed, "open", report.Open)
+			wait = soonest
+		}
+		if len(e.unsaved.ids()) > 0 {
 			wait = soonest
 		}
 		select {

@@ -152,6 +152,10 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		}
 		return r, false, err
 	}
+	if p, err = e.save(ctx, p); err != nil {
+		e.layDown(ctx, p.ID)
+		return r, false, err
+	}
 	if p.State != history.Settled {
 		p = e.askChain(ctx, p)
 	}

@@ -67,7 +67,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	if answer != nil && (v.served || !answer.Truncated) { // a part of what was bought is not kept: the same call would get it for the whole
 		outcome.Content = &history.Content{Status: answer.Status, Type: answer.ContentType, Truncated: answer.Truncated, Body: answer.Content}
 	}
-	saved, err := e.Store.Finish(ctx, p.ID, outcome)
+	saved, unstored, err := e.record(ctx, p, outcome, v.served)
 	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest
 		e.Log.Error("record an outcome", "payment", p.ID, "err", err)
 		p.State, p.Proof, p.Transaction = v.state, v.proof, cmp.Or(v.transaction, p.Transaction)
@@ -76,7 +76,9 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	if saved.State == history.Unknown && v.served { // content without a receipt: the chain may know already
 		saved = e.askChain(ctx, saved)
 	}
-	if saved.State == history.Settled && !v.served { // it may have been served to another call meanwhile
+	given := saved.Delivered && saved.IdempotencyKey == ""
+	refused := answer == nil || !isOK(answer.Status)                        // and so what is stored is not this answer
+	if !v.served && (saved.State == history.Settled || !given && refused) { // it may have been served to another call meanwhile
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
 			return r, nil
 		}
@@ -84,7 +86,12 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	if v.code != "" {
 		return Result{}, v.error(saved, answer)
 	}
-	return e.paid(ctx, saved, v, answer), nil
+	r := e.paid(ctx, saved, v, answer)
+	if unstored != nil && r.ContentTruncated { // the rest would be lost, and the same call another purchase
+		e.layDown(ctx, p.ID)
+		return Result{}, e.notStored(saved, unstored)
+	}
+	return r, nil
 }
 
 // layDown says that this process neither works on a payment any more nor waits for it.
