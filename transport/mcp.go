@@ -228,7 +228,7 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 		e := newExchange(w.method, with)
 		s.call(ctx, w, e)
 		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()) ||
-			!e.pays() && errors.Is(e.failure, mcp.ErrSessionMissing)
+			e.missing
 		switch {
 		case isDead && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server", w.endpoint.Host)

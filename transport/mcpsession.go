@@ -189,6 +189,7 @@ type session struct {
 	way    mcp.Connection
 	end    context.CancelFunc
 	ended  chan struct{}
+	quit   <-chan struct{} // the wallet is being closed
 	tokens atomic.Int64
 	works  sync.Map // progress token → func(Progress)
 }
@@ -230,17 +231,17 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 	if p.at.Scheme == commandScheme {
 		return p.connect(ctx, e, version, &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)})
 	}
-	client := &http.Client{
-		Transport:     &wire{http: p.mcp.options.HTTP, endpoint: p.at},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	over := func(w *wire) *http.Client {
+		w.http, w.endpoint = p.mcp.options.HTTP, p.at
+		return &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	s, err := p.connect(ctx, e, version, &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: client, MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage})
+	s, err := p.connect(ctx, e, version, &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(&wire{}), MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage})
 	var coded *x402.Error
 	if err == nil || e.http != nil || e.pays() || ctx.Err() != nil || errors.As(err, &coded) && coded.Code != x402.ServerUnavailable {
 		return s, err
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
-	old, oldErr := p.connect(ctx, e, legacy, &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: client, MaxEventSize: x402.MaxMCPMessage}})
+	old, oldErr := p.connect(ctx, e, legacy, &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(&wire{old: true}), MaxEventSize: x402.MaxMCPMessage}})
 	if oldErr != nil {
 		return nil, err // the first one says more
 	}
@@ -262,7 +263,7 @@ func (t *tapped) Connect(ctx context.Context) (mcp.Connection, error) {
 func (p *place) connect(ctx context.Context, e *exchange, version string, by mcp.Transport) (*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
-	s := &session{end: end, ended: make(chan struct{})}
+	s := &session{end: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
 	way := &opening{Transport: by}
 	session, err := p.client(s).Connect(life, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil && !stop() {
@@ -364,6 +365,7 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 		defer s.works.Delete(token)
 	}
 	ctx = e.in(ctx)
+	defer e.over()
 	var result mcp.Result
 	var err error
 	switch w.method {
@@ -377,9 +379,16 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 			result, err = s.mcp.GetPrompt(ctx, &mcp.GetPromptParams{Meta: meta, Name: w.name, Arguments: arguments})
 		}
 	}
+	if err != nil {
+		e.hearOut(ctx, s.quit)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.failure = err; err == nil && e.result == nil && e.refused == nil { // unheard; what is left of it has to do
+	switch {
+	case e.failure != nil: // the endpoint's own
+	case err == nil && e.result == nil && e.refused == nil: // unheard; what is left of it has to do
 		e.result, e.failure = json.Marshal(result)
+	default:
+		e.failure = err
 	}
 }

@@ -34,11 +34,15 @@ type exchange struct {
 	result  json.RawMessage // as it came
 	refused *jsonrpc.Error  // the server's own, as it came: the SDK puts errors of the connection into the same form
 	http    *Answer         // of the endpoint itself: an answer that is no message, or the headers of one that is
-	failure error           // what the SDK says, where nothing came
+	missing bool            // the endpoint does not know the session (any more), and did nothing
+	failure error           // what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
+	heard   chan struct{}   // closed when result or refused came
+	coming  *hear           // the answer over HTTP, as far as it came
+	on      *wire           // that counts it
 }
 
 func newExchange(method string, with x402.Attachment) *exchange {
-	return &exchange{method: method, with: with}
+	return &exchange{method: method, with: with, heard: make(chan struct{})}
 }
 
 func (e *exchange) pays() bool { return e.with.Header != "" || e.with.Meta != nil }
@@ -73,6 +77,36 @@ func (e *exchange) came(result json.RawMessage, refused *jsonrpc.Error) {
 	defer e.mu.Unlock()
 	if e.result == nil && e.refused == nil {
 		e.result, e.refused = bytes.Clone(result), refused
+		close(e.heard)
+	}
+}
+
+// hearOut waits for the rest of an answer that comes over HTTP. When a neighbour, or the session's own stream, ended the session, the
+// SDK lets go of all its calls; but their answers are requests of their own, and still come.
+func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
+	e.mu.Lock()
+	coming, heard := e.coming, e.result != nil || e.refused != nil
+	e.mu.Unlock()
+	if coming == nil || heard {
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, coming)
+	}()
+	select {
+	case <-e.heard:
+	case <-over:
+	case <-ctx.Done():
+	case <-quit:
+	}
+}
+
+// over says that nobody waits for the exchange any more.
+func (e *exchange) over() {
+	if e.on != nil {
+		e.on.calls.Add(-1)
 	}
 }
 
@@ -173,6 +207,8 @@ type wire struct {
 	http     *HTTP
 	endpoint *url.URL
 	moved    atomic.Pointer[url.URL] // where the endpoint was redirected to
+	old      bool                    // answers come on another stream (2024-11-05)
+	calls    atomic.Int64            // that are under way
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -196,6 +232,13 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		e = exchangeOf(r.Context(), call.Method)
 	} else if e, _ = r.Context().Value(exchangeKey{}).(*exchange); e != nil && (r.Method != http.MethodGet || e.method == Initialize) {
 		e = nil // a GET takes up a call's answer again, unless it opens the session's own stream
+	}
+	if r.Method == http.MethodDelete && w.calls.Load() > 0 { // the server would end them with the session
+		return instead(r, json.RawMessage("0")), nil
+	}
+	if e != nil && e.on == nil && e.method != Initialize {
+		e.on = w
+		w.calls.Add(1)
 	}
 	response, err := w.send(r, body, e)
 	if err != nil {
@@ -259,26 +302,50 @@ func closeBody(r *http.Request) {
 }
 
 // listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for
-// payment, and whatever else it answers to one.
+// payment, or refuses, and whatever else it answers to a payment.
 func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id json.RawMessage) *http.Response {
 	if e == nil {
 		return response
 	}
 	asks := response.StatusCode == http.StatusPaymentRequired || response.StatusCode == http.StatusPreconditionFailed
-	if posts := r.Method == http.MethodPost; posts && (asks || e.pays()) {
+	refuses := response.StatusCode >= http.StatusMultipleChoices
+	if posts := r.Method == http.MethodPost; posts && (asks || e.pays() || refuses && e.method != Initialize) {
 		a := &Answer{Status: response.StatusCode, Header: response.Header}
 		a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
-		if a.Status >= http.StatusMultipleChoices {
+		if refuses {
 			a, _ = w.http.read(response, r.URL) // with an error it holds what came
-			response = instead(r, id)
+			if !w.old {
+				response = instead(r, id)
+			}
 		}
-		e.mu.Lock()
-		e.http = a
-		e.mu.Unlock()
+		if asks || e.pays() {
+			e.mu.Lock()
+			e.http = a
+			e.mu.Unlock()
+		} else if refuses {
+			e.turnedAway(r, a, id)
+			return response
+		}
 	}
 	isStream := strings.HasPrefix(mediaType(response.Header.Get("Content-Type")), "text/event-stream")
-	response.Body = &hear{ReadCloser: response.Body, left: maxStream, e: e, id: id, isStream: isStream}
+	coming := &hear{ReadCloser: response.Body, left: maxStream, e: e, id: id, isStream: isStream}
+	e.mu.Lock()
+	e.coming = coming
+	e.mu.Unlock()
+	response.Body = coming
 	return response
+}
+
+// turnedAway notes that the endpoint refused a request that pays nothing. One of an unknown session is answered with 404 (MCP,
+// transports, session management), or, by servers that are written like an example of the TypeScript SDK's, with 400.
+func (e *exchange) turnedAway(r *http.Request, a *Answer, id json.RawMessage) {
+	(&hear{e: e, id: id}).message(a.Content) // its reason may be this call's
+	saysSession := bytes.Contains(bytes.ToLower(a.Content), []byte("session"))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.missing = r.Header.Get("Mcp-Session-Id") != "" && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && saysSession)
+	e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
+		WithHint("nothing was paid; its answer is in details").WithDetail("said", quote(string(a.Content)))
 }
 
 // instead is what the SDK gets for an answer that is no message: an error, to this call alone.
@@ -295,6 +362,7 @@ const maxStream = 2 * x402.MaxMCPMessage
 
 // hear reads a call's answer along with the SDK: one JSON message, or a stream of events of which one is it.
 type hear struct {
+	mu sync.Mutex // the SDK reads, and hearOut
 	io.ReadCloser
 	left     int64
 	e        *exchange
@@ -306,6 +374,8 @@ type hear struct {
 
 // Read implements io.Reader.
 func (h *hear) Read(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.left <= 0 {
 		return 0, x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes", maxStream)
 	}
