@@ -53,7 +53,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
-	w := &world{t: t, home: filepath.Join(t.TempDir(), "h"), ended: make(chan error, 1), assets: assets}
+	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
 	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
 	w.keys = keys
@@ -194,6 +194,30 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.ErrorIs(t, w.client.Lock(t.Context()), ErrNone)
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v", err)
+}
+
+// Whoever was told that the wallet is locked can unlock it: nothing of the old agent is in the way.
+func TestLockedIsOver(t *testing.T) {
+	home := shortDir(t)
+	for range 100 {
+		l, err := Listen(t.Context(), home)
+		require.NoError(t, err)
+		s := &Server{Locked: func() bool { return false }, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context(), l) }()
+		require.NoError(t, (&Client{Home: home}).Lock(t.Context()))
+		require.NoFileExists(t, filepath.Join(home, SocketName))
+		require.NoError(t, Free(t.Context(), home))
+		require.NoError(t, <-ended)
+	}
+}
+
+// shortDir is a directory of the test's, with a path that a socket can have.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "a")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func hexOf(b []byte) string {

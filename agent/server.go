@@ -85,10 +85,14 @@ type wireError struct {
 // Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys are wiped and the socket
 // is gone. The listener is Listen's.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	ctx, end := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	end := func() { // who is told that the wallet is locked finds no socket any more
+		cancel()
+		_ = l.Close()
+	}
 	defer end()
 	defer s.Lock()
-	context.AfterFunc(ctx, func() { _ = l.Close() })
+	context.AfterFunc(ctx, end)
 	go s.watch(ctx, end)
 	slots := make(chan struct{}, maxCalls)
 	var calls sync.WaitGroup

@@ -101,13 +101,19 @@ func instead(make func(string) error) func(*testing.T, string, string) {
 	}
 }
 
+// socket makes one elsewhere: the path that a socket is made at is short.
 func socket(path string) error {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	dir, err := os.MkdirTemp("", "s")
 	if err != nil {
 		return err
 	}
-	l.SetUnlinkOnClose(false)
-	return l.Close()
+	defer os.RemoveAll(dir)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return os.Rename(filepath.Join(dir, "s"), path)
 }
 
 func fileAsHome(t *testing.T, dir, _ string) {
