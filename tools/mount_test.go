@@ -327,7 +327,7 @@ func TestAMountedServerDies(t *testing.T) {
 	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
 	w.wallet.Mounts = []string{"shop"}
 	h := w.hosts(t, w.server(), "2025-11-25")
-	require.Len(t, h.tools(), 5)
+	h.until(func(list map[string]*mcp.Tool) bool { return len(list) == 5 })
 	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "quit"})
 	require.Equal(t, x402.SessionTerminated, x402.AsError(err).Code, "%v", err)
 	r, said := h.call("shop__rich", map[string]any{"q": "a"})
