@@ -443,6 +443,7 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := newStore(t)
 	for query, index := range map[string]string{
 		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_not_over",
+		selectPayment + ` WHERE fingerprint = ? AND (` + notOver + `) AND caller = '' AND delivered = 0 LIMIT 1`:                                              "payments_not_over",
 		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf + ` ORDER BY seq LIMIT ?`:                                   "payments_unfinished",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`:                        "payments_held",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:                                "payments_by_source",
@@ -491,6 +492,7 @@ func TestAFullDisk(t *testing.T) {
 	_, err := s.Reserve(t.Context(), large, noRules)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "the disk is full")
+	require.Contains(t, x402.AsError(err).Hint, "make room")
 	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Body: make([]byte, 1<<20)}})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	list, _, _, err := s.List(t.Context(), Filter{})

@@ -80,9 +80,11 @@ func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 // ByRequest returns the payments for the same request whose story is not over, newest first: unfinished, or settled with an
 // answer that no client got. It returns all of them: one that were left out would be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
-	return s.many(ctx, ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0)
-		ORDER BY seq DESC`, fingerprint[:])
+	return s.many(ctx, ` WHERE fingerprint = ? AND (`+notOver+`) ORDER BY seq DESC`, fingerprint[:])
 }
+
+// notOver is a payment whose story is not over, as its index has it.
+const notOver = `state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0`
 
 // Unfinished returns what reconciliation has to settle, oldest first.
 func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Payment, error) {

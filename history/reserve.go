@@ -21,6 +21,7 @@ type Hold struct {
 	Funds   x402.Funds     // the third layer's reading
 	Cap     *money.Dollars // the delegation's worth: the session's cap, should one begin with this payment
 	AskCap  bool           // nobody has looked what is delegated: no session may begin (ErrAskCap)
+	Resume  bool           // not beside a payment without an end for the same request that nobody waits for (Taken)
 }
 
 // ErrAskCap says that a session would begin, and that what was delegated has to be looked up before, for it is the session's cap.
@@ -34,10 +35,10 @@ func (e *ShortOfFunds) Error() string {
 	return fmt.Sprintf("the chain lets %s be spent, %s of it is held, %s is wanted", e.Free, e.Held, e.Wanted)
 }
 
-// Taken says that the idempotency key belongs to a payment that is not failed.
+// Taken says that the idempotency key belongs to a payment that is not failed, or that there is one to be resumed.
 type Taken struct{ Payment Payment }
 
-func (e *Taken) Error() string { return "the idempotency key is taken by " + e.Payment.ID }
+func (e *Taken) Error() string { return "this purchase is made already, as " + e.Payment.ID }
 
 // Reserve checks all caps and holds the money, in one transaction: check is called inside it with the session the payment
 // falls into and must ask t for its figures. It returns the payment as it now stands in the ledger, *Taken, *ShortOfFunds,
@@ -61,6 +62,11 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		}
 		if err := t.keyIsFree(p.IdempotencyKey); err != nil {
 			return err
+		}
+		if h.Resume {
+			if err := t.notLeft(p.Fingerprint); err != nil {
+				return err
+			}
 		}
 		if err := t.NotFrozen(p.Network, p.Source); err != nil {
 			return err
@@ -92,6 +98,18 @@ func (t *Tx) notBeforeLedger() error {
 		t.Now = at
 	}
 	return nil
+}
+
+// notLeft refuses a request that has a payment which nobody waits for any more, perhaps since a moment ago.
+func (t *Tx) notLeft(fingerprint [32]byte) error {
+	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+notOver+`) AND caller = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &Taken{p}
 }
 
 func (t *Tx) keyIsFree(key string) error {

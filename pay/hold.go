@@ -92,7 +92,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 		if err != nil {
 			return nil, err
 		}
-		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds, AskCap: funds.Delegated == nil && e.Rules.Session == nil}
+		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds, AskCap: funds.Delegated == nil && e.Rules.Session == nil, Resume: q.IdempotencyKey == ""}
 		if funds.Delegated != nil {
 			worth := o.asset.Dollars(*funds.Delegated)
 			h.Cap = &worth

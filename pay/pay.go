@@ -46,10 +46,10 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 
 	h, err := e.hold(ctx, caller, q, found)
 	var taken *history.Taken
-	if errors.As(err, &taken) { // another call with this key was faster: it is one purchase
+	if errors.As(err, &taken) { // another call with this key was faster, or the same call was left by its client: it is one purchase
 		result, done, err := e.takeUp(ctx, q, taken.Payment)
 		if !done && err == nil {
-			err = x402.Errorf(x402.PayFailed, "the payment under this idempotencyKey ended without having happened while this call waited for it; make the call again")
+			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having happened while it was waited for; make the call again")
 		}
 		return result, err
 	}

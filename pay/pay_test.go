@@ -77,6 +77,47 @@ func TestTheSignedBytesAreOnDiskBeforeTheyLeave(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// beforeAsked has something happen just before the seller is asked.
+type beforeAsked struct {
+	*seller
+	happens func()
+}
+
+func (s beforeAsked) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+	s.happens()
+	return s.seller.Ask(ctx, r)
+}
+
+// A client that cancels and makes the same call at another process at once buys nothing twice: what was still waited for when that
+// process looked is looked at again when money is to be held.
+func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
+	serve := make(chan struct{})
+	b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		<-serve
+		return honest(s, nonce, amount)
+	})
+	left, leave := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = b.Pay(left, get(testURL))
+	}()
+	require.Eventually(t, func() bool { return len(b.seller.sent()) == 1 }, 5*time.Second, time.Millisecond)
+
+	other := openBench(t, b.home, b.chain, "10000", honest)
+	other.Transport = beforeAsked{other.seller, func() {
+		leave()
+		require.Eventually(t, func() bool { return b.only(t).Caller == "" }, 5*time.Second, time.Millisecond)
+		close(serve)
+	}}
+	r, err := other.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	<-done
+	require.Equal(t, StatusReplayed, r.Status)
+	require.Equal(t, b.only(t).ID, r.PaymentID)
+	require.Equal(t, 1, b.chain.signed)
+}
+
 func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	b := newBench(t, "10000", cutAfterSettling)
 	_, err := b.Pay(t.Context(), get(testURL))

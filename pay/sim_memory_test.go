@@ -191,6 +191,13 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	if other := s.living(p.IdempotencyKey); other != nil {
 		return p, &history.Taken{Payment: *other}
 	}
+	if h.Resume {
+		for _, o := range s.rows {
+			if o.Fingerprint == p.Fingerprint && o.Caller == "" && !o.Delivered && o.State != history.Failed {
+				return p, &history.Taken{Payment: *o}
+			}
+		}
+	}
 	session := s.session
 	if session.ID == "" || at.Sub(session.Last) >= budget.SessionIdle {
 		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.Cap}

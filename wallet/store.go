@@ -49,7 +49,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	case errors.Is(err, ErrPermissions):
 		return nil, err
 	case err != nil:
-		return nil, denied(path, "cannot be read", "it must be yours, with mode 0600", err)
+		return nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, did not let it be read; the file was not touched", err)
 	}
 	return data, nil
 }
