@@ -45,12 +45,16 @@ func startNuwa(t *testing.T) *nuwa {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = stdin.Close()
+		late := time.AfterFunc(stopWait, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait()
+		late.Stop()
 		if t.Failed() {
 			t.Logf("the lab's log:\n%s", log)
 		}
 	})
+	late := time.AfterFunc(startWait, func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	late.Stop()
 	require.NoError(t, err, "%s; run e2e/lab/prep.sh first", log)
 	require.NoError(t, json.Unmarshal(line, n))
 	n.MCP, n.HTTP = n.door(n.MCP), n.door(n.HTTP)
