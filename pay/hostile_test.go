@@ -348,6 +348,28 @@ func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, money.Dollars(10_000), b.budgets(t.Context()).Day.Held)
 }
 
+// silentNode never answers what became of a payment.
+type silentNode struct{ *chain }
+
+func (silentNode) Fate(ctx context.Context, _ x402.Evidence) (x402.Fate, error) {
+	<-ctx.Done()
+	return x402.Fate{}, ctx.Err()
+}
+
+// A node that never answers keeps nobody from what was bought: the same bytes go to the seller while there is time.
+func TestASilentNodeLeavesTimeForTheSeller(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	b.Schemes = map[string]Scheme{"eip155": silentNode{b.chain}}
+	b.Policy.Deadline = 3 * time.Second
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	b.seller.script = honest
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, 1, b.chain.signed)
+}
+
 // shortDisk has room for outcomes, and for content only when some was made.
 type shortDisk struct {
 	*history.Store

@@ -157,7 +157,9 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		return r, false, err
 	}
 	if p.State != history.Settled {
-		p = e.askChain(ctx, p)
+		asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3) // a node that never answers leaves time for the seller
+		p = e.askChain(asking, p)
+		enough()
 	}
 	if p.State == history.Failed {
 		return r, false, nil
