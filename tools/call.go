@@ -28,6 +28,8 @@ type Servers interface {
 	// Endpoint is where a server is, named as the owner's config.toml names it or by its https URL.
 	Endpoint(server string) (string, error)
 	Tools(ctx context.Context, endpoint string) ([]*mcp.Tool, error)
+	// Entering waits until no other call pays to be let in at an endpoint; done lets the next one.
+	Entering(ctx context.Context, endpoint string) (done func(), err error)
 	// Changes hears that a server's tools may be others now.
 	Changes(endpoint string) (<-chan struct{}, error)
 }
@@ -320,13 +322,26 @@ func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 			return r, fees.spent(x402.Errorf(x402.ServerUnavailable, "the server asks for payment before anything else, and was paid for that already").
 				WithHint("x402_history shows what it was paid; the same call may pay for the way in once more"))
 		}
-		fee, err := w.Engine.Pay(ctx, pay.Request{Request: transport.Request{Method: transport.Initialize, URL: entry.Endpoint}, MaxAmount: q.MaxAmount})
+		fee, err := w.enter(ctx, entry.Endpoint, q.MaxAmount)
 		if err != nil {
 			return fee, fees.spent(err)
 		}
-		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
 		q.MaxAmount = fees.add(entry.Endpoint, fee, q.MaxAmount)
 	}
+}
+
+// enter pays to be let in at a server. Of calls that come together one does; the others then find the way open.
+func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay.Result, err error) {
+	done, err := w.Servers.Entering(ctx, endpoint)
+	if err != nil {
+		return fee, err
+	}
+	defer done()
+	fee, err = w.Engine.Pay(ctx, pay.Request{Request: transport.Request{Method: transport.Initialize, URL: endpoint}, MaxAmount: maxAmount})
+	if err == nil {
+		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
+	}
+	return fee, err
 }
 
 // fees are what one call has paid to be let in. Whatever becomes of the call then, they are spent.

@@ -3,12 +3,15 @@ package tools
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/internal/sandbox"
@@ -149,4 +152,21 @@ func TestAServerThatForgetsWhoPaid(t *testing.T) {
 	coded := x402.AsError(err)
 	require.Equal(t, []any{x402.ServerUnavailable, "1000"}, []any{coded.Code, coded.Spent}, "%v", err)
 	require.Len(t, w.Settlements(), 1)
+}
+
+// Calls that come together pay for the way in once.
+func TestCallsThatComeTogetherPayOnceToEnter(t *testing.T) {
+	w := newWorld(t, rules{}).funded(t, rules{})
+	w.door(t)
+	const calls = 4
+	var all sync.WaitGroup
+	for i := range calls {
+		all.Go(func() {
+			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid", Arguments: json.RawMessage(fmt.Sprintf(`{"q":"%d"}`, i))})
+			assert.NoError(t, err)
+			assert.Equal(t, pay.StatusPaid, r.Status)
+		})
+	}
+	all.Wait()
+	require.Len(t, w.Settlements(), 1+calls)
 }

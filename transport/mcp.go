@@ -45,6 +45,8 @@ type MCP struct {
 	places map[string]*place // by endpoint
 	news   map[string]chan struct{}
 	closed bool
+
+	dropped sync.WaitGroup // sessions whose calls are not over
 }
 
 // NewMCP makes the way to MCP servers. Nothing is started before it is asked for.
@@ -230,6 +232,9 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()) ||
 			e.missing
 		switch {
+		case e.missing && e.pays(): // it has left, and does not leave again: the next call opens the session anew
+			p.forget(s)
+			return e, nil
 		case isDead && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server", w.endpoint.Host)
 			p.forget(s)

@@ -86,7 +86,7 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		"neighbour, 404":      {call: refuse(404), code: x402.ServerUnavailable},
 		"neighbour, 503":      {call: refuse(503), code: x402.ServerUnavailable},
 		"neighbour, no JSON":  {call: broken("application/json", "{"), code: x402.SessionTerminated},
-		"neighbour, HTML":     {call: broken("text/html", "<p>"), code: x402.SessionTerminated},
+		"neighbour, HTML":     {call: broken("text/html", "<p>"), code: x402.ServerUnavailable},
 		"neighbour, no event": {call: broken("text/event-stream", "data: {\n\n"), code: x402.SessionTerminated},
 	} {
 		for _, kind := range []string{"message", "stream"} {

@@ -38,6 +38,7 @@ type place struct {
 	at  *url.URL
 
 	turn    chan struct{} // one at a time opens a session
+	paying  chan struct{} // one at a time pays for it
 	current *session
 
 	users int       // under the MCP's lock, as used
@@ -56,7 +57,7 @@ func (m *MCP) place(at *url.URL) (*place, error) {
 		if len(m.places) >= maxPlaces && !m.evict() {
 			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time", maxPlaces).WithHint("wait until other calls have ended")
 		}
-		p = &place{mcp: m, at: at, turn: make(chan struct{}, 1)}
+		p = &place{mcp: m, at: at, turn: make(chan struct{}, 1), paying: make(chan struct{}, 1)}
 		m.places[at.String()] = p
 	}
 	p.users++
@@ -96,6 +97,7 @@ func (m *MCP) Close() error {
 	for p := range maps.Values(places) {
 		all.Go(p.close)
 	}
+	all.Go(m.dropped.Wait)
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	select {
@@ -109,7 +111,10 @@ func (m *MCP) Close() error {
 func (p *place) close() {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
-	p.drop()
+	if p.current != nil {
+		p.current.close()
+		p.current = nil
+	}
 }
 
 // forget drops a session that died, unless another call did.
@@ -121,11 +126,31 @@ func (p *place) forget(s *session) {
 	}
 }
 
+// drop lets go of the session. The calls that are under way on it may still hear their answers; then it is closed.
 func (p *place) drop() {
-	if p.current != nil {
-		p.current.close()
-		p.current = nil
+	s := p.current
+	p.current = nil
+	if s == nil {
+		return
 	}
+	unused := s.unused()
+	if unused == nil {
+		s.close()
+		return
+	}
+	p.mcp.mu.Lock()
+	defer p.mcp.mu.Unlock()
+	if p.mcp.closed {
+		go s.close()
+		return
+	}
+	p.mcp.dropped.Go(func() {
+		select {
+		case <-unused:
+		case <-s.quit:
+		}
+		s.close()
+	})
 }
 
 func (p *place) mine(ctx context.Context) (done func(), err error) {
@@ -134,6 +159,25 @@ func (p *place) mine(ctx context.Context) (done func(), err error) {
 		return func() { <-p.turn }, nil
 	case <-ctx.Done():
 		return nil, p.mcp.lost(ctx, wanted{endpoint: p.at}, ctx.Err())
+	}
+}
+
+// Entering waits until no other call buys Initialize at an endpoint: who had to wait may find the way open. done lets the next one.
+func (m *MCP) Entering(ctx context.Context, endpoint string) (done func(), err error) {
+	at, err := m.endpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	p, err := m.place(at)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case p.paying <- struct{}{}:
+		return func() { <-p.paying; m.leave(p) }, nil
+	case <-ctx.Done():
+		m.leave(p)
+		return nil, m.lost(ctx, wanted{endpoint: at}, ctx.Err())
 	}
 }
 
@@ -192,6 +236,35 @@ type session struct {
 	quit   <-chan struct{} // the wallet is being closed
 	tokens atomic.Int64
 	works  sync.Map // progress token → func(Progress)
+
+	mu    sync.Mutex
+	calls int           // under way
+	idle  chan struct{} // of one that is let go of: closed when the last call is over
+}
+
+// use counts a call in; done counts it out.
+func (s *session) use() (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.calls--; s.idle != nil && s.calls == 0 {
+			close(s.idle)
+			s.idle = nil
+		}
+	}
+}
+
+// unused is closed when the calls that are under way are over; nil: there are none.
+func (s *session) unused() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls > 0 && s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	return s.idle
 }
 
 func (s *session) alive() bool {
@@ -232,7 +305,7 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 		return p.connect(ctx, e, version, &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)})
 	}
 	over := func(w *wire) *http.Client {
-		w.http, w.endpoint = p.mcp.options.HTTP, p.at
+		w.http, w.endpoint, w.quit = p.mcp.options.HTTP, p.at, p.mcp.life.Done()
 		return &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	s, err := p.connect(ctx, e, version, &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(&wire{}), MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage})
@@ -364,8 +437,9 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 		s.works.Store(token, w.progress)
 		defer s.works.Delete(token)
 	}
-	ctx = e.in(ctx)
+	ctx, e.stop = context.WithCancel(e.in(ctx))
 	defer e.over()
+	defer s.use()()
 	var result mcp.Result
 	var err error
 	switch w.method {

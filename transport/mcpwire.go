@@ -39,6 +39,7 @@ type exchange struct {
 	heard   chan struct{}   // closed when result or refused came
 	coming  *hear           // the answer over HTTP, as far as it came
 	on      *wire           // that counts it
+	stop    func()          // ends this call alone
 }
 
 func newExchange(method string, with x402.Attachment) *exchange {
@@ -81,8 +82,17 @@ func (e *exchange) came(result json.RawMessage, refused *jsonrpc.Error) {
 	}
 }
 
-// hearOut waits for the rest of an answer that comes over HTTP. When a neighbour, or the session's own stream, ended the session, the
-// SDK lets go of all its calls; but their answers are requests of their own, and still come.
+// fail notes why there is no answer, unless that is known.
+func (e *exchange) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failure == nil {
+		e.failure = err
+	}
+}
+
+// hearOut waits for the rest of an answer that comes over HTTP. When the session's own stream ended the session, the SDK lets go of all
+// its calls; but their answers are requests of their own, and still come.
 func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
 	e.mu.Lock()
 	coming, heard := e.coming, e.result != nil || e.refused != nil
@@ -209,6 +219,7 @@ type wire struct {
 	moved    atomic.Pointer[url.URL] // where the endpoint was redirected to
 	old      bool                    // answers come on another stream (2024-11-05)
 	calls    atomic.Int64            // that are under way
+	quit     <-chan struct{}         // the wallet is being closed
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -230,8 +241,6 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	var e *exchange
 	if call.ID != nil {
 		e = exchangeOf(r.Context(), call.Method)
-	} else if e, _ = r.Context().Value(exchangeKey{}).(*exchange); e != nil && (r.Method != http.MethodGet || e.method == Initialize) {
-		e = nil // a GET takes up a call's answer again, unless it opens the session's own stream
 	}
 	if r.Method == http.MethodDelete && w.calls.Load() > 0 { // the server would end them with the session
 		return instead(r, json.RawMessage("0")), nil
@@ -241,10 +250,29 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.calls.Add(1)
 	}
 	response, err := w.send(r, body, e)
+	if isWord := r.Method == http.MethodPost && (call.ID == nil || call.Method == ""); isWord && call.Method != "notifications/initialized" {
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		return taken(r), nil // a cancellation, or our no: whether it arrived is nobody's end
+	}
 	if err != nil {
-		return nil, refine(r.Context(), r.URL, err)
+		err = refine(r.Context(), r.URL, err)
+		w.stop(e, err)
+		return nil, err
 	}
 	return w.listen(r, response, e, call.ID), nil
+}
+
+// stop ends one call on the old wire, for what the SDK would take for the end of the session there.
+func (w *wire) stop(e *exchange, err error) {
+	if !w.old || e == nil || e.stop == nil {
+		return
+	}
+	if err != nil {
+		e.fail(err)
+	}
+	e.stop()
 }
 
 // send makes the exchange. What was not paid for follows a redirect within the origin that keeps the method: many servers answer
@@ -301,119 +329,82 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for
-// payment, or refuses, and whatever else it answers to a payment.
+// listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for payment,
+// refuses, says what is no message, or names another session.
 func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id json.RawMessage) *http.Response {
 	if e == nil {
 		return response
 	}
+	if e.method != Initialize {
+		response.Header.Del(sessionHeader)
+	}
+	kind, _, _ := strings.Cut(mediaType(response.Header.Get("Content-Type")), ";")
 	asks := response.StatusCode == http.StatusPaymentRequired || response.StatusCode == http.StatusPreconditionFailed
-	refuses := response.StatusCode >= http.StatusMultipleChoices
-	if posts := r.Method == http.MethodPost; posts && (asks || e.pays() || refuses && e.method != Initialize) {
-		a := &Answer{Status: response.StatusCode, Header: response.Header}
-		a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
-		if refuses {
-			a, _ = w.http.read(response, r.URL) // with an error it holds what came
-			if !w.old {
-				response = instead(r, id)
-			}
-		}
-		if asks || e.pays() {
-			e.mu.Lock()
-			e.http = a
-			e.mu.Unlock()
-		} else if refuses {
-			e.turnedAway(r, a, id)
+	isAway := response.StatusCode >= http.StatusMultipleChoices || !w.old && kind != "application/json" && kind != eventStream
+	if isAway && (asks || e.pays() || e.method != Initialize) {
+		a, _ := w.http.read(response, r.URL) // with an error it holds what came
+		e.turnedAway(r, a, id, asks)
+		if w.old {
+			w.stop(e, nil)
 			return response
 		}
+		return instead(r, id)
 	}
-	isStream := strings.HasPrefix(mediaType(response.Header.Get("Content-Type")), "text/event-stream")
-	coming := &hear{ReadCloser: response.Body, left: maxStream, e: e, id: id, isStream: isStream}
+	if e.pays() {
+		a := &Answer{Status: response.StatusCode, Header: response.Header}
+		a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+		e.mu.Lock()
+		e.http = a
+		e.mu.Unlock()
+	}
+	if w.old { // the answer comes on another stream
+		return response
+	}
+	coming := &hear{wire: w, request: r, body: response.Body, left: maxStream, e: e, id: id, isStream: kind == eventStream}
 	e.mu.Lock()
 	e.coming = coming
 	e.mu.Unlock()
 	response.Body = coming
+	response.ContentLength = -1
 	return response
 }
 
-// turnedAway notes that the endpoint refused a request that pays nothing. One of an unknown session is answered with 404 (MCP,
-// transports, session management), or, by servers that are written like an example of the TypeScript SDK's, with 400.
-func (e *exchange) turnedAway(r *http.Request, a *Answer, id json.RawMessage) {
+// turnedAway notes what the endpoint itself answered. To a request of an unknown session that is 404 (MCP, transports, session
+// management), or, from servers that are written like an example of the TypeScript SDK's, 400.
+func (e *exchange) turnedAway(r *http.Request, a *Answer, id json.RawMessage, asks bool) {
 	(&hear{e: e, id: id}).message(a.Content) // its reason may be this call's
 	saysSession := bytes.Contains(bytes.ToLower(a.Content), []byte("session"))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.missing = r.Header.Get("Mcp-Session-Id") != "" && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && saysSession)
+	e.missing = r.Header.Get(sessionHeader) != "" && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && saysSession)
+	if asks || e.pays() {
+		e.http = a
+		return
+	}
 	e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
 		WithHint("nothing was paid; its answer is in details").WithDetail("said", quote(string(a.Content)))
 }
 
+const (
+	sessionHeader = "Mcp-Session-Id"
+	eventStream   = "text/event-stream"
+)
+
+// taken is what the SDK gets for a notification.
+func taken(r *http.Request) *http.Response {
+	return &http.Response{Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: http.Header{}, Body: http.NoBody}
+}
+
 // instead is what the SDK gets for an answer that is no message: an error, to this call alone.
 func instead(r *http.Request, id json.RawMessage) *http.Response {
-	text := `{"jsonrpc":"2.0","id":` + string(id) + `,"error":{"code":402,"message":"the endpoint answered for itself"}}`
+	text := insteadText(id)
 	return &http.Response{
 		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: int64(len(text)),
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)),
 	}
 }
 
-// maxStream bounds all that a server may send for one call: its result, and what it says while it works.
-const maxStream = 2 * x402.MaxMCPMessage
-
-// hear reads a call's answer along with the SDK: one JSON message, or a stream of events of which one is it.
-type hear struct {
-	mu sync.Mutex // the SDK reads, and hearOut
-	io.ReadCloser
-	left     int64
-	e        *exchange
-	id       json.RawMessage
-	isStream bool
-	line     []byte // not complete; of a message: all of it
-	data     []byte // of the event that is not complete
-}
-
-// Read implements io.Reader.
-func (h *hear) Read(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.left <= 0 {
-		return 0, x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes", maxStream)
-	}
-	n, err := h.ReadCloser.Read(p[:min(int64(len(p)), h.left)])
-	h.left -= int64(n)
-	if h.line = append(h.line, p[:n]...); h.isStream {
-		h.events()
-	} else if errors.Is(err, io.EOF) {
-		h.message(h.line)
-	}
-	return n, err
-}
-
-// events takes the complete lines (HTML, server-sent events, 9.2.6): data adds to the event, an empty line ends it.
-func (h *hear) events() {
-	for {
-		line, rest, whole := bytes.Cut(h.line, []byte("\n"))
-		if !whole {
-			return
-		}
-		h.line = rest
-		line = bytes.TrimSuffix(line, []byte("\r"))
-		if data, is := bytes.CutPrefix(line, []byte("data:")); is {
-			h.data = append(append(h.data, bytes.TrimPrefix(data, []byte(" "))...), '\n')
-		} else if len(line) == 0 {
-			h.message(h.data)
-			h.data = nil
-		}
-	}
-}
-
-// message takes the answer if it is this call's.
-func (h *hear) message(text []byte) {
-	var m struct {
-		ID, Result json.RawMessage
-		Error      *jsonrpc.Error
-	}
-	if json.Unmarshal(text, &m) == nil && (m.Result != nil || m.Error != nil) && (h.id == nil || bytes.Equal(m.ID, h.id)) {
-		h.e.came(m.Result, m.Error)
-	}
+func insteadText(id json.RawMessage) string {
+	return `{"jsonrpc":"2.0","id":` + string(id) + `,"error":{"code":402,"message":"the endpoint answered for itself"}}`
 }
