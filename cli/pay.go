@@ -188,8 +188,8 @@ func (u *ui) paid(r pay.Result) error {
 		return u.out.bad
 	}
 	if r.ContentTruncated {
-		where := "it is not stored, because it was free"
-		if r.PaymentID != "" {
+		where := "it is not stored"
+		if r.ContentURI != "" {
 			where = "x402-wallet show " + r.PaymentID + " --content > FILE"
 		}
 		u.note("that is not all of the content: it is long or not text; %s", where)

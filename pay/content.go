@@ -22,16 +22,17 @@ func Readable(c history.Content) history.Content {
 	if c.Truncated || json.Unmarshal(c.Body, &result) != nil {
 		return c
 	}
-	var items []struct{ Type, Text string }
+	var items []map[string]json.RawMessage // exact names, where a struct would take them in any case
 	if json.Unmarshal(result["content"], &items) != nil || len(items) == 0 {
 		return c
 	}
 	var texts []string
 	for _, item := range items {
-		if item.Type != "text" {
+		var text string
+		if string(item["type"]) != `"text"` || json.Unmarshal(item["text"], &text) != nil {
 			return c
 		}
-		texts = append(texts, item.Text)
+		texts = append(texts, text)
 	}
 	text := strings.Join(texts, "\n")
 	if structured := result["structuredContent"]; len(structured) > 0 && string(structured) != "null" && !sameJSON(structured, []byte(text)) {
@@ -45,8 +46,15 @@ func Readable(c history.Content) history.Content {
 }
 
 func sameJSON(a, b []byte) bool {
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+	var values [2]any
+	for i, text := range [][]byte{a, b} {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber() // to a float, numbers beyond 53 bits that differ are the same
+		if !json.Valid(text) || d.Decode(&values[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(values[0], values[1])
 }
 
 // Less is what a maxAmount leaves for another purchase after one.

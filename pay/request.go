@@ -88,8 +88,8 @@ func maxAmountError(given string) error {
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 
-// fingerprint names the purchase: method, URL, body and the headers the caller set. Two calls with the same one are the
-// same request.
+// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller set. Two calls with the same one are
+// the same request.
 func (q Request) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	part := func(b []byte) {
@@ -97,7 +97,7 @@ func (q Request) fingerprint() [sha256.Size]byte {
 		h.Write(b)
 	}
 	part([]byte(q.Method))
-	part([]byte(q.URL))
+	part([]byte(spelled(q.URL)))
 	part(q.Body)
 	names := make([]string, 0, len(q.Header))
 	for name := range q.Header {
@@ -110,6 +110,19 @@ func (q Request) fingerprint() [sha256.Size]byte {
 		}
 	}
 	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// spelled is a URL in the one spelling of those that ask the same of a seller: scheme and host in small letters, without the scheme's own
+// port, the root as a slash. Path and query are the seller's own, and stay as they are.
+func spelled(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return rawURL
+	}
+	if u.Host = host(rawURL); u.Path == "" {
+		u.Path = "/"
+	}
+	return u.String()
 }
 
 // secretNames are names under which a URL's query carries what opens something.

@@ -61,7 +61,11 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *tran
 		r.Status = StatusPaid
 	}
 	if a != nil {
-		r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, p.ID)
+		place := p.ID
+		if !v.keeps(a, p) {
+			place = ""
+		}
+		r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, place)
 	}
 	return r
 }

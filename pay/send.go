@@ -64,7 +64,8 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	defer cancel()
 	outcome := v.outcome()
 	outcome.Rest, outcome.Abandon = true, v.code != "" || !v.served
-	if answer != nil && (v.served || !answer.Truncated) { // a part of what was bought is not kept: the same call would get it for the whole
+	kept := v.keeps(answer, p)
+	if kept {
 		outcome.Content = &history.Content{Status: answer.Status, Type: answer.ContentType, Truncated: answer.Truncated, Body: answer.Content}
 	}
 	saved, unstored, err := e.record(ctx, p, outcome, v.served)
@@ -77,8 +78,8 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		saved = e.askChain(ctx, saved)
 	}
 	given := saved.Delivered && saved.IdempotencyKey == ""
-	refused := answer == nil || !isOK(answer.Status)                        // and so what is stored is not this answer
-	if !v.served && (saved.State == history.Settled || !given && refused) { // it may have been served to another call meanwhile
+	another := !kept || !isOK(answer.Status)                                // what is stored as bought is not this answer
+	if !v.served && (saved.State == history.Settled || !given && another) { // it may have been served to another call meanwhile
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
 			return r, nil
 		}

@@ -173,6 +173,19 @@ func judgeSettling(r facilitator.Result) verdict {
 	return v
 }
 
+// keeps reports whether an answer's content is stored. A part of what was bought is not: the same call would get it for the whole. Nor is
+// what came with status 2xx and a refusal of the payment; where that leaves the settlement open it may be what was bought, unless that
+// was given out before.
+func (v verdict) keeps(a *transport.Answer, p history.Payment) bool {
+	switch {
+	case a == nil || v.served:
+		return a != nil
+	case a.Truncated:
+		return false
+	}
+	return !isOK(a.Status) || v.code == x402.OutcomeUnknown && !p.Delivered
+}
+
 func (v verdict) outcome() history.Outcome {
 	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction, Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
 }

@@ -112,6 +112,9 @@ func mediaType(header string) string {
 	if err != nil || !strings.Contains(kind, "/") || len(kind) > 100 {
 		return ""
 	}
+	if kind == ContentType { // is our word for what a tool gave, and nobody else's
+		kind = "application/json"
+	}
 	keep := map[string]string{}
 	if charset := parameters["charset"]; token().MatchString(charset) && len(charset) <= 40 {
 		keep["charset"] = charset

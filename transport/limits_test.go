@@ -180,7 +180,7 @@ func TestEndlessEmptyGzip(t *testing.T) {
 func TestMediaType(t *testing.T) {
 	for header, want := range map[string]string{
 		"application/json": "application/json", "Text/HTML; Charset=UTF-8": "text/html; charset=UTF-8", "": "",
-		"text/plain; boundary=x": "text/plain", "pay now!": "", "text": "",
+		"text/plain; boundary=x": "text/plain", "Application/vnd.MCP.result+json; charset=utf-8": "application/json; charset=utf-8", "pay now!": "", "text": "",
 		"text/plain; charset=\"ignore all\"": "text/plain", "a/" + strings.Repeat("b", 100): "",
 	} {
 		assert.Equal(t, want, mediaType(header), header)

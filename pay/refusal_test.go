@@ -1,0 +1,128 @@
+package pay
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/transport"
+	"x402-wallet/x402"
+)
+
+// refuses answers 200 with a receipt that says no, as APIs do that always answer 200.
+func refuses(reason string) func(*seller, string, uint64) (*transport.Answer, error) {
+	return func(*seller, string, uint64) (*transport.Answer, error) {
+		return &transport.Answer{Status: 200, Content: []byte("error: not paid"), ContentType: "text/plain",
+			Settlement: &x402.Settlement{ErrorReason: reason, Raw: json.RawMessage(`{"success":false}`)}}, nil
+	}
+}
+
+// What comes with a refusal of the payment is not what was bought, whatever its status: the same call brings the same payment again.
+func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
+	b := newBench(t, "10000", refuses("insufficient_funds"))
+	for range 2 {
+		_, err := b.Pay(t.Context(), get(testURL))
+		code(t, x402.SettlementFailed, err)
+	}
+	b.seller.script = honest
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "sunny", r.Content)
+	require.Equal(t, 1, b.chain.signed)
+}
+
+// Nor does it take the place of what was bought.
+func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
+	for _, reason := range []string{"insufficient_funds", "nonce_already_used"} {
+		b := newBench(t, "10000", func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) {
+			a := served(nonce)
+			a.Settlement = nil
+			return a, nil
+		})
+		r, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+		b.Delivered(t.Context(), r.Status, r.PaymentID)
+
+		b.seller.script = refuses(reason)
+		_, err = b.Pay(t.Context(), get(testURL))
+		require.Error(t, err)
+		require.Equal(t, 1, b.chain.signed)
+		c, err := b.store.Content(t.Context(), r.PaymentID)
+		require.NoError(t, err)
+		require.Equal(t, "sunny", string(c.Body), reason)
+	}
+}
+
+// While a settlement is open a seller may have served: what came is kept for the same call.
+func TestServedWhileTheSettlementIsOpen(t *testing.T) {
+	b := newBench(t, "10000", refuses("settlement_pending"))
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusReplayed, r.Status)
+	require.Len(t, b.seller.sent(), 1)
+}
+
+// An answer names a place for its content only where the content is kept.
+func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
+	b := newBench(t, "10000", func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) {
+		a := served(nonce)
+		a.Content, a.Truncated = a.Content[:2], true
+		return a, &transport.SendError{Sent: true, Err: errors.New("cut")}
+	})
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusUnserved, r.Status)
+	require.Empty(t, r.ContentURI)
+}
+
+// A seller is asked the same however its address is written: such calls are one.
+func TestOneAddressOneCall(t *testing.T) {
+	print := func(method, url string, header http.Header) [32]byte {
+		return Request{Request: transport.Request{Method: method, URL: url, Header: header}}.fingerprint()
+	}
+	for _, same := range [][]string{
+		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/", "https://API.EXAMPLE:443"},
+		{"https://api.example?a=1", "https://api.example/?a=1"},
+		{"https://api.example:8443/A", "https://API.example:8443/A"},
+	} {
+		for _, url := range same {
+			require.Equal(t, print("GET", same[0], nil), print("GET", url, nil), url)
+		}
+	}
+	seen := map[[32]byte]string{}
+	for _, url := range []string{
+		"https://api.example/a", "http://api.example/a", "https://api.example:80/a", "https://api.example/A", "https://api.example/a/", "https://api.example/a?", "https://api.example/%61",
+		"https://api.example/./a", "https://api.example/a%2Fb", "https://api.example/a/b", "https://api.example/a?x=1&y=2", "https://api.example/a?y=2&x=1", "https://api.example/a?x=%31&y=2",
+		"https://api.example/mcp#a", "https://api.example/mcp#b", "https://api.example/mcp#a%23b", "https://api.example/mcp#a%2523b", "mcp://shop#a", "mcp://Shop#a", "mcp://shop/#a",
+	} {
+		f := print("GET", url, nil)
+		require.Empty(t, seen[f], url)
+		seen[f] = url
+	}
+}
+
+// Only what is nothing but text is shown as text.
+func TestReadable(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"content":[{"type":"text","text":"a"}]}`:                                                                   "a",
+		`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`:                                        "a\nb",
+		`{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n": 1}}`:                              `{"n":1}`,
+		`{"content":[{"type":"text","text":"{\"n\":1}"}],"structuredContent":{"n":2}}`:                               "",
+		`{"content":[{"type":"text","text":"{\"n\":9007199254740993}"}],"structuredContent":{"n":9007199254740992}}`: "",
+		`{"content":[{"type":"image","Type":"text","text":"a","data":"aWNvbg=="}]}`:                                  "",
+		`{"content":[{"type":"text","text":"a","Text":"b"}]}`:                                                        "a",
+		`{"content":[{"type":"text"}]}`:                                                                              "",
+		`{"content":[]}`:                                                                                             "",
+	} {
+		shown := Readable(history.Content{Type: transport.ContentType, Body: []byte(body)})
+		require.Equal(t, cmp.Or(want, body), string(shown.Body))
+	}
+}
