@@ -29,19 +29,20 @@ type suspect struct {
 //	used               | AuthorizationUsed, no Transfer of us | Open, with a note: the node's evidence contradicts itself
 //	used               | AuthorizationCanceled, finalized     | Dead
 //	used               | AuthorizationCanceled, not yet final | Open
-//	used               | neither, as far as we look           | Settled, with a note (below)
+//	used               | neither, as far as we look           | Settled when used at the finalized block, too, with a note (below); else Open
 //	unused             | finalized time > validBefore, and unused at that finalized block | Dead
 //	unused             | otherwise                            | Open
 //
 // Why a used nonce whose event is out of reach is Settled: EIP-3009 sets it in two ways only, by executing our signed
 // transfer or by a cancellation that our key signed, and this package never signs a cancellation. Counting it as spent is
 // also the side on which a mistake costs no budget twice. Out of reach means: not in the blocks before validBefore that
-// findLogs looks through, or a node that refuses to search its logs.
+// findLogs looks through, or a node that refuses to search its logs. With no event to show, "used" is one word: it has to be final,
+// because behind a URL are many nodes, of which one may be wrong or see a block that is dropped again.
 //
 // Why a used nonce with no transfer stays Open: Settled would claim a payment that the same evidence denies, Dead would
 // release money on the word of a node that contradicts itself. Open goes on counting as spent.
 //
-// Settled may rest on a block that is not final yet; were it dropped, the authorization could only be used again or expire,
+// Settled by its event may rest on a block that is not final yet; were it dropped, the authorization could only be used again or expire,
 // and the budget has counted it. Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for unreadable evidence) and comes with
 // Open. Nothing here looks at our own clock.
 func (e *Exact) Fate(ctx context.Context, evidence x402.Evidence) (x402.Fate, error) {
@@ -96,9 +97,9 @@ func (n *node) authorizationState(ctx context.Context, s suspect, tag string) (b
 	return false, n.Failed("eth_call", errors.New("authorizationState is neither true nor false"))
 }
 
-// unused decides between Dead and Open. Dead needs a finalized block later than validBefore in which the nonce is unused:
-// the token refuses the authorization in any block after it (EIP-3009: block.timestamp < validBefore), and block times
-// never go back.
+// unused decides between Dead and Open. Dead needs a finalized block later than validBefore, and not later than the latest one, in
+// which the nonce is unused: the token refuses the authorization in any block after it (EIP-3009: block.timestamp < validBefore), and
+// block times never go back.
 func (n *node) unused(ctx context.Context, s suspect) (x402.Fate, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
@@ -108,6 +109,13 @@ func (n *node) unused(ctx context.Context, s suspect) (x402.Fate, error) {
 	if uint64(*final.Timestamp) <= s.validBefore {
 		fate.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s", rfc3339(final.at()), rfc3339(s.end()))
 		return fate, nil
+	}
+	tip, err := n.block(ctx, latest)
+	if err != nil {
+		return x402.Fate{}, err
+	}
+	if *tip.Number < *final.Number || *tip.Timestamp < *final.Timestamp {
+		return x402.Fate{}, n.Failed("eth_getBlockByNumber", errors.New("its finalized block is later than its latest one"))
 	}
 	used, err := n.authorizationState(ctx, s, final.Number.String())
 	if err != nil {
@@ -131,7 +139,10 @@ func (n *node) used(ctx context.Context, s suspect) (x402.Fate, error) {
 	if err != nil {
 		return x402.Fate{}, err
 	}
-	unclear := x402.Fate{State: x402.Settled, Block: uint64(*tip.Number), At: tip.at(), Note: "nonce used; event not found"}
+	if len(logs) == 0 {
+		return n.usedSilently(ctx, s)
+	}
+	var unclear x402.Fate
 	for _, entry := range logs {
 		if entry.Topics[0] == topicCanceled {
 			return n.cancelled(ctx, entry)
@@ -146,6 +157,23 @@ func (n *node) used(ctx context.Context, s suspect) (x402.Fate, error) {
 		unclear = fate
 	}
 	return unclear, nil
+}
+
+// usedSilently is the fate of a used nonce whose event is out of reach: settled when it is used at the finalized block, too.
+func (n *node) usedSilently(ctx context.Context, s suspect) (x402.Fate, error) {
+	final, err := n.block(ctx, finalized)
+	if err != nil {
+		return x402.Fate{}, err
+	}
+	used, err := n.authorizationState(ctx, s, final.Number.String())
+	if err != nil {
+		return x402.Fate{}, err
+	}
+	fate := x402.Fate{Block: uint64(*final.Number), At: final.at(), Note: "nonce used; event not found, and not final yet"}
+	if used {
+		fate.State, fate.Note = x402.Settled, "nonce used; event not found"
+	}
+	return fate, nil
 }
 
 // cancelled is the fate of a nonce that our key cancelled: dead when that is final.

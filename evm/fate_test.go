@@ -60,6 +60,32 @@ func TestDeadIsAskedAtTheFinalizedBlock(t *testing.T) {
 	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
 }
 
+// A node that calls a block final which is later than its newest contradicts itself, and releases nothing.
+func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
+	e := paid(-time.Minute)
+	for name, block := range map[string]string{
+		"time":   fmt.Sprintf(`{"number":"0x%x","timestamp":"0x%x"}`, 999_900, noon.Add(time.Hour).Unix()),
+		"number": fmt.Sprintf(`{"number":"0x%x","timestamp":"0x%x"}`, 1_000_001, noon.Unix()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeNode(t)
+			if name == "number" {
+				e = paid(time.Minute)
+			}
+			f.override["eth_getBlockByNumber"] = func(w http.ResponseWriter) bool {
+				if f.asked["eth_getBlockByNumber"] > 1 { // the first is for the finalized one
+					return false
+				}
+				_, _ = w.Write([]byte(`{"id":3,"result":` + block + `}`))
+				return true
+			}
+			got, err := f.fate(e)
+			require.True(t, x402.HasCode(err, x402.RPCError), err)
+			require.Equal(t, x402.Open, got.State)
+		})
+	}
+}
+
 // A node whose "latest" comes from a backend that is behind cannot make a used nonce dead.
 func TestABackendThatIsBehind(t *testing.T) {
 	f := newFakeNode(t)
@@ -115,7 +141,7 @@ func TestFateOfAUsedNonce(t *testing.T) {
 }
 
 // The node's own filter is not trusted: events of others, other tokens and dropped blocks are passed over, and a nonce that
-// is used with its event out of reach is settled (Fate's comment says why).
+// is used with its event out of reach is settled when that is final (Fate's comment says why).
 func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 	for name, spoil := range map[string]func(f *fakeNode){
 		"no event":      func(f *fakeNode) { f.logs = nil },
@@ -137,10 +163,16 @@ func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 			spoil(f)
 			got, err := f.fate(e)
 			require.NoError(t, err)
+			require.Equal(t, x402.Open, got.State, "one backend of several says so, or a block that is dropped again")
+			require.Equal(t, "nonce used; event not found, and not final yet", got.Note)
+			require.LessOrEqual(t, f.asked["eth_getLogs"], maxLogQueries)
+
+			f.final = f.head - 40
+			got, err = f.fate(e)
+			require.NoError(t, err)
 			require.Equal(t, x402.Settled, got.State)
 			require.Equal(t, "nonce used; event not found", got.Note)
 			require.Empty(t, got.Transaction)
-			require.LessOrEqual(t, f.asked["eth_getLogs"], maxLogQueries)
 		})
 	}
 }

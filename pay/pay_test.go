@@ -493,6 +493,42 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	}
 }
 
+// A facilitator that settles and names another transaction is not believed twice: the same call shows the one that the chain knows.
+func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
+	b := newBench(t, "10000", func(_ *seller, proof string, _ uint64) (*transport.Answer, error) {
+		if !strings.HasPrefix(proof, "0xchain") {
+			return &transport.Answer{Status: 402}, nil
+		}
+		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+	})
+	b.seller.header = "X-Payment-Required"
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusUnserved, r.Status)
+	r, err = b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.Equal(t, StatusPaid, r.Status)
+	require.Equal(t, "chain", *r.Proof)
+	require.Equal(t, 1, b.chain.settlements())
+}
+
+// A facilitator that says so and settled nothing holds its call no longer than the payment lives: then the same call pays anew.
+func TestTheSameCallPaysAnewWhenAClaimIsDead(t *testing.T) {
+	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) { return &transport.Answer{Status: 402}, nil })
+	b.seller.header = "X-Payment-Required"
+	_, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	first := b.only(t)
+	clear(b.chain.settled)
+	b.chain.dead[first.Evidence.Nonce] = true
+	r, err := b.Pay(t.Context(), get(testURL))
+	require.NoError(t, err)
+	require.NotEqual(t, first.ID, r.PaymentID)
+	first, _ = b.store.Payment(t.Context(), first.ID)
+	require.Equal(t, history.Failed, first.State)
+	require.True(t, first.FalseReceipt)
+}
+
 func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	_, err := b.Pay(t.Context(), get(testURL))
