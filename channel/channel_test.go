@@ -311,6 +311,12 @@ func TestDiscovery(t *testing.T) {
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", 1)
 		}, x402.InvalidRequirement},
 		{"two names", func(w *world) { w.service.wellKnown = `{"serviceDid":"a","serviceDid":"b"}` }, x402.ResponseMalformed},
+		{"its routes on another host", func(w *world) { // allowed or denied, it would be asked there
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`, `"basePath":".evil.example`, 1)
+		}, x402.InvalidRequirement},
+		{"its routes on another port", func(w *world) {
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`, `"basePath":":8443`, 1)
+		}, x402.InvalidRequirement},
 		{"signed by its key", func(w *world) { w.sign(w.service.info(), "") }, ""},
 		{"signed, and changed", func(w *world) {
 			w.sign(w.service.info(), "")

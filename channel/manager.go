@@ -207,6 +207,9 @@ func (m *Manager) published(ctx context.Context, origin string) (*Info, []byte, 
 	if err := readAnswer(answer.Content, &info); err != nil {
 		return nil, nil, err
 	}
+	if info.BasePath != "" && !strings.HasPrefix(info.BasePath, "/") { // behind the origin it would make another one: https://a.b + .c.d
+		return nil, nil, x402.Errorf(x402.InvalidRequirement, "the service's description puts its routes at %s, which is no path", x402.Quote(info.BasePath))
+	}
 	return &info, answer.Content, nil
 }
 

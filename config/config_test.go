@@ -234,6 +234,8 @@ func TestFaults(t *testing.T) {
 		{"[budget]\nPer_Call = \"9\"", 2, "budget.Per_Call", "spelt budget.per_call"},
 		{"[Budget]\nrate = 1", 1, "Budget", "spelt budget"},
 		{"budget = { rate = 1, Day = \"1\" }", 1, "budget.Day", "spelt"},
+		{"assets = [{ usd = \"1.00\", USD = \"0.000001\" }]", 1, "assets.0.USD", "spelt assets.0.usd"},
+		{"facilitators = [\n{ url = \"https://f\" },\n{ Url = \"https://g\" }]", 1, "facilitators.1.Url", "spelt"},
 		{"[budget]\nrate = 1\nrate = 2", 3, "rate", "already defined"},
 		{"[budget.hosts.\"https://a.b/\"]\nday = \"1\"", 1, `budget.hosts."https://a.b/"`, "only the host"},
 		{"[budget.hosts.\"A.b\"]\nday = \"1\"\n[budget.hosts.\"a.b\"]\nday = \"1\"", 3, `budget.hosts."a.b"`, "same host"},
@@ -353,14 +355,15 @@ func TestHostNames(t *testing.T) {
 	for written, want := range map[string]string{
 		"API.Example.com": "api.example.com", "api.example.com:8443": "api.example.com:8443", "localhost": "localhost",
 		"127.0.0.1:4021": "127.0.0.1:4021", "[2001:DB8::1]:8443": "[2001:db8::1]:8443", "xn--bcher-kva.example": "xn--bcher-kva.example",
-		"a_b.example.com": "a_b.example.com",
+		"a_b.example.com": "a_b.example.com", "My_Server": "my_server", "a_.example.com": "a_.example.com", "127": "127", "3.example": "3.example",
 	} {
 		got, problem := foldHost(written)
 		assert.Equal(t, want, got)
 		assert.Empty(t, problem, written)
 	}
 	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]", "[fe80::1%eth0]", "[127.0.0.1]", "[::ffff:1.1.1.1]",
-		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b"} {
+		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b",
+		"127.1", "010.0.0.1", "0x7f.0.0.1", "1.2.3.4.5", "192.0.2.256:8443"} {
 		_, problem := foldHost(written)
 		assert.NotEmpty(t, problem, written)
 	}

@@ -11,8 +11,12 @@ import (
 )
 
 var dnsName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 }) // at its first use: a host waits for our start
+
+// dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1, 010.0.0.1, 0x7f.0.0.1. A number
+// without a dot may be the name of a server that is a command.
+var dottedNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\.(0x[0-9a-f]*|[0-9]+)$`) })
 
 // host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port: any port), and folds it
 // to the form in which hosts are compared.
@@ -65,6 +69,9 @@ func foldHost(written string) (host, problem string) {
 	}
 	if len(name) > 253 || !dnsName().MatchString(name) {
 		return host, "is not a host like api.example.com"
+	}
+	if _, err := netip.ParseAddr(name); err != nil && dottedNumber().MatchString(name) { // the entry would cover nobody
+		return host, "is not an IPv4 address like 192.0.2.1"
 	}
 	return host, ""
 }

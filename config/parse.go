@@ -276,13 +276,24 @@ func (c *checker) index(data []byte) {
 	}
 }
 
-// noteValue notes a key and, where its value is an inline table, the keys in that.
+// noteValue notes a key and the keys in its value.
 func (c *checker) noteValue(table []string, node *unstable.Node, line int) {
 	path := append(table[:len(table):len(table)], keyParts(node)...)
 	c.note(path, line)
-	if node.Value().Kind == unstable.InlineTable {
-		for inner := node.Value().Children(); inner.Next(); {
-			c.noteValue(path, inner.Node(), line)
+	c.noteInside(path, node.Value(), line)
+}
+
+// noteInside notes the keys of an inline table, and of those in a list.
+func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
+	inside := value.Children()
+	switch value.Kind {
+	case unstable.InlineTable:
+		for inside.Next() {
+			c.noteValue(path, inside.Node(), line)
+		}
+	case unstable.Array:
+		for i := 0; inside.Next(); i++ {
+			c.noteInside(append(path[:len(path):len(path)], fmt.Sprint(i)), inside.Node(), line)
 		}
 	}
 }

@@ -57,6 +57,7 @@ func TestPaywallFaults(t *testing.T) {
 	for name, c := range map[string][2]string{
 		"a key that is none":     {change("price = \"0.01\"", "prize = \"0.01\""), "shop.toml line 10: tools.search.prize: there is no such key"},
 		"another letter case":    {change("price = \"0.01\"", "Price = \"0.01\""), "is spelt tools.search.price"},
+		"and in a list":          {change(`price = "0.05" }, {`, `price = "0.05", Pay_To = "0x2" }, {`), "is spelt tools.report.accepts.0.pay_to"},
 		"a number":               {change("price = \"0.01\"", "price = 0.01"), `is written as text, not as a number: "0.01"`},
 		"no server":              {change(`command     = ["npx", "plain-mcp-server"]`, ""), "which server is behind it"},
 		"two servers":            {`url = "https://a.example/mcp"` + "\n" + paywallFile, "which server is behind it"},
