@@ -27,11 +27,12 @@ const (
 
 // hear reads a call's answer over HTTP: one JSON message, or a stream of events of which one is it. The SDK gets of it whole messages that
 // are this call's, and nothing that would end the session for others. A stream that breaks off is taken up again here (MCP, transports,
-// resumability): the SDK would end the session where that is refused, and would not do it for a session that has ended.
+// resumability): the SDK would end the session where that is refused, and would not do it for a session that has ended. So is the session's
+// own stream, which answers nothing; where it cannot be had again, the session goes on without.
 type hear struct {
 	wire     *wire
 	request  *http.Request
-	e        *exchange
+	e        *exchange // nil: the session's own stream
 	id       json.RawMessage
 	isStream bool
 
@@ -44,6 +45,7 @@ type hear struct {
 	retry    time.Duration // as the server wants it; 0: it does not say
 	tries    int           // to take it up, since the last event with an id
 	out      []byte        // for the SDK
+	broke    bool          // the stream, before the answer
 	answered bool
 	over     bool
 }
@@ -82,11 +84,20 @@ func (h *hear) Read(p []byte) (int, error) {
 
 // more reads on.
 func (h *hear) more(buffer []byte) {
+	if h.broke {
+		if h.broke = false; !h.resume() {
+			h.end()
+		}
+		return
+	}
 	n, err := h.body.Read(buffer[:min(int64(len(buffer)), h.left)])
 	h.left -= int64(n)
 	switch {
 	case h.answered: // the rest, so that the connection can be used again
 		h.over = err != nil || h.left == 0
+		return
+	case h.left == 0 && h.e == nil:
+		h.end()
 		return
 	case h.left == 0:
 		h.e.fail(x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes", maxStream))
@@ -102,18 +113,20 @@ func (h *hear) more(buffer []byte) {
 		h.lines()
 		if err != nil && !h.answered {
 			h.came = append(h.came, "\n\n"...) // the last event may lack its end; a part of a message is none
-			h.event.id = ""
+			last, tries := h.last, h.tries
 			h.lines()
+			h.last, h.tries = last, tries
 		}
-		if err != nil && !h.answered && !h.resume() {
-			h.end()
-		}
+		h.broke = err != nil && !h.answered
 	}
 }
 
 // end lets the SDK know that nothing more comes: without an answer it ends this call, and nothing else.
 func (h *hear) end() {
 	h.over = true
+	if h.e == nil {
+		<-h.request.Context().Done()
+	}
 	if h.out == nil && !h.isStream {
 		h.out = []byte(insteadText(h.id))
 	}
@@ -153,6 +166,9 @@ func (h *hear) take(e event) {
 	if e.id != "" && e.id != h.last {
 		h.last, h.tries = e.id, 0
 	}
+	if h.e == nil {
+		h.left = maxStream
+	}
 	if e.kind != "" && e.kind != "message" {
 		return
 	}
@@ -178,7 +194,7 @@ func (h *hear) message(text []byte) []byte {
 		}
 		return text
 	}
-	if !sameNumber(m.ID, h.id) {
+	if h.e == nil || !sameNumber(m.ID, h.id) {
 		return nil
 	}
 	h.e.came(m.Result, m.Error)
@@ -199,13 +215,13 @@ func (h *hear) resume() bool {
 	_ = h.body.Close()
 	h.came, h.event = nil, event{}
 	ctx := h.request.Context()
-	for ; h.last != "" && h.tries < resumeTries; h.tries++ {
+	for ; h.e == nil || h.last != "" && h.tries < resumeTries; h.tries++ {
 		wait := resumePause
 		if h.retry > 0 {
 			wait = max(h.retry, resumeLeast)
 		}
 		select {
-		case <-time.After(wait << h.tries):
+		case <-time.After(wait << min(h.tries, resumeTries)):
 		case <-ctx.Done():
 			return false
 		case <-h.wire.quit:
@@ -221,7 +237,9 @@ func (h *hear) resume() bool {
 			}
 		}
 		get.Header.Set("Accept", eventStream)
-		get.Header.Set("Last-Event-Id", h.last)
+		if h.last != "" {
+			get.Header.Set("Last-Event-Id", h.last)
+		}
 		response, err := h.wire.send(get, nil, nil)
 		if err != nil {
 			continue

@@ -48,7 +48,7 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 		}},
 		"bit by bit": {again: func(w http.ResponseWriter, id json.RawMessage, n int64) {
 			if n < 4 {
-				streams(w, fmt.Sprintf("id: %d\ndata:\n\nid: none\ndata: {\"jso", n+1))
+				streams(w, fmt.Sprintf("id: %d\ndata:\n\nid: none\ndata: {\"jso\nid: no", n+1))
 				return
 			}
 			streams(w, answerEvent(id))
@@ -63,7 +63,7 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, session ends: %v", name, ends), func(t *testing.T) {
 				t.Parallel()
 				arrived, over := make(chan struct{}), make(chan struct{})
-				var own, again atomic.Int64
+				var again atomic.Int64
 				var id json.RawMessage
 				server := &plain{}
 				server.get = func(w http.ResponseWriter, r *http.Request, q question) {
@@ -74,14 +74,8 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 						assert.Contains(t, []string{"1", fmt.Sprint(n)}, last, "of whole events only")
 						assert.Equal(t, "1", r.Header.Get("Mcp-Session-Id"))
 						c.again(w, id, n)
-					case !ends:
-						noStream(w, r, q)
-					case own.Add(1) == 1:
-						streams(w, "retry: 1\n\n")
-						<-arrived
 					default:
-						w.WriteHeader(http.StatusConflict)
-						close(over)
+						noStream(w, r, q)
 					}
 				}
 				server.call = func(w http.ResponseWriter, _ *http.Request, q question) {
@@ -97,8 +91,25 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 						time.Sleep(20 * time.Millisecond) // the SDK ends the session
 					}
 				}
-				s := serve(t, server.ServeHTTP)
+				s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if bytes.Contains(body, []byte("tools/list")) {
+						w.Header().Set("Content-Type", "application/json")
+						fmt.Fprint(w, "{")
+						return
+					}
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					server.ServeHTTP(w, r)
+				})
 				m := reach(t, MCPOptions{}, s.URL)
+				if ends {
+					go func() {
+						<-arrived
+						_, err := m.Tools(within(t, 10*time.Second), s.URL)
+						assert.Error(t, err)
+						close(over)
+					}()
+				}
 				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
 				if c.lost {
 					require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
@@ -114,6 +125,47 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A session, whose way in may have been paid for, outlives its own stream: one that ends, is cut by a proxy, refused, or full of noise.
+func TestASessionOutlivesItsOwnStream(t *testing.T) {
+	var gets atomic.Int64
+	server := &plain{}
+	quiet := make(chan struct{})
+	server.get = func(w http.ResponseWriter, r *http.Request, _ question) {
+		switch n := gets.Add(1); {
+		case n < 3:
+			streams(w, "retry: 1\n\n")
+		case n == 3:
+			streams(w, "no colon\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\nid: 5\n\n")
+		case n == 4:
+			assert.Equal(t, "5", r.Header.Get("Last-Event-Id"))
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			w.WriteHeader(http.StatusConflict)
+			close(quiet)
+		}
+	}
+	server.call = func(w http.ResponseWriter, _ *http.Request, q question) { says(w, q, bought) }
+	s := serve(t, server.ServeHTTP)
+	m := reach(t, MCPOptions{}, s.URL)
+	news, err := m.Changes(s.URL)
+	require.NoError(t, err)
+	ask := func() {
+		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		require.NoError(t, err)
+	}
+	ask()
+	<-news // that it is open
+	select {
+	case <-news:
+	case <-within(t, 10*time.Second).Done():
+		t.Fatal("the server's word was not heard")
+	}
+	<-quiet
+	time.Sleep(20 * time.Millisecond) // for the SDK to end the session
+	ask()
+	require.EqualValues(t, 1, server.opened.Load())
 }
 
 // What is whole counts as the answer, however its server wraps it; and none of that ends the session.

@@ -332,13 +332,16 @@ func closeBody(r *http.Request) {
 // listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for payment,
 // refuses, says what is no message, or names another session.
 func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id json.RawMessage) *http.Response {
+	kind, _, _ := strings.Cut(mediaType(response.Header.Get("Content-Type")), ";")
 	if e == nil {
+		if r.Method == http.MethodGet && !w.old && response.StatusCode == http.StatusOK && kind == eventStream {
+			response.Body = &hear{wire: w, request: r, body: response.Body, left: maxStream, isStream: true}
+		}
 		return response
 	}
 	if e.method != Initialize {
 		response.Header.Del(sessionHeader)
 	}
-	kind, _, _ := strings.Cut(mediaType(response.Header.Get("Content-Type")), ";")
 	asks := response.StatusCode == http.StatusPaymentRequired || response.StatusCode == http.StatusPreconditionFailed
 	isAway := response.StatusCode >= http.StatusMultipleChoices || !w.old && kind != "application/json" && kind != eventStream
 	if isAway && (asks || e.pays() || e.method != Initialize) {
