@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,29 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 		c, err := b.store.Content(t.Context(), r.PaymentID)
 		require.NoError(t, err)
 		require.Equal(t, "sunny", string(c.Body), reason)
+	}
+}
+
+// Nor does another answer to the same payment, where its own answer carries it.
+func TestWhatWasGivenOutStays(t *testing.T) {
+	gives := func(text string) func(*seller, string, uint64) (*transport.Answer, error) {
+		return func(*seller, string, uint64) (*transport.Answer, error) {
+			return &transport.Answer{Status: 200, Content: []byte(text), ContentType: "text/plain"}, nil
+		}
+	}
+	long := strings.Repeat("sun ", maxInline)
+	b := newBench(t, "10000", gives(long))
+	for _, step := range []struct{ comes, kept string }{{long, long}, {"already used", long}, {long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
+		b.seller.script = gives(step.comes)
+		r, err := b.Pay(t.Context(), get(testURL))
+		require.NoError(t, err)
+		require.Equal(t, StatusPaid, r.Status)
+		require.Equal(t, 1, b.chain.signed)
+		require.Equal(t, step.comes == step.kept, r.ContentURI != "")
+		b.Delivered(t.Context(), r.Status, r.PaymentID)
+		c, err := b.store.Content(t.Context(), r.PaymentID)
+		require.NoError(t, err)
+		require.Equal(t, step.kept, string(c.Body))
 	}
 }
 

@@ -50,7 +50,7 @@ type Result struct {
 
 func (e *Engine) free(ctx context.Context, a *transport.Answer) Result {
 	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
-	r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, "")
+	r.show(came(a), "")
 	return r
 }
 
@@ -65,7 +65,7 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *tran
 		if !v.keeps(a, p) {
 			place = ""
 		}
-		r.show(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}, place)
+		r.show(came(a), place)
 	}
 	return r
 }
@@ -100,6 +100,10 @@ func (e *Engine) spelled(p history.Payment) string {
 		return asset.Address
 	}
 	return p.Asset
+}
+
+func came(a *transport.Answer) history.Content {
+	return history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}
 }
 
 // show puts content into the answer: text up to maxInline, everything else behind its URI.
@@ -163,7 +167,7 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 const maxFailure = 4 << 10
 
 func failureText(a *transport.Answer) string {
-	text := Readable(history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}).Body
+	text := Readable(came(a)).Body
 	if len(text) > maxFailure {
 		text = append(bytes.Clone(text[:maxFailure]), "…"...)
 	}

@@ -66,7 +66,8 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	outcome.Rest, outcome.Abandon = true, v.code != "" || !v.served
 	kept := v.keeps(answer, p)
 	if kept {
-		outcome.Content = &history.Content{Status: answer.Status, Type: answer.ContentType, Truncated: answer.Truncated, Body: answer.Content}
+		content := came(answer)
+		outcome.Content = &content
 	}
 	saved, unstored, err := e.record(ctx, p, outcome, v.served)
 	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest

@@ -174,12 +174,18 @@ func judgeSettling(r facilitator.Result) verdict {
 }
 
 // keeps reports whether an answer's content is stored. A part of what was bought is not: the same call would get it for the whole. Nor is
-// what came with status 2xx and a refusal of the payment; where that leaves the settlement open it may be what was bought, unless that
-// was given out before.
+// what came with status 2xx and a refusal of the payment; where that leaves the settlement open it may be what was bought. Where that was
+// given out before, it stays: only what an answer cannot carry takes its place.
 func (v verdict) keeps(a *transport.Answer, p history.Payment) bool {
 	switch {
-	case a == nil || v.served:
-		return a != nil
+	case a == nil:
+		return false
+	case v.served && p.Delivered:
+		var r Result
+		r.show(came(a), "")
+		return r.ContentTruncated
+	case v.served:
+		return true
 	case a.Truncated:
 		return false
 	}
