@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -179,8 +178,7 @@ func catalogues(list []facilitator.Catalogue) (out []tools.Catalogue) {
 func (p parts) rules() (*config.Config, error) {
 	rules, err := config.Load(p.home)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, x402.Errorf(x402.PolicyUnsealed, "the owner's rules %s are missing", filepath.Join(p.home, config.FileName)).
-			WithHint("the person restores config.toml from a backup; nothing is paid without rules")
+		return nil, config.Missing(p.home)
 	}
 	if err != nil {
 		return nil, err

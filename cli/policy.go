@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -133,6 +134,9 @@ func (p *Program) ruled(ctx context.Context) (*ruled, error) {
 		return nil, err
 	}
 	rules, err := config.Load(p.Home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, config.Missing(p.Home)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the owner's rules: %w", err)
 	}

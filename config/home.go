@@ -67,6 +67,12 @@ func Load(home string) (*Config, error) {
 	return c, nil
 }
 
+// Missing says of a home that its rules are gone: POLICY_UNSEALED.
+func Missing(home string) error {
+	return x402.Errorf(x402.PolicyUnsealed, "the owner's rules %s are missing", filepath.Join(home, FileName)).
+		WithHint("the person restores config.toml from a backup; nothing is paid without rules")
+}
+
 // Same reports whether <home>/config.toml still is what c was read from.
 func (c *Config) Same(home string) bool {
 	data, _, err := readOwned(filepath.Join(home, FileName), maxFile)
