@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"os/exec"
@@ -68,8 +69,53 @@ func Command(argv []string, stderr io.Writer) Dial {
 
 // URL speaks to a server over streamable HTTP. Redirects are not followed: the owner named this one.
 func URL(endpoint string) Dial {
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: alone{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return func() mcp.Transport { return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client} }
+}
+
+// alone is the way to a server over HTTP on which a call that is refused, or whose answer is no message, fails alone. The SDK takes both for
+// the end of the session, and so of every buyer's call.
+type alone struct{}
+
+// opening are the messages whose fate is the session's.
+var opening = []string{"initialize", "notifications/initialized", "server/discover", "subscriptions/listen"}
+
+// RoundTrip implements http.RoundTripper.
+func (alone) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || r.Method != http.MethodPost || r.GetBody == nil || response.StatusCode == http.StatusNotFound { // 404: the session is unknown
+		return response, err
+	}
+	var sent struct {
+		ID     json.RawMessage `json:"id"`
+		Method string          `json:"method"`
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil, err
+	}
+	if bad := json.NewDecoder(body).Decode(&sent); bad != nil || slices.Contains(opening, sent.Method) {
+		return response, nil //nolint:nilerr // no message, or one whose fate is the session's
+	}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	isGood := response.StatusCode >= 200 && response.StatusCode < 300
+	if isGood && (sent.ID == nil || kind == "text/event-stream") {
+		return response, nil
+	}
+	text, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	m, bad := jsonrpc.DecodeMessage(text)
+	_, isAnswer := m.(*jsonrpc.Response)
+	switch {
+	case sent.ID == nil:
+		response.StatusCode, text = http.StatusAccepted, nil
+	case err != nil || bad != nil || !isAnswer || isGood && kind != "application/json":
+		response.StatusCode = http.StatusOK
+		response.Header.Set("Content-Type", "application/json")
+		text = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the server behind the paywall gave no answer"}}`, sent.ID)
+	}
+	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	return response, nil
 }
 
 // follower is who waits for the progress of a call.
