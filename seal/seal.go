@@ -108,6 +108,11 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 	if sealed.Version == 0 {
 		return sealed, nil, unsealed("the owner's rules have never been sealed")
 	}
+	if g.ofYesterday(rules) {
+		e := unsealed("the owner tightened the rules while this call was under way").WithHint("make the same call again: it goes by the new rules")
+		e.FixedBy = x402.ByTime
+		return sealed, nil, e
+	}
 	if bytes.Equal(sealed.Config, rules.Raw) {
 		return sealed, nil, nil
 	}
@@ -135,6 +140,16 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 		return nil, unsealed("the rules that were sealed cannot be read any more: %v", err)
 	}
 	return config.Compare(then, now), nil
+}
+
+// ofYesterday reports whether config.toml is tighter by now than rules that were read from it, sealed or not: a call under way ends
+// there. A file that cannot be read is for the next call to find.
+func (g *Guard) ofYesterday(rules *config.Config) bool {
+	if rules.Same(g.Home) {
+		return false
+	}
+	now, err := config.Load(g.Home)
+	return err == nil && config.Loosens(config.Compare(now, rules))
 }
 
 func unsealed(format string, args ...any) *x402.Error {

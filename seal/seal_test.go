@@ -114,6 +114,28 @@ func TestTightenedRulesAreSealed(t *testing.T) {
 	require.EqualValues(t, 2, r.Version, "sealed once")
 }
 
+// A call that began under rules which the owner has tightened since is told to come again, and not that its owner has something to seal.
+func TestRulesOfYesterday(t *testing.T) {
+	first := sealed(t)
+	text := "[budget]\nday = '1'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(first.Home, config.FileName), []byte(text), 0o600))
+	again := func() {
+		t.Helper()
+		err := x402.AsError(first.Check(t.Context()))
+		require.Equal(t, x402.PolicyUnsealed, err.Code)
+		require.Contains(t, err.Hint, "the same call again")
+		require.Equal(t, x402.ByTime, err.FixedBy)
+	}
+	again() // from the moment on in which the file says so: who lowers a budget without a passphrase at hand seals nothing
+	require.NoError(t, open(t, first.Home, text).Check(t.Context()))
+	again()
+	for _, harmless := range []string{"# mine\n[budget]\nday = '5'\n", "[budget]\nday = '6'\n"} {
+		g := sealed(t)
+		require.NoError(t, os.WriteFile(filepath.Join(g.Home, config.FileName), []byte(harmless), 0o600))
+		require.NoError(t, g.Check(t.Context()), "a call under way ends by the rules it began with, which are sealed")
+	}
+}
+
 // A seal holds for one home, one ledger, one version.
 func TestSealsCannotBeMoved(t *testing.T) {
 	t.Run("home", func(t *testing.T) {

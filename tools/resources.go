@@ -140,9 +140,12 @@ func (s *Server) readContent(ctx context.Context, request *mcp.ReadResourceReque
 func resource(uri string, c history.Content) *mcp.ResourceContents {
 	c = pay.Readable(c)
 	r := &mcp.ResourceContents{URI: uri, MIMEType: c.Type}
-	if utf8.Valid(c.Body) {
+	switch {
+	case len(c.Body) == 0:
+		r.Blob = []byte{} // the protocol wants text or blob, and the SDK leaves an empty text out
+	case utf8.Valid(c.Body):
 		r.Text = string(c.Body)
-	} else {
+	default:
 		r.Blob = c.Body
 	}
 	return r
