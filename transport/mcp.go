@@ -300,10 +300,10 @@ func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 	}
 }
 
-// fails reports whether a result is none: isError, or a question to us, which is declined.
+// fails reports whether a result is none: isError, no object, or a question to us, which is declined.
 func fails(result json.RawMessage) bool {
 	var top map[string]json.RawMessage // exact names, where a struct would take them in any case
-	if json.Unmarshal(result, &top) != nil {
+	if json.Unmarshal(result, &top) != nil || top == nil {
 		return true
 	}
 	return string(top["isError"]) == "true" || string(top["resultType"]) == `"input_required"`

@@ -272,3 +272,13 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	require.Len(t, m.places, maxPlaces)
 	require.Nil(t, m.places[s.URL+"/0"])
 }
+
+// A result is an object; anything else is none, whatever was paid.
+func TestAResultIsAnObject(t *testing.T) {
+	for result, failed := range map[string]bool{
+		`{}`: false, `{"content":[]}`: false, `{"isError":false}`: false, `{"IsError":true}`: false,
+		`{"isError": true}`: true, `{"resultType":"input_required"}`: true, `null`: true, `[1]`: true, `"done"`: true, ``: true,
+	} {
+		require.Equal(t, failed, fails(json.RawMessage(result)), result)
+	}
+}
