@@ -1,10 +1,10 @@
 package history
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -89,16 +89,21 @@ type Payment struct {
 }
 
 // Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server ("tools/call", which is no HTTP
-// method), also the tool, resource or prompt, which the fragment names.
+// method), also the tool, resource or prompt, which the fragment names. Spellings that servers commonly take for one path (/%61, /./a,
+// //a) are one.
 func (p Payment) Resource() string {
-	path, name := "/", ""
+	at, name := "/", ""
 	if u, err := url.Parse(p.URL); err == nil {
-		path = cmp.Or(u.EscapedPath(), path)
+		at = path.Clean("/" + u.Path)
+		if strings.HasSuffix(u.Path, "/") && at != "/" {
+			at += "/"
+		}
+		at = (&url.URL{Path: at}).EscapedPath()
 		if f := u.EscapedFragment(); f != "" && strings.Contains(p.Method, "/") {
 			name = "#" + f
 		}
 	}
-	return p.Method + " " + p.Host + path + name
+	return p.Method + " " + p.Host + at + name
 }
 
 // payee is the payTo as payments are compared by it.
