@@ -156,11 +156,16 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		return p
 	}
-	fate, err := scheme.Fate(ctx, p.Evidence)
+	asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3) // a node that never answers leaves time for the seller
+	fate, err := scheme.Fate(asking, p.Evidence)
+	enough()
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 	}
 	if err != nil || fate.State == x402.Open {
+		if now, err := e.Store.Payment(ctx, p.ID); err == nil { // somebody else may have had an answer meanwhile
+			return now
+		}
 		return p
 	}
 	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction, ChainProof: fate, Note: fate.Note}

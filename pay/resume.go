@@ -157,9 +157,7 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		return r, false, err
 	}
 	if p.Proof != history.Chain { // a claim, too: whoever made it may have named another transaction, and the seller refused that
-		asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3) // a node that never answers leaves time for the seller
-		p = e.askChain(asking, p)
-		enough()
+		p = e.askChain(ctx, p)
 	}
 	if p.State == history.Failed {
 		return r, false, nil

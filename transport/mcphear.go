@@ -140,7 +140,12 @@ func (h *hear) lines() {
 			return
 		}
 		h.came = rest
-		name, value, _ := strings.Cut(string(bytes.TrimSuffix(line, []byte("\r"))), ":")
+		if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
+			h.take(h.event)
+			h.event = event{}
+			continue
+		}
+		name, value, _ := strings.Cut(string(line), ":") // without a name: a comment
 		switch value = strings.TrimPrefix(value, " "); name {
 		case "data":
 			h.event.data = append(append(h.event.data, value...), ' ') // for the line's end: it stands between JSON's words
@@ -151,11 +156,6 @@ func (h *hear) lines() {
 		case "retry":
 			if ms, err := strconv.ParseUint(value, 10, 31); err == nil {
 				h.retry = time.Duration(ms) * time.Millisecond
-			}
-		case "":
-			if value == "" {
-				h.take(h.event)
-				h.event = event{}
 			}
 		}
 	}

@@ -193,6 +193,9 @@ func TestAWholeAnswerCounts(t *testing.T) {
 		"behind noise": func(w http.ResponseWriter, q question) {
 			streams(w, "no colon\nevent: other\ndata: {\n\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}\n\n"+answerEvent(q.ID))
 		},
+		"with comments in it": func(w http.ResponseWriter, q question) {
+			streams(w, fmt.Sprintf(":\n\n: ping\n\ndata: {\"jsonrpc\":\"2.0\",\n:\n: ping\ndata: \"id\":%s,%s}\n\n", q.ID, bought))
+		},
 		"its id in another way": func(w http.ResponseWriter, q question) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s.0,%s}`, q.ID, bought)
