@@ -224,7 +224,7 @@ func (h *hear) resume() bool {
 		case <-time.After(wait << min(h.tries, resumeTries)):
 		case <-ctx.Done():
 			return false
-		case <-h.wire.quit:
+		case <-h.wire.session.quit:
 			return false
 		}
 		get, err := http.NewRequestWithContext(ctx, http.MethodGet, h.request.URL.String(), nil)

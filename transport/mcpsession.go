@@ -64,6 +64,15 @@ func (m *MCP) place(at *url.URL) (*place, error) {
 	return p, nil
 }
 
+// placeOf is place, by the name of the endpoint.
+func (m *MCP) placeOf(endpoint string) (*place, error) {
+	at, err := m.endpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	return m.place(at)
+}
+
 func (m *MCP) leave(p *place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,11 +173,7 @@ func (p *place) mine(ctx context.Context) (done func(), err error) {
 
 // Entering waits until no other call buys Initialize at an endpoint: who had to wait may find the way open. done lets the next one.
 func (m *MCP) Entering(ctx context.Context, endpoint string) (done func(), err error) {
-	at, err := m.endpoint(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	p, err := m.place(at)
+	p, err := m.placeOf(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +182,7 @@ func (m *MCP) Entering(ctx context.Context, endpoint string) (done func(), err e
 		return func() { <-p.paying; m.leave(p) }, nil
 	case <-ctx.Done():
 		m.leave(p)
-		return nil, m.lost(ctx, wanted{endpoint: at}, ctx.Err())
+		return nil, m.lost(ctx, wanted{endpoint: p.at}, ctx.Err())
 	}
 }
 
@@ -302,19 +307,25 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 	defer cancel()
 	defer context.AfterFunc(p.mcp.life, cancel)()
 	if p.at.Scheme == commandScheme {
-		return p.connect(ctx, e, version, &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)})
+		return p.connect(ctx, e, version, func(*session) mcp.Transport {
+			return &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)}
+		})
 	}
-	over := func(w *wire) *http.Client {
-		w.http, w.endpoint, w.quit = p.mcp.options.HTTP, p.at, p.mcp.life.Done()
-		return &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	over := func(s *session, old bool) *http.Client {
+		return &http.Client{Transport: &wire{http: p.mcp.options.HTTP, endpoint: p.at, session: s, old: old},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	s, err := p.connect(ctx, e, version, &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(&wire{}), MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage})
+	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
+		return &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, false), MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage}
+	})
 	var coded *x402.Error
 	if err == nil || e.http != nil || e.pays() || ctx.Err() != nil || errors.As(err, &coded) && coded.Code != x402.ServerUnavailable {
 		return s, err
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
-	old, oldErr := p.connect(ctx, e, legacy, &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(&wire{old: true}), MaxEventSize: x402.MaxMCPMessage}})
+	old, oldErr := p.connect(ctx, e, legacy, func(s *session) mcp.Transport {
+		return &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, true), MaxEventSize: x402.MaxMCPMessage}}
+	})
 	if oldErr != nil {
 		return nil, err // the first one says more
 	}
@@ -333,11 +344,11 @@ func (t *tapped) Connect(ctx context.Context) (mcp.Connection, error) {
 	return newTap(c, false), nil
 }
 
-func (p *place) connect(ctx context.Context, e *exchange, version string, by mcp.Transport) (*session, error) {
+func (p *place) connect(ctx context.Context, e *exchange, version string, by func(*session) mcp.Transport) (*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
 	s := &session{end: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
-	way := &opening{Transport: by}
+	way := &opening{Transport: by(s)}
 	session, err := p.client(s).Connect(life, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil && !stop() {
 		err = ctx.Err()
@@ -438,7 +449,6 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 		defer s.works.Delete(token)
 	}
 	ctx, e.stop = context.WithCancel(e.in(ctx))
-	defer e.over()
 	defer s.use()()
 	var result mcp.Result
 	var err error

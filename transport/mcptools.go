@@ -23,11 +23,7 @@ const (
 
 // Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
 func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
-	at, err := m.endpoint(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	p, err := m.place(at)
+	p, err := m.placeOf(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +37,7 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 	for range maxPages {
 		page, err := s.mcp.ListTools(ctx, params)
 		if err != nil {
-			return nil, m.lost(ctx, wanted{endpoint: at}, err)
+			return nil, m.lost(ctx, wanted{endpoint: p.at}, err)
 		}
 		for _, t := range page.Tools {
 			if text, err := json.Marshal(t); err == nil {
@@ -53,13 +49,13 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 		}
 		switch {
 		case len(list) > maxTools || size > maxList:
-			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them", at.Host, maxTools, maxList)
+			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them", p.at.Host, maxTools, maxList)
 		case page.NextCursor == "":
 			return list, nil
 		}
 		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
 	}
-	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", at.Host, maxPages)
+	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", p.at.Host, maxPages)
 }
 
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call had to open its session anew.

@@ -38,7 +38,6 @@ type exchange struct {
 	failure error           // what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
 	heard   chan struct{}   // closed when result or refused came
 	coming  *hear           // the answer over HTTP, as far as it came
-	on      *wire           // that counts it
 	stop    func()          // ends this call alone
 }
 
@@ -91,8 +90,8 @@ func (e *exchange) fail(err error) {
 	}
 }
 
-// hearOut waits for the rest of an answer that comes over HTTP. When the session's own stream ended the session, the SDK lets go of all
-// its calls; but their answers are requests of their own, and still come.
+// hearOut waits for the rest of an answer that comes over HTTP. When something that is no call ended the session (a list of tools), the
+// SDK lets go of all its calls; but their answers are requests of their own, and still come.
 func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
 	e.mu.Lock()
 	coming, heard := e.coming, e.result != nil || e.refused != nil
@@ -110,13 +109,6 @@ func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
 	case <-over:
 	case <-ctx.Done():
 	case <-quit:
-	}
-}
-
-// over says that nobody waits for the exchange any more.
-func (e *exchange) over() {
-	if e.on != nil {
-		e.on.calls.Add(-1)
 	}
 }
 
@@ -218,8 +210,7 @@ type wire struct {
 	endpoint *url.URL
 	moved    atomic.Pointer[url.URL] // where the endpoint was redirected to
 	old      bool                    // answers come on another stream (2024-11-05)
-	calls    atomic.Int64            // that are under way
-	quit     <-chan struct{}         // the wallet is being closed
+	session  *session
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -242,12 +233,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if call.ID != nil {
 		e = exchangeOf(r.Context(), call.Method)
 	}
-	if r.Method == http.MethodDelete && w.calls.Load() > 0 { // the server would end them with the session
-		return instead(r, json.RawMessage("0")), nil
-	}
-	if e != nil && e.on == nil && e.method != Initialize {
-		e.on = w
-		w.calls.Add(1)
+	if r.Method == http.MethodDelete && w.session.unused() != nil { // the server would end its calls with it
+		return taken(r), nil
 	}
 	response, err := w.send(r, body, e)
 	if isWord := r.Method == http.MethodPost && (call.ID == nil || call.Method == ""); isWord && call.Method != "notifications/initialized" {
@@ -393,7 +380,7 @@ const (
 	eventStream   = "text/event-stream"
 )
 
-// taken is what the SDK gets for a notification.
+// taken is what the SDK gets for what asks for no answer.
 func taken(r *http.Request) *http.Response {
 	return &http.Response{Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{}, Body: http.NoBody}
