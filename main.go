@@ -1,99 +1,14 @@
-// x402-wallet is the wallet of an AI agent: an MCP server over stdio for the agent, a command line for the person who owns
-// the money. This file joins the parts and chooses what runs; see docs/design.md for the way through them.
+// x402-wallet is the wallet of an AI agent: an MCP server over stdio for the agent, a command line for the person who owns the money.
+// Package app joins the parts; see docs/design.md for the way through them.
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os"
-	"os/signal"
-	"runtime/debug"
-	"syscall"
-	"time"
 
-	"x402-wallet/cli"
-	"x402-wallet/config"
-	"x402-wallet/seal"
-	"x402-wallet/tools"
-	"x402-wallet/wallet"
+	"x402-wallet/app"
 )
 
 // version is set by the release (-ldflags -X main.version=…).
 var version = "0.1.0-dev"
 
-func main() { os.Exit(run()) }
-
-func run() int {
-	env := config.ReadEnv()
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level(env.LogLevel)}))
-	if err := wallet.Harden(); err != nil {
-		log.Warn("could not forbid memory dumps of this process", "err", err)
-	}
-	home, homeless := config.Home(env)
-	p := parts{home: home, env: env, log: log, anchor: &seal.Anchor{}}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	program := &cli.Program{
-		Version: version, Env: env, Home: home, Homeless: homeless, Open: p.open, Serve: p.serve, Paywall: p.paywall, Sources: p.sources, Unlock: p.unlock,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-	}
-	return program.Run(ctx, os.Args[1:])
-}
-
-func level(name string) (l slog.Level) {
-	if l.UnmarshalText([]byte(name)) != nil {
-		return slog.LevelInfo
-	}
-	return l
-}
-
-// patience is how long a signal lets payments under way be finished before the process ends; they are on disk in any case,
-// and the next start looks them up.
-const patience = 4 * time.Second
-
-// startFirst is how long looking up unfinished payments waits: a host that starts us wants its first answer first.
-const startFirst = 300 * time.Millisecond
-
-// serve runs the MCP server on stdin and stdout until the client goes away or a signal comes.
-func (p parts) serve(ctx context.Context) error {
-	server := &tools.Server{
-		Version: version, Log: p.log, Mounts: true,
-		Open: func(ctx context.Context) (*tools.Wallet, error) {
-			w, err := p.open(ctx, nil, nil)
-			if err == nil {
-				for _, warning := range w.Warnings {
-					p.log.Warn(warning)
-				}
-			}
-			return w, err
-		},
-	}
-	background, end := context.WithCancel(ctx)
-	defer end()
-	collecting := debug.SetGCPercent(-1) // a collection would take a quarter of the start
-	time.AfterFunc(startFirst, func() {
-		debug.SetGCPercent(collecting)
-		server.Background(background)
-	})
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx, os.Stdin, os.Stdout) }()
-	select {
-	case err := <-done:
-		return closed(server, err)
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return closed(server, err)
-	case <-time.After(patience):
-		p.log.Warn("ending with payments under way; the next start looks them up")
-		return nil
-	}
-}
-
-func closed(server *tools.Server, err error) error {
-	if closing := server.Close(); err == nil {
-		err = closing
-	}
-	return err
-}
+func main() { os.Exit(app.Main(version)) }

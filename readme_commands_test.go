@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/config"
+	"x402-wallet/internal/config"
 )
 
 // A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with its flags.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/install"
+	"x402-wallet/internal/install"
 	"x402-wallet/x402"
 )
 

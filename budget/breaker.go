@@ -24,11 +24,11 @@ func (r Rules) checkBreaker(now time.Time, l Ledger) error {
 	if r.MaxLost == 0 {
 		return nil
 	}
-	looked, err := l.Looked()
+	looked, err := l.LastUnfreeze()
 	if err != nil {
 		return err
 	}
-	lost, err := l.Lost(looked, r.MaxLost)
+	lost, err := l.ConsecutiveFailures(looked, r.MaxLost)
 	if err != nil {
 		return err
 	}

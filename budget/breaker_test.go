@@ -16,14 +16,14 @@ type watched struct {
 	looked time.Time
 }
 
-func (w watched) Lost(since time.Time, most int) (int, error) {
+func (w watched) ConsecutiveFailures(since time.Time, most int) (int, error) {
 	if !since.Equal(w.looked) {
 		return 0, nil
 	}
 	return min(w.lost, most), nil
 }
 
-func (w watched) Looked() (time.Time, error) { return w.looked, nil }
+func (w watched) LastUnfreeze() (time.Time, error) { return w.looked, nil }
 
 func busy(n int) (f fake) {
 	for i := range n {

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // SessionIdle is how long a session lives after its last payment (SPEC §5).
@@ -59,11 +59,11 @@ type Ledger interface {
 	// there are no more.
 	Oldest(since time.Time, skip int) (time.Time, error)
 	// Remember says what is known of a host's payee and of what a resource cost.
-	Remember(host string, p Payee) (Memory, error)
+	PayeeHistory(host string, p Payee) (Memory, error)
 	// Lost counts the newest payments in a row, made after since, that were signed and came to nothing; it stops at most.
-	Lost(since time.Time, most int) (int, error)
+	ConsecutiveFailures(since time.Time, most int) (int, error)
 	// Looked is when the owner last lifted a freeze; zero: never.
-	Looked() (time.Time, error)
+	LastUnfreeze() (time.Time, error)
 }
 
 // Window selects payments; zero fields do not restrict.

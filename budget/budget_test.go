@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // fake is a ledger of plain rows.
@@ -57,11 +57,13 @@ func (f fake) Oldest(since time.Time, skip int) (time.Time, error) {
 	return times[skip], nil
 }
 
-func (f fake) Remember(string, Payee) (Memory, error) { return Memory{Paid: true, PaidHere: true}, nil }
+func (f fake) PayeeHistory(string, Payee) (Memory, error) {
+	return Memory{Paid: true, PaidHere: true}, nil
+}
 
-func (f fake) Lost(time.Time, int) (int, error) { return 0, nil }
+func (f fake) ConsecutiveFailures(time.Time, int) (int, error) { return 0, nil }
 
-func (f fake) Looked() (time.Time, error) { return time.Time{}, nil }
+func (f fake) LastUnfreeze() (time.Time, error) { return time.Time{}, nil }
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 

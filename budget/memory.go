@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Payee is who would be paid, for what. Addresses are as the seller wrote them.
@@ -44,7 +44,7 @@ type question struct {
 //
 // A payTo that was paid once is no change any more: hosts that sell for several payees are asked about once for each.
 func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
-	known, err := l.Remember(a.Host, a.Payee)
+	known, err := l.PayeeHistory(a.Host, a.Payee)
 	if err != nil {
 		return nil, err
 	}

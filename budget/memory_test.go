@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // remembers is an empty ledger with a memory.
@@ -15,7 +15,7 @@ type remembers struct {
 	Memory
 }
 
-func (r remembers) Remember(string, Payee) (Memory, error) { return r.Memory, nil }
+func (r remembers) PayeeHistory(string, Payee) (Memory, error) { return r.Memory, nil }
 
 // One row for each thing that may be remembered, under each rule about it.
 func TestWhatIsUnusual(t *testing.T) {

@@ -3,19 +3,19 @@ package budget
 import (
 	"math/big"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
-// Room is the most that a payment whose price is not known yet may turn out to cost, so that Check lets it pass: what the owner
+// MaxPrice is the most that a payment whose price is not known yet may turn out to cost, so that Check lets it pass: what the owner
 // lets be paid for one call, what is left of each window, and no more than is paid without asking, or than a person said yes
 // to. Where not even something free would pass, the error is Check's.
-func (r Rules) Room(a Ask, yes money.Dollars, l Ledger) (money.Dollars, error) {
+func (r Rules) MaxPrice(a Ask, yes money.Dollars, l Ledger) (money.Dollars, error) {
 	a.Price = 0
 	if err := r.Check(a, l); err != nil {
 		return 0, err
 	}
 	unasked := r.ApproveAbove
-	known, err := l.Remember(a.Host, a.Payee)
+	known, err := l.PayeeHistory(a.Host, a.Payee)
 	if err != nil {
 		return 0, err
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // remembering is a ledger that knows a last price.
@@ -16,7 +16,7 @@ type remembering struct {
 	last money.Dollars
 }
 
-func (r remembering) Remember(string, Payee) (Memory, error) {
+func (r remembering) PayeeHistory(string, Payee) (Memory, error) {
 	return Memory{Paid: true, PaidHere: true, LastPrice: &r.last}, nil
 }
 
@@ -50,7 +50,7 @@ func TestRoom(t *testing.T) {
 				c.change(&r)
 			}
 			a := Ask{Host: "h", Now: now, Session: Session{ID: "s", Started: now, Last: now}}
-			room, err := r.Room(a, c.yes, c.ledger)
+			room, err := r.MaxPrice(a, c.yes, c.ledger)
 			require.NoError(t, err)
 			require.Equal(t, c.room, room)
 			a.Price, a.Approved = room, func() (bool, error) { return c.yes > 0, nil }
@@ -59,9 +59,9 @@ func TestRoom(t *testing.T) {
 			require.True(t, c.yes > 0 && a.Price <= r.PerCall || r.Check(a, c.ledger) != nil, "one more is refused")
 		})
 	}
-	_, err := rules.Room(Ask{Host: "h", Now: now, Always: "it is a channel's opening"}, 0, fake{})
+	_, err := rules.MaxPrice(Ask{Host: "h", Now: now, Always: "it is a channel's opening"}, 0, fake{})
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	rules.DenyHosts = []string{"h"}
-	_, err = rules.Room(Ask{Host: "h", Now: now}, 0, fake{})
+	_, err = rules.MaxPrice(Ask{Host: "h", Now: now}, 0, fake{})
 	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
 }

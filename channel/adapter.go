@@ -9,9 +9,9 @@ import (
 	"net/url"
 	"slices"
 
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed would ask the service about its
@@ -24,17 +24,17 @@ type Adapter interface {
 	// Commit gives the service a signed promise outside of any call. It reports whether the service took it.
 	Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error)
 	// Send makes one call, once.
-	Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (reply, error)
+	Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply, error)
 }
 
 // Authorize makes a DIDAuthV1 token for one request: each has its own nonce.
 type Authorize func(ctx context.Context, operation string, params any) (string, error)
 
-// Transport carries requests: transport.Mux, or transport.HTTP alone.
+// Transport carries requests: seller.Mux, or seller.HTTP alone.
 type Transport interface {
-	Check(r transport.Request) error
-	Ask(ctx context.Context, r transport.Request) (*transport.Answer, error)
-	Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error)
+	Check(r seller.Request) error
+	Ask(ctx context.Context, r seller.Request) (*seller.Answer, error)
+	Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error)
 }
 
 // Info is what a service says of itself.
@@ -58,9 +58,9 @@ type Recovery struct {
 
 // reply is an answer to a call.
 type reply struct {
-	answer *transport.Answer // without the payment's own part
-	paid   *responsePayload  // nil: nothing was said of payment
-	failed bool              // the tool failed
+	answer *seller.Answer   // without the payment's own part
+	paid   *responsePayload // nil: nothing was said of payment
+	failed bool             // the tool failed
 }
 
 // readAnswer decodes what a service says outside of payments; unknown members are no harm.
@@ -150,7 +150,7 @@ func (k stored) is(s SubRAV) bool {
 	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) && k.SubRAV.Amount.String() == s.Amount.String()
 }
 
-func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (reply, error) {
+func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply, error) {
 	tool, err := toolOf(q)
 	if err != nil {
 		return reply{}, err
@@ -170,7 +170,7 @@ func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q transport.Reques
 }
 
 // mcpReply takes the payment out of a tool's result.
-func mcpReply(answer *transport.Answer) (r reply, err error) {
+func mcpReply(answer *seller.Answer) (r reply, err error) {
 	result := map[string]json.RawMessage{}
 	var items []json.RawMessage
 	if err := json.Unmarshal(answer.Content, &result); err != nil {
@@ -197,7 +197,7 @@ func mcpReply(answer *transport.Answer) (r reply, err error) {
 	return reply{&shown, paid, answer.ToolFailed}, err
 }
 
-func toolOf(q transport.Request) (string, error) {
+func toolOf(q seller.Request) (string, error) {
 	at, err := url.Parse(q.URL)
 	if err != nil || at.Fragment == "" {
 		return "", x402.Errorf(x402.InvalidArgument, "the tool's name is missing")
@@ -221,7 +221,7 @@ func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string,
 
 // builtin calls one of the service's own tools; its answer is the first text.
 func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.RawMessage) ([]byte, error) {
-	answer, err := a.wire.Ask(ctx, transport.Request{Method: transport.CallTool, URL: transport.Target(a.endpoint, tool), Body: arguments})
+	answer, err := a.wire.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint, tool), Body: arguments})
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (a httpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) 
 
 // own asks one of the service's own routes, whose answers are {"success":…,"data":…}.
 func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route string, body []byte, payment *requestPayload, into any) error {
-	q := transport.Request{Method: method, URL: a.origin + a.base + route, Body: body}
+	q := seller.Request{Method: method, URL: a.origin + a.base + route, Body: body}
 	token, err := sign(ctx, opHTTP, httpParams{q.URL, method})
 	if err != nil {
 		return err
@@ -290,7 +290,7 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 		if err != nil {
 			return err
 		}
-		ask = func(ctx context.Context, q transport.Request) (*transport.Answer, error) {
+		ask = func(ctx context.Context, q seller.Request) (*seller.Answer, error) {
 			return a.wire.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
 		}
 	}
@@ -319,7 +319,7 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 	return json.Unmarshal(out.Data, into)
 }
 
-func (a httpAdapter) Send(ctx context.Context, sign Authorize, q transport.Request, p requestPayload) (r reply, err error) {
+func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (r reply, err error) {
 	token, err := sign(ctx, opHTTP, httpParams{q.URL, q.Method})
 	if err != nil {
 		return r, err
@@ -348,7 +348,7 @@ func (a httpAdapter) Send(ctx context.Context, sign Authorize, q transport.Reque
 
 // unsent reports whether provably nothing of a call left.
 func unsent(err error) bool {
-	var send *transport.SendError
+	var send *seller.SendError
 	return errors.As(err, &send) && !send.Sent
 }
 

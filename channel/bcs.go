@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Rooch's bytes are BCS: little endian, lengths as ULEB128, structs without any frame.

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The whole of seed 003's story, over both transports: the payee's claim is the wallet's history, to the unit.
@@ -477,7 +477,7 @@ func TestRepeatedCalls(t *testing.T) {
 	require.Equal(t, money.NewAmount(price), w.paidFor())
 
 	var q pay.Request // its answer was not written to the client when its process died
-	q.Method, q.URL, q.Body = "tools/call", transport.Target("https://nuwa.example/mcp", "echo"), []byte(`{"text":"two"}`)
+	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"), []byte(`{"text":"two"}`)
 	lost, err := w.m.Call(t.Context(), "nuwa", q)
 	require.NoError(t, err)
 	w.start()
@@ -551,7 +551,7 @@ func TestTheCallerLeaves(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	w.service.twist = func(map[string]any) { leave() }
 	var q pay.Request
-	q.Method, q.URL, q.Body = "tools/call", transport.Target("https://nuwa.example/mcp", "echo"), []byte(`{}`)
+	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"), []byte(`{}`)
 	_, _ = w.m.Call(ctx, "nuwa", q)
 	w.service.twist = nil
 	require.EqualValues(t, 1, w.row().Nonce)
@@ -592,7 +592,7 @@ func TestFatesPayNothing(t *testing.T) {
 	require.Error(t, f.Payable(x402.Requirement{}, x402.AssetInfo{}))
 	_, err := f.Authorize(t.Context(), x402.Order{})
 	require.Error(t, err)
-	_, err = f.Fate(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1", ExpiresAt: time.Time{}})
+	_, err = f.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1", ExpiresAt: time.Time{}})
 	require.Error(t, err)
 }
 

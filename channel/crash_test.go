@@ -8,8 +8,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
+	"x402-wallet/x402/money"
 )
 
 // death ends the process at one of its steps: before or after whatever reaches the disk, the key or the service.
@@ -62,7 +62,7 @@ type mortalWire struct {
 	d *death
 }
 
-func (w mortalWire) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+func (w mortalWire) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	w.d.step()
 	defer w.d.step() // the service has served; nobody hears of it
 	return w.service.Ask(ctx, r)

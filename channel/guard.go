@@ -1,8 +1,8 @@
 package channel
 
 import (
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.

@@ -24,10 +24,10 @@ import (
 	"time"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Server is a service of the owner's config.toml.
@@ -97,7 +97,7 @@ type place struct {
 
 // adapter is the way to speak with it for a request of a method.
 func (p *place) adapter(method string) Adapter {
-	if transport.IsMCP(method) {
+	if seller.IsMCP(method) {
 		return p.mcp
 	}
 	return p.http
@@ -196,7 +196,7 @@ func (m *Manager) published(ctx context.Context, origin string) (*Info, []byte, 
 	if origin == "" {
 		return nil, nil, nil
 	}
-	answer, err := m.Transport.Ask(ctx, transport.Request{Method: http.MethodGet, URL: origin + wellKnownPath})
+	answer, err := m.Transport.Ask(ctx, seller.Request{Method: http.MethodGet, URL: origin + wellKnownPath})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -316,11 +316,11 @@ func (m *Manager) authentic(ctx context.Context, p *place, published []byte) err
 
 // Speaks names the service that a request is for, where that is paid through a channel: one of the owner's config.toml, at the same
 // endpoint, or for HTTP at the same origin. Whether one that nobody said it of does is asked once.
-func (m *Manager) Speaks(ctx context.Context, q transport.Request) (server string, yes bool) {
+func (m *Manager) Speaks(ctx context.Context, q seller.Request) (server string, yes bool) {
 	for _, name := range m.names() {
 		endpoint := m.Servers[name].Endpoint
 		where, _, _ := strings.Cut(q.URL, "#")
-		if !transport.IsMCP(q.Method) {
+		if !seller.IsMCP(q.Method) {
 			endpoint, _ = originOf(endpoint)
 			where, _ = originOf(where)
 		}
@@ -414,7 +414,7 @@ func (m *Manager) load(ctx context.Context, r *ready, claimed baseline) error {
 	if reflect.DeepEqual(row, before) {
 		return nil
 	}
-	if err := m.Guard.Compare(ctx); err != nil { // whoever chooses the node could end an epoch, and what was promised in it
+	if err := m.Guard.CheckConfig(ctx); err != nil { // whoever chooses the node could end an epoch, and what was promised in it
 		return err
 	}
 	return m.Store.SaveChannel(ctx, row)

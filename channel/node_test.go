@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
 	"x402-wallet/wallet"
+	"x402-wallet/x402/money"
 )
 
 // chain is a Rooch node that verifies strictly: the authenticator, number and chain id of every transaction, and the signature, nonce

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
+	"x402-wallet/chain/rpc"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/rpc"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // methodOpen is an opening in the ledger's column of methods.
@@ -56,7 +56,7 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	most, rgas := withFee(deposit), asset(p.network)
 	endpoint := m.Servers[p.server].Endpoint
 	c := pay.Charge{
-		Request: pay.Request{Request: transport.Request{Method: methodOpen, URL: endpoint, Body: []byte(scheme)}}, Network: p.network, Scheme: scheme,
+		Request: pay.Request{Request: seller.Request{Method: methodOpen, URL: endpoint, Body: []byte(scheme)}}, Network: p.network, Scheme: scheme,
 		Asset: rgas, PayTo: p.payee.DID(), Amount: most, Always: why(p, rgas, deposit),
 		Funds: x402.Funds{Source: p.payer.String(), Balance: rgas.Units(m.DepositCap), Free: rgas.Units(m.DepositCap), ReadAt: m.Now()}, // of all that is under way
 	}
@@ -76,14 +76,14 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	if err != nil {
 		return held.Release(ctx, err)
 	}
-	if err := m.Guard.Mark(ctx); err != nil {
+	if err := m.Guard.Checkpoint(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rpc.Timeout)
 	defer cancel()
 	hash, err := p.node.execute(ctx, string(rawOf(signed)))
 	o := executed(hash, err)
-	o.Rest, o.Abandon = true, true
+	o.ReleaseLease, o.ClearWaiter = true, true
 	if o.Transaction == "" {
 		o.Transaction = ObjectID(t.hash()).String()
 	}
@@ -156,7 +156,7 @@ func (m *Manager) transaction(ctx context.Context, p *place, c pay.Charge, funct
 	}
 	requirement, err := compact(map[string]string{"function": function, "payee": p.payee.DID()})
 	return t, history.Signed{
-		Payload: payload, Requirement: requirement, Trace: c.Network + " " + ObjectID(t.hash()).String(),
+		Payload: payload, Requirement: requirement, UniqueKey: c.Network + " " + ObjectID(t.hash()).String(),
 		Evidence: x402.Evidence{Network: c.Network, Asset: RGas, Payer: p.payer.DID(), PayTo: c.PayTo, Amount: c.Amount, Nonce: decimal(sequence), Source: ChannelID(p.payer, p.payee).String(),
 			Memo: function, Destination: p.key.Fragment},
 	}, err
@@ -188,9 +188,9 @@ func (f Fates) Authorize(context.Context, x402.Order) (x402.Authorization, error
 	return x402.Authorization{}, f.Payable(x402.Requirement{}, x402.AssetInfo{})
 }
 
-// Fate implements pay.Scheme. A promise happened when the payee has claimed its nonce or a later one; until then, and for ever, it
+// Status implements pay.Scheme. A promise happened when the payee has claimed its nonce or a later one; until then, and for ever, it
 // may: it is never dead. A transaction happened when its account's number has passed it.
-func (f Fates) Fate(ctx context.Context, e x402.Evidence) (fate x402.Fate, err error) {
+func (f Fates) Status(ctx context.Context, e x402.Evidence) (fate x402.Status, err error) {
 	node := f.Nodes[e.Network]
 	nonce, err := parseDecimal(e.Nonce)
 	if node == nil || err != nil {
@@ -212,10 +212,10 @@ func (f Fates) Fate(ctx context.Context, e x402.Evidence) (fate x402.Fate, err e
 	if err != nil || sub == nil || sub.Last.Nonce < nonce {
 		return fate, err
 	}
-	return x402.Fate{State: x402.Settled, Note: fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Last.Amount, sub.Last.Nonce)}, nil
+	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Last.Amount, sub.Last.Nonce)}, nil
 }
 
-func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence, sequence uint64) (fate x402.Fate, err error) {
+func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence, sequence uint64) (fate x402.Status, err error) {
 	payer, err := ParseDID(e.Payer)
 	if err != nil {
 		return fate, err
@@ -224,5 +224,5 @@ func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence, se
 	if err != nil || next <= sequence {
 		return fate, err
 	}
-	return x402.Fate{State: x402.Settled, Note: fmt.Sprintf("the account has made its transaction %d", sequence)}, nil
+	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the account has made its transaction %d", sequence)}, nil
 }

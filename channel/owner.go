@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // What the owner's commands show and do.
@@ -92,7 +92,7 @@ func (m *Manager) Show(ctx context.Context, server string) (s Status, err error)
 // wants no deposit is left alone. APPROVAL_REQUIRED names the question that the owner has to say yes to.
 func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars) (Status, error) {
 	err := m.with(ctx, server, func(p *place) error {
-		if err := m.Guard.Compare(ctx); err != nil {
+		if err := m.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
 		_, err := m.ready(ctx, p)
@@ -111,7 +111,7 @@ func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars
 // budgets as one that comes with a call.
 func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 	err := m.with(ctx, server, func(p *place) error {
-		if err := m.Guard.Compare(ctx); err != nil {
+		if err := m.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
 		r, err := m.ready(ctx, p)
@@ -176,10 +176,10 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 			out.Committed, out.Note = true, "nothing is outstanding: the service has every promise"
 			return nil
 		}
-		if err := m.Guard.Check(ctx); err != nil {
+		if err := m.Guard.VerifySeals(ctx); err != nil {
 			return err
 		}
-		if err := m.Guard.Mark(ctx); err != nil {
+		if err := m.Guard.Checkpoint(ctx); err != nil {
 			return err
 		}
 		var signed Signed

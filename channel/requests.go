@@ -9,10 +9,10 @@ import (
 	"slices"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // underWay is the call that is being made, on disk before it is: should its answer be lost, the service will propose its cost with
@@ -50,7 +50,7 @@ func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (resul
 	if result, done, err := m.Engine.Earlier(ctx, c); done || err != nil {
 		return result, err
 	}
-	if err := m.Guard.Compare(ctx); err != nil {
+	if err := m.Guard.CheckConfig(ctx); err != nil {
 		return result, err
 	}
 	r, err := m.ready(ctx, p)
@@ -126,12 +126,12 @@ func (c *call) make(ctx context.Context) (result pay.Result, err error) {
 // room is the most that the call may cost. A person who said yes to the caller's offer made it more.
 func (c *call) room(ctx context.Context) (money.Amount, error) {
 	c.charge.UpTo = c.charge.Offered()
-	return c.m.Engine.Room(ctx, c.charge)
+	return c.m.Engine.MaxPrice(ctx, c.charge)
 }
 
 // begin puts the call on disk before it is made. A promise that leaves with it was on disk before; the ledger's mark is too.
 func (c *call) begin(ctx context.Context) error {
-	if err := c.m.Guard.Check(ctx); err != nil {
+	if err := c.m.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
 	now := c.now()
@@ -147,7 +147,7 @@ func (c *call) begin(ctx context.Context) error {
 	if err := c.m.Store.SaveChannel(ctx, c.r.row); err != nil {
 		return err
 	}
-	return c.m.Guard.Mark(ctx)
+	return c.m.Guard.Checkpoint(ctx)
 }
 
 func (c *call) now() underWay {
@@ -260,7 +260,7 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 		return nil, err
 	}
 	charge.Amount = delta
-	maySign, id := c.m.Guard.Check, ""
+	maySign, id := c.m.Guard.VerifySeals, ""
 	if !delta.IsZero() {
 		if held, err = c.m.Engine.HoldCharge(ctx, charge); err != nil {
 			return nil, c.m.refuse(ctx, c.r, p, err)
@@ -283,7 +283,7 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 			}
 			c.r.row, c.r.last = next, baseline{next.Nonce, next.Amount}
 			c.before = nil
-			return held, c.m.Guard.Mark(ctx)
+			return held, c.m.Guard.Checkpoint(ctx)
 		}
 	}
 	if held != nil {
@@ -313,13 +313,13 @@ func (m *Manager) signed(r *ready, row history.Channel, charge pay.Charge) histo
 	evidence := x402.Evidence{Network: r.network, Asset: RGas, Payer: r.keyID(), PayTo: charge.PayTo, Amount: charge.Amount,
 		Nonce: decimal(row.Nonce), Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + decimal(row.Epoch)}
 	return history.Signed{Payload: row.Signed, Requirement: charge.Requirement, Evidence: evidence,
-		Trace: r.network + " " + row.ID + " " + r.keyID() + " " + decimal(row.Epoch) + " " + decimal(row.Nonce)}
+		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + decimal(row.Epoch) + " " + decimal(row.Nonce)}
 }
 
 // outcome is a charge that its seller named and that was promised: settled, by claim, until the chain shows that it was taken.
 func outcome(p *responsePayload, bought *history.Content) history.Outcome {
 	receipt, _ := compact(map[string]string{"clientTxRef": x402.Brief(p.ClientTxRef), "serviceTxRef": x402.Brief(p.ServiceTxRef), "costUsd": x402.Brief(p.CostUSD)})
-	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought, Rest: true}
+	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought, ReleaseLease: true}
 	if bought == nil {
 		o.Note = "its answer was lost; the service asked for its cost with the next call"
 	}
@@ -365,7 +365,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	return c.m.Engine.Bought(context.WithoutCancel(ctx), held.Payment, answer.answer), nil
 }
 
-func toolFailed(a *transport.Answer) error {
+func toolFailed(a *seller.Answer) error {
 	text := string(a.Content)
 	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
 		WithHint("look at details.said; other arguments may help").WithDetail("said", x402.Quote(text))

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"x402-wallet/money"
-	"x402-wallet/rpc"
+	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // chainIDs are Rooch's networks (rooch-sdk 0.4.0, payment-kit's changelog).

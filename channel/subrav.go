@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // SubRAV is a payer's promise: of this channel the payee may take this much in all. A later one replaces an earlier one. What is

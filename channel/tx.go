@@ -4,7 +4,7 @@ import (
 	"crypto/sha3"
 	"encoding/hex"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Transaction is a call of the module payment_channel by a DID's account (reference: nuwa §5).

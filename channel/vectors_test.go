@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // vectors are what @nuwa-ai/payment-kit 0.7.0 and identity-kit 0.6.0 made.

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // What both transports carry: in a header over HTTP, in a reserved argument and a resource over MCP (reference: nuwa §3).

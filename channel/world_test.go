@@ -21,11 +21,11 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // service is a strict one, of ours: it verifies every signature, where the npm server takes wrong ones (reference: nuwa §4). Its way
@@ -55,18 +55,18 @@ func (s *service) info() string {
 	return fmt.Sprintf(`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
 }
 
-func (s *service) Check(transport.Request) error { return nil }
+func (s *service) Check(seller.Request) error { return nil }
 
 // Ask implements Transport.
-func (s *service) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+func (s *service) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	at, err := url.Parse(r.URL)
 	require.NoError(s.t, err)
 	switch {
 	case at.Path == wellKnownPath && s.wellKnown == "":
-		return &transport.Answer{Status: http.StatusNotFound}, nil
+		return &seller.Answer{Status: http.StatusNotFound}, nil
 	case at.Path == wellKnownPath:
-		return &transport.Answer{Status: http.StatusOK, Content: []byte(s.wellKnown)}, nil
-	case r.Method == transport.CallTool:
+		return &seller.Answer{Status: http.StatusOK, Content: []byte(s.wellKnown)}, nil
+	case r.Method == seller.CallTool:
 		return s.tool(at.Fragment, r.Body)
 	case strings.HasPrefix(at.Path, "/payment-channel/"):
 		return s.route(strings.TrimPrefix(at.Path, "/payment-channel"), r)
@@ -75,7 +75,7 @@ func (s *service) Ask(ctx context.Context, r transport.Request) (*transport.Answ
 }
 
 // Present implements Transport: HTTP calls.
-func (s *service) Present(_ context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+func (s *service) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
 	require.Equal(s.t, paymentHeader, with.Header)
 	text, err := unMultibase(with.Value)
 	require.NoError(s.t, err)
@@ -87,9 +87,9 @@ func (s *service) Present(_ context.Context, r transport.Request, with x402.Atta
 	}
 	out, err := s.serve(strings.TrimPrefix(at.Path, "/api"), r.Header.Get("Authorization"), text)
 	if err != nil {
-		return nil, &transport.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%w", err)}
+		return nil, &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%w", err)}
 	}
-	a := &transport.Answer{Status: http.StatusOK, Content: []byte(`{"echo":"1"}`), ContentType: "application/json", Header: http.Header{}}
+	a := &seller.Answer{Status: http.StatusOK, Content: []byte(`{"echo":"1"}`), ContentType: "application/json", Header: http.Header{}}
 	if out != nil {
 		if _, bad := out["error"]; bad {
 			a.Status = http.StatusPaymentRequired
@@ -100,9 +100,9 @@ func (s *service) Present(_ context.Context, r transport.Request, with x402.Atta
 	return a, nil
 }
 
-func (s *service) route(route string, r transport.Request) (*transport.Answer, error) {
+func (s *service) route(route string, r seller.Request) (*seller.Answer, error) {
 	if known := s.authorized(r.Header.Get("Authorization"), opHTTP) == nil; !known {
-		return &transport.Answer{Status: http.StatusInternalServerError, Content: []byte(`{"error":"Payment processing failed"}`)}, nil
+		return &seller.Answer{Status: http.StatusInternalServerError, Content: []byte(`{"error":"Payment processing failed"}`)}, nil
 	}
 	data := s.recovery()
 	switch {
@@ -111,19 +111,19 @@ func (s *service) route(route string, r transport.Request) (*transport.Answer, e
 	case strings.HasPrefix(route, "/subrav"):
 		data = s.query()
 	}
-	return &transport.Answer{Status: http.StatusOK, Content: []byte(`{"success":true,"data":` + string(data) + `}`)}, nil
+	return &seller.Answer{Status: http.StatusOK, Content: []byte(`{"success":true,"data":` + string(data) + `}`)}, nil
 }
 
-func (s *service) tool(name string, body []byte) (*transport.Answer, error) {
+func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
 	var q struct {
 		Auth    string          `json:"__nuwa_auth"`
 		Payment json.RawMessage `json:"__nuwa_payment"`
 		SubRAV  Signed          `json:"subRav"`
 	}
 	require.NoError(s.t, json.Unmarshal(body, &q))
-	text := func(v []byte) (*transport.Answer, error) {
+	text := func(v []byte) (*seller.Answer, error) {
 		content, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": string(v)}}})
-		return &transport.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+		return &seller.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
 	}
 	switch name {
 	case toolDiscovery:
@@ -159,7 +159,7 @@ func (s *service) tool(name string, body []byte) (*transport.Answer, error) {
 		items = append(items, map[string]any{"type": "resource", "resource": map[string]any{"uri": resourceURI, "mimeType": resourceType, "text": string(frame)}})
 	}
 	content, _ := json.Marshal(map[string]any{"content": items})
-	return &transport.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+	return &seller.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
 }
 
 // authorized verifies a DIDAuthV1, whose nonce is good once.
@@ -323,10 +323,10 @@ type guardStub struct {
 	unsealed                error
 }
 
-func (g *guardStub) Compare(context.Context) error { return g.unsealed }
-func (g *guardStub) Check(context.Context) error   { g.checks++; return nil }
-func (g *guardStub) Mark(context.Context) error    { g.marks++; return g.bad }
-func (g *guardStub) Witness(context.Context) error { return nil }
+func (g *guardStub) CheckConfig(context.Context) error          { return g.unsealed }
+func (g *guardStub) VerifySeals(context.Context) error                { g.checks++; return nil }
+func (g *guardStub) Checkpoint(context.Context) error           { g.marks++; return g.bad }
+func (g *guardStub) CheckpointIfUnlocked(context.Context) error { return nil }
 func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.Approval, _ bool) error {
 	g.approved++
 	if !a.For(p) {
@@ -421,7 +421,7 @@ func (w *world) start() {
 
 func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, error) {
 	var q pay.Request
-	q.Method, q.URL, q.Body = transport.CallTool, transport.Target("https://nuwa.example/mcp", tool), []byte(`{"text":"one"}`)
+	q.Method, q.URL, q.Body = seller.CallTool, seller.Target("https://nuwa.example/mcp", tool), []byte(`{"text":"one"}`)
 	if w.http {
 		q.Method, q.URL, q.Body = http.MethodGet, "https://nuwa.example/api/"+tool, nil
 	}

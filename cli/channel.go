@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/channel"
-	"x402-wallet/money"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 type channelFlags struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"x402-wallet/config"
+	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"

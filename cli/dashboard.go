@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/dashboard"
 	"x402-wallet/history"
-	"x402-wallet/loopback"
-	"x402-wallet/seal"
+	"x402-wallet/internal/dashboard"
+	"x402-wallet/internal/loopback"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 )
 
 // dashboardOut is what dashboard answers, before anybody looked.

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"x402-wallet/config"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/money"
 	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The sums of the story.

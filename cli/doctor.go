@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/config"
-	"x402-wallet/doctor"
-	"x402-wallet/install"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/doctor"
+	"x402-wallet/internal/install"
 	"x402-wallet/tools"
 )
 

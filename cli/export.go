@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/books"
-	"x402-wallet/config"
 	"x402-wallet/history"
-	"x402-wallet/receipt"
+	"x402-wallet/internal/books"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/receipt"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/agent"
 	"x402-wallet/history"
+	"x402-wallet/wallet/agent"
 )
 
 // freezeOut is a freeze as --json prints it.
@@ -38,7 +38,7 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 				if err := store.Freeze(ctx, history.Freeze{By: "owner", Why: "the owner stopped it"}); err != nil {
 					return err
 				}
-				_ = (&agent.Client{Home: p.Home}).Mark(ctx) // so that nobody takes it back; it is frozen with or without
+				_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx) // so that nobody takes it back; it is frozen with or without
 				list, err := store.Freezes(ctx)
 				if err != nil {
 					return err

@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/config"
 	"x402-wallet/history"
-	"x402-wallet/seal"
+	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/install"
+	"x402-wallet/internal/install"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/ask"
 	"x402-wallet/history"
-	"x402-wallet/seal"
+	"x402-wallet/internal/ask"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/config"
+	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"x402-wallet/money"
 	"x402-wallet/tools"
+	"x402-wallet/x402/money"
 )
 
 const (

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/config"
 	"x402-wallet/history"
-	"x402-wallet/seal"
+	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -176,7 +176,7 @@ func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
 			out.Changes = append(out.Changes, changes...)
 		}
 	}
-	if err := r.guard.Compare(ctx); err != nil {
+	if err := r.guard.CheckConfig(ctx); err != nil {
 		out.Problem = x402.AsError(err).Message
 	}
 	out.Sealed = out.Problem == ""
@@ -234,7 +234,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		if text, err = edit(text, r.rules); err != nil {
 			return asInvalid(err)
 		}
-		if bytes.Equal(text, r.rules.Raw) && r.guard.Compare(ctx) == nil { // it is so, and in force: nobody need type a passphrase for that
+		if bytes.Equal(text, r.rules.Raw) && r.guard.CheckConfig(ctx) == nil { // it is so, and in force: nobody need type a passphrase for that
 			if ui.json {
 				return ui.policy(ctx, r, "")
 			}
@@ -375,7 +375,7 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 	defer func() { _ = key.Close() }()
 	key.SetSources(p.Sources(guard.Rules, key)...)
 	guard.Key = key
-	err = guard.Check(ctx)
+	err = guard.VerifySeals(ctx)
 	if err == nil {
 		return false, nil
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/agent"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 )
 

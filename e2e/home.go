@@ -14,10 +14,10 @@ import (
 
 	"github.com/creack/pty"
 
-	"x402-wallet/config"
 	ledger "x402-wallet/history"
-	"x402-wallet/seal"
+	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 )
 
 const (

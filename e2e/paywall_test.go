@@ -22,7 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )

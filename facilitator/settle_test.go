@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -351,7 +351,7 @@ func TestOverTCP(t *testing.T) {
 			list = append(list, Facilitator{Name: fmt.Sprint(i), URL: u, Networks: []string{sepolia}})
 		}
 		posts.Store(0)
-		client := transport.NodeClient(nil)
+		client := seller.NodeClient(nil)
 		c := New(Options{HTTP: client, List: list, Sleep: func(context.Context, time.Duration) error { return nil }})
 		r := c.Settle(t.Context(), evm)
 		client.CloseIdleConnections()

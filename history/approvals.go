@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Decision is where an approval stands.

@@ -267,7 +267,7 @@ func TestFreeze(t *testing.T) {
 			}
 			_, err = s.Reserve(t.Context(), testHold(1), noRules)
 			check(err)
-			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "new"}))
+			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "new"}))
 			_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
 			require.NoError(t, err, "what is out is brought to its end")
 
@@ -287,7 +287,7 @@ func TestLost(t *testing.T) {
 	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
 	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
 	dead := func(s *Store) {
-		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID, Outcome{State: Failed, ChainProof: x402.Fate{State: x402.Dead}})
+		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID, Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
 		require.NoError(t, err)
 	}
 	served := func(s *Store) { require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID)) }
@@ -321,9 +321,9 @@ func TestLost(t *testing.T) {
 				step(s)
 			}
 			require.NoError(t, s.View(t.Context(), func(tx *Tx) error {
-				since, err := tx.Looked()
+				since, err := tx.LastUnfreeze()
 				require.NoError(t, err)
-				n, err := tx.Lost(since, 5)
+				n, err := tx.ConsecutiveFailures(since, 5)
 				require.Equal(t, c.want, n)
 				return err
 			}))
@@ -339,7 +339,7 @@ func TestAYesComesBack(t *testing.T) {
 	}{
 		"never signed": {func(*Store, Payment) {}, true, false},
 		"signed and not sent": {func(s *Store, p Payment) {
-			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}))
+			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}))
 		}, false, true},
 		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // What is written down for the person's books: names of sessions, and payments of the wallet before this one. They stand beside the

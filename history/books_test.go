@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 func TestBooks(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Channel is what the wallet promised in one payment channel, by one of its keys.

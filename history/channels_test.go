@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 func testChannel(nonce uint64) Channel {
@@ -21,8 +21,8 @@ func testChannel(nonce uint64) Channel {
 func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
 	t.Helper()
 	p := pay(t, s, testHold(100), Reserved)
-	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), Trace: "rooch " + c.ID + " " + string(c.Signed)}, c,
-		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}, Rest: true})
+	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), UniqueKey: "rooch " + c.ID + " " + string(c.Signed)}, c,
+		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}, ReleaseLease: true})
 }
 
 func TestPromisesOnlyGrow(t *testing.T) {
@@ -101,7 +101,7 @@ func TestNoPromiseWhileFrozen(t *testing.T) {
 	p := pay(t, s, testHold(100), Reserved)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 	c := testChannel(1)
-	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), Trace: "x"}, c, Outcome{State: Settled, Proof: Claimed})
+	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed})
 	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 	c, err = s.Channel(t.Context(), c.Service, c.Key)
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // A clock that was years ahead for one call stops the windows there: what is refused for it says so, and the owner's word that the
@@ -83,7 +83,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 		seal, err2 := tx.SessionSeal(session.ID)
 		require.NoError(t, err2)
 		require.Empty(t, seal, "and is not the owner's, who began one of another time")
-		looked, err2 := tx.Looked()
+		looked, err2 := tx.LastUnfreeze()
 		require.NoError(t, err2)
 		require.Zero(t, looked, "the breaker counts")
 		yes, err2 := tx.HasApproval([32]byte{1})

@@ -145,8 +145,8 @@ func (t *Tx) NotFrozen(network, account string) error {
 		WithDetail("since", fromMicros(at).Format(time.RFC3339)).WithDetail("by", f.By)
 }
 
-// Looked is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
-func (t *Tx) Looked() (time.Time, error) {
+// LastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
+func (t *Tx) LastUnfreeze() (time.Time, error) {
 	l, err := t.lifted()
 	if l.At.After(t.Now) {
 		l.At = time.Time{}
@@ -157,10 +157,10 @@ func (t *Tx) Looked() (time.Time, error) {
 // lostWithin is among how many of the newest payments Lost looks.
 const lostWithin = 200
 
-// Lost counts the newest payments in a row, made after since, that were signed and sent and came to nothing: open without the
+// ConsecutiveFailures counts the newest payments in a row, made after since, that were signed and sent and came to nothing: open without the
 // buyer having got anything, or proven never to have happened. The first one that settled ends the row; what is under way, or
 // provably never left, is no part of it.
-func (t *Tx) Lost(since time.Time, most int) (n int, err error) {
+func (t *Tx) ConsecutiveFailures(since time.Time, most int) (n int, err error) {
 	rows, err := t.rows(`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, lostWithin)
 	if err != nil {
 		return 0, err

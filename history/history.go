@@ -230,7 +230,7 @@ func ledgerError(doing string, err error) error {
 func isAnswer(err error) bool {
 	var (
 		own   *x402.Error
-		taken *Taken
+		taken *AlreadyPaying
 		short *ShortOfFunds
 		sold  *SoldBefore
 	)
@@ -239,7 +239,7 @@ func isAnswer(err error) bool {
 			return true
 		}
 	}
-	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition, ErrNotDriver, ErrRulesMoved, ErrNoSession,
+	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition, ErrNotLeaseOwner, ErrRulesMoved, ErrNoSession,
 		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrPromised, ErrAskCap} {
 		if errors.Is(err, target) {
 			return true

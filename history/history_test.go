@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // clock is a time that a test sets.
@@ -64,7 +64,7 @@ func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 	if to == Reserved {
 		return p
 	}
-	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), Trace: p.ID}))
+	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: p.ID}))
 	if to != Submitted {
 		p, err = s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to], Transaction: "0xtx"})
 		require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
 	readAt := c.now()
 	pay(t, s, testHold(3), Settled) // after the reading: not in its figure
 	left := pay(t, s, testHold(4), Unknown)
-	require.NoError(t, s.Rest(t.Context(), left.ID)) // nobody works on it, and it is held all the same
+	require.NoError(t, s.ReleaseLease(t.Context(), left.ID)) // nobody works on it, and it is held all the same
 	h := testHold(4)
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
 	_, err := s.Reserve(t.Context(), h, noRules)
@@ -200,7 +200,7 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 	h.Payment.IdempotencyKey = "k"
 	p := pay(t, s, h, Reserved)
 	_, err := s.Reserve(t.Context(), h, noRules)
-	var taken *Taken
+	var taken *AlreadyPaying
 	require.ErrorAs(t, err, &taken)
 	require.Equal(t, p.ID, taken.Payment.ID)
 	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
@@ -211,8 +211,8 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
 	s, _, _ := newStore(t)
 	a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
-	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}))
-	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"}), ErrSignedBefore)
+	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}))
+	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}), ErrSignedBefore)
 	got, err := s.Payment(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, Reserved, got.State)
@@ -241,7 +241,7 @@ func TestWhoLetAPaymentDie(t *testing.T) {
 		h := testHold(1)
 		h.Payment.Network = network
 		p := pay(t, s, h, Reserved)
-		require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), Trace: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
+		require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
 		if to != Submitted {
 			_, err := s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
 			require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestWhoLetAPaymentDie(t *testing.T) {
 	signed("solana:x", "open", Unknown)
 	signed("solana:y", "elsewhere", Failed)
 	signed("solana:x", "", Failed)
-	who, err := s.LetDie(t.Context(), "solana:x", since)
+	who, err := s.ExpiredFeePayers(t.Context(), "solana:x", since)
 	require.NoError(t, err)
 	require.Equal(t, []string{"late"}, who)
 }
@@ -264,13 +264,13 @@ func TestWhoLetAPaymentDie(t *testing.T) {
 func TestAliveTellsALivingProcessFromADeadOne(t *testing.T) {
 	s, _, home := newStore(t)
 	p := pay(t, s, testHold(1), Submitted)
-	require.True(t, s.Alive(p.Driver))
+	require.True(t, s.Alive(p.LeaseOwner))
 	other, err := Open(t.Context(), home, Options{})
 	require.NoError(t, err)
 	defer other.Close()
-	require.True(t, other.Alive(p.Driver), "seen from another process's store")
+	require.True(t, other.Alive(p.LeaseOwner), "seen from another process's store")
 	require.NoError(t, s.Close())
-	require.False(t, other.Alive(p.Driver))
+	require.False(t, other.Alive(p.LeaseOwner))
 	require.False(t, other.Alive(""))
 	require.False(t, other.Alive("run_../../etc/passwd"))
 }

@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Filter selects payments for people and agents. Zero fields do not restrict.

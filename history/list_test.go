@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // row is a payment as the naive look at them knows it.

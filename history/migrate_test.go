@@ -165,7 +165,7 @@ func TestNewerFormat(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program knows 1 to %d", format+1, format))
 	_, err = s.Reserve(t.Context(), testHold(1), noRules)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), Trace: "x"})
+	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	for _, nonsense := range []string{"", "two", "0", "-1"} {
 		_, err := s.write.Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, nonsense)

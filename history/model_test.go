@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The model: what the ledger must be, as plain rows and arithmetic. It shares nothing with the store but the names of states.
@@ -218,7 +218,7 @@ func (m *machine) Reserve(t *rapid.T) {
 	})
 	m.alive[s.Self()] = true
 	got := "held"
-	var taken *Taken
+	var taken *AlreadyPaying
 	var short *ShortOfFunds
 	switch {
 	case errors.As(err, &taken):
@@ -262,7 +262,7 @@ func (m *machine) NewSession(t *rapid.T) {
 func (m *machine) Submit(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	trace := fmt.Sprint(m.name, " trace ", rapid.IntRange(0, 9).Draw(t, "trace"))
-	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), Trace: trace})
+	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: trace})
 	if m.traces[trace] {
 		require.ErrorIs(t, err, ErrSignedBefore)
 		return
@@ -291,13 +291,13 @@ func (m *machine) another(t *rapid.T, r *modelRow, s *Store, err error) bool {
 	if r.driver != "" && r.driver == s.Self() {
 		return false
 	}
-	require.ErrorIs(t, err, ErrNotDriver)
+	require.ErrorIs(t, err, ErrNotLeaseOwner)
 	return true
 }
 
 func (m *machine) Finish(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
-	o := Outcome{Rest: rapid.Bool().Draw(t, "rest"), Abandon: rapid.Bool().Draw(t, "abandon")}
+	o := Outcome{ReleaseLease: rapid.Bool().Draw(t, "rest"), ClearWaiter: rapid.Bool().Draw(t, "abandon")}
 	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
 	case 0:
 		o.State = Unknown
@@ -327,9 +327,9 @@ func (m *machine) Finish(t *rapid.T) {
 	}
 	require.NoError(t, err)
 	require.Equal(t, r.state, p.State)
-	if o.Rest {
+	if o.ReleaseLease {
 		r.driver = ""
-		if o.Abandon {
+		if o.ClearWaiter {
 			r.caller = ""
 		}
 	}
@@ -349,15 +349,15 @@ func (m *machine) Release(t *rapid.T) {
 	}
 }
 
-func (m *machine) Abandon(t *rapid.T) {
+func (m *machine) ClearWaiter(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
-	require.NoError(t, s.Abandon(context.Background(), r.id))
+	require.NoError(t, s.ClearWaiter(context.Background(), r.id))
 	r.caller = ""
 }
 
 func (m *machine) Rest(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
-	require.NoError(t, s.Rest(context.Background(), r.id))
+	require.NoError(t, s.ReleaseLease(context.Background(), r.id))
 	r.driver = ""
 }
 
@@ -367,13 +367,13 @@ func (m *machine) Deliver(t *rapid.T) {
 	r.caller, r.delivered = "", true
 }
 
-func (m *machine) Drive(t *rapid.T) {
+func (m *machine) AcquireLease(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	from := r.driver
 	if rapid.IntRange(0, 3).Draw(t, "stale") == 0 {
 		from = "run_somebody"
 	}
-	mine, err := s.Drive(context.Background(), r.id, from)
+	mine, err := s.AcquireLease(context.Background(), r.id, from)
 	require.NoError(t, err)
 	require.Equal(t, from == r.driver, mine)
 	m.alive[s.Self()] = true
@@ -385,8 +385,8 @@ func (m *machine) Drive(t *rapid.T) {
 func (m *machine) Name(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	key := fmt.Sprint(m.name, " key ", rapid.IntRange(0, 1).Draw(t, "key"))
-	named, err := s.Name(context.Background(), r.id, key)
-	var taken *Taken
+	named, err := s.AttachIdempotencyKey(context.Background(), r.id, key)
+	var taken *AlreadyPaying
 	if other := m.living(key); other != nil && other != r {
 		require.ErrorAs(t, err, &taken)
 		require.Equal(t, other.id, taken.Payment.ID)
@@ -497,7 +497,7 @@ func (m *machine) Verify(t *rapid.T) {
 
 func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body, state: p.State, proof: p.Proof, price: p.Price,
-		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content, driver: p.Driver, caller: p.Caller, delivered: p.Delivered}
+		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content, driver: p.LeaseOwner, caller: p.Waiter, delivered: p.Delivered}
 	require.Equal(t, *r, got)
 }
 
@@ -593,8 +593,8 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 				m.begin(rt, n)
 				rt.Repeat(map[string]func(*rapid.T){
 					"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit, "send": m.Submit,
-					"finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.Abandon, "rest": m.Rest, "deliver": m.Deliver,
-					"drive": m.Drive, "name": m.Name, "clock": m.Clock, "chain": m.Chain, "end": m.End,
+					"finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.ClearWaiter, "rest": m.Rest, "deliver": m.Deliver,
+					"drive": m.AcquireLease, "name": m.Name, "clock": m.Clock, "chain": m.Chain, "end": m.End,
 				})
 				m.Check(rt)
 				if n%4 == 0 {

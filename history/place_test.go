@@ -31,10 +31,10 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 			damage(t, path)
 			_, err = s.Reserve(t.Context(), testHold(1), noRules)
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), Trace: "t"})
+			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "t"})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing leaves: %v", err)
 			require.NoError(t, os.Rename(path+".moved", path))
-			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), Trace: "t"}))
+			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "t"}))
 		})
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"time"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
@@ -23,7 +23,7 @@ func scanPayment(row scanner) (p Payment, err error) {
 	var requirement, evidence, receipt, proof string
 	err = row.Scan(&p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint, &p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host,
 		&p.Network, &p.Scheme, &p.Dialect, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &requirement, &payload, &evidence,
-		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.Driver, &p.Caller, &p.Delivered)
+		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered)
 	if err != nil {
 		return p, err
 	}
@@ -91,8 +91,8 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 	return s.many(ctx, ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, after, limit)
 }
 
-// LetDie returns the fee payers of a network's payments since a time that were signed and never settled.
-func (s *Store) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+// ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and never settled.
+func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		feePayers, err = collect(t, scanText, `SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
 			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`, micros(since), network)

@@ -5,14 +5,14 @@ import (
 	"errors"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // paid are the states of a payment that was made, or may have been (package budget, Memory).
 const paid = ` AND state <> 'failed' AND state IN ('submitted', 'unknown', 'settled')` // the first words are the indexes'
 
-// Remember tells package budget what is known of a payee, and what a resource cost last.
-func (t *Tx) Remember(host string, p budget.Payee) (m budget.Memory, err error) {
+// PayeeHistory tells package budget what is known of a payee, and what a resource cost last.
+func (t *Tx) PayeeHistory(host string, p budget.Payee) (m budget.Memory, err error) {
 	who := payee(p.Network, p.PayTo)
 	err = t.row(`SELECT EXISTS (SELECT 1 FROM payments WHERE network = ?1 AND payee = ?2`+paid+`),
 		EXISTS (SELECT 1 FROM payments WHERE host = ?3 AND network = ?1 AND asset = ?4 AND payee = ?2`+paid+`)`,

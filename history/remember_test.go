@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 func remembered(t *testing.T, s *Store, host string, p budget.Payee) (m budget.Memory) {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { m, err = tx.Remember(host, p); return err }))
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { m, err = tx.PayeeHistory(host, p); return err }))
 	return m
 }
 

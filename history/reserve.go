@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Hold is what Reserve is asked to hold.
@@ -35,10 +35,10 @@ func (e *ShortOfFunds) Error() string {
 	return fmt.Sprintf("the chain lets %s be spent, %s of it is held, %s is wanted", e.Free, e.Held, e.Wanted)
 }
 
-// Taken says that the idempotency key belongs to a payment that is not failed, or that there is one to be resumed.
-type Taken struct{ Payment Payment }
+// AlreadyPaying says that the idempotency key belongs to a payment that is not failed, or that there is one to be resumed.
+type AlreadyPaying struct{ Payment Payment }
 
-func (e *Taken) Error() string { return "this purchase is made already, as " + e.Payment.ID }
+func (e *AlreadyPaying) Error() string { return "this purchase is made already, as " + e.Payment.ID }
 
 // Reserve checks all caps and holds the money, in one transaction: check is called inside it with the session the payment
 // falls into and must ask t for its figures. It returns the payment as it now stands in the ledger, *Taken, *ShortOfFunds,
@@ -82,7 +82,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 			return err
 		}
 		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID()), session.ID, Reserved, t.Now, t.Now
-		p.Driver, p.Caller = owner, owner
+		p.LeaseOwner, p.Waiter = owner, owner
 		return t.insert(p)
 	})
 	return p, err
@@ -109,7 +109,7 @@ func (t *Tx) notLeft(fingerprint [32]byte) error {
 	if err != nil {
 		return err
 	}
-	return &Taken{p}
+	return &AlreadyPaying{p}
 }
 
 func (t *Tx) keyIsFree(key string) error {
@@ -123,7 +123,7 @@ func (t *Tx) keyIsFree(key string) error {
 	if err != nil {
 		return err
 	}
-	return &Taken{p}
+	return &AlreadyPaying{p}
 }
 
 // session returns the session that is open now, or opens one.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // SaleState is where a sale of our paywall stands.
@@ -35,7 +35,7 @@ var saleMoves = map[SaleState][]SaleState{
 // Sale is one payment that our paywall was shown.
 type Sale struct {
 	ID          string
-	Trace       string // what makes the payment that payment: one run each
+	UniqueKey   string // what makes the payment that payment: one run each
 	State       SaleState
 	Created     time.Time
 	Updated     time.Time
@@ -83,7 +83,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		earlier, err := scanSale(t.row(selectSale+` WHERE trace = ?`, sale.Trace))
+		earlier, err := scanSale(t.row(selectSale+` WHERE trace = ?`, sale.UniqueKey))
 		if err == nil {
 			return &SoldBefore{earlier}
 		}
@@ -96,7 +96,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		sale.Created, sale.Updated = t.Now, t.Now
 		_, err = t.exec(`INSERT INTO sales (id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
 			amount, usd, pay_to, payer, requirement, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			sale.ID, sale.Trace, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource, sale.Call[:], sale.Identifier, sale.Network,
+			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource, sale.Call[:], sale.Identifier, sale.Network,
 			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
 		return err
 	})
@@ -137,7 +137,7 @@ func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
 	var call, payload []byte
 	var requirement, receipt string
-	err = row.Scan(&sale.ID, &sale.Trace, &sale.State, &created, &updated, &sale.Resource, &call, &sale.Identifier, &sale.Network, &sale.Scheme,
+	err = row.Scan(&sale.ID, &sale.UniqueKey, &sale.State, &created, &updated, &sale.Resource, &call, &sale.Identifier, &sale.Network, &sale.Scheme,
 		&sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price, &sale.PayTo, &sale.Payer, &requirement, &payload, &sale.Transaction, &sale.Facilitator,
 		&receipt, &sale.Note, &sale.Answer)
 	sale.Created, sale.Updated = fromMicros(created), fromMicros(updated)

@@ -12,12 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 func testSale(trace string, micro uint64) Sale {
 	return Sale{
-		Trace: trace, Resource: "mcp://tool/search", Network: "eip155:84532", Scheme: "exact", Asset: "0xasset", Symbol: "USDC",
+		UniqueKey: trace, Resource: "mcp://tool/search", Network: "eip155:84532", Scheme: "exact", Asset: "0xasset", Symbol: "USDC",
 		Amount: money.NewAmount(micro), Price: money.Dollars(micro), PayTo: "0xus", Payer: "0xthem", Requirement: []byte("{}"), Payload: []byte(`{"a":1}`),
 	}
 }

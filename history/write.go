@@ -19,7 +19,7 @@ func (t *Tx) insert(p Payment) error {
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:], nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
 		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo, payee(p.Network, p.PayTo),
-		p.Resource(), p.Source, string(p.Requirement), p.Driver, p.Caller)
+		p.Resource(), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ type Signed struct {
 	Payload     json.RawMessage // the signed bytes
 	Requirement json.RawMessage // what a facilitator is told they are for
 	Evidence    x402.Evidence   // what the chain will be asked by
-	Trace       string          // its nonce or our signature: unique
+	UniqueKey   string          // its nonce or our signature: unique
 }
 
 // Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the process.
@@ -52,7 +52,7 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 		return err
 	}
 	var n int
-	if err := t.row(`SELECT count(*) FROM payments WHERE trace = ?`, signed.Trace).Scan(&n); err != nil {
+	if err := t.row(`SELECT count(*) FROM payments WHERE trace = ?`, signed.UniqueKey).Scan(&n); err != nil {
 		return err
 	}
 	if n > 0 {
@@ -67,19 +67,19 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 	}
 	detail := toJSON(map[string]any{"evidence": signed.Evidence, "payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
 	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, trace = ?`,
-		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.Trace)
+		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.UniqueKey)
 }
 
-// ErrNotDriver says that another process works on the payment: it was taken over from this one, which may neither send it nor
+// ErrNotLeaseOwner says that another process works on the payment: it was taken over from this one, which may neither send it nor
 // let go of its money any more.
-var ErrNotDriver = errors.New("another process works on this payment")
+var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
 // drivenBy refuses a process that does not work on a payment, and tells where its money is.
 func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
 	var driver string
 	err = t.row(`SELECT driver, network, source FROM payments WHERE id = ?`, id).Scan(&driver, &network, &source)
 	if err == nil && (driver != process || process == "") {
-		err = fmt.Errorf("%w: %s", ErrNotDriver, id)
+		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
 	return network, source, err
 }
@@ -116,16 +116,16 @@ type Outcome struct {
 	Note         string
 	FalseReceipt bool
 	Content      *Content // nil keeps what is there
-	Rest         bool     // this process is done with it
-	Abandon      bool     // and nobody waits for what was bought: see Store.Abandon
+	ReleaseLease bool     // this process is done with it
+	ClearWaiter  bool     // and nobody waits for what was bought: see Store.Abandon
 }
 
 // rest is what becomes of driver and caller.
 func (o Outcome) rest() string {
 	switch {
-	case o.Rest && o.Abandon:
+	case o.ReleaseLease && o.ClearWaiter:
 		return `driver = '', caller = ''`
-	case o.Rest:
+	case o.ReleaseLease:
 		return `driver = ''`
 	}
 	return ""
@@ -248,9 +248,9 @@ func link(previous []byte, at int64, columns ...string) []byte {
 	return h.Sum(nil)
 }
 
-// Drive claims an unfinished payment for this process, if from (its driver as it was read) still is its driver, and lets
+// AcquireLease claims an unfinished payment for this process, if from (its driver as it was read) still is its driver, and lets
 // this process's client wait for it. It reports whether the claim holds.
-func (s *Store) Drive(ctx context.Context, id, from string) (bool, error) {
+func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error) {
 	owner, err := s.instance()
 	if err != nil {
 		return false, err
@@ -266,11 +266,11 @@ func (s *Store) Drive(ctx context.Context, id, from string) (bool, error) {
 	return n == 1, err
 }
 
-// Name gives a living payment that has no idempotency key one, and reports whether it carries that key now: a call with a key
+// AttachIdempotencyKey gives a living payment that has no idempotency key one, and reports whether it carries that key now: a call with a key
 // that takes up a payment made without one makes it the key's purchase. *Taken says that the key has another already.
-func (s *Store) Name(ctx context.Context, id, key string) (named bool, err error) {
+func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
-		var taken *Taken
+		var taken *AlreadyPaying
 		err := t.keyIsFree(key)
 		if errors.As(err, &taken) && taken.Payment.ID == id {
 			named = true
@@ -290,14 +290,14 @@ func (s *Store) Name(ctx context.Context, id, key string) (named bool, err error
 	return named, err
 }
 
-// Rest says that this process no longer works on a payment.
-func (s *Store) Rest(ctx context.Context, id string) error {
+// ReleaseLease says that this process no longer works on a payment.
+func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET driver = '' WHERE id = ?`, id)
 }
 
-// Abandon says that nobody waits for the answer any more: the client cancelled or left, or was told that the outcome is
+// ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was told that the outcome is
 // open. The next identical call takes the payment up instead of paying again.
-func (s *Store) Abandon(ctx context.Context, id string) error {
+func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET caller = '' WHERE id = ?`, id)
 }
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
+	"x402-wallet/x402/money"
 )
 
 // Readable is content as an answer shows it. What an MCP server gave is in the ledger as it came, a whole result; where it is nothing
 // but text, the text is what its reader wants. Structured content that says the same as the text is nothing more.
 func Readable(c history.Content) history.Content {
-	if c.Type != transport.ContentType {
+	if c.Type != seller.ContentType {
 		return c
 	}
 	c.Type = "application/json"

@@ -7,24 +7,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 )
 
 // Content that broke off is not what was bought: the same call asks the seller for all of it instead of being given the part.
 func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
 	b := newBench(t, "10000", nil)
-	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		s.chain.settle(nonce, amount)
 		a := served(nonce)
 		a.Content, a.Truncated = a.Content[:2], true
-		return a, &transport.SendError{Sent: true, Err: errors.New("cut")}
+		return a, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	}
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
 	require.Equal(t, history.Settled, b.only(t).State)
 
-	b.seller.script = func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) { return served(nonce), nil }
+	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) { return served(nonce), nil }
 	r, err = b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)

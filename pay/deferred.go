@@ -8,9 +8,9 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Sellers that serve first and are paid by a promise with a later request: payment channels. Package channel speaks with them; here
@@ -45,7 +45,7 @@ func (c Charge) marked() Request {
 
 // chargeAt is the charge in the engine's own words, at an amount.
 func (e *Engine) chargeAt(c Charge, amount money.Amount) (found *quote, o option) {
-	found = &quote{answer: &transport.Answer{FinalURL: c.URL}, challenge: &x402.Challenge{Dialect: DialectChannel}}
+	found = &quote{answer: &seller.Answer{FinalURL: c.URL}, challenge: &x402.Challenge{Dialect: DialectChannel}}
 	o = option{asset: c.Asset, price: c.Asset.Dollars(amount), Requirement: x402.Requirement{
 		Dialect: DialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount, Asset: c.Asset.Address, PayTo: c.PayTo, Raw: c.Requirement}}
 	return found, o
@@ -90,9 +90,9 @@ func (e *Engine) CheckCharge(c *Charge) error {
 	return e.Rules.CheckHost(host(c.URL))
 }
 
-// Room is the most that a call may turn out to cost, in atomic units: what the caller offers, the owner's rules let pass and the
+// MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers, the owner's rules let pass and the
 // funds cover. It is above 0, or an error says what stands in the way.
-func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err error) {
+func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err error) {
 	l, err := c.check()
 	if err != nil {
 		return room, err
@@ -115,7 +115,7 @@ func (e *Engine) Room(ctx context.Context, c Charge) (room money.Amount, err err
 				yes = o.price
 			}
 		}
-		most, err := e.Rules.Room(budgetAsk(p, t.Now, session), yes, t)
+		most, err := e.Rules.MaxPrice(budgetAsk(p, t.Now, session), yes, t)
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 		return e.Rules.Check(a, t)
 	})
 	var lack *history.ShortOfFunds
-	var taken *history.Taken
+	var taken *history.AlreadyPaying
 	switch {
 	case errors.As(err, &lack):
 		err = short(o, c.Funds, lack)
@@ -259,7 +259,7 @@ func (h *Held) use(t *history.Tx, p history.Payment, c Charge) (bool, error) {
 
 // MaySign is asked before a held charge is signed for: the owner's rules are sealed, and so is a person's yes.
 func (h *Held) MaySign(ctx context.Context) error {
-	if err := h.engine.Guard.Check(ctx); err != nil || h.yes == nil {
+	if err := h.engine.Guard.VerifySeals(ctx); err != nil || h.yes == nil {
 		return err
 	}
 	return h.engine.Guard.Approved(ctx, h.shown, *h.yes, h.engine.wasHeard(*h.yes))
@@ -283,9 +283,9 @@ func at(p history.Payment, o option) history.Payment {
 func (e *Engine) Abandoned(ctx context.Context, p history.Payment) { e.layDown(ctx, p.ID) }
 
 // Bought is the answer to a call whose charge is on record.
-func (e *Engine) Bought(ctx context.Context, p history.Payment, a *transport.Answer) Result {
+func (e *Engine) Bought(ctx context.Context, p history.Payment, a *seller.Answer) Result {
 	return e.paid(ctx, p, verdict{served: true}, a)
 }
 
 // Free is the answer to a call that cost nothing.
-func (e *Engine) Free(ctx context.Context, a *transport.Answer) Result { return e.free(ctx, a) }
+func (e *Engine) Free(ctx context.Context, a *seller.Answer) Result { return e.free(ctx, a) }

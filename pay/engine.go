@@ -20,7 +20,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -33,17 +33,17 @@ type Scheme interface {
 	// Authorize signs exactly what the order says.
 	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
 	// Fate asks the chain what became of a payment. With an error the fate is Open.
-	Fate(ctx context.Context, e x402.Evidence) (x402.Fate, error)
+	Status(ctx context.Context, e x402.Evidence) (x402.Status, error)
 }
 
 // Transport carries a request to a seller.
 type Transport interface {
 	// Check refuses what may never be sent, without sending.
-	Check(r transport.Request) error
+	Check(r seller.Request) error
 	// Ask sends it without payment.
-	Ask(ctx context.Context, r transport.Request) (*transport.Answer, error)
-	// Present sends it once with a payment or proof. Its error is a *transport.SendError.
-	Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error)
+	Ask(ctx context.Context, r seller.Request) (*seller.Answer, error)
+	// Present sends it once with a payment or proof. Its error is a *seller.SendError.
+	Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error)
 }
 
 // Settler brings payments to facilitators, where the wallet settles.
@@ -60,10 +60,10 @@ type Store interface {
 	Release(ctx context.Context, id, why string) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 
-	Drive(ctx context.Context, id, from string) (bool, error)
-	Name(ctx context.Context, id, key string) (bool, error)
-	Rest(ctx context.Context, id string) error
-	Abandon(ctx context.Context, id string) error
+	AcquireLease(ctx context.Context, id, from string) (bool, error)
+	AttachIdempotencyKey(ctx context.Context, id, key string) (bool, error)
+	ReleaseLease(ctx context.Context, id string) error
+	ClearWaiter(ctx context.Context, id string) error
 	Deliver(ctx context.Context, id string) error
 	Alive(process string) bool
 	Self() string
@@ -73,7 +73,7 @@ type Store interface {
 	ByKey(ctx context.Context, key string) (history.Payment, error)
 	ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error)
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
-	LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
+	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
 	View(ctx context.Context, f func(t *history.Tx) error) error
 
@@ -84,13 +84,13 @@ type Store interface {
 
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
 type Guard interface {
-	Compare(ctx context.Context) error // before anything is held; needs no key
-	Check(ctx context.Context) error   // before the signature
+	CheckConfig(ctx context.Context) error // before anything is held; needs no key
+	VerifySeals(ctx context.Context) error // before the signature
 	// Approved is asked next, where a person's yes was used up: here says that this process heard it, at its client.
 	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
-	Mark(ctx context.Context) error // when the signed bytes are on disk, before they leave
+	Checkpoint(ctx context.Context) error // when the signed bytes are on disk, before they leave
 	// Witness is told of a freeze, so that it cannot be taken back unnoticed. It asks nobody for a passphrase.
-	Witness(ctx context.Context) error
+	CheckpointIfUnlocked(ctx context.Context) error
 }
 
 // Engine pays. All fields are set before its first use and not changed afterwards; it is safe for concurrent use.

@@ -18,9 +18,9 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 const (
@@ -67,18 +67,18 @@ func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, 
 	}, nil
 }
 
-func (c *chain) Fate(_ context.Context, e x402.Evidence) (x402.Fate, error) {
+func (c *chain) Status(_ context.Context, e x402.Evidence) (x402.Status, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.down:
-		return x402.Fate{}, errors.New("the node is down")
+		return x402.Status{}, errors.New("the node is down")
 	case c.settled[e.Nonce]:
-		return x402.Fate{State: x402.Settled, Transaction: "0xchain" + e.Nonce[60:]}, nil
+		return x402.Status{State: x402.Settled, Transaction: "0xchain" + e.Nonce[60:]}, nil
 	case c.dead[e.Nonce]:
-		return x402.Fate{State: x402.Dead}, nil
+		return x402.Status{State: x402.Expired}, nil
 	}
-	return x402.Fate{}, nil
+	return x402.Status{}, nil
 }
 
 // settle moves money once per nonce, as EIP-3009 does.
@@ -94,15 +94,15 @@ func (c *chain) settle(nonce string, amount uint64) bool {
 
 func (c *chain) settlements() int { c.mu.Lock(); defer c.mu.Unlock(); return len(c.settled) }
 
-// seller is a scripted Transport. Each payment it gets is answered by the script.
-type seller struct {
+// scriptedSeller is a scripted Transport. Each payment it gets is answered by the script.
+type scriptedSeller struct {
 	t                     testing.TB
 	chain                 *chain
 	price                 string
 	payee, network, asset string // "": testPayee, testNetwork, testUSDC
 	flow                  string
 	header                string // of the challenge; the seed's dialect when set so
-	script                func(s *seller, nonce string, amount uint64) (*transport.Answer, error)
+	script                func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error)
 
 	mu       sync.Mutex
 	asked    int
@@ -110,39 +110,39 @@ type seller struct {
 	paid     string   // the URL of the last one
 }
 
-func (s *seller) Check(transport.Request) error { return nil }
+func (s *scriptedSeller) Check(seller.Request) error { return nil }
 
-func (s *seller) challenge() http.Header {
+func (s *scriptedSeller) challenge() http.Header {
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
 		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC), cmp.Or(s.payee, testPayee), s.flow)
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 
-func (s *seller) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+func (s *scriptedSeller) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
 	if s.price == "" {
-		return &transport.Answer{Status: 200, Content: []byte("free"), ContentType: "text/plain"}, nil
+		return &seller.Answer{Status: 200, Content: []byte("free"), ContentType: "text/plain"}, nil
 	}
 	return s.asks(), nil
 }
 
-func (s *seller) asks() *transport.Answer {
-	a := &transport.Answer{Status: 402, Header: s.challenge()}
+func (s *scriptedSeller) asks() *seller.Answer {
+	a := &seller.Answer{Status: 402, Header: s.challenge()}
 	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 	return a
 }
 
-func (s *seller) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
 	answer, err := s.present(r, with.Header, with.Value)
 	if ctx.Err() != nil { // as the real one: nobody waits for the answer any more
-		return nil, &transport.SendError{Sent: true, Err: ctx.Err()}
+		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
 	}
 	return answer, err
 }
 
-func (s *seller) present(r transport.Request, name, value string) (*transport.Answer, error) {
+func (s *scriptedSeller) present(r seller.Request, name, value string) (*seller.Answer, error) {
 	s.mu.Lock()
 	s.payments, s.paid = append(s.payments, name+": "+value), r.URL
 	script := s.script
@@ -162,36 +162,36 @@ func (s *seller) present(r transport.Request, name, value string) (*transport.An
 	return script(s, nonce, amount)
 }
 
-func (s *seller) sent() []string {
+func (s *scriptedSeller) sent() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.payments...)
 }
 
 // The scripts.
-func honest(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+func honest(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	if !s.chain.settle(nonce, amount) {
 		return s.asks(), nil
 	}
 	return served(nonce), nil
 }
 
-func served(nonce string) *transport.Answer {
-	return &transport.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
+func served(nonce string) *seller.Answer {
+	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
 		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx" + nonce[60:], Raw: json.RawMessage(`{"success":true}`)}}
 }
 
-func cutAfterSettling(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+func cutAfterSettling(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 	s.chain.settle(nonce, amount)
-	return nil, &transport.SendError{Sent: true, Err: errors.New("cut")}
+	return nil, &seller.SendError{Sent: true, Err: errors.New("cut")}
 }
 
-func silent(*seller, string, uint64) (*transport.Answer, error) {
-	return nil, &transport.SendError{Sent: true, Err: errors.New("timeout")}
+func silent(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	return nil, &seller.SendError{Sent: true, Err: errors.New("timeout")}
 }
 
-func unreachable(*seller, string, uint64) (*transport.Answer, error) {
-	return nil, &transport.SendError{Sent: false, Err: errors.New("refused")}
+func unreachable(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	return nil, &seller.SendError{Sent: false, Err: errors.New("refused")}
 }
 
 // settler is a scripted facilitator.
@@ -234,13 +234,13 @@ func diskError() error { return x402.Errorf(x402.LedgerUnavailable, "disk error"
 type bench struct {
 	*Engine
 	chain   *chain
-	seller  *seller
+	seller  *scriptedSeller
 	settler *settler
 	store   *history.Store
 	home    string
 }
 
-func newBench(t testing.TB, price string, script func(*seller, string, uint64) (*transport.Answer, error)) *bench {
+func newBench(t testing.TB, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) *bench {
 	t.Helper()
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
@@ -248,13 +248,13 @@ func newBench(t testing.TB, price string, script func(*seller, string, uint64) (
 }
 
 // openBench is another process on the same home and chain.
-func openBench(t testing.TB, home string, c *chain, price string, script func(*seller, string, uint64) (*transport.Answer, error)) *bench {
+func openBench(t testing.TB, home string, c *chain, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) *bench {
 	t.Helper()
 	store, err := history.Open(t.Context(), home, history.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
-		seller: &seller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script}, settler: &settler{chain: c, outcome: facilitator.Settled}}
+		seller: &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script}, settler: &settler{chain: c, outcome: facilitator.Settled}}
 	b.Engine = &Engine{
 		Rules:     budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 1_000_000, Rate: 1 << 20},
 		Policy:    Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second, Deadline: 5 * time.Second},
@@ -265,7 +265,7 @@ func openBench(t testing.TB, home string, c *chain, price string, script func(*s
 	return b
 }
 
-func get(url string) Request { return Request{Request: transport.Request{Method: "GET", URL: url}} }
+func get(url string) Request { return Request{Request: seller.Request{Method: "GET", URL: url}} }
 
 func (b *bench) only(t *testing.T) history.Payment {
 	t.Helper()
@@ -281,10 +281,12 @@ type noGuard struct{}
 // unsealed finds rules that nobody sealed.
 type unsealed struct{ noGuard }
 
-func (unsealed) Compare(context.Context) error { return x402.Errorf(x402.PolicyUnsealed, "not sealed") }
+func (unsealed) CheckConfig(context.Context) error {
+	return x402.Errorf(x402.PolicyUnsealed, "not sealed")
+}
 
-func (noGuard) Compare(context.Context) error                                           { return nil }
-func (noGuard) Check(context.Context) error                                             { return nil }
-func (noGuard) Mark(context.Context) error                                              { return nil }
+func (noGuard) CheckConfig(context.Context) error                                       { return nil }
+func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) Witness(context.Context) error                                           { return nil }
+func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

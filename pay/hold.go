@@ -10,8 +10,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // held is an option whose money is held.
@@ -27,7 +27,7 @@ type held struct {
 func (e *Engine) hold(ctx, caller context.Context, q Request, found *quote) (*held, error) {
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
-		if err := e.Guard.Witness(ctx); err != nil {
+		if err := e.Guard.CheckpointIfUnlocked(ctx); err != nil {
 			e.Log.Warn("mark what is frozen", "err", err)
 		}
 	}
@@ -59,7 +59,7 @@ func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote
 			return h, nil
 		}
 		coded := x402.AsError(err)
-		var taken *history.Taken
+		var taken *history.AlreadyPaying
 		if errors.As(err, &taken) || !aboutOption(coded.Code) {
 			return nil, err
 		}

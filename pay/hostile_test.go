@@ -18,21 +18,21 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Cases of the security catalogue (reference/security.md §2) that no other test of this package names; docs/threat-model.md lists all.
 
 // menu is a seller whose challenge is written by hand.
 type menu struct {
-	*seller
+	*scriptedSeller
 	resource string
 	amounts  []string
 }
 
-func (m menu) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	accepts := ""
 	for i, amount := range m.amounts {
 		if i > 0 {
@@ -42,7 +42,7 @@ func (m menu) Ask(context.Context, transport.Request) (*transport.Answer, error)
 			testNetwork, amount, testUSDC, testPayee)
 	}
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, m.resource, accepts)
-	a := &transport.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
+	a := &seller.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
 	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 	return a, nil
 }
@@ -91,7 +91,7 @@ func TestEndlessAmounts(t *testing.T) {
 // B16: one 402, one decision. A seller that changes its mind with every question is asked once, and gets what it said then.
 func TestOneQuestionOneDecision(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	fickle := &raises{seller: b.seller}
+	fickle := &raises{scriptedSeller: b.seller}
 	b.Transport = fickle
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -104,18 +104,18 @@ func TestOneQuestionOneDecision(t *testing.T) {
 }
 
 // raises is a seller that asks for one unit more each time.
-type raises struct{ *seller }
+type raises struct{ *scriptedSeller }
 
-func (s *raises) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+func (s *raises) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	price, _ := strconv.Atoi(s.price)
 	s.price = strconv.Itoa(price + 1)
-	return s.seller.Ask(ctx, r)
+	return s.scriptedSeller.Ask(ctx, r)
 }
 
 // D3: a seller that takes a little more every time gets what the day has, and not one unit over it.
 func TestSlowBurn(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Transport = &raises{seller: b.seller}
+	b.Transport = &raises{scriptedSeller: b.seller}
 	b.Rules.Day = 505_000 // the sum of 10001 … 10050 is 501275; the next would be 10051
 	paid, refused := 0, 0
 	for i := range 100 {
@@ -137,9 +137,9 @@ func TestSlowBurn(t *testing.T) {
 // ends with the chain's word.
 func TestSettledAndDenied(t *testing.T) {
 	for _, status := range []int{200, 402, 403, 500} {
-		b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 			s.chain.settle(nonce, amount)
-			return &transport.Answer{Status: status, Content: []byte("no"), Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+			return &seller.Answer{Status: status, Content: []byte("no"), Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
 		})
 		_, err := b.Pay(t.Context(), get(testURL))
 		require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)
@@ -173,10 +173,10 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 }
 
 // sayback is a V1 seller that says the URL back, as the reference does.
-type sayback struct{ *seller }
+type sayback struct{ *scriptedSeller }
 
-func (s sayback) Ask(_ context.Context, r transport.Request) (*transport.Answer, error) {
-	a := &transport.Answer{Status: 402}
+func (s sayback) Ask(_ context.Context, r seller.Request) (*seller.Answer, error) {
+	a := &seller.Answer{Status: 402}
 	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, nil, fmt.Appendf(nil, `{"x402Version":1,"accepts":[{"scheme":"exact","network":"base-sepolia",
 		"maxAmountRequired":"10000","resource":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`, r.URL, testUSDC, testPayee))
 	return a, nil
@@ -250,8 +250,8 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 // G17: however many payments stay open, each is looked up, and none keeps a call waiting for the others.
 func TestThousandsOfOpenPayments(t *testing.T) {
 	const open = 10_000
-	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
-		return nil, &transport.SendError{Sent: true, Err: errors.New("cut")}
+	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return nil, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
@@ -351,9 +351,9 @@ func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 // silentNode never answers what became of a payment.
 type silentNode struct{ *chain }
 
-func (silentNode) Fate(ctx context.Context, _ x402.Evidence) (x402.Fate, error) {
+func (silentNode) Status(ctx context.Context, _ x402.Evidence) (x402.Status, error) {
 	<-ctx.Done()
-	return x402.Fate{}, ctx.Err()
+	return x402.Status{}, ctx.Err()
 }
 
 // A node that never answers keeps nobody from what was bought: the same bytes go to the seller while there is time.
@@ -393,7 +393,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 		for _, none := range []bool{false, true} {
 			for _, byCall := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %t %t", name, none, byCall), func(t *testing.T) {
-					b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+					b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 						answer, err := honest(s, nonce, amount)
 						answer.Content = content
 						return answer, err
@@ -445,7 +445,7 @@ func TestWhatCannotBeKept(t *testing.T) {
 func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unsealed{}
-	q := Request{Request: transport.Request{Method: transport.CallTool, URL: "mcp://planted#tool"}}
+	q := Request{Request: seller.Request{Method: seller.CallTool, URL: "mcp://planted#tool"}}
 	_, err := b.Pay(t.Context(), q)
 	code(t, x402.PolicyUnsealed, err)
 	_, err = b.Estimate(t.Context(), q)

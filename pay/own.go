@@ -71,16 +71,16 @@ func (o *own) waiting(id string) bool {
 
 // driven reports whether anybody works on a payment.
 func (e *Engine) driven(p history.Payment) bool {
-	if p.Driver != "" && p.Driver == e.Store.Self() {
+	if p.LeaseOwner != "" && p.LeaseOwner == e.Store.Self() {
 		return e.own.working(p.ID)
 	}
-	return e.Store.Alive(p.Driver)
+	return e.Store.Alive(p.LeaseOwner)
 }
 
 // awaited reports whether a client waits for a payment's answer.
 func (e *Engine) awaited(p history.Payment) bool {
-	if p.Caller != "" && p.Caller == e.Store.Self() {
+	if p.Waiter != "" && p.Waiter == e.Store.Self() {
 		return e.own.waiting(p.ID)
 	}
-	return e.Store.Alive(p.Caller)
+	return e.Store.Alive(p.Waiter)
 }

@@ -7,7 +7,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -39,13 +39,13 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	if found.challenge == nil {
 		return e.free(ctx, found.answer), nil
 	}
-	if err := e.Guard.Compare(ctx); err != nil {
+	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return Result{}, err
 	}
 	found.options = e.judge(found.challenge, q, limit)
 
 	h, err := e.hold(ctx, caller, q, found)
-	var taken *history.Taken
+	var taken *history.AlreadyPaying
 	if errors.As(err, &taken) { // another call with this key was faster, or the same call was left by its client: it is one purchase
 		result, done, err := e.takeUp(ctx, q, taken.Payment)
 		if !done && err == nil {
@@ -79,8 +79,8 @@ func (e *Engine) MayAsk(ctx context.Context, q Request) error {
 	if err := e.Transport.Check(q.Request); err != nil {
 		return err
 	}
-	if transport.IsMCP(q.Method) {
-		if err := e.Guard.Compare(ctx); err != nil {
+	if seller.IsMCP(q.Method) {
+		if err := e.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func (e *Engine) MayAsk(ctx context.Context, q Request) error {
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has left the process; the payment is
 // Submitted where the bytes are on disk all the same, and who reads them could bring them to a facilitator.
 func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
-	if err := e.Guard.Check(ctx); err != nil {
+	if err := e.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
 	if h.yes != nil {
@@ -119,7 +119,7 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 			return err
 		}
 		requirement := x402.RequirementJSON(c, r)
-		err = e.Store.Submit(ctx, h.payment.ID, history.Signed{Payload: payload, Requirement: requirement, Evidence: a.Evidence, Trace: trace(a.Evidence)})
+		err = e.Store.Submit(ctx, h.payment.ID, history.Signed{Payload: payload, Requirement: requirement, Evidence: a.Evidence, UniqueKey: trace(a.Evidence)})
 		if errors.Is(err, history.ErrSignedBefore) {
 			continue
 		}
@@ -128,7 +128,7 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 		}
 		p := &h.payment
 		p.State, p.Payload, p.Requirement, p.Evidence = history.Submitted, payload, requirement, a.Evidence
-		return e.Guard.Mark(ctx)
+		return e.Guard.Checkpoint(ctx)
 	}
 	return x402.Errorf(x402.PayFailed, "could not make a payment that differs from those made before")
 }
@@ -172,7 +172,7 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	put("version", asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
 		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody else could have settled it.
-		avoid, err := e.Store.LetDie(ctx, r.Network, e.Now().Add(-forgiven))
+		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-forgiven))
 		if err != nil {
 			return r, err
 		}
@@ -215,7 +215,7 @@ func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error
 // watch marks the payment as waited for by nobody as soon as its caller goes away; the returned function ends the watch.
 func (e *Engine) watch(caller context.Context, id string) func() bool {
 	return context.AfterFunc(caller, func() {
-		if err := e.Store.Abandon(context.WithoutCancel(caller), id); err != nil {
+		if err := e.Store.ClearWaiter(context.WithoutCancel(caller), id); err != nil {
 			e.Log.Error("note that the caller left", "payment", id, "err", err)
 		}
 	})

@@ -19,9 +19,9 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 func TestMain(m *testing.M) {
@@ -66,7 +66,7 @@ func TestPaidOnceWithReceiptAndBudget(t *testing.T) {
 // Written down before it is sent: when the seller sees the payment, the ledger has its bytes.
 func TestTheSignedBytesAreOnDiskBeforeTheyLeave(t *testing.T) {
 	b := newBench(t, "10000", nil)
-	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		p := b.only(t)
 		require.Equal(t, history.Submitted, p.State)
 		require.Equal(t, nonce, p.Evidence.Nonce)
@@ -79,20 +79,20 @@ func TestTheSignedBytesAreOnDiskBeforeTheyLeave(t *testing.T) {
 
 // beforeAsked has something happen just before the seller is asked.
 type beforeAsked struct {
-	*seller
+	*scriptedSeller
 	happens func()
 }
 
-func (s beforeAsked) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+func (s beforeAsked) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	s.happens()
-	return s.seller.Ask(ctx, r)
+	return s.scriptedSeller.Ask(ctx, r)
 }
 
 // A client that cancels and makes the same call at another process at once buys nothing twice: what was still waited for when that
 // process looked is looked at again when money is to be held.
 func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 	serve := make(chan struct{})
-	b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		<-serve
 		return honest(s, nonce, amount)
 	})
@@ -107,7 +107,7 @@ func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 	other := openBench(t, b.home, b.chain, "10000", honest)
 	other.Transport = beforeAsked{other.seller, func() {
 		leave()
-		require.Eventually(t, func() bool { return b.only(t).Caller == "" }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.only(t).Waiter == "" }, 5*time.Second, time.Millisecond)
 		close(serve)
 	}}
 	r, err := other.Pay(t.Context(), get(testURL))
@@ -139,8 +139,8 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 	require.Equal(t, history.Chain, b.only(t).Proof)
 
-	b.seller.script = func(*seller, string, uint64) (*transport.Answer, error) {
-		return &transport.Answer{Status: 200, Content: []byte("at last")}, nil
+	b.seller.script = func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 200, Content: []byte("at last")}, nil
 	}
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -287,12 +287,12 @@ func TestASecondPurchaseAfterDelivery(t *testing.T) {
 func TestACallerThatLeftGetsItsAnswerNextTime(t *testing.T) {
 	b := newBench(t, "10000", nil)
 	ctx, leave := context.WithCancel(t.Context())
-	b.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		leave()
-		for end := time.Now().Add(5 * time.Second); b.only(t).Caller != "" && time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); b.only(t).Waiter != "" && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		require.Empty(t, b.only(t).Caller, "the leaving is noted while the seller works")
+		require.Empty(t, b.only(t).Waiter, "the leaving is noted while the seller works")
 		return honest(s, nonce, amount)
 	}
 	_, err := b.Pay(ctx, get(testURL))
@@ -312,13 +312,13 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 			dead := newBench(t, "10000", nil)
 			reached := make(chan struct{})
 			hang := make(chan struct{})
-			dead.seller.script = func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+			dead.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 				if settledBefore {
 					s.chain.settle(nonce, amount)
 				}
 				close(reached)
 				<-hang
-				return nil, &transport.SendError{Sent: true, Err: errors.New("died")}
+				return nil, &seller.SendError{Sent: true, Err: errors.New("died")}
 			}
 			done := make(chan struct{})
 			go func() { defer close(done); dead.Pay(context.Background(), get(testURL)) }()
@@ -444,21 +444,21 @@ func TestASellersClockFarAwayStopsSigning(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 }
 
-type dated struct{ *seller }
+type dated struct{ *scriptedSeller }
 
-func (d dated) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
-	a, err := d.seller.Ask(ctx, r)
+func (d dated) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	a, err := d.scriptedSeller.Ask(ctx, r)
 	a.Date = time.Now()
 	return a, err
 }
 
 // The seed's dialect: the wallet settles, then proves.
 func TestTheWalletSettles(t *testing.T) {
-	b := newBench(t, "10000", func(_ *seller, proof string, _ uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
 		if proof != "0xsettled" {
-			return &transport.Answer{Status: 402}, nil
+			return &seller.Answer{Status: 402}, nil
 		}
-		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
 	b.seller.header = "X-Payment-Required"
 	r, err := b.Pay(t.Context(), get(testURL))
@@ -471,8 +471,8 @@ func TestTheWalletSettles(t *testing.T) {
 }
 
 func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
-	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
-		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
 	b.seller.header = "X-Payment-Required"
 	for outcome, want := range map[facilitator.Outcome]x402.Code{
@@ -495,11 +495,11 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 
 // A facilitator that settles and names another transaction is not believed twice: the same call shows the one that the chain knows.
 func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
-	b := newBench(t, "10000", func(_ *seller, proof string, _ uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
 		if !strings.HasPrefix(proof, "0xchain") {
-			return &transport.Answer{Status: 402}, nil
+			return &seller.Answer{Status: 402}, nil
 		}
-		return &transport.Answer{Status: 200, Content: []byte("sunny")}, nil
+		return &seller.Answer{Status: 200, Content: []byte("sunny")}, nil
 	})
 	b.seller.header = "X-Payment-Required"
 	r, err := b.Pay(t.Context(), get(testURL))
@@ -514,7 +514,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 
 // A facilitator that says so and settled nothing holds its call no longer than the payment lives: then the same call pays anew.
 func TestTheSameCallPaysAnewWhenAClaimIsDead(t *testing.T) {
-	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) { return &transport.Answer{Status: 402}, nil })
+	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) { return &seller.Answer{Status: 402}, nil })
 	b.seller.header = "X-Payment-Required"
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -533,7 +533,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
-	b.seller.script = func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) { return served(nonce), nil } // lies
+	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) { return served(nonce), nil } // lies
 	_, err = b.Pay(t.Context(), get(testURL+"?lie"))
 	require.NoError(t, err)
 	list, _, _, err := b.store.List(t.Context(), history.Filter{})
@@ -576,8 +576,8 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 // A transaction that is to be looked up is told whole: 66 characters on EVM, 88 on Solana.
 func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
 	transaction := strings.Repeat("5", 88)
-	b := newBench(t, "10000", func(*seller, string, uint64) (*transport.Answer, error) {
-		return &transport.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction, ErrorReason: "settlement_pending"}}, nil
+	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction, ErrorReason: "settlement_pending"}}, nil
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.Equal(t, transaction, x402.AsError(err).Details["transaction"], err)
@@ -641,21 +641,21 @@ func TestThePurchaseIsNamedWhereTheSellerOffers(t *testing.T) {
 	require.Contains(t, string(payload), `"required":true`)
 }
 
-type remembers struct{ *seller }
+type remembers struct{ *scriptedSeller }
 
-func (s remembers) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
-	a, err := s.seller.Ask(ctx, r)
+func (s remembers) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	a, err := s.scriptedSeller.Ask(ctx, r)
 	a.Challenge.Extensions = map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"required":true}}`)}
 	return a, err
 }
 
 // hangs is a seller that takes the payment and never answers.
-type hangs struct{ *seller }
+type hangs struct{ *scriptedSeller }
 
-func (s hangs) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+func (s hangs) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
 	_, _ = s.present(r, with.Header, with.Value)
 	<-ctx.Done()
-	return nil, &transport.SendError{Sent: true, Err: ctx.Err()}
+	return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
 }
 
 // A seller that never answers uses up the call's whole time; the outcome is recorded all the same, and the next call goes on.
@@ -673,8 +673,8 @@ func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 	b.Transport, b.Policy.Deadline = b.seller, whole
 	p := b.only(t)
 	require.Equal(t, history.Unknown, p.State)
-	require.Empty(t, p.Driver)
-	require.Empty(t, p.Caller)
+	require.Empty(t, p.LeaseOwner)
+	require.Empty(t, p.Waiter)
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusUnserved, r.Status)
@@ -683,11 +683,11 @@ func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 // The payment goes to the URL that asked for it, also when another process brings it again.
 func TestThePaymentGoesWhereTheURLLed(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	b.Transport = &led{seller: b.seller}
+	b.Transport = &led{scriptedSeller: b.seller}
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
 	heir := openBench(t, b.home, b.chain, "10000", honest)
-	way := &led{seller: heir.seller}
+	way := &led{scriptedSeller: heir.seller}
 	heir.Transport = way
 	_, err = heir.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -695,19 +695,19 @@ func TestThePaymentGoesWhereTheURLLed(t *testing.T) {
 }
 
 type led struct {
-	*seller
+	*scriptedSeller
 	presented string
 }
 
-func (l *led) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
-	a, err := l.seller.Ask(ctx, r)
+func (l *led) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+	a, err := l.scriptedSeller.Ask(ctx, r)
 	a.FinalURL = r.URL + "/"
 	return a, err
 }
 
-func (l *led) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+func (l *led) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
 	l.presented = r.URL
-	return l.seller.Present(ctx, r, with)
+	return l.scriptedSeller.Present(ctx, r, with)
 }
 
 // What is signed does not go out again for a caller that offers less; the payment stays as it is.
@@ -731,12 +731,14 @@ func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
 // noMark is a disk on which the ledger's mark cannot be renewed.
 type noMark struct{ noGuard }
 
-func (noMark) Mark(context.Context) error { return x402.Errorf(x402.LedgerUnavailable, "no room") }
+func (noMark) Checkpoint(context.Context) error {
+	return x402.Errorf(x402.LedgerUnavailable, "no room")
+}
 
 // unchecked finds a ledger that was rolled back.
 type unchecked struct{ noGuard }
 
-func (unchecked) Check(context.Context) error { return x402.Errorf(x402.LedgerCorrupt, "rolled back") }
+func (unchecked) VerifySeals(context.Context) error { return x402.Errorf(x402.LedgerCorrupt, "rolled back") }
 
 // Bytes that are signed and on disk are held, though they could not be sent; they leave when the mark knows of them.
 func TestSignedAndNotMarkedIsHeld(t *testing.T) {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync"
 
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // reader reads the chain's layer.
@@ -25,23 +25,23 @@ func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo
 	return scheme.Funds(ctx, network, asset)
 }
 
-// Prospects judges what others say that sellers ask. It reads the chain once for each asset, and an error is remembered like an answer:
+// Estimator judges what others say that sellers ask. It reads the chain once for each asset, and an error is remembered like an answer:
 // many listings and a node that is down are no reason to wait for it many times.
-type Prospects struct {
+type Estimator struct {
 	engine *Engine
 	mu     sync.Mutex
 	read   map[money.Asset]func() (x402.Funds, error)
 	newCap func() (*money.Dollars, error)
 }
 
-// Prospects judges with what the chains say from now on.
-func (e *Engine) Prospects() *Prospects {
-	return &Prospects{engine: e, read: map[money.Asset]func() (x402.Funds, error){}}
+// NewEstimator judges with what the chains say from now on.
+func (e *Engine) NewEstimator() *Estimator {
+	return &Estimator{engine: e, read: map[money.Asset]func() (x402.Funds, error){}}
 }
 
 // Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is signed or held. An error means that the
 // seller may not be spoken of as one; a host that the owner does not allow is a reason against every option.
-func (p *Prospects) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
+func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
 	l, err := q.check()
 	if err != nil {
 		return Estimate{}, err
@@ -53,11 +53,11 @@ func (p *Prospects) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if denied := p.engine.Rules.CheckHost(host(q.URL)); denied != nil {
 		chain.funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
-	told := &quote{answer: &transport.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
+	told := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
 	return p.engine.weigh(ctx, q, l, told, chain), nil
 }
 
-func (p *Prospects) chain(ctx context.Context) reader {
+func (p *Estimator) chain(ctx context.Context) reader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.newCap == nil {
@@ -66,7 +66,7 @@ func (p *Prospects) chain(ctx context.Context) reader {
 	return reader{p.funds, p.newCap}
 }
 
-func (p *Prospects) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+func (p *Estimator) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	p.mu.Lock()
 	read := p.read[asset.Key()]
 	if read == nil {

@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // quote is what a seller asks and what of it this wallet can pay.
 type quote struct {
-	answer    *transport.Answer
+	answer    *seller.Answer
 	challenge *x402.Challenge
 	options   []option // those that could be read, in the seller's order
 }
@@ -308,7 +308,7 @@ func (o option) shown() Option {
 
 // wouldPass is the second and third layer as they stand now, without holding anything. Under rules that are not sealed no node is asked.
 func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, chain reader) error {
-	if err := e.Guard.Compare(ctx); err != nil {
+	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
 	funds, err := chain.funds(ctx, o.Network, o.asset)

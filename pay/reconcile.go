@@ -31,7 +31,7 @@ func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 			e.Log.Warn("record what was bought", "payment", id, "err", err)
 		}
 	}
-	if err := e.Guard.Compare(ctx); err != nil {
+	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return report, err
 	}
 	since := e.Now().Add(-claimsFor)
@@ -152,12 +152,12 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	if !ok || p.Payload == nil {
 		return p
 	}
-	if err := e.Guard.Compare(ctx); err != nil {
+	if err := e.Guard.CheckConfig(ctx); err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		return p
 	}
 	asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3) // a node that never answers leaves time for the seller
-	fate, err := scheme.Fate(asking, p.Evidence)
+	fate, err := scheme.Status(asking, p.Evidence)
 	enough()
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
@@ -169,7 +169,7 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		return p
 	}
 	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction, ChainProof: fate, Note: fate.Note}
-	if fate.State == x402.Dead {
+	if fate.State == x402.Expired {
 		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note, FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
 	}
 	saved, err := e.Store.Finish(ctx, p.ID, outcome)

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
 // refuses answers 200 with a receipt that says no, as APIs do that always answer 200.
-func refuses(reason string) func(*seller, string, uint64) (*transport.Answer, error) {
-	return func(*seller, string, uint64) (*transport.Answer, error) {
-		return &transport.Answer{Status: 200, Content: []byte("error: not paid"), ContentType: "text/plain",
+func refuses(reason string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+	return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 200, Content: []byte("error: not paid"), ContentType: "text/plain",
 			Settlement: &x402.Settlement{ErrorReason: reason, Raw: json.RawMessage(`{"success":false}`)}}, nil
 	}
 }
@@ -41,7 +41,7 @@ func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
 // Nor does it take the place of what was bought.
 func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 	for _, reason := range []string{"insufficient_funds", "nonce_already_used"} {
-		b := newBench(t, "10000", func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) {
+		b := newBench(t, "10000", func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
 			a := served(nonce)
 			a.Settlement = nil
 			return a, nil
@@ -62,9 +62,9 @@ func TestARefusalDoesNotReplaceWhatWasBought(t *testing.T) {
 
 // Nor does another answer to the same payment, where its own answer carries it.
 func TestWhatWasGivenOutStays(t *testing.T) {
-	gives := func(text string) func(*seller, string, uint64) (*transport.Answer, error) {
-		return func(*seller, string, uint64) (*transport.Answer, error) {
-			return &transport.Answer{Status: 200, Content: []byte(text), ContentType: "text/plain"}, nil
+	gives := func(text string) func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+			return &seller.Answer{Status: 200, Content: []byte(text), ContentType: "text/plain"}, nil
 		}
 	}
 	long := strings.Repeat("sun ", maxInline)
@@ -96,10 +96,10 @@ func TestServedWhileTheSettlementIsOpen(t *testing.T) {
 
 // An answer names a place for its content only where the content is kept.
 func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
-	b := newBench(t, "10000", func(_ *seller, nonce string, _ uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
 		a := served(nonce)
 		a.Content, a.Truncated = a.Content[:2], true
-		return a, &transport.SendError{Sent: true, Err: errors.New("cut")}
+		return a, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	})
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestContentThatIsNotKeptHasNoPlace(t *testing.T) {
 // A seller is asked the same however its address is written: such calls are one.
 func TestOneAddressOneCall(t *testing.T) {
 	print := func(method, url string, header http.Header) [32]byte {
-		return Request{Request: transport.Request{Method: method, URL: url, Header: header}}.fingerprint()
+		return Request{Request: seller.Request{Method: method, URL: url, Header: header}}.fingerprint()
 	}
 	for _, same := range [][]string{
 		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/", "https://API.EXAMPLE:443"},
@@ -146,7 +146,7 @@ func TestReadable(t *testing.T) {
 		`{"content":[{"type":"text"}]}`:                                                                              "",
 		`{"content":[]}`:                                                                                             "",
 	} {
-		shown := Readable(history.Content{Type: transport.ContentType, Body: []byte(body)})
+		shown := Readable(history.Content{Type: seller.ContentType, Body: []byte(body)})
 		require.Equal(t, cmp.Or(want, body), string(shown.Body))
 	}
 }

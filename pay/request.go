@@ -9,14 +9,14 @@ import (
 	"sort"
 	"strings"
 
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Request is what an agent or a person asks for.
 type Request struct {
-	transport.Request
+	seller.Request
 	MaxAmount      string // atomic units, or dollars as "$0.05"; "": the owner's limits alone
 	Network        string // only this network: CAIP-2 or a V1 name; "": any
 	Asset          string // only this asset: address or symbol; "": any
@@ -50,7 +50,7 @@ func (q *Request) check() (limit, error) {
 	if q.Method == "" {
 		q.Method = "GET"
 	}
-	if !transport.IsMCP(q.Method) {
+	if !seller.IsMCP(q.Method) {
 		q.Method = strings.ToUpper(q.Method)
 	}
 	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, func(r rune) bool { return r < ' ' || r == 0x7f }) {

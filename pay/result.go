@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Status of a call that was answered.
@@ -48,13 +48,13 @@ type Result struct {
 	Whole history.Content `json:"-"` // what came, as it came: Content is what of it is read
 }
 
-func (e *Engine) free(ctx context.Context, a *transport.Answer) Result {
+func (e *Engine) free(ctx context.Context, a *seller.Answer) Result {
 	r := Result{Status: StatusFree, Budget: e.budgets(ctx)}
 	r.show(came(a), "")
 	return r
 }
 
-func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *transport.Answer) Result {
+func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *seller.Answer) Result {
 	r := e.about(ctx, p)
 	r.Status = StatusUnserved
 	if v.served {
@@ -102,7 +102,7 @@ func (e *Engine) spelled(p history.Payment) string {
 	return p.Asset
 }
 
-func came(a *transport.Answer) history.Content {
+func came(a *seller.Answer) history.Content {
 	return history.Content{Status: a.Status, Type: a.ContentType, Truncated: a.Truncated, Body: a.Content}
 }
 
@@ -140,7 +140,7 @@ func Marks(text string) (begin, end string) {
 
 // error is the verdict as the outside sees it. From here on money is held or was: the payment's id and what it took are
 // always with it.
-func (v verdict) error(p history.Payment, a *transport.Answer) error {
+func (v verdict) error(p history.Payment, a *seller.Answer) error {
 	e := x402.Errorf(v.code, "%s", v.note)
 	e.PaymentID = p.ID
 	e.WithDetail("amount", p.Amount).WithDetail("price", p.Price.Price()).WithDetail("network", p.Network)
@@ -166,7 +166,7 @@ func (v verdict) error(p history.Payment, a *transport.Answer) error {
 // maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by; more is an essay, or an attack.
 const maxFailure = 4 << 10
 
-func failureText(a *transport.Answer) string {
+func failureText(a *seller.Answer) string {
 	text := Readable(came(a)).Body
 	if len(text) > maxFailure {
 		text = append(bytes.Clone(text[:maxFailure]), "…"...)

@@ -40,8 +40,8 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 			if p.Delivered {
 				continue // that one has its answer; this key's purchase is another one
 			}
-			named, err := e.Store.Name(ctx, p.ID, q.IdempotencyKey)
-			var taken *history.Taken
+			named, err := e.Store.AttachIdempotencyKey(ctx, p.ID, q.IdempotencyKey)
+			var taken *history.AlreadyPaying
 			switch {
 			case errors.As(err, &taken): // meanwhile another call with this key made its payment
 				return e.takeUp(ctx, q, taken.Payment)
@@ -102,7 +102,7 @@ func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh hi
 	if !e.own.take(p.ID, caller) {
 		return p, false, nil
 	}
-	mine, err = e.Store.Drive(ctx, p.ID, p.Driver)
+	mine, err = e.Store.AcquireLease(ctx, p.ID, p.LeaseOwner)
 	if err == nil && mine {
 		if fresh, err = e.Store.Payment(ctx, p.ID); err != nil {
 			e.layDown(ctx, p.ID)
@@ -131,12 +131,12 @@ func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) err
 		return err
 	}
 	if p.State != history.Submitted {
-		return e.Guard.Compare(ctx)
+		return e.Guard.CheckConfig(ctx)
 	}
-	if err := e.Guard.Check(ctx); err != nil {
+	if err := e.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
-	return e.Guard.Mark(ctx)
+	return e.Guard.Checkpoint(ctx)
 }
 
 // again is the same purchase once more: the chain is asked first, then the very same bytes go out.
@@ -147,7 +147,7 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 	defer cancel()
 	if p.State == history.Reserved { // its process died before the signed bytes were on disk, so they never left
 		err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
-		if errors.Is(err, history.ErrNotDriver) {
+		if errors.Is(err, history.ErrNotLeaseOwner) {
 			err = unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
 		}
 		return r, false, err

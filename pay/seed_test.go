@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -28,7 +28,7 @@ func TestTheSellerSettles(t *testing.T) {
 // Seed defect 23: a seller that takes the payment and asks again has served nothing. It stays held until the chain is asked, and
 // asking again never signs again.
 func TestA402AfterPayingIsNoSuccess(t *testing.T) {
-	b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		s.chain.settle(nonce, amount)
 		return s.asks(), nil
 	})
@@ -44,7 +44,7 @@ func TestA402AfterPayingIsNoSuccess(t *testing.T) {
 
 // Seed defect 13: a receipt without a transaction is a receipt, and what was bought is not thrown away.
 func TestAReceiptWithoutATransaction(t *testing.T) {
-	b := newBench(t, "10000", func(s *seller, nonce string, amount uint64) (*transport.Answer, error) {
+	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
 		s.chain.settle(nonce, amount)
 		a := served(nonce)
 		a.Settlement.Transaction = ""
@@ -62,16 +62,16 @@ func TestAReceiptWithoutATransaction(t *testing.T) {
 }
 
 // offers is a seller whose challenge begins with options that this wallet cannot pay.
-type offers struct{ *seller }
+type offers struct{ *scriptedSeller }
 
-func (o offers) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+func (o offers) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	option := func(scheme, network, amount string) string {
 		return fmt.Sprintf(`{"scheme":%q,"network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
 			scheme, network, amount, testUSDC, testPayee)
 	}
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s,%s,%s,%s]}`, testURL,
 		option("exact", "eip155:8453", "10000"), option("upto", testNetwork, "1"), option("exact", testNetwork, "0x10"), option("exact", testNetwork, "10000"))
-	a := &transport.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
+	a := &seller.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
 	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 	return a, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -37,7 +37,7 @@ func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, agai
 	target := q.Request
 	target.URL = cmp.Or(p.Target, q.URL) // the same request, or it had another fingerprint
 	answer, err := e.Transport.Present(ctx, target, with)
-	var failed *transport.SendError
+	var failed *seller.SendError
 	return e.finish(ctx, p, judge(facts{
 		sent: !errors.As(err, &failed) || failed.Sent, again: again, settled: p.State == history.Settled,
 		answer: answer, cut: answer != nil && err != nil, paid: p,
@@ -59,11 +59,11 @@ func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Resu
 
 // finish records a verdict with the content that came, and makes the caller's answer of it.
 // It has its own time: the call's own may just have ended, and that is when recording matters.
-func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *transport.Answer) (Result, error) {
+func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *seller.Answer) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer cancel()
 	outcome := v.outcome()
-	outcome.Rest, outcome.Abandon = true, v.code != "" || !v.served
+	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
 	kept := v.keeps(answer, p)
 	if kept {
 		content := came(answer)
@@ -99,14 +99,14 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 // layDown says that this process neither works on a payment any more nor waits for it.
 func (e *Engine) layDown(ctx context.Context, id string) {
 	e.rest(ctx, id)
-	if err := e.Store.Abandon(context.WithoutCancel(ctx), id); err != nil {
+	if err := e.Store.ClearWaiter(context.WithoutCancel(ctx), id); err != nil {
 		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
 	}
 }
 
 // rest says that this process no longer works on a payment.
 func (e *Engine) rest(ctx context.Context, id string) {
-	if err := e.Store.Rest(context.WithoutCancel(ctx), id); err != nil {
+	if err := e.Store.ReleaseLease(context.WithoutCancel(ctx), id); err != nil {
 		e.Log.Error("lay a payment down", "payment", id, "err", err)
 	}
 }

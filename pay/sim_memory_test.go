@@ -20,8 +20,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be run on it. That it is the same
@@ -136,14 +136,14 @@ func (l *memLedger) Oldest(since time.Time, skip int) (time.Time, error) {
 	return times[skip], nil
 }
 
-// Remember, Lost and Looked are not asked for anything by the simulation's rules.
-func (l *memLedger) Remember(string, budget.Payee) (budget.Memory, error) {
+// PayeeHistory, Lost and Looked are not asked for anything by the simulation's rules.
+func (l *memLedger) PayeeHistory(string, budget.Payee) (budget.Memory, error) {
 	return budget.Memory{}, nil
 }
 
-func (l *memLedger) Lost(time.Time, int) (int, error) { return 0, nil }
+func (l *memLedger) ConsecutiveFailures(time.Time, int) (int, error) { return 0, nil }
 
-func (l *memLedger) Looked() (time.Time, error) { return time.Time{}, nil }
+func (l *memLedger) LastUnfreeze() (time.Time, error) { return time.Time{}, nil }
 
 // AskApproval, Accept and Freeze: nobody is asked, and nothing frozen, in the simulation.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
@@ -189,12 +189,12 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	me, at := s.me(), s.time()
 	p = h.Payment
 	if other := s.living(p.IdempotencyKey); other != nil {
-		return p, &history.Taken{Payment: *other}
+		return p, &history.AlreadyPaying{Payment: *other}
 	}
 	if h.Resume {
 		for _, o := range s.rows {
-			if o.Fingerprint == p.Fingerprint && o.Caller == "" && !o.Delivered && o.State != history.Failed {
-				return p, &history.Taken{Payment: *o}
+			if o.Fingerprint == p.Fingerprint && o.Waiter == "" && !o.Delivered && o.State != history.Failed {
+				return p, &history.AlreadyPaying{Payment: *o}
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	}
 	session.Last = at
 	s.session = session
-	p.ID, p.Session, p.State, p.Created, p.Updated, p.Driver, p.Caller = cmp.Or(p.ID, s.id("pay_")), session.ID, history.Reserved, at, at, me, me
+	p.ID, p.Session, p.State, p.Created, p.Updated, p.LeaseOwner, p.Waiter = cmp.Or(p.ID, s.id("pay_")), session.ID, history.Reserved, at, at, me, me
 	row := p
 	s.rows = append(s.rows, &row)
 	return p, nil
@@ -240,8 +240,8 @@ func (s *memStore) move(p *history.Payment, to history.State) error {
 // driven finds a payment that this process drives.
 func (s *memStore) driven(id string) (*history.Payment, error) {
 	p := s.find(id)
-	if s.self == "" || p.Driver != s.self {
-		return nil, history.ErrNotDriver
+	if s.self == "" || p.LeaseOwner != s.self {
+		return nil, history.ErrNotLeaseOwner
 	}
 	return p, nil
 }
@@ -252,7 +252,7 @@ func (s *memStore) Submit(ctx context.Context, id string, signed history.Signed)
 		return err
 	}
 	defer end()
-	if s.traces[signed.Trace] {
+	if s.traces[signed.UniqueKey] {
 		return history.ErrSignedBefore
 	}
 	p, err := s.driven(id)
@@ -262,7 +262,7 @@ func (s *memStore) Submit(ctx context.Context, id string, signed history.Signed)
 	if err := s.move(p, history.Submitted); err != nil {
 		return err
 	}
-	s.traces[signed.Trace] = true
+	s.traces[signed.UniqueKey] = true
 	p.Payload, p.Requirement, p.Evidence = signed.Payload, signed.Requirement, signed.Evidence
 	return nil
 }
@@ -283,7 +283,7 @@ func (s *memStore) Release(ctx context.Context, id, why string) error {
 	if err := s.move(p, history.Failed); err != nil {
 		return err
 	}
-	p.Note, p.Driver, p.Caller = why, "", ""
+	p.Note, p.LeaseOwner, p.Waiter = why, "", ""
 	return nil
 }
 
@@ -317,9 +317,9 @@ func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (hi
 		}
 	}
 	was := *p
-	if o.Rest {
-		if p.Driver = ""; o.Abandon {
-			p.Caller = ""
+	if o.ReleaseLease {
+		if p.LeaseOwner = ""; o.ClearWaiter {
+			p.Waiter = ""
 		}
 	}
 	if o.Content != nil {
@@ -341,21 +341,21 @@ func (s *memStore) change(ctx context.Context, id string, do func(*history.Payme
 	return nil
 }
 
-func (s *memStore) Drive(ctx context.Context, id, from string) (mine bool, err error) {
+func (s *memStore) AcquireLease(ctx context.Context, id, from string) (mine bool, err error) {
 	err = s.change(ctx, id, func(p *history.Payment) {
 		me := s.me()
-		if mine = p.Driver == from; mine {
-			p.Driver, p.Caller = me, me
+		if mine = p.LeaseOwner == from; mine {
+			p.LeaseOwner, p.Waiter = me, me
 		}
 	})
 	return mine, err
 }
 
-func (s *memStore) Name(ctx context.Context, id, key string) (named bool, err error) {
+func (s *memStore) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	var taken error
 	err = s.change(ctx, id, func(p *history.Payment) {
 		if other := s.living(key); other != nil && other != p {
-			taken = &history.Taken{Payment: *other}
+			taken = &history.AlreadyPaying{Payment: *other}
 			return
 		}
 		if p.IdempotencyKey == "" && p.State != history.Failed {
@@ -366,16 +366,16 @@ func (s *memStore) Name(ctx context.Context, id, key string) (named bool, err er
 	return named, errors.Join(err, taken)
 }
 
-func (s *memStore) Rest(ctx context.Context, id string) error {
-	return s.change(ctx, id, func(p *history.Payment) { p.Driver = "" })
+func (s *memStore) ReleaseLease(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(p *history.Payment) { p.LeaseOwner = "" })
 }
 
-func (s *memStore) Abandon(ctx context.Context, id string) error {
-	return s.change(ctx, id, func(p *history.Payment) { p.Caller = "" })
+func (s *memStore) ClearWaiter(ctx context.Context, id string) error {
+	return s.change(ctx, id, func(p *history.Payment) { p.Waiter = "" })
 }
 
 func (s *memStore) Deliver(ctx context.Context, id string) error {
-	return s.change(ctx, id, func(p *history.Payment) { p.Caller, p.Delivered = "", true })
+	return s.change(ctx, id, func(p *history.Payment) { p.Waiter, p.Delivered = "", true })
 }
 
 func (s *memStore) Payment(ctx context.Context, id string) (found history.Payment, err error) {
@@ -420,7 +420,7 @@ func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 	return list, err
 }
 
-func (s *memStore) LetDie(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+func (s *memStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
 		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) && p.Evidence.FeePayer != ""
 	})
@@ -499,14 +499,14 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 		var ids [][2]string // of the same payment in both
 		names := map[string]string{"": ""}
 		same := func(a, b history.Payment) {
-			a.ID, a.Session, a.Driver, a.Caller = names[a.ID], names[a.Session], names[a.Driver], names[a.Caller]
-			b.ID, b.Session, b.Driver, b.Caller = names[b.ID], names[b.Session], names[b.Driver], names[b.Caller]
+			a.ID, a.Session, a.LeaseOwner, a.Waiter = names[a.ID], names[a.Session], names[a.LeaseOwner], names[a.Waiter]
+			b.ID, b.Session, b.LeaseOwner, b.Waiter = names[b.ID], names[b.Session], names[b.LeaseOwner], names[b.Waiter]
 			a.Created, a.Updated = a.Created.UTC().Truncate(time.Microsecond), a.Updated.UTC().Truncate(time.Microsecond)
 			require.Equal(t, a, b)
 		}
 		agree := func(a, b error) bool {
 			kind := func(err error) string {
-				var taken *history.Taken
+				var taken *history.AlreadyPaying
 				var short *history.ShortOfFunds
 				switch {
 				case err == nil:
@@ -516,7 +516,7 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				case errors.As(err, &short):
 					return short.Error()
 				}
-				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotDriver} {
+				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotLeaseOwner} {
 					if errors.Is(err, known) {
 						return known.Error()
 					}
@@ -561,15 +561,15 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				switch what {
 				case 4, 5:
 					trace := fmt.Sprint(source, n(9, "trace"))
-					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`), Requirement: json.RawMessage(`{"b":2}`), Trace: trace}
+					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`), Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
 					agree(a.Submit(ctx, id[0], signed), b.Submit(ctx, id[1], signed))
 				case 6, 7:
-					o := history.Outcome{State: history.Unknown, Rest: n(1, "rest") == 1, Abandon: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
+					o := history.Outcome{State: history.Unknown, ReleaseLease: n(1, "rest") == 1, ClearWaiter: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
 					switch n(3, "outcome") {
 					case 0:
 						o.State, o.Proof, o.Transaction, o.Receipt = history.Settled, history.Claimed, "0xa", json.RawMessage(`{}`)
 					case 1:
-						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb", x402.Fate{State: x402.Settled}
+						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb", x402.Status{State: x402.Settled}
 					case 2:
 						o.State = history.Failed
 					}
@@ -585,23 +585,23 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				case 8:
 					agree(a.Release(ctx, id[0], "why"), b.Release(ctx, id[1], "why"))
 				case 9:
-					mine, errA := a.Drive(ctx, id[0], p.Driver)
-					also, errB := b.Drive(ctx, id[1], b.find(id[1]).Driver)
+					mine, errA := a.AcquireLease(ctx, id[0], p.LeaseOwner)
+					also, errB := b.AcquireLease(ctx, id[1], b.find(id[1]).LeaseOwner)
 					both(a.Self(), b.Self(), fmt.Sprint("process ", i))
 					agree(errA, errB)
 					require.Equal(t, mine, also)
 				case 10:
 					key := fmt.Sprint(source, n(1, "key"))
-					named, errA := a.Name(ctx, id[0], key)
-					also, errB := b.Name(ctx, id[1], key)
+					named, errA := a.AttachIdempotencyKey(ctx, id[0], key)
+					also, errB := b.AttachIdempotencyKey(ctx, id[1], key)
 					agree(errA, errB)
 					require.Equal(t, named, also)
 				case 11:
 					agree(a.Deliver(ctx, id[0]), b.Deliver(ctx, id[1]))
 				case 12:
-					agree(a.Abandon(ctx, id[0]), b.Abandon(ctx, id[1]))
+					agree(a.ClearWaiter(ctx, id[0]), b.ClearWaiter(ctx, id[1]))
 				case 13:
-					agree(a.Rest(ctx, id[0]), b.Rest(ctx, id[1]))
+					agree(a.ReleaseLease(ctx, id[0]), b.ReleaseLease(ctx, id[1]))
 				}
 			}
 			now = now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e6, 30e6, 3600e6, 9 * 3600e6, -3600e6}).Draw(t, "µs")) * time.Microsecond)
@@ -614,7 +614,7 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				d, errB := b.Content(ctx, ids[k][1])
 				agree(errA, errB)
 				require.Equal(t, c, d)
-				require.Equal(t, a.Alive(p.Driver), b.Alive(q.Driver))
+				require.Equal(t, a.Alive(p.LeaseOwner), b.Alive(q.LeaseOwner))
 			}
 			lists := func(a, b []history.Payment, errA, errB error) {
 				agree(errA, errB)
@@ -631,8 +631,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 			x, errA := a.ByRequest(ctx, f)
 			y, errB := b.ByRequest(ctx, f)
 			lists(x, y, errA, errB)
-			dead, errA := a.LetDie(ctx, "eip155:8453", now.Add(-2*time.Hour))
-			deadToo, errB := b.LetDie(ctx, "eip155:8453", now.Add(-2*time.Hour))
+			dead, errA := a.ExpiredFeePayers(ctx, "eip155:8453", now.Add(-2*time.Hour))
+			deadToo, errB := b.ExpiredFeePayers(ctx, "eip155:8453", now.Add(-2*time.Hour))
 			agree(errA, errB)
 			require.Equal(t, deadToo, dead)
 			x, errA = a.Unfinished(ctx, "", 1<<20)

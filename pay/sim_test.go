@@ -26,8 +26,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The simulation: the real engine on the real ledger, in a world that fails, lies and delays. A seed is one such world: which

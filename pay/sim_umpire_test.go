@@ -10,8 +10,8 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // umpire is what must stay true (reference/security.md I1–I4 and SPEC §§5–7), as the chain and the sellers saw it. What the

@@ -17,9 +17,9 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/money"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault that is everywhere hides
@@ -88,7 +88,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
 	s.world.initial = s.world.balance
-	s.world.asks = map[string]*transport.Answer{}
+	s.world.asks = map[string]*seller.Answer{}
 	urls := 1 + s.rng.IntN(3)
 	keys := s.rng.IntN(3) // per URL
 	for n := range 1 + s.rng.IntN(4) {
@@ -122,7 +122,7 @@ type world struct {
 	}
 	prices [3]uint64
 	seeds  [3]bool // sellers that speak the seed's dialect: the wallet settles
-	asks   map[string]*transport.Answer
+	asks   map[string]*seller.Answer
 	sigs   []*signature // all that were ever made
 	served int
 }
@@ -228,22 +228,22 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 	}, nil
 }
 
-func (c *simScheme) Fate(ctx context.Context, e x402.Evidence) (x402.Fate, error) {
+func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	s := c.s
 	switch drawn := s.at(ctx, c.p, "Fate", s.mix.fate...); {
 	case drawn == "nonsense with an error":
-		return x402.Fate{State: x402.Dead}, errors.New("nonsense")
+		return x402.Status{State: x402.Expired}, errors.New("nonsense")
 	case drawn == "no answer" || s.node.down || ctx.Err() != nil:
-		return x402.Fate{}, errors.New("no answer")
+		return x402.Status{}, errors.New("no answer")
 	}
 	g, view := s.signature(e.Nonce), s.now().Add(-s.node.lag)
 	switch {
 	case g.settled && !g.settledAt.After(view):
-		return x402.Fate{State: x402.Settled, Transaction: g.tx()}, nil
+		return x402.Status{State: x402.Settled, Transaction: g.tx()}, nil
 	case !view.Before(g.validBefore):
-		return x402.Fate{State: x402.Dead}, nil
+		return x402.Status{State: x402.Expired}, nil
 	}
-	return x402.Fate{}, nil
+	return x402.Status{}, nil
 }
 
 // simSeller is a process's way to all sellers.
@@ -252,16 +252,16 @@ type simSeller struct {
 	p *process
 }
 
-func (t *simSeller) Check(transport.Request) error { return nil }
+func (t *simSeller) Check(seller.Request) error { return nil }
 
-func (t *simSeller) Ask(ctx context.Context, r transport.Request) (*transport.Answer, error) {
+func (t *simSeller) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	s, n := t.s, urlNumber(r.URL)
 	drawn := s.at(ctx, t.p, "Ask", s.mix.ask...)
 	if ctx.Err() != nil || drawn == "is unreachable" {
 		return nil, x402.Errorf(x402.NetworkError, "unreachable")
 	}
 	if drawn == "is free" {
-		return &transport.Answer{Status: 200, Content: []byte("free " + r.URL), ContentType: "text/plain"}, nil
+		return &seller.Answer{Status: 200, Content: []byte("free " + r.URL), ContentType: "text/plain"}, nil
 	}
 	price := s.prices[n]
 	if drawn == "asks for another price" {
@@ -272,7 +272,7 @@ func (t *simSeller) Ask(ctx context.Context, r transport.Request) (*transport.An
 	return &a, nil
 }
 
-func (s *sim) asking(url string, price uint64) *transport.Answer {
+func (s *sim) asking(url string, price uint64) *seller.Answer {
 	name := fmt.Sprint(url, " ", price)
 	if s.asks[name] == nil {
 		header := "PAYMENT-REQUIRED"
@@ -281,7 +281,7 @@ func (s *sim) asking(url string, price uint64) *transport.Answer {
 		}
 		text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			url, testNetwork, price, testUSDC, testPayee)
-		a := &transport.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString([]byte(text))}}}
+		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString([]byte(text))}}}
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 		s.asks[name] = a
 	}
@@ -289,13 +289,13 @@ func (s *sim) asking(url string, price uint64) *transport.Answer {
 }
 
 func notSent(why string) error {
-	return &transport.SendError{Err: x402.Errorf(x402.NetworkError, "%s", why)}
+	return &seller.SendError{Err: x402.Errorf(x402.NetworkError, "%s", why)}
 }
 func sentTo(why string) error {
-	return &transport.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%s", why)}
+	return &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%s", why)}
 }
 
-func (t *simSeller) Present(ctx context.Context, r transport.Request, with x402.Attachment) (*transport.Answer, error) {
+func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
 	s, proof := t.s, strings.EqualFold(with.Header, "X-Payment-Signature")
 	may := s.mix.seller
 	if proof {
@@ -345,7 +345,7 @@ func (s *sim) left(ctx context.Context, payload []byte) *signature {
 }
 
 // answer is what a seller does with a payment; g is nil for a proof of nothing.
-func (s *sim) answer(g *signature, url, drawn string, proof bool) (*transport.Answer, error) {
+func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answer, error) {
 	asked := *s.asking(url, s.prices[urlNumber(url)])
 	if g == nil || g.url != url {
 		return &asked, nil
@@ -353,17 +353,17 @@ func (s *sim) answer(g *signature, url, drawn string, proof bool) (*transport.An
 	if strings.HasSuffix(drawn, "after settling") {
 		s.take(g, "the seller")
 	}
-	status := func(n int, body string) *transport.Answer {
-		return &transport.Answer{Status: n, Content: []byte(body), ContentType: "text/plain"}
+	status := func(n int, body string) *seller.Answer {
+		return &seller.Answer{Status: n, Content: []byte(body), ContentType: "text/plain"}
 	}
-	receipt := func(a *transport.Answer, success bool, reason string) *transport.Answer {
+	receipt := func(a *seller.Answer, success bool, reason string) *seller.Answer {
 		a.Settlement = &x402.Settlement{Success: success, ErrorReason: reason, Raw: json.RawMessage(`{}`)}
 		if success || reason == "settlement_pending" {
 			a.Settlement.Transaction = g.tx()
 		}
 		return a
 	}
-	serve := func() *transport.Answer {
+	serve := func() *seller.Answer {
 		s.served++
 		body := fmt.Sprintf("ok %s #%d", url, s.served)
 		g.good[body] = true
@@ -548,14 +548,14 @@ func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (sa
 	return saved, err
 }
 
-func (w *simStore) Drive(ctx context.Context, id, from string) (mine bool, err error) {
-	err = w.change(ctx, "Drive", func() error { mine, err = w.Store.Drive(ctx, id, from); return err })
+func (w *simStore) AcquireLease(ctx context.Context, id, from string) (mine bool, err error) {
+	err = w.change(ctx, "Drive", func() error { mine, err = w.Store.AcquireLease(ctx, id, from); return err })
 	return mine && err == nil, err
 }
 
-func (w *simStore) Name(ctx context.Context, id, key string) (named bool, err error) {
+func (w *simStore) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = w.change(ctx, "Name", func() error {
-		named, err = w.Store.Name(ctx, id, key)
+		named, err = w.Store.AttachIdempotencyKey(ctx, id, key)
 		if err == nil && named {
 			w.s.named(id, key)
 		}
@@ -564,12 +564,12 @@ func (w *simStore) Name(ctx context.Context, id, key string) (named bool, err er
 	return named && err == nil, err
 }
 
-func (w *simStore) Rest(ctx context.Context, id string) error {
-	return w.change(ctx, "Rest", func() error { return w.Store.Rest(ctx, id) })
+func (w *simStore) ReleaseLease(ctx context.Context, id string) error {
+	return w.change(ctx, "Rest", func() error { return w.Store.ReleaseLease(ctx, id) })
 }
 
-func (w *simStore) Abandon(ctx context.Context, id string) error {
-	return w.change(ctx, "Abandon", func() error { return w.Store.Abandon(ctx, id) })
+func (w *simStore) ClearWaiter(ctx context.Context, id string) error {
+	return w.change(ctx, "Abandon", func() error { return w.Store.ClearWaiter(ctx, id) })
 }
 
 func (w *simStore) Deliver(ctx context.Context, id string) error {
@@ -604,8 +604,8 @@ func (w *simStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]histo
 	return list, w.look(ctx, "ByRequest", err)
 }
 
-func (w *simStore) LetDie(ctx context.Context, network string, since time.Time) ([]string, error) {
-	list, err := w.Store.LetDie(ctx, network, since)
+func (w *simStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) ([]string, error) {
+	list, err := w.Store.ExpiredFeePayers(ctx, network, since)
 	return list, w.look(ctx, "LetDie", err)
 }
 

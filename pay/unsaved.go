@@ -69,7 +69,7 @@ func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcom
 	bare := o
 	bare.Content = nil
 	if saved, err = e.Store.Finish(ctx, p.ID, bare); err == nil {
-		o.Rest, o.Abandon = false, false // somebody else may work on it when the content is written
+		o.ReleaseLease, o.ClearWaiter = false, false // somebody else may work on it when the content is written
 	}
 	if !e.unsaved.keep(p.ID, o) {
 		e.Log.Error("too much was bought and not recorded to be kept in memory", "payment", p.ID)

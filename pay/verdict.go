@@ -7,7 +7,7 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -16,7 +16,7 @@ type facts struct {
 	sent    bool // false: provably not one byte left
 	again   bool // these bytes may have been out before
 	settled bool // it was known to be settled before this answer
-	answer  *transport.Answer
+	answer  *seller.Answer
 	cut     bool // the answer's content broke off
 	paid    history.Payment
 }
@@ -176,7 +176,7 @@ func judgeSettling(r facilitator.Result) verdict {
 // keeps reports whether an answer's content is stored. A part of what was bought is not: the same call would get it for the whole. Nor is
 // what came with status 2xx and a refusal of the payment; where that leaves the settlement open it may be what was bought. Where that was
 // given out before, it stays: only what an answer cannot carry takes its place.
-func (v verdict) keeps(a *transport.Answer, p history.Payment) bool {
+func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 	switch {
 	case a == nil:
 		return false

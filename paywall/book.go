@@ -29,7 +29,7 @@ func NewBook() Book { return &memory{sales: map[string]history.Sale{}, ids: map[
 func (m *memory) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if earlier, there := m.sales[sale.Trace]; there {
+	if earlier, there := m.sales[sale.UniqueKey]; there {
 		return sale, &history.SoldBefore{Sale: earlier}
 	}
 	if len(m.sales) >= manySales {
@@ -42,7 +42,7 @@ func (m *memory) OpenSale(_ context.Context, sale history.Sale) (history.Sale, e
 	}
 	m.next++
 	sale.ID, sale.State, sale.Created = fmt.Sprintf("sale_%d", m.next), history.Running, time.Now()
-	m.sales[sale.Trace], m.ids[sale.ID] = sale, sale.Trace
+	m.sales[sale.UniqueKey], m.ids[sale.ID] = sale, sale.UniqueKey
 	return sale, nil
 }
 

@@ -23,13 +23,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/money"
-	"x402-wallet/svm"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // ledger is one for all tests, because making one takes half a second under the race detector.

@@ -57,7 +57,7 @@ func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{Book: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
 		o.Book = book
-		o.Fate = func(ctx context.Context, e x402.Evidence) (x402.Fate, error) { return l.payer.Fate(ctx, e) }
+		o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) { return l.payer.Status(ctx, e) }
 	})
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, named))

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/facilitator"
-	"x402-wallet/money"
-	"x402-wallet/svm"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Tool is what something costs: a tool by its name, or what HTTP sells.

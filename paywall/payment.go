@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/evm"
-	"x402-wallet/money"
-	"x402-wallet/svm"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // maxPayment bounds a payment as it is shown: with extensions echoed the longest real one has 8 KiB.

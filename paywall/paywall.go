@@ -93,9 +93,9 @@ type Options struct {
 	Hooks        Hooks
 	Assets       *x402.Registry // nil: the built-in ones
 	// Fate asks the chain what became of a payment, where a facilitator leaves it open. nil: nobody is asked.
-	Fate func(ctx context.Context, evidence x402.Evidence) (x402.Fate, error)
-	Now  func() time.Time // nil: time.Now
-	Log  *slog.Logger     // nil: silent
+	Status func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
+	Now    func() time.Time // nil: time.Now
+	Log    *slog.Logger     // nil: silent
 }
 
 // Wall charges. It is safe for concurrent use.

@@ -140,10 +140,10 @@ func TestExtensions(t *testing.T) {
 
 func TestBookInMemory(t *testing.T) {
 	book := NewBook()
-	sale, err := book.OpenSale(t.Context(), history.Sale{Trace: "a"})
+	sale, err := book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.NoError(t, err)
 	var sold *history.SoldBefore
-	_, err = book.OpenSale(t.Context(), history.Sale{Trace: "a"})
+	_, err = book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.ErrorAs(t, err, &sold)
 	sale.State, sale.Answer = history.Settling, []byte("x")
 	require.NoError(t, book.MoveSale(t.Context(), sale))

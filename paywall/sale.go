@@ -227,7 +227,7 @@ func (s *selling) submission() facilitator.Submission {
 func (s *selling) open(ctx context.Context) bool {
 	o := s.offer
 	row, err := s.options.Book.OpenSale(ctx, history.Sale{
-		Trace: s.signed.trace, Resource: s.resource, Call: s.bind, Identifier: s.payment.identifier(), Network: o.Network, Scheme: "exact",
+		UniqueKey: s.signed.trace, Resource: s.resource, Call: s.bind, Identifier: s.payment.identifier(), Network: o.Network, Scheme: "exact",
 		Asset: o.Asset.Address, Symbol: o.Asset.Symbol, Amount: o.Amount, Price: o.Price, PayTo: o.PayTo, Payer: s.signed.payer,
 		Requirement: o.in(s.payment.version).Raw, Payload: s.payment.raw,
 	})

@@ -218,11 +218,11 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			var l *lab
 			knows := known
 			l = newLab(t, func(_ *lab, o *Options) {
-				o.Fate = func(ctx context.Context, e x402.Evidence) (x402.Fate, error) {
+				o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 					if !knows {
-						return x402.Fate{State: x402.Open}, nil
+						return x402.Status{State: x402.Open}, nil
 					}
-					return l.payer.Fate(ctx, e)
+					return l.payer.Status(ctx, e)
 				}
 			})
 			l.wall.doubtTime = 300 * time.Millisecond

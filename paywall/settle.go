@@ -81,19 +81,19 @@ func (s *selling) told(said *x402.Settlement) *x402.Settlement {
 // inDoubt asks the chain about a settlement that a facilitator left open, until it knows, the payment is dead, or patience ends.
 // True: row says what the chain proved.
 func (s *selling) inDoubt(ctx context.Context, row *history.Sale) bool {
-	if s.options.Fate == nil || s.signed.evidence.Network == "" {
+	if s.options.Status == nil || s.signed.evidence.Network == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.doubtTime)
 	defer cancel()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		fate, err := s.options.Fate(ctx, s.signed.evidence)
+		fate, err := s.options.Status(ctx, s.signed.evidence)
 		switch {
 		case err == nil && fate.State == x402.Settled:
 			row.State, row.Transaction, row.Note = history.Sold, fate.Transaction, "the chain shows it"
 			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: fate.Transaction, Network: s.offer.in(s.payment.version).NetworkName, Payer: s.signed.payer})
 			return true
-		case err == nil && fate.State == x402.Dead:
+		case err == nil && fate.State == x402.Expired:
 			row.State, row.Note = history.Unsold, "the chain shows that it was never settled"
 			return true
 		}

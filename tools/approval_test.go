@@ -15,7 +15,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 )
 
 // asker is a client with a person in front of it.
@@ -147,15 +147,15 @@ type fickle struct {
 func (w *world) front(t *testing.T) *fickle {
 	f := &fickle{}
 	f.path.Store("/weather")
-	seller, err := url.Parse(w.SellerURL)
+	upstream, err := url.Parse(w.SellerURL)
 	require.NoError(t, err)
 	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(seller)
+		r.SetURL(upstream)
 		r.Out.URL.Path = f.path.Load().(string)
 	}})
 	t.Cleanup(front.Close)
 	f.url = front.URL + "/"
-	w.wallet.Engine.Transport = transport.New(transport.Options{Loopback: append(w.Loopback(), strings.TrimPrefix(front.URL, "http://"))})
+	w.wallet.Engine.Transport = seller.New(seller.Options{Loopback: append(w.Loopback(), strings.TrimPrefix(front.URL, "http://"))})
 	return f
 }
 

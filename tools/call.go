@@ -17,13 +17,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/channel"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
-// Servers are the MCP servers that the wallet buys from: transport.MCP.
+// Servers are the MCP servers that the wallet buys from: seller.MCP.
 type Servers interface {
 	// Endpoint is where a server is, named as the owner's config.toml names it or by its https URL.
 	Endpoint(server string) (string, error)
@@ -142,11 +142,11 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Engine.MayAsk(ctx, pay.Request{Request: transport.Request{Method: transport.Initialize, URL: endpoint}}); err != nil {
+	if err := w.Engine.MayAsk(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize, URL: endpoint}}); err != nil {
 		return nil, err
 	}
 	list, err := w.Servers.Tools(ctx, endpoint)
-	var entry *transport.EntryError
+	var entry *seller.EntryError
 	if errors.As(err, &entry) {
 		return nil, x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's budgets allow it; afterwards its tools can be listed")
 	}
@@ -273,7 +273,7 @@ func (w *Wallet) callRequest(in CallIn) (pay.Request, error) {
 		return pay.Request{}, err
 	}
 	return pay.Request{
-		Request:   transport.Request{Method: transport.CallTool, URL: transport.Target(endpoint, in.Tool), Body: arguments},
+		Request:   seller.Request{Method: seller.CallTool, URL: seller.Target(endpoint, in.Tool), Body: arguments},
 		MaxAmount: in.MaxAmount, IdempotencyKey: in.IdempotencyKey,
 	}, nil
 }
@@ -312,7 +312,7 @@ func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 	const enough = 2 // what was bought for a session that ended meanwhile opens no other
 	for tries := 0; ; tries++ {
 		r, err := w.Engine.Pay(ctx, q)
-		var entry *transport.EntryError
+		var entry *seller.EntryError
 		switch {
 		case err == nil:
 			return r, nil
@@ -337,7 +337,7 @@ func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay
 		return fee, err
 	}
 	defer done()
-	fee, err = w.Engine.Pay(ctx, pay.Request{Request: transport.Request{Method: transport.Initialize, URL: endpoint}, MaxAmount: maxAmount})
+	fee, err = w.Engine.Pay(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize, URL: endpoint}, MaxAmount: maxAmount})
 	if err == nil {
 		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
 	}

@@ -16,7 +16,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -51,9 +51,9 @@ func TestHostileMCPServers(t *testing.T) {
 						code = x402.NetworkError
 					}
 					at, loopback := overHTTP(t, server)
-					w.sells(t, map[string]transport.Server{"shop": {URL: at}}, loopback)
+					w.sells(t, map[string]seller.Server{"shop": {URL: at}}, loopback)
 				} else {
-					w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": c.trick})})
+					w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": c.trick})})
 				}
 				if c.patience != 0 { // of a session that is open: a busy machine takes its time to start a process
 					_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "free"})
@@ -110,7 +110,7 @@ func requireStarted(t *testing.T, w *world, n int, why ...any) {
 // What a server says unasked takes neither memory nor the session; a message without end takes the session alone.
 func TestMCPFloods(t *testing.T) {
 	w := newWorld(t, rules{})
-	w.sells(t, map[string]transport.Server{
+	w.sells(t, map[string]seller.Server{
 		"floods": command(t, map[string]any{"Trick": "floods"}), "long": command(t, map[string]any{"Trick": "long"}),
 	})
 	var before, after runtime.MemStats
@@ -130,7 +130,7 @@ func TestMCPFloods(t *testing.T) {
 // Many calls share one session; each is a purchase of its own.
 func TestParallelCallsShareASession(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
 	var calls sync.WaitGroup
 	for i := range 20 {
 		calls.Go(func() {
@@ -150,7 +150,7 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	w := newWorld(t, rules{})
 	server := &sandbox.MCP{Sessions: true}
 	at, loopback := overHTTP(t, server)
-	w.sells(t, map[string]transport.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
+	w.sells(t, map[string]seller.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
 	free := func(name string) {
 		t.Helper()
 		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "free"})
@@ -171,7 +171,7 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 // Where a server may be is the owner's to say, and what is asked of it is one line.
 func TestWhereMCPServersMayBe(t *testing.T) {
 	w := newWorld(t, rules{})
-	w.sells(t, map[string]transport.Server{"gone": {Command: []string{"/nonexistent/server"}}, "true": {Command: []string{"true"}}})
+	w.sells(t, map[string]seller.Server{"gone": {Command: []string{"/nonexistent/server"}}, "true": {Command: []string{"true"}}})
 	for _, c := range []struct {
 		server, tool string
 		code         x402.Code
@@ -201,7 +201,7 @@ func TestWhereMCPServersMayBe(t *testing.T) {
 // A caller that leaves is no reason to lose what is under way; before the payment it is.
 func TestACallerThatLeaves(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := w.wallet.CallTool(ctx, CallIn{Server: "shop", Tool: "paid"})

@@ -14,7 +14,7 @@ import (
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -36,19 +36,19 @@ func TestMain(m *testing.M) {
 }
 
 // command is a server of this kind as config.toml would have it. env(1) stands for npx and the like: a command that starts another.
-func command(t *testing.T, s map[string]any) transport.Server {
+func command(t *testing.T, s map[string]any) seller.Server {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
-	return transport.Server{Command: []string{"/usr/bin/env", asServer + "=" + string(text), self}}
+	return seller.Server{Command: []string{"/usr/bin/env", asServer + "=" + string(text), self}}
 }
 
 // sells makes the world's wallet buy from MCP servers.
-func (w *world) sells(t testing.TB, servers map[string]transport.Server, loopback ...string) *transport.MCP {
-	over := transport.New(transport.Options{Loopback: append(w.Loopback(), loopback...)})
-	m := transport.NewMCP(transport.MCPOptions{Servers: servers, HTTP: over, Version: "test", Log: w.wallet.Engine.Log})
-	w.wallet.Engine.Transport = transport.Sellers{HTTP: over, MCP: m}
+func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.MCP {
+	over := seller.New(seller.Options{Loopback: append(w.Loopback(), loopback...)})
+	m := seller.NewMCP(seller.MCPOptions{Servers: servers, HTTP: over, Version: "test", Log: w.wallet.Engine.Log})
+	w.wallet.Engine.Transport = seller.Mux{HTTP: over, MCP: m}
 	w.wallet.Servers = m
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
@@ -86,12 +86,12 @@ func (w *world) requirePaid(t *testing.T, r pay.Result, settlements int) {
 // Every dialect, over both wires: asked in it, paid in its own form at its own place, receipt read from there.
 func TestEveryDialectIsPaid(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	servers := map[string]transport.Server{}
+	servers := map[string]seller.Server{}
 	var loopback []string
 	asHTTP := map[string]*sandbox.MCP{}
 	add := func(name string, s *sandbox.MCP) {
 		url, entry := overHTTP(t, s)
-		servers[name], loopback, asHTTP[name] = transport.Server{URL: url}, append(loopback, entry), s
+		servers[name], loopback, asHTTP[name] = seller.Server{URL: url}, append(loopback, entry), s
 	}
 	for _, d := range append(sandbox.MCPDialects(), "error:-402", "error:-32042", "error:-32402", "error:-32803") {
 		name := strings.NewReplacer(":", "", "-", "").Replace(d)
@@ -123,7 +123,7 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	entry := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http", Entry: true}
 	at, loopback := overHTTP(t, entry)
-	m := w.sells(t, map[string]transport.Server{
+	m := w.sells(t, map[string]seller.Server{
 		"shop":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"}),
 		"required": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "required"}),
 		"door":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true}),
@@ -133,9 +133,9 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		endpoint, err := m.Endpoint(server)
 		require.NoError(t, err)
 		for _, c := range []struct{ method, name, args string }{
-			{transport.ReadResource, "paid://resource", ""}, {transport.GetPrompt, "paid", `{"q":"x"}`},
+			{seller.ReadResource, "paid://resource", ""}, {seller.GetPrompt, "paid", `{"q":"x"}`},
 		} {
-			r, err := w.wallet.Buy(t.Context(), pay.Request{Request: transport.Request{Method: c.method, URL: transport.Target(endpoint, c.name), Body: []byte(c.args)}})
+			r, err := w.wallet.Buy(t.Context(), pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name), Body: []byte(c.args)}})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
 			n++
 			w.requirePaid(t, r, n)
@@ -155,7 +155,7 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 
 func TestWhatACallGives(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "greets"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "greets"})})
 	c := w.serve(t)
 
 	free := c.ok(callName, map[string]any{"server": "shop", "tool": "free", "arguments": map[string]any{"q": "a"}})
@@ -200,7 +200,7 @@ func TestWhatACallGives(t *testing.T) {
 // Every call answered and delivered is a purchase of its own; one whose answer was lost is not made again.
 func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
 	c := w.serve(t)
 	first := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"a":1,"b":2}`), "idempotencyKey": "k"})
 	again := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"b":2,"a":1}`), "idempotencyKey": "k"})
@@ -215,7 +215,7 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 
 	lost, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"}) // nobody says that it was delivered …
 	require.NoError(t, err)
-	require.NoError(t, w.wallet.Store.Abandon(t.Context(), lost.PaymentID))
+	require.NoError(t, w.wallet.Store.ClearWaiter(t.Context(), lost.PaymentID))
 	found, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
 	require.NoError(t, err)
 	require.Equal(t, []any{pay.StatusReplayed, lost.PaymentID}, []any{found.Status, found.PaymentID})
@@ -226,7 +226,7 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 func TestACallAsksItsPerson(t *testing.T) {
 	for _, era := range []string{"2025-11-25", "2026-07-28"} {
 		w := askingWorld(t)
-		w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+		w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
 		c := serveAsker(t, w.server(), era, map[string]any{})
 		c.tool = callName
 		arguments := map[string]any{"server": "shop", "tool": "paid", "arguments": map[string]any{"q": "a"}}

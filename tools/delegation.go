@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // DelegationIn is what x402_check_delegation takes.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Catalogue is what a facilitator lists, or why it could not be asked.
@@ -82,7 +82,7 @@ const (
 
 // Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
 func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, error) {
-	s := search{Wallet: w, most: someServices, prospects: w.Engine.Prospects()}
+	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
 		return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "query and url are given: a URL is asked itself, not searched for")
 	}
@@ -123,7 +123,7 @@ type search struct {
 	most      int
 	network   string         // "": any
 	maxPrice  *money.Dollars // nil: any
-	prospects *pay.Prospects
+	prospects *pay.Estimator
 
 	payable, others []Service
 	source          string
@@ -204,13 +204,13 @@ func (s *search) sources(found []Catalogue) error {
 // request is how a listing would be bought.
 func (l Listing) request() pay.Request {
 	if l.Type == "mcp" {
-		method := transport.CallTool
+		method := seller.CallTool
 		if l.Tool == "" {
-			method = transport.Initialize
+			method = seller.Initialize
 		}
-		return pay.Request{Request: transport.Request{Method: method, URL: transport.Target(l.URL, l.Tool)}}
+		return pay.Request{Request: seller.Request{Method: method, URL: seller.Target(l.URL, l.Tool)}}
 	}
-	return pay.Request{Request: transport.Request{Method: http.MethodGet, URL: l.URL}}
+	return pay.Request{Request: seller.Request{Method: http.MethodGet, URL: l.URL}}
 }
 
 // weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not what was looked for.
@@ -269,7 +269,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 	if !strings.Contains(url, "://") {
 		return s.probeTools(ctx, url)
 	}
-	q := pay.Request{Request: transport.Request{Method: http.MethodGet, URL: url}}
+	q := pay.Request{Request: seller.Request{Method: http.MethodGet, URL: url}}
 	s.bound(&q)
 	e, err := s.Engine.Estimate(ctx, q)
 	isServer := looksLikeMCP(url)

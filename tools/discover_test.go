@@ -12,13 +12,13 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
 // lists makes the wallet ask these facilitators over real HTTP, as the program's wire.go does.
 func (w *world) lists(list ...facilitator.Facilitator) {
-	client := facilitator.New(facilitator.Options{HTTP: transport.NodeClient(w.Loopback()), List: list})
+	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback()), List: list})
 	w.wallet.Catalogues = func(ctx context.Context, query, network string) (out []Catalogue) {
 		for _, c := range client.Discover(ctx, query, network) {
 			known := Catalogue{Name: c.Name, At: c.At, Err: c.Err}
@@ -141,7 +141,7 @@ func TestDiscoverProbes(t *testing.T) {
 	t.Cleanup(post.Close)
 	shop := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, shop)
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})},
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})},
 		loopback, strings.TrimPrefix(post.URL, "http://"))
 	c := w.serve(t)
 	probe := func(url string) []map[string]any {

@@ -16,13 +16,13 @@ import (
 
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
 // door is a server that wants to be paid at initialize, and for its tools.
 func (w *world) door(t *testing.T) {
-	w.sells(t, map[string]transport.Server{"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true})})
+	w.sells(t, map[string]seller.Server{"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true})})
 }
 
 // answer goes on with a call, to whose questions the person gives these answers.
@@ -112,7 +112,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 	for _, want := range []struct {
 		method, spent string
 		settled       int
-	}{{transport.Initialize, "", 0}, {transport.CallTool, "1000", 1}} {
+	}{{seller.Initialize, "", 0}, {seller.CallTool, "1000", 1}} {
 		for i := range 2 {
 			_, err := w.wallet.CallTool(t.Context(), in)
 			require.Equal(t, x402.ApprovalRequired, x402.AsError(err).Code, "%v", err)
@@ -147,7 +147,7 @@ func TestAServerThatForgetsWhoPaid(t *testing.T) {
 		server.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(at.Close)
-	w.sells(t, map[string]transport.Server{"door": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
+	w.sells(t, map[string]seller.Server{"door": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
 	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid"})
 	coded := x402.AsError(err)
 	require.Equal(t, []any{x402.ServerUnavailable, "1000"}, []any{coded.Code, coded.Spent}, "%v", err)

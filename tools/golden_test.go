@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 )
 
 var update = flag.Bool("update", false, "write testdata/tools.golden.json anew")
@@ -210,9 +210,9 @@ func sorted(lists map[string][]string) map[string][]string {
 
 // A method that the schema offers is one that is sent, and states that it offers are those of the ledger.
 func TestEnumsAreTrue(t *testing.T) {
-	h := transport.New(transport.Options{})
+	h := seller.New(seller.Options{})
 	for _, method := range methods {
-		require.NoError(t, h.Check(transport.Request{Method: method.(string), URL: "https://example.com/"}))
+		require.NoError(t, h.Check(seller.Request{Method: method.(string), URL: "https://example.com/"}))
 	}
 	schema := inputSchema[HistoryIn]()
 	for _, state := range schema.Properties["status"].Enum {

@@ -156,7 +156,7 @@ type Failure struct {
 func ErrorOf(err error) Failure {
 	e := x402.AsError(err)
 	f := Failure{
-		Error: e.Code, Message: e.Message, Hint: e.Hint, FixedBy: e.Mender(), SafeToRetry: !e.Unsafe,
+		Error: e.Code, Message: e.Message, Hint: e.Hint, FixedBy: e.FixableBy(), SafeToRetry: !e.Unsafe,
 		PaymentID: e.PaymentID, Spent: e.Spent, Details: e.Details, Content: e.Content,
 	}
 	f.ContentBegin, f.ContentEnd = pay.Marks(f.Content)

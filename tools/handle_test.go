@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/wallet"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Arguments that are not those of the schema are answered with a code and a remedy, before any wallet is opened.
@@ -104,11 +104,11 @@ func (t traitor) fail() error {
 	return t.err
 }
 
-func (t traitor) Check(transport.Request) error { return nil }
-func (t traitor) Ask(context.Context, transport.Request) (*transport.Answer, error) {
+func (t traitor) Check(seller.Request) error { return nil }
+func (t traitor) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 	return nil, t.fail()
 }
-func (t traitor) Present(context.Context, transport.Request, x402.Attachment) (*transport.Answer, error) {
+func (t traitor) Present(context.Context, seller.Request, x402.Attachment) (*seller.Answer, error) {
 	return nil, t.fail()
 }
 func (t traitor) Address() string { return "0x1" }

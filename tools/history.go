@@ -10,9 +10,9 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // HistoryIn is what x402_history takes.

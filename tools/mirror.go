@@ -13,10 +13,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // What an agent sees of a mounted server: everything here was written by a stranger, and stands where a model believes what it reads.
@@ -214,7 +214,7 @@ type bought struct {
 func mirrored(r pay.Result) *mcp.CallToolResult {
 	result := &mcp.CallToolResult{}
 	switch {
-	case r.Whole.Type != transport.ContentType: // the endpoint answered for the tool
+	case r.Whole.Type != seller.ContentType: // the endpoint answered for the tool
 		result.IsError = true
 		result.Content = []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}
 	case r.Whole.Truncated || len(r.Whole.Body) > maxMirrored:

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -227,14 +227,14 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 const maxProgress = 1000
 
 // progress passes on to the client what a server says while it works, under the client's own token; nil where it gave none.
-func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logger) func(transport.Progress) {
+func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logger) func(seller.Progress) {
 	token := request.Params.GetProgressToken()
 	if token == nil {
 		return nil
 	}
 	var mu sync.Mutex
 	said, last := 0, 0.0
-	return func(p transport.Progress) {
+	return func(p seller.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		if said++; ctx.Err() != nil || said > maxProgress || said > 1 && p.Done <= last { // it must increase (MCP, progress)

@@ -14,10 +14,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 )
 
 // clock adds up the time that is spent in somebody else's hands.
@@ -58,7 +58,7 @@ func BenchmarkMounted(b *testing.B) {
 		theirs.time(func() { server.ServeHTTP(rw, r) })
 	}))
 	b.Cleanup(at.Close)
-	w.sells(b, map[string]transport.Server{"shop": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
+	w.sells(b, map[string]seller.Server{"shop": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
 	w.wallet.Mounts = []string{"shop"}
 	h := w.hosts(b, w.server(), "2025-11-25")
 	require.Contains(b, h.tools(), "shop__paid")

@@ -13,7 +13,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -21,7 +21,7 @@ import (
 func (w *world) mountsShop(t *testing.T) *sandbox.MCP {
 	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, server)
-	w.sells(t, map[string]transport.Server{"shop": {URL: at}}, loopback)
+	w.sells(t, map[string]seller.Server{"shop": {URL: at}}, loopback)
 	w.wallet.Mounts = []string{"shop"}
 	return server
 }
@@ -91,7 +91,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 		t.Run(era, func(t *testing.T) {
 			w := newWorld(t, rules{}).funded(t, rules{})
 			s := newShop(t, w)
-			w.sells(t, map[string]transport.Server{"weather": {URL: s.url}}, s.loopback)
+			w.sells(t, map[string]seller.Server{"weather": {URL: s.url}}, s.loopback)
 			w.wallet.Mounts = []string{"weather"}
 			h := w.hosts(t, w.server(), era)
 			h.on = &shop{heard: make(chan struct{}, 10)} // the tool waits until we say so
@@ -105,7 +105,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 				list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
 				require.NoError(t, err)
 				lost = list[0]
-				return lost.Caller == ""
+				return lost.Waiter == ""
 			}, 5*time.Second, 5*time.Millisecond)
 			for range 3 {
 				s.heard <- struct{}{}
@@ -133,7 +133,7 @@ type unsealed struct {
 	changed atomic.Bool
 }
 
-func (u *unsealed) Compare(context.Context) error {
+func (u *unsealed) CheckConfig(context.Context) error {
 	if u.changed.Load() {
 		return x402.Errorf(x402.PolicyUnsealed, "config.toml is not what was sealed")
 	}
@@ -146,7 +146,7 @@ func TestUnsealedMounts(t *testing.T) {
 	guard := &unsealed{}
 	guard.changed.Store(true)
 	w.wallet.Engine.Guard = guard
-	w.sells(t, map[string]transport.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
 	w.wallet.Mounts = []string{"shop"}
 	begin := time.Now()
 	h := w.hosts(t, w.server(), "2025-11-25")

@@ -8,7 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/pay"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
@@ -58,15 +58,15 @@ func missing(name string) error {
 }
 
 // httpRequest refuses headers that are the same name twice in other letters: which one would be sent is nobody's guess.
-func httpRequest(url, method string, headers map[string]string, body string) (transport.Request, error) {
+func httpRequest(url, method string, headers map[string]string, body string) (seller.Request, error) {
 	h := http.Header{}
 	for name, value := range headers {
 		if _, twice := h[http.CanonicalHeaderKey(name)]; twice {
-			return transport.Request{}, x402.Errorf(x402.InvalidArgument, "the header %q is given twice", http.CanonicalHeaderKey(name))
+			return seller.Request{}, x402.Errorf(x402.InvalidArgument, "the header %q is given twice", http.CanonicalHeaderKey(name))
 		}
 		h.Set(name, value)
 	}
-	r := transport.Request{Method: strings.ToUpper(method), URL: url, Header: h}
+	r := seller.Request{Method: strings.ToUpper(method), URL: url, Header: h}
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}

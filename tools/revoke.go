@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Change is a change of a delegation that only the token account's owner can sign: svm.Change.
@@ -86,6 +86,6 @@ func (w *Wallet) freeze(ctx context.Context, account string) error {
 			return err
 		}
 	}
-	_ = w.Engine.Guard.Witness(ctx) // it is frozen all the same
+	_ = w.Engine.Guard.CheckpointIfUnlocked(ctx) // it is frozen all the same
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"x402-wallet/budget"
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Schemas are inferred from the types, and then made portable: one type each, no bare true, null only where it is meant.

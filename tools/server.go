@@ -247,7 +247,7 @@ func (s *Server) delivered(status, paymentID string) {
 
 // lost implements purchases: the next identical call gets what was bought.
 func (s *Server) lost(paymentID string) {
-	s.note(func(ctx context.Context, w *Wallet) error { return w.Store.Abandon(ctx, paymentID) })
+	s.note(func(ctx context.Context, w *Wallet) error { return w.Store.ClearWaiter(ctx, paymentID) })
 }
 
 func (s *Server) note(f func(context.Context, *Wallet) error) {

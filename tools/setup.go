@@ -50,7 +50,7 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 		out.Ready = false
 		out.NextSteps = append(out.NextSteps, "the wallet is frozen: nothing is paid until the person has looked at it and runs `x402-wallet unfreeze` in a terminal")
 	}
-	if err := w.Engine.Guard.Compare(ctx); err != nil {
+	if err := w.Engine.Guard.CheckConfig(ctx); err != nil {
 		out.Ready = false
 		e := x402.AsError(err)
 		out.NextSteps = append(out.NextSteps, e.Message+"; "+e.Hint)

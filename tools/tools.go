@@ -16,9 +16,9 @@ import (
 
 	"x402-wallet/channel"
 	"x402-wallet/history"
-	"x402-wallet/money"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Wallet is an opened wallet, as tools and commands see it.

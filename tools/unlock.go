@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/ask"
+	"x402-wallet/internal/ask"
 	"x402-wallet/x402"
 )
 

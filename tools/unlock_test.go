@@ -27,7 +27,7 @@ type lock struct {
 	mu    sync.Mutex
 }
 
-func (l *lock) Check(context.Context) error {
+func (l *lock) VerifySeals(context.Context) error {
 	if l.open.Load() {
 		return nil
 	}

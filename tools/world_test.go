@@ -22,15 +22,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/money"
 	"x402-wallet/pay"
-	"x402-wallet/svm"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys lie open.
@@ -60,7 +60,7 @@ func newWorld(t testing.TB, r rules) *world {
 	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
-	nodes := transport.NodeClient(s.Loopback())
+	nodes := seller.NodeClient(s.Loopback())
 	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL}, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	configured := map[string]string{}
 	if r.tokenAccount != "" {
@@ -77,7 +77,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Rules: budgets, Assets: assets, Store: store, Guard: noGuard{}, Now: time.Now, Log: log,
 			Policy:    pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"}, MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
 			Schemes:   map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana},
-			Transport: transport.New(transport.Options{Loopback: s.Loopback()}),
+			Transport: seller.New(seller.Options{Loopback: s.Loopback()}),
 			Settler:   facilitator.New(facilitator.Options{HTTP: nodes, List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
 		},
 		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM, "solana": onSolana},
@@ -420,8 +420,8 @@ func dead(t *testing.T) string {
 // noGuard lets everything pass: rules and ledgers of these tests are nobody's.
 type noGuard struct{}
 
-func (noGuard) Compare(context.Context) error                                           { return nil }
-func (noGuard) Check(context.Context) error                                             { return nil }
-func (noGuard) Mark(context.Context) error                                              { return nil }
+func (noGuard) CheckConfig(context.Context) error                                       { return nil }
+func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) Witness(context.Context) error                                           { return nil }
+func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

@@ -112,10 +112,10 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"DIDAuth":              {[]byte(nuwaAuth), change(same)},
 	} {
 		_, err := signer.SignSubRAV(t.Context(), c.message, c.meant)
-		require.ErrorIs(t, err, ErrKind, name)
+		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
 	}
 	_, err := w.Channel("EcdsaSecp256r1VerificationKey2019").SignSubRAV(t.Context(), good, nuwaMeant(t))
-	require.ErrorIs(t, err, ErrKind)
+	require.ErrorIs(t, err, ErrUnsupportedMessage)
 
 	for _, message := range []string{
 		"", nuwaAuth + " ", " " + nuwaAuth, nuwaAuth[1:],
@@ -126,7 +126,7 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		`DIDAuthV1:{"nonce":"00000000-0000-4000-8000-000000000001","operation":"http_request","params":{},"timestamp":1763633101}`,
 	} {
 		_, err := signer.SignDIDAuth(t.Context(), []byte(message))
-		require.ErrorIs(t, err, ErrKind, message)
+		require.ErrorIs(t, err, ErrUnsupportedMessage, message)
 	}
 
 	tx := unhex(t, nuwaTx)
@@ -154,7 +154,7 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"its hash":            {tx[:32], call(keep)},
 	} {
 		_, err := signer.SignRooch(t.Context(), c.data, c.meant)
-		require.ErrorIs(t, err, ErrKind, name)
+		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
 	}
 }
 

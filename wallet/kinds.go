@@ -22,11 +22,11 @@ import (
 // maxLife is the longest a transfer may stay good, whatever the owner's rules.
 const maxLife = 24 * time.Hour
 
-// ErrKind is what asking for any other signature is answered with.
-var ErrKind = errors.New("the wallet does not sign this")
+// ErrUnsupportedMessage is what asking for any other signature is answered with.
+var ErrUnsupportedMessage = errors.New("the wallet does not sign this")
 
 func notSigned(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrKind, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", ErrUnsupportedMessage, fmt.Sprintf(format, args...))
 }
 
 // TransferWithAuthorization is EIP-3009's message and its EIP-712 domain.

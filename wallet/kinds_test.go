@@ -60,7 +60,7 @@ func TestTransferRefused(t *testing.T) {
 		m := goodTransfer()
 		spoil(&m)
 		_, err := m.digest(goldenEVM, kindsNow)
-		require.ErrorIs(t, err, ErrKind, name)
+		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
 	}
 	m := goodTransfer()
 	m.ValidBefore = now + 86400
@@ -71,7 +71,7 @@ func TestTransferRefused(t *testing.T) {
 	w.now = func() time.Time { return kindsNow }
 	m.From = m.To
 	_, err = w.EVM().SignTransfer(t.Context(), m)
-	require.ErrorIs(t, err, ErrKind)
+	require.ErrorIs(t, err, ErrUnsupportedMessage)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 	_, err = w.EVM().SignTransfer(t.Context(), goodTransfer())
 	require.NoError(t, err)
@@ -145,10 +145,10 @@ func TestSolanaTransfer(t *testing.T) {
 		"another's authority":    built(t, self, limit, instruction(solana.TokenProgramID, pay, moved()[0], moved()[1], moved()[2], meta(payer, false, true))),
 		"a multisig's authority": built(t, payer, instruction(solana.TokenProgramID, pay, append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
 	} {
-		require.ErrorIs(t, checkTransfer(message, self[:]), ErrKind, name)
+		require.ErrorIs(t, checkTransfer(message, self[:]), ErrUnsupportedMessage, name)
 	}
 	for i := range good {
-		require.ErrorIs(t, checkTransfer(good[:i], self[:]), ErrKind, "cut at %d", i)
+		require.ErrorIs(t, checkTransfer(good[:i], self[:]), ErrUnsupportedMessage, "cut at %d", i)
 		for bit := range 8 {
 			flipped := bytes.Clone(good)
 			flipped[i] ^= 1 << bit
@@ -158,7 +158,7 @@ func TestSolanaTransfer(t *testing.T) {
 
 	w := goldenWallet(t)
 	_, err = w.Solana().SignTransfer(t.Context(), []byte("sign in to example.com"))
-	require.ErrorIs(t, err, ErrKind)
+	require.ErrorIs(t, err, ErrUnsupportedMessage)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
 	signature, err := w.Solana().SignTransfer(t.Context(), good)
 	require.NoError(t, err)

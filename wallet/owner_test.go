@@ -59,7 +59,7 @@ func TestSignDelegation(t *testing.T) {
 		require.True(t, ed25519.Verify(owner[:], good.message, signature[:]))
 		for n := range good.message { // cut off anywhere
 			_, err := key.SignDelegation(good.message[:n], good.meant)
-			require.ErrorIs(t, err, ErrKind)
+			require.ErrorIs(t, err, ErrUnsupportedMessage)
 		}
 	}
 	swapped := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint), solana.Meta(solana.PublicKey{4}), solana.Meta(owner).SIGNER()}
@@ -80,8 +80,8 @@ func TestSignDelegation(t *testing.T) {
 		"endless":             make([]byte, maxSolanaMessage+1),
 	} {
 		_, err := key.SignDelegation(bad, meant)
-		require.ErrorIs(t, err, ErrKind, name)
+		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
 	}
 	_, err := key.SignDelegation(message(owner, v0, grants), end)
-	require.ErrorIs(t, err, ErrKind)
+	require.ErrorIs(t, err, ErrUnsupportedMessage)
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Registry is the tokens the wallet trusts: the built-in table and the owner's own entries. A token that is not in it is

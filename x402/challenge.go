@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 const (

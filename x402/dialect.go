@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // The headers a seller asks in.

@@ -131,8 +131,8 @@ func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Mender is who can do something about it.
-func (e *Error) Mender() Actor {
+// FixableBy is who can do something about it.
+func (e *Error) FixableBy() Actor {
 	if e.FixedBy != "" {
 		return e.FixedBy
 	}

@@ -48,7 +48,7 @@ func TestAsErrorKeepsWhatItKnowsAndHidesWhatItDoesNot(t *testing.T) {
 	require.Same(t, own, AsError(fmt.Errorf("pay: %w", own)))
 
 	e := AsError(fmt.Errorf("pay: %w", coded{errors.New("locked")}))
-	require.Equal(t, []any{WalletLocked, "unlock it", ByPerson}, []any{e.Code, e.Hint, e.Mender()})
+	require.Equal(t, []any{WalletLocked, "unlock it", ByPerson}, []any{e.Code, e.Hint, e.FixableBy()})
 
 	e = AsError(errors.New("open /home/someone/secret"))
 	require.Equal(t, Internal, e.Code)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // The seeds of these targets lie in testdata/fuzz; `go test` runs them every time.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // The words a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between them belongs to
@@ -61,25 +61,25 @@ type Evidence struct {
 	ExpiresAt time.Time `json:"expiresAt"` // when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a proof
 }
 
-// FateState is what the chain knows of a payment.
-type FateState uint8
+// StatusState is what the chain knows of a payment.
+type StatusState uint8
 
 // Open: it may still happen. Settled: it happened. Dead: it did not and cannot any more.
 const (
-	Open FateState = iota
+	Open StatusState = iota
 	Settled
-	Dead
+	Expired
 )
 
 // String is the state's name.
-func (s FateState) String() string { return [...]string{"open", "settled", "dead"}[s] }
+func (s StatusState) String() string { return [...]string{"open", "settled", "dead"}[s] }
 
 // MarshalText is the state's name.
-func (s FateState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s StatusState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalJSON reads a name, or the number that ledgers of before have.
-func (s *FateState) UnmarshalJSON(data []byte) error {
-	for _, state := range []FateState{Open, Settled, Dead} {
+func (s *StatusState) UnmarshalJSON(data []byte) error {
+	for _, state := range []StatusState{Open, Settled, Expired} {
 		if string(data) == strconv.Itoa(int(state)) || string(data) == strconv.Quote(state.String()) {
 			*s = state
 			return nil
@@ -88,11 +88,11 @@ func (s *FateState) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("no fate of a payment: %s", Brief(string(data)))
 }
 
-// Fate is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.
-type Fate struct {
-	State       FateState `json:"state"`
-	Transaction string    `json:"transaction,omitempty"` // settled: where
-	Block       uint64    `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
-	At          time.Time `json:"at,omitzero"`           // that block's own time, where known
-	Note        string    `json:"note,omitempty"`        // in words, for the evidence
+// Status is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.
+type Status struct {
+	State       StatusState `json:"state"`
+	Transaction string      `json:"transaction,omitempty"` // settled: where
+	Block       uint64      `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
+	At          time.Time   `json:"at,omitzero"`           // that block's own time, where known
+	Note        string      `json:"note,omitempty"`        // in words, for the evidence
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // The headers a seller's receipt stands in.

@@ -14,7 +14,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"x402-wallet/money"
+	"x402-wallet/x402/money"
 )
 
 // Dialect says in which words a seller asked, and therefore in which words it is answered

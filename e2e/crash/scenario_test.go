@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/config"
 	"x402-wallet/history"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )

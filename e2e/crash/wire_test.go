@@ -15,16 +15,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/agent"
 	"x402-wallet/budget"
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
-	"x402-wallet/svm"
-	"x402-wallet/transport"
+	"x402-wallet/seller"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 )
 
@@ -53,7 +53,7 @@ func unlocked() (*wallet.Wallet, error) {
 }
 
 // buyer opens the world's ledger with an engine. sellers and facilitatorURL are whom it talks to, perhaps through a proxy.
-func (w *world) buyer(ctx context.Context, seller, facilitatorURL string, deadline time.Duration) (*buyer, error) {
+func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer, error) {
 	signer, err := unlocked()
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (w *world) buyer(ctx context.Context, seller, facilitatorURL string, deadli
 	if err != nil {
 		return nil, err
 	}
-	nodes := transport.NodeClient(w.Loopback())
+	nodes := seller.NodeClient(w.Loopback())
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.TokenAccountOf(w.Owner)}
 	return &buyer{store: store, Engine: &pay.Engine{
@@ -73,7 +73,7 @@ func (w *world) buyer(ctx context.Context, seller, facilitatorURL string, deadli
 			"eip155": evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 			"solana": svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc, TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 		},
-		Transport: transport.New(transport.Options{Loopback: []string{strings.TrimPrefix(seller, "http://")}}),
+		Transport: seller.New(seller.Options{Loopback: []string{strings.TrimPrefix(sellerURL, "http://")}}),
 		Settler: facilitator.New(facilitator.Options{
 			HTTP:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 			List:  []facilitator.Facilitator{{Name: "sandbox", URL: facilitatorURL, Networks: []string{sandbox.EVM, sandbox.Solana}}},
@@ -153,13 +153,13 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 		return nil, nil, nil, err
 	}
 	defer p.Close()
-	seller, facilitatorURL := p.url, w.FacilitatorURL
+	sellerURL, facilitatorURL := p.url, w.FacilitatorURL
 	if l.breaks == "facilitator" {
-		seller, facilitatorURL = w.SellerURL, p.url
+		sellerURL, facilitatorURL = w.SellerURL, p.url
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	buyer, err := w.buyer(ctx, seller, facilitatorURL, deadline)
+	buyer, err := w.buyer(ctx, sellerURL, facilitatorURL, deadline)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -167,7 +167,7 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 	buy := func() *outcome {
 		o := &outcome{}
 		before := len(w.Presentations())
-		result, err := buyer.Pay(ctx, pay.Request{Request: transport.Request{Method: "GET", URL: seller + l.path}})
+		result, err := buyer.Pay(ctx, pay.Request{Request: seller.Request{Method: "GET", URL: sellerURL + l.path}})
 		o.result = result
 		if err != nil {
 			o.err = x402.AsError(err)
@@ -389,7 +389,7 @@ func TestRefusedConnection(t *testing.T) {
 	require.NoError(t, err)
 	defer b.store.Close()
 	b.Schemes["eip155"] = &beforeSigning{b.Schemes["eip155"], p.refuse}
-	_, err = b.Pay(t.Context(), pay.Request{Request: transport.Request{Method: "GET", URL: p.url + "/weather"}})
+	_, err = b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
 	var coded *x402.Error
 	require.True(t, errors.As(err, &coded))
 	require.Equal(t, x402.PayFailed, coded.Code)
@@ -414,8 +414,8 @@ func (s *beforeSigning) Authorize(ctx context.Context, o x402.Order) (x402.Autho
 // noGuard lets everything pass: here only the wire breaks.
 type noGuard struct{}
 
-func (noGuard) Compare(context.Context) error                                           { return nil }
-func (noGuard) Check(context.Context) error                                             { return nil }
-func (noGuard) Mark(context.Context) error                                              { return nil }
+func (noGuard) CheckConfig(context.Context) error                                       { return nil }
+func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) Witness(context.Context) error                                           { return nil }
+func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

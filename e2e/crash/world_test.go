@@ -16,11 +16,11 @@ import (
 	"sync"
 	"testing"
 
-	"x402-wallet/config"
 	"x402-wallet/history"
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
-	"x402-wallet/seal"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 )
 
 const passphrase = "correct horse battery staple"

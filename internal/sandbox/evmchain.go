@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/money"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // The token's functions and events by their selectors and topics (EIP-20, EIP-3009).

@@ -17,7 +17,7 @@ import (
 	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/evm"
+	"x402-wallet/chain/evm"
 	"x402-wallet/x402"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/config"
+	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 )
 
@@ -24,7 +24,7 @@ func TestEVMPayment(t *testing.T) {
 		receipt, err := x402.ReadSettlement(answer.header)
 		require.NoError(t, err)
 		require.True(t, receipt.Success)
-		fate, err := payer.Fate(t.Context(), a.Evidence)
+		fate, err := payer.Status(t.Context(), a.Evidence)
 		require.NoError(t, err)
 		require.Equal(t, x402.Settled, fate.State, fate.Note)
 		require.Equal(t, receipt.Transaction, fate.Transaction)
@@ -47,17 +47,17 @@ func TestEVMFate(t *testing.T) {
 	payer := newEVMPayer(t, s, USDC)
 	c := challenge(t, s, "/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	fate, err := payer.Fate(t.Context(), a.Evidence)
+	fate, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, fate.State)
 	s.Advance(65 * time.Second)
-	fate, err = payer.Fate(t.Context(), a.Evidence)
+	fate, err = payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, fate.State, "not final yet")
 	s.Advance(20 * time.Second)
-	fate, err = payer.Fate(t.Context(), a.Evidence)
+	fate, err = payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Dead, fate.State, fate.Note)
+	require.Equal(t, x402.Expired, fate.State, fate.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before", why(t, pay(t, s, "/weather", c, a.Payload)))
 	require.Empty(t, s.Settlements())
 }

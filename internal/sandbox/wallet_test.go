@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/svm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/x402"
 )
 
@@ -43,20 +43,20 @@ func TestTheWalletsSolana(t *testing.T) {
 		return c, a
 	}
 	c, a := sign()
-	fate, err := wallet.Fate(t.Context(), a.Evidence)
+	fate, err := wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, fate.State)
 	answer := pay(t, s, "/solana", c, a.Payload)
 	require.Equal(t, 200, answer.status, answer)
 	require.EqualValues(t, 2*Mill, s.TokenAccount(account).Delegated)
-	fate, err = wallet.Fate(t.Context(), a.Evidence)
+	fate, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, fate.State)
 	require.Equal(t, s.Settlements()[0].Transaction, fate.Transaction)
 
 	_, a = sign() // never sent
 	s.Advance(155 * slotTime)
-	fate, err = wallet.Fate(t.Context(), a.Evidence)
+	fate, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Dead, fate.State, fate.Note)
+	require.Equal(t, x402.Expired, fate.State, fate.Note)
 }

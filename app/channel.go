@@ -1,0 +1,84 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"x402-wallet/channel"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/seller"
+	"x402-wallet/wallet"
+	"x402-wallet/x402"
+)
+
+// rooch makes the clients of the owner's nodes for payment channels, by network.
+func rooch(c *config.Config, client *http.Client) map[string]*channel.Rooch {
+	nodes := map[string]*channel.Rooch{}
+	for id, n := range c.Networks {
+		if channel.IsNetwork(id) {
+			nodes[id] = channel.NewRooch(id, n.RPC, client)
+		}
+	}
+	return nodes
+}
+
+// channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a DID.
+func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine, store *history.Store) *channel.Manager {
+	if len(nodes) == 0 {
+		return nil
+	}
+	servers := map[string]channel.Server{}
+	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+		s := c.Servers[name]
+		endpoint, err := sellers.MCP.Endpoint(name)
+		if err != nil || s.Channel != nil && !*s.Channel {
+			continue
+		}
+		servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
+	}
+	return channel.New(channel.Options{
+		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap, Keys: channelKeys{keys}, Transport: sellers,
+		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: p.log,
+	})
+}
+
+// forChannels says more of a locked wallet: while an unlock agent runs its owner may think that it is not.
+func forChannels(err error) error {
+	if !x402.HasCode(err, x402.WalletLocked) {
+		return err
+	}
+	return x402.AsError(err).WithHint("payment channels are signed by the wallet itself and not by the unlock agent: set up a passphrase file, command or keyring, or answer the wallet's page")
+}
+
+// channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot tell what a promise is for.
+type channelKeys struct{ *wallet.Wallet }
+
+func (k channelKeys) Public() string { return k.ChannelKey() }
+
+func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+
+func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
+	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
+}
+
+func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, s channel.SubRAV) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch,
+		Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
+	return signature[:], forChannels(err)
+}
+
+func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []byte) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
+	return signature[:], forChannels(err)
+}
+
+func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, t channel.Transaction) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID,
+		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
+	return signature[:], forChannels(err)
+}

@@ -1,0 +1,69 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// unlock is the unlock agent: it holds the keys until it is told to stop, or they have been idle or open for too long. ready is
+// called once it can be asked.
+func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase, ready func(until time.Time, idle time.Duration)) error {
+	keys, err := wallet.Open(p.home)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = keys.Close() }()
+	rules, err := p.rules()
+	if err != nil {
+		return err
+	}
+	store, err := history.Open(ctx, p.home, history.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := agent.Free(ctx, p.home); err != nil { // nobody is asked for a passphrase in vain
+		return err
+	}
+	keys.Idle = rules.Keystore.Idle
+	if err := keys.Unlock(ctx, passphrase); err != nil {
+		return err
+	}
+	guard := &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys}
+	if _, err := p.sealedRules(ctx, guard); err != nil { // it would sign nothing
+		return err
+	}
+	listener, err := agent.Listen(ctx, p.home)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	started := time.Now() // no agent before this one signs any more
+	server := &agent.Server{
+		EVM: agent.EVM{EVMSigner: keys.EVM()}, Solana: agent.Solana{SolanaSigner: keys.Solana()}, Locked: keys.Locked, Lock: keys.Lock,
+		Store: store, Started: started, Now: time.Now, Log: p.log, Guard: guard,
+		Rules: func(ctx context.Context) (agent.Rules, error) { return p.sealedRules(ctx, guard) },
+	}
+	ready(started.Add(wallet.DefaultMaxAge), keys.Idle)
+	return server.Run(ctx, listener)
+}
+
+// sealedRules are the rules that the agent signs under: those of config.toml at this moment, if they are sealed.
+func (p parts) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
+	rules, err := p.rules()
+	if err != nil {
+		return agent.Rules{}, err
+	}
+	if err := guard.CheckRules(ctx, rules); err != nil {
+		return agent.Rules{}, err
+	}
+	return agent.Rules{
+		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets), MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
+	}, nil
+}

@@ -1,0 +1,201 @@
+package evm
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Appendix A.9 of the protocol reference, and the ABI of EIP-20 and EIP-3009.
+func TestTypeHashesAndSelectors(t *testing.T) {
+	keccak := func(s string) string { return hexOf(crypto.Keccak256([]byte(s))) }
+	require.Equal(t, "0x7c7c6cdb67a18743f49ec6fa9b35f50d52ed05cbed4cc592e13b44501c1a2267", keccak(transferType))
+	require.Equal(t, "0x8b73c3c69bb8fe3d512ecc4cf759cc79239f7b179b0ffacaa9a75d522b39400f", keccak(domainType))
+	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(selectBalanceOf))
+	require.Equal(t, keccak("authorizationState(address,bytes32)")[:10], hexOf(selectAuthorizationState))
+	require.Equal(t, keccak("AuthorizationUsed(address,bytes32)"), topicUsed.Hex())
+	require.Equal(t, keccak("AuthorizationCanceled(address,bytes32)"), topicCanceled.Hex())
+	require.Equal(t, keccak("Transfer(address,address,uint256)"), topicTransfer.Hex())
+}
+
+// DOMAIN_SEPARATOR() of USDC as the chain answers it (lab/LAB.md): the chain id comes from CAIP-2, the rest from the registry.
+func TestDomainSeparatorIsTheTokens(t *testing.T) {
+	base := x402.AssetInfo{Network: "eip155:8453", Address: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", Name: "USD Coin", Version: "2"}
+	for want, asset := range map[string]x402.AssetInfo{
+		"0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818": usdc,
+		"0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f": base,
+	} {
+		got, err := domainSeparator(asset)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Hex())
+	}
+	for _, bad := range []x402.AssetInfo{
+		{Network: "eip155:08453", Address: base.Address, Name: "USD Coin", Version: "2"},
+		{Network: "eip155:", Address: base.Address, Name: "USD Coin", Version: "2"},
+		{Network: "eip155:18446744073709551616", Address: base.Address, Name: "USD Coin", Version: "2"},
+		{Network: "solana:x", Address: base.Address, Name: "USD Coin", Version: "2"},
+		{Network: base.Network, Address: base.Address, Version: "2"},
+		{Network: base.Network, Address: base.Address, Name: "USD Coin"},
+		{Network: base.Network, Address: "0x83", Name: "USD Coin", Version: "2"},
+	} {
+		_, err := domainSeparator(bad)
+		require.Error(t, err, "%+v", bad)
+	}
+}
+
+func TestParseAddress(t *testing.T) {
+	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
+		got, err := parseAddress(good)
+		require.NoError(t, err)
+		require.Equal(t, payee, got.Hex())
+	}
+	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee, payee[:41] + "g",
+		strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
+		_, err := parseAddress(bad)
+		require.ErrorIs(t, err, errAddress, bad)
+	}
+}
+
+// The MCP transport specification's own example (seeds/004) carries a real signature.
+func TestRecoverSeed004(t *testing.T) {
+	seed := readJSON[struct {
+		Params struct {
+			Meta map[string]struct{ Payload json.RawMessage } `json:"_meta"`
+		}
+	}](t, "testdata/seed-004-tool-call.json")
+	from, auth, err := Recover(sepolia, usdc, seed.Params.Meta["x402/payment"].Payload)
+	require.NoError(t, err)
+	require.Equal(t, "0x857b06519E91e3A54538791bDbb0E22373e36b66", from)
+	require.Equal(t, Authorization3009{From: stranger, To: payee, Value: money.NewAmount(10000), ValidAfter: 1740672089,
+		ValidBefore: 1740672154, Nonce: common.HexToHash("0xf3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480")}, auth)
+}
+
+func goodPayload(t testing.TB) string {
+	v := readJSON[vectors](t, "testdata/x402-vectors-eip3009.json")
+	var compact struct{ Authorization, Signature json.RawMessage }
+	require.NoError(t, json.Unmarshal(v.Vectors["v2_exact_eip3009"].Payload.Payload, &compact))
+	made, err := json.Marshal(map[string]json.RawMessage{"authorization": compact.Authorization, "signature": compact.Signature})
+	require.NoError(t, err)
+	return string(made)
+}
+
+func TestRecoverRefuses(t *testing.T) {
+	good := goodPayload(t)
+	_, _, err := Recover(sepolia, usdc, json.RawMessage(good))
+	require.NoError(t, err)
+	signature := good[strings.Index(good, `"signature":"`)+13:][:132]
+	for name, test := range map[string]struct {
+		old, new string
+		want     error
+	}{
+		"unknown key":             {`{"auth`, `{"extra":1,"auth`, ErrPayload},
+		"unknown inner key":       {`{"from"`, `{"extra":"1","from"`, ErrPayload},
+		"repeated key":            {`"value":`, `"value":"1","value":`, ErrPayload},
+		"repeated signature":      {`"signature":`, `"signature":"0x","signature":`, ErrPayload},
+		"key in another case":     {`"value"`, `"Value"`, ErrPayload},
+		"missing key":             {`"validAfter":"0",`, ``, ErrPayload},
+		"number for string":       {`"10000"`, `10000`, ErrPayload},
+		"null":                    {`"10000"`, `null`, ErrPayload},
+		"amount with sign":        {`"10000"`, `"+10000"`, ErrPayload},
+		"amount with zero":        {`"10000"`, `"010000"`, ErrPayload},
+		"amount in hex":           {`"10000"`, `"0x2710"`, ErrPayload},
+		"negative time":           {`"validAfter":"0"`, `"validAfter":"-1"`, ErrPayload},
+		"endless time":            {`"1740672149"`, `"9223372036854775808"`, ErrPayload},
+		"short nonce":             {`1f20"`, `1f"`, ErrPayload},
+		"nonce not hex":           {`1f20"`, `1fzz"`, ErrPayload},
+		"bad checksum":            {`312287C`, `312287c`, ErrPayload},
+		"trailing text":           {`"}`, `"} x`, ErrPayload},
+		"not an object":           {`{"auth`, `[{"auth`, ErrPayload},
+		"endless":                 {`{"auth`, `{` + strings.Repeat(" ", maxPayload) + `"auth`, ErrPayload},
+		"short signature":         {signature, signature[:130], ErrPayload},
+		"contract's signature":    {signature, signature + "00", ErrPayload},
+		"v 0":                     {signature, signature[:130] + "00", ErrSignature},
+		"v 29":                    {signature, signature[:130] + "1d", ErrSignature},
+		"other v":                 {signature, signature[:130] + "1c", ErrSignature},
+		"malleable twin":          {signature, twin(t, signature), ErrSignature},
+		"r 0":                     {signature, "0x" + strings.Repeat("0", 64) + signature[66:], ErrSignature},
+		"another amount":          {`"10000"`, `"10001"`, ErrSignature},
+		"another payee":           {payee, stranger, ErrSignature},
+		"another payer":           {us, stranger, ErrSignature},
+		"another end":             {`"1740672149"`, `"1740672150"`, ErrSignature},
+		"another nonce":           {`1f20"`, `1f21"`, ErrSignature},
+		"empty":                   {good, ``, ErrPayload},
+		"permit2":                 {`"authorization"`, `"permit2Authorization"`, ErrPayload},
+		"key spelled by escapes":  {`"value"`, "\"v\\u0061lue\",\"value\"", ErrPayload},
+		"broken inside":           {`"value":`, `"value"`, ErrPayload},
+		"a string that is broken": {`"10000"`, "\"10\xff00\"", ErrPayload},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := strings.Replace(good, test.old, test.new, 1)
+			require.NotEqual(t, good, bad, "the test changed nothing")
+			from, _, err := Recover(sepolia, usdc, json.RawMessage(bad))
+			require.ErrorIs(t, err, test.want)
+			require.Empty(t, from)
+		})
+	}
+}
+
+// twin is the other signature of the same message, which old contracts took too (EIP-2).
+func twin(t *testing.T, signature string) string {
+	raw := common.FromHex(signature)
+	s := new(big.Int).Sub(crypto.S256().Params().N, new(big.Int).SetBytes(raw[32:64]))
+	copy(raw[32:64], common.LeftPadBytes(s.Bytes(), 32))
+	raw[64] = 27 + 28 - raw[64]
+	return hexOf(raw)
+}
+
+func TestRecoverInAnotherDomain(t *testing.T) {
+	good := json.RawMessage(goodPayload(t))
+	for name, asset := range map[string]x402.AssetInfo{
+		"name":    {Network: sepolia, Address: usdc.Address, Name: "USD Coin", Version: "2"},
+		"version": {Network: sepolia, Address: usdc.Address, Name: "USDC", Version: "1"},
+		"token":   {Network: sepolia, Address: stranger, Name: "USDC", Version: "2"},
+		"chain":   {Network: "eip155:8453", Address: usdc.Address, Name: "USDC", Version: "2"},
+	} {
+		_, _, err := Recover(asset.Network, asset, good)
+		require.ErrorIs(t, err, ErrSignature, name)
+	}
+	_, _, err := Recover("eip155:8453", usdc, good)
+	require.ErrorIs(t, err, ErrPayload)
+}
+
+// Whatever Recover takes is one message only: written again in our own form it is the same payment.
+func FuzzRecover(f *testing.F) {
+	good := goodPayload(f)
+	f.Add([]byte(good))
+	f.Add([]byte(strings.Replace(good, `"from"`, `"from":"0x","from"`, 1)))
+	f.Add([]byte(`{"signature":"0x` + hex.EncodeToString(make([]byte, 65)) + `","authorization":{}}`))
+	f.Add([]byte(`{"authorization":{"from":[[[[` + strings.Repeat("[", 300)))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		auth, signature, err := decodePayload(payload)
+		from, recovered, errRecover := Recover(sepolia, usdc, payload)
+		if err != nil {
+			require.ErrorIs(t, err, ErrPayload)
+			require.ErrorIs(t, errRecover, ErrPayload)
+			return
+		}
+		if errRecover != nil {
+			require.True(t, errors.Is(errRecover, ErrSignature) && from == "")
+		} else {
+			require.Equal(t, from, recovered.From)
+		}
+		object, err := EncodeAuthorization(auth)
+		require.NoError(t, err)
+		again, err := encodePayload(object, signature)
+		require.NoError(t, err)
+		auth2, signature2, err := decodePayload(again)
+		require.NoError(t, err)
+		require.Equal(t, auth, auth2)
+		require.Equal(t, signature, signature2)
+	})
+}

@@ -1,0 +1,293 @@
+package evm
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/ethereum/go-ethereum/crypto"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+const (
+	sepolia  = "eip155:84532"
+	payee    = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+	stranger = "0x857b06519E91e3A54538791bDbb0E22373e36b66"
+	us       = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+)
+
+var (
+	usdc = x402.AssetInfo{Network: sepolia, Address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+		Symbol: "USDC", Decimals: 6, Name: "USDC", Version: "2"}
+	noon = time.Unix(1740672089, 0) // the vectors' now
+)
+
+// vectors are the reference client's (@x402/* 2.27.0), with the public test key of Anvil and Hardhat.
+type vectors struct {
+	EVMPrivateKey, EVMAddress string
+	Vectors                   map[string]struct {
+		Payload   struct{ Payload json.RawMessage }
+		TypedData []struct{ Digest, DomainSeparator, Signature string }
+	}
+}
+
+func readJSON[T any](t testing.TB, path string) (v T) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &v))
+	return v
+}
+
+// keySigner signs as wallet.EVMSigner does, and counts.
+type keySigner struct {
+	key     *ecdsa.PrivateKey
+	address string
+	spoil   func([65]byte) [65]byte
+	err     error
+
+	mu      sync.Mutex
+	digests [][32]byte
+}
+
+func (s *keySigner) Address() string { return s.address }
+
+func (s *keySigner) SignTransfer(_ context.Context, t Transfer) (signature [65]byte, err error) {
+	digest := t.Digest
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.digests = append(s.digests, digest)
+	if s.err != nil {
+		return signature, s.err
+	}
+	made, err := crypto.Sign(digest[:], s.key)
+	copy(signature[:], made)
+	signature[64] += 27
+	if s.spoil != nil {
+		signature = s.spoil(signature)
+	}
+	return signature, err
+}
+
+func testSigner(t testing.TB) *keySigner {
+	key, err := crypto.HexToECDSA("ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80")
+	require.NoError(t, err)
+	return &keySigner{key: key, address: us}
+}
+
+// counting is the vectors' source of random bytes: 01 02 03 …
+type counting struct{ next byte }
+
+func (c *counting) Read(p []byte) (int, error) {
+	for i := range p {
+		c.next++
+		p[i] = c.next
+	}
+	return len(p), nil
+}
+
+// fakeNode is a strict JSON-RPC node with one token: it knows the six methods that this package may call, in exactly the
+// shapes of the Ethereum JSON-RPC specification, and fails the test on anything else.
+type fakeNode struct {
+	t   *testing.T
+	url string
+
+	mu                                sync.Mutex
+	chainID                           uint64
+	date                              string // Date header; "" sends none
+	head, final, born, period, pruned uint64 // block n has time born + n·period
+	balance                           money.Amount
+	usedAt                            uint64 // the nonce is used from this block on; 0: never
+	logs                              []logEntry
+	receipts                          map[string]any
+	maxRange                          uint64                                    // widest eth_getLogs; 0: any
+	override                          map[string]func(http.ResponseWriter) bool // per method: answer it all yourself
+	asked                             map[string]int
+	statesAt                          []string // the blocks at which authorizationState was asked
+}
+
+func newFakeNode(t *testing.T) *fakeNode {
+	f := &fakeNode{t: t, chainID: 84532, date: noon.UTC().Format(http.TimeFormat), head: 1_000_000, final: 999_900, period: 2,
+		receipts: map[string]any{}, override: map[string]func(http.ResponseWriter) bool{}, asked: map[string]int{}}
+	f.born = uint64(noon.Unix()) - f.head*f.period
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	f.url = server.URL + "/v2/SECRET-API-KEY"
+	return f
+}
+
+func (f *fakeNode) exact(t testing.TB, signer Signer) *Exact {
+	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{}, Now: func() time.Time { return noon }})
+}
+
+func (f *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var q struct {
+		JSONRPC, Method string
+		ID              json.RawMessage
+		Params          []json.RawMessage
+	}
+	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" || json.NewDecoder(r.Body).Decode(&q) != nil {
+		f.t.Errorf("not a JSON-RPC request: %s %s", r.Method, r.Header)
+	}
+	f.asked[q.Method]++
+	w.Header()["Date"] = nil
+	if f.date != "" {
+		w.Header().Set("Date", f.date)
+	}
+	if answer := f.override[q.Method]; answer != nil && answer(w) {
+		return
+	}
+	result, refused := f.answer(q.Method, q.Params)
+	reply := map[string]any{"jsonrpc": "2.0", "id": q.ID, "result": result}
+	if refused != "" {
+		delete(reply, "result")
+		reply["error"] = map[string]any{"code": -32005, "message": refused}
+	}
+	_ = json.NewEncoder(w).Encode(reply)
+}
+
+func (f *fakeNode) answer(method string, params []json.RawMessage) (any, string) {
+	switch method {
+	case "eth_chainId":
+		return hexutil.Uint64(f.chainID), ""
+	case "eth_getBlockByNumber":
+		n, ok := f.blockNumber(params[0])
+		if !ok || n < f.pruned || string(params[1]) != "false" {
+			return nil, ""
+		}
+		return map[string]any{"number": hexutil.Uint64(n), "timestamp": hexutil.Uint64(f.time(n))}, ""
+	case "eth_call":
+		return f.ethCall(params)
+	case "eth_getLogs":
+		return f.getLogs(params[0])
+	case "eth_getTransactionReceipt":
+		var hash string
+		_ = json.Unmarshal(params[0], &hash)
+		return f.receipts[hash], ""
+	}
+	f.t.Errorf("the node was asked %s", method)
+	return nil, "method not found"
+}
+
+func (f *fakeNode) time(n uint64) uint64 { return f.born + n*f.period }
+
+func (f *fakeNode) blockNumber(tag json.RawMessage) (uint64, bool) {
+	switch string(tag) {
+	case `"latest"`:
+		return f.head, true
+	case `"finalized"`:
+		return f.final, true
+	}
+	var n hexutil.Uint64
+	err := json.Unmarshal(tag, &n)
+	return uint64(n), err == nil && uint64(n) <= f.head
+}
+
+func (f *fakeNode) ethCall(params []json.RawMessage) (any, string) {
+	var message struct {
+		To   common.Address
+		Data hexutil.Bytes
+	}
+	at, ok := f.blockNumber(params[1])
+	if json.Unmarshal(params[0], &message) != nil || !ok {
+		f.t.Errorf("eth_call %s", params)
+		return nil, "bad call"
+	}
+	if message.To != common.HexToAddress(usdc.Address) {
+		return "0x", "" // no code there
+	}
+	switch {
+	case strings.HasPrefix(message.Data.String(), "0x70a08231") && len(message.Data) == 36:
+		word := f.balance.Bytes32()
+		return hexutil.Bytes(word[:]), ""
+	case strings.HasPrefix(message.Data.String(), "0xe94a0102") && len(message.Data) == 68:
+		f.statesAt = append(f.statesAt, string(params[1]))
+		word := make([]byte, 32)
+		if f.usedAt > 0 && at >= f.usedAt {
+			word[31] = 1
+		}
+		return hexutil.Bytes(word), ""
+	}
+	return nil, "execution reverted"
+}
+
+func (f *fakeNode) getLogs(raw json.RawMessage) (any, string) {
+	var q struct {
+		Address            common.Address
+		FromBlock, ToBlock hexutil.Uint64
+		Topics             []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &q); err != nil || q.Address != common.HexToAddress(usdc.Address) || len(q.Topics) != 3 ||
+		q.FromBlock > q.ToBlock || uint64(q.ToBlock) > f.head {
+		f.t.Errorf("eth_getLogs %s: %v", raw, err)
+	}
+	if f.maxRange > 0 && uint64(q.ToBlock-q.FromBlock)+1 > f.maxRange {
+		return nil, fmt.Sprintf("block range exceeds %d", f.maxRange)
+	}
+	found := []logEntry{}
+	for _, l := range f.logs {
+		if l.BlockNumber >= q.FromBlock && l.BlockNumber <= q.ToBlock {
+			found = append(found, l)
+		}
+	}
+	return found, ""
+}
+
+// settle puts a use of evidence's nonce into a block: its event, and a receipt with a transfer of amount from payer to.
+func (f *fakeNode) settle(e x402.Evidence, at uint64, payer, to string, amount uint64, status uint64) string {
+	hash := crypto.Keccak256Hash([]byte(fmt.Sprint(at, len(f.logs))))
+	token := common.HexToAddress(e.Asset)
+	value := money.NewAmount(amount).Bytes32()
+	used := logEntry{Address: token, Topics: []common.Hash{topicUsed, topic(e.Payer), common.HexToHash(e.Nonce)},
+		Data: hexutil.Bytes{}, BlockNumber: hexutil.Uint64(at), TransactionHash: hash}
+	logs := []logEntry{used}
+	if to != "" {
+		logs = append(logs, logEntry{Address: token, Topics: []common.Hash{topicTransfer, topic(payer), topic(to)},
+			Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
+	}
+	f.usedAt, f.logs = at, append(f.logs, used)
+	f.receipts[hash.Hex()] = map[string]any{"transactionHash": hash, "blockNumber": hexutil.Uint64(at),
+		"status": hexutil.Uint64(status), "logs": logs}
+	return hash.Hex()
+}
+
+func topic(address string) common.Hash {
+	return common.BytesToHash(common.HexToAddress(address).Bytes())
+}
+
+// say overrides a method's answer with status and body.
+func (f *fakeNode) say(method string, status int, body string) {
+	f.override[method] = func(w http.ResponseWriter) bool {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+		return true
+	}
+}
+
+func requirement(version int) x402.Requirement {
+	return x402.Requirement{Version: version, Scheme: "exact", Network: sepolia, Amount: money.NewAmount(10000),
+		Asset: usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
+		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`), "version": json.RawMessage(`"2"`)}}
+}
+
+func order(version int) x402.Order {
+	return x402.Order{Requirement: requirement(version), Asset: usdc, Source: us, Validity: time.Minute, Now: noon}
+}
+
+func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }

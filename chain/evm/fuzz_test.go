@@ -1,0 +1,99 @@
+package evm
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// saying is a node that answers a method with a given result, whatever is asked, and "latest" and later blocks differently.
+type saying func(method, tag string) (result string)
+
+func (s saying) RoundTrip(r *http.Request) (*http.Response, error) {
+	var q struct {
+		ID     json.RawMessage
+		Method string
+		Params []json.RawMessage
+	}
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		return nil, err
+	}
+	tag := ""
+	for _, p := range q.Params { // a block's tag is the only string that is not an address or a hash
+		if len(p) > 2 && p[0] == '"' && len(p) < 30 {
+			tag = strings.Trim(string(p), `"`)
+		}
+	}
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, s(q.Method, tag))
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+func (s saying) exact() *Exact {
+	return New(Options{RPC: map[string]string{sepolia: "http://node"}, HTTP: &http.Client{Transport: s}, Now: func() time.Time { return noon }})
+}
+
+// Whatever a node says of a payment: no panic, nothing but open with an error, and dead only if it said so: unused at a finalized
+// block whose time is past the end, or cancelled by an event of this nonce.
+func FuzzFate(f *testing.F) {
+	e := paid(time.Hour)
+	block := func(n int, at int64) string { return fmt.Sprintf(`{"number":"%#x","timestamp":"%#x"}`, n, at) }
+	zero, one := `"`+common.Hash{}.Hex()+`"`, `"`+common.BytesToHash([]byte{1}).Hex()+`"`
+	event := func(topic common.Hash) string {
+		text, _ := json.Marshal([]logEntry{{Address: common.HexToAddress(e.Asset), BlockNumber: 5, TransactionHash: common.Hash{7},
+			Topics: []common.Hash{topic, common.BytesToHash(common.HexToAddress(e.Payer).Bytes()), common.HexToHash(e.Nonce)}}})
+		return string(text)
+	}
+	receipt := fmt.Sprintf(`{"transactionHash":%q,"status":"0x1","logs":%s}`, common.Hash{7}.Hex(), event(topicUsed))
+	f.Add(zero, zero, block(9, noon.Unix()), block(8, noon.Unix()), `[]`, `null`)
+	f.Add(zero, zero, block(9, noon.Unix()), block(8, e.ValidBefore), `[]`, `null`)
+	f.Add(one, one, block(9, noon.Unix()), block(8, noon.Unix()), event(topicCanceled), `null`)
+	f.Add(one, one, block(9, noon.Unix()), block(8, noon.Unix()), event(topicUsed), receipt)
+	f.Add(one, one, block(9, noon.Unix()), block(8, noon.Unix()), event(topicUsed), `null`)
+	f.Add(zero, one, `null`, `{}`, `[{}]`, `{"logs":[{"topics":[]}]}`)
+	f.Fuzz(func(t *testing.T, now, final, tip, finalBlock, logs, receipt string) {
+		for _, result := range []string{now, final, tip, finalBlock, logs, receipt} {
+			if !json.Valid([]byte(result)) {
+				return // package rpc's
+			}
+		}
+		node := saying(func(method, tag string) string {
+			switch {
+			case method == "eth_chainId":
+				return `"0x14a34"`
+			case method == "eth_call" && tag == latest:
+				return now
+			case method == "eth_call":
+				return final
+			case method == "eth_getBlockByNumber" && tag == finalized:
+				return finalBlock
+			case method == "eth_getBlockByNumber":
+				return tip
+			case method == "eth_getLogs":
+				return logs
+			}
+			return receipt
+		})
+		fate, err := node.exact().Status(t.Context(), e)
+		if err != nil {
+			require.Equal(t, x402.Open, fate.State)
+			return
+		}
+		if fate.State != x402.Expired {
+			return
+		}
+		var said struct{ Timestamp hexutil.Uint64 }
+		require.NoError(t, json.Unmarshal([]byte(finalBlock), &said))
+		cancelled := strings.Contains(strings.ToLower(logs), topicCanceled.Hex()[2:]) && strings.Contains(strings.ToLower(logs), e.Nonce[2:])
+		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore, "dead by %s %s %s %s", now, final, finalBlock, logs)
+	})
+}

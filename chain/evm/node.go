@@ -1,0 +1,183 @@
+package evm
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ethereum/go-ethereum/common"
+	"github.com/ethereum/go-ethereum/common/hexutil"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+const (
+	// maxSkew is how far our clock may be from the node's before signing (case G13): a signature's life is counted on it.
+	maxSkew = 120 * time.Second
+	// clockAge is how long a look at the node's clock is good for.
+	clockAge = 30 * time.Second
+)
+
+// Block tags of the Ethereum JSON-RPC specification.
+const (
+	latest    = "latest"
+	finalized = "finalized"
+)
+
+// node is the owner's node of one network: asked nothing before it has shown that it is on that chain.
+type node struct {
+	*rpc.Node
+	chainID  uint64
+	now      func() time.Time
+	verified atomic.Bool // eth_chainId was the right one
+
+	mu    sync.Mutex
+	clock clockReading
+}
+
+func newNode(network string, chainID uint64, url string, client *http.Client, now func() time.Time) *node {
+	n := &node{chainID: chainID, now: now}
+	n.Node = rpc.New(network, url, client, n.setClock)
+	return n
+}
+
+// clockReading is the node's time and ours at one moment.
+type clockReading struct{ theirs, ours time.Time }
+
+// ready makes sure, once, that the node serves the chain that the CAIP-2 id names (case B5): CHECK_FAILED otherwise, and
+// asked again next time.
+func (n *node) ready(ctx context.Context) error {
+	if n.verified.Load() {
+		return nil
+	}
+	var id hexutil.Uint64
+	if err := n.Call(ctx, &id, "eth_chainId"); err != nil {
+		return err
+	}
+	if uint64(id) != n.chainID {
+		e := x402.Errorf(x402.CheckFailed, "the node configured for %s serves eip155:%d", n.Network, uint64(id))
+		e.FixedBy = x402.ByPerson
+		return e.WithHint("the person corrects rpc under [networks.%q] in config.toml", n.Network)
+	}
+	n.verified.Store(true)
+	return nil
+}
+
+func (n *node) setClock(theirs time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.clock = clockReading{theirs, n.now()}
+}
+
+// checkClock compares now with the node's clock (its Date header, or the latest block's time where it sends none) and errs
+// with CLOCK_SUSPECT beyond maxSkew: with a wrong clock a cheque for a minute can be one for a year. A node that lies here
+// can only stop a payment.
+func (n *node) checkClock(ctx context.Context, now time.Time) error {
+	n.mu.Lock()
+	clock := n.clock
+	n.mu.Unlock()
+	if age := now.Sub(clock.ours).Abs(); clock.ours.IsZero() || age > clockAge {
+		asked := n.now()
+		tip, err := n.block(ctx, latest)
+		if err != nil {
+			return err
+		}
+		n.mu.Lock()
+		if n.clock.ours.Before(asked) {
+			n.clock = clockReading{tip.at(), n.now()}
+		}
+		clock = n.clock
+		n.mu.Unlock()
+	}
+	if skew := now.Sub(clock.theirs); skew.Abs() > maxSkew {
+		return x402.Errorf(x402.ClockSuspect, "this computer's clock and the node's differ by %s, and at most %s is signed with",
+			skew.Abs().Round(time.Second), maxSkew).
+			WithHint("set this computer's clock").WithDetail("ours", now.UTC()).WithDetail("node", clock.theirs.UTC())
+	}
+	return nil
+}
+
+// Clock asks a network's node what time it is: its Date, or the time of its newest block. Its errors are RPC_ERROR, and CHECK_FAILED for
+// a node of another chain.
+func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
+	n, err := e.node(network)
+	if err == nil {
+		err = n.ready(ctx)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	asked := n.now()
+	tip, err := n.block(ctx, latest)
+	if err != nil {
+		return time.Time{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.clock.ours.Before(asked) {
+		return tip.at(), nil
+	}
+	return n.clock.theirs, nil
+}
+
+// block is what we need of a block's header.
+type block struct {
+	Number    *hexutil.Uint64 `json:"number"`
+	Timestamp *hexutil.Uint64 `json:"timestamp"` // Unix seconds
+}
+
+func (b *block) at() time.Time { return time.Unix(int64(*b.Timestamp), 0).UTC() }
+
+// block reads a header by tag. A node that does not have it is an RPC_ERROR.
+func (n *node) block(ctx context.Context, tag string) (*block, error) {
+	b, err := n.blockOrNil(ctx, tag)
+	if err == nil && b == nil {
+		err = n.Failed("eth_getBlockByNumber", errors.New("it has no such block"))
+	}
+	return b, err
+}
+
+// blockOrNil reads a header by tag, nil when the node does not have it (pruned).
+func (n *node) blockOrNil(ctx context.Context, tag string) (*block, error) {
+	const method = "eth_getBlockByNumber"
+	var b *block
+	if err := n.Call(ctx, &b, method, tag, false); err != nil {
+		return nil, err
+	}
+	if b == nil {
+		return nil, nil
+	}
+	if b.Number == nil || b.Timestamp == nil || *b.Timestamp > 1<<40 {
+		return nil, n.Failed(method, errors.New("a block without number or time"))
+	}
+	if tag != latest && tag != finalized && tag != b.Number.String() {
+		return nil, n.Failed(method, errors.New("another block than the one asked for"))
+	}
+	return b, nil
+}
+
+// read calls a view function of token at a block and wants exactly one 32-byte word: an address without code answers
+// nothing, and nothing is not zero.
+func (n *node) read(ctx context.Context, token common.Address, tag string, selector []byte, args ...[]byte) ([]byte, error) {
+	data := append([]byte{}, selector...)
+	for _, arg := range args {
+		data = append(data, arg...)
+	}
+	var word hexutil.Bytes
+	err := n.Call(ctx, &word, "eth_call", map[string]any{"to": token.Hex(), "data": hexutil.Bytes(data)}, tag)
+	if err == nil && len(word) != 32 {
+		err = n.Failed("eth_call", errors.New("the token's contract did not answer with one word"))
+	}
+	return word, err
+}
+
+// amountOf reads a 32-byte word.
+func amountOf(word []byte) money.Amount {
+	amount, _ := money.AmountFromBytes(word)
+	return amount
+}

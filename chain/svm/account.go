@@ -1,0 +1,195 @@
+package svm
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// account is what a node says lies at an address.
+type account struct {
+	program    solana.PublicKey // the account's owner in Solana's sense
+	data       []byte
+	executable bool
+}
+
+// wireAccount is an account in Solana's JSON-RPC, with the encoding base64.
+type wireAccount struct {
+	Data       [2]string
+	Owner      string
+	Executable bool
+}
+
+func (w *wireAccount) read() (*account, error) {
+	if w == nil {
+		return nil, nil
+	}
+	program, err := parseKey(w.Owner)
+	if err != nil {
+		return nil, err
+	}
+	data, err := base64.StdEncoding.DecodeString(w.Data[0])
+	if err != nil || w.Data[1] != "base64" {
+		return nil, errors.New("not base64")
+	}
+	return &account{program, data, w.Executable}, nil
+}
+
+// accounts asks for what lies at addresses, all at one slot; nil where nothing does.
+func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*account, error) {
+	var answer struct{ Value []*wireAccount }
+	const method = "getMultipleAccounts"
+	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed, "encoding": "base64"}); err != nil {
+		return nil, err
+	}
+	if len(answer.Value) != len(addresses) {
+		return nil, n.Failed(method, errors.New("not as many accounts as were asked for"))
+	}
+	list := make([]*account, len(addresses))
+	for i, w := range answer.Value {
+		var err error
+		if list[i], err = w.read(); err != nil {
+			return nil, n.Failed(method, err)
+		}
+	}
+	return list, nil
+}
+
+// tokenAccount is an SPL token account.
+type tokenAccount struct {
+	address, program      solana.PublicKey
+	mint, owner, delegate solana.PublicKey // delegate means something only when delegates
+	delegates, frozen     bool
+	amount, delegated     uint64 // atomic units
+}
+
+// The layout of a token account (spl-token/program/src/state.rs): mint 0, owner 32, amount 64, delegate 72 (tag 4 + key),
+// state 108, native 109, delegated amount 121, close authority 129. Under Token-2022 extensions may follow a type byte.
+const (
+	tokenAccountSize = 165
+	multisigSize     = 355 // Token-2022 tells a multisig from an account by this length
+	typeAccount      = 2
+	stateInitialized = 1
+	stateFrozen      = 2
+)
+
+// readTokenAccount reads what lies at an address; ok is false when it is not an initialized token account.
+func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok bool) {
+	if a == nil || a.program != tokenProgram && a.program != token2022 || len(a.data) < tokenAccountSize {
+		return t, false
+	}
+	d := a.data
+	if len(d) > tokenAccountSize && (a.program != token2022 || len(d) == multisigSize || d[tokenAccountSize] != typeAccount) {
+		return t, false
+	}
+	tag := binary.LittleEndian.Uint32(d[72:])
+	if d[108] != stateInitialized && d[108] != stateFrozen || tag > 1 {
+		return t, false
+	}
+	t = tokenAccount{
+		address: address, program: a.program,
+		mint: solana.PublicKey(d[:32]), owner: solana.PublicKey(d[32:64]), amount: binary.LittleEndian.Uint64(d[64:]),
+		frozen: d[108] == stateFrozen, delegates: tag == 1,
+	}
+	if t.delegates {
+		t.delegate, t.delegated = solana.PublicKey(d[76:108]), binary.LittleEndian.Uint64(d[121:])
+	}
+	return t, true
+}
+
+// delegatesTo reports whether key is the account's delegate. The token program asks this before it asks for the owner, so an
+// owner who is his own delegate is bound by what he delegated (spl-token processor.rs, process_transfer).
+func (t tokenAccount) delegatesTo(key solana.PublicKey) bool { return t.delegates && t.delegate == key }
+
+// spendable is what key may move out of the account.
+func (t tokenAccount) spendable(key solana.PublicKey) uint64 {
+	switch {
+	case t.delegatesTo(key):
+		return min(t.delegated, t.amount)
+	case t.owner == key:
+		return t.amount
+	}
+	return 0
+}
+
+// refuse says why key cannot spend the mint from the account: NO_DELEGATION or DELEGATE_MISMATCH, with the reason in words and
+// as the detail "reason"; nil when it can.
+func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
+	switch {
+	case t.mint != mint:
+		return mismatch(t.address, "mint", "the token account %s holds another token than the asset", t.address).WithDetail("mint", t.mint.String())
+	case t.program != program:
+		return mismatch(t.address, "program", "the token account %s is under another token program than the asset", t.address)
+	case t.frozen:
+		return frozen(t.address)
+	case t.delegatesTo(key) || t.owner == key:
+		return nil
+	case t.delegates:
+		return mismatch(t.address, "delegate", "the token account %s delegates to %s, which is not this wallet", t.address, t.delegate).
+			WithDetail("delegate", t.delegate.String())
+	}
+	return noDelegation(t.address, "none", "the token account %s delegates to nobody: never, not any more, or all of it is spent", t.address)
+}
+
+func mismatch(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
+	return x402.Errorf(x402.DelegateMismatch, format, args...).WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
+		WithHint("the owner delegates the right token account to this wallet's Solana address, or corrects token_account in config.toml")
+}
+
+func frozen(address solana.PublicKey) *x402.Error {
+	return mismatch(address, "frozen", "the token account %s is frozen by the token's issuer", address).
+		WithHint("only the token's issuer can lift that; the owner delegates another token account")
+}
+
+func noDelegation(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
+	return x402.Errorf(x402.NoDelegation, format, args...).WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
+		WithHint("the owner runs: x402-wallet delegation approve")
+}
+
+// Delegation is a token account as its owner set it up. Amounts are atomic units of Mint.
+type Delegation struct {
+	Account, Owner, Mint, Program string
+	Delegate                      string       // "" when there is none
+	IsOurs                        bool         // Delegate is this wallet's agent
+	Frozen                        bool         // by the token's issuer: nothing can be spent
+	Remaining                     money.Amount // of what was delegated; 0 when there is no delegate
+	Balance                       money.Amount
+}
+
+// Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or something else lies there,
+// NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and CHECK_FAILED as for any question to a node.
+func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (Delegation, error) {
+	address, err := parseKey(tokenAccount)
+	if err != nil {
+		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
+	}
+	n, err := e.node(ctx, network)
+	if err != nil {
+		return Delegation{}, err
+	}
+	list, err := n.accounts(ctx, address)
+	if err != nil {
+		return Delegation{}, err
+	}
+	if list[0] == nil {
+		return Delegation{}, noDelegation(address, "missing", "nothing lies at %s", address)
+	}
+	t, ok := readTokenAccount(address, list[0])
+	if !ok {
+		return Delegation{}, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
+	}
+	d := Delegation{
+		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(), Program: t.program.String(), Frozen: t.frozen,
+		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated), Balance: money.NewAmount(t.amount),
+	}
+	if t.delegates {
+		d.Delegate = t.delegate.String()
+	}
+	return d, nil
+}

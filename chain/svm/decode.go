@@ -1,0 +1,277 @@
+package svm
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/x402/money"
+)
+
+// Transfer is a payment transaction, read.
+type Transfer struct {
+	FeePayer            string
+	Signers             [2]Signature // in the message's order: the fee payer, the authority
+	Program, Mint       string       // Program is SPL Token or Token-2022
+	Source, Destination string       // token accounts
+	Authority           string       // who may take from Source: its owner or its delegate
+	Amount              money.Amount // atomic units, at most 2^64-1
+	Decimals            uint8
+	HasMemo             bool
+	Memo                string // UTF-8; a stranger's text, unless it is ours
+	UnitLimit           uint32 // compute units
+	UnitPrice           uint64 // micro-lamports per unit
+	Blockhash           string
+	Message             []byte // what is signed
+}
+
+// Signature is one signer's slot of a transaction.
+type Signature struct {
+	Address   string
+	Signature string // base58; "" while nobody signed: 64 zero bytes
+	Verified  bool   // it is the address's Ed25519 signature of the message
+}
+
+// ErrLayout says that a transaction is not a payment in the one layout that is read.
+var ErrLayout = errors.New("not an exact payment transaction")
+
+// Instruction numbers of the compute-budget and token programs.
+const (
+	opUnitLimit       = 2
+	opUnitPrice       = 3
+	opTransferChecked = 12
+)
+
+// maxTransaction is the size of Solana's packets, the limit for a transaction, in bytes.
+const maxTransaction = 1232
+
+// Decode reads a transaction in base64, strictly: version 0, exactly the signers fee payer and authority, no lookup tables,
+// the instructions SetComputeUnitLimit, SetComputeUnitPrice, TransferChecked and at most a Memo in this order, each with
+// exactly the accounts, flags and data it takes, no account beyond those, numbers in their shortest form and nothing behind
+// the end (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets are not read).
+// Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the reason.
+func Decode(txBase64 string) (Transfer, error) {
+	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
+		return Transfer{}, layout("more than %d bytes", maxTransaction)
+	}
+	wire, err := base64.StdEncoding.Strict().DecodeString(txBase64)
+	if err != nil || base64.StdEncoding.EncodeToString(wire) != txBase64 { // Go's decoder skips line breaks
+		return Transfer{}, layout("not base64")
+	}
+	r := reader{data: wire}
+	count := r.compact()
+	if count != 2 {
+		return Transfer{}, layout("%d signatures", count)
+	}
+	signatures := [2]solana.Signature{solana.Signature(r.take(64)), solana.Signature(r.take(64))}
+	if r.bad || len(wire) > maxTransaction {
+		return Transfer{}, layout("cut off or too long")
+	}
+	t, signers, err := decodeMessage(wire[r.at:])
+	if err != nil {
+		return Transfer{}, err
+	}
+	for i, key := range signers {
+		t.Signers[i].Address = key.String()
+		if signature := signatures[i]; !signature.IsZero() {
+			t.Signers[i].Signature, t.Signers[i].Verified = signature.String(), ed25519.Verify(key[:], t.Message, signature[:])
+		}
+	}
+	return t, nil
+}
+
+// DecodeMessage reads what is signed of such a transaction, as strictly.
+func DecodeMessage(message []byte) (Transfer, error) {
+	return Decode(base64.StdEncoding.EncodeToString(wire([64]byte{}, message)))
+}
+
+func layout(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrLayout, fmt.Sprintf(format, args...))
+}
+
+// message is the head of a version 0 message: who takes part, and how.
+type message struct {
+	keys                               []solana.PublicKey // signers first, in both parts the writable ones first
+	signers, readonlySigners, readonly int
+	used                               map[int]bool // by the instructions read so far
+}
+
+func (m message) writable(i int) bool {
+	return i < m.signers-m.readonlySigners || i >= m.signers && i < len(m.keys)-m.readonly
+}
+
+// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing with the builder.
+func decodeMessage(data []byte) (t Transfer, signers [2]solana.PublicKey, err error) {
+	r := reader{data: data}
+	m, err := r.head()
+	if err != nil {
+		return t, signers, err
+	}
+	signers = [2]solana.PublicKey(m.keys)
+	t.Message, t.FeePayer, t.Blockhash = data, m.keys[0].String(), solana.Hash(r.take(32)).String()
+	count := r.compact()
+	if count != 3 && count != 4 {
+		return t, signers, layout("%d instructions", count)
+	}
+	for i := range count {
+		in, err := r.instruction(m)
+		if err == nil {
+			err = t.take(i, in, m)
+		}
+		if err != nil {
+			return t, signers, err
+		}
+	}
+	switch tables := r.compact(); {
+	case r.bad || r.at != len(data):
+		return t, signers, layout("cut off, or something behind its end")
+	case tables != 0:
+		return t, signers, layout("it uses address lookup tables")
+	case len(m.used) != len(m.keys):
+		return t, signers, layout("it names accounts that it does not use")
+	}
+	return t, signers, nil
+}
+
+// head reads up to the keys.
+func (r *reader) head() (m message, err error) {
+	if r.byte() != 0x80 {
+		return m, layout("not a version 0 message")
+	}
+	m.signers, m.readonlySigners, m.readonly = int(r.byte()), int(r.byte()), int(r.byte())
+	m.used = map[int]bool{0: true} // the fee payer
+	for range r.compact() {
+		m.keys = append(m.keys, solana.PublicKey(r.take(32)))
+		if r.bad {
+			return m, layout("cut off")
+		}
+	}
+	if m.signers != 2 || m.readonlySigners != 1 || m.readonly > len(m.keys)-m.signers {
+		return m, layout("other signers than a fee payer and an authority")
+	}
+	if duplicate(m.keys) {
+		return m, layout("the same account twice")
+	}
+	return m, nil
+}
+
+func duplicate(keys []solana.PublicKey) bool {
+	seen := make(map[solana.PublicKey]bool, len(keys))
+	for _, key := range keys {
+		seen[key] = true
+	}
+	return len(seen) != len(keys)
+}
+
+// instruction is one of a message's: indexes into its keys.
+type instruction struct {
+	program  solana.PublicKey
+	accounts []int
+	data     []byte
+}
+
+// take reads the i-th instruction, which has to be the one that belongs there.
+func (t *Transfer) take(i int, in instruction, m message) error {
+	switch i {
+	case 0:
+		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 5 || in.data[0] != opUnitLimit {
+			return layout("instruction 0 is not SetComputeUnitLimit")
+		}
+		t.UnitLimit = binary.LittleEndian.Uint32(in.data[1:])
+	case 1:
+		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 9 || in.data[0] != opUnitPrice {
+			return layout("instruction 1 is not SetComputeUnitPrice")
+		}
+		t.UnitPrice = binary.LittleEndian.Uint64(in.data[1:])
+	case 2:
+		return t.takeTransfer(in, m)
+	case 3:
+		if in.program != memoProgram || len(in.accounts) != 0 || !utf8.Valid(in.data) {
+			return layout("instruction 3 is not a Memo of UTF-8 without signers")
+		}
+		t.HasMemo, t.Memo = true, string(in.data)
+	}
+	return nil
+}
+
+// takeTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination, authority.
+func (t *Transfer) takeTransfer(in instruction, m message) error {
+	if in.program != tokenProgram && in.program != token2022 || len(in.accounts) != 4 || len(in.data) != 10 || in.data[0] != opTransferChecked {
+		return layout("instruction 2 is not TransferChecked of a token program")
+	}
+	source, mint, destination, authority := in.accounts[0], in.accounts[1], in.accounts[2], in.accounts[3]
+	switch {
+	case authority != 1:
+		return layout("the transfer's authority is not the second signer")
+	case source < 2 || mint < 2 || destination < 2:
+		return layout("a signer takes part in the transfer") // the fee payer pays the fee and nothing else
+	case source == destination || !m.writable(source) || !m.writable(destination) || m.writable(mint):
+		return layout("the transfer's accounts have other roles")
+	}
+	t.Program = in.program.String()
+	t.Source, t.Mint, t.Destination = m.keys[source].String(), m.keys[mint].String(), m.keys[destination].String()
+	t.Authority = m.keys[authority].String()
+	t.Amount, t.Decimals = money.NewAmount(binary.LittleEndian.Uint64(in.data[1:])), in.data[9]
+	return nil
+}
+
+// reader reads with checked bounds; after the first step over the end it is bad, and gives zeros.
+type reader struct {
+	data []byte
+	at   int
+	bad  bool
+}
+
+// take gives the next n bytes.
+func (r *reader) take(n int) []byte {
+	if r.bad || len(r.data)-r.at < n {
+		r.bad = true
+		return make([]byte, n) // n is at most 65535: a compact-u16
+	}
+	r.at += n
+	return r.data[r.at-n : r.at]
+}
+
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+// compact reads Solana's compact-u16 ("short vec"), in its shortest form only: 7 bits a byte, the lowest first.
+func (r *reader) compact() int {
+	n := 0
+	for shift := 0; shift < 21; shift += 7 {
+		b := r.byte()
+		n |= int(b&0x7f) << shift
+		if b&0x80 == 0 {
+			r.bad = r.bad || b == 0 && shift > 0 || n > 0xffff
+			break
+		}
+		r.bad = r.bad || shift == 14
+	}
+	if r.bad {
+		return 0
+	}
+	return n
+}
+
+// instruction reads the next one and resolves what it names.
+func (r *reader) instruction(m message) (in instruction, err error) {
+	program := int(r.byte())
+	indexes := r.take(r.compact())
+	in.data = r.take(r.compact())
+	if r.bad || program >= len(m.keys) || m.writable(program) {
+		return in, layout("an instruction is cut off, or its program is no program")
+	}
+	in.program, m.used[program] = m.keys[program], true
+	for _, index := range indexes {
+		if int(index) >= len(m.keys) {
+			return in, layout("an instruction names an account that is not there")
+		}
+		m.used[int(index)] = true
+		in.accounts = append(in.accounts, int(index))
+	}
+	return in, nil
+}

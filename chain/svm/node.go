@@ -1,0 +1,139 @@
+package svm
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/gagliardetto/solana-go"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+)
+
+// Commitments of Solana's JSON-RPC.
+const (
+	confirmed = "confirmed" // voted for by two thirds of the stake: what may be spent, what has landed
+	finalized = "finalized" // cannot be rolled back: what is proven not to have landed
+)
+
+// JSON-RPC errors that mean something to us.
+const (
+	methodNotFound     = -32601
+	unsupportedVersion = -32015 // a transaction of a version we did not say we read
+)
+
+// node is the owner's node of one network.
+type node struct {
+	*rpc.Node
+	verified atomic.Bool  // getGenesisHash was the right one
+	clock    atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none
+	past     past
+}
+
+func newNode(network, url string, client *http.Client) *node {
+	n := &node{}
+	n.Node = rpc.New(network, url, client, func(date time.Time) { n.clock.Store(date.Unix()) })
+	return n
+}
+
+func notConfigured(network string) *x402.Error {
+	return invalid("the network is not configured").WithDetail("network", x402.Brief(network)).
+		WithHint("the person sets rpc for the network in config.toml")
+}
+
+// node returns the network's node after it has shown, once, that it is on that network (B5). Errors: INVALID_REQUIREMENT
+// when none is configured, RPC_ERROR when it is silent, CHECK_FAILED when it is on another chain; none is remembered.
+func (e *Exact) node(ctx context.Context, network string) (*node, error) {
+	where := e.options.RPC[network]
+	if where == "" {
+		return nil, notConfigured(network)
+	}
+	e.mu.Lock()
+	n := e.nodes[network]
+	if n == nil {
+		n = newNode(network, where, e.options.HTTP)
+		e.nodes[network] = n
+	}
+	e.mu.Unlock()
+	if n.verified.Load() {
+		return n, nil
+	}
+	var genesis string
+	if err := n.Call(ctx, &genesis, "getGenesisHash"); err != nil {
+		return nil, err
+	}
+	if !x402.IsGenesis(network, genesis) {
+		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
+			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on the word of this node").
+			WithDetail("genesis", x402.Brief(genesis))
+		e.FixedBy = x402.ByPerson
+		return nil, e
+	}
+	n.verified.Store(true)
+	return n, nil
+}
+
+// latestBlockhash asks for the newest blockhash at a commitment, and which slot the node was at. The answer has to make sense:
+// no block is without a slot, so a block's height is at most its slot.
+func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash solana.Hash, lastValid, slot uint64, err error) {
+	var answer struct {
+		Context struct{ Slot uint64 }
+		Value   struct {
+			Blockhash            string
+			LastValidBlockHeight uint64
+		}
+	}
+	const method = "getLatestBlockhash"
+	if err := n.Call(ctx, &answer, method, map[string]any{"commitment": commitment}); err != nil {
+		return hash, 0, 0, err
+	}
+	key, err := parseKey(answer.Value.Blockhash)
+	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife || answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
+		return hash, 0, 0, n.Failed(method, errors.New("no blockhash, or no slot and block height that belong to it"))
+	}
+	return solana.Hash(key), answer.Value.LastValidBlockHeight, answer.Context.Slot, nil
+}
+
+// isBlockhashValid asks whether a transaction with the blockhash could still land, as seen at a commitment.
+func (n *node) isBlockhashValid(ctx context.Context, hash, commitment string) (bool, error) {
+	var answer struct{ Value *bool }
+	const method = "isBlockhashValid"
+	if err := n.Call(ctx, &answer, method, hash, map[string]any{"commitment": commitment}); err != nil {
+		return false, err
+	}
+	if answer.Value == nil {
+		return false, n.Failed(method, errors.New("neither yes nor no"))
+	}
+	return *answer.Value, nil
+}
+
+// blockHeight asks for the block height at a commitment.
+func (n *node) blockHeight(ctx context.Context, commitment string) (height uint64, err error) {
+	const method = "getBlockHeight"
+	if err := n.Call(ctx, &height, method, map[string]any{"commitment": commitment}); err != nil {
+		return 0, err
+	}
+	if height == 0 {
+		return 0, n.Failed(method, errors.New("no block height"))
+	}
+	return height, nil
+}
+
+// Clock asks a network's node what time it is, for people who look for what is wrong; zero when it does not say. Its errors are
+// node's: a node of another chain is one.
+func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
+	n, err := e.node(ctx, network)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if _, err := n.blockHeight(ctx, confirmed); err != nil {
+		return time.Time{}, err
+	}
+	if at := n.clock.Load(); at != 0 {
+		return time.Unix(at, 0).UTC(), nil
+	}
+	return time.Time{}, nil
+}

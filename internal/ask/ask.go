@@ -1,0 +1,232 @@
+// Package ask asks the person at this machine for the passphrase on a page of the loopback interface, where no terminal is
+// at hand: an agent's host opens its URL (MCP's URL-mode elicitation, SPEC §3).
+//
+// What must stay true: what is typed reaches this process and nobody else. The page is served on 127.0.0.1 to who has its
+// random token, names this very host, and posts from this very page; it loads nothing, can be framed by nobody, is used
+// once, and is gone after five minutes. The passphrase is handed to one function and kept nowhere.
+package ask
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"html"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/internal/loopback"
+)
+
+const (
+	// Expiry is how long a page waits for its person.
+	Expiry = 5 * time.Minute
+	// maxTries is how many wrong passphrases a page takes. Each costs the KDF's second besides.
+	maxTries = 3
+	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the form.
+	maxForm = 4 << 10
+	// maxLines and maxText bound what is shown. Nothing is left out: a question that is longer is not asked.
+	maxLines, maxText = 200, 8 << 10
+	// farewell is how long the last answer may take to reach the browser.
+	farewell = 2 * time.Second
+)
+
+// How a page can end without an answer.
+var (
+	ErrExpired  = errors.New("nobody answered on the page within " + Expiry.String())
+	ErrDeclined = errors.New("the person declined on the page")
+)
+
+// Wrong is what check answers when another try may help: the page asks again, three times in all.
+type Wrong struct{ Err error }
+
+func (w *Wrong) Error() string { return w.Err.Error() }
+func (w *Wrong) Unwrap() error { return w.Err }
+
+// Ask serves the page and answers its URL. What the person types goes to check, which must not keep it and whose slice is
+// wiped afterwards; what check says to the person is its error's text. title and lines are shown as they are, with control
+// and format characters replaced.
+//
+// wait returns when the page is gone: nil once check was content, else check's last error, ErrDeclined, ErrExpired, or the
+// context's error. Ending ctx takes the page away.
+func Ask(ctx context.Context, title string, lines []string, check func(passphrase []byte) error) (page string, wait func() error, err error) {
+	if len(lines) > maxLines || slices.ContainsFunc(append(lines[:len(lines):len(lines)], title), func(line string) bool { return len(line) > maxText }) {
+		return "", nil, errors.New("there is more to look at than a page shows: use a terminal")
+	}
+	listener, err := loopback.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	p := &question{
+		host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines, check: check, over: make(chan struct{}),
+	}
+	server := loopback.Server(p)
+	go func() { _ = server.Serve(listener) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, Expiry, ErrExpired)
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		select {
+		case <-p.over:
+		case <-ctx.Done():
+			p.end(context.Cause(ctx))
+		}
+		leave, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer stop()
+		if server.Shutdown(leave) != nil {
+			_ = server.Close()
+		}
+		done <- p.outcome
+	}()
+	return "http://" + p.host + "/" + p.token, func() error { return <-done }, nil
+}
+
+// question is one page.
+type question struct {
+	host, token string
+	title       string
+	lines       []string
+	check       func([]byte) error
+
+	mu      sync.Mutex // one answer at a time
+	tries   int
+	over    chan struct{} // closed when outcome is set
+	outcome error
+}
+
+// end sets the outcome, the first time; finish does it for who holds mu.
+func (q *question) end(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.finish(err)
+}
+
+func (q *question) finish(err error) {
+	if !q.finished() {
+		q.outcome = err
+		close(q.over)
+	}
+}
+
+func (q *question) finished() bool {
+	select {
+	case <-q.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	loopback.Headers(w.Header(), style)
+	given := strings.TrimPrefix(r.URL.Path, "/")
+	switch {
+	case !loopback.Named(r, q.host):
+		q.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
+	case subtle.ConstantTimeCompare([]byte(given), []byte(q.token)) != 1:
+		q.say(w, http.StatusNotFound, "This is not the page you are looking for.")
+	case r.Method == http.MethodGet:
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.finished() {
+			q.gone(w)
+			return
+		}
+		q.form(w, http.StatusOK, "")
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", "GET, POST")
+		q.say(w, http.StatusMethodNotAllowed, "This page takes no such request.")
+	case !loopback.FromItself(r, q.host):
+		q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
+	default:
+		q.answer(w, r)
+	}
+}
+
+func (q *question) answer(w http.ResponseWriter, r *http.Request) {
+	passphrase, declined, err := readForm(w, r)
+	defer clear(passphrase)
+	if err != nil {
+		q.say(w, http.StatusBadRequest, "The form could not be read.")
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.finished():
+		q.gone(w)
+	case declined:
+		q.say(w, http.StatusOK, "Declined. Nothing was changed; you can close this page.")
+		q.finish(ErrDeclined)
+	default:
+		q.judge(w, passphrase)
+	}
+}
+
+// judge lets check decide.
+func (q *question) judge(w http.ResponseWriter, passphrase []byte) {
+	err := q.check(passphrase)
+	q.tries++
+	var wrong *Wrong
+	switch {
+	case err == nil:
+		q.say(w, http.StatusOK, "Done. You can close this page.")
+		q.finish(nil)
+	case errors.As(err, &wrong) && q.tries < maxTries:
+		q.form(w, http.StatusForbidden, wrong.Error())
+	default:
+		q.say(w, http.StatusForbidden, "That did not work: "+err.Error())
+		q.finish(err)
+	}
+}
+
+func (q *question) gone(w http.ResponseWriter) {
+	q.say(w, http.StatusGone, "This page was used, or its time is over. You can close it.")
+}
+
+// readForm reads the two fields of the form.
+func readForm(w http.ResponseWriter, r *http.Request) (passphrase []byte, declined bool, err error) {
+	form, err := loopback.Form(w, r, maxForm)
+	if err == nil && !form.Has("passphrase") {
+		err = loopback.ErrForm
+	}
+	return []byte(form.Get("passphrase")), form.Has("decline"), err
+}
+
+const (
+	style = `body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:4em auto;padding:0 1em;color:#111;background:#fff}` +
+		`li{overflow-wrap:anywhere}input,button{font:inherit;padding:.4em .6em}input{width:100%;box-sizing:border-box;margin:.5em 0}` +
+		`.bad{color:#a00}footer{margin-top:3em;color:#555;font-size:.85em}`
+	head = `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>x402-wallet</title><style>` + style + `</style>`
+	foot = `<footer>This page comes from x402-wallet on your own machine. It can be used once. Type your passphrase only if you asked for this yourself or know what it is for.</footer></html>`
+)
+
+// form shows the question; problem is what was wrong with the last answer.
+func (q *question) form(w http.ResponseWriter, status int, problem string) {
+	var b strings.Builder
+	b.WriteString(head + "<h1>" + shown(q.title) + "</h1><ul>")
+	for _, line := range q.lines {
+		b.WriteString("<li>" + shown(line) + "</li>")
+	}
+	b.WriteString("</ul>")
+	if problem != "" {
+		b.WriteString(`<p class="bad" role="alert">` + shown(problem) + "</p>")
+	}
+	b.WriteString(`<form method="post" autocomplete="off"><label>Passphrase of the wallet<input type="password" name="passphrase" autofocus autocomplete="off" maxlength="1024"></label>` +
+		`<button>Confirm</button> <button name="decline" value="1">Decline</button></form>` + foot)
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, b.String())
+}
+
+func (q *question) say(w http.ResponseWriter, status int, text string) {
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, head+"<p>"+shown(text)+"</p>"+foot)
+}
+
+// shown makes any text harmless in HTML and to the eye.
+func shown(text string) string { return html.EscapeString(loopback.Shown(text)) }

@@ -1,0 +1,293 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// checker turns the written file into a Config and collects every fault on the way.
+type checker struct {
+	lines    map[string]int
+	errs     []error
+	warnings []string
+}
+
+// fail notes a fault at a dotted key, at the line of that key or of the table around it.
+func (c *checker) fail(key, format string, args ...any) {
+	line := 0
+	for at := key; at != "" && line == 0; at = at[:max(strings.LastIndexByte(at, '.'), 0)] {
+		line = c.lines[at]
+	}
+	c.errs = append(c.errs, &Error{Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) config(f *file) *Config {
+	if f.Ledger.URL != "" { // taken and not used, it would give every machine the whole budget
+		c.fail("ledger.url", "must be empty (ledger.db in the home): one ledger for several machines, in PostgreSQL, is not in this version")
+	}
+	return &Config{
+		Budget:       c.budget(&f.Budget),
+		Policy:       c.policy(&f.Policy),
+		Networks:     c.networks(f.Networks),
+		Assets:       c.assets(f.Assets),
+		Facilitators: c.facilitators(f.Facilitators),
+		Hosts:        c.hosts(f.Hosts),
+		Servers:      c.servers(f.Servers),
+		Keystore:     c.keystore(&f.Keystore),
+		Channel:      Channel{DID: c.did(f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
+		Env:          f.Env,
+	}
+}
+
+func (c *checker) budget(f *fileBudget) Budget {
+	b := Budget{
+		PerCall:      c.dollars("budget.per_call", f.PerCall, "1.00"),
+		Session:      c.cap("budget.session", f.Session),
+		Day:          c.dollars("budget.day", f.Day, "10.00"),
+		Month:        c.dollars("budget.month", f.Month, "100.00"),
+		ApproveAbove: c.dollars("budget.approve_above", f.ApproveAbove, "0.10"),
+		Rate:         c.whole("budget.rate", f.Rate, 60, 1, 100_000),
+		HostDay:      map[string]money.Dollars{},
+	}
+	for _, name := range sorted(f.Hosts) {
+		key := dotted([]string{"budget", "hosts", name})
+		host, _ := c.host(key, name)
+		if _, twice := b.HostDay[host]; twice {
+			c.fail(key, "is the same host as another one here")
+		}
+		if f.Hosts[name].Day == nil {
+			c.fail(key, `needs day = "…"`)
+			continue
+		}
+		b.HostDay[host] = c.dollars(key+".day", f.Hosts[name].Day, "")
+	}
+	return b
+}
+
+func (c *checker) policy(f *filePolicy) Policy {
+	p := Policy{
+		AllowHosts:  c.patterns("policy.allow_hosts", f.AllowHosts),
+		DenyHosts:   c.patterns("policy.deny_hosts", f.DenyHosts),
+		NewPayee:    Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
+		PayeeChange: Rule(c.oneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
+		PriceJump:   3,
+		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
+		Loopback:    c.loopback(f.Loopback),
+		MaxTimeout:  time.Duration(c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)) * time.Second,
+		Deadline:    c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
+		Prefer:      []string{SolanaMainnet, Base},
+		Schemes:     []string{"exact"},
+	}
+	if f.PriceJump != nil {
+		p.PriceJump = *f.PriceJump
+		if math.IsNaN(p.PriceJump) || p.PriceJump < 1 || p.PriceJump > 1e6 {
+			c.fail("policy.price_jump", "is %v; it must be from 1.0 to 1000000.0", p.PriceJump)
+		}
+	}
+	if f.Prefer != nil {
+		p.Prefer = c.chains("policy.prefer", *f.Prefer)
+	}
+	if f.Schemes != nil {
+		p.Schemes = *f.Schemes
+		for _, scheme := range p.Schemes {
+			c.oneOf("policy.schemes", &scheme, "exact")
+		}
+		if len(p.Schemes) == 0 {
+			c.fail("policy.schemes", `is empty, so nothing could be paid; it must hold "exact"`)
+		}
+	}
+	return p
+}
+
+// channelNetworks are Rooch's, on which the Nuwa payment channels live (SPEC §9).
+var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}
+
+func (c *checker) networks(written map[string]fileNetwork) map[string]Network {
+	networks := map[string]Network{}
+	for _, name := range sorted(written) {
+		key, n := dotted([]string{"networks", name}), written[name]
+		id := name
+		if !slices.Contains(channelNetworks, name) {
+			id = c.chain(key, name)
+		}
+		if _, twice := networks[id]; twice {
+			c.fail(key, "is the same network as another one here: %s", id)
+			continue
+		}
+		rpc := publicNodes[id]
+		if n.RPC != nil {
+			rpc = *n.RPC
+			c.ownerURL(key+".rpc", rpc, "https://…")
+		} else if rpc == "" {
+			c.fail(key, `needs rpc = "https://…"`)
+		}
+		if n.TokenAccount != "" {
+			c.tokenAccount(key+".token_account", id, n.TokenAccount)
+		}
+		networks[id] = Network{RPC: rpc, TokenAccount: n.TokenAccount}
+	}
+	if len(networks) > 0 { // the owner's list is the list: no node and no network nobody named
+		return networks
+	}
+	for id, rpc := range publicNodes {
+		networks[id] = Network{RPC: rpc}
+	}
+	return networks
+}
+
+func (c *checker) tokenAccount(key, network, address string) {
+	if !x402.IsSolana(network) {
+		c.fail(key, "only Solana has token accounts; %s has not", network)
+	} else if !isSolanaAddress(address) {
+		c.fail(key, "%q is not a Solana address (base58 of 32 bytes)", address)
+	}
+}
+
+var (
+	evmAddress  = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`) // shown beside every amount: nothing that could look like one
+)
+
+func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
+	for i, f := range written {
+		key := fmt.Sprintf("assets.%d", i)
+		a := x402.AssetInfo{Network: c.chain(key+".network", f.Network), Address: f.Address, Symbol: f.Symbol,
+			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
+			USD:      c.dollars(key+".usd", f.USD, "1.00"), Name: f.Name, Version: f.Version, Token2022: f.Token2022}
+		if !plainSymbol.MatchString(a.Symbol) {
+			c.fail(key+".symbol", "%q must be 1 to 16 letters and digits", a.Symbol)
+		}
+		if a.USD == 0 {
+			c.fail(key+".usd", "is 0, so budgets would not count it; it must be above 0")
+		}
+		if f.USD == nil {
+			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 against every limit: write what one is worth", key, a.Symbol))
+		}
+		c.assetForm(key, a)
+		if slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() }) {
+			c.fail(key+".address", "is the same asset as another one here")
+		}
+		assets = append(assets, a)
+	}
+	return assets
+}
+
+// assetForm checks what differs by chain: the address, and who knows the signing domain.
+func (c *checker) assetForm(key string, a x402.AssetInfo) {
+	if x402.IsSolana(a.Network) {
+		if !isSolanaAddress(a.Address) {
+			c.fail(key+".address", "%q is not a Solana mint (base58 of 32 bytes)", a.Address)
+		}
+		if a.Name != "" || a.Version != "" {
+			c.fail(key, "name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
+		}
+		return
+	}
+	if !evmAddress.MatchString(a.Address) {
+		c.fail(key+".address", "%q is not an EVM address (0x and 40 hex digits)", a.Address)
+	}
+	if a.Name == "" || a.Version == "" {
+		c.fail(key, "needs name and version, the token's EIP-712 domain: they are never taken from the seller")
+	}
+	if a.Token2022 {
+		c.fail(key+".token2022", "is for Solana mints only")
+	}
+}
+
+func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
+	for i, f := range written {
+		key := fmt.Sprintf("facilitators.%d", i)
+		made := Facilitator{Name: f.Name, URL: strings.TrimRight(f.URL, "/"), HeaderFile: f.HeaderFile,
+			Auth: c.oneOf(key+".auth", f.Auth, "none", "cdp", "payai", "header")}
+		at := c.ownerURL(key+".url", made.URL, "https://…")
+		if made.Name == "" && at != nil {
+			made.Name = at.Host
+		}
+		if slices.ContainsFunc(list, func(other Facilitator) bool { return other.Name == made.Name }) {
+			c.fail(key+".name", "%q is the name of two facilitators", made.Name)
+		}
+		if (made.Auth == "header") != (made.HeaderFile != "") {
+			c.fail(key, `auth = "header" and header_file = "a file with one line Name: value" go together`)
+		}
+		for _, name := range f.Networks {
+			if name != Mainnets && name != Testnets {
+				name = c.chain(key+".networks", name)
+			}
+			made.Networks = append(made.Networks, name)
+		}
+		list = append(list, made)
+	}
+	return list
+}
+
+func (c *checker) hosts(written map[string]fileHost) map[string]Host {
+	hosts := map[string]Host{}
+	for _, name := range sorted(written) {
+		key := dotted([]string{"hosts", name})
+		host, _ := c.host(key, name)
+		if _, twice := hosts[host]; twice {
+			c.fail(key, "is the same host as another one here")
+		}
+		hosts[host] = Host{Settle: c.oneOf(key+".settle", written[name].Settle, "seller", "wallet")}
+	}
+	return hosts
+}
+
+// serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of its own.
+var serverName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`) })
+
+func (c *checker) servers(written map[string]fileServer) map[string]Server {
+	servers := map[string]Server{}
+	for _, name := range sorted(written) {
+		key, s := dotted([]string{"servers", name}), written[name]
+		if !serverName().MatchString(name) || len(name) > 32 {
+			c.fail(key, "a server's name is at most 32 letters and digits, with single - or _ between")
+		}
+		if first := strings.ToLower(name); s.Mount && (first == "x402" || strings.HasPrefix(first, "x402_")) {
+			c.fail(key+".mount", "a server called x402 is not mounted: tools whose names begin with x402_ are the wallet's own")
+		}
+		if (len(s.Command) > 0) == (s.URL != "") {
+			c.fail(key, `needs either command = ["…"] or url = "https://…/mcp"`)
+		}
+		if len(s.Command) > 0 && s.Command[0] == "" {
+			c.fail(key+".command", "has no program")
+		}
+		if s.URL != "" {
+			c.ownerURL(key+".url", s.URL, "https://…/mcp")
+		}
+		if s.Service != "" && (s.Channel == nil || !*s.Channel) {
+			c.fail(key+".service", "is for payment channels: it needs channel = true beside it")
+		}
+		if s.Service != "" && !didForm().MatchString(s.Service) {
+			c.fail(key+".service", `%q is not a DID like "did:rooch:…"`, s.Service)
+		}
+		servers[name] = Server(s)
+	}
+	return servers
+}
+
+func (c *checker) keystore(f *fileKeystore) Keystore {
+	if len(f.PassphraseCommand) > 0 && f.PassphraseCommand[0] == "" {
+		c.fail("keystore.passphrase_command", "has no program")
+	}
+	// At most 8 hours: SPEC §3 locks then in any case.
+	return Keystore{PassphraseFile: f.PassphraseFile, PassphraseCommand: f.PassphraseCommand, Keyring: f.Keyring,
+		Idle: c.duration("keystore.idle", f.Idle, 15*time.Minute, time.Second, 8*time.Hour)}
+}
+
+var didForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`) })
+
+func (c *checker) did(did string) string {
+	if did != "" && !didForm().MatchString(did) {
+		c.fail("channel.did", `%q is not a DID like "did:rooch:…"`, did)
+	}
+	return did
+}

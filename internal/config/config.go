@@ -1,0 +1,172 @@
+// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the environment.
+//
+// What must stay true: the only os.Getenv of the project is here, and a file that says anything this package does not
+// understand is refused. A limit that was misspelt must never be a limit that is not there.
+//
+// The files: parse.go and check.go (from text to Config; values.go and hosts.go check single values), compare.go (what loosens), edit.go
+// and template.go (writing), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
+package config
+
+import (
+	"strings"
+	"time"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Config is config.toml, checked, with every absent key at its documented default.
+type Config struct {
+	Budget       Budget
+	Policy       Policy
+	Networks     map[string]Network // by CAIP-2; the four common ones when the file names none
+	Assets       []x402.AssetInfo   // added to the built-in registry
+	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
+	Hosts        map[string]Host
+	Servers      map[string]Server
+	Keystore     Keystore
+	Channel      Channel
+	Env          bool     // the seed's environment variables override this file
+	Raw          []byte   // the bytes this was read from: what the seal covers
+	Warnings     []string // what the owner should hear of, though it is no reason to stop
+}
+
+// Budget is what the agent may spend, counted over every process on the wallet.
+type Budget struct {
+	PerCall      money.Dollars
+	Session      *money.Dollars // nil: no cap set, so the delegation found at the session's start is the cap (SPEC §5)
+	Day          money.Dollars
+	Month        money.Dollars
+	ApproveAbove money.Dollars            // above this a person is asked
+	Rate         int                      // payments per minute
+	HostDay      map[string]money.Dollars // a day's cap for one host; without a port it covers every port
+}
+
+// Rule is what to do about something unusual.
+type Rule string
+
+// The rules.
+const (
+	Allow  Rule = "allow"
+	Ask    Rule = "ask"
+	Refuse Rule = "refuse"
+)
+
+// Policy is everything the owner rules besides amounts.
+type Policy struct {
+	AllowHosts  []string // "host", "host:port" or "*.example.com"; empty: any https host
+	DenyHosts   []string
+	NewPayee    Rule
+	PayeeChange Rule
+	PriceJump   float64       // ask when the price is this many times the last one: a ratio, never an amount
+	MaxFailures int           // payments in a row that come to nothing before the circuit breaker stops all; 0: there is none
+	Loopback    []string      // exact host:port that http:// and private addresses are allowed for
+	MaxTimeout  time.Duration // the longest validity that is ever signed
+	Deadline    time.Duration // for one call
+	Prefer      []string      // CAIP-2, best first
+	Schemes     []string
+}
+
+// Network is the owner's node for one network.
+type Network struct {
+	RPC          string
+	TokenAccount string // Solana: the owner's token account that delegates to the agent; "" looks it up
+}
+
+// Facilitator is a service that brings payments to the chain.
+type Facilitator struct {
+	Name, URL  string
+	Auth       string   // "none", "cdp", "payai" or "header"
+	HeaderFile string   // auth = "header": an owner-only file holding one line "Name: value"
+	Networks   []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
+}
+
+// Host is how to treat one seller.
+type Host struct {
+	Settle string // "wallet" or "seller" (SPEC §7.2)
+}
+
+// Server is a paid MCP server: either a command or a URL.
+type Server struct {
+	Command []string
+	URL     string
+	Mount   bool   // its tools appear as <server>__<tool>
+	Channel *bool  // it speaks Nuwa payment channels, or does not; nil: it is looked at
+	Service string // the DID that it has to have, "did:rooch:…"; "": what it says itself
+}
+
+// Keystore says how the wallet is unlocked without a person.
+type Keystore struct {
+	PassphraseFile    string
+	PassphraseCommand []string
+	Keyring           bool
+	Idle              time.Duration
+}
+
+// Channel configures payment channels (SPEC §9).
+type Channel struct {
+	DID        string
+	DepositCap money.Dollars
+}
+
+// Defaults is what an empty config.toml means.
+func Defaults() *Config {
+	c, err := Parse(nil)
+	if err != nil {
+		panic("config: the defaults do not pass their own check: " + err.Error()) // TestDefaults keeps this from happening
+	}
+	return c
+}
+
+// Names of the networks the defaults speak of, and of the two classes a facilitator's networks may name.
+const (
+	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	SolanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+	Base          = "eip155:8453"
+	BaseSepolia   = "eip155:84532"
+
+	Mainnets = "mainnets"
+	Testnets = "testnets"
+)
+
+// publicNodes answer where the owner named no node of their own. They are rate-limited, and whoever chooses the node
+// chooses the evidence (SPEC §4), so the template says that an own one is better.
+var publicNodes = map[string]string{
+	SolanaMainnet: "https://api.mainnet-beta.solana.com",
+	SolanaDevnet:  "https://api.devnet.solana.com",
+	Base:          "https://mainnet.base.org",
+	BaseSepolia:   "https://sepolia.base.org",
+}
+
+// WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry with a port is asked first.
+func (c *Config) WalletSettles(urlHost string) bool {
+	urlHost = strings.ToLower(urlHost)
+	host, found := c.Hosts[urlHost]
+	if !found {
+		name, _ := splitHost(urlHost)
+		host = c.Hosts[name]
+	}
+	return host.Settle == "wallet"
+}
+
+// FacilitatorList is the order in which facilitators are asked. Without any in the file (reference/x402-protocol.md §6):
+// CDP, which needs keys, then PayAI for mainnets; x402.org, which knows test networks only, then PayAI for those.
+func (c *Config) FacilitatorList(env Env) []Facilitator {
+	if len(c.Facilitators) > 0 {
+		return c.Facilitators
+	}
+	var list []Facilitator
+	if env.CDPKeyID != "" && env.CDPKeySecret != "" {
+		list = append(list, Facilitator{Name: "cdp", URL: cdpURL, Auth: "cdp", Networks: []string{Mainnets}})
+	}
+	return append(list,
+		Facilitator{Name: "x402.org", URL: x402orgURL, Auth: "none", Networks: []string{Testnets}},
+		Facilitator{Name: "payai", URL: payaiURL, Auth: "payai"})
+}
+
+const (
+	cdpURL     = "https://api.cdp.coinbase.com/platform/v2/x402"
+	x402orgURL = "https://x402.org/facilitator"
+	payaiURL   = "https://facilitator.payai.network"
+)

@@ -1,0 +1,326 @@
+// Package dashboard is a page of this machine for the wallet's owner: what was spent, on whom, what is left of each budget, what is
+// unfinished, what waits for them, and everything that was ever paid. It is made of HTML and inline SVG; there is no script in it.
+//
+// What must stay true: only the browser that opened the one-time address is answered, and only under that very name; looking changes
+// nothing, and needs no key; a yes to a payment takes the passphrase typed into its form, for exactly what that form showed. What
+// strangers wrote is text, and letters that cannot be seen are written out.
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"errors"
+	"html/template"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/loopback"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+// Options are what the page is made of.
+type Options struct {
+	// Wallet is the wallet under its rules as they are now; done ends its use.
+	Wallet func(ctx context.Context) (w *tools.Wallet, done func(), err error)
+	// Approve is the owner's yes to a payment exactly as it was shown to them; passphrase is wiped afterwards. A wrong one is
+	// INVALID_PASSPHRASE.
+	Approve func(ctx context.Context, w *tools.Wallet, shown history.Approval, passphrase []byte) error
+	Version string
+	Idle    time.Duration    // without a look it ends; 0: never
+	Now     func() time.Time // nil: time.Now
+}
+
+// Server is one dashboard: one address, one browser.
+type Server struct {
+	o     Options
+	host  string // what it is listened to at
+	place string // the first part of every path. Cookies do not tell ports apart: another server of this machine would be sent ours
+	token string // opens it, once
+	key   string // the cookie that whoever opened it has
+	form  []byte // the key of what a form showed
+	pages http.Handler
+
+	mu     sync.Mutex
+	opened bool
+	looked time.Time // last, by who opened it
+
+	deciding sync.Mutex // one passphrase at a time: each takes the KDF's memory
+	wrong    int        // passphrases in a row
+}
+
+// New is a dashboard at a listener's address.
+func New(at net.Addr, o Options) *Server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{
+		o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(), key: rand.Text(),
+		form: []byte(rand.Text()), looked: o.Now(),
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.page(overview))
+	mux.HandleFunc("GET /history", s.page(list))
+	mux.HandleFunc("GET /payments/{id}", s.page(payment))
+	mux.HandleFunc("GET /approvals/{id}", s.page(approval))
+	mux.HandleFunc("POST /approvals/{id}", s.with(decide))
+	mux.HandleFunc("GET /payments/{id}/content", s.with(content))
+	mux.HandleFunc("GET /payments/{id}/receipt", s.with(receiptOf))
+	mux.HandleFunc("GET /export", s.with(export))
+	mux.HandleFunc("GET /icon.svg", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = w.Write(icon)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { s.say(w, http.StatusNotFound, nothing) })
+	s.pages = http.StripPrefix(s.place, mux)
+	return s
+}
+
+// URL is the address that opens it, once.
+func (s *Server) URL() string { return "http://" + s.host + s.place + "/" + s.token }
+
+// ErrIdle says that nobody looked for as long as Options.Idle.
+var ErrIdle = errors.New("nobody looked at the dashboard any more")
+
+// farewell is how long the last answers may take.
+const farewell = 2 * time.Second
+
+// Serve answers until ctx ends, or nobody looks any more: ErrIdle.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	server := loopback.Server(s)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	err := s.wait(ctx, failed)
+	leave, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer stop()
+	if server.Shutdown(leave) != nil {
+		_ = server.Close()
+	}
+	return err
+}
+
+func (s *Server) wait(ctx context.Context, failed <-chan error) error {
+	for {
+		var idle <-chan time.Time
+		if s.o.Idle > 0 {
+			s.mu.Lock()
+			left := s.o.Idle - s.o.Now().Sub(s.looked)
+			s.mu.Unlock()
+			if left <= 0 {
+				return ErrIdle
+			}
+			idle = time.After(left)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-failed:
+			return err
+		case <-idle:
+		}
+	}
+}
+
+const nothing = "There is no such page."
+
+// ServeHTTP implements http.Handler: who may look, in one place.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	loopback.Headers(w.Header(), style, "img-src 'self'")
+	rest, here := strings.CutPrefix(r.URL.Path, s.place+"/")
+	switch {
+	case !loopback.Named(r, s.host):
+		s.say(w, http.StatusMisdirectedRequest, "This is not the page you are looking for.")
+	case !here:
+		s.say(w, http.StatusNotFound, "This is not the page you are looking for.")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		s.say(w, http.StatusMethodNotAllowed, "This page takes no such request.")
+	case r.Method == http.MethodGet && same(rest, s.token):
+		s.open(w, r)
+	case !s.knows(r):
+		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that x402-wallet dashboard printed; if it was used, run the command again.")
+	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.host):
+		s.say(w, http.StatusForbidden, "This was not asked from the dashboard's own page.")
+	default:
+		s.mu.Lock()
+		s.looked = s.o.Now()
+		s.mu.Unlock()
+		s.pages.ServeHTTP(w, r)
+	}
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// fromElsewhere reports whether a browser says that another site, or another port of this machine, leads here.
+func fromElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
+}
+
+const cookie = "x402-wallet"
+
+func (s *Server) knows(r *http.Request) bool {
+	given, err := r.Cookie(cookie)
+	return err == nil && same(given.Value, s.key)
+}
+
+// open takes the token, once, and gives the cookie for it.
+func (s *Server) open(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Sec-Purpose") != "" { // a browser's guess of what its person will open
+		s.say(w, http.StatusServiceUnavailable, "Not yet.")
+		return
+	}
+	s.mu.Lock()
+	first := !s.opened
+	s.opened = true
+	s.mu.Unlock()
+	switch {
+	case !first && !s.knows(r):
+		s.say(w, http.StatusGone, "This address was used already: it opens the dashboard in one browser, once. Run x402-wallet dashboard again for another.")
+		return
+	case first:
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.key, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // not Secure: it is HTTP
+	}
+	if fromElsewhere(r) { // a strict cookie does not go along where another site led here: a click from our own page takes it
+		s.show(w, http.StatusOK, "continue", frame{Title: "Continue"})
+		return
+	}
+	http.Redirect(w, r, s.place+"/", http.StatusSeeOther)
+}
+
+// with gives a handler the open wallet; what it returns as an error is shown.
+func (s *Server) with(f func(*look) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		wallet, done, err := s.o.Wallet(r.Context())
+		if err == nil {
+			defer done()
+			if err = wallet.Store.InPlace(); err == nil {
+				err = f(&look{Server: s, w: w, r: r, wallet: wallet})
+			}
+		}
+		if err != nil {
+			s.problem(w, err)
+		}
+	}
+}
+
+// page is with for what is shown: the name of a template, and what it is filled with.
+func (s *Server) page(f func(*look) (name string, shown frame, err error)) http.HandlerFunc {
+	return s.with(func(l *look) error {
+		name, shown, err := f(l)
+		if err != nil {
+			return err
+		}
+		return l.show(http.StatusOK, name, shown)
+	})
+}
+
+// look is one request of the person's.
+type look struct {
+	*Server
+	w      http.ResponseWriter
+	r      *http.Request
+	wallet *tools.Wallet
+}
+
+// show fills the frame with what every page has.
+func (l *look) show(status int, name string, f frame) error {
+	if err := l.standing(&f); err != nil {
+		return err
+	}
+	l.Server.show(l.w, status, name, f)
+	return nil
+}
+
+// frame is what a template is filled with.
+type frame struct {
+	Title   string
+	Here    string // the entry of the navigation
+	Base    string
+	Now     time.Time
+	Version string
+	Style   template.CSS
+	Alerts  []alert
+	Locked  bool
+	Waiting int
+	Known   bool // the person may look: there is a navigation
+	Page    any
+}
+
+// alert is what the person has to know, and what they can do about it.
+type alert struct {
+	Grave bool
+	What  string
+	Do    string // a sentence
+	Run   string // a command; "": none
+}
+
+// problem shows an error: to the person who owns the wallet its cause is no secret.
+func (s *Server) problem(w http.ResponseWriter, err error) {
+	coded := *x402.AsError(err)
+	status := http.StatusConflict
+	switch coded.Code {
+	case x402.InvalidArgument:
+		status = http.StatusNotFound
+	case x402.LedgerCorrupt, x402.LedgerUnavailable, x402.HistoryFailed:
+		status = http.StatusInternalServerError
+	case x402.Internal:
+		status = http.StatusInternalServerError
+		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
+	}
+	s.show(w, status, "problem", frame{Title: "This cannot be shown", Known: true, Page: &coded})
+}
+
+// say shows a sentence to whoever asked.
+func (s *Server) say(w http.ResponseWriter, status int, text string) {
+	s.show(w, status, "say", frame{Title: "Not here", Page: text})
+}
+
+func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
+	f.Base, f.Version, f.Now, f.Style = s.place, s.o.Version, s.o.Now().UTC(), template.CSS(style) //nolint:gosec // our own
+	var page bytes.Buffer
+	if err := templates().ExecuteTemplate(&page, name, f); err != nil {
+		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(tools.VisibleText(strings.ToValidUTF8(page.String(), "\ufffd"))))
+}
+
+//go:embed pages
+var files embed.FS
+
+//go:embed pages/style.css
+var style string
+
+//go:embed pages/icon.svg
+var icon []byte
+
+// templates are read when the first page is made, not when the program starts: an MCP server has no pages.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages/*.html"))
+})
+
+var functions = template.FuncMap{
+	"title": x402.Title,
+	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
+	"short": short,
+}
+
+// short is the beginning of a text that may be long; where it counts, all of it is shown.
+func short(most int, text string) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return string(runes[:most-1]) + "…"
+}

@@ -1,0 +1,290 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/books"
+	"x402-wallet/internal/receipt"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+// row is a payment in a table.
+type row struct {
+	ID, For, Price, Symbol, Network string // For is without https://, which goes without saying
+	At                              time.Time
+	status
+}
+
+// status is a payment's state and what it rests on. Kind is how it looks: good, open or bad.
+type status struct{ Kind, Status string }
+
+func rowOf(p history.Payment) row {
+	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(), Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created,
+		status: statusOf(p.State, p.Proof, p.FalseReceipt)}
+}
+
+func statusOf(state history.State, proof history.Proof, falseReceipt bool) status {
+	s := status{"open", string(state)}
+	switch {
+	case falseReceipt:
+		s = status{"bad", s.Status + ", false receipt"}
+	case state == history.Settled:
+		s = status{"good", s.Status + ", " + string(proof)}
+	case state == history.Failed:
+		s.Kind = "bad"
+	}
+	return s
+}
+
+const perPage = 50
+
+// wanted is what the history was asked for. Days are of UTC, and To counts too.
+type wanted struct {
+	URL, Status, From, To, Before string
+	from, until                   time.Time
+}
+
+var states = []history.State{history.Settled, history.Unknown, history.Submitted, history.Reserved, history.Failed}
+
+func (l *look) wanted() (q wanted, err error) {
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
+	for _, d := range []struct {
+		text string
+		into *time.Time
+	}{{q.From, &q.from}, {q.To, &q.until}} {
+		if d.text == "" {
+			continue
+		}
+		if *d.into, err = time.Parse(time.DateOnly, d.text); err != nil {
+			return q, x402.Errorf(x402.InvalidArgument, "%q is no date like 2026-01-31", d.text)
+		}
+	}
+	if q.To != "" {
+		q.until = q.until.AddDate(0, 0, 1)
+	}
+	if q.Status != "" && !slices.Contains(states, history.State(q.Status)) {
+		return q, x402.Errorf(x402.InvalidArgument, "there is no status %q", q.Status)
+	}
+	return q, nil
+}
+
+// query is the same for another page; before is the payment that it begins after.
+func (q wanted) query(before, format string) template.URL {
+	v := url.Values{}
+	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "from": q.From, "to": q.To, "before": before, "format": format} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return template.URL(v.Encode()) //nolint:gosec // encoded
+}
+
+// found is a page of the history.
+type found struct {
+	wanted
+	States    []history.State
+	Rows      []row
+	Totals    []string
+	Older     template.URL // the query for the next page
+	First     template.URL // for the first
+	CSV, JSON template.URL
+	All       bool // nothing restricts it
+}
+
+func list(l *look) (string, frame, error) {
+	answer := frame{Title: "History", Here: "history"}
+	q, err := l.wanted()
+	if err != nil {
+		return "", answer, err
+	}
+	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
+		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until, State: history.State(q.Status)})
+	if errors.Is(err, history.ErrNoCursor) {
+		err = x402.Errorf(x402.InvalidArgument, "there is no such payment to list before")
+	}
+	if err != nil {
+		return "", answer, err
+	}
+	f := found{wanted: q, States: states, CSV: q.query("", "csv"), JSON: q.query("", "jsonl"), First: q.query("", ""), All: q.query("", "") == ""}
+	for _, p := range payments {
+		f.Rows = append(f.Rows, rowOf(p))
+	}
+	for _, symbol := range slices.Sorted(maps.Keys(totals)) {
+		f.Totals = append(f.Totals, totals[symbol].Price()+" in "+symbol)
+	}
+	if more {
+		f.Older = q.query(payments[len(payments)-1].ID, "")
+	}
+	answer.Page = f
+	return "history", answer, nil
+}
+
+// export writes the same bytes as x402-wallet export with the same filter.
+func export(l *look) error {
+	q, err := l.wanted()
+	if err != nil {
+		return err
+	}
+	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until, URL: q.URL, State: history.State(q.Status)}}
+	kind, known := map[string]string{"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
+	if !known {
+		return x402.Errorf(x402.InvalidArgument, "there is no format %q here", e.Format)
+	}
+	l.download(kind, "x402-wallet."+e.Format)
+	if err := e.Write(l.r.Context(), l.w, l.wallet.Store, l.wallet.Engine.Assets); err != nil {
+		panic(http.ErrAbortHandler) // the beginning is out: a cut connection is a failed download, not a short file
+	}
+	return nil
+}
+
+func (l *look) download(kind, name string) {
+	l.w.Header().Set("Content-Type", kind)
+	l.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+}
+
+// paid is one payment with its evidence.
+type paid struct {
+	status
+	ID, Price, Amount, Next string
+	For                     string
+	At                      time.Time
+	Facts                   [][2]string
+	Events                  []event
+	Documents               []document
+	Content                 *tools.HistoryOut
+	Cut                     bool // only the beginning of the content is shown
+	Receipt                 bool // there is a receipt to download
+}
+
+type event struct {
+	At     time.Time
+	What   string
+	Detail string
+}
+
+// document is evidence as it came.
+type document struct{ Name, Text string }
+
+// Bounds of what is shown of a payment; all of it is in x402-wallet show --json.
+const (
+	mostEvents   = 200
+	mostDocument = 16 << 10
+)
+
+func payment(l *look) (string, frame, error) {
+	answer := frame{Title: "Payment", Here: "history"}
+	id := l.r.PathValue("id")
+	all, err := l.wallet.History(l.r.Context(), tools.HistoryIn{PaymentID: id})
+	if err != nil {
+		return "", answer, err
+	}
+	p, err := l.wallet.Store.Payment(l.r.Context(), id)
+	if err != nil {
+		return "", answer, err
+	}
+	t := all.Transactions[0]
+	v := paid{status: statusOf(p.State, p.Proof, p.FalseReceipt), ID: p.ID, Price: t.Price, Next: next(p), For: p.Method + " " + p.URL, At: p.Created}
+	e := all.Evidence.Signed
+	expires := ""
+	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
+		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
+	}
+	for _, fact := range [][2]string{
+		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo}, {"Network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature}, {"Settled by", t.Facilitator}, {"Nonce", e.Nonce},
+		{"Signature", e.Signature}, {"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session}, {"Protocol", string(p.Dialect)},
+		{"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
+	} {
+		if fact[1] != "" {
+			v.Facts = append(v.Facts, fact)
+		}
+	}
+	events := all.Evidence.States
+	for _, s := range events[max(0, len(events)-mostEvents):] {
+		v.Events = append(v.Events, event{s.At, s.Event, short(2000, string(s.Detail))})
+	}
+	for _, d := range []struct {
+		name string
+		raw  json.RawMessage
+	}{{"Receipt, as the seller or its payment service claims", all.Evidence.Receipt}, {"The chain's proof", p.ChainProof}, {"What was asked for", p.Requirement}} {
+		if len(d.raw) > 0 {
+			v.Documents = append(v.Documents, document{d.name, pretty(d.raw)})
+		}
+	}
+	if all.Content != nil {
+		v.Content, v.Cut = &all, *all.ContentTruncated
+	}
+	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
+	v.Receipt = err == nil
+	answer.Title, answer.Page = "Payment "+p.ID, v
+	return "payment", answer, nil
+}
+
+// pretty indents JSON; what is none stays as it is.
+func pretty(raw json.RawMessage) string {
+	if len(raw) > mostDocument {
+		return string(raw[:mostDocument]) + " …"
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// content gives what was bought to a file. It is nothing that a browser would show or run.
+func content(l *look) error {
+	id := l.r.PathValue("id")
+	stored, err := l.wallet.Store.Content(l.r.Context(), id)
+	if errors.Is(err, history.ErrNoPayment) {
+		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment")
+	}
+	if err != nil {
+		return err
+	}
+	l.download("application/octet-stream", id+".content")
+	_, _ = l.w.Write(stored.Body)
+	return nil
+}
+
+// receiptOf gives the receipt, as x402-wallet show --receipt prints it.
+func receiptOf(l *look) error {
+	id := l.r.PathValue("id")
+	p, err := l.wallet.Store.Payment(l.r.Context(), id)
+	if errors.Is(err, history.ErrNoPayment) {
+		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
+	}
+	if err != nil {
+		return err
+	}
+	var bought *history.Content
+	if c, err := l.wallet.Store.Content(l.r.Context(), id); err == nil {
+		bought = &c
+	}
+	r, err := receipt.Of(p, bought, l.wallet.Engine.Assets, l.o.Now())
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	l.download("application/json", id+".receipt.json")
+	_, _ = l.w.Write(append(tools.Visible(text), '\n'))
+	return nil
+}
+
+// Table is what was found.
+func (f found) Table(base string) table { return table{base, f.Rows} }

@@ -1,0 +1,322 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Bounds of the first page: what does not fit is found in the history.
+const (
+	mostParts      = 8
+	mostUnfinished = 20
+	recent         = 8
+)
+
+// standing is how the wallet stands, for every page.
+func (l *look) standing(f *frame) error {
+	ctx := l.r.Context()
+	f.Known, f.Locked = true, l.wallet.Keys.Locked()
+	waiting, err := l.wallet.Store.Approvals(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range waiting {
+		if a.State == history.Pending {
+			f.Waiting++
+		}
+	}
+	freezes, err := l.wallet.Store.Freezes(ctx)
+	if err != nil {
+		return err
+	}
+	notes := f.Alerts // what is grave comes first
+	f.Alerts = nil
+	for _, z := range freezes {
+		what := "Every payment is stopped"
+		if z.Account != "" {
+			what = "Payments from " + z.Account + " on " + x402.Title(z.Network) + " are stopped"
+		}
+		f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("%s since %s UTC: %s (by the %s).", what, z.At.UTC().Format(time.DateTime), z.Why, z.By),
+			Do: "When you have looked at it, lift it in a terminal", Run: "x402-wallet unfreeze"})
+	}
+	if guard := l.wallet.Engine.Guard; guard != nil {
+		if err := guard.CheckConfig(ctx); err != nil {
+			coded := x402.AsError(err)
+			f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("Nothing is paid: %s (%s).", coded.Message, coded.Code),
+				Do: "Look at the difference, and seal the rules if they are yours", Run: "x402-wallet policy seal"})
+		}
+	}
+	f.Alerts = append(f.Alerts, notes...)
+	return nil
+}
+
+// first is the first page.
+type first struct {
+	Addresses  []address
+	Waiting    []history.Approval
+	Decided    []history.Approval
+	Spending   spending
+	Budgets    []budgetBar
+	PerCall    money.Dollars
+	Unfinished []unfinished
+	More       bool // of these
+	Recent     []row
+	Empty      bool // nothing was ever paid
+}
+
+type address struct{ Chain, Address string }
+
+// unfinished is a payment without evidence of what became of it.
+type unfinished struct {
+	row
+	Since, Next string
+}
+
+func overview(l *look) (string, frame, error) {
+	ctx, store, now := l.r.Context(), l.wallet.Store, l.o.Now().UTC()
+	solana, evm := l.wallet.Keys.Addresses()
+	p := first{Addresses: []address{{"EVM", evm}, {"Solana", solana}}}
+	answer := frame{Title: "Overview", Here: "overview"}
+	approvals, err := store.Approvals(ctx)
+	if err != nil {
+		return "", answer, err
+	}
+	for _, a := range approvals {
+		if a.State == history.Pending {
+			p.Waiting = append(p.Waiting, a)
+		} else {
+			p.Decided = append(p.Decided, a)
+		}
+	}
+	if p.Spending, err = l.spending(now); err != nil {
+		return "", answer, err
+	}
+	if err := l.budgets(&p, now); err != nil {
+		return "", answer, err
+	}
+	open, err := store.Unfinished(ctx, "", mostUnfinished+1)
+	if err != nil {
+		return "", answer, err
+	}
+	if p.More = len(open) > mostUnfinished; p.More {
+		open = open[:mostUnfinished]
+	}
+	for _, o := range open {
+		p.Unfinished = append(p.Unfinished, unfinished{rowOf(o), ago(now.Sub(o.Created)), next(o)})
+	}
+	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
+	if err != nil {
+		return "", answer, err
+	}
+	for _, n := range newest {
+		p.Recent = append(p.Recent, rowOf(n))
+	}
+	p.Empty = len(newest) == 0
+	for _, w := range l.wallet.Warnings {
+		answer.Alerts = append(answer.Alerts, alert{What: w})
+	}
+	answer.Page = p
+	return "overview", answer, nil
+}
+
+// ago says how long ago something was.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "just now"
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
+}
+
+// next says what becomes of a payment, as package history's table has it.
+func next(p history.Payment) string {
+	switch p.State {
+	case history.Reserved:
+		return "Held; nothing signed has left. It is let go when its call ends or is found dead."
+	case history.Submitted:
+		return "Signed and sent; its answer is awaited. It counts as spent until then."
+	case history.Unknown:
+		text := "Sent, and nobody knows what became of it. It counts as spent; the same call sends the same bytes, and the chain is asked"
+		if at := p.Evidence.ExpiresAt; !at.IsZero() {
+			text += ": it can be settled until about " + at.UTC().Format(time.DateTime) + " UTC"
+		}
+		return text + "."
+	case history.Settled:
+		if p.Proof == history.Claimed {
+			return "Settled, as the seller or its payment service says; the chain is asked for the proof."
+		}
+		return "Settled, and the chain shows it."
+	case history.Failed:
+		if p.FalseReceipt {
+			return "Nothing moved, though a receipt said so: the chain proved the receipt false. Nothing is held."
+		}
+		return "Nothing moved, and it no longer can. Nothing is held."
+	}
+	return ""
+}
+
+// spending is what was spent over a range of time.
+type spending struct {
+	Range           string
+	Ranges          []choice
+	Spent, Held     money.Dollars
+	Plot            plot
+	Hosts, Networks bars
+}
+
+type choice struct {
+	Name, Title string
+	Chosen      bool
+}
+
+// spans are the ranges, each of steps that end now.
+var spans = []struct {
+	name, title, said string
+	unit              time.Duration                  // of the kept sums
+	step              func(time.Time, int) time.Time // the beginning of the step so many away
+	steps             int
+	label, long       string
+	every             int // steps between labels
+}{
+	{
+		name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour,
+		step:  func(t time.Time, n int) time.Time { return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour) },
+		steps: 24, label: "15:04", long: "Mon 2 Jan, 15:04", every: 3,
+	},
+	{
+		name: "30d", title: "30 days", said: "the last 30 days", unit: 24 * time.Hour,
+		step:  func(t time.Time, n int) time.Time { return t.Truncate(24*time.Hour).AddDate(0, 0, n) },
+		steps: 30, label: "2 Jan", long: "Mon 2 Jan 2006", every: 4,
+	},
+	{
+		name: "12m", title: "12 months", said: "the last 12 months", unit: 24 * time.Hour,
+		step: func(t time.Time, n int) time.Time {
+			return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
+		},
+		steps: 12, label: "Jan", long: "January 2006", every: 1,
+	},
+}
+
+var errRange = errors.New("no such range")
+
+func (l *look) spending(now time.Time) (out spending, err error) {
+	out.Range = l.r.FormValue("range")
+	if out.Range == "" {
+		out.Range = "30d"
+	}
+	for _, span := range spans {
+		out.Ranges = append(out.Ranges, choice{span.name, span.title, span.name == out.Range})
+		if span.name != out.Range {
+			continue
+		}
+		all, err := l.wallet.Store.Spending(l.r.Context(), span.step(now, 1-span.steps), span.unit, mostParts)
+		if err != nil {
+			return out, err
+		}
+		var steps []step
+		for n := 1 - span.steps; n <= 0; n++ {
+			from, to := span.step(now, n), span.step(now, n+1)
+			s := step{Label: from.Format(span.label), Long: from.Format(span.long), At: from}
+			for at := from; at.Before(to); at = at.Add(span.unit) {
+				s.Spent, s.Held = s.Spent.Add(all.Over[at].Spent), s.Held.Add(all.Over[at].Held)
+			}
+			out.Spent, out.Held = out.Spent.Add(s.Spent), out.Held.Add(s.Held)
+			steps = append(steps, s)
+		}
+		out.Plot = draw(steps, span.every, span.said)
+		whole := history.Day{Spent: out.Spent, Held: out.Held}
+		out.Hosts, out.Networks = barsOf(all.Hosts, whole, func(host string) string { return host }), barsOf(all.Networks, whole, x402.Title)
+	}
+	if out.Plot.Bars == nil {
+		return out, x402.Errorf(x402.InvalidArgument, "%w", errRange)
+	}
+	return out, nil
+}
+
+func (l *look) budgets(p *first, now time.Time) error {
+	return l.wallet.Store.View(l.r.Context(), func(t *history.Tx) error {
+		session, err := t.Session()
+		if err != nil {
+			return err
+		}
+		rules := l.wallet.Engine.Rules
+		report, err := rules.Report(session, t.Now, t)
+		if err != nil {
+			return err
+		}
+		p.PerCall = report.PerCall
+		p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day), barOf("Month", report.Month)}
+		if session.ID == "" {
+			p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "begins with the next payment"
+		} else {
+			p.Budgets[0].Note = "if idle"
+		}
+		hosts, err := rules.ReportHosts(now, t)
+		for _, h := range hosts {
+			p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
+		}
+		return err
+	})
+}
+
+// budgetBar is a budget, and how much of its bar is spent and held, in percent.
+type budgetBar struct {
+	Name string
+	budget.Line
+	SpentPart, HeldPart float64
+	Full                bool // nothing is left
+	Near                bool // little is
+	Resets              time.Time
+	Note                string
+}
+
+const nearlyUsed = 80 // percent
+
+func barOf(name string, l budget.Line) budgetBar {
+	b := budgetBar{Name: name, Line: l}
+	b.Resets, _ = time.Parse(time.RFC3339, l.ResetsAt) // our own
+	if l.Limit == nil {
+		return b
+	}
+	b.SpentPart, b.HeldPart = percent(l.Spent, *l.Limit), percent(l.Held, *l.Limit)
+	b.SpentPart = min(b.SpentPart, 100)
+	b.HeldPart = min(b.HeldPart, 100-b.SpentPart)
+	b.Full = *l.Remaining == 0
+	b.Near = !b.Full && b.SpentPart+b.HeldPart >= nearlyUsed
+	return b
+}
+
+// named is a card of bars.
+type named struct {
+	bars
+	Title, ID, Range string
+}
+
+// Named gives bars their heading.
+func (f first) Named(title, id string, b bars) named {
+	for _, c := range f.Spending.Ranges {
+		if c.Chosen {
+			return named{b, title, id, c.Title}
+		}
+	}
+	return named{b, title, id, ""}
+}
+
+// table is rows with what their links begin with.
+type table struct {
+	Base string
+	Rows []row
+}
+
+// Table is the latest payments.
+func (f first) Table(base string) table { return table{base, f.Recent} }

@@ -1,0 +1,151 @@
+package dashboard
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402/money"
+)
+
+// step is what an hour, a day or a month came to.
+type step struct {
+	Label, Long string
+	At          time.Time
+	Spent, Held money.Dollars
+}
+
+func (s step) All() money.Dollars { return s.Spent.Add(s.Held) }
+
+// plot is bars over time. Widths are in percent of what there is, so that it fits a phone; heights are in pixels.
+type plot struct {
+	Bars   []bar
+	Lines  []gridline
+	Height float64
+	Said   string // all of it, in a sentence
+	Any    bool
+}
+
+type bar struct {
+	step
+	X, Middle, Width  float64
+	SpentY, SpentHigh float64
+	HeldY, HeldHigh   float64
+	LabelY            float64
+	Labelled, Wide    bool // Wide: only where there is room
+}
+
+type gridline struct {
+	Y     float64
+	Label string
+}
+
+const (
+	plotHeight = 200
+	leastHigh  = 2  // pixels: something is never nothing
+	filled     = .7 // of a step's width
+)
+
+// draw puts a label at each so many steps, counted from the last.
+func draw(steps []step, every int, said string) plot {
+	p := plot{Height: plotHeight}
+	var most step
+	sum := history.Day{}
+	for _, s := range steps {
+		if s.All() > most.All() {
+			most = s
+		}
+		sum.Spent, sum.Held = sum.Spent.Add(s.Spent), sum.Held.Add(s.Held)
+	}
+	top := p.grid(most.All())
+	width := 100 / float64(len(steps))
+	for i, s := range steps {
+		high := func(d money.Dollars) float64 {
+			if d == 0 {
+				return 0
+			}
+			return max(round(float64(d)/float64(top)*plotHeight), leastHigh)
+		}
+		b := bar{
+			step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width), Width: round(width * filled),
+			SpentHigh: high(s.Spent), HeldHigh: high(s.Held), LabelY: plotHeight + 20,
+		}
+		b.SpentY = round(plotHeight - b.SpentHigh)
+		b.HeldY = round(b.SpentY - b.HeldHigh)
+		fromEnd := len(steps) - 1 - i
+		b.Labelled, b.Wide = fromEnd%every == 0, fromEnd%(2*every) != 0
+		p.Bars = append(p.Bars, b)
+	}
+	if p.Any = most.All() > 0; !p.Any {
+		p.Said = "Nothing was spent in " + said + "."
+		return p
+	}
+	p.Said = fmt.Sprintf("%s spent and %s held in %s; most in one step: %s (%s).", sum.Spent.Price(), sum.Held.Price(), said, most.All().Price(), most.Long)
+	return p
+}
+
+// grid draws lines at round sums, and returns the topmost.
+func (p *plot) grid(most money.Dollars) (top money.Dollars) {
+	const lines = 4
+	unit := money.Dollars(1)
+	for unit*lines < most { // 1, 2, 5, 10, 20, …
+		switch first := leading(unit); first {
+		case 2:
+			unit = unit / 2 * 5
+		default:
+			unit *= 2
+		}
+	}
+	n := max((most+unit-1)/unit, 1)
+	if most == 0 {
+		return 1
+	}
+	for i := range n + 1 {
+		p.Lines = append(p.Lines, gridline{round(plotHeight - float64(i)/float64(n)*plotHeight), (i * unit).Price()})
+	}
+	return n * unit
+}
+
+// leading is a number's first digit.
+func leading(n money.Dollars) money.Dollars {
+	for n >= 10 {
+		n /= 10
+	}
+	return n
+}
+
+// bars are parts of a whole, lying; the widest is the dearest.
+type bars struct {
+	List   []lying
+	Others money.Dollars // what is not in the list
+}
+
+type lying struct {
+	Name string
+	history.Day
+	SpentPart, HeldPart float64 // percent of the dearest
+}
+
+func barsOf(parts []history.Part, whole history.Day, name func(string) string) (b bars) {
+	b.Others = whole.All()
+	for _, p := range parts {
+		most := parts[0].All()
+		b.List = append(b.List, lying{name(p.Key), p.Day, percent(p.Spent, most), percent(p.Held, most)})
+		b.Others = b.Others.SubFloor(p.All())
+	}
+	return b
+}
+
+// percent is a part, in hundredths of a percent; something is never nothing.
+func percent(part, whole money.Dollars) float64 {
+	switch {
+	case part <= 0:
+		return 0
+	case whole <= 0:
+		return 100
+	}
+	return max(round(float64(part)/float64(whole)*100), .5)
+}
+
+func round(f float64) float64 { return math.Round(f*100) / 100 }

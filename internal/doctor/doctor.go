@@ -1,0 +1,259 @@
+// Package doctor looks for what is wrong with a wallet and its surroundings, and says of each thing what to do.
+//
+// What must stay true: it changes nothing, it ends in bounded time, what it could not look at it says so, and no secret it comes
+// across is ever printed.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/install"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// Status is how a check ended.
+type Status string
+
+// Warn is what works and should be better; Fail is what keeps the wallet from working, or endangers it.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn"
+	Fail Status = "fail"
+)
+
+// Finding is one line of the report.
+type Finding struct {
+	Check   string `json:"check"`
+	Status  Status `json:"status"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+// Report is all of them; OK when nothing failed.
+type Report struct {
+	OK     bool      `json:"ok"`
+	Checks []Finding `json:"checks"`
+}
+
+// Options say where to look.
+type Options struct {
+	Home           string
+	System         install.System
+	Entry          install.Entry // as this wallet would be written into a client
+	Dir            string        // where the person is: projects have their own .env
+	Keypair        string        // AGENT_KEYPAIR_PATH of the seed's server; "" when not set
+	PassphraseFile string        // X402_WALLET_PASSPHRASE_FILE; "" when not set
+	Open           func(context.Context) (*tools.Wallet, error)
+	Sources        func(*config.Config) []string // ways to unlock that need no person, by name
+	Now            func() time.Time
+}
+
+// patience bounds each check. A node has ten seconds of its own; whoever waits at a terminal has not much more.
+const patience = 15 * time.Second
+
+// maxSkew is what a signature's life can bear; evm refuses beyond it.
+const maxSkew = 120 * time.Second
+
+// check is one thing to look at; its findings share a name.
+type check struct {
+	name string
+	look func(context.Context) []Finding
+}
+
+func good(format string, args ...any) []Finding {
+	return []Finding{{Status: OK, Message: fmt.Sprintf(format, args...)}}
+}
+
+func found(status Status, remedy, format string, args ...any) []Finding {
+	return []Finding{{Status: status, Message: fmt.Sprintf(format, args...), Remedy: remedy}}
+}
+
+// failed is an error with its own remedy.
+func failed(err error, otherwise string) []Finding {
+	e := x402.AsError(err)
+	message := e.Message
+	if e.Code == x402.Internal { // to the person who owns the wallet the cause is no secret
+		message = err.Error()
+	}
+	remedy := e.Hint
+	if remedy == "" {
+		remedy = otherwise
+	}
+	if said, ok := e.Details["node"].(string); ok { // why it did not answer, or what it said
+		message += ": " + said
+	}
+	return found(Fail, remedy, "%s", message)
+}
+
+// Examine looks at everything, at once where it waits.
+func Examine(ctx context.Context, o Options) Report {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	around := []check{{"clients", o.clients}, {"plain-text keys", o.keysAbout}}
+	if o.empty() {
+		return run(ctx, append([]check{{"home", o.home}}, around...))
+	}
+	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal}, {"ledger", o.ledger}}
+	w, err := o.Open(ctx)
+	if err == nil {
+		defer func() { _ = w.Close() }()
+		checks = append(checks, check{"unlocking", func(ctx context.Context) []Finding { return o.unlocking(ctx, w) }})
+		for _, network := range w.Networks {
+			checks = append(checks, check{"node of " + x402.Title(network), func(ctx context.Context) []Finding { return o.node(ctx, w, network) }},
+				check{"funds on " + x402.Title(network), func(ctx context.Context) []Finding { return o.funds(ctx, w, network) }})
+		}
+		checks = append(checks, check{"facilitators", func(ctx context.Context) []Finding { return o.facilitators(ctx, w) }},
+			check{"environment", func(context.Context) []Finding { return o.environment(w) }})
+	} else {
+		checks = append(checks, check{"network", func(context.Context) []Finding {
+			return found(Warn, "mend what is named above, then run this again", "nodes, funds and facilitators were not looked at: the wallet does not open")
+		}})
+	}
+	return run(ctx, append(checks, around...))
+}
+
+// run makes the checks at the same time and reports them in their order.
+func run(ctx context.Context, checks []check) Report {
+	results := make([][]Finding, len(checks))
+	var wait sync.WaitGroup
+	for i, c := range checks {
+		wait.Go(func() { results[i] = c.within(ctx) })
+	}
+	wait.Wait()
+	report := Report{OK: true, Checks: []Finding{}}
+	for i, list := range results {
+		for _, f := range list {
+			f.Check = checks[i].name
+			report.OK = report.OK && f.Status != Fail
+			report.Checks = append(report.Checks, f)
+		}
+	}
+	return report
+}
+
+// within is the check's findings, or that it did not end: whoever does not come back is left behind.
+func (c check) within(ctx context.Context) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	done := make(chan []Finding, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- found(Fail, "please report this", "the check met an error of its own (%T)", p)
+			}
+		}()
+		done <- c.look(ctx)
+	}()
+	select {
+	case list := <-done:
+		return list
+	case <-ctx.Done():
+	}
+	select {
+	case list := <-done: // what it says of running out of time is better than ours
+		return list
+	case <-time.After(time.Second):
+		return found(Fail, "run this again; if it stays so, the network or disk is too slow", "no answer within %s", patience)
+	}
+}
+
+func (o Options) seal(ctx context.Context) []Finding {
+	rules, err := config.Load(o.Home)
+	if err != nil {
+		return found(Warn, "mend config.toml first", "not looked at: the rules cannot be read")
+	}
+	store, err := history.Open(ctx, o.Home, history.Options{})
+	if err != nil {
+		return found(Warn, "mend the ledger first", "not looked at: the ledger does not open")
+	}
+	defer func() { _ = store.Close() }()
+	guard := seal.Guard{Home: o.Home, Rules: rules, Store: store}
+	if err := guard.CheckConfig(ctx); err != nil {
+		return failed(err, "x402-wallet policy shows the difference, x402-wallet policy seal accepts it")
+	}
+	return good("config.toml is what you sealed, or tighter")
+}
+
+func (o Options) ledger(ctx context.Context) (list []Finding) {
+	store, err := history.Open(ctx, o.Home, history.Options{})
+	if err != nil {
+		return failed(err, "see docs/operating.md, \"The ledger is missing or damaged\"")
+	}
+	defer func() { _ = store.Close() }()
+	rows, err := store.Verify(ctx, history.Head{})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		list = found(Warn, "x402-wallet history verify takes its time", "the audit chain is too long to be checked within %s", patience)
+	case err != nil:
+		list = failed(err, "stop the wallet, keep a copy of the home, restore a backup")
+	default:
+		list = good("the audit chain holds (%d rows)", rows)
+	}
+	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
+		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze", "payments are frozen: %s", freezes[0].Why)...)
+	}
+	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
+		list = append(list, found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
+			"payments are dated ahead of this computer's clock, the latest %s: the budgets stand still until then", latest.Format(time.RFC3339))...)
+	}
+	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
+		list = append(list, found(Warn, "x402-wallet reconcile asks the chains", "%d payments are unfinished; their money is held", len(open))...)
+	}
+	return list
+}
+
+func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
+	rules, err := config.Load(o.Home)
+	if err != nil {
+		return nil // rules says it
+	}
+	if !w.Keys.Locked() {
+		return good("the wallet is unlocked")
+	}
+	sources := o.Sources(rules)
+	if len(sources) == 0 {
+		return found(Warn, "x402-wallet unlock, or x402-wallet install CLIENT --passphrase-file FILE",
+			"locked, and no passphrase file, command or keyring unlocks it: an agent's first payment asks you, or fails")
+	}
+	if file := cmp.Or(o.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
+		passphrase, err := wallet.FromFile(file)(ctx)
+		clear(passphrase)
+		if err != nil {
+			return failed(err, "write the passphrase into it, mode 0600")
+		}
+	}
+	return good("the first payment unlocks the wallet by: %s", sources[0])
+}
+
+// environment is what the wallet warns of when it opens and no other check has said: variables that do not count, or should not be there.
+func (o Options) environment(w *tools.Wallet) (list []Finding) {
+	var said []string
+	if keys, err := wallet.Open(o.Home); err == nil {
+		said = keys.Warnings()
+		_ = keys.Close()
+	}
+	if rules, err := config.Load(o.Home); err == nil {
+		said = append(said, rules.Warnings...)
+	}
+	for _, warning := range w.Warnings {
+		if slices.Contains(said, warning) {
+			continue
+		}
+		list = append(list, found(Warn, "see docs/operating.md", "%s", warning)...)
+	}
+	if len(list) == 0 {
+		return good("nothing in it that is ignored or unsafe")
+	}
+	return list
+}

@@ -1,0 +1,235 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/install"
+	"x402-wallet/tools"
+	"x402-wallet/x402"
+)
+
+const (
+	aHexKey  = "0x4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
+	aBase58  = "4vJ5Kd3NBUAdUnhyzenEwVLy9pBKxSwXvE9FMPyR4UKZvpe5Kd3NBUAdUnhyzenEwVLy9pBKxSwXvE9FMPyR4UK"
+	aPhrase  = "abandon ability able about above absent absorb abstract absurd abuse access accident"
+	aKeypair = "[1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,255]"
+)
+
+func TestKindOf(t *testing.T) {
+	for _, line := range []struct{ name, value, want string }{
+		{"PRIVATE_KEY", aHexKey, "a private key"},
+		{"X402_PRIVATE_KEY", aHexKey[2:], "a private key"},
+		{"evmKey", aHexKey, "a private key"},
+		{"AGENT_PK", aHexKey, "a private key"},
+		{"SOLANA_SECRET", aBase58, "a Solana key"},
+		{"anything", aKeypair, "a Solana key"},
+		{"MNEMONIC", aPhrase, "a seed phrase"},
+		{"X402_WALLET_PASSPHRASE", "whatever", "a passphrase"},
+		{"txHash", aHexKey, ""},
+		{"signature", aBase58, ""},
+		{"PRIVATE_KEY", "$PRIVATE_KEY", ""},
+		{"PRIVATE_KEY", "<your key>", ""},
+		{"PRIVATE_KEY", "", ""},
+		{"PRIVATE_KEY", aHexKey[:40], ""},
+		{"API_KEY", "sk-12345678", ""},
+		{"monkey", aHexKey, ""},
+		{"description", aPhrase, ""},
+		{"seed", "one two three", ""},
+	} {
+		require.Equal(t, line.want, kindOf(line.name, line.value), "%s", line.name)
+	}
+}
+
+func TestLook(t *testing.T) {
+	for _, line := range []struct {
+		file, text string
+		want       []string // name: kind
+	}{
+		{"a.json", `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}, "args": ["-y", "--private-key", "` + aHexKey + `", "--mnemonic=` + aPhrase + `"]}}}`,
+			[]string{"mcpServers.pay.args.2: a private key", "mcpServers.pay.args.3: a seed phrase", "mcpServers.pay.env.PRIVATE_KEY: a private key"}},
+		{"b.json", "// c\n{\"wallet\": {\"keypair\": " + aKeypair + ",}, \"hash\": \"" + aHexKey + "\"}", []string{"wallet.keypair: a Solana key"}},
+		{"c.toml", "[mcp_servers.pay.env]\nEVM_PRIVATE_KEY = \"" + aHexKey + "\"\n", []string{"mcp_servers.pay.env.EVM_PRIVATE_KEY: a private key"}},
+		{".env", "# PRIVATE_KEY=" + aHexKey + "\nexport PRIVATE_KEY='" + aHexKey + "' # mine\nMNEMONIC=\"" + aPhrase + "\"\nTX=" + aHexKey + "\n",
+			[]string{"PRIVATE_KEY: a private key", "MNEMONIC: a seed phrase"}},
+		{"id.json", aKeypair + "\n", []string{": a Solana key"}},
+		{"key.txt", aHexKey + "\n", []string{": a private key"}},
+		{"d.json", `{"` + aHexKey[2:] + `": {"privateKey": "` + aHexKey + `"}}`, []string{"(64 characters).privateKey: a private key"}},
+	} {
+		var got []string
+		for _, l := range look(line.file, []byte(line.text)) {
+			got = append(got, l.name+": "+l.kind)
+		}
+		require.Equal(t, line.want, got, line.file)
+	}
+}
+
+// person is somebody with a home of their own and no wallet.
+func person(t *testing.T) Options {
+	t.Helper()
+	home := t.TempDir()
+	return Options{
+		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home, Config: filepath.Join(home, ".config")}, Dir: filepath.Join(home, "project", "src"),
+		Entry: install.Entry{Command: os.Args[0], Args: []string{"mcp"}},
+		Open: func(context.Context) (*tools.Wallet, error) {
+			return nil, x402.Errorf(x402.WalletNotFound, "no wallet")
+		},
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// Wherever a key lies, it is found, offered to be imported, and not printed.
+func TestKeysInPlainText(t *testing.T) {
+	o := person(t)
+	cursor := install.Clients()[2].File(o.System)
+	for path, text := range map[string]string{
+		cursor: `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}}}}`,
+		cursor + ".before-x402-wallet-20260102T030405.000Z":       `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
+		filepath.Join(o.System.Home, "project", ".env"):           "MNEMONIC=" + aPhrase + "\n",
+		filepath.Join(o.System.Home, ".agentcash", "wallet.json"): `{"privateKey": "` + aHexKey + `", "address": "0x0"}`,
+		filepath.Join(o.System.Home, "project", "agent.json"):     aKeypair,
+		o.solanaCLI(): aKeypair,
+	} {
+		write(t, path, text)
+	}
+	o.Keypair = filepath.Join(o.System.Home, "project", "agent.json")
+	list := o.keysAbout(t.Context())
+	require.Len(t, list, 6)
+	var all strings.Builder
+	for _, f := range list {
+		expected := Fail
+		if strings.Contains(f.Message, o.solanaCLI()) {
+			expected = Warn
+			require.Contains(t, f.Remedy, "delegation approve --unsigned")
+		}
+		require.Equal(t, expected, f.Status, f.Message)
+		require.NotEmpty(t, f.Remedy)
+		all.WriteString(f.Message + " " + f.Remedy + "\n")
+	}
+	for _, secret := range []string{aHexKey[2:], aPhrase, "correct horse", "7,255"} {
+		require.NotContains(t, all.String(), secret)
+	}
+	require.Contains(t, all.String(), "init --import-solana '"+o.Keypair+"'")
+	require.Contains(t, all.String(), "init --import-key-file FILE")
+
+	write(t, filepath.Join(o.Home, "keystore.json"), "{}")
+	for _, f := range o.keysAbout(t.Context()) {
+		require.NotRegexp(t, "^x402-wallet init", f.Remedy, "init would refuse: there is a wallet")
+	}
+}
+
+func TestNoKeys(t *testing.T) {
+	o := person(t)
+	write(t, filepath.Join(o.System.Home, "project", ".env"), "TX="+aHexKey+"\n")
+	list := o.keysAbout(t.Context())
+	require.Len(t, list, 1)
+	require.Equal(t, OK, list[0].Status)
+}
+
+func TestHome(t *testing.T) {
+	o := person(t)
+	list := o.home(t.Context())
+	require.Equal(t, Fail, list[0].Status)
+	require.Contains(t, list[0].Remedy, "x402-wallet init")
+
+	for _, name := range []string{"config.toml", "keystore.json", "ledger.db"} {
+		write(t, filepath.Join(o.Home, name), "x")
+	}
+	require.Equal(t, OK, o.home(t.Context())[0].Status)
+	require.NoError(t, os.Remove(filepath.Join(o.Home, "ledger.db")))
+	list = o.home(t.Context())
+	require.Len(t, list, 1)
+	require.Contains(t, list[0].Message, "ledger.db is missing")
+	if runtime.GOOS != "windows" {
+		require.NoError(t, os.Chmod(filepath.Join(o.Home, "keystore.json"), 0o644))
+		list = o.home(t.Context())
+		require.Len(t, list, 2)
+		require.Equal(t, "chmod 600 '"+filepath.Join(o.Home, "keystore.json")+"'", list[0].Remedy)
+	}
+}
+
+func TestClients(t *testing.T) {
+	o := person(t)
+	list := o.clients(t.Context())
+	require.Len(t, list, 1)
+	require.Equal(t, Warn, list[0].Status)
+
+	cursor := install.Clients()[2]
+	for _, line := range []struct {
+		entry string
+		want  Status
+		say   string
+	}{
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, OK, "starts this wallet"},
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, OK, "of its own making"},
+		{`{"command": "/nowhere/x402-wallet", "args": ["mcp"]}`, Fail, "not there"},
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, Fail, "X402_WALLET_PASSPHRASE in plain text"},
+		{`1`, Warn, "cursor"},
+	} {
+		write(t, cursor.File(o.System), `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
+		list := o.clients(t.Context())
+		require.Equal(t, line.want, list[0].Status, line.entry)
+		require.Contains(t, strings.ToLower(list[0].Message), strings.ToLower(line.say))
+		require.NotContains(t, list[0].Message, "hunter2")
+	}
+}
+
+// Whoever does not come back, or falls over, is reported and does not take the others along.
+func TestBoundedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		defer close(stop)
+		began := time.Now()
+		report := run(t.Context(), []check{
+			{"deaf", func(context.Context) []Finding { <-stop; return nil }},
+			{"broken", func(context.Context) []Finding { panic("oh") }},
+			{"slow", func(ctx context.Context) []Finding { <-ctx.Done(); return failed(errors.New("gave up"), "again") }},
+			{"fine", func(context.Context) []Finding { return good("fine") }},
+		})
+		require.LessOrEqual(t, time.Since(began), patience+time.Second)
+		require.False(t, report.OK)
+		var lines []string
+		for _, f := range report.Checks {
+			lines = append(lines, f.Check+" "+string(f.Status)+" "+f.Message)
+		}
+		require.Equal(t, []string{
+			"deaf fail no answer within 15s", "broken fail the check met an error of its own (string)", "slow fail gave up", "fine ok fine",
+		}, lines)
+	})
+}
+
+// Without a wallet one line says so, and what is around one is looked at. Of a part of one everything that can be looked at is, and the
+// rest is said not to have been.
+func TestWithoutAWallet(t *testing.T) {
+	report := Examine(t.Context(), person(t))
+	require.False(t, report.OK)
+	seen := map[string]Status{}
+	for _, f := range report.Checks {
+		seen[f.Check] = f.Status
+	}
+	require.Equal(t, map[string]Status{"home": Fail, "clients": Warn, "plain-text keys": OK}, seen)
+
+	o := person(t) // a keystore alone is a wallet that lost its ledger
+	write(t, filepath.Join(o.Home, "keystore.json"), "x")
+	seen = map[string]Status{}
+	for _, f := range Examine(t.Context(), o).Checks {
+		seen[f.Check] = f.Status
+	}
+	require.Equal(t, map[string]Status{
+		"home": Fail, "keystore": Fail, "rules": Fail, "seal": Warn, "ledger": Fail, "network": Warn, "clients": Warn, "plain-text keys": OK,
+	}, seen)
+}

@@ -1,0 +1,447 @@
+// Package install writes the wallet's entry into the settings of MCP clients: it finds a client (Detect), says what it would
+// change (Plan) and changes it (Apply).
+//
+// What must stay true: what is not ours stays as it was, to the byte, and is proven so before anything is written; no secret
+// gets into a client's file.
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"x402-wallet/internal/config"
+)
+
+// mostSettings bounds a settings file: Claude Code keeps its history in its own, and it grows.
+const mostSettings = 64 << 20
+
+// harmless are the variables that an entry may hold. Everything else that the wallet reads is a secret or is nobody's business.
+var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
+
+// ErrSecret says that an entry would carry a secret.
+var ErrSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: no secret is written there")
+
+// Check refuses an entry with anything in it that is or might be a secret.
+func (e Entry) Check() error {
+	for _, name := range sortedNames(e.Env) {
+		if !slices.Contains(harmless, name) {
+			return fmt.Errorf("%s is not written into a client's settings (only %s are): %w", name, strings.Join(harmless, ", "), ErrSecret)
+		}
+	}
+	return nil
+}
+
+func sortedNames(env map[string]string) []string { return slices.Sorted(maps.Keys(env)) }
+
+// Status is what is there of a client.
+type Status string
+
+// What is there.
+const (
+	NotFound  Status = "not found"     // no such client here
+	Missing   Status = "not installed" // the client is, our entry is not
+	Installed Status = "installed"
+	Differs   Status = "differs" // an entry of our name that says something else
+	Broken    Status = "unreadable"
+)
+
+// Detect says what is there; why tells of what cannot be read.
+func (c Client) Detect(s System, e Entry) (status Status, why error) {
+	if !slices.ContainsFunc(c.presence(s), exists) {
+		return NotFound, nil
+	}
+	p, err := c.Plan(s, e)
+	switch {
+	case err != nil:
+		return Broken, err
+	case p.Change == Nothing:
+		return Installed, nil
+	case p.Change == Change:
+		return Differs, nil
+	}
+	return Missing, nil
+}
+
+func exists(path string) bool {
+	if path == "" {
+		return false
+	}
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Kind is what a plan does.
+type Kind string
+
+// What a plan does.
+const (
+	Nothing Kind = "nothing" // it is so already
+	Add     Kind = "add"
+	Change  Kind = "change"
+	Remove  Kind = "remove"
+)
+
+// Plan is a change that was thought through and not made.
+type Plan struct {
+	File   string // as the client names it
+	Change Kind
+	Before string   // our entry as it stands there, with what may be a secret left out; "" when there is none
+	After  string   // as it will
+	Notes  []string // what the person should know
+
+	target string // the file itself, where File is a link
+	old    []byte // what was read; nil: there was no file
+	text   []byte // what will be written
+}
+
+// Plan thinks the change through. Members of an entry that are not ours (disabled, a list of tools) stay.
+func (c Client) Plan(s System, e Entry) (*Plan, error) {
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
+	p, values, err := c.read(s)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := entryIn(values, c.at)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	wanted, notes := c.merged(entry, e)
+	p.Notes = notes
+	switch {
+	case entry == nil:
+		p.Change = Add
+	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)):
+		p.Change = Nothing
+	default:
+		p.Change = Change
+	}
+	if p.Before, err = c.shown(entry); err != nil {
+		return nil, err
+	}
+	if p.After, err = c.shown(wanted); err != nil || p.Change == Nothing {
+		return p, err
+	}
+	if c.toml {
+		p.text, err = setTOML(p.old, entry, c.at, c.changes(entry, wanted))
+	} else {
+		p.text, err = setJSON(p.old, entry, c.at, c.changes(entry, wanted))
+	}
+	if err == nil {
+		err = c.prove(p, values, wanted)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	return p, nil
+}
+
+// PlanRemoval thinks through how our entry is taken out.
+func (c Client) PlanRemoval(s System) (*Plan, error) {
+	p, values, err := c.read(s)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := entryIn(values, c.at)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.File, err)
+	}
+	if entry == nil {
+		p.Change = Nothing
+		return p, nil
+	}
+	p.Change = Remove
+	if p.Before, err = c.shown(entry); err != nil {
+		return nil, err
+	}
+	if c.toml {
+		p.text, err = config.RemoveTable(p.old, c.at, Name)
+	} else {
+		p.text, err = remove(p.old, c.at, Name)
+	}
+	if err == nil {
+		err = c.prove(p, values, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; take the entry %s out by hand", p.File, err, Name)
+	}
+	return p, nil
+}
+
+// read reads the client's settings. A link is followed: dotfiles are often kept elsewhere.
+func (c Client) read(s System) (*Plan, map[string]any, error) {
+	p := &Plan{File: c.file(s)}
+	p.target = p.File
+	if info, err := os.Lstat(p.File); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if p.target, err = filepath.EvalSymlinks(p.File); err != nil {
+			return nil, nil, fmt.Errorf("%s is a link that leads nowhere: %w", p.File, err)
+		}
+	}
+	var err error
+	if p.old, err = readSettings(p.target); err != nil {
+		return nil, nil, err
+	}
+	values, err := c.decode(p.old)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s cannot be read, and is left alone: %w", p.File, err)
+	}
+	return p, values, nil
+}
+
+func readSettings(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, mostSettings+1))
+	if len(text) > mostSettings {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, mostSettings)
+	}
+	if text == nil {
+		text = []byte{}
+	}
+	return text, err
+}
+
+func (c Client) decode(text []byte) (map[string]any, error) {
+	if c.toml {
+		return decodeTOML(text)
+	}
+	return decode(text)
+}
+
+// entryIn is our entry among the servers; nil when there is none.
+func entryIn(values map[string]any, at string) (map[string]any, error) {
+	table, there := values[at]
+	if !there || table == nil {
+		return nil, nil
+	}
+	servers, ok := table.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is no table of servers", at)
+	}
+	entry, there := servers[Name]
+	if !there {
+		return nil, nil
+	}
+	if object, ok := entry.(map[string]any); ok {
+		return object, nil
+	}
+	return nil, fmt.Errorf("%s.%s is no table", at, Name)
+}
+
+// merged is our entry over what stands there. Secrets that somebody wrote into it are taken out.
+func (c Client) merged(entry map[string]any, e Entry) (wanted map[string]any, notes []string) {
+	wanted = map[string]any{}
+	maps.Copy(wanted, entry)
+	for _, f := range c.fields(e) {
+		wanted[f.name] = f.value
+	}
+	env := map[string]any{}
+	if old, ok := entry["env"].(map[string]any); ok {
+		for name, value := range old {
+			if slices.Contains(harmless, name) {
+				env[name] = value
+				continue
+			}
+			notes = append(notes, name+" is taken out of the entry: no secret belongs there. The backup still holds it; change what it protects")
+		}
+	}
+	for name, value := range e.Env {
+		env[name] = value
+	}
+	if len(env) > 0 {
+		wanted["env"] = env
+	} else {
+		delete(wanted, "env")
+	}
+	slices.Sort(notes)
+	return wanted, notes
+}
+
+// changes are the members that have to be written, in our order; a nil value is one to be taken out.
+func (c Client) changes(entry, wanted map[string]any) (list []field) {
+	order := c.fields(Entry{Env: map[string]string{"": ""}}) // all there can be
+	for _, f := range order {
+		value, there := wanted[f.name]
+		if !there {
+			if _, was := entry[f.name]; was {
+				list = append(list, field{f.name, nil})
+			}
+			continue
+		}
+		if old, was := entry[f.name]; !was || !reflect.DeepEqual(plainValue(old), plainValue(value)) {
+			list = append(list, field{f.name, value})
+		}
+	}
+	return list
+}
+
+// setJSON writes members of our entry; without one it writes all of it.
+func setJSON(text []byte, entry map[string]any, at string, changes []field) (_ []byte, err error) {
+	if entry == nil {
+		return set(text, ordered(changes), at, Name)
+	}
+	for _, f := range changes {
+		if f.value == nil {
+			text, err = remove(text, at, Name, f.name)
+		} else {
+			text, err = set(text, f.value, at, Name, f.name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// prove reads what would be written: it must be what was there, with our entry as it is wanted and nothing else changed.
+func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) error {
+	written, err := c.decode(p.text)
+	if err != nil {
+		return fmt.Errorf("this file is written in a way that is not understood here: %w", err)
+	}
+	expected := map[string]any{}
+	maps.Copy(expected, values)
+	servers := map[string]any{}
+	if old, ok := values[c.at].(map[string]any); ok {
+		maps.Copy(servers, old)
+	}
+	delete(servers, Name)
+	if wanted != nil {
+		servers[Name] = wanted
+	}
+	_, stays := written[c.at]
+	if expected[c.at] = servers; len(servers) == 0 && !stays { // a TOML table without a key of its own goes with its last one
+		delete(expected, c.at)
+	}
+	if !reflect.DeepEqual(plainValue(expected), plainValue(written)) {
+		return errors.New("this file is written in a way that is not understood here")
+	}
+	return nil
+}
+
+// shown is an entry for people, without what may be a secret.
+func (c Client) shown(entry map[string]any) (string, error) {
+	if entry == nil {
+		return "", nil
+	}
+	fields := []field{}
+	for _, f := range c.fields(Entry{Env: map[string]string{"": ""}}) {
+		if value, there := entry[f.name]; there {
+			fields = append(fields, field{f.name, value})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(entry)) {
+		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
+			fields = append(fields, field{name, entry[name]})
+		}
+	}
+	for i, f := range fields {
+		env, ok := f.value.(map[string]any)
+		if f.name != "env" || !ok {
+			continue
+		}
+		masked := map[string]any{}
+		for name, value := range env {
+			if !slices.Contains(harmless, name) {
+				value = "[not shown]"
+			}
+			masked[name] = value
+		}
+		fields[i].value = masked
+	}
+	if c.toml {
+		text, err := setTOML(nil, nil, c.at, fields)
+		return string(text), err
+	}
+	text, err := style{unit: "  ", newline: "\n"}.render(ordered(fields), "", false)
+	return `"` + Name + `": ` + string(text) + "\n", err
+}
+
+// Apply makes the change: a backup beside the file, then the file at once or not at all. It returns the backup's name; "" when there
+// was nothing to keep.
+func (p *Plan) Apply(now time.Time) (backup string, err error) {
+	if p.Change == Nothing {
+		return "", nil
+	}
+	current, err := readSettings(p.target)
+	if err != nil {
+		return "", err
+	}
+	if !bytes.Equal(current, p.old) || (current == nil) != (p.old == nil) {
+		return "", fmt.Errorf("%s was changed meanwhile; run this again", p.File)
+	}
+	mode := fs.FileMode(0o600)
+	if p.old == nil {
+		if err := os.MkdirAll(filepath.Dir(p.target), 0o700); err != nil {
+			return "", err
+		}
+	} else {
+		info, err := os.Stat(p.target)
+		if err != nil {
+			return "", err
+		}
+		if mode = info.Mode().Perm(); mode&0o200 == 0 { // its person wants it so, or another program that writes it
+			return "", fmt.Errorf("%s is read-only", p.File)
+		}
+		backup = p.target + ".before-x402-wallet-" + now.UTC().Format("20060102T150405.000Z")
+		if err := config.WriteFile(backup, p.old); err != nil {
+			return "", err
+		}
+	}
+	if err := config.WriteFile(p.target, p.text); err != nil {
+		return backup, err
+	}
+	return backup, os.Chmod(p.target, mode)
+}
+
+// Entry is what our entry in the client's settings starts, and the names of variables in it that may hold a secret.
+func (c Client) Entry(s System) (command string, secrets []string, err error) {
+	_, values, err := c.read(s)
+	if err != nil {
+		return "", nil, err
+	}
+	entry, err := entryIn(values, c.at)
+	if err != nil {
+		return "", nil, err
+	}
+	command, _ = entry["command"].(string)
+	env, _ := entry["env"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if !slices.Contains(harmless, name) {
+			secrets = append(secrets, name)
+		}
+	}
+	return command, secrets, nil
+}
+
+// Decode reads a settings file by its name's extension: TOML, else JSON with comments.
+func Decode(extension string, text []byte) (map[string]any, error) {
+	if extension == ".toml" {
+		return decodeTOML(text)
+	}
+	return decode(text)
+}

@@ -1,0 +1,375 @@
+// Package receipt makes a payment's receipt, a JSON document that says by itself what was agreed, what the payer signed, who settled
+// it and what the chain showed; and checks one without asking anybody.
+//
+// What must stay true: a receipt is made only of a payment whose signature is good for nothing any more, and what a check cannot
+// show it does not claim.
+package receipt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Format and Version name the document.
+const (
+	Format  = "x402-wallet-receipt"
+	Version = 1
+)
+
+// MaxSize bounds a receipt that is read: a 402's option, a payload and a settlement are at most 256 KiB each (SPEC §10).
+const MaxSize = 1 << 20
+
+// Receipt is the document.
+type Receipt struct {
+	Format     string          `json:"format"`
+	Version    int             `json:"version"`
+	Payment    Payment         `json:"payment"`
+	Terms      json.RawMessage `json:"terms"`                // what the seller asked for, in its own words
+	Signed     json.RawMessage `json:"signed"`               // what the payer answered, with its signature
+	Settlement json.RawMessage `json:"settlement,omitempty"` // what the seller or facilitator said of it, in their own words
+	Chain      *Chain          `json:"chain,omitempty"`      // what the chain showed the wallet
+	Content    *Content        `json:"content,omitempty"`    // what was bought
+}
+
+// Payment is the payment in the wallet's words.
+type Payment struct {
+	ID          string       `json:"id"`
+	Time        time.Time    `json:"time"`
+	Status      string       `json:"status"`
+	Proof       string       `json:"proof"`
+	Method      string       `json:"method"`
+	URL         string       `json:"url"`
+	Network     string       `json:"network"`
+	Asset       string       `json:"asset"`
+	Symbol      string       `json:"symbol"`
+	Decimals    uint8        `json:"decimals"`
+	Name        string       `json:"name,omitempty"`         // EVM: the token's EIP-712 domain
+	DomainVer   string       `json:"tokenVersion,omitempty"` // ditto
+	Token2022   bool         `json:"token2022,omitempty"`
+	Amount      money.Amount `json:"amount"`
+	Price       string       `json:"price"`
+	Payer       string       `json:"payer"`
+	PayTo       string       `json:"payTo"`
+	Transaction string       `json:"transaction"`
+	Facilitator string       `json:"facilitator,omitempty"`
+}
+
+// Chain is what the wallet's node showed.
+type Chain struct {
+	Transaction string    `json:"transaction"`
+	Block       uint64    `json:"block"` // a slot on Solana
+	At          time.Time `json:"at"`
+	Note        string    `json:"note,omitempty"`
+}
+
+// Content is a fingerprint of what was bought.
+type Content struct {
+	Type   string `json:"type"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	Whole  bool   `json:"whole"` // false: the seller sent more than was kept
+}
+
+// Of is the receipt of a settled payment. An error says why there is none (yet).
+func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
+	if p.State != history.Settled {
+		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones", p.State).
+			WithHint("x402-wallet reconcile asks the chain what became of it")
+	}
+	if p.Proof != history.Chain && now.Before(p.Evidence.ExpiresAt.Add(time.Minute)) {
+		return nil, x402.Errorf(x402.InvalidArgument, "the payment rests on the seller's word, and its signature may still be good: it is not given away").
+			WithHint("x402-wallet reconcile asks the chain; or wait until %s", p.Evidence.ExpiresAt.Add(time.Minute).UTC().Format(time.RFC3339))
+	}
+	asset, ok := assets.Asset(p.Network, p.Asset)
+	if !ok {
+		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").WithHint("add it under [[assets]] again")
+	}
+	r := &Receipt{
+		Format: Format, Version: Version, Terms: p.Requirement, Signed: p.Payload, Settlement: p.Receipt,
+		Payment: Payment{
+			ID: p.ID, Time: p.Created.UTC(), Status: string(p.State), Proof: string(p.Proof), Method: p.Method, URL: p.URL, Network: p.Network,
+			Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals, Name: asset.Name, DomainVer: asset.Version, Token2022: asset.Token2022,
+			Amount: p.Amount, Price: p.Price.Price(), Payer: p.Evidence.Payer, PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator,
+		},
+	}
+	if p.Proof == history.Chain {
+		var fate x402.Status
+		if err := json.Unmarshal(p.ChainProof, &fate); err != nil {
+			return nil, fmt.Errorf("read the chain's proof: %w", err)
+		}
+		r.Chain = &Chain{fate.Transaction, fate.Block, fate.At.UTC(), fate.Note}
+	}
+	if content != nil {
+		sum := sha256.Sum256(content.Body)
+		r.Content = &Content{content.Type, len(content.Body), hex.EncodeToString(sum[:]), !content.Truncated}
+	}
+	return r, nil
+}
+
+// Check is one thing that was looked at.
+type Check struct {
+	What string `json:"what"`
+	OK   bool   `json:"ok"`
+	Why  string `json:"why,omitempty"` // of a failure
+}
+
+// Verdict is what a receipt shows.
+type Verdict struct {
+	OK      bool     `json:"ok"`
+	Payment Payment  `json:"payment"`
+	Checks  []Check  `json:"checks"`
+	Beyond  []string `json:"beyond"` // what it cannot show by itself
+}
+
+// Verify reads a receipt and checks it. Its error means that it is no receipt.
+func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
+	var r Receipt
+	if err := x402.DecodeStrict(text, MaxSize, &r); err != nil {
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt: %s", x402.AsError(err).Message)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields() // what it does not know it cannot vouch for
+	if err := d.Decode(&Receipt{}); err != nil || r.Format != Format {
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt of x402-wallet")
+	}
+	if r.Version != Version {
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, "the receipt has version %d, this program knows %d", r.Version, Version)
+	}
+	if r.Payment.Status != string(history.Settled) {
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, "the payment is not settled, so this is no receipt")
+	}
+	v := Verdict{OK: true, Payment: r.Payment, Beyond: []string{
+		"that the seller delivered, and what: the signature covers the money, not the URL or the content",
+		"the payment's id, method, URL and content, and when it was made to the hour: they are what the payer's wallet wrote down",
+	}}
+	for _, c := range []struct {
+		what  string
+		check func() error
+	}{
+		{"the payer signed this payment", func() error { return r.signature(builtin) }},
+		{"the terms are the ones that were signed", r.terms},
+		{"the token is what it is called, and the price what the amount is worth", func() error { return r.worth(builtin) }},
+		{"the settlement tells of this payment", r.settlement},
+		{"the chain's proof tells of this payment", r.chain},
+		{"the times agree", func() error { return r.times(builtin) }},
+	} {
+		err := c.check()
+		if errors.Is(err, errNothing) {
+			continue
+		}
+		check := Check{What: c.what, OK: err == nil}
+		if err != nil {
+			check.Why, v.OK = err.Error(), false
+		}
+		v.Checks = append(v.Checks, check)
+	}
+	if r.Chain == nil {
+		v.Beyond = append(v.Beyond, "that the money moved: only the seller or facilitator said so")
+	} else {
+		v.Beyond = append(v.Beyond, fmt.Sprintf("that the chain holds the transaction: the wallet's node showed it; look it up: %s in block %d", r.Chain.Transaction, r.Chain.Block))
+	}
+	if _, known := builtin.Asset(r.Payment.Network, r.Payment.Asset); !known {
+		v.Beyond = append(v.Beyond, "what the token is: it is not one that this program knows by itself")
+	}
+	return v, nil
+}
+
+// errNothing: the receipt has no such part.
+var errNothing = errors.New("nothing to check")
+
+// asset is the token as this program knows it, else as the receipt says.
+func (r *Receipt) asset(builtin *x402.Registry) x402.AssetInfo {
+	if asset, ok := builtin.Asset(r.Payment.Network, r.Payment.Asset); ok {
+		return asset
+	}
+	p := r.Payment
+	return x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol, Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
+}
+
+func (r *Receipt) signature(builtin *x402.Registry) error {
+	var outer struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if err := json.Unmarshal(r.Signed, &outer); err != nil || outer.Payload == nil {
+		return errors.New("nothing is signed")
+	}
+	asset := r.asset(builtin)
+	if x402.IsSolana(r.Payment.Network) {
+		return r.solana(outer.Payload, asset)
+	}
+	from, a, err := evm.Recover(r.Payment.Network, asset, outer.Payload)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !strings.EqualFold(from, r.Payment.Payer):
+		return fmt.Errorf("%s signed it", from)
+	case !strings.EqualFold(a.To, r.Payment.PayTo):
+		return fmt.Errorf("what is signed pays %s", a.To)
+	case a.Value.Cmp(r.Payment.Amount) != 0:
+		return fmt.Errorf("what is signed is %s", a.Value)
+	}
+	return nil
+}
+
+func (r *Receipt) solana(payload json.RawMessage, asset x402.AssetInfo) error {
+	var inner struct {
+		Transaction string `json:"transaction"`
+	}
+	if err := json.Unmarshal(payload, &inner); err != nil {
+		return errors.New("no transaction is signed")
+	}
+	t, err := svm.Decode(inner.Transaction)
+	if err != nil {
+		return err
+	}
+	own := t.Signers[1]
+	destination, err := svm.ATA(r.Payment.PayTo, asset.Address, asset.Token2022)
+	switch {
+	case err != nil:
+		return err
+	case own.Address != r.Payment.Payer:
+		return fmt.Errorf("the payer's place in it is %s's", own.Address)
+	case !own.Verified:
+		return errors.New("the payer's signature is not one of it")
+	case t.Mint != asset.Address:
+		return fmt.Errorf("what is signed is of %s", t.Mint)
+	case t.Destination != destination:
+		return errors.New("what is signed pays somebody else")
+	case t.Amount.Cmp(r.Payment.Amount) != 0:
+		return fmt.Errorf("what is signed is %s", t.Amount)
+	}
+	return nil
+}
+
+// terms compares the seller's option, of either version of the protocol, with the payment.
+func (r *Receipt) terms() error {
+	var t struct {
+		Scheme, Network, Asset, PayTo string
+		Amount                        *string
+		MaxAmountRequired             *string
+	}
+	if err := json.Unmarshal(r.Terms, &t); err != nil {
+		return errors.New("no terms")
+	}
+	amount := t.Amount
+	if amount == nil {
+		amount = t.MaxAmountRequired
+	}
+	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
+	var said any
+	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil || signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said) {
+		return errors.New("what the payer accepted differs")
+	}
+	network, _ := x402.Network(t.Network)
+	switch {
+	case amount == nil || *amount != r.Payment.Amount.String():
+		return errors.New("the amount differs")
+	case network != r.Payment.Network:
+		return errors.New("the network differs")
+	case money.NewAsset(network, t.Asset) != money.NewAsset(network, r.Payment.Asset):
+		return errors.New("the asset differs")
+	case money.NewAsset(network, t.PayTo) != money.NewAsset(network, r.Payment.PayTo):
+		return errors.New("the payee differs")
+	}
+	return nil
+}
+
+// worth holds what the receipt says of a token against what this program knows of it.
+func (r *Receipt) worth(builtin *x402.Registry) error {
+	asset, ok := builtin.Asset(r.Payment.Network, r.Payment.Asset)
+	p := r.Payment
+	switch worth := asset.Dollars(p.Amount).Price(); {
+	case !ok:
+		return errNothing
+	case p.Symbol != asset.Symbol || p.Decimals != asset.Decimals || p.Name != asset.Name || p.DomainVer != asset.Version || p.Token2022 != asset.Token2022:
+		return fmt.Errorf("it is %s with %d decimals", asset.Symbol, asset.Decimals)
+	case worth != p.Price:
+		return fmt.Errorf("it is worth %s", worth)
+	}
+	return nil
+}
+
+// slack is what the payer's clock and the chain's may differ, and what a payment takes: policy.deadline is ten minutes at most, and a
+// Solana transaction is good for two.
+const slack = time.Hour
+
+// times compares when the payment was made, when the chain has it, and until when the signature was good.
+func (r *Receipt) times(builtin *x402.Registry) error {
+	made, settled := r.Payment.Time, time.Time{}
+	if r.Chain != nil {
+		settled = r.Chain.At
+	}
+	if !settled.IsZero() && made.After(settled.Add(slack)) {
+		return errors.New("the chain had it before it was made")
+	}
+	until := r.until(builtin)
+	switch {
+	case made.After(until):
+		return errors.New("it was made when the signature was good no more")
+	case settled.After(until):
+		return errors.New("the chain had it when the signature was good no more")
+	}
+	return nil
+}
+
+// until is the latest that the signature can have been good: as it says, or soon after the payment was made where it says no time, as
+// on Solana, or cannot be read, which is another check's to say.
+func (r *Receipt) until(builtin *x402.Registry) time.Time {
+	var outer struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if !x402.IsSolana(r.Payment.Network) && json.Unmarshal(r.Signed, &outer) == nil {
+		if _, a, err := evm.Recover(r.Payment.Network, r.asset(builtin), outer.Payload); err == nil {
+			return time.Unix(a.ValidBefore, 0)
+		}
+	}
+	return r.Payment.Time.Add(slack)
+}
+
+func (r *Receipt) settlement() error {
+	if len(r.Settlement) == 0 {
+		return errNothing
+	}
+	s, err := x402.DecodeSettlement(r.Settlement)
+	switch {
+	case err != nil:
+		return err
+	case !s.Success:
+		return errors.New("it says that nothing was settled")
+	case s.Transaction != "" && r.Payment.Transaction != "" && r.Chain == nil && s.Transaction != r.Payment.Transaction:
+		return errors.New("it names another transaction")
+	case s.Network != "" && s.Network != r.Payment.Network:
+		return errors.New("it names another network")
+	case s.Amount != "" && s.Amount != r.Payment.Amount.String():
+		return errors.New("it names another amount")
+	}
+	return nil
+}
+
+func (r *Receipt) chain() error {
+	switch {
+	case r.Chain == nil && r.Payment.Proof == string(history.Chain):
+		return errors.New("there is none")
+	case r.Chain == nil:
+		return errNothing
+	case r.Payment.Proof != string(history.Chain):
+		return errors.New("the payment does not rest on it")
+	case r.Chain.Transaction == "" || r.Chain.Transaction != r.Payment.Transaction:
+		return errors.New("it names another transaction")
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package receipt
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// genuine are receipts of payments that the sandbox's chains made; testdata/script/export.txt makes such.
+func genuine(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name + ".json")
+	require.NoError(t, err)
+	return text
+}
+
+func TestGenuine(t *testing.T) {
+	for _, name := range []string{"evm", "solana"} {
+		v, err := Verify(genuine(t, name), x402.NewRegistry(nil))
+		require.NoError(t, err)
+		require.True(t, v.OK, "%+v", v.Checks)
+		require.Len(t, v.Checks, 6)
+		require.Len(t, v.Beyond, 3)
+	}
+}
+
+// Whatever of a receipt is changed that it vouches for, it does not hold any more.
+func TestForged(t *testing.T) {
+	for _, line := range []struct {
+		name, path string
+		value      any
+	}{
+		{"evm", "payment.amount", "1001"}, {"evm", "payment.payTo", "0x0000000000000000000000000000000000000001"}, {"evm", "payment.payer", "0x0000000000000000000000000000000000000001"},
+		{"evm", "payment.network", "eip155:8453"}, {"evm", "payment.asset", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"}, {"evm", "payment.price", "$1"},
+		{"evm", "payment.transaction", "0x00"}, {"evm", "payment.proof", "claimed"}, {"evm", "payment.status", "failed"},
+		{"evm", "terms.amount", "1"}, {"evm", "terms.payTo", "0x0000000000000000000000000000000000000001"}, {"evm", "terms.network", "eip155:8453"}, {"evm", "terms.asset", "0x01"},
+		{"evm", "signed.payload.signature", "0x" + strings.Repeat("11", 65)}, {"evm", "signed.payload.authorization.value", "1001"}, {"evm", "signed.payload", nil},
+		{"evm", "settlement.success", false}, {"evm", "settlement.network", "eip155:8453"}, {"evm", "settlement.amount", "7"},
+		{"evm", "chain.transaction", "0x01"}, {"evm", "chain", nil},
+		{"solana", "payment.amount", "1001"}, {"solana", "payment.payTo", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
+		{"solana", "payment.payer", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}, {"solana", "payment.asset", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
+		{"solana", "signed.payload.transaction", "AgAA"}, {"solana", "terms.amount", "1"},
+	} {
+		v, err := Verify(changed(t, genuine(t, line.name), line.path, line.value), x402.NewRegistry(nil))
+		require.True(t, err != nil || !v.OK, "%s %s", line.name, line.path)
+	}
+}
+
+// A forgery that agrees with itself everywhere but under the signature.
+func TestForgedThroughout(t *testing.T) {
+	for name, signed := range map[string]string{"evm": "what is signed is 1000", "solana": "what is signed is 1000"} {
+		text := genuine(t, name)
+		for _, path := range []string{"payment.amount", "terms.amount", "signed.accepted.amount"} {
+			text = changed(t, text, path, "2000")
+		}
+		v, err := Verify(changed(t, text, "payment.price", "$0.002"), x402.NewRegistry(nil))
+		require.NoError(t, err)
+		require.False(t, v.OK)
+		for _, c := range v.Checks {
+			require.Equal(t, c.What != "the payer signed this payment", c.OK, c.What)
+		}
+		require.Equal(t, signed, v.Checks[0].Why)
+
+		other := map[string]string{"evm": "0x0000000000000000000000000000000000000001", "solana": "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}[name]
+		text = changed(t, changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo", other), "signed.accepted.payTo", other)
+		v, err = Verify(text, x402.NewRegistry(nil))
+		require.NoError(t, err)
+		require.False(t, v.Checks[0].OK)
+		require.Contains(t, v.Checks[0].Why, "what is signed pays")
+	}
+}
+
+// One letter of the signed Solana message, behind the two signatures.
+func TestForgedTransaction(t *testing.T) {
+	text := string(genuine(t, "solana"))
+	i := strings.Index(text, `"transaction": "Ag`) + 300
+	forged := text[:i] + map[bool]string{true: "B", false: "A"}[text[i] == 'A'] + text[i+1:]
+	v, err := Verify([]byte(forged), x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK)
+}
+
+func changed(t *testing.T, text []byte, path string, value any) []byte {
+	t.Helper()
+	var whole map[string]any
+	require.NoError(t, json.Unmarshal(text, &whole))
+	at := whole
+	steps := strings.Split(path, ".")
+	for _, step := range steps[:len(steps)-1] {
+		at = at[step].(map[string]any)
+	}
+	if value == nil {
+		delete(at, steps[len(steps)-1])
+	} else {
+		at[steps[len(steps)-1]] = value
+	}
+	out, err := json.Marshal(whole)
+	require.NoError(t, err)
+	return out
+}
+
+func TestNoReceipt(t *testing.T) {
+	for _, text := range []string{"", "{}", "[]", `{"format":"x402-wallet-receipt"}`, strings.Replace(string(genuine(t, "evm")), `"version": 1`, `"version": 2`, 1),
+		strings.Replace(string(genuine(t, "evm")), `"format"`, `"x": 1, "format"`, 1), strings.Replace(string(genuine(t, "evm")), `"id"`, `"id": "a", "id"`, 1)} {
+		_, err := Verify([]byte(text), x402.NewRegistry(nil))
+		require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+	}
+}
+
+// Each member of a receipt, changed alone, makes it not hold; but for those that Beyond speaks of, and what a seller is free to say.
+func TestEveryMember(t *testing.T) {
+	free := []string{
+		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type", "content.whole", // what the payer wrote down
+		"chain.block",                                // what its node showed
+		"settlement.payer", "settlement.transaction", // the seller's words, where the chain has better ones
+		"signed.resource.description", "signed.resource.mimeType", "signed.resource.url", "signed.x402Version",
+	}
+	for _, name := range []string{"evm", "solana"} {
+		var whole map[string]any
+		require.NoError(t, json.Unmarshal(genuine(t, name), &whole))
+		held := []string{}
+		for path, value := range members("", whole) {
+			v, err := Verify(changed(t, genuine(t, name), path, another(value)), x402.NewRegistry(nil))
+			if err == nil && v.OK {
+				held = append(held, path)
+			}
+		}
+		require.ElementsMatch(t, free, held, name)
+	}
+}
+
+// Without a proof of the chain a payment's time is held against its signature's alone.
+func TestTimeOfAClaim(t *testing.T) {
+	claim := changed(t, changed(t, genuine(t, "evm"), "chain", nil), "payment.proof", "claimed")
+	v, err := Verify(claim, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.True(t, v.OK, "%+v", v.Checks)
+	v, err = Verify(changed(t, claim, "payment.time", "2027-11-22T02:14:55Z"), x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK)
+}
+
+// members are a document's values by their path.
+func members(at string, object map[string]any) map[string]any {
+	all := map[string]any{}
+	for name, value := range object {
+		if inner, ok := value.(map[string]any); ok {
+			maps.Copy(all, members(at+name+".", inner))
+		} else {
+			all[at+name] = value
+		}
+	}
+	return all
+}
+
+// another is a value of the same kind that says something else: a later day, a larger number, another text of the same form.
+func another(value any) any {
+	switch v := value.(type) {
+	case bool:
+		return !v
+	case float64:
+		return v + 1
+	case string:
+		if day, err := time.Parse(time.RFC3339, v); err == nil {
+			return day.AddDate(1, 0, 0)
+		}
+		if last := v[len(v)-1]; last >= '0' && last < '9' {
+			return v[:len(v)-1] + string(last+1)
+		}
+		return v + "1"
+	}
+	return "?"
+}
+
+// A token that only the payer's registry has is taken from the receipt, and that is said.
+func TestUnknownToken(t *testing.T) {
+	text := changed(t, genuine(t, "evm"), "payment.symbol", "EURC")
+	v, err := Verify(text, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK, "the registry's name counts, not the receipt's")
+	text = changed(t, genuine(t, "evm"), "payment.asset", "0x0000000000000000000000000000000000000009")
+	v, err = Verify(text, x402.NewRegistry(nil))
+	require.NoError(t, err)
+	require.False(t, v.OK)
+	require.Contains(t, strings.Join(v.Beyond, "\n"), "what the token is")
+}
+
+// A signature that is good for money is given to nobody.
+func TestReceiptsAreOfTheDead(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := history.Payment{
+		State: history.Settled, Proof: history.Claimed, Network: "eip155:84532", Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Amount: money.NewAmount(1), Payload: []byte("{}"),
+		Requirement: []byte("{}"), Evidence: x402.Evidence{ExpiresAt: now},
+	}
+	for state, ok := range map[history.State]bool{history.Reserved: false, history.Submitted: false, history.Unknown: false, history.Failed: false, history.Settled: true} {
+		p.State = state
+		_, err := Of(p, nil, x402.NewRegistry(nil), now.Add(2*time.Minute))
+		require.Equal(t, ok, err == nil, state)
+	}
+	p.State = history.Settled
+	_, err := Of(p, nil, x402.NewRegistry(nil), now)
+	require.ErrorContains(t, err, "not given away")
+	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"State":1,"Transaction":"t","Block":1}`)
+	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), now)
+	require.NoError(t, err)
+	require.Equal(t, "t", r.Chain.Transaction)
+	require.False(t, r.Content.Whole)
+}

@@ -1,0 +1,123 @@
+package seller
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"x402-wallet/x402"
+)
+
+// read takes in an answer within the limits. It always closes the body. The Answer is never nil: with an error it holds
+// what came.
+func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
+	defer response.Body.Close()
+	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
+		ContentType: mediaType(response.Header.Get("Content-Type"))}
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		a.Date = date
+	}
+	a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+
+	asks := a.Status == http.StatusPaymentRequired || a.Status == http.StatusPreconditionFailed
+	limit := h.options.MaxContent
+	if asks {
+		limit = x402.MaxBody
+	}
+	body, err := decoded(response, limit)
+	if err == nil {
+		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength)
+	}
+	switch {
+	case asks && err == nil && a.Truncated:
+		a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge, "the seller's challenge is longer than %d bytes", limit).
+			WithDetail("limit", limit)
+	case asks && err == nil:
+		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, a.Content)
+	case asks: // the header may hold it all; whatever it says, the answer is known to be broken
+		a.ChallengeErr = x402.Errorf(x402.ResponseMalformed, "the seller's challenge broke off")
+	}
+	return a, err
+}
+
+// decoded is the body, unpacked if it came as gzip though we asked for none of that. Other encodings stay as they are, with
+// their Content-Encoding in the Answer's header.
+func decoded(response *http.Response, limit int64) (io.Reader, error) {
+	encoding := strings.ToLower(strings.TrimSpace(response.Header.Get("Content-Encoding")))
+	if encoding != "gzip" && encoding != "x-gzip" || len(response.Header.Values("Content-Encoding")) > 1 {
+		return response.Body, nil
+	}
+	if response.Request != nil && response.Request.Method == http.MethodHead {
+		return response.Body, nil
+	}
+	// What goes in is limited too: an endless row of empty gzip members would never reach a limit on what comes out.
+	unpacked, err := gzip.NewReader(io.LimitReader(response.Body, limit+1<<20))
+	if errors.Is(err, io.EOF) { // no body at all
+		return response.Body, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	response.Header.Del("Content-Encoding")
+	response.Header.Del("Content-Length")
+	response.ContentLength = -1
+	return unpacked, nil
+}
+
+// readLimited reads up to limit bytes and says whether there was more. The buffer grows to the limit in one step once it is
+// large, so that a flood costs little more memory than what is kept of it. With an error it gives what came before.
+func readLimited(from io.Reader, limit, announced int64) (content []byte, more bool, err error) {
+	const small, large = 64 << 10, 2 << 20
+	size := int64(small)
+	if announced > 0 {
+		size = min(announced+1, large) // one more, to meet the end without growing
+	}
+	buffer := make([]byte, 0, min(size, limit+1))
+	for int64(len(buffer)) <= limit {
+		if len(buffer) == cap(buffer) {
+			if size = int64(cap(buffer)) * 4; size > large {
+				size = limit + 1
+			}
+			buffer = append(make([]byte, 0, min(size, limit+1)), buffer...)
+		}
+		n, err := from.Read(buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		switch {
+		case int64(len(buffer)) > limit: // there was more; how it ended does not matter
+		case errors.Is(err, io.EOF):
+			return trimmed(buffer), false, nil
+		case err != nil:
+			return trimmed(buffer), false, err
+		}
+	}
+	return buffer[:limit], true, nil
+}
+
+// trimmed gives back a buffer that is mostly empty.
+func trimmed(buffer []byte) []byte {
+	if len(buffer) < cap(buffer)/2 {
+		return slices.Clone(buffer)
+	}
+	return buffer
+}
+
+// mediaType is a Content-Type reduced to type and charset, since it stands in a field of ours; "" when it is none.
+func mediaType(header string) string {
+	kind, parameters, err := mime.ParseMediaType(header)
+	if err != nil || !strings.Contains(kind, "/") || len(kind) > 100 {
+		return ""
+	}
+	if kind == ContentType { // is our word for what a tool gave, and nobody else's
+		kind = "application/json"
+	}
+	keep := map[string]string{}
+	if charset := parameters["charset"]; token().MatchString(charset) && len(charset) <= 40 {
+		keep["charset"] = charset
+	}
+	return mime.FormatMediaType(kind, keep)
+}

@@ -1,0 +1,260 @@
+package seller
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"x402-wallet/x402"
+)
+
+// Limits on what an agent may ask for. They are far above what any API needs.
+const (
+	maxURL          = 8 << 10 // what common servers take as a request line
+	maxRequestField = 64
+	maxRequestHead  = 32 << 10
+	maxRequestBody  = 8 << 20
+)
+
+// Check says whether a request may be made at all, without asking the network: URL_BLOCKED or INVALID_ARGUMENT.
+// What a name resolves to is checked when it is dialled.
+func (h *HTTP) Check(r Request) error {
+	_, err := h.check(r)
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+func (h *HTTP) check(r Request) (*url.URL, error) {
+	if !slices.Contains(methods, methodOf(r)) {
+		return nil, invalid("the method %s is not one of %s", quote(r.Method), strings.Join(methods, ", "))
+	}
+	if len(r.Body) > maxRequestBody {
+		return nil, invalid("the body is %d bytes long; at most %d are sent", len(r.Body), maxRequestBody)
+	}
+	if err := checkHeader(r.Header); err != nil {
+		return nil, err
+	}
+	return h.checkURL(r.URL)
+}
+
+func invalid(format string, args ...any) *x402.Error {
+	return x402.Errorf(x402.InvalidArgument, format, args...)
+}
+
+func blocked(format string, args ...any) *x402.Error {
+	return x402.Errorf(x402.URLBlocked, format, args...)
+}
+
+// checkURL reads a URL as the wire would (security.md C8–C10, C13) and folds it to one spelling.
+func (h *HTTP) checkURL(raw string) (*url.URL, error) {
+	if raw == "" || len(raw) > maxURL {
+		return nil, invalid("the URL must have 1 to %d characters, not %d", maxURL, len(raw))
+	}
+	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd }) {
+		return nil, blocked("the URL holds blanks, control characters or a backslash")
+	}
+	at, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, invalid("the URL cannot be read")
+	case at.Scheme != "https" && at.Scheme != "http":
+		return nil, blocked("only https:// URLs are asked").WithHint("write the whole URL, with https://")
+	case at.User != nil:
+		return nil, blocked("the URL holds a user name or password").WithHint("credentials belong into headers")
+	case strings.Contains(raw, "#"):
+		return nil, blocked("the URL has a fragment, which is never sent").WithHint("leave out what follows the #")
+	case at.Host == "" || at.Opaque != "":
+		return nil, invalid("the URL has no host")
+	}
+	if err := h.checkHost(at); err != nil {
+		return nil, err
+	}
+	return at, nil
+}
+
+var dnsName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+}) // at its first use: a host waits for our start
+
+// numeric finds what the C library, but not we, would read as an IPv4 address: 2130706433, 0177.0.0.1, 127.1, 0x7f.1
+// (WHATWG URL: a host whose last label is a number is an IPv4 address).
+var numeric = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`) })
+
+func (h *HTTP) checkHost(at *url.URL) error {
+	at.Host = strings.ToLower(at.Host)
+	host, port := at.Hostname(), at.Port()
+	if n, err := strconv.ParseUint(port, 10, 16); strings.HasSuffix(at.Host, ":") ||
+		port != "" && (err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
+		return blocked("the URL's port is not from 1 to 65535")
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return r > 126 }) {
+		e := blocked("the host is not written in ASCII, and could look like another")
+		if ascii := punycode(host); ascii != "" {
+			return e.WithHint("if it is meant, write it as %s", ascii).WithDetail("host", ascii)
+		}
+		return e
+	}
+	listed := h.loopback[hostPort(at)]
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return blocked("the URL's address names a network interface")
+		}
+		if !listed && !public(ip) {
+			return private(at, ip.String())
+		}
+	} else if problem := nameProblem(host, at.Host); problem != "" {
+		return blocked("%s", problem)
+	} else if !listed && isLocalName(host) {
+		return private(at, host)
+	}
+	if at.Scheme == "http" && !listed {
+		return blocked("plain http:// could be read and changed on the way").
+			WithHint("use https://; %s", allowed(at))
+	}
+	return nil
+}
+
+func nameProblem(host, hostport string) string {
+	switch {
+	case strings.HasSuffix(host, "."):
+		return "the host ends with a dot"
+	case strings.HasPrefix(hostport, "["):
+		return "the URL's address is not one"
+	case numeric().MatchString(host):
+		return "the host is a number that is not an IPv4 address like 192.0.2.1"
+	case len(host) > 253 || !dnsName().MatchString(host):
+		return "the host is not a name"
+	}
+	return ""
+}
+
+// isLocalName finds the names that mean this machine, its network or a cloud's metadata service by definition
+// (RFC 6761, RFC 6762, and the top-level domain that ICANN reserved for private use).
+func isLocalName(host string) bool {
+	for _, domain := range []string{"localhost", "local", "internal", "home.arpa"} {
+		if host == domain || strings.HasSuffix(host, "."+domain) {
+			return true
+		}
+	}
+	return false
+}
+
+func private(at *url.URL, what string) *x402.Error {
+	e := blocked("%s is not an address of the public Internet", what)
+	if listable(at.Hostname()) {
+		e.FixedBy = x402.ByPerson
+	}
+	return e.WithHint("%s", allowed(at))
+}
+
+// allowed is what the owner can do so that a URL is asked.
+func allowed(at *url.URL) string {
+	if listable(at.Hostname()) {
+		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml", hostPort(at))
+	}
+	return "only addresses of this machine and of private networks, written as such, can be allowed under policy.loopback in config.toml"
+}
+
+// listable reports whether policy.loopback takes the host.
+func listable(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && !ip.Is4In6() && (ip.IsLoopback() || ip.IsPrivate())
+}
+
+// hostPort is the form of policy.loopback's entries: the port is always there.
+func hostPort(at *url.URL) string {
+	port := at.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[at.Scheme]
+	}
+	return net.JoinHostPort(strings.ToLower(at.Hostname()), port)
+}
+
+// origin is what a payment is bound to: scheme, host and port.
+func origin(at *url.URL) string { return strings.ToLower(at.Scheme) + "://" + hostPort(at) }
+
+// ours are the headers that an agent must not set: they frame the message, or belong to the payment (security.md B18, C14).
+var ours = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer", "Upgrade",
+	"Expect", "Http2-Settings", "Sign-In-With-X", "Settlement-Overrides", "Extension-Responses"}
+
+var ourPrefixes = []string{"Proxy-", "Payment-", "X-Payment"}
+
+func checkHeader(header http.Header) error {
+	fields, size := 0, 0
+	for name, values := range header {
+		canonical := http.CanonicalHeaderKey(name)
+		isOurs := slices.Contains(ours, canonical) || slices.ContainsFunc(ourPrefixes, func(p string) bool { return strings.HasPrefix(canonical, p) })
+		if isOurs {
+			return invalid("the header %s is set by the wallet, not by its caller", quote(name))
+		}
+		for _, value := range values {
+			fields, size = fields+1, size+len(name)+len(value)
+			if !validField(name, value) {
+				return invalid("the header %s is not one line of text", quote(name))
+			}
+			if canonical == "User-Agent" && strings.Contains(value, "Mozilla") {
+				return invalid("a User-Agent with Mozilla in it is answered with a paywall page for people")
+			}
+		}
+	}
+	if fields > maxRequestField || size > maxRequestHead {
+		return invalid("%d headers of %d bytes; at most %d of %d bytes are sent", fields, size, maxRequestField, maxRequestHead)
+	}
+	return nil
+}
+
+var token = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$") })
+
+func validField(name, value string) bool {
+	return token().MatchString(name) &&
+		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// canonical copies headers. Two spellings of one name become one, all values kept.
+func canonical(header http.Header) http.Header {
+	copied := make(http.Header, len(header)+4)
+	for name, values := range header {
+		for _, value := range values {
+			copied.Add(name, value)
+		}
+	}
+	return copied
+}
+
+// punycode is a host's ASCII form, for a hint. net/http holds the one IDNA encoder in the standard library and shows it
+// only in the Host line that it writes.
+func punycode(host string) string {
+	var wire bytes.Buffer
+	request := http.Request{Method: "GET", URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
+	if request.Write(&wire) != nil {
+		return ""
+	}
+	for lines := bufio.NewScanner(&wire); lines.Scan(); {
+		if ascii, ok := strings.CutPrefix(lines.Text(), "Host: "); ok && ascii != host {
+			return ascii
+		}
+	}
+	return ""
+}
+
+// quote makes a stranger's text safe to show: short, printable ASCII, in quotes.
+func quote(s string) string {
+	const most = 200
+	if len(s) > most {
+		return fmt.Sprintf("%+q…", s[:most])
+	}
+	return fmt.Sprintf("%+q", s)
+}

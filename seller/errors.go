@@ -1,0 +1,75 @@
+package seller
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"x402-wallet/x402"
+)
+
+// refine turns what the network did into an error of the outside. The message is in our own words: net/http quotes the
+// server's bytes in some of its errors.
+func refine(ctx context.Context, at *url.URL, err error) error {
+	var known *x402.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	var stopped *blockedError
+	if errors.As(err, &stopped) {
+		e := private(at, at.Hostname())
+		e.Err = err
+		return e
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || isTimeout(err) {
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time", Hint: "make the same call again", Err: err}
+	}
+	// http.Transport has no error value for this.
+	if strings.Contains(err.Error(), "server response headers exceeded") {
+		return (&x402.Error{Code: x402.ResponseTooLarge, Message: "the seller's headers are too long", Err: err}).
+			WithDetail("limit", maxHeaders)
+	}
+	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
+		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + at.Host + " is not the gzip it is labelled", Err: err}
+	}
+	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, at.Host, err), Err: err,
+		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+func networkMessage(ctx context.Context, host string, err error) string {
+	var (
+		dns       *net.DNSError
+		verify    *tls.CertificateVerificationError
+		authority x509.UnknownAuthorityError
+		record    tls.RecordHeaderError
+		alert     tls.AlertError
+	)
+	switch {
+	case ctx.Err() != nil:
+		return "the call was cancelled before " + host + " answered"
+	case errors.As(err, &dns):
+		return "the name " + host + " cannot be resolved"
+	case errors.As(err, &verify), errors.As(err, &authority):
+		return host + " does not prove who it is: its certificate is not valid for that name and time"
+	case errors.As(err, &record), errors.As(err, &alert):
+		return "no TLS connection with " + host + " came about"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return host + " refuses connections"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection with " + host + " broke off"
+	default:
+		return "the exchange with " + host + " failed"
+	}
+}

@@ -1,0 +1,188 @@
+package seller
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// security.md C1.
+func TestHeaderFlood(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/one" {
+			w.Header().Set("X", strings.Repeat("a", 200<<10))
+		} else {
+			for i := range 20_000 {
+				w.Header().Set("X-"+strconv.Itoa(i), "a")
+			}
+		}
+	})
+	for _, path := range []string{"/one", "/many"} {
+		_, err := client(s.URL).Ask(t.Context(), Request{URL: s.URL + path})
+		assert.Equal(t, x402.ResponseTooLarge, code(err), "%s: %v", path, err)
+	}
+}
+
+// flood writes without end.
+func flood(w io.Writer) {
+	block := bytes.Repeat([]byte{'x'}, 64<<10)
+	for {
+		if _, err := w.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+// security.md C2.
+func TestBodyFlood(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/402" {
+			w.WriteHeader(402)
+		}
+		flood(w)
+	})
+	h := client(s.URL)
+	h.options.MaxContent = 1 << 20
+	a, err := h.Ask(t.Context(), Request{URL: s.URL + "/402"})
+	require.NoError(t, err)
+	assert.Equal(t, x402.ResponseTooLarge, code(a.ChallengeErr))
+	assert.Nil(t, a.Challenge)
+	assert.Equal(t, x402.MaxBody, len(a.Content))
+
+	a, err = h.Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	require.NoError(t, err, "a long answer to a payment is an answer")
+	assert.True(t, a.Truncated)
+	assert.Equal(t, 1<<20, len(a.Content))
+}
+
+func TestContentAtTheLimit(t *testing.T) {
+	for _, size := range []int{0, 1, 65536, 65537, 1<<20 - 1, 1 << 20, 1<<20 + 1} {
+		for _, chunked := range []bool{false, true} {
+			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if chunked {
+					w.(http.Flusher).Flush()
+				} else {
+					w.Header().Set("Content-Length", strconv.Itoa(size))
+				}
+				_, _ = w.Write(bytes.Repeat([]byte{'x'}, size))
+			})
+			h := client(s.URL)
+			h.options.MaxContent = 1 << 20
+			a, err := h.Ask(t.Context(), Request{URL: s.URL})
+			require.NoError(t, err)
+			assert.Equal(t, min(size, 1<<20), len(a.Content))
+			assert.Equal(t, size > 1<<20, a.Truncated, size)
+		}
+	}
+}
+
+func zipped(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func TestGzip(t *testing.T) {
+	good := zipped(t, []byte("hello"))
+	for _, row := range []struct {
+		name, encoding string
+		body           []byte
+		want           string
+		code           x402.Code
+	}{
+		{"plain", "", []byte("hello"), "hello", ""},
+		{"gzip", "gzip", good, "hello", ""},
+		{"x-gzip", " X-GZIP ", good, "hello", ""},
+		{"two members", "gzip", append(bytes.Clone(good), good...), "hellohello", ""},
+		{"brotli stays as it is", "br", []byte("\x8b\x02"), "\x8b\x02", ""},
+		{"nested stays as it is", "gzip, gzip", zipped(t, good), string(zipped(t, good)), ""},
+		{"empty", "gzip", nil, "", ""},
+		{"no gzip", "gzip", []byte("not zipped"), "", x402.ResponseMalformed},
+		{"cut off", "gzip", good[:len(good)-6], "", x402.NetworkError},
+		{"wrong sum", "gzip", append(bytes.Clone(good[:len(good)-8]), make([]byte, 8)...), "", x402.ResponseMalformed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if row.encoding != "" {
+					w.Header().Set("Content-Encoding", row.encoding)
+				}
+				_, _ = w.Write(row.body)
+			})
+			a, err := client(s.URL).Ask(t.Context(), Request{URL: s.URL})
+			if row.code != "" {
+				assert.Equal(t, row.code, code(err), err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, row.want, string(a.Content))
+		})
+	}
+}
+
+// security.md C3 and finding 9: a megabyte that unpacks to a gigabyte takes no more memory than what is kept of it.
+func TestGzipBomb(t *testing.T) {
+	bomb := bytes.Repeat(zipped(t, make([]byte, 1<<20)), 1024)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		if r.URL.Path == "/402" {
+			w.WriteHeader(402)
+		}
+		_, _ = w.Write(bomb)
+	})
+	h := client(s.URL)
+	var before, after runtime.MemStats
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&before)
+	a, err := h.Ask(t.Context(), Request{URL: s.URL})
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	assert.True(t, a.Truncated)
+	assert.Equal(t, maxContent, len(a.Content))
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), "all that was ever allocated, not only what was left")
+
+	a, err = h.Ask(t.Context(), Request{URL: s.URL + "/402"})
+	require.NoError(t, err)
+	assert.Equal(t, x402.ResponseTooLarge, code(a.ChallengeErr))
+}
+
+// Empty members unpack to nothing, for ever: what goes in is limited too.
+func TestEndlessEmptyGzip(t *testing.T) {
+	member := bytes.Repeat(zipped(t, nil), 4096)
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(402)
+		for {
+			if _, err := w.Write(member); err != nil {
+				return
+			}
+		}
+	})
+	_, err := client(s.URL).Ask(within(t, 10*time.Second), Request{URL: s.URL})
+	assert.Equal(t, x402.NetworkError, code(err), "ended by the limit, not by the clock")
+}
+
+func TestMediaType(t *testing.T) {
+	for header, want := range map[string]string{
+		"application/json": "application/json", "Text/HTML; Charset=UTF-8": "text/html; charset=UTF-8", "": "",
+		"text/plain; boundary=x": "text/plain", "Application/vnd.MCP.result+json; charset=utf-8": "application/json; charset=utf-8", "pay now!": "", "text": "",
+		"text/plain; charset=\"ignore all\"": "text/plain", "a/" + strings.Repeat("b", 100): "",
+	} {
+		assert.Equal(t, want, mediaType(header), header)
+	}
+}

@@ -1,0 +1,310 @@
+package seller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
+)
+
+// Server is a paid MCP server of the owner's: a command, or a URL.
+type Server struct {
+	Command []string
+	URL     string
+}
+
+// MCPOptions configure the way to MCP servers.
+type MCPOptions struct {
+	Servers map[string]Server // by name, as config.toml has them
+	HTTP    *HTTP             // whose address rules, dialling and limits hold for servers at a URL
+	Version string            // what we say of ourselves
+	Log     *slog.Logger
+}
+
+// MCP calls tools of MCP servers, and reads their resources and prompts, for payment where they ask for it. It is safe for
+// concurrent use; Close ends what it started.
+//
+// A session with a server is opened when it is first needed, is shared by all calls, and is opened anew when it has died.
+// A request with a payment leaves at most once all the same: what dies after it left is not tried again.
+type MCP struct {
+	options MCPOptions
+	life    context.Context // until Close
+	end     context.CancelFunc
+
+	mu     sync.Mutex
+	places map[string]*place // by endpoint
+	news   map[string]chan struct{}
+	closed bool
+
+	dropped sync.WaitGroup // sessions whose calls are not over
+}
+
+// NewMCP makes the way to MCP servers. Nothing is started before it is asked for.
+func NewMCP(o MCPOptions) *MCP {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &MCP{options: o, places: map[string]*place{}, news: map[string]chan struct{}{}}
+	m.life, m.end = context.WithCancel(context.Background())
+	return m
+}
+
+// ContentType is what an MCP answer's content is: the whole result of a call, in JSON.
+const ContentType = "application/vnd.mcp.result+json"
+
+// maxName bounds the name of a tool or prompt, and the URI of a resource. MCP itself stops at 128 for tools.
+const maxName = 2 << 10
+
+// commandScheme begins the endpoint of a server that is a command: mcp://<name>.
+const commandScheme = "mcp"
+
+// Endpoint is where a server is asked: it is named as config.toml names it, or by an https URL. A command is never taken from a
+// caller.
+func (m *MCP) Endpoint(server string) (string, error) {
+	s, isNamed := m.options.Servers[server]
+	switch {
+	case isNamed && s.URL == "":
+		return commandScheme + "://" + server, nil
+	case isNamed:
+		return s.URL, nil
+	case strings.Contains(server, "://"):
+		at, err := m.endpoint(server)
+		if err != nil {
+			return "", err
+		}
+		return at.String(), nil
+	default:
+		return "", x402.Errorf(x402.InvalidArgument, "no MCP server of this wallet is called %s", quote(server)).
+			WithHint("name one of the owner's config.toml, or give its https:// URL")
+	}
+}
+
+// Target is the URL of a tool, resource or prompt at an endpoint.
+func Target(endpoint, name string) string {
+	if name == "" {
+		return endpoint
+	}
+	return endpoint + "#" + (&url.URL{Fragment: name}).EscapedFragment()
+}
+
+// endpoint reads the URL of a server, without what is asked of it.
+func (m *MCP) endpoint(raw string) (*url.URL, error) {
+	if !strings.HasPrefix(raw, commandScheme+"://") {
+		return m.options.HTTP.checkURL(raw)
+	}
+	at, err := url.Parse(raw)
+	if err != nil {
+		return nil, invalid("the server cannot be read")
+	}
+	if s, known := m.options.Servers[at.Host]; !known || s.URL != "" || raw != commandScheme+"://"+at.Host {
+		return nil, blocked("%s is not a command of the owner's config.toml", quote(raw))
+	}
+	return at, nil
+}
+
+// wanted is a request, read.
+type wanted struct {
+	endpoint  *url.URL
+	method    string
+	name      string // tool, URI or prompt
+	arguments json.RawMessage
+	progress  func(Progress)
+}
+
+// Progress is what a server says while it works. The message is a stranger's.
+type Progress struct {
+	Done, Total float64
+	Message     string
+}
+
+// Check says whether a request may be made at all, without starting or asking anything.
+func (m *MCP) Check(r Request) error {
+	_, err := m.check(r)
+	return err
+}
+
+func (m *MCP) check(r Request) (wanted, error) {
+	raw, fragment, _ := strings.Cut(r.URL, "#")
+	at, err := m.endpoint(raw)
+	if err != nil {
+		return wanted{}, err
+	}
+	name, err := url.PathUnescape(fragment)
+	switch {
+	case !IsMCP(r.Method):
+		return wanted{}, invalid("the method %s is not one of MCP that can be paid for", quote(r.Method))
+	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }):
+		return wanted{}, invalid("a name has at most %d characters, and no control characters", maxName)
+	case (name == "") != (r.Method == Initialize):
+		return wanted{}, invalid("the name of what is asked for is missing")
+	case len(r.Header) > 0:
+		return wanted{}, invalid("an MCP request has no headers")
+	case len(r.Body) > maxRequestBody:
+		return wanted{}, invalid("the arguments are %d bytes long; at most %d are sent", len(r.Body), maxRequestBody)
+	}
+	w := wanted{endpoint: at, method: r.Method, name: name, arguments: bytes.TrimSpace(r.Body), progress: r.Progress}
+	if len(w.arguments) == 0 {
+		w.arguments = json.RawMessage("{}")
+	}
+	if err := x402.Strict(w.arguments, maxRequestBody); err != nil || w.arguments[0] != '{' {
+		return wanted{}, invalid("the arguments are not a JSON object")
+	}
+	return w, nil
+}
+
+// EntryError says that a server wants to be paid before anything can be asked of it: buy Initialize at its endpoint first.
+type EntryError struct {
+	Endpoint string
+	err      *x402.Error
+}
+
+// Error says it.
+func (e *EntryError) Error() string { return e.err.Error() }
+
+// Unwrap gives the *x402.Error.
+func (e *EntryError) Unwrap() error { return e.err }
+
+// Ask sends a request without payment. Whether the server then works for nothing is its own affair, so it is sent once, and again
+// only when provably nothing of it left. Errors are *x402.Error, or an *EntryError.
+func (m *MCP) Ask(ctx context.Context, r Request) (*Answer, error) {
+	w, err := m.check(r)
+	if err != nil {
+		return nil, err
+	}
+	e, err := m.exchange(ctx, w, x402.Attachment{})
+	if err != nil {
+		return nil, err
+	}
+	a, err := e.answer(r.URL)
+	if err != nil {
+		return nil, m.explain(ctx, w, err)
+	}
+	return a, nil
+}
+
+// Present sends a request with a payment, exactly once. An error is a *SendError.
+func (m *MCP) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+	w, err := m.check(r)
+	if err != nil {
+		return nil, &SendError{Err: err}
+	}
+	e, err := m.exchange(ctx, w, with)
+	if err != nil {
+		return nil, &SendError{Err: err}
+	}
+	a, err := e.answer(r.URL)
+	if err != nil {
+		return nil, &SendError{Sent: e.sent.Load(), Err: m.lost(ctx, w, err)}
+	}
+	return a, nil
+}
+
+// exchange makes a request, on a session that lives. Its error means that nothing of the request left.
+func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*exchange, error) {
+	p, err := m.place(w.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer m.leave(p)
+	if w.method == Initialize {
+		return p.enter(ctx, with)
+	}
+	for tries := 0; ; tries++ {
+		s, isNew, err := p.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if isNew { // its tools may be others than those of the session before
+			m.changed(p.at)
+		}
+		e := newExchange(w.method, with)
+		s.call(ctx, w, e)
+		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()) ||
+			e.missing
+		switch {
+		case e.missing && e.pays(): // it has left, and does not leave again: the next call opens the session anew
+			p.forget(s)
+			return e, nil
+		case isDead && tries == 0 && ctx.Err() == nil:
+			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server", w.endpoint.Host)
+			p.forget(s)
+		case e.failure != nil && !e.sent.Load():
+			return nil, m.lost(ctx, w, e.failure)
+		default:
+			return e, nil
+		}
+	}
+}
+
+// answer is what came back, as pay judges it. Its error is what ended the exchange, or, where nothing was paid, a *refusal that does
+// not ask for it.
+func (e *exchange) answer(target string) (*Answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if a := e.http; a != nil && a.Status >= http.StatusMultipleChoices { // the endpoint itself answered
+		a.FinalURL = target
+		return a, nil
+	}
+	refused, message := e.refused, x402.MCPMessage{Result: e.result}
+	switch {
+	case refused != nil:
+		message = x402.MCPMessage{Code: refused.Code, Data: refused.Data}
+	case e.result == nil:
+		return nil, e.failure
+	}
+	a := &Answer{Status: http.StatusOK, Content: e.result, ContentType: ContentType, FinalURL: target}
+	if refused != nil {
+		a.Content, _ = json.Marshal(map[string]any{"isError": true, "content": []map[string]string{{"type": "text", "text": refused.Message}}})
+	}
+	if a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message); a.Challenge != nil || a.ChallengeErr != nil {
+		a.Status = http.StatusPaymentRequired
+	}
+	e.receipt(a, message)
+	switch {
+	case a.Status != http.StatusOK:
+	case refused != nil && !e.pays():
+		return nil, &refusal{refused}
+	case fails(a.Content):
+		a.Status, a.ToolFailed = http.StatusInternalServerError, true
+	}
+	return a, nil
+}
+
+// refusal is a server's own error.
+type refusal struct{ said *jsonrpc.Error }
+
+func (r *refusal) Error() string { return r.said.Error() }
+
+// receipt reads what says what became of the payment: in the message, or in the headers of an endpoint that was paid by header.
+func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
+	a.Settlement, a.SettlementErr = x402.ReadMCPSettlement(message)
+	if e.http == nil || a.SettlementErr != nil {
+		return
+	}
+	a.Header = e.http.Header
+	switch said, err := e.http.Settlement, e.http.SettlementErr; {
+	case a.Settlement == nil:
+		a.Settlement, a.SettlementErr = said, err
+	case said != nil && (said.Success != a.Settlement.Success || said.Transaction != a.Settlement.Transaction):
+		a.Settlement, a.SettlementErr = nil, errors.New("two receipts that contradict each other")
+	}
+}
+
+// fails reports whether a result is none: isError, no object, or a question to us, which is declined.
+func fails(result json.RawMessage) bool {
+	var top map[string]json.RawMessage // exact names, where a struct would take them in any case
+	if json.Unmarshal(result, &top) != nil || top == nil {
+		return true
+	}
+	return string(top["isError"]) == "true" || string(top["resultType"]) == `"input_required"`
+}

@@ -1,0 +1,284 @@
+package seller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+const anOption = `{"x402Version":2,"accepts":[{"scheme":"exact","network":"eip155:84532","amount":"1000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e","payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60, "extra" : {"note":"<&>"}}]}`
+
+// official is a server of the SDK's, with a paid tool: what others write servers with.
+type official struct {
+	*mcp.Server
+	paid  atomic.Int32
+	asked atomic.Value  // what a question to the client came to
+	heard chan struct{} // what the tool "slow" waits for
+}
+
+func newOfficial() *official {
+	o := &official{heard: make(chan struct{}, 3), Server: mcp.NewServer(&mcp.Implementation{Name: "official", Version: "1"}, nil)}
+	schema := json.RawMessage(`{"type":"object"}`)
+	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: schema}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if r.Params.Meta["x402/payment"] == nil {
+			return &mcp.CallToolResult{IsError: true, StructuredContent: json.RawMessage(anOption), Content: []mcp.Content{&mcp.TextContent{Text: anOption}}}, nil
+		}
+		o.paid.Add(1)
+		return &mcp.CallToolResult{Meta: mcp.Meta{"x402/payment-response": map[string]any{"success": true, "transaction": "0xabc", "network": "eip155:84532"}},
+			Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+	})
+	o.AddTool(&mcp.Tool{Name: "slow", InputSchema: schema}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		for i := range 3 {
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: 3, Message: "working"})
+			select {
+			case <-o.heard:
+			case <-ctx.Done():
+			}
+		}
+		return &mcp.CallToolResult{}, nil
+	})
+	o.AddTool(&mcp.Tool{Name: "nosy", InputSchema: schema}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		_, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "passphrase?", RequestedSchema: schema})
+		_, roots := r.Session.ListRoots(ctx, nil) //nolint:staticcheck // servers of today ask it
+		o.asked.Store(fmt.Sprint(err, roots))
+		return &mcp.CallToolResult{}, nil
+	})
+	return o
+}
+
+// overAll serves an official server over each wire of the SDK's.
+func overAll(t *testing.T, o *official) map[string]string {
+	get := func(*http.Request) *mcp.Server { return o.Server }
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(get, nil))
+	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true}))
+	mux.Handle("/old", mcp.NewSSEHandler(get, nil))
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/mcp", http.StatusTemporaryRedirect)
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return map[string]string{"streamable": s.URL + "/mcp", "json": s.URL + "/json", "old": s.URL + "/old", "moved": s.URL + "/moved"}
+}
+
+func reach(t *testing.T, o MCPOptions, urls ...string) *MCP {
+	var hosts []string
+	for _, u := range urls {
+		r, err := http.NewRequest(http.MethodGet, u, nil)
+		require.NoError(t, err)
+		hosts = append(hosts, "http://"+r.URL.Host)
+	}
+	o.HTTP = client(hosts...)
+	m := NewMCP(o)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	return m
+}
+
+func TestMCPOverEveryWire(t *testing.T) {
+	o := newOfficial()
+	var before int32
+	for name, url := range overAll(t, o) {
+		t.Run(name, func(t *testing.T) {
+			m := reach(t, MCPOptions{}, url)
+			q := Request{Method: CallTool, URL: Target(url, "paid"), Body: []byte(`{"n":9007199254740993}`)}
+			a, err := m.Ask(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, 402, a.Status)
+			require.Equal(t, x402.DialectMCP, a.Challenge.Dialect)
+
+			before = o.paid.Load()
+			a, err = m.Present(t.Context(), q, x402.Attach(a.Challenge.Dialect, json.RawMessage(`{"x402Version":2}`)))
+			require.NoError(t, err)
+			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType, a.Settlement.Transaction})
+			require.Contains(t, string(a.Content), `9007199254740993`)
+			require.Equal(t, before+1, o.paid.Load(), "once")
+
+			if name != "json" { // which cannot say anything before its answer
+				var last Progress
+				_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: Target(url, "slow"), Progress: func(p Progress) {
+					last = p
+					o.heard <- struct{}{}
+				}})
+				require.NoError(t, err)
+				require.Equal(t, Progress{3, 3, "working"}, last)
+			}
+			_, err = m.Ask(t.Context(), Request{Method: CallTool, URL: Target(url, "nosy")})
+			require.NoError(t, err)
+			require.NotContains(t, o.asked.Load(), "<nil>", "both questions are declined")
+
+			_, err = m.Ask(t.Context(), Request{Method: CallTool, URL: Target(url, "nope")})
+			require.Equal(t, x402.ToolNotFound, code(err), "%v", err)
+		})
+	}
+}
+
+func TestMCPListChangesAreNoticed(t *testing.T) {
+	o := newOfficial()
+	for name, url := range overAll(t, o) {
+		if name == "json" || name == "moved" { // stateless; and the other one again
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m := reach(t, MCPOptions{}, url)
+			changed, err := m.Changes(url)
+			require.NoError(t, err)
+			list, err := m.Tools(t.Context(), url)
+			require.NoError(t, err)
+			o.AddTool(&mcp.Tool{Name: "new-" + name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{}, nil
+			})
+			select {
+			case <-changed:
+			case <-time.After(10 * time.Second):
+				t.Fatal("nobody noticed")
+			}
+			more, err := m.Tools(t.Context(), url)
+			require.NoError(t, err)
+			require.Greater(t, len(more), len(list))
+		})
+	}
+}
+
+// A server at a URL has that origin and no other: neither a redirect nor old SSE's endpoint leads elsewhere.
+func TestMCPStaysAtItsOrigin(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := serve(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/away":
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		case r.Method == http.MethodGet:
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "event: endpoint\ndata: %s/take\n\n", other.URL)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		default:
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+	})
+	m := reach(t, MCPOptions{}, s.URL, other.URL)
+	for path, want := range map[string]x402.Code{"/away": x402.RedirectRefused, "/old": x402.ServerUnavailable} {
+		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + path + "#paid"})
+		require.Equal(t, want, code(err), "%s: %v", path, err)
+	}
+	require.Zero(t, elsewhere.Load())
+}
+
+// One that answers its payment with a redirect gets it once, and the redirect is the answer.
+func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
+	o := newOfficial()
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
+	var paid atomic.Int32
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(body), `"x402/payment"`) {
+			paid.Add(1)
+			http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
+			return
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		handler.ServeHTTP(w, r)
+	})
+	t.Cleanup(s.CloseClientConnections)
+	m := reach(t, MCPOptions{}, s.URL)
+	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
+	require.EqualValues(t, 1, paid.Load())
+	list, err := m.Tools(t.Context(), s.URL+"/mcp")
+	require.NoError(t, err, "the session is none the worse")
+	require.NotEmpty(t, list)
+}
+
+// Huge lists, names that are none, and names twice.
+func TestMCPLists(t *testing.T) {
+	var page atomic.Int32
+	tools := func(names ...string) string {
+		var list []string
+		for _, n := range names {
+			text, _ := json.Marshal(n)
+			list = append(list, `{"name":`+string(text)+`,"inputSchema":{"type":"object"}}`)
+		}
+		return strings.Join(list, ",")
+	}
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+		}
+		body, _ := io.ReadAll(r.Body)
+		_ = json.Unmarshal(body, &q)
+		w.Header().Set("Content-Type", "application/json")
+		switch answer := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, result) }; {
+		case q.Method == "initialize":
+			answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+		case q.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case q.Method != "tools/list":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, q.ID)
+		case r.URL.Path == "/names":
+			answer(`{"tools":[` + tools("good", "good", "a b", "x__y", "good.ish", "rtl\u202e", strings.Repeat("n", 129), "") + `]}`)
+		case r.URL.Path == "/endless":
+			answer(fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d"}`, tools("t"), page.Add(1)))
+		default:
+			var many []string
+			for i := range maxTools + 1 {
+				many = append(many, fmt.Sprint("t", i))
+			}
+			answer(`{"tools":[` + tools(many...) + `]}`)
+		}
+	})
+	m := reach(t, MCPOptions{}, s.URL)
+	list, err := m.Tools(t.Context(), s.URL+"/names")
+	require.NoError(t, err)
+	var names []string
+	for _, tool := range list {
+		names = append(names, tool.Name)
+	}
+	require.Equal(t, []string{"good", "x__y", "good.ish"}, names)
+	for _, path := range []string{"/endless", "/many"} {
+		_, err := m.Tools(t.Context(), s.URL+path)
+		require.Equal(t, x402.ResponseTooLarge, code(err), path)
+	}
+	require.EqualValues(t, maxPages, page.Load())
+}
+
+// No more than so many servers at a time; the one that was unused longest makes room.
+func TestMCPPlacesAreBounded(t *testing.T) {
+	o := newOfficial()
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
+	s := serve(t, handler.ServeHTTP)
+	t.Cleanup(s.CloseClientConnections)
+	m := reach(t, MCPOptions{}, s.URL)
+	for i := range maxPlaces + 4 {
+		_, err := m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i))
+		require.NoError(t, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.Len(t, m.places, maxPlaces)
+	require.Nil(t, m.places[s.URL+"/0"])
+}
+
+// A result is an object; anything else is none, whatever was paid.
+func TestAResultIsAnObject(t *testing.T) {
+	for result, failed := range map[string]bool{
+		`{}`: false, `{"content":[]}`: false, `{"isError":false}`: false, `{"IsError":true}`: false,
+		`{"isError": true}`: true, `{"resultType":"input_required"}`: true, `null`: true, `[1]`: true, `"done"`: true, ``: true,
+	} {
+		require.Equal(t, failed, fails(json.RawMessage(result)), result)
+	}
+}

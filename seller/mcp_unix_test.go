@@ -1,0 +1,75 @@
+//go:build unix
+
+package seller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// logged is what a log says.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A command that neither speaks nor ends when it is told to is ended all the same, with all that it started, and in time.
+func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
+	t.Parallel()
+	said := &logged{}
+	m := NewMCP(MCPOptions{HTTP: New(Options{}), Log: slog.New(slog.NewTextHandler(said, nil)), Servers: map[string]Server{
+		"stubborn": {Command: []string{"/bin/sh", "-c", `trap "" TERM; sleep 600 & echo "pid $$ pid $!" >&2; while :; do sleep 600; done`}},
+	}})
+	done := make(chan error, 1)
+	go func() {
+		_, err := m.Tools(context.Background(), "mcp://stubborn")
+		done <- err
+	}()
+	pids := regexp.MustCompile(`pid (\d+) pid (\d+)`)
+	require.Eventually(t, func() bool { return pids.MatchString(said.String()) }, 10*time.Second, 5*time.Millisecond)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := m.Tools(ctx, "mcp://stubborn")
+	require.Equal(t, x402.Timeout, code(err), "who waits for another's opening waits no longer than it wants")
+
+	began := time.Now()
+	_ = m.Close()
+	require.Less(t, time.Since(began), closeTime+time.Second)
+	require.Error(t, <-done)
+	for _, pid := range pids.FindStringSubmatch(said.String())[1:] {
+		n, err := strconv.Atoi(pid)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return syscall.Kill(n, 0) != nil || isZombie(n) }, 5*time.Second, 10*time.Millisecond, "process %d lives on", n)
+	}
+}
+
+func isZombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(text), ") Z ")
+}

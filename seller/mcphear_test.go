@@ -1,0 +1,289 @@
+package seller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+var aPayment = x402.Attach(x402.DialectMCP, json.RawMessage(`{}`))
+
+func noStream(w http.ResponseWriter, _ *http.Request, _ question) {
+	w.WriteHeader(http.StatusMethodNotAllowed)
+}
+
+func answerEvent(id json.RawMessage) string {
+	return fmt.Sprintf("id: 9\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,%s}\n\n", id, bought)
+}
+
+// An answer's stream that breaks off is taken up where it was, also when the session has ended meanwhile. Where that is refused, this
+// call alone has no answer.
+func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		again func(w http.ResponseWriter, id json.RawMessage, n int64) // what the nth GET for the rest comes to
+		lost  bool
+	}{
+		"the rest": {again: func(w http.ResponseWriter, id json.RawMessage, _ int64) { streams(w, answerEvent(id)) }},
+		"another call's answer first": {again: func(w http.ResponseWriter, id json.RawMessage, _ int64) {
+			streams(w, "id: 8\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{\"content\":[]}}\n\n"+answerEvent(id))
+		}},
+		"busy at first": {again: func(w http.ResponseWriter, id json.RawMessage, n int64) {
+			if n == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			streams(w, answerEvent(id))
+		}},
+		"bit by bit": {again: func(w http.ResponseWriter, id json.RawMessage, n int64) {
+			if n < 4 {
+				streams(w, fmt.Sprintf("id: %d\ndata:\n\nid: none\ndata: {\"jso\nid: no", n+1))
+				return
+			}
+			streams(w, answerEvent(id))
+		}},
+		"refused": {lost: true, again: func(w http.ResponseWriter, _ json.RawMessage, _ int64) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Method not allowed"},"id":null}`)
+		}},
+	} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, session ends: %v", name, ends), func(t *testing.T) {
+				t.Parallel()
+				arrived, over := make(chan struct{}), make(chan struct{})
+				var again atomic.Int64
+				var id json.RawMessage
+				server := &plain{}
+				server.get = func(w http.ResponseWriter, r *http.Request, q question) {
+					last := r.Header.Get("Last-Event-Id")
+					switch {
+					case last != "":
+						n := again.Add(1)
+						assert.Contains(t, []string{"1", fmt.Sprint(n)}, last, "of whole events only")
+						assert.Equal(t, "1", r.Header.Get("Mcp-Session-Id"))
+						c.again(w, id, n)
+					default:
+						noStream(w, r, q)
+					}
+				}
+				server.call = func(w http.ResponseWriter, _ *http.Request, q question) {
+					if bytes.Contains(q.body, []byte("free")) {
+						says(w, q, bought)
+						return
+					}
+					id = q.ID
+					streams(w, "id: 1\nretry: 1\ndata:\n\nid: 2\ndata: {\"jso")
+					close(arrived)
+					if ends {
+						<-over
+						time.Sleep(20 * time.Millisecond) // the SDK ends the session
+					}
+				}
+				s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if bytes.Contains(body, []byte("tools/list")) {
+						w.Header().Set("Content-Type", "application/json")
+						fmt.Fprint(w, "{")
+						return
+					}
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					server.ServeHTTP(w, r)
+				})
+				m := reach(t, MCPOptions{}, s.URL)
+				if ends {
+					go func() {
+						<-arrived
+						_, err := m.Tools(within(t, 10*time.Second), s.URL)
+						assert.Error(t, err)
+						close(over)
+					}()
+				}
+				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				if c.lost {
+					require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
+				} else {
+					require.NoError(t, err)
+					require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
+				}
+				if !ends {
+					_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+					require.NoError(t, err)
+					require.EqualValues(t, 1, server.opened.Load(), "the session lives")
+				}
+			})
+		}
+	}
+}
+
+// A session, whose way in may have been paid for, outlives its own stream: one that ends, is cut by a proxy, refused, or full of noise.
+func TestASessionOutlivesItsOwnStream(t *testing.T) {
+	var gets atomic.Int64
+	server := &plain{}
+	quiet := make(chan struct{})
+	server.get = func(w http.ResponseWriter, r *http.Request, _ question) {
+		switch n := gets.Add(1); {
+		case n < 3:
+			streams(w, "retry: 1\n\n")
+		case n == 3:
+			streams(w, "no colon\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\nid: 5\n\n")
+		case n == 4:
+			assert.Equal(t, "5", r.Header.Get("Last-Event-Id"))
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			w.WriteHeader(http.StatusConflict)
+			close(quiet)
+		}
+	}
+	server.call = func(w http.ResponseWriter, _ *http.Request, q question) { says(w, q, bought) }
+	s := serve(t, server.ServeHTTP)
+	m := reach(t, MCPOptions{}, s.URL)
+	news, err := m.Changes(s.URL)
+	require.NoError(t, err)
+	ask := func() {
+		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		require.NoError(t, err)
+	}
+	ask()
+	<-news // that it is open
+	select {
+	case <-news:
+	case <-within(t, 10*time.Second).Done():
+		t.Fatal("the server's word was not heard")
+	}
+	<-quiet
+	time.Sleep(20 * time.Millisecond) // for the SDK to end the session
+	ask()
+	require.EqualValues(t, 1, server.opened.Load())
+}
+
+// What is whole counts as the answer, however its server wraps it; and none of that ends the session.
+func TestAWholeAnswerCounts(t *testing.T) {
+	plainly := func(kind string) func(w http.ResponseWriter, q question) {
+		return func(w http.ResponseWriter, q question) {
+			w.Header()["Content-Type"] = []string{kind}
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, q.ID, bought)
+		}
+	}
+	cut := func(w http.ResponseWriter) {
+		_ = http.NewResponseController(w).Flush()
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_ = c.Close()
+		}
+	}
+	for name, call := range map[string]func(w http.ResponseWriter, q question){
+		"text/plain": plainly("text/plain; charset=utf-8"), "no type": plainly(""), "a newer type": plainly("application/json-rpc"),
+		"cut behind it": func(w http.ResponseWriter, q question) { says(w, q, bought); cut(w) },
+		"cut behind its event": func(w http.ResponseWriter, q question) {
+			streams(w, fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,%s}", q.ID, bought))
+			cut(w)
+		},
+		"another session's name": func(w http.ResponseWriter, q question) { w.Header().Set("Mcp-Session-Id", "77"); says(w, q, bought) },
+		"behind noise": func(w http.ResponseWriter, q question) {
+			streams(w, "no colon\nevent: other\ndata: {\n\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}\n\n"+answerEvent(q.ID))
+		},
+		"with comments in it": func(w http.ResponseWriter, q question) {
+			streams(w, fmt.Sprintf(":\n\n: ping\n\ndata: {\"jsonrpc\":\"2.0\",\n:\n: ping\ndata: \"id\":%s,%s}\n\n", q.ID, bought))
+		},
+		"its id in another way": func(w http.ResponseWriter, q question) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s.0,%s}`, q.ID, bought)
+		},
+		"twice": func(w http.ResponseWriter, q question) {
+			streams(w, answerEvent(q.ID)+fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":1,\"message\":\"no\"}}\n\n", q.ID))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := &plain{get: noStream}
+			server.call = func(w http.ResponseWriter, _ *http.Request, q question) { call(w, q) }
+			s := serve(t, server.ServeHTTP)
+			m := reach(t, MCPOptions{}, s.URL)
+			for range 2 {
+				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, a.Status)
+				require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
+			}
+			require.EqualValues(t, 1, server.opened.Load())
+		})
+	}
+}
+
+// A server that was started anew between the price and the payment knows nobody. The payment does not leave again by itself; the next
+// time, it leaves in a session that is known.
+func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
+		server := &plain{get: noStream}
+		var paid atomic.Int64
+		server.call = func(w http.ResponseWriter, r *http.Request, q question) {
+			paid.Add(1)
+			if server.forgotten.Load() > 0 && r.Header.Get("Mcp-Session-Id") == "1" {
+				http.Error(w, "no valid session", status)
+				return
+			}
+			says(w, q, bought)
+		}
+		s := serve(t, server.ServeHTTP)
+		m := reach(t, MCPOptions{}, s.URL)
+		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		require.NoError(t, err)
+		server.forgotten.Add(1)
+		for i, want := range []int{status, http.StatusOK} {
+			a, err := m.Present(within(t, 8*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+			require.NoError(t, err)
+			require.Equal(t, want, a.Status)
+			require.EqualValues(t, 2+i, paid.Load())
+		}
+		require.EqualValues(t, 2, server.opened.Load())
+	}
+}
+
+// On the old wire all answers come on one stream: neither a neighbour that is refused ends it, nor one that opens the session anew.
+func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
+	arrived, over := make(chan struct{}), make(chan struct{})
+	o := mcp.NewServer(&mcp.Implementation{Name: "old", Version: "1"}, nil)
+	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		close(arrived)
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "bought"}}}, nil
+	})
+	old := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o }, nil)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("neighbour")) || bytes.Contains(body, []byte("cancelled")) {
+			http.Error(w, "away", http.StatusForbidden)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		old.ServeHTTP(w, r)
+	})
+	t.Cleanup(s.CloseClientConnections)
+	m := reach(t, MCPOptions{}, s.URL)
+	go func() {
+		defer close(over)
+		<-arrived
+		for range 2 {
+			_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "/old#neighbour"})
+			assert.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
+		}
+		_, _ = m.Present(within(t, 5*time.Second), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
+	}()
+	a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "/old#paid"}, aPayment)
+	require.NoError(t, err)
+	require.Contains(t, string(a.Content), "bought")
+}

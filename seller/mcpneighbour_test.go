@@ -1,0 +1,279 @@
+package seller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// plain is an MCP server that answers as told, where the SDK's would not do what real ones do.
+type plain struct {
+	get, call func(w http.ResponseWriter, r *http.Request, q question)
+	forgotten atomic.Int64 // sessions below this are unknown
+	opened    atomic.Int64 // sessions
+	deleted   atomic.Int64
+}
+
+type question struct {
+	ID     json.RawMessage
+	Method string
+	body   []byte
+}
+
+func (p *plain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := question{}
+	q.body, _ = io.ReadAll(r.Body)
+	_ = json.Unmarshal(q.body, &q)
+	switch {
+	case r.Method == http.MethodDelete:
+		p.deleted.Add(1)
+	case r.Method == http.MethodGet:
+		p.get(w, r, q)
+	case q.Method == "initialize":
+		w.Header().Set("Mcp-Session-Id", fmt.Sprint(p.opened.Add(1)))
+		says(w, q, `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
+	case q.ID == nil:
+		w.WriteHeader(http.StatusAccepted)
+	case q.Method == "tools/call":
+		p.call(w, r, q)
+	default:
+		says(w, q, `"error":{"code":-32601,"message":"no"}`)
+	}
+}
+
+func says(w http.ResponseWriter, q question, what string) {
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, q.ID, what)
+}
+
+func streams(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.Copy(w, strings.NewReader(text))
+	_ = http.NewResponseController(w).Flush()
+}
+
+const bought = `"result":{"content":[{"type":"text","text":"bought"}]}`
+
+// What goes wrong beside a paid call is not the paid call's end: neither when the session's own stream cannot be opened again, nor
+// when a neighbour is refused or its answer is broken. The server answers the paid one when that has happened.
+func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
+	refuse := func(status int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { http.Error(w, "no", status) }
+	}
+	broken := func(kind, text string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { w.Header().Set("Content-Type", kind); fmt.Fprint(w, text) }
+	}
+	for name, c := range map[string]struct {
+		own, call func(http.ResponseWriter) // what the second GET, or the neighbour's POST, comes to
+		code      x402.Code
+	}{
+		"own stream, 400": {own: refuse(400)}, "own stream, 404": {own: refuse(404)}, "own stream, 409": {own: refuse(409)}, "own stream, 500": {own: refuse(500)},
+		"own stream, ends":    {own: func(w http.ResponseWriter) { streams(w, "retry: 1\n\n") }},
+		"neighbour, 400":      {call: refuse(400), code: x402.ServerUnavailable},
+		"neighbour, 403":      {call: refuse(403), code: x402.ServerUnavailable},
+		"neighbour, 404":      {call: refuse(404), code: x402.ServerUnavailable},
+		"neighbour, 503":      {call: refuse(503), code: x402.ServerUnavailable},
+		"neighbour, no JSON":  {call: broken("application/json", "{"), code: x402.SessionTerminated},
+		"neighbour, HTML":     {call: broken("text/html", "<p>"), code: x402.ServerUnavailable},
+		"neighbour, no event": {call: broken("text/event-stream", "data: {\n\n"), code: x402.SessionTerminated},
+	} {
+		for _, kind := range []string{"message", "stream"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				arrived, over := make(chan struct{}), make(chan struct{})
+				var gets atomic.Int64
+				server := &plain{}
+				server.get = func(w http.ResponseWriter, r *http.Request, _ question) {
+					switch n := gets.Add(1); {
+					case c.own == nil:
+						streams(w, ": nothing\n\n")
+						<-r.Context().Done()
+					case n == 1:
+						streams(w, "retry: 1\n\n")
+						<-arrived
+					default:
+						c.own(w)
+					}
+				}
+				server.call = func(w http.ResponseWriter, r *http.Request, q question) {
+					if bytes.Contains(q.body, []byte("neighbour")) {
+						c.call(w)
+						return
+					}
+					if kind == "stream" {
+						streams(w, ": wait\n\n")
+					}
+					close(arrived)
+					select {
+					case <-over:
+					case <-r.Context().Done():
+					}
+					if kind == "stream" {
+						streams(w, fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,%s}\n\n", q.ID, bought))
+						return
+					}
+					says(w, q, bought)
+				}
+				s := serve(t, server.ServeHTTP)
+				t.Cleanup(s.CloseClientConnections)
+				m := reach(t, MCPOptions{}, s.URL)
+				var a *Answer
+				var err error
+				answered := make(chan struct{})
+				go func() {
+					defer close(answered)
+					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+				}()
+				<-arrived
+				if c.call != nil {
+					_, refused := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#neighbour"})
+					require.Equal(t, c.code, code(refused), "%v", refused)
+				} else {
+					want := int64(2)
+					if strings.Contains(name, "ends") {
+						want = 3
+					}
+					require.Eventually(t, func() bool { return gets.Load() >= want }, 10*time.Second, time.Millisecond)
+					time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
+				}
+				require.Zero(t, server.deleted.Load(), "the server would end the call with the session")
+				close(over)
+				<-answered
+				require.NoError(t, err)
+				require.Contains(t, string(a.Content), "bought")
+			})
+		}
+	}
+}
+
+// Closing waits for no answer.
+func TestClosingEndsACall(t *testing.T) {
+	arrived := make(chan struct{})
+	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) { w.WriteHeader(http.StatusMethodNotAllowed) }}
+	server.call = func(w http.ResponseWriter, r *http.Request, _ question) {
+		streams(w, ": wait\n\n")
+		close(arrived)
+		<-r.Context().Done()
+	}
+	s := serve(t, server.ServeHTTP)
+	m := reach(t, MCPOptions{}, s.URL)
+	go func() {
+		<-arrived
+		assert.NoError(t, m.Close())
+	}()
+	_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+	require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
+	s.CloseClientConnections()
+}
+
+// One that refuses without a word of MCP ends neither the session, which may have been paid for, nor is it taken for its end.
+func TestARefusalIsNotTheEndOfASession(t *testing.T) {
+	var status atomic.Int64
+	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) { w.WriteHeader(http.StatusMethodNotAllowed) }}
+	server.call = func(w http.ResponseWriter, r *http.Request, q question) {
+		in := r.Header.Get("Mcp-Session-Id")
+		switch code := int(status.Load()); {
+		case code == http.StatusOK, fmt.Sprint(server.opened.Load()) == in && server.forgotten.Load() > 0:
+			says(w, q, bought)
+		case code == http.StatusBadRequest && server.forgotten.Load() > 0: // the TypeScript SDK's example
+			w.WriteHeader(code)
+			fmt.Fprint(w, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)
+		default:
+			http.Error(w, "away", code)
+		}
+	}
+	s := serve(t, server.ServeHTTP)
+	m := reach(t, MCPOptions{}, s.URL)
+	ask := func(code int) error {
+		status.Store(int64(code))
+		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
+		return err
+	}
+	require.NoError(t, ask(200))
+	for _, status := range []int{400, 401, 403, 413, 429, 500, 503} {
+		err := ask(status)
+		require.Equal(t, x402.ServerUnavailable, code(err), "%d: %v", status, err)
+		require.Contains(t, err.Error(), fmt.Sprint("HTTP ", status))
+		require.Equal(t, `"away\n"`, x402.AsError(err).Details["said"])
+	}
+	require.NoError(t, ask(200))
+	require.EqualValues(t, 1, server.opened.Load())
+
+	for i, status := range []int{400, 404} { // it was started anew, and knows nobody
+		server.forgotten.Add(1)
+		server.opened.Add(1)
+		require.NoError(t, ask(status), "a session is opened again: %d", status)
+		require.EqualValues(t, 3+2*i, server.opened.Load())
+	}
+	require.NoError(t, m.Close())
+	require.EqualValues(t, 3, server.deleted.Load(), "each session that was known is ended")
+}
+
+// On the old wire an answer comes on another stream; a refusal is the answer all the same, and at once.
+func TestARefusalOnTheOldWire(t *testing.T) {
+	o := newOfficial()
+	old := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("tools/call")) {
+			http.Error(w, "away", http.StatusForbidden)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		old.ServeHTTP(w, r)
+	})
+	t.Cleanup(s.CloseClientConnections)
+	m := reach(t, MCPOptions{}, s.URL)
+	q := Request{Method: CallTool, URL: s.URL + "/old#paid"}
+	_, err := m.Ask(within(t, 10*time.Second), q)
+	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
+	a, err := m.Present(within(t, 10*time.Second), q, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusForbidden, a.Status)
+}
+
+// A list that is refused ends the session, to the SDK; the paid call that is under way has its answer, and the server is not told before.
+func TestAPaidCallOutlivesARefusedList(t *testing.T) {
+	arrived, over := make(chan struct{}), make(chan struct{})
+	server := &plain{get: noStream}
+	server.call = func(w http.ResponseWriter, _ *http.Request, q question) {
+		streams(w, ": wait\n\n")
+		close(arrived)
+		<-over
+		streams(w, answerEvent(q.ID))
+	}
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if bytes.Contains(body, []byte("tools/list")) {
+			http.Error(w, "no", http.StatusForbidden)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		server.ServeHTTP(w, r)
+	})
+	m := reach(t, MCPOptions{}, s.URL)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+		answered <- err
+	}()
+	<-arrived
+	_, err := m.Tools(within(t, 10*time.Second), s.URL)
+	require.Error(t, err)
+	time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
+	assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")
+	close(over)
+	require.NoError(t, <-answered)
+}

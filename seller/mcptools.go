@@ -1,0 +1,130 @@
+package seller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/x402"
+)
+
+// Limits of a server's list of tools.
+const (
+	maxPages = 32
+	maxTools = 1000
+	maxList  = 8 << 20 // bytes of JSON
+)
+
+// Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
+func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
+	p, err := m.placeOf(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer m.leave(p)
+	s, _, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	params := &mcp.ListToolsParams{}
+	size := 0
+	for range maxPages {
+		page, err := s.mcp.ListTools(ctx, params)
+		if err != nil {
+			return nil, m.lost(ctx, wanted{endpoint: p.at}, err)
+		}
+		for _, t := range page.Tools {
+			if text, err := json.Marshal(t); err == nil {
+				size += len(text)
+			}
+			if isName(t.Name) && !slices.ContainsFunc(list, func(o *mcp.Tool) bool { return o.Name == t.Name }) {
+				list = append(list, t)
+			}
+		}
+		switch {
+		case len(list) > maxTools || size > maxList:
+			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them", p.at.Host, maxTools, maxList)
+		case page.NextCursor == "":
+			return list, nil
+		}
+		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+	}
+	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", p.at.Host, maxPages)
+}
+
+// Changes hears, for one listener, that a server's tools may be others now: it says so, or a call had to open its session anew.
+func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
+	at, err := m.endpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	news := m.news[at.String()]
+	if news == nil {
+		news = make(chan struct{}, 1)
+		m.news[at.String()] = news
+	}
+	return news, nil
+}
+
+func (m *MCP) changed(at *url.URL) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case m.news[at.String()] <- struct{}{}:
+	default: // nobody wants to know, or knows already
+	}
+}
+
+// isName reports whether a name is one that MCP allows (2025-11-25, tools, names). Others are not called by mistake.
+func isName(name string) bool {
+	return token().MatchString(name) && len(name) <= 128
+}
+
+// explain is the error of the outside for a request without payment that a server refused, or that came to nothing.
+func (m *MCP) explain(ctx context.Context, w wanted, err error) error {
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		return m.lost(ctx, w, err)
+	}
+	said := func(x *x402.Error) *x402.Error {
+		return x.WithDetail("jsonrpcCode", refused.said.Code).WithDetail("said", quote(refused.said.Message))
+	}
+	switch refused.said.Code {
+	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
+		if w.method == CallTool && m.lacks(ctx, w) {
+			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", w.endpoint.Host, quote(w.name)).WithHint("x402_list_tools names those it has"))
+		}
+		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments", w.endpoint.Host).WithHint("x402_list_tools shows the schema"))
+	default:
+		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed; nothing was paid", w.endpoint.Host))
+	}
+}
+
+func (m *MCP) lacks(ctx context.Context, w wanted) bool {
+	tools, err := m.Tools(ctx, w.endpoint.String())
+	return err == nil && !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == w.name })
+}
+
+// lost is the error of the outside for an exchange that has no answer.
+func (m *MCP) lost(ctx context.Context, w wanted, err error) error {
+	var coded *x402.Error
+	switch host := w.endpoint.Host; {
+	case errors.As(err, &coded):
+		return coded
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time", Err: err}
+	case ctx.Err() != nil:
+		return &x402.Error{Code: x402.NetworkError, Message: "the call was cancelled before " + host + " answered", Err: err}
+	default:
+		return &x402.Error{Code: x402.SessionTerminated, Message: fmt.Sprintf("the session with %s ended before it answered", host),
+			Hint: "the next call opens it again", Err: err}
+	}
+}

@@ -1,0 +1,115 @@
+package seller
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+)
+
+// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some 100 KiB.
+const maxNodeBody = 8 << 20
+
+// nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
+const nodeConnect = 5 * time.Second
+
+// ErrNodeBody says that a node's answer was longer than it may be.
+var ErrNodeBody = errors.New("the answer is longer than 8 MiB")
+
+// NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes anywhere, the owner's own
+// network too; http goes to this machine, and to the exact host:port of allow. No redirects, no proxy from the
+// environment, no cookies; bodies end at 8 MiB. Connections are kept. The time for an exchange is its context's.
+func NodeClient(allow []string) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	n := &node{allow: map[string]bool{}, wire: &http.Transport{
+		DialContext:            dialNode,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    nodeConnect,
+		Protocols:              protocols,
+		MaxIdleConnsPerHost:    4,
+		IdleConnTimeout:        30 * time.Second, // before the server's own, or a request meets a dying connection
+		MaxResponseHeaderBytes: maxHeaders,
+	}}
+	for _, entry := range allow {
+		n.allow[entry] = true
+	}
+	return &http.Client{Transport: n, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// node adds to a transport what it lacks: which schemes go where, and an end to bodies.
+type node struct {
+	wire  *http.Transport
+	allow map[string]bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := n.check(r.URL); err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	response, err := n.wire.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = &limitedBody{ReadCloser: response.Body, left: maxNodeBody}
+	return response, nil
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections through.
+func (n *node) CloseIdleConnections() { n.wire.CloseIdleConnections() }
+
+func (n *node) check(at *url.URL) error {
+	if at.Scheme == "https" || at.Scheme == "http" && (isThisMachine(at.Hostname()) || n.allow[hostPort(at)]) {
+		return nil
+	}
+	return fmt.Errorf("%s is neither https:// nor on this machine", quote(at.Scheme+"://"+at.Host)) // no path: it may hold a key
+}
+
+func isThisMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// dialNode connects; localhost is this machine, whatever a resolver says.
+func dialNode(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: nodeConnect}
+	if host, _, err := net.SplitHostPort(address); err == nil && host == "localhost" {
+		dialer.Control = func(_, dialled string, _ syscall.RawConn) error {
+			if at, err := netip.ParseAddrPort(dialled); err != nil || !at.Addr().Unmap().IsLoopback() {
+				return &blockedError{dialled}
+			}
+			return nil
+		}
+	}
+	return dialer.DialContext(ctx, network, address)
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read fails, rather than ends, at the limit: a cut-off answer must not look like a whole one.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		var probe [1]byte
+		if n, err := b.ReadCloser.Read(probe[:]); n == 0 {
+			return 0, err
+		}
+		return 0, ErrNodeBody
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}

@@ -1,0 +1,568 @@
+//go:build linux || darwin
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+const base = "eip155:84532"
+
+var usdc, _ = x402.NewRegistry(nil).Default(base)
+
+// world is a home with an agent in it, and what an attacker of the same user has: the ledger and the socket.
+type world struct {
+	t      *testing.T
+	home   string
+	keys   *wallet.Wallet
+	store  *history.Store
+	rules  atomic.Pointer[Rules]
+	bad    atomic.Pointer[x402.Error]
+	client *Client
+	ended  chan error
+	guard  *seal.Guard // with the owner's key
+	marks  atomic.Int32
+	assets []x402.AssetInfo
+
+	approve bool // a person says yes to each payment
+}
+
+func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
+	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
+	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
+	require.NoError(t, err)
+	w.keys = keys
+	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
+	w.store, err = history.Open(t.Context(), w.home, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.store.Close() })
+	sealed, err := config.Parse([]byte("# none\n"))
+	require.NoError(t, err)
+	w.guard = &seal.Guard{Home: w.home, Rules: sealed, Store: w.store, Key: keys}
+	require.NoError(t, w.guard.Seal(t.Context()))
+	w.allow(func(*Rules) {})
+	w.client = &Client{Home: w.home}
+	w.start()
+	return w
+}
+
+// counted counts marks.
+type counted struct {
+	*seal.Guard
+	marks *atomic.Int32
+}
+
+func (c counted) Checkpoint(ctx context.Context) error {
+	c.marks.Add(1)
+	return c.Guard.Checkpoint(ctx)
+}
+
+func (w *world) start() {
+	l, err := Listen(w.t.Context(), w.home)
+	require.NoError(w.t, err)
+	s := &Server{
+		EVM: EVM{EVMSigner: w.keys.EVM()}, Solana: Solana{SolanaSigner: w.keys.Solana()}, Locked: w.keys.Locked, Lock: w.keys.Lock,
+		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Guard: counted{w.guard, &w.marks},
+		Rules: func(context.Context) (Rules, error) {
+			if e := w.bad.Load(); e != nil {
+				return Rules{}, e
+			}
+			return *w.rules.Load(), nil
+		},
+	}
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); w.ended <- s.Run(ctx, l) }()
+	w.t.Cleanup(func() { end(); <-done })
+}
+
+// allow sets the owner's rules: $1 a call, $2 a session and day, $5 a month, and 60 a minute.
+func (w *world) allow(change func(*Rules)) {
+	session := money.Dollars(2_000_000)
+	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000, ApproveAbove: 1_000_000, Rate: 60},
+		Assets: x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
+	change(&r)
+	w.rules.Store(&r)
+}
+
+const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+
+// reserve puts a payment into the ledger as anybody can who writes to its file: no rule is asked.
+func (w *world) reserve(units uint64, change func(*history.Payment)) history.Payment {
+	w.t.Helper()
+	p := history.Payment{
+		Fingerprint: sha256.Sum256([]byte(history.NewID())), Method: "GET", URL: "https://api.example/x", Target: "https://api.example/x", Host: "api.example",
+		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units), Price: money.Dollars(units), PayTo: payee,
+		Source: w.keys.EVM().Address(), Requirement: json.RawMessage("{}"),
+	}
+	if change != nil {
+		change(&p)
+	}
+	p.ID = history.NewID()
+	check := func(*history.Tx, budget.Session) error { return nil }
+	if w.approve {
+		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+		require.NoError(w.t, err)
+		_, err = w.guard.Approve(w.t.Context(), a, "owner")
+		require.NoError(w.t, err)
+		check = func(t *history.Tx, _ budget.Session) error {
+			_, used, err := t.UseApproval(p.Fingerprint, p.ID)
+			require.True(w.t, used)
+			return err
+		}
+	}
+	most, _ := money.ParseAmount("1" + strings.Repeat("0", 30))
+	p, err := w.store.Reserve(w.t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source, Free: most, Balance: most, ReadAt: time.Now()}},
+		check)
+	require.NoError(w.t, err)
+	return p
+}
+
+// transfer is the honest message for a payment.
+func (w *world) transfer(p history.Payment) evm.Transfer {
+	return evm.Transfer{Payment: p.ID, Asset: usdc, Authorization: evm.Authorization3009{
+		From: w.keys.EVM().Address(), To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60, Nonce: sha256.Sum256([]byte(p.ID)),
+	}}
+}
+
+func (w *world) refused(err error, why string) {
+	w.t.Helper()
+	require.True(w.t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	require.Contains(w.t, x402.AsError(err).Message, why)
+}
+
+func TestTheAgentSignsWhatIsReserved(t *testing.T) {
+	w := newWorld(t)
+	info, err := os.Stat(filepath.Join(w.home, SocketName))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoError(t, w.client.Status(t.Context()))
+
+	p := w.reserve(10_000, nil)
+	locked, err := wallet.Open(w.home)
+	require.NoError(t, err)
+	signer := EVM{EVMSigner: locked.EVM(), Remote: &Remote{Client: *w.client, Before: locked.Locked}}
+	transfer := w.transfer(p)
+	signature, err := signer.SignTransfer(t.Context(), transfer)
+	require.NoError(t, err)
+	require.True(t, locked.Locked(), "the key stays where it is")
+	object, err := evm.EncodeAuthorization(transfer.Authorization)
+	require.NoError(t, err)
+	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object), "signature": "0x" + hexOf(signature[:])})
+	require.NoError(t, err)
+	from, _, err := evm.Recover(base, usdc, payload)
+	require.NoError(t, err)
+	require.Equal(t, w.keys.EVM().Address(), from)
+
+	// once: not the same message, and not another one for the same payment
+	_, err = signer.SignTransfer(t.Context(), transfer)
+	w.refused(err, "signed this payment already")
+	transfer.Authorization.Nonce[0] ^= 1
+	_, err = signer.SignTransfer(t.Context(), transfer)
+	w.refused(err, "signed this payment already")
+
+	_, err = Listen(t.Context(), w.home)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "a second agent")
+	require.NoError(t, w.client.Lock(t.Context()))
+	require.NoError(t, <-w.ended)
+	require.True(t, w.keys.Locked())
+	require.NoFileExists(t, filepath.Join(w.home, SocketName))
+	require.ErrorIs(t, w.client.Lock(t.Context()), ErrNone)
+	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
+	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v", err)
+}
+
+// Whoever was told that the wallet is locked can unlock it: nothing of the old agent is in the way.
+func TestLockedIsOver(t *testing.T) {
+	home := shortDir(t)
+	for range 100 {
+		l, err := Listen(t.Context(), home)
+		require.NoError(t, err)
+		s := &Server{Locked: func() bool { return false }, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context(), l) }()
+		require.NoError(t, (&Client{Home: home}).Lock(t.Context()))
+		require.NoFileExists(t, filepath.Join(home, SocketName))
+		require.NoError(t, Free(t.Context(), home))
+		require.NoError(t, <-ended)
+	}
+}
+
+// shortDir is a directory of the test's, with a path that a socket can have.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "a")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func hexOf(b []byte) string {
+	const digits = "0123456789abcdef"
+	var s strings.Builder
+	for _, c := range b {
+		s.WriteByte(digits[c>>4])
+		s.WriteByte(digits[c&15])
+	}
+	return s.String()
+}
+
+func TestTheAgentSignsNothingElse(t *testing.T) {
+	w := newWorld(t)
+	now := time.Now().Unix()
+	for _, c := range []struct {
+		name, why string
+		row       func(*history.Payment)
+		message   func(*evm.Transfer)
+	}{
+		{"another payee", "its payee", nil, func(m *evm.Transfer) { m.Authorization.To = usdc.Address }},
+		{"one unit more", "its amount", nil, func(m *evm.Transfer) { m.Authorization.Value = money.NewAmount(10_001) }},
+		{"one unit less", "its amount", nil, func(m *evm.Transfer) { m.Authorization.Value = money.NewAmount(9_999) }},
+		{"another payer", "its payer", nil, func(m *evm.Transfer) { m.Authorization.From = payee }},
+		{"for too long", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidBefore = now + 3600 }},
+		{"over", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidBefore = now - 1 }},
+		{"not yet", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidAfter = now + 30 }},
+		{"no such payment", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "pay_00" }},
+		{"no payment named", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "" }},
+		{"a price that is not the amount's", "not what its amount is worth", func(p *history.Payment) { p.Price = 1 }, nil},
+		{"an unknown asset", "does not know its asset", func(p *history.Payment) { p.Asset = payee }, nil},
+		{"another scheme", "asset or scheme", func(p *history.Payment) { p.Scheme = "upto" }, nil},
+		{"another network", "does not know its asset", func(p *history.Payment) { p.Network = "eip155:1234567" }, nil},
+		{"somebody else's money", "its payer", func(p *history.Payment) { p.Source = payee }, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := w.transfer(w.reserve(10_000, c.row))
+			if c.message != nil {
+				c.message(&m)
+			}
+			_, err := w.client.signEVM(t.Context(), m)
+			w.refused(err, c.why)
+		})
+	}
+	p := w.reserve(10_000, nil)
+	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
+	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	w.refused(err, "failed, not reserved")
+
+	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
+	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
+	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
+	require.True(t, x402.HasCode(w.client.VerifySeals(t.Context()), x402.PolicyUnsealed))
+	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed), "a ledger that is not believed is not marked")
+	require.Zero(t, w.marks.Load())
+	w.bad.Store(nil)
+	require.NoError(t, w.client.VerifySeals(t.Context()))
+	require.NoError(t, w.client.Checkpoint(t.Context()))
+	require.EqualValues(t, 1, w.marks.Load())
+
+	// what was reserved before may have been signed by the agent before
+	old := w.reserve(10_000, nil)
+	require.NoError(t, w.client.Lock(t.Context()))
+	require.NoError(t, <-w.ended)
+	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
+	time.Sleep(time.Millisecond)
+	w.start()
+	_, err = w.client.signEVM(t.Context(), w.transfer(old))
+	w.refused(err, "before the wallet was unlocked")
+	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
+	require.NoError(t, err)
+}
+
+// Who writes to the ledger as they like gets signatures up to the owner's limits, and not one unit more: whether the rows
+// stay there, or are released after each signature.
+func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
+	sign := func(w *world, units uint64, change func(*history.Payment)) (history.Payment, error) {
+		p := w.reserve(units, change)
+		_, err := w.client.signEVM(t.Context(), w.transfer(p))
+		return p, err
+	}
+	for name, after := range map[string]func(w *world, p history.Payment){
+		"rows that stay":    func(*world, history.Payment) {},
+		"rows that go away": func(w *world, p history.Payment) { require.NoError(t, w.store.Release(t.Context(), p.ID, "x")) },
+		"sessions anew": func(w *world, p history.Payment) {
+			require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
+			_, err := w.store.NewSession(t.Context(), nil, nil)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			signed := 0
+			for range 12 {
+				p, err := sign(w, 400_000, nil)
+				if err == nil {
+					signed++
+				} else {
+					require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+				}
+				after(w, p)
+			}
+			require.LessOrEqual(t, signed, 5, "$2.00 is the limit of session and day")
+			require.Positive(t, signed)
+		})
+	}
+	w := newWorld(t)
+	w.reserve(1_800_000, nil) // by another process, and signed elsewhere
+	_, err := sign(w, 200_001, nil)
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "the ledger's holds count too: %v", err)
+	w = newWorld(t)
+	_, err = sign(w, 1_000_001, nil)
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "above per_call: %v", err)
+	w = newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.DenyHosts = []string{"api.example"} })
+	_, err = sign(w, 1, nil)
+	require.True(t, x402.HasCode(err, x402.PolicyDenied), "%v", err)
+	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
+	_, err = sign(w, 1001, nil)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	w.approve = true
+	_, err = sign(w, 1001, nil)
+	require.NoError(t, err)
+	w.approve = false
+	w.allow(func(r *Rules) { r.Budget.Rate = 2 })
+	_, err = sign(w, 1, nil)
+	require.NoError(t, err)
+	_, err = sign(w, 1, nil)
+	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+}
+
+// A yes that somebody wrote into the ledger is none for the agent; the owner's is, and what a caller's client said for that payment.
+func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
+	w.approve = true
+	sign := func(spoil string) error {
+		p := w.reserve(2000, nil)
+		if spoil != "" {
+			db, err := sql.Open("sqlite", filepath.Join(w.home, history.FileName))
+			require.NoError(t, err)
+			_, err = db.Exec(spoil)
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+		}
+		_, err := w.client.signEVM(t.Context(), w.transfer(p))
+		return err
+	}
+	require.NoError(t, sign(""))
+	for _, spoil := range []string{`UPDATE approvals SET seal = NULL`, `UPDATE approvals SET seal = zeroblob(32)`, `UPDATE approvals SET expires_at = expires_at + 1`,
+		`UPDATE approvals SET payment = ''`} {
+		err := sign(spoil)
+		require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%s: %v", spoil, err)
+	}
+	p := w.reserve(2000, nil)
+	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+	require.NoError(t, err)
+	_, err = w.store.Accept(t.Context(), a.ID, "client")
+	require.NoError(t, err)
+	p.ID = history.NewID()
+	p, err = w.store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}}, func(tx *history.Tx, _ budget.Session) error {
+		_, _, err := tx.UseApproval(a.Quote, p.ID)
+		return err
+	})
+	require.NoError(t, err)
+	guard := Guard{Local: w.guard, Remote: &Remote{Client: *w.client, Before: func() bool { return true }}}
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.NoError(t, guard.Approved(t.Context(), p, a, true))
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	require.NoError(t, err)
+	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt), "it sees what was spoiled above")
+	for range 2 * mostHeard { // what is remembered of clients is bounded
+		require.NoError(t, w.client.Heard(t.Context(), history.NewID()))
+	}
+}
+
+// A session that the owner began is one for the agent at once; one that a payment began, or somebody wrote, is not.
+func TestASessionOfTheOwners(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.Day, r.Budget.Month = 100_000_000, 100_000_000 })
+	sign := func() error {
+		_, err := w.client.signEVM(t.Context(), w.transfer(w.reserve(1_000_000, nil)))
+		return err
+	}
+	full := func() {
+		t.Helper()
+		require.NoError(t, sign())
+		require.NoError(t, sign())
+		require.True(t, x402.HasCode(sign(), x402.BudgetExceeded))
+	}
+	full()
+	_, err := w.store.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) { return make([]byte, 32), nil })
+	require.NoError(t, err)
+	require.True(t, x402.HasCode(sign(), x402.BudgetExceeded))
+	_, err = w.guard.NewSession(t.Context(), nil)
+	require.NoError(t, err)
+	full()
+}
+
+// A freeze is marked as soon as it is seen, so that taking it out of the ledger is noticed.
+func TestTheAgentWitnessesAFreeze(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+	(&Server{Store: w.store, Guard: w.guard, Log: slog.New(slog.DiscardHandler)}).witness(t.Context())
+	db, err := sql.Open("sqlite", filepath.Join(w.home, history.FileName))
+	require.NoError(t, err)
+	_, err = db.Exec(`DELETE FROM freezes`)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.True(t, x402.HasCode(w.guard.VerifySeals(t.Context()), x402.LedgerCorrupt))
+}
+
+// A frozen wallet signs nothing, also for a payment that was reserved before.
+func TestFrozen(t *testing.T) {
+	w := newWorld(t)
+	p := w.reserve(1, nil)
+	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+}
+
+// What else can be sent to the socket.
+func TestNonsenseOnTheSocket(t *testing.T) {
+	w := newWorld(t)
+	for name, text := range map[string]string{
+		"nothing": "", "no JSON": "hello\n", "unknown": `{"op":"key"}`, "unknown field": `{"op":"status","all":true}`, "no op": "{}",
+		"a digest": `{"op":"evm","payment":"x","digest":"00"}`, "endless": `{"op":"` + strings.Repeat("a", 1<<20), "nested": strings.Repeat("[", 1<<16),
+		"no authorization": `{"op":"evm","payment":"` + w.reserve(1, nil).ID + `"}`, "no message": `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
+			require.NoError(t, err)
+			defer c.Close()
+			go func() { _, _ = c.Write([]byte(text)); _ = c.(*net.UnixConn).CloseWrite() }()
+			var out reply
+			if json.NewDecoder(c).Decode(&out) == nil { // or it hung up
+				require.Nil(t, out.Signature)
+				require.NotNil(t, out.Error)
+			}
+		})
+	}
+	for range 2 * maxCalls { // who says nothing is in nobody's way for ever; who comes next is served
+		c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, w.client.Status(t.Context()))
+	require.Error(t, sameUser(os.Geteuid()+1))
+	_, err := Listen(t.Context(), "/"+strings.Repeat("x", 200))
+	require.Contains(t, x402.AsError(err).Message, "the system allows")
+	require.ErrorIs(t, (&Client{Home: t.TempDir()}).Status(t.Context()), ErrNone)
+}
+
+// recorder lets a signature be asked for, and keeps the question.
+type recorder struct {
+	address string
+	message []byte
+}
+
+func (r *recorder) Address() string { return r.address }
+func (r *recorder) SignTransfer(_ context.Context, _ string, message []byte) (s [64]byte, err error) {
+	r.message = message
+	return s, context.Canceled
+}
+
+func TestTheAgentOnSolana(t *testing.T) {
+	s, err := sandbox.Start(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	asset, _ := x402.NewRegistry(nil).Default(sandbox.Solana)
+	w := newWorld(t)
+	s.FundSolana(w.keys.Solana().Address(), 1_000_000)
+	asked := &recorder{address: w.keys.Solana().Address()}
+	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
+	funds, err := chain.Funds(t.Context(), sandbox.Solana, asset)
+	require.NoError(t, err)
+	row := func(p *history.Payment) {
+		p.Network, p.Asset, p.Symbol, p.PayTo, p.Source = sandbox.Solana, asset.Address, asset.Symbol, s.PayToSolana, funds.Source
+	}
+	extra, err := json.Marshal(s.FeePayer)
+	require.NoError(t, err)
+	_, err = chain.Authorize(t.Context(), x402.Order{Asset: asset, Source: funds.Source, Now: time.Now(), Validity: time.Minute, Requirement: x402.Requirement{
+		Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000), Asset: asset.Address, PayTo: s.PayToSolana,
+		Extra: map[string]json.RawMessage{"feePayer": extra},
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotEmpty(t, asked.message)
+
+	for name, change := range map[string]func(*history.Payment){
+		"amount": func(p *history.Payment) { p.Amount, p.Price = money.NewAmount(10_001), 10_001 },
+		"payee":  func(p *history.Payment) { p.PayTo = s.FeePayer },
+		"source": func(p *history.Payment) { p.Source = s.FeePayer },
+		"asset":  func(p *history.Payment) { p.Network, p.Asset = base, usdc.Address },
+	} {
+		p := w.reserve(10_000, func(p *history.Payment) { row(p); change(p) })
+		_, err := w.client.signSolana(t.Context(), p.ID, asked.message)
+		require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
+	}
+	for i := range asked.message { // no bit of what is paid may differ
+		flipped := bytes.Clone(asked.message)
+		flipped[i] ^= 1
+		got, err := svm.DecodeMessage(flipped)
+		if err != nil || i%7 != 0 && got.Amount == money.NewAmount(10_000) { // blockhash, memo and computing are not the payment
+			continue
+		}
+		if got.Amount != money.NewAmount(10_000) || got.Mint != asset.Address || got.Source != funds.Source {
+			_, err = w.client.signSolana(t.Context(), w.reserve(10_000, row).ID, flipped)
+			require.Error(t, err, "byte %d", i)
+		}
+	}
+	w.allow(func(r *Rules) { r.TokenAccounts = map[string]string{sandbox.Solana: s.FeePayer} })
+	_, err = w.client.signSolana(t.Context(), w.reserve(10_000, row).ID, asked.message)
+	w.refused(err, "its source")
+	w.allow(func(*Rules) {})
+	p := w.reserve(10_000, row)
+	_, err = w.client.signSolana(t.Context(), p.ID, asked.message)
+	require.NoError(t, err)
+	_, err = w.client.signSolana(t.Context(), p.ID, asked.message)
+	w.refused(err, "signed this payment already")
+}
+
+// An agent whose wallet has locked itself is of no use, and ends.
+func TestTheAgentEndsWithTheKeys(t *testing.T) {
+	w := newWorld(t)
+	w.keys.Lock()
+	require.NoError(t, <-w.ended)
+	require.NoFileExists(t, filepath.Join(w.home, SocketName))
+	require.ErrorIs(t, w.client.Status(t.Context()), ErrNone)
+}
+
+// A freeze stops the agent before its next signature.
+func TestTheAgentIsFrozen(t *testing.T) {
+	w := newWorld(t)
+	p := w.reserve(10_000, nil)
+	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "the owner"}))
+	_, err := w.client.signEVM(t.Context(), w.transfer(p))
+	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
+	_, err = w.store.Unfreeze(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	require.NoError(t, err)
+}

@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// SocketName is the socket's name in the home (SPEC §2).
+const SocketName = "agent.sock"
+
+const (
+	maxRequest = 8 << 10 // the longest honest one, a Solana message in base64, has under 2 KiB
+	maxReply   = 8 << 10
+	maxCalls   = 16 // at a time; more wait in the kernel's queue
+	// callTime bounds one call; signing takes milliseconds, and a ledger that is locked by another process five seconds.
+	callTime = 10 * time.Second
+	// lookTime is how often the agent looks whether the wallet has locked itself.
+	lookTime = time.Second
+)
+
+// Server is the unlock agent. All fields are set before Run; it needs all of them.
+type Server struct {
+	EVM     evm.Signer
+	Solana  svm.Signer
+	Locked  func() bool // the wallet has locked itself: idle, or open for too long
+	Lock    func()      // wipes the keys
+	Store   *history.Store
+	Started time.Time
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind its mark; else its error
+	// says so and nothing is signed. They are asked before every signature.
+	Rules func(ctx context.Context) (Rules, error)
+	// Guard checks and makes the seals of the ledger.
+	Guard Sealer
+
+	signed    tally
+	witnessed int64 // the newest freeze that is marked
+}
+
+// Sealer is seal.Guard.
+type Sealer interface {
+	Checkpoint(ctx context.Context) error           // before a signed payment leaves
+	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
+	Verify(ctx context.Context) error               // the whole ledger
+	Approved(ctx context.Context, p history.Payment, a history.Approval) error
+	OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error)
+}
+
+// request is one line of JSON; the answer is another. One call a connection.
+type request struct {
+	Op            string          `json:"op"` // status | lock | check | mark | verify | heard | evm | solana
+	Payment       string          `json:"payment,omitempty"`
+	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
+	Message       []byte          `json:"message,omitempty"`       // solana
+}
+
+type reply struct {
+	Signature []byte     `json:"signature,omitempty"`
+	Error     *wireError `json:"error,omitempty"`
+}
+
+// wireError is an x402.Error on its way.
+type wireError struct {
+	Code    x402.Code `json:"code"`
+	Message string    `json:"message"`
+	Hint    string    `json:"hint,omitempty"`
+}
+
+// Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys are wiped and the socket
+// is gone. The listener is Listen's.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	end := func() { // who is told that the wallet is locked finds no socket any more
+		cancel()
+		_ = l.Close()
+	}
+	defer end()
+	defer s.Lock()
+	context.AfterFunc(ctx, end)
+	go s.watch(ctx, end)
+	slots := make(chan struct{}, maxCalls)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		c, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil: // no descriptors, for a moment
+			time.Sleep(lookTime / 10)
+			continue
+		}
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			defer func() { _ = c.Close() }()
+			s.serve(ctx, c, end)
+		})
+	}
+}
+
+// watch ends the agent when it has nothing left to sign with.
+func (s *Server) watch(ctx context.Context, end func()) {
+	for tick := time.NewTicker(lookTime); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+			if s.Locked() {
+				end()
+			}
+			s.witness(ctx)
+		}
+	}
+}
+
+// witness marks the ledger when something was frozen in it, so that nobody takes that back without the passphrase.
+func (s *Server) witness(ctx context.Context) {
+	head, err := s.Store.Head(ctx)
+	if err != nil || head.Frozen == s.witnessed {
+		return
+	}
+	if err := s.Guard.CheckpointIfUnlocked(ctx); err != nil {
+		s.Log.Warn("mark what is frozen", "err", err)
+		return
+	}
+	s.witnessed = head.Frozen
+}
+
+func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil { // the keys stay, the caller gets nothing
+			s.Log.Error("the unlock agent panicked; nothing was signed")
+		}
+	}()
+	_ = c.SetDeadline(time.Now().Add(callTime))
+	if err := samePeer(c); err != nil {
+		s.Log.Warn("refused a caller", "err", err)
+		return
+	}
+	q, err := readRequest(c)
+	var out reply
+	if err == nil {
+		out.Signature, err = s.answer(ctx, q, end)
+	}
+	if err != nil {
+		coded := x402.AsError(err)
+		out = reply{Error: &wireError{coded.Code, coded.Message, coded.Hint}}
+		s.Log.Info("refused", "op", q.Op, "payment", q.Payment, "code", coded.Code, "why", coded.Message)
+	}
+	_ = json.NewEncoder(c).Encode(out)
+}
+
+func readRequest(c io.Reader) (q request, err error) {
+	d := json.NewDecoder(io.LimitReader(c, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&q); err != nil {
+		return q, x402.Errorf(x402.InvalidArgument, "the unlock agent was asked something that it cannot read")
+	}
+	return q, nil
+}
+
+func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, error) {
+	switch q.Op {
+	case "status":
+		return nil, nil
+	case "lock":
+		end()
+		s.Lock()
+		return nil, nil
+	case "check":
+		_, err := s.Rules(ctx)
+		return nil, err
+	case "mark":
+		if _, err := s.Rules(ctx); err != nil {
+			return nil, err
+		}
+		return nil, s.Guard.Checkpoint(ctx)
+	case "verify":
+		return nil, s.Guard.Verify(ctx)
+	case "heard": // the caller's word, as its own client could say anything, too
+		s.signed.hear(q.Payment)
+		return nil, nil
+	case "evm":
+		return s.signEVM(ctx, q)
+	case "solana":
+		return s.signSolana(ctx, q)
+	}
+	return nil, x402.Errorf(x402.InvalidArgument, "the unlock agent knows no such request")
+}
+
+// Free says whether a home can have an unlock agent: there is none, and its socket can be made.
+func Free(ctx context.Context, home string) error {
+	if !supported {
+		return unsupported()
+	}
+	if path := filepath.Join(home, SocketName); len(path) > maxSocketPath {
+		return x402.Errorf(x402.SetupFailed, "the path of the unlock agent's socket has %d bytes, the system allows %d", len(path), maxSocketPath).
+			WithHint("use a home with a shorter path: X402_WALLET_HOME")
+	}
+	err := (&Client{Home: home}).Status(ctx)
+	switch {
+	case err == nil:
+		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").WithHint("x402-wallet lock ends that")
+	case !errors.Is(err, ErrNone):
+		return err
+	}
+	return nil
+}
+
+// Listen makes the socket in the home, for its owner alone. A socket that a killed agent left is replaced.
+func Listen(ctx context.Context, home string) (net.Listener, error) {
+	if err := Free(ctx, home); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(home, SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, x402.Errorf(x402.SetupFailed, "remove the socket of an unlock agent that died: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600) // nobody else can enter the home in between
+	}
+	if err != nil {
+		return nil, x402.Errorf(x402.SetupFailed, "make the unlock agent's socket: %w", err)
+	}
+	return l, nil
+}
+
+func unsupported() error {
+	return x402.Errorf(x402.SetupFailed, "there is no unlock agent on this system: a socket cannot tell who asks").
+		WithHint("use keystore.passphrase_file, keystore.passphrase_command or the system's keyring")
+}

@@ -1,0 +1,179 @@
+package seal
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// What only the owner may do is a row of the ledger, which whoever runs as the same user can write: so each of these rows is
+// sealed by the passphrase that was typed for it. What tightens (deny, freeze) needs no seal; that it is not taken back the mark
+// sees.
+
+// Approve is the owner's yes to one quote, as it was shown to them.
+func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
+	where, err := g.where(ctx)
+	if err != nil {
+		return history.Approval{}, err
+	}
+	return g.Store.Approve(ctx, shown.ID, by, func(a history.Approval) ([]byte, error) {
+		then := a
+		then.Expires, then.Since = shown.Expires, shown.Since
+		if !bytes.Equal(approvalData(where, then), approvalData(where, shown)) {
+			return nil, x402.Errorf(x402.LedgerCorrupt, "the approval %s changed in the ledger after it was shown", a.ID)
+		}
+		return g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
+	})
+}
+
+// approvalData is everything that a yes is for, and how long and from where on it is good.
+func approvalData(where []byte, a history.Approval) []byte {
+	data := texts(where, a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Amount.String(), a.Price.String(), a.PayTo)
+	data = binary.BigEndian.AppendUint64(data, uint64(a.Expires.UnixMicro()))
+	return binary.BigEndian.AppendUint64(data, uint64(a.Since))
+}
+
+// Approved refuses a payment whose yes the owner did not give, or gave for a payment that was made already: the audit chain since
+// then, up to the ledger's mark, has to tell of this payment's use of it and of no other. It does not judge a yes that was said at
+// a client, which has no seal: only the process that heard it can.
+func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
+	where, err := g.where(ctx)
+	if err != nil {
+		return err
+	}
+	seal, err := g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(seal, a.Seal) || !a.For(p) {
+		return x402.Errorf(x402.ApprovalRequired, "the approval %s was not given by the owner, for this payment", a.ID).
+			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
+	}
+	m, err := g.met(ctx)
+	if err != nil {
+		return err
+	}
+	used, err := g.Store.UsedBy(ctx, a.Quote, a.Since, m.head())
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(used, []string{p.ID}) {
+		return x402.Errorf(x402.ApprovalRequired, "the approval %s was used up by another payment", a.ID).
+			WithHint("make the call again: the person is asked anew")
+	}
+	return nil
+}
+
+// Unfreeze lifts every freeze, and marks that.
+func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.checkMark(ctx, sealed); err != nil {
+		return nil, err
+	}
+	where, err := g.where(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) { return g.Key.Seal(ctx, purposeLift, liftData(where, l)) })
+	if err != nil {
+		return nil, err
+	}
+	return lifted, g.Checkpoint(ctx)
+}
+
+func liftData(where []byte, l history.Lift) []byte {
+	data := binary.BigEndian.AppendUint64(where, uint64(l.UpTo))
+	return binary.BigEndian.AppendUint64(data, uint64(l.At.UnixMicro()))
+}
+
+// ownLift reports whether a lift, if there is one, is the owner's.
+func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
+	if l.UpTo == 0 && l.At.IsZero() {
+		return true, nil
+	}
+	where, err := g.where(ctx)
+	if err != nil {
+		return false, err
+	}
+	seal, err := g.Key.Seal(ctx, purposeLift, liftData(where, l))
+	return hmac.Equal(seal, l.Seal), err
+}
+
+// NewSession begins a session with its whole budget. limit is the delegation's worth, where the owner set no cap.
+func (g *Guard) NewSession(ctx context.Context, limit *money.Dollars) (budget.Session, error) {
+	where, err := g.where(ctx)
+	if err != nil {
+		return budget.Session{}, err
+	}
+	return g.Store.NewSession(ctx, limit, func(s budget.Session) ([]byte, error) {
+		return g.Key.Seal(ctx, purposeSession, sessionData(where, s.ID, s.Started))
+	})
+}
+
+func sessionData(where []byte, id string, started time.Time) []byte {
+	return binary.BigEndian.AppendUint64(texts(where, id), uint64(started.UnixMicro()))
+}
+
+// OwnSession reports whether the owner began a session.
+func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error) {
+	if len(seal) == 0 {
+		return false, nil
+	}
+	where, err := g.where(ctx)
+	if err != nil {
+		return false, err
+	}
+	own, err := g.Key.Seal(ctx, purposeSession, sessionData(where, s.ID, s.Started))
+	return hmac.Equal(own, seal), err
+}
+
+// Verify is history.Store.Verify with the seals: the mark is on the chain, what stands frozen was not taken out, no lift is
+// another's, and neither is any yes that the chain calls the owner's, nor the newest rules.
+func (g *Guard) Verify(ctx context.Context) error {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.checkMark(ctx, sealed); err != nil {
+		return err
+	}
+	m, err := g.met(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := g.Store.Verify(ctx, m.head()); err != nil {
+		return err
+	}
+	where, err := g.where(ctx)
+	if err != nil {
+		return err
+	}
+	given, err := g.Store.Given(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range given {
+		seal, err := g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
+		if err != nil {
+			return err
+		}
+		if !hmac.Equal(seal, a.Seal) {
+			return x402.Errorf(x402.LedgerCorrupt, "the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
+		}
+	}
+	if sealed.Version == 0 { // none were ever sealed
+		return nil
+	}
+	return g.authentic(ctx, sealed)
+}

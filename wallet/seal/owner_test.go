@@ -1,0 +1,310 @@
+package seal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// wanted is a payment that a person is asked about.
+func wanted(units uint64) history.Payment {
+	return history.Payment{URL: "https://a.example/x", Method: "GET", Host: "a.example", Network: "eip155:8453", Asset: "0xasset", PayTo: "0xpayee",
+		Amount: money.NewAmount(units), Price: money.Dollars(units)}
+}
+
+func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approval {
+	t.Helper()
+	a, err := g.Store.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+	require.NoError(t, err)
+	return a
+}
+
+// use holds a payment with whatever yes the ledger has to its quote.
+func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment, history.Approval) {
+	t.Helper()
+	p.ID = history.NewID()
+	var yes history.Approval
+	p, err := g.Store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}}, func(tx *history.Tx, _ budget.Session) (err error) {
+		var used bool
+		yes, used, err = tx.UseApproval([32]byte{quote}, p.ID)
+		require.True(t, used)
+		return err
+	})
+	require.NoError(t, err)
+	return p, yes
+}
+
+// A yes counts if the owner gave it, as it stands in the ledger, to this payment, and to one.
+func TestOnlyTheOwnersYesCounts(t *testing.T) {
+	const again = `UPDATE approvals SET state = 'approved', payment = ''`
+	paid := func(t *testing.T, g *Guard) { // the payment that the yes was for
+		p, yes := use(t, g, 1, wanted(5000))
+		require.NoError(t, g.Approved(t.Context(), p, yes))
+		require.NoError(t, g.Checkpoint(t.Context()))
+	}
+	for _, c := range []struct {
+		name  string
+		owner bool // the owner said yes
+		spoil func(t *testing.T, g *Guard)
+		with  func(p *history.Payment)
+		code  x402.Code
+	}{
+		{"the owner's", true, nil, nil, ""},
+		{"nobody's", false, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', expires_at = %d`, time.Now().Add(time.Hour).UnixMicro())))
+		}, nil, x402.ApprovalRequired},
+		{"nobody's, with bytes for a seal", false, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`, time.Now().Add(time.Hour).UnixMicro())))
+		}, nil, x402.ApprovalRequired},
+		{"for longer", true, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, `UPDATE approvals SET expires_at = expires_at + 1`))
+		}, nil, x402.ApprovalRequired},
+		{"of another time", true, func(t *testing.T, g *Guard) { require.NoError(t, execute(g, `UPDATE approvals SET since = since + 1`)) }, nil, x402.ApprovalRequired},
+		{"another's id", true, func(t *testing.T, g *Guard) { require.NoError(t, execute(g, `UPDATE approvals SET id = 'apr_x'`)) }, nil, x402.ApprovalRequired},
+		{"another price, in the row too", true, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, `UPDATE approvals SET usd = 6000, amount = '6000'`))
+		}, func(p *history.Payment) { p.Amount, p.Price = money.NewAmount(6000), 6000 }, x402.ApprovalRequired},
+		{"the same quote, of a payment that was not shown", true, nil, func(p *history.Payment) { p.Amount, p.Price = money.NewAmount(6000), 6000 }, x402.ApprovalRequired},
+		{"another payee", true, nil, func(p *history.Payment) { p.PayTo = "0xother" }, x402.ApprovalRequired},
+		{"used before", true, func(t *testing.T, g *Guard) {
+			paid(t, g)
+			require.NoError(t, execute(g, again))
+		}, nil, x402.ApprovalRequired},
+		{"used before, and that taken out of the chain", true, func(t *testing.T, g *Guard) {
+			paid(t, g)
+			require.NoError(t, execute(g, again+`; DELETE FROM audit WHERE event = 'approval used'`))
+		}, nil, x402.LedgerCorrupt},
+		{"used before, and the chain's end cut off", true, func(t *testing.T, g *Guard) {
+			paid(t, g)
+			require.NoError(t, execute(g, again+`; DELETE FROM audit WHERE seq >= (SELECT seq FROM audit WHERE event = 'approval used')`))
+		}, nil, x402.LedgerCorrupt},
+		{"used for what was never signed", true, func(t *testing.T, g *Guard) {
+			p, _ := use(t, g, 1, wanted(5000))
+			require.NoError(t, g.Store.Release(t.Context(), p.ID, "locked"))
+		}, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := sealed(t)
+			a := asked(t, g, 1, wanted(5000))
+			if c.owner {
+				_, err := g.Approve(t.Context(), a, "owner")
+				require.NoError(t, err)
+			}
+			if c.spoil != nil {
+				c.spoil(t, g)
+			}
+			p := wanted(5000)
+			if c.with != nil {
+				c.with(&p)
+			}
+			p, yes := use(t, g, 1, p)
+			err := g.Approved(t.Context(), p, yes)
+			if c.code == "" {
+				require.NoError(t, err)
+				require.NoError(t, g.Verify(t.Context()))
+				return
+			}
+			require.True(t, x402.HasCode(err, c.code), "%v", err)
+		})
+	}
+}
+
+// What the owner saw is what they say yes to, whatever was written into the ledger while they typed.
+func TestWhatWasShownIsApproved(t *testing.T) {
+	g := sealed(t)
+	a := asked(t, g, 1, wanted(5000))
+	require.NoError(t, execute(g, `UPDATE approvals SET usd = 900000, amount = '900000'`))
+	_, err := g.Approve(t.Context(), a, "owner")
+	require.ErrorContains(t, err, "changed in the ledger after it was shown")
+	a, err = g.Store.Approval(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Pending, a.State)
+}
+
+// A freeze that a process with the key has seen stands until the owner lifts it.
+func TestNobodyElseLiftsAFreeze(t *testing.T) {
+	forged := func(upTo int) string {
+		return fmt.Sprintf(`INSERT INTO lifts VALUES (%d, %d, zeroblob(32))`, upTo, time.Now().UnixMicro())
+	}
+	for _, c := range []struct{ name, spoil string }{
+		{"taken out", `DELETE FROM freezes`},
+		{"made another account's", `UPDATE freezes SET network = 'solana:x', account = 'y'`},
+		{"renumbered", `UPDATE freezes SET seq = seq + 1`},
+		{"lifted", forged(1)},
+		{"lifted for ever", forged(1000)},
+		{"taken out of the chain too", `DELETE FROM freezes; DELETE FROM audit WHERE event = 'frozen'`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := sealed(t)
+			require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
+			require.NoError(t, g.VerifySeals(t.Context()), "frozen, and in order: the reservation says so")
+			require.NoError(t, execute(g, c.spoil))
+			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Raw))} { // one that saw it, and a new one
+				require.True(t, x402.HasCode(p.VerifySeals(t.Context()), x402.LedgerCorrupt))
+				_, err := p.Unfreeze(t.Context())
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it does not pass for the owner's: %v", err)
+				require.Error(t, p.Verify(t.Context()))
+			}
+			require.NoError(t, g.Seal(t.Context()), "the owner looked")
+			require.NoError(t, g.VerifySeals(t.Context()))
+			if list, err := g.Store.Freezes(t.Context()); c.name == "lifted" || c.name == "lifted for ever" {
+				require.NoError(t, err)
+				require.Len(t, list, 1, "and did not mean to lift it")
+			}
+		})
+	}
+	t.Run("the owner", func(t *testing.T) {
+		g := sealed(t)
+		for range 2 {
+			require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
+			lifted, err := g.Unfreeze(t.Context())
+			require.NoError(t, err)
+			require.Len(t, lifted, 1)
+			require.NoError(t, g.VerifySeals(t.Context()))
+			require.NoError(t, g.Verify(t.Context()))
+			list, err := g.Store.Freezes(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, list)
+		}
+		require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+		require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
+		require.NoError(t, execute(g, `UPDATE lifts SET upto = 3 WHERE upto = 2`))
+		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt), "an old lift lifts nothing new")
+	})
+	t.Run("without the key", func(t *testing.T) {
+		g := sealed(t)
+		g.Key = key("")
+		require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+		require.NoError(t, g.CheckpointIfUnlocked(t.Context()), "it asks nobody")
+		_, err := g.Unfreeze(t.Context())
+		require.ErrorIs(t, err, errLocked)
+	})
+}
+
+// Ledger and mark put back together: whoever was there before notices, whoever comes later cannot (threat-model.md).
+func TestTheWholeHomeFromABackup(t *testing.T) {
+	g := sealed(t)
+	backup := t.TempDir()
+	copied := func(from, to string, names ...string) {
+		for _, name := range names {
+			text, err := os.ReadFile(filepath.Join(from, name))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(to, name), text, 0o600))
+		}
+	}
+	require.NoError(t, execute(g, `VACUUM INTO '`+filepath.Join(backup, history.FileName)+`'`))
+	copied(g.Home, backup, MarkName)
+	reserve(t, g.Store)
+	require.NoError(t, g.Checkpoint(t.Context()))
+	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`)) // as it was, in the very file
+	copied(backup, g.Home, MarkName)
+	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
+	anew := open(t, g.Home, string(g.Rules.Raw))
+	anew.Checkpoints = &g.own
+	require.True(t, x402.HasCode(anew.VerifySeals(t.Context()), x402.LedgerCorrupt), "the wallet opened anew in that process")
+	later := open(t, g.Home, string(g.Rules.Raw))
+	require.NoError(t, later.VerifySeals(t.Context()))
+	require.NoError(t, later.Seal(t.Context()), "the owner accepts it")
+	require.NoError(t, g.VerifySeals(t.Context()), "for every process")
+}
+
+// Sessions that the owner began, and those that somebody wrote into the ledger.
+func TestOwnSession(t *testing.T) {
+	g := sealed(t)
+	s, err := g.NewSession(t.Context(), nil)
+	require.NoError(t, err)
+	own := func(s budget.Session) (own bool) {
+		require.NoError(t, g.Store.View(t.Context(), func(tx *history.Tx) error {
+			seal, err := tx.SessionSeal(s.ID)
+			require.NoError(t, err)
+			own, err = g.OwnSession(t.Context(), s, seal)
+			return err
+		}))
+		return own
+	}
+	require.True(t, own(s))
+	later := s
+	later.Started = s.Started.Add(time.Second)
+	require.False(t, own(later))
+	require.NoError(t, execute(g, `INSERT INTO sessions SELECT 'ses_x', started_at, last_at, cap, 0, seal FROM sessions`))
+	require.False(t, own(budget.Session{ID: "ses_x", Started: s.Started}))
+	byPayment, err := g.Store.NewSession(t.Context(), nil, nil)
+	require.NoError(t, err)
+	require.False(t, own(byPayment))
+}
+
+// What history verify finds with the key, and cannot find without.
+func TestVerify(t *testing.T) {
+	yes := func(t *testing.T, g *Guard) {
+		_, err := g.Approve(t.Context(), asked(t, g, 1, wanted(5000)), "owner")
+		require.NoError(t, err)
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(t *testing.T, g *Guard)
+		code  x402.Code
+	}{
+		{"in order", func(t *testing.T, g *Guard) {
+			yes(t, g)
+			use(t, g, 1, wanted(5000))
+			a, err := g.Store.Accept(t.Context(), asked(t, g, 2, wanted(1)).ID, "client")
+			require.NoError(t, err)
+			require.Empty(t, a.Seal)
+			require.NoError(t, g.Checkpoint(t.Context()))
+		}, ""},
+		{"a yes that the owner did not give", func(t *testing.T, g *Guard) {
+			_, err := g.Store.Approve(t.Context(), asked(t, g, 1, wanted(5000)).ID, "owner", nil)
+			require.NoError(t, err)
+		}, x402.LedgerCorrupt},
+		{"a yes that was moved", func(t *testing.T, g *Guard) {
+			yes(t, g)
+			require.NoError(t, execute(g, `UPDATE approvals SET pay_to = '0xother'`))
+		}, x402.LedgerCorrupt},
+		{"rules that the owner did not seal", func(t *testing.T, g *Guard) {
+			loose := history.SealedRules{Version: 2, Config: []byte("[networks.'eip155:8453']\nrpc = 'https://liar.example'"), Seal: []byte("a seal")}
+			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home))
+		}, x402.PolicyUnsealed},
+		{"the chain made anew", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
+			other := sealed(t)
+			reserve(t, other.Store)
+			require.NoError(t, other.Store.Close())
+			text, err := os.ReadFile(filepath.Join(other.Home, history.FileName))
+			require.NoError(t, err)
+			id, err := g.Store.LedgerID(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, g.Store.Close())
+			require.NoError(t, os.WriteFile(filepath.Join(g.Home, history.FileName), text, 0o600))
+			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
+			again := open(t, g.Home, string(g.Rules.Raw))
+			_, err = again.Store.Verify(t.Context(), history.Head{})
+			require.NoError(t, err, "without the key it is as good as any")
+			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key, Store: again.Store} //nolint:govet // nobody holds its lock
+		}, x402.LedgerCorrupt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := sealed(t)
+			c.spoil(t, g)
+			err := g.Verify(t.Context())
+			require.Equal(t, c.code, codeOf(err), "%v", err)
+		})
+	}
+}
+
+func codeOf(err error) x402.Code {
+	if err == nil {
+		return ""
+	}
+	return x402.AsError(err).Code
+}

@@ -1,0 +1,287 @@
+// Package seal guards the owner's rules and the ledger against whoever else runs as the same user: an agent with a shell can
+// edit config.toml, but it cannot make the seal over it, which takes a key from inside the keystore (SPEC §4).
+//
+// What must stay true: no payment is signed under rules that let the agent do more than the rules that the owner sealed, nor
+// on a ledger that knows less than it once did.
+package seal
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/x402"
+)
+
+// Key makes seals: wallet.Wallet. It may have to be unlocked for it.
+type Key interface {
+	Seal(ctx context.Context, purpose string, data []byte) ([]byte, error)
+	Locked() bool
+}
+
+// Purposes keep one seal from passing for another.
+const (
+	purposeRules = "x402-wallet rules v1"
+	purposeMark  = "x402-wallet ledger mark v1"
+
+	purposeApproval = "x402-wallet approval v1"
+	purposeLift     = "x402-wallet unfreeze v1"
+	purposeSession  = "x402-wallet session v1"
+)
+
+// Guard stands between a payment and its signature. Its fields are set before its first use.
+type Guard struct {
+	Home  string
+	Rules *config.Config // those that are in force in this process
+	Store *history.Store
+	Key   Key
+
+	Checkpoints *CheckpointCache // shared by the guards of a home in this process, so that opening the wallet anew forgets nothing; nil: its own
+	own         CheckpointCache
+
+	place struct { // of sealedIn
+		sync.Mutex
+		version int64
+		home    string
+	}
+}
+
+// CheckpointCache is what a process knows of the ledger without reading it.
+type CheckpointCache struct {
+	mu      sync.Mutex // held for marking, too
+	last    mark       // the newest that this process has met
+	written bool       // by this process
+}
+
+func (g *Guard) anchor() *CheckpointCache {
+	if g.Checkpoints != nil {
+		return g.Checkpoints
+	}
+	return &g.own
+}
+
+// CheckConfig refuses rules that the owner did not seal, and a home that was copied or moved since. It needs no key, so it can be asked
+// before anything is held; only Check believes the seal itself.
+func (g *Guard) CheckConfig(ctx context.Context) error {
+	sealed, _, err := g.compare(ctx, g.Rules)
+	if err != nil {
+		return err
+	}
+	in, err := g.sealedIn(ctx, sealed.Version)
+	if err != nil {
+		return err
+	}
+	home, err := g.home()
+	if err != nil || in == "" || in == home {
+		return err
+	}
+	return unsealed("the wallet's home was copied or moved since the owner sealed its rules")
+}
+
+// sealedIn is the home in which a version of the rules was sealed, asked of the ledger once: it looks for that among all that was ever
+// decided.
+func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err error) {
+	g.place.Lock()
+	defer g.place.Unlock()
+	if g.place.version != version {
+		if g.place.home, err = g.Store.SealedIn(ctx); err == nil {
+			g.place.version = version
+		}
+	}
+	return g.place.home, err
+}
+
+// compare returns the sealed rules, and what the rules in force changed of them: tightenings only, without an error.
+func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.SealedRules, []config.Change, error) {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return sealed, nil, err
+	}
+	if sealed.Version == 0 {
+		return sealed, nil, unsealed("the owner's rules have never been sealed")
+	}
+	if g.ofYesterday(rules) {
+		e := unsealed("the owner tightened the rules while this call was under way").WithHint("make the same call again: it goes by the new rules")
+		e.FixedBy = x402.ByTime
+		return sealed, nil, e
+	}
+	if bytes.Equal(sealed.Config, rules.Raw) {
+		return sealed, nil, nil
+	}
+	changes, err := Changes(sealed, rules)
+	if err != nil {
+		return sealed, nil, err
+	}
+	if config.Loosens(changes) {
+		var keys []string
+		for _, c := range changes {
+			if c.Loosens {
+				keys = append(keys, c.Key)
+			}
+		}
+		// Only the keys: an agent reads this, and values may hold the password of a node or a server.
+		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s", strings.Join(keys, ", ")).WithDetail("keys", keys)
+	}
+	return sealed, changes, nil
+}
+
+// Changes lists what differs between the sealed rules and others.
+func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, error) {
+	then, err := config.Parse(sealed.Config)
+	if err != nil { // of an older version, or not ours at all
+		return nil, unsealed("the rules that were sealed cannot be read any more: %v", err)
+	}
+	return config.Compare(then, now), nil
+}
+
+// ofYesterday reports whether config.toml is tighter by now than rules that were read from it, sealed or not: a call under way ends
+// there. A file that cannot be read is for the next call to find.
+func (g *Guard) ofYesterday(rules *config.Config) bool {
+	if rules.Same(g.Home) {
+		return false
+	}
+	now, err := config.Load(g.Home)
+	return err == nil && config.Loosens(config.Compare(now, rules))
+}
+
+func unsealed(format string, args ...any) *x402.Error {
+	return x402.Errorf(x402.PolicyUnsealed, format, args...).
+		WithHint("the owner looks at the difference and decides in a terminal: x402-wallet policy seal; nothing is paid until then")
+}
+
+// VerifySeals is Compare with the seals checked: to be asked before each signature. It unlocks the wallet. Rules that are only
+// tighter than the sealed ones are sealed on the way, so that they stay tight.
+func (g *Guard) VerifySeals(ctx context.Context) error { return g.CheckRules(ctx, g.Rules) }
+
+// CheckRules is Check for rules that were read anew.
+func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
+	sealed, changes, err := g.compare(ctx, rules)
+	if err != nil {
+		return err
+	}
+	if err := g.authentic(ctx, sealed); err != nil {
+		return err
+	}
+	if err := g.checkMark(ctx, sealed); err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		err = g.seal(ctx, rules)
+		if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
+			return g.CheckRules(ctx, rules)
+		}
+	}
+	return err
+}
+
+// Authentic refuses sealed rules that this wallet did not seal, for this ledger in this place: who writes to the ledger can
+// put any text there, and what differs from that says nothing.
+func (g *Guard) Authentic(ctx context.Context) error {
+	sealed, err := g.Store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	return g.authentic(ctx, sealed)
+}
+
+func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
+	seal, err := g.sealOf(ctx, sealed)
+	if err == nil && !hmac.Equal(seal, sealed.Seal) {
+		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this place; a copied or moved home has to be sealed again")
+	}
+	return err
+}
+
+// Seal makes the rules in force the sealed ones, and marks the ledger as it is: the owner looked. A lift that was not theirs they
+// did not accept with it.
+func (g *Guard) Seal(ctx context.Context) error {
+	lift, err := g.Store.Lifted(ctx)
+	if err != nil {
+		return err
+	}
+	own, err := g.ownLift(ctx, lift)
+	if err != nil {
+		return err
+	}
+	if !own {
+		if err := g.Store.Unlift(ctx, lift.UpTo); err != nil {
+			return err
+		}
+		return g.Seal(ctx) // there may be another
+	}
+	return g.seal(ctx, g.Rules)
+}
+
+func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
+	last, err := g.Store.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	next := history.SealedRules{Version: last.Version + 1, Config: rules.Raw}
+	if next.Seal, err = g.sealOf(ctx, next); err != nil {
+		return err
+	}
+	home, err := g.home()
+	if err != nil {
+		return err
+	}
+	if err := g.Store.SealRules(ctx, next, home); err != nil {
+		return err
+	}
+	a := g.anchor()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return g.write(ctx, next.Version, g.replace)
+}
+
+// sealOf covers the rules, their place among all that were sealed, the home and the ledger.
+func (g *Guard) sealOf(ctx context.Context, r history.SealedRules) ([]byte, error) {
+	data, err := g.where(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data = binary.BigEndian.AppendUint64(data, uint64(r.Version))
+	return g.Key.Seal(ctx, purposeRules, append(data, r.Config...))
+}
+
+// home is the wallet's home under its one name.
+func (g *Guard) home() (string, error) {
+	home, err := filepath.Abs(g.Home)
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the wallet's home: %w", err)
+	}
+	return home, nil
+}
+
+// where is the home and the ledger, each behind its length.
+func (g *Guard) where(ctx context.Context) ([]byte, error) {
+	home, err := g.home()
+	if err != nil {
+		return nil, err
+	}
+	ledger, err := g.Store.LedgerID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return texts(nil, home, ledger), nil
+}
+
+// texts appends texts, each behind its length.
+func texts(data []byte, list ...string) []byte {
+	for _, text := range list {
+		data = binary.BigEndian.AppendUint64(data, uint64(len(text)))
+		data = append(data, text...)
+	}
+	return data
+}

@@ -1,0 +1,325 @@
+package seal
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// key seals like a wallet with this secret.
+type key string
+
+var errLocked = errors.New("locked")
+
+func (k key) Seal(_ context.Context, purpose string, data []byte) ([]byte, error) {
+	if k == "" {
+		return nil, errLocked
+	}
+	mac := hmac.New(sha256.New, []byte(k))
+	mac.Write([]byte(purpose + "\x00"))
+	mac.Write(data)
+	return mac.Sum(nil), nil
+}
+
+func (k key) Locked() bool { return k == "" }
+
+func rules(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	require.NoError(t, err)
+	return c
+}
+
+// sealed is a home whose rules say day = "5", sealed.
+func sealed(t *testing.T) *Guard {
+	t.Helper()
+	home := t.TempDir()
+	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
+	g := open(t, home, "[budget]\nday = '5'\n")
+	require.True(t, x402.HasCode(g.CheckConfig(t.Context()), x402.PolicyUnsealed), "never sealed")
+	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed), "never sealed")
+	require.NoError(t, g.Seal(t.Context()))
+	require.NoError(t, g.VerifySeals(t.Context()))
+	return g
+}
+
+// open is another process on a home.
+func open(t *testing.T, home, text string) *Guard {
+	t.Helper()
+	store, err := history.Open(t.Context(), home, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { store.Close() })
+	return &Guard{Home: home, Rules: rules(t, text), Store: store, Key: key("ours")}
+}
+
+func TestRules(t *testing.T) {
+	for _, c := range []struct {
+		name, rules string
+		key         key
+		compare     bool // passes without the key
+		check       bool // passes with it
+	}{
+		{"as sealed", "[budget]\nday = '5'\n", "ours", true, true},
+		{"a comment more", "# mine\n[budget]\nday = '5.00'\n", "ours", true, true},
+		{"tighter", "[budget]\nday = '4.99'\n", "ours", true, true},
+		{"looser", "[budget]\nday = '5.01'\n", "ours", false, false},
+		{"looser by leaving it out", "", "ours", false, false},
+		{"tighter and looser", "[budget]\nday = '1'\nmonth = '200'\n", "ours", false, false},
+		{"another wallet's seal", "[budget]\nday = '5'\n", "theirs", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := open(t, sealed(t).Home, c.rules)
+			g.Key = c.key
+			for name, err := range map[string]error{"compare": g.CheckConfig(t.Context()), "check": g.VerifySeals(t.Context())} {
+				if map[string]bool{"compare": c.compare, "check": c.check}[name] {
+					require.NoError(t, err, name)
+				} else {
+					require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%s: %v", name, err)
+				}
+			}
+		})
+	}
+	g := open(t, sealed(t).Home, "[budget]\nday = '5.01'\nrate = 5\n[networks.'eip155:8453']\nrpc = 'https://node.example/hunter2'\n")
+	err := g.CheckConfig(t.Context())
+	require.ErrorContains(t, err, "loosened since the owner sealed it: budget.day, networks")
+	require.Equal(t, []string{"budget.day", "networks"}, x402.AsError(err).Details["keys"])
+	require.NotContains(t, fmt.Sprint(x402.AsError(err).Details), "hunter2", "an agent reads this")
+}
+
+// Rules that were tightened stay so, although nobody typed a passphrase: the way back is a loosening.
+func TestTightenedRulesAreSealed(t *testing.T) {
+	first := sealed(t)
+	tighter := open(t, first.Home, "[budget]\nday = '1'\n")
+	require.NoError(t, tighter.VerifySeals(t.Context()))
+	require.True(t, x402.HasCode(first.CheckConfig(t.Context()), x402.PolicyUnsealed))
+	require.NoError(t, tighter.VerifySeals(t.Context()))
+	r, err := first.Store.Rules(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, r.Version, "sealed once")
+}
+
+// A call that began under rules which the owner has tightened since is told to come again, and not that its owner has something to seal.
+func TestRulesOfYesterday(t *testing.T) {
+	first := sealed(t)
+	text := "[budget]\nday = '1'\n"
+	require.NoError(t, os.WriteFile(filepath.Join(first.Home, config.FileName), []byte(text), 0o600))
+	again := func() {
+		t.Helper()
+		err := x402.AsError(first.VerifySeals(t.Context()))
+		require.Equal(t, x402.PolicyUnsealed, err.Code)
+		require.Contains(t, err.Hint, "the same call again")
+		require.Equal(t, x402.ByTime, err.FixedBy)
+	}
+	again() // from the moment on in which the file says so: who lowers a budget without a passphrase at hand seals nothing
+	require.NoError(t, open(t, first.Home, text).VerifySeals(t.Context()))
+	again()
+	for _, harmless := range []string{"# mine\n[budget]\nday = '5'\n", "[budget]\nday = '6'\n"} {
+		g := sealed(t)
+		require.NoError(t, os.WriteFile(filepath.Join(g.Home, config.FileName), []byte(harmless), 0o600))
+		require.NoError(t, g.VerifySeals(t.Context()), "a call under way ends by the rules it began with, which are sealed")
+	}
+}
+
+// A seal holds for one home, one ledger, one version.
+func TestSealsCannotBeMoved(t *testing.T) {
+	t.Run("home", func(t *testing.T) {
+		g := sealed(t)
+		require.NoError(t, g.Store.Close())
+		copied := t.TempDir()
+		for _, name := range []string{history.FileName, MarkName} {
+			text, err := os.ReadFile(filepath.Join(g.Home, name))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(copied, name), text, 0o600))
+		}
+		elsewhere := open(t, copied, "[budget]\nday = '5'\n")
+		require.True(t, x402.HasCode(elsewhere.VerifySeals(t.Context()), x402.PolicyUnsealed))
+		elsewhere.Key = key("")
+		require.ErrorContains(t, elsewhere.CheckConfig(t.Context()), "copied or moved", "told without the key")
+		elsewhere.Key = key("ours")
+		require.NoError(t, elsewhere.Seal(t.Context()))
+		require.NoError(t, elsewhere.CheckConfig(t.Context()))
+		require.NoError(t, elsewhere.VerifySeals(t.Context()))
+	})
+	t.Run("ledger", func(t *testing.T) {
+		g := sealed(t)
+		r, err := g.Store.Rules(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, g.Store.Close())
+		require.NoError(t, os.Remove(filepath.Join(g.Home, history.FileName)))
+		require.NoError(t, history.Create(t.Context(), g.Home, history.Options{}))
+		fresh := open(t, g.Home, "[budget]\nday = '5'\n")
+		require.Error(t, fresh.CheckConfig(t.Context()), "an empty ledger is a full budget")
+		require.NoError(t, fresh.Store.SealRules(t.Context(), r, ""))
+		require.True(t, x402.HasCode(fresh.VerifySeals(t.Context()), x402.PolicyUnsealed), "nor with the old ledger's seal")
+	})
+	t.Run("version", func(t *testing.T) {
+		g := sealed(t)
+		old, err := g.Store.Rules(t.Context())
+		require.NoError(t, err)
+		tighter := open(t, g.Home, "[budget]\nday = '1'\n")
+		require.NoError(t, tighter.Seal(t.Context()))
+		old.Version = 3
+		require.NoError(t, g.Store.SealRules(t.Context(), old, ""), "an agent writes the old seal into the ledger again")
+		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed))
+	})
+}
+
+// execute is somebody else's hand in the ledger.
+func execute(g *Guard, query string) error {
+	db, err := sql.Open("sqlite", filepath.Join(g.Home, history.FileName))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.Exec(query)
+	return err
+}
+
+func reserve(t *testing.T, s *history.Store) {
+	t.Helper()
+	_, err := s.Reserve(t.Context(), history.Hold{
+		Payment: history.Payment{URL: "https://a.example/", Host: "a.example", Amount: money.NewAmount(1), Price: 1},
+		Funds:   x402.Funds{Free: money.NewAmount(1000)},
+	}, func(*history.Tx, budget.Session) error { return nil })
+	require.NoError(t, err)
+}
+
+func TestMark(t *testing.T) {
+	path := func(g *Guard) string { return filepath.Join(g.Home, MarkName) }
+	read := func(t *testing.T, name string) []byte {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		return text
+	}
+	write := func(t *testing.T, name string, text []byte) { require.NoError(t, os.WriteFile(name, text, 0o600)) }
+	for _, c := range []struct {
+		name   string
+		spoil  func(t *testing.T, g *Guard)
+		passes bool
+	}{
+		{"untouched", func(*testing.T, *Guard) {}, true},
+		{"older than the ledger", func(t *testing.T, g *Guard) {
+			old := read(t, path(g))
+			reserve(t, g.Store)
+			require.NoError(t, g.Checkpoint(t.Context()))
+			write(t, path(g), old)
+		}, true},
+		{"torn", func(t *testing.T, g *Guard) { // by a power cut, in the place that was being written
+			reserve(t, g.Store)
+			require.NoError(t, g.Checkpoint(t.Context()))
+			text := read(t, path(g))
+			first, second := text[:place], text[place:]
+			require.NotEqual(t, first, second)
+			newer := text[:place]
+			if bytes.Contains(second, []byte(`"seq":3`)) {
+				newer = second
+			}
+			copy(newer[100:], make([]byte, 100))
+			write(t, path(g), text)
+		}, true},
+		{"both torn", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 2*place)) }, false},
+		{"half", func(t *testing.T, g *Guard) { write(t, path(g), read(t, path(g))[:place-1]) }, false},
+		{"long", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 3*place)) }, false},
+		{"gone", func(t *testing.T, g *Guard) { require.NoError(t, os.Remove(path(g))) }, false},
+		{"empty", func(t *testing.T, g *Guard) { write(t, path(g), nil) }, false},
+		{"another one's", func(t *testing.T, g *Guard) { write(t, path(g), read(t, path(sealed(t)))) }, false},
+		{"edited", func(t *testing.T, g *Guard) {
+			text := read(t, path(g))
+			write(t, path(g), bytes.ReplaceAll(text, []byte(`"rules":1`), []byte(`"rules":0`)))
+		}, false},
+		{"a ledger from a backup", func(t *testing.T, g *Guard) {
+			require.NoError(t, g.Store.Close())
+			file := filepath.Join(g.Home, history.FileName)
+			backup := read(t, file)
+			again := open(t, g.Home, string(g.Rules.Raw))
+			reserve(t, again.Store)
+			require.NoError(t, again.Checkpoint(t.Context()))
+			require.NoError(t, again.Store.Close())
+			write(t, file, backup)
+			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key, Store: open(t, g.Home, "").Store}
+		}, false},
+		{"a ledger without its write-ahead log", func(t *testing.T, g *Guard) {
+			reserve(t, g.Store)
+			require.NoError(t, g.Checkpoint(t.Context()))
+			file := filepath.Join(g.Home, history.FileName)
+			whole := read(t, file) // what is not checkpointed is not in it
+			require.NoError(t, g.Store.Close())
+			write(t, file, whole)
+			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key, Store: open(t, g.Home, "").Store}
+		}, false},
+		{"rules taken back in the ledger", func(t *testing.T, g *Guard) {
+			require.NoError(t, g.Seal(t.Context())) // version 2
+			require.NoError(t, execute(g, `DELETE FROM rules WHERE version = 2`))
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := sealed(t)
+			c.spoil(t, g)
+			err := g.VerifySeals(t.Context())
+			if c.passes {
+				require.NoError(t, err)
+				return
+			}
+			code := x402.AsError(err).Code
+			require.Contains(t, []x402.Code{x402.LedgerCorrupt, x402.PolicyUnsealed}, code, "%v", err)
+			reserve(t, g.Store)
+			require.True(t, x402.HasCode(g.Checkpoint(t.Context()), x402.LedgerCorrupt), "no mark makes it good")
+			require.Equal(t, code, x402.AsError(g.VerifySeals(t.Context())).Code)
+			require.NoError(t, g.Seal(t.Context()), "the owner looked, and accepts it")
+			require.NoError(t, g.VerifySeals(t.Context()))
+		})
+	}
+}
+
+// Many payments at once, of several processes: the mark ends at the newest.
+func TestMarksAtOnce(t *testing.T) {
+	one := sealed(t)
+	other := open(t, one.Home, string(one.Rules.Raw))
+	var all sync.WaitGroup
+	for range 10 {
+		for _, g := range []*Guard{one, other} {
+			all.Go(func() {
+				reserve(t, g.Store)
+				if err := errors.Join(g.Checkpoint(t.Context()), g.VerifySeals(t.Context())); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	head, err := one.Store.Head(t.Context())
+	require.NoError(t, err)
+	m, err := one.newest(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, head.Seq, m.Seq)
+	info, err := os.Stat(filepath.Join(one.Home, MarkName))
+	require.NoError(t, err)
+	require.EqualValues(t, 2*place, info.Size())
+}
+
+// Without the key nothing is believed and nothing is marked.
+func TestLocked(t *testing.T) {
+	g := sealed(t)
+	g.Key = key("")
+	require.NoError(t, g.CheckConfig(t.Context()))
+	require.ErrorIs(t, g.VerifySeals(t.Context()), errLocked)
+	reserve(t, g.Store)
+	require.ErrorIs(t, g.Checkpoint(t.Context()), errLocked)
+	require.ErrorIs(t, g.Seal(t.Context()), errLocked)
+}
