@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arrows says which packages of ours each package may import: the architecture, kept true. A new arrow is added here in the
-// commit that needs it, with its reason.
+// arrows says which packages of ours each package may import: the architecture, kept true. A new
+// arrow is added here in the commit that needs it, with its reason.
 var arrows = map[string][]string{
 	"x402/money": {},
 	// knows nothing of ours: whoever reads it has seen all that touches a key
@@ -37,18 +37,24 @@ var arrows = map[string][]string{
 	"channel":           {"history", "x402/money", "pay", "chain/rpc", "seller", "x402"},
 	"internal/loopback": {},
 	"internal/ask":      {"internal/loopback"},
-	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is typed on it is handed on
-	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money", "internal/receipt", "tools", "x402"},
+	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is
+	// typed on it is handed on
+	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
+		"internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it
 	"tools": {"internal/ask", "budget", "channel", "history", "x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	"cli": {"wallet/agent", "internal/ask", "internal/books", "budget", "channel", "internal/config", "internal/dashboard", "internal/doctor", "history", "internal/install", "internal/sandbox", "internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
+	"cli": {"wallet/agent", "internal/ask", "internal/books", "budget", "channel", "internal/config",
+		"internal/dashboard", "internal/doctor", "history", "internal/install", "internal/sandbox",
+		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet",
+		"x402"},
 
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {"internal/config", "history", "internal/install", "x402/money", "wallet/seal", "tools", "wallet", "x402"},
+	"internal/doctor": {"internal/config", "history", "internal/install", "x402/money", "wallet/seal",
+		"tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
 	// a program of its own: it packs what was built
@@ -73,7 +79,8 @@ func TestArrowsPointDown(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
 		from, inside := strings.CutPrefix(fields[0], "x402-wallet/")
-		if !inside || from == "app" || from == "e2e" || strings.HasPrefix(from, "e2e/") { // main joins everything; e2e is a party of its own
+		if !inside || from == "app" || from == "e2e" || strings.HasPrefix(from, "e2e/") {
+			// main joins everything; e2e is a party of its own
 			continue
 		}
 		allowed, known := arrows[from]
@@ -93,8 +100,10 @@ func TestArrowsPointDown(t *testing.T) {
 
 // The environment is read in one place, so that what it may change can be seen there.
 func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
-	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go", ":!*_test.go", ":!e2e", ":!internal/release").Output()
+	out, _ := exec.Command("git", "grep", "-lE", `os\.(Getenv|LookupEnv|Environ)\(`, "--", "*.go",
+		":!*_test.go", ":!e2e", ":!internal/release").Output()
 	for file := range strings.Lines(string(out)) {
-		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"), "%s reads the environment", strings.TrimSpace(file))
+		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
+			"%s reads the environment", strings.TrimSpace(file))
 	}
 }

@@ -32,16 +32,18 @@ func hosted(b *testing.B, bin string, home e2e.Home) (cmd *exec.Cmd, stdin io.Cl
 		b.Fatal(err)
 	}
 	io.WriteString(in, hello)
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, `"serverInfo"`) {
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil ||
+		!strings.Contains(line, `"serverInfo"`) {
 		b.Fatalf("no answer to initialize: %q, %v", line, err)
 	}
 	return cmd, in, time.Since(begin)
 }
 
-const noNetwork = "[networks.\"eip155:84532\"]\nrpc = \"http://127.0.0.1:1\"\n[policy]\nloopback = [\"127.0.0.1:1\"]\n"
+const noNetwork = "[networks.\"eip155:84532\"]\nrpc = \"http://127.0.0.1:1\"\n[policy]\nloopback = " +
+	"[\"127.0.0.1:1\"]\n"
 
-// BenchmarkStart: from starting the process to its answer to initialize. The median is what counts; the mean has the
-// machine's own noise in it. Goal ≤ 12 ms.
+// BenchmarkStart: from starting the process to its answer to initialize. The median is what counts;
+// the mean has the machine's own noise in it. Goal ≤ 12 ms.
 func BenchmarkStart(b *testing.B) {
 	bin := e2e.BuildWallet(b)
 	home := e2e.NewHome(b, noNetwork)
@@ -57,7 +59,8 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(all[len(all)-1], "ms-max")
 }
 
-// BenchmarkIdle: resident memory of a locked, idle server (goal ≤ 32 MiB), and the size of its file (goal ≤ 28 MB).
+// BenchmarkIdle: resident memory of a locked, idle server (goal ≤ 32 MiB), and the size of its file
+// (goal ≤ 28 MB).
 func BenchmarkIdle(b *testing.B) {
 	bin := e2e.BuildWallet(b)
 	home := e2e.NewHome(b, noNetwork)

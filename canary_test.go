@@ -41,10 +41,14 @@ func spellings(secret []byte) map[string]string {
 	list, _ := json.Marshal(numbers)
 	escaped, _ := json.Marshal(string(secret))
 	return map[string]string{
-		"raw": string(secret), "hex": hex.EncodeToString(secret), "HEX": strings.ToUpper(hex.EncodeToString(secret)),
-		"base64": strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="), "base64url": strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
-		"base58": inBase58(secret), "reversed": string(reversed), "reversed hex": hex.EncodeToString(reversed),
-		"JSON array": strings.Trim(string(list), "[]"), "decimals": strings.Join(words, " "), "JSON": strings.Trim(string(escaped), `"`),
+		"raw": string(secret), "hex": hex.EncodeToString(secret),
+		"HEX":       strings.ToUpper(hex.EncodeToString(secret)),
+		"base64":    strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="),
+		"base64url": strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
+		"base58":    inBase58(secret), "reversed": string(reversed),
+		"reversed hex": hex.EncodeToString(reversed),
+		"JSON array":   strings.Trim(string(list), "[]"), "decimals": strings.Join(words, " "),
+		"JSON":    strings.Trim(string(escaped), `"`),
 		"integer": new(big.Int).SetBytes(secret).String(),
 	}
 }
@@ -60,15 +64,17 @@ func inBase58(data []byte) string {
 	return string(out)
 }
 
-// A hundred calls that fail, at the most talkative, leave nothing of the passphrase or the keys in what is printed, in the home,
-// in the temporary directory, or in what is left of a process that was aborted (issue 4; catalogue F10, F12).
+// A hundred calls that fail, at the most talkative, leave nothing of the passphrase or the keys in
+// what is printed, in the home, in the temporary directory, or in what is left of a process that
+// was aborted (issue 4; catalogue F10, F12).
 func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	dir := t.TempDir()
-	home, temp, secrets := filepath.Join(dir, "home"), filepath.Join(dir, "temp"), filepath.Join(dir, "secrets")
+	home, temp, secrets := filepath.Join(dir, "home"), filepath.Join(dir, "temp"),
+		filepath.Join(dir, "secrets")
 	require.NoError(t, os.Mkdir(temp, 0o700))
 	require.NoError(t, os.Mkdir(secrets, 0o700))
 	file := func(name, text string) string {
@@ -87,7 +93,8 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	calls, failed := 0, 0
 	run := func(stdin string, env []string, args ...string) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = append([]string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home, "LOG_LEVEL=debug", "PATH=" + os.Getenv("PATH"),
+		cmd.Env = append([]string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home,
+			"LOG_LEVEL=debug", "PATH=" + os.Getenv("PATH"),
 			programVariable + "=" + os.Getenv(programVariable)}, env...)
 		cmd.Dir, cmd.Stdin = temp, strings.NewReader(stdin)
 		out, err := cmd.CombinedOutput()
@@ -120,9 +127,12 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	for failed < 100 {
 		before := failed
 		run("", nil, "init", "--passphrase-file", right, "--import-key-file", evmKey)
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right, "--import-key-file", file("broken", hex.EncodeToString(evm)+"z"))
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right, "--import-solana", solanaKey)
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right, "--import-evm", evmKey)
+		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
+			"--import-key-file", file("broken", hex.EncodeToString(evm)+"z"))
+		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
+			"--import-solana", solanaKey)
+		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
+			"--import-evm", evmKey)
 		run("", []string{"X402_WALLET_PASSPHRASE_FILE=" + wrong}, "pay", page)
 		run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", page)
 		run("", []string{"X402_WALLET_PASSPHRASE_FILE=" + right}, "pay", page) // no funds
@@ -134,25 +144,32 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		run("", nil, "passphrase", canaryPassphrase, canaryPassphrase)
 		run("", nil, "unlock", "--passphrase-file", wrong)
 		run("", nil, "passphrase", "--passphrase-file", wrong, "--new-passphrase-file", right)
-		run("", nil, "passphrase", "--passphrase-file", right, "--new-passphrase-file", file("weak", canaryPassphrase[:8]))
+		run("", nil, "passphrase", "--passphrase-file", right, "--new-passphrase-file",
+			file("weak", canaryPassphrase[:8]))
 		run("", nil, "passphrase", "--keyring", "--passphrase-file", wrong)
 		run("", nil, "session", "new")
 		// an answer that is an error, though the program ends well
-		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`","passphrase":"`+canaryPassphrase+`"}}`), []string{"X402_WALLET_PASSPHRASE_FILE=" + right}, "mcp")
-		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`"}}`), []string{"X402_WALLET_PASSPHRASE_FILE=" + wrong}, "mcp")
+		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`","passphrase":"`+canaryPassphrase+`"}}`),
+			[]string{"X402_WALLET_PASSPHRASE_FILE=" + right}, "mcp")
+		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`"}}`),
+			[]string{"X402_WALLET_PASSPHRASE_FILE=" + wrong}, "mcp")
 		require.Greater(t, failed, before)
 	}
 
 	// an unlocked process that is aborted: its trace of stacks, and no core
 	w.Fund(address, sandbox.USDC)
 	aborted := exec.CommandContext(t.Context(), program, "unlock", "--foreground", "--passphrase-file", right)
-	aborted.Env = []string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home, "LOG_LEVEL=debug", "GOTRACEBACK=crash", programVariable + "=" + os.Getenv(programVariable)}
+	aborted.Env = []string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home, "LOG_LEVEL=debug",
+		"GOTRACEBACK=crash", programVariable + "=" + os.Getenv(programVariable)}
 	aborted.Dir = temp
 	var trace bytes.Buffer
 	aborted.Stderr = &trace
 	require.NoError(t, aborted.Start())
 	socket := filepath.Join(home, "agent.sock")
-	require.Eventually(t, func() bool { _, err := os.Stat(socket); return err == nil }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(socket)
+		return err == nil
+	}, time.Minute, 20*time.Millisecond)
 	ok("pay", page) // it has signed
 	require.NoError(t, aborted.Process.Signal(syscall.SIGABRT))
 	require.Error(t, aborted.Wait())
@@ -182,5 +199,6 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, failed, 100)
-	t.Logf("%d calls, %d of them failed, %d bytes printed, %d files: %d hits", calls, failed, said.Len(), len(found)-1, hits)
+	t.Logf("%d calls, %d of them failed, %d bytes printed, %d files: %d hits", calls, failed, said.Len(),
+		len(found)-1, hits)
 }

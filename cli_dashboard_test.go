@@ -21,8 +21,9 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// TestDashboard: the owner approves on the dashboard of the real program. The row's seal is the owner's, the payment passes once, what
-// is exported is what the command exports, and Ctrl-C ends it well.
+// TestDashboard: the owner approves on the dashboard of the real program. The row's seal is the
+// owner's, the payment passes once, what is exported is what the command exports, and Ctrl-C ends
+// it well.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
@@ -34,7 +35,8 @@ func TestDashboard(t *testing.T) {
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, "dashboard", "--json")
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
+		os.Getenv(programVariable)}, env...)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -58,7 +60,8 @@ func TestDashboard(t *testing.T) {
 		t.Helper()
 		_, page := read(browser.Get(base + "/approvals/" + id))
 		form.Set("shown", regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(page)[1])
-		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id, strings.NewReader(form.Encode()))
+		post, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/approvals/"+id,
+			strings.NewReader(form.Encode()))
 		require.NoError(t, err)
 		post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		post.Header.Set("Origin", "http://"+at.Host)
@@ -68,7 +71,8 @@ func TestDashboard(t *testing.T) {
 	_, page := read(browser.Get(said.URL))
 	require.Contains(t, page, "Waiting for you")
 	require.Contains(t, page, w.evm)
-	status, _ := decide(url.Values{"decision": {"approve"}, "passphrase": {""}}) // what unlocks the wallet otherwise does not answer here
+	// what unlocks the wallet otherwise does not answer here
+	status, _ := decide(url.Values{"decision": {"approve"}, "passphrase": {""}})
 	require.Equal(t, http.StatusForbidden, status)
 	status, _ = decide(url.Values{"decision": {"approve"}, "passphrase": {"incorrect horse battery"}})
 	require.Equal(t, http.StatusForbidden, status)
@@ -97,7 +101,9 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, page, "Settled, and the chain shows it.")
 	require.Contains(t, page, "What it bought")
 
-	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"), []byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"),
+		[]byte(strings.Replace(w.rules(sandbox.Rules{}), `per_call = "1.00"`, `per_call = "2.00"`, 1)),
+		0o600))
 	_, page = read(browser.Get(base + "/"))
 	require.Contains(t, page, "POLICY_UNSEALED", "the rules as they are now")
 	require.Contains(t, page, "x402-wallet policy seal")

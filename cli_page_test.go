@@ -33,7 +33,8 @@ func onPage(t *testing.T, env []string, args ...string) *page {
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
 	p := &page{t: t, cmd: exec.CommandContext(t.Context(), program, append(args, "--page")...)}
-	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	p.cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
+		os.Getenv(programVariable)}, env...)
 	p.cmd.Stdout = &p.said
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
@@ -62,7 +63,8 @@ func (p *page) shows() string {
 
 func (p *page) answers(status int, form url.Values) {
 	p.t.Helper()
-	post, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url, strings.NewReader(form.Encode()))
+	post, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url,
+		strings.NewReader(form.Encode()))
 	require.NoError(p.t, err)
 	post.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	post.Header.Set("Origin", "http://"+post.Host)
@@ -79,18 +81,23 @@ func (p *page) ends(code int) string {
 	return p.said.String()
 }
 
-// Without a terminal the owner decides on a page, which shows what on. Nothing else that knows the passphrase answers there.
+// Without a terminal the owner decides on a page, which shows what on. Nothing else that knows the
+// passphrase answers there.
 func TestLooseningOnAPage(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{ApproveAbove: "0.0005"})
 	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
 	a := serve(t, env...)
-	pays := func(query string) string { return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather?`+query+`"}`) }
+	pays := func(query string) string {
+		return a.call("x402_pay", `{"url":"`+w.SellerURL+`/weather?`+query+`"}`)
+	}
 	id := regexp.MustCompile(`apr_\w+`).FindString(pays("1"))
-	right, wrong := url.Values{"passphrase": {testPassphrase}}, url.Values{"passphrase": {"incorrect horse battery"}}
+	right, wrong := url.Values{"passphrase": {testPassphrase}},
+		url.Values{"passphrase": {"incorrect horse battery"}}
 
 	p := onPage(t, env, "approve", id)
-	for _, line := range []string{"Approve this payment", "price: $0.001 (1000 atomic units of USDC)", "to: " + w.PayToEVM, "on: Base Sepolia (eip155:84532)", "for: GET " + w.SellerURL + "/weather?1"} {
+	for _, line := range []string{"Approve this payment", "price: $0.001 (1000 atomic units of USDC)",
+		"to: " + w.PayToEVM, "on: Base Sepolia (eip155:84532)", "for: GET " + w.SellerURL + "/weather?1"} {
 		require.Contains(t, p.shows(), line)
 	}
 	p.answers(http.StatusOK, url.Values{"passphrase": {testPassphrase}, "decline": {"1"}})
@@ -128,7 +135,8 @@ func TestLooseningOnAPage(t *testing.T) {
 
 	before, err = os.ReadFile(config)
 	require.NoError(t, err)
-	gold := "\n[[assets]]\nnetwork = \"solana\"\naddress = \"EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
+	gold := "\n[[assets]]\nnetwork = \"solana\"\naddress = " +
+		"\"EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v\"\nsymbol = \"GOLD\"\ndecimals = 6\n"
 	require.NoError(t, os.WriteFile(config, append(before, gold...), 0o600))
 	p = onPage(t, env, "policy", "seal")
 	require.Contains(t, p.shows(), "usd $1.00")
@@ -154,7 +162,8 @@ func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr 
 	program, err := exec.LookPath("x402-wallet")
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
+		os.Getenv(programVariable)}, env...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	_ = cmd.Run()
@@ -164,7 +173,8 @@ func runs(t *testing.T, code int, env []string, args ...string) (stdout, stderr 
 
 // scriptSQL: sql STATEMENT is somebody else's hand in the ledger.
 func scriptSQL(ts *testscript.TestScript, _ bool, args []string) {
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(ts.Getenv("X402_WALLET_HOME"), "ledger.db"))+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(ts.Getenv("X402_WALLET_HOME"),
+		"ledger.db"))+"?_pragma=busy_timeout(5000)")
 	ts.Check(err)
 	defer db.Close()
 	_, err = db.Exec(args[0])

@@ -28,8 +28,9 @@ import (
 	"x402-wallet/wallet"
 )
 
-// The command line is tested as people and programs use it: testdata/script tells stories, in which the real program runs
-// as a process of its own against the sandbox's seller, facilitator and chains; cli_tty_test.go sits at a terminal.
+// The command line is tested as people and programs use it: testdata/script tells stories, in which
+// the real program runs as a process of its own against the sandbox's seller, facilitator and
+// chains; cli_tty_test.go sits at a terminal.
 
 func TestMain(m *testing.M) {
 	testscript.Main(withProgram{m}, map[string]func(){"x402-wallet": func() {
@@ -54,13 +55,14 @@ func mcpServer() {
 // programVariable names the program, where it is not the test's own binary.
 const programVariable = "X402_WALLET_TEST_PROGRAM"
 
-// withProgram builds the program apart under the race detector, with which each unlocking takes ten times as long; what
-// runs in parallel is tested for races in its own packages.
+// withProgram builds the program apart under the race detector, with which each unlocking takes ten
+// times as long; what runs in parallel is tested for races in its own packages.
 type withProgram struct{ *testing.M }
 
 func (m withProgram) Run() int {
 	info, ok := debug.ReadBuildInfo()
-	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || runtime.GOOS == "windows" {
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) ||
+		runtime.GOOS == "windows" {
 		return m.M.Run()
 	}
 	dir, err := os.MkdirTemp("", "x402-wallet-test-")
@@ -70,7 +72,8 @@ func (m withProgram) Run() int {
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "x402-wallet")
 	build := exec.Command("go", "build", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as everybody builds it, so that most of it is built already
+	// as everybody builds it, so that most of it is built already
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		panic(string(out))
 	}
@@ -83,7 +86,8 @@ func TestScripts(t *testing.T) {
 		Dir:   "testdata/script",
 		Setup: setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"wallet": scriptWallet, "seal": scriptSeal, "fund": scriptFund, "fault": scriptFault, "advance": scriptAdvance, "moved": scriptMoved, "signed": scriptSigned,
+			"wallet": scriptWallet, "seal": scriptSeal, "fund": scriptFund, "fault": scriptFault,
+			"advance": scriptAdvance, "moved": scriptMoved, "signed": scriptSigned,
 			"exits": scriptExits, "json": scriptJSON, "keys": scriptKeys, "let": scriptLet, "sql": scriptSQL,
 		},
 		Condition: func(name string) (bool, error) {
@@ -98,15 +102,16 @@ func TestScripts(t *testing.T) {
 
 const testPassphrase = "correct horse battery"
 
-// world is what is around a wallet: the sandbox, and a front to its seller that shows what arrives there and can sell odd
-// things.
+// world is what is around a wallet: the sandbox, and a front to its seller that shows what arrives
+// there and can sell odd things.
 type world struct {
 	*sandbox.Sandbox
 	front     *httptest.Server
 	home, evm string // of a household's wallet
 }
 
-// newWorld waits for midnight where it is near: a budget's day begins then (UTC), and what a test paid before would not count after it.
+// newWorld waits for midnight where it is near: a budget's day begins then (UTC), and what a test
+// paid before would not count after it.
 func newWorld(o sandbox.Options) (*world, error) {
 	now := time.Now()
 	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 30*time.Second {
@@ -124,10 +129,12 @@ func newWorld(o sandbox.Options) (*world, error) {
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "type": r.Header.Get("Content-Type"), "x": r.Header.Get("X-Test"), "body": string(body[:min(len(body), 100)]), "size": len(body)})
+		json.NewEncoder(w).Encode(map[string]any{"method": r.Method, "type": r.Header.Get("Content-Type"),
+			"x": r.Header.Get("X-Test"), "body": string(body[:min(len(body), 100)]), "size": len(body)})
 	})
 	mux.HandleFunc("/evil", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, evilText) })
-	for name, goods := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} { // the weather's price buys them
+	for name, goods := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} {
+		// the weather's price buys them
 		mux.Handle("/sells/"+name, &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
 			ModifyResponse: func(r *http.Response) error {
@@ -143,7 +150,8 @@ func newWorld(o sandbox.Options) (*world, error) {
 	return &world{Sandbox: s, front: httptest.NewServer(mux)}, nil
 }
 
-// evilText clears the screen, sets the window's title, turns text around and forges a line; its tab and newline are honest.
+// evilText clears the screen, sets the window's title, turns text around and forges a line; its tab
+// and newline are honest.
 const evilText = "one\ttwo\n\x1b[2J\x1b]0;owned\x07\u202eevil\rpaid: nothing\u0085\n"
 
 func (w *world) close() {
@@ -153,7 +161,8 @@ func (w *world) close() {
 
 // rules is a config.toml for this world.
 func (w *world) rules(r sandbox.Rules) string {
-	return strings.Replace(w.Config(r), "loopback = [", fmt.Sprintf("loopback = [%q, ", w.front.Listener.Addr()), 1)
+	return strings.Replace(w.Config(r), "loopback = [", fmt.Sprintf("loopback = [%q, ",
+		w.front.Listener.Addr()), 1)
 }
 
 // makeWallet makes a wallet for this world.
@@ -190,12 +199,15 @@ func setUp(e *testscript.Env) error {
 	e.Values[world{}] = w
 	home := filepath.Join(e.WorkDir, "home")
 	for name, value := range map[string]string{
-		"X402_WALLET_HOME": home, "HOME": e.WorkDir, "SELLER": w.SellerURL, "FRONT": w.front.URL, "NODE": w.SolanaNodeURL,
-		"PAYEE": w.PayToEVM, "FACILITATOR": w.FacilitatorURL, "PASSPHRASE": testPassphrase, "LOG_LEVEL": "warn", programVariable: os.Getenv(programVariable),
+		"X402_WALLET_HOME": home, "HOME": e.WorkDir, "SELLER": w.SellerURL, "FRONT": w.front.URL,
+		"NODE":  w.SolanaNodeURL,
+		"PAYEE": w.PayToEVM, "FACILITATOR": w.FacilitatorURL, "PASSPHRASE": testPassphrase,
+		"LOG_LEVEL": "warn", programVariable: os.Getenv(programVariable),
 	} {
 		e.Setenv(name, value)
 	}
-	for name, text := range map[string]string{"passphrase": testPassphrase + "\n", "rules.toml": w.rules(sandbox.Rules{})} {
+	for name, text := range map[string]string{"passphrase": testPassphrase + "\n",
+		"rules.toml": w.rules(sandbox.Rules{})} {
 		if err := os.WriteFile(filepath.Join(e.WorkDir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -215,12 +227,14 @@ func scriptSeal(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(e2e.SealHome(home, keys))
 }
 
-// scriptWallet: wallet [session=0.002 per_call=… day=… approve_above=…] makes a wallet in the home that unlocks by a file.
+// scriptWallet: wallet [session=0.002 per_call=… day=… approve_above=…] makes a wallet in the home
+// that unlocks by a file.
 func scriptWallet(ts *testscript.TestScript, _ bool, args []string) {
 	var r sandbox.Rules
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
-		field, ok := map[string]*string{"session": &r.Session, "per_call": &r.PerCall, "day": &r.Day, "approve_above": &r.ApproveAbove}[name]
+		field, ok := map[string]*string{"session": &r.Session, "per_call": &r.PerCall, "day": &r.Day,
+			"approve_above": &r.ApproveAbove}[name]
 		if !ok {
 			ts.Fatalf("no such rule: %s", name)
 		}
@@ -250,7 +264,8 @@ func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of sandbox.Fault with dashes.
+// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of sandbox.Fault
+// with dashes.
 func scriptFault(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		worldOf(ts).Heal()
@@ -272,7 +287,8 @@ func scriptAdvance(ts *testscript.TestScript, _ bool, args []string) {
 	worldOf(ts).Advance(d)
 }
 
-// scriptMoved: moved N says how many payments the chains have made; what the wallet says of it proves nothing.
+// scriptMoved: moved N says how many payments the chains have made; what the wallet says of it
+// proves nothing.
 func scriptMoved(ts *testscript.TestScript, _ bool, args []string) {
 	if n := len(worldOf(ts).Settlements()); strconv.Itoa(n) != args[0] {
 		ts.Fatalf("the chains made %d payments", n)
@@ -300,8 +316,8 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptJSON: json FILE PATH [VALUE] compares what stands at a path like .transactions.0.status, text as it is and anything
-// else as JSON; without a value it must be there.
+// scriptJSON: json FILE PATH [VALUE] compares what stands at a path like .transactions.0.status,
+// text as it is and anything else as JSON; without a value it must be there.
 func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	value, found := at(ts, args[0], args[1])
 	is := found
@@ -313,7 +329,8 @@ func scriptJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be missing.
+// scriptKeys: keys FILE PATH NAME… compares an object's keys with SPEC §7; those with a ? may be
+// missing.
 func scriptKeys(ts *testscript.TestScript, _ bool, args []string) {
 	value, _ := at(ts, args[0], args[1])
 	object, ok := value.(map[string]any)

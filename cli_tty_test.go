@@ -25,7 +25,8 @@ import (
 	"x402-wallet/wallet"
 )
 
-func detach() { _, _ = syscall.Setsid() } // fails for who leads a session already, as those on a terminal of their own do
+// fails for who leads a session already, as those on a terminal of their own do
+func detach() { _, _ = syscall.Setsid() }
 
 // become is the program from here on.
 func become(program string) { panic(syscall.Exec(program, os.Args, os.Environ())) }
@@ -41,7 +42,8 @@ type console struct {
 	seen strings.Builder
 }
 
-// sit starts the program on a terminal. stdout nil is the terminal too. The environment is only what is given.
+// sit starts the program on a terminal. stdout nil is the terminal too. The environment is only
+// what is given.
 func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
 	t.Helper()
 	keys, tty, err := pty.Open()
@@ -53,8 +55,10 @@ func sit(t *testing.T, stdout *os.File, env []string, args ...string) *console {
 	}
 	program, err := exec.LookPath("x402-wallet") // testscript's
 	require.NoError(t, err)
-	c := &console{t: t, keys: keys, cmd: exec.CommandContext(t.Context(), program, args...), closed: make(chan struct{})}
-	c.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	c := &console{t: t, keys: keys, cmd: exec.CommandContext(t.Context(), program, args...),
+		closed: make(chan struct{})}
+	c.cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = tty, stdout, tty
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, c.cmd.Start())
@@ -84,7 +88,9 @@ func (c *console) text() string {
 // sees waits until the screen shows so many of a text.
 func (c *console) sees(text string, times int) {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return strings.Count(c.text(), text) >= times }, time.Minute, 5*time.Millisecond, "%q", c)
+	require.Eventually(c.t, func() bool {
+		return strings.Count(c.text(), text) >= times
+	}, time.Minute, 5*time.Millisecond, "%q", c)
 }
 
 // String is what is seen, for a failed test.
@@ -188,7 +194,8 @@ func TestPayAtATerminal(t *testing.T) {
 	c.sees("Passphrase: ", 1)
 	c.types(testPassphrase + "\n")
 	seen = c.ends(0)
-	require.Contains(t, seen, sandbox.Content("/weather")+"\n\x1b[32mpaid:\x1b[0m $0.001 in USDC on Base Sepolia to ")
+	require.Contains(t, seen, sandbox.Content("/weather")+
+		"\n\x1b[32mpaid:\x1b[0m $0.001 in USDC on Base Sepolia to ")
 	require.NotContains(t, seen, "battery")
 	require.Len(t, w.Settlements(), 1)
 
@@ -265,7 +272,8 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 		require.NotContains(t, seen, "battery", "echoed")
 		return seen
 	}
-	const approves, starts = "Passphrase, to approve this payment: ", "Passphrase, to let payments pass again: "
+	const approves, starts = "Passphrase, to approve this payment: ",
+		"Passphrase, to let payments pass again: "
 
 	_, id, found := strings.Cut(pays(4), "x402-wallet approve ")
 	require.True(t, found)
@@ -273,18 +281,21 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	require.Contains(t, types(approves, "incorrect horse battery", 4, "approve", id), "INVALID_PASSPHRASE")
 	pays(4)
 	seen := types(approves, testPassphrase, 0, "approve", id)
-	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " + w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "it passes once"} {
+	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " +
+		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "it passes once"} {
 		require.Contains(t, seen, shown)
 	}
 	require.Contains(t, pays(0), "paid: $0.001")
 	require.Contains(t, pays(4), "APPROVAL_REQUIRED", "it was good for one")
-	require.NotContains(t, sit(t, nil, env, "approve", id).ends(2), approves, "what is over asks for no passphrase")
+	require.NotContains(t, sit(t, nil, env, "approve", id).ends(2), approves,
+		"what is over asks for no passphrase")
 	require.Len(t, w.Settlements(), 1)
 
 	sit(t, nil, env, "freeze").ends(0)
 	stopped := pays(3)
 	require.Contains(t, stopped, "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
-	require.Contains(t, stopped, "what to do: `x402-wallet history`, then `x402-wallet unfreeze`", "the owner sits there; an agent is not told")
+	require.Contains(t, stopped, "what to do: `x402-wallet history`, then `x402-wallet unfreeze`",
+		"the owner sits there; an agent is not told")
 	require.Contains(t, types(starts, "incorrect horse battery", 4, "unfreeze"), "INVALID_PASSPHRASE")
 	pays(3)
 	require.Contains(t, types(starts, testPassphrase, 0, "unfreeze"), "the whole wallet since ")
@@ -293,7 +304,8 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	require.Len(t, w.Settlements(), 1)
 }
 
-// What strangers wrote is printed so that it cannot drive the terminal; only our own colours are escape sequences.
+// What strangers wrote is printed so that it cannot drive the terminal; only our own colours are
+// escape sequences.
 func TestStrangersDoNotDriveTheTerminal(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
@@ -317,7 +329,8 @@ func paymentID(t *testing.T, seen string) string {
 	return id
 }
 
-// What a person looks at often is in columns, with colours that NO_COLOR takes away and that no column is bent by.
+// What a person looks at often is in columns, with colours that NO_COLOR takes away and that no
+// column is bent by.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
@@ -332,7 +345,8 @@ func TestViews(t *testing.T) {
 	}{
 		{[]string{"budget"}, `(?m)^session   \$5.00    \$0.001  \$0.00  \$4.999   █·········   0%  \d{4}-`},
 		{[]string{"balance"}, `(?m)^Base Sepolia +USDC +\S+ +- +0 +\S+$`},
-		{[]string{"history"}, `(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(claimed\)  GET http`},
+		{[]string{"history"},
+			`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(claimed\)  GET http`},
 		{[]string{"history", "--plot", "--days", "3"}, `(?m)^` + today + `  █{40}  \$0.001$`},
 	} {
 		colored := sit(t, nil, env, line.args...).ends(0)
@@ -351,7 +365,9 @@ func TestLongWorkIsAnnounced(t *testing.T) {
 	w.Inject(sandbox.SellerSlow, 1)
 	c := sit(t, nil, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
 	c.sees("waiting for the seller and the chain", 1)
-	require.Eventually(t, func() bool { return w.Signatures() == 1 }, time.Minute, 5*time.Millisecond, "%q", c)
+	require.Eventually(t, func() bool {
+		return w.Signatures() == 1
+	}, time.Minute, 5*time.Millisecond, "%q", c)
 	c.types("\x03")
 	c.sees("stopping; the answer to a payment that was sent already is waited for", 1)
 	require.Contains(t, c.ends(0), "paid:")
@@ -426,13 +442,19 @@ func TestPolicyAtATerminal(t *testing.T) {
 	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
 	seen = c.ends(0)
-	require.Contains(t, seen, "config.toml is as it was sealed; sealing accepts the ledger", "why the passphrase is asked all the same")
+	require.Contains(t, seen, "config.toml is as it was sealed; sealing accepts the ledger",
+		"why the passphrase is asked all the same")
 	require.Contains(t, seen, "done: these are the rules from now on")
 	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
 
-	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time { return time.Now().AddDate(10, 0, 0) }})
+	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time {
+		return time.Now().AddDate(10, 0, 0)
+	}})
 	require.NoError(t, err)
-	_, err = store.Reserve(t.Context(), history.Hold{Payment: history.Payment{URL: "https://a.example/"}}, func(*history.Tx, budget.Session) error { return nil })
+	_, err = store.Reserve(t.Context(), history.Hold{Payment: history.Payment{URL: "https://a.example/"}},
+		func(*history.Tx, budget.Session) error {
+			return nil
+		})
 	require.NoError(t, errors.Join(err, store.Close()))
 	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
 	c = sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner
@@ -443,8 +465,8 @@ func TestPolicyAtATerminal(t *testing.T) {
 	require.NotContains(t, sit(t, nil, append(env, passphraseFile(t)), "policy", "seal").ends(0), "clock")
 }
 
-// Who writes to the ledger can forge the text that a difference is taken from. Then the person sees every rule, and is asked
-// again, before anything is sealed.
+// Who writes to the ledger can forge the text that a difference is taken from. Then the person sees
+// every rule, and is asked again, before anything is sealed.
 func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	t.Parallel()
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})

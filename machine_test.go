@@ -25,8 +25,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// Without file descriptors nothing is paid that is not recorded, the server lives, and with descriptors again the very same
-// call is the same purchase.
+// Without file descriptors nothing is paid that is not recorded, the server lives, and with
+// descriptors again the very same call is the same purchase.
 func TestNoFileDescriptors(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
@@ -34,7 +34,8 @@ func TestNoFileDescriptors(t *testing.T) {
 	refused := 0
 	for limit := 6; limit <= 30; limit += 2 { // from too few to open the ledger to enough
 		call := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, limit)
-		starved, ok := tryServe(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec x402-wallet mcp`, limit)}, env)
+		starved, ok := tryServe(t, []string{"sh", "-c", fmt.Sprintf(`ulimit -n %d; exec x402-wallet mcp`,
+			limit)}, env)
 		settled := len(w.Settlements())
 		if ok {
 			answer := starved.call("x402_pay", call)
@@ -57,7 +58,8 @@ func TestNoFileDescriptors(t *testing.T) {
 	t.Logf("%d limits stopped the payment", refused)
 }
 
-// A process that is suspended in the middle of a payment holds nobody up, and ends its payment when it goes on.
+// A process that is suspended in the middle of a payment holds nobody up, and ends its payment when
+// it goes on.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{Delay: 3 * time.Second}, sandbox.Rules{})
@@ -68,29 +70,38 @@ func TestSuspended(t *testing.T) {
 	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":"%s/weather"}}`, w.SellerURL))
 	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))
-	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)), `"status":"paid"`)
+	require.Contains(t, other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?other"}`, w.SellerURL)),
+		`"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
-	require.Eventually(t, func() bool { return w.Served("/weather") == 3 }, 20*time.Second, 5*time.Millisecond, "its answer comes meanwhile")
+	require.Eventually(t, func() bool {
+		return w.Served("/weather") == 3
+	}, 20*time.Second, 5*time.Millisecond, "its answer comes meanwhile")
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)
 	require.Len(t, w.Settlements(), 3)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.00"`)
 }
 
-// C15: certificate authorities of the environment count for nothing: a project's .env could name them.
+// C15: certificate authorities of the environment count for nothing: a project's .env could name
+// them.
 func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	t.Parallel()
 	w, err := newWorld(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(w.close)
-	seller := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "free") }))
+	seller := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(rw, "free")
+	}))
 	seller.Config.ErrorLog = log.New(io.Discard, "", 0) // it would tell of the handshakes
 	seller.StartTLS()
 	t.Cleanup(seller.Close)
 	home, roots := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "roots.pem")
-	_, _, err = e2e.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
+	_, _, err = e2e.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
+		fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw}), 0o600))
+	require.NoError(t,
+		os.WriteFile(roots,
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: seller.Certificate().Raw}), 0o600))
 	for _, variable := range []string{"SSL_CERT_FILE=" + roots, "SSL_CERT_DIR=" + filepath.Dir(roots)} {
 		out, said := runs(t, 1, []string{"X402_WALLET_HOME=" + home, variable}, "pay", seller.URL+"/")
 		require.Contains(t, out, `"error": "NETWORK_ERROR"`)
@@ -98,7 +109,8 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	}
 }
 
-// G20: with too little memory the process ends, wherever that meets it; the money is as the ledger says, and the same call goes on.
+// G20: with too little memory the process ends, wherever that meets it; the money is as the ledger
+// says, and the same call goes on.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -110,8 +122,10 @@ func TestNoMemory(t *testing.T) {
 	require.NoError(t, err)
 	ended := map[bool]int{}
 	for kib := 100_000; kib <= 4_000_000; kib = kib * 6 / 5 {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, kib), "sh", program, "pay", w.SellerURL+"/weather?memory")
-		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", fmt.Sprintf(`ulimit -v %d && exec "$@"`, kib),
+			"sh", program, "pay", w.SellerURL+"/weather?memory")
+		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=error", programVariable + "=" +
+			os.Getenv(programVariable)}, env...)
 		out, _ := cmd.Output()
 		paid := cmd.ProcessState.Success()
 		if ended[paid]++; paid {

@@ -39,16 +39,21 @@ func tryServe(t *testing.T, command, env []string) (c *mcpClient, ok bool) {
 	program, err := exec.LookPath(command[0]) // of ours, testscript's
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, command[1:]...)
-	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error", programVariable + "=" + os.Getenv(programVariable)}, env...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), leave: sync.OnceFunc(func() { in.Close(); _ = cmd.Wait() })}
+	c = &mcpClient{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out), leave: sync.OnceFunc(func() {
+		in.Close()
+		_ = cmd.Wait()
+	})}
 	c.out.Buffer(nil, 1<<20)
 	t.Cleanup(c.leave)
-	c.send("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
+	c.send("initialize",
+		`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	if !c.out.Scan() {
 		return c, false
 	}
@@ -80,6 +85,8 @@ func (c *mcpClient) ask(method, params string) json.RawMessage {
 func (c *mcpClient) call(tool, arguments string) string {
 	c.t.Helper()
 	var result struct{ Content []struct{ Text string } }
-	require.NoError(c.t, json.Unmarshal(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)), &result))
+	require.NoError(c.t,
+		json.Unmarshal(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)),
+			&result))
 	return result.Content[0].Text
 }

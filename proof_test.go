@@ -12,21 +12,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testsExist checks that every test that a page names exists, and returns how many it names: a table of tests must not outlive
-// them. `main.TestX` is one of this package.
+// testsExist checks that every test that a page names exists, and returns how many it names: a
+// table of tests must not outlive them. `main.TestX` is one of this package.
 func testsExist(t *testing.T, name string) (page string, named int) {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	for _, m := range regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(
+		"`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
 		if named++; seen[m[0]] {
 			continue
 		}
 		seen[m[0]] = true
 		files := ":(glob)" + strings.TrimPrefix(m[1]+"/", "main/") + "*_test.go"
 		out, _ := exec.Command("git", "grep", "--untracked", "-lE", `^func `+m[2]+`\(`, "--", files).Output()
-		require.NotEmpty(t, strings.TrimSpace(string(out)), "%s names %s in %s: there is no such test", name, m[2], m[1])
+		require.NotEmpty(t, strings.TrimSpace(string(out)), "%s names %s in %s: there is no such test", name,
+			m[2], m[1])
 	}
 	return string(text), named
 }
@@ -37,15 +39,17 @@ func TestProofNamesTestsThatExist(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
 	for _, command := range regexp.MustCompile("`make ([a-z]+)").FindAllStringSubmatch(page, -1) {
-		require.Contains(t, string(makefile), "\n"+command[1]+":", "docs/proof.md names `make %s`", command[1])
+		require.Contains(t, string(makefile), "\n"+command[1]+":", "docs/proof.md names `make %s`",
+			command[1])
 	}
 	for row := 1; row <= 25; row++ {
-		require.Regexp(t, regexp.MustCompile(`(?m)^\| `+strconv.Itoa(row)+` \|.*\.Test`), page, "the seed's defect %d has no test", row)
+		require.Regexp(t, regexp.MustCompile(`(?m)^\| `+strconv.Itoa(row)+` \|.*\.Test`), page,
+			"the seed's defect %d has no test", row)
 	}
 }
 
-// Every case of the catalogue (reference/security.md §2) stands in docs/threat-model.md once, with a test or with the reason why there is
-// none; and nothing else does.
+// Every case of the catalogue (reference/security.md §2) stands in docs/threat-model.md once, with
+// a test or with the reason why there is none; and nothing else does.
 func TestEveryCaseIsInTheTable(t *testing.T) {
 	page, named := testsExist(t, "docs/threat-model.md")
 	require.Greater(t, named, 250)
@@ -61,7 +65,8 @@ func TestEveryCaseIsInTheTable(t *testing.T) {
 			cases++
 			id := fmt.Sprintf("%c%d", 'A'+i, n)
 			require.Contains(t, rows, id)
-			require.Regexp(t, "`[a-z0-9/]+\\.(Test|Fuzz)|not here yet", rows[id], "%s has neither a test nor a reason", id)
+			require.Regexp(t, "`[a-z0-9/]+\\.(Test|Fuzz)|not here yet", rows[id],
+				"%s has neither a test nor a reason", id)
 			require.Equal(t, 4, strings.Count(rows[id], "|")+1, "%s: the columns", id)
 		}
 	}

@@ -13,14 +13,16 @@ import (
 	"x402-wallet/internal/config"
 )
 
-// A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with its flags.
+// A README is believed: each command in it is run (readme_tty_test.go), or at least is one, with
+// its flags.
 
 // blocks are the README's blocks of code in a language.
 func blocks(t *testing.T, language string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
+	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
+		string(text), -1) {
 		list = append(list, found[1])
 	}
 	require.NotEmpty(t, list, language)
@@ -40,7 +42,8 @@ func steps(t *testing.T) (list []string) {
 	return list
 }
 
-// mentioned are all commands of ours in the README, as it writes them: steps, those within its sentences, and those of the table for you.
+// mentioned are all commands of ours in the README, as it writes them: steps, those within its
+// sentences, and those of the table for you.
 func mentioned(t *testing.T) (list []string) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -67,14 +70,16 @@ func mentioned(t *testing.T) (list []string) {
 	return slices.Compact(list)
 }
 
-// TestReadmeCommandsExist asks the program about each: there is such a command, it takes so many arguments, it has these flags.
+// TestReadmeCommandsExist asks the program about each: there is such a command, it takes so many
+// arguments, it has these flags.
 func TestReadmeCommandsExist(t *testing.T) {
 	program, err := exec.LookPath("x402-wallet") // testscript's
 	require.NoError(t, err)
 	known := map[string]string{}
 	helpOf := func(command string) (text string, ok bool) {
 		if text, ok = known[command]; !ok {
-			out, err := exec.CommandContext(t.Context(), program, append([]string{"help", "--json=false"}, strings.Fields(command)...)...).Output()
+			out, err := exec.CommandContext(t.Context(), program, append([]string{"help", "--json=false"},
+				strings.Fields(command)...)...).Output()
 			if err == nil {
 				text = string(out)
 			}

@@ -15,7 +15,8 @@ import (
 
 var updateReadme = flag.Bool("update", false, "write the generated parts of README.md anew")
 
-// The parts of the README that say what the code says are made from it: go test -run Readme -update . writes them.
+// The parts of the README that say what the code says are made from it: go test -run Readme -update
+// . writes them.
 func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)

@@ -18,7 +18,8 @@ import (
 // echo is the seller that the README buys from; here the sandbox's stands in for it.
 const echo = "https://x402.payai.network/api/base-sepolia/paid-content"
 
-// readme is what becomes of each line that the README tells a newcomer to type, in the README's own order.
+// readme is what becomes of each line that the README tells a newcomer to type, in the README's own
+// order.
 var readme = []struct {
 	line string // as the README has it
 	not  string // why it is not run here
@@ -29,15 +30,18 @@ var readme = []struct {
 }{
 	{line: "make demo", not: "TestDemo in cli builds and runs it"},
 	{line: "make build && sudo install bin/x402-wallet /usr/local/bin/", not: "not a test's to do"},
-	{line: "x402-wallet init", asks: "not shown): |The same again: ", sees: `The wallet is in [\s\S]*\n  0x[\s\S]*Next:\n  1\. back up keystore[\s\S]*x402-wallet doctor\n$`,
+	{line: "x402-wallet init", asks: "not shown): |The same again: ",
+		sees: `The wallet is in [\s\S]*\n  0x[\s\S]*Next:\n  1\. back up keystore[\s\S]*x402-wallet doctor\n$`,
 		then: (*newcomer).isFunded},
 	{line: "x402-wallet install claude-code", sees: `\+ "x402-wallet": \{[\s\S]*Claude Code: done`},
 	{line: "x402-wallet doctor", sees: `ok    clients: Claude Code starts this wallet\n[\s\S]*failed: 0\n$`},
 	{line: "x402-wallet estimate " + echo, sees: `\$0\.001 .*Base Sepolia`, then: hasPaid(0)},
-	{line: "x402-wallet pay --max 0.05 " + echo, asks: "Passphrase: ", sees: `Lisbon[\s\S]*paid: \$0\.001 in USDC on Base Sepolia`, then: hasPaid(1)},
+	{line: "x402-wallet pay --max 0.05 " + echo, asks: "Passphrase: ",
+		sees: `Lisbon[\s\S]*paid: \$0\.001 in USDC on Base Sepolia`, then: hasPaid(1)},
 	{line: "x402-wallet address --qr", sees: `0x[0-9a-fA-F]{40}\n\n.*█`},
 	{line: "x402-wallet balance", sees: `Base Sepolia +USDC +0\.999 `},
-	{line: "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --amount 25", sees: `may spend up to 25 `},
+	{line: "x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --amount 25",
+		sees: `may spend up to 25 `},
 	{line: "x402-wallet delegation show", sees: `may spend +25 USDC\n`},
 	{line: "x402-wallet delegation revoke --owner-keypair ~/.config/solana/id.json", sees: `^revoked: `},
 	{line: "x402-wallet history --plot", sees: `█{40}  \$0\.001\n`},
@@ -46,11 +50,13 @@ var readme = []struct {
 	{line: "x402-wallet approvals", sees: `^nothing waits`},
 	{line: "x402-wallet export --format beancount", sees: `"127\.0\.0\.1[\s\S]*0\.001`},
 	{line: "x402-wallet freeze", sees: `^frozen: nothing is paid until you run x402-wallet unfreeze`},
-	{line: "x402-wallet unfreeze", asks: "let payments pass again: ", sees: `payments pass again\n$`, then: hasPaid(1)},
+	{line: "x402-wallet unfreeze", asks: "let payments pass again: ", sees: `payments pass again\n$`,
+		then: hasPaid(1)},
 }
 
-// newcomer sits at a terminal with a home of their own, in which is nothing but what is theirs: the Solana key that they delegate
-// with, and here the rules that name the stand-ins, since the nodes that are built in are out in the world.
+// newcomer sits at a terminal with a home of their own, in which is nothing but what is theirs: the
+// Solana key that they delegate with, and here the rules that name the stand-ins, since the nodes
+// that are built in are out in the world.
 type newcomer struct {
 	t    *testing.T
 	w    *world
@@ -95,7 +101,8 @@ func (n *newcomer) types(line, asks string, code int, sees string) {
 	n.t.Helper()
 	line = strings.ReplaceAll(line, echo, n.w.SellerURL+"/weather")
 	line = strings.ReplaceAll(line, "~", n.home) // what their shell does
-	c := sit(n.t, nil, []string{"HOME=" + n.home, "NO_COLOR=1", "TERM=xterm-256color"}, strings.Fields(line)[1:]...)
+	c := sit(n.t, nil, []string{"HOME=" + n.home, "NO_COLOR=1", "TERM=xterm-256color"},
+		strings.Fields(line)[1:]...)
 	for ask := range strings.SplitSeq(asks, "|") {
 		if ask != "" {
 			c.sees(ask, 1)

@@ -17,8 +17,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// The real program over stdio, its wallet locked: the client opens a page for its person, and what is typed there unlocks the
-// wallet and is in no message.
+// The real program over stdio, its wallet locked: the client opens a page for its person, and what
+// is typed there unlocks the wallet and is in no message.
 func TestUnlockedOnAPageOverStdio(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"2025-11-25", "2026-07-28"} {
@@ -26,7 +26,8 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 		program, err := exec.LookPath("x402-wallet")
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), program, "mcp")
-		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=debug", programVariable + "=" + os.Getenv(programVariable)}, env...)
+		cmd.Env = append([]string{"HOME=" + t.TempDir(), "LOG_LEVEL=debug", programVariable + "=" +
+			os.Getenv(programVariable)}, env...)
 		var log, wire strings.Builder
 		cmd.Stderr = &log
 		asked := 0
@@ -34,7 +35,8 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 			Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
 			ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked++
-				post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Params.URL, strings.NewReader(url.Values{"passphrase": {testPassphrase}}.Encode()))
+				post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Params.URL,
+					strings.NewReader(url.Values{"passphrase": {testPassphrase}}.Encode()))
 				if err != nil {
 					return nil, err
 				}
@@ -47,11 +49,13 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 				return &mcp.ElicitResult{Action: "accept"}, answer.Body.Close()
 			},
 		})
-		session, err := client.Connect(t.Context(), &mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: cmd}, Writer: &wire},
+		session, err := client.Connect(t.Context(),
+			&mcp.LoggingTransport{Transport: &mcp.CommandTransport{Command: cmd}, Writer: &wire},
 			&mcp.ClientSessionOptions{ProtocolVersion: era})
 		require.NoError(t, err)
 		pay := func() map[string]any {
-			out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay", Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
+			out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+				Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
 			require.NoError(t, err)
 			return out.StructuredContent.(map[string]any)
 		}

@@ -1,5 +1,5 @@
-// Package app is the composition root: it opens a home and joins the parts of the wallet. Nothing else opens a ledger or builds a
-// guard.
+// Package app is the composition root: it opens a home and joins the parts of the wallet. Nothing
+// else opens a ledger or builds a guard.
 package app
 
 import (
@@ -38,7 +38,8 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program := &cli.Program{
-		Version: version, Env: env, Home: home, Homeless: homeless, Open: p.open, Serve: p.serve, Paywall: p.paywall, Sources: p.sources, Unlock: p.unlock,
+		Version: version, Env: env, Home: home, Homeless: homeless, Open: p.open, Serve: p.serve,
+		Paywall: p.paywall, Sources: p.sources, Unlock: p.unlock,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	return program.Run(ctx, os.Args[1:])
@@ -51,11 +52,12 @@ func level(name string) (l slog.Level) {
 	return l
 }
 
-// patience is how long a signal lets payments under way be finished before the process ends; they are on disk in any case,
-// and the next start looks them up.
+// patience is how long a signal lets payments under way be finished before the process ends; they
+// are on disk in any case, and the next start looks them up.
 const patience = 4 * time.Second
 
-// startFirst is how long looking up unfinished payments waits: a host that starts us wants its first answer first.
+// startFirst is how long looking up unfinished payments waits: a host that starts us wants its
+// first answer first.
 const startFirst = 300 * time.Millisecond
 
 // serve runs the MCP server on stdin and stdout until the client goes away or a signal comes.

@@ -27,8 +27,10 @@ func rooch(c *config.Config, client *http.Client) map[string]*channel.Rooch {
 	return nodes
 }
 
-// channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a DID.
-func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine, store *history.Store) *channel.Manager {
+// channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
+// DID.
+func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys *wallet.Wallet,
+	sellers seller.Mux, engine *pay.Engine, store *history.Store) *channel.Manager {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -42,20 +44,24 @@ func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys 
 		servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
 	}
 	return channel.New(channel.Options{
-		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap, Keys: channelKeys{keys}, Transport: sellers,
+		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
+		Keys: channelKeys{keys}, Transport: sellers,
 		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: p.log,
 	})
 }
 
-// forChannels says more of a locked wallet: while an unlock agent runs its owner may think that it is not.
+// forChannels says more of a locked wallet: while an unlock agent runs its owner may think that it
+// is not.
 func forChannels(err error) error {
 	if !x402.HasCode(err, x402.WalletLocked) {
 		return err
 	}
-	return x402.AsError(err).WithHint("payment channels are signed by the wallet itself and not by the unlock agent: set up a passphrase file, command or keyring, or answer the wallet's page")
+	return x402.AsError(err).WithHint("payment channels are signed by the wallet itself and not by the " +
+		"unlock agent: set up a passphrase file, command or keyring, or answer the wallet's page")
 }
 
-// channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot tell what a promise is for.
+// channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot
+// tell what a promise is for.
 type channelKeys struct{ *wallet.Wallet }
 
 func (k channelKeys) Public() string { return k.ChannelKey() }
@@ -67,7 +73,8 @@ func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
 }
 
 func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, s channel.SubRAV) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch,
+	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID,
+		Channel: s.Channel, Epoch: s.Epoch,
 		Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return signature[:], forChannels(err)
 }
@@ -77,8 +84,10 @@ func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []by
 	return signature[:], forChannels(err)
 }
 
-func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, t channel.Transaction) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID,
+func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, t channel.Transaction) ([]byte,
+	error) {
+	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender,
+		Sequence: t.Sequence, ChainID: t.ChainID,
 		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return signature[:], forChannels(err)
 }

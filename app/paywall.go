@@ -19,8 +19,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// paywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses to be paid to, a ledger to write sales
-// into and nodes to look at; it is never unlocked.
+// paywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses to
+// be paid to, a ledger to write sales into and nodes to look at; it is never unlocked.
 func (p parts) paywall(ctx context.Context, file string) error {
 	conf, err := config.LoadPaywall(file)
 	if err != nil {
@@ -70,7 +70,8 @@ func (p parts) paywall(ctx context.Context, file string) error {
 		if errors.As(err, &why) {
 			err = why
 		}
-		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file, conf.Listen, err)), front.Close(ctx))
+		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
+			conf.Listen, err)), front.Close(ctx))
 	}
 	p.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return front.HTTP(ctx, listener)
@@ -85,7 +86,8 @@ func setupFailed(err error) error {
 }
 
 // sold is the file as the paywall knows it.
-func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]string, store *history.Store) paywall.Options {
+func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]string,
+	store *history.Store) paywall.Options {
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	rpc := nodeURLs(rules)
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
@@ -95,7 +97,8 @@ func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]s
 		asked.Facilitators = conf.Facilitators
 	}
 	o := paywall.Options{
-		Facilitators: p.facilitators(&asked, nodes), Book: store, Version: conf.Version, Dialect: paywall.Dialect(conf.Dialect),
+		Facilitators: p.facilitators(&asked, nodes), Book: store, Version: conf.Version,
+		Dialect:    paywall.Dialect(conf.Dialect),
 		VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets), Log: p.log,
 		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
@@ -105,12 +108,14 @@ func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]s
 		},
 	}
 	for _, t := range conf.Tools {
-		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront, MaxTimeout: t.MaxTimeout}
+		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
+			MaxTimeout: t.MaxTimeout}
 		for _, option := range t.Accepts {
 			if option.PayTo == "" {
 				option.PayTo = own[x402.Namespace(option.Network)]
 			}
-			sold.Accepts = append(sold.Accepts, paywall.Option{Network: option.Network, PayTo: option.PayTo, Price: option.Price,
+			sold.Accepts = append(sold.Accepts, paywall.Option{Network: option.Network, PayTo: option.PayTo,
+				Price:  option.Price,
 				Amount: option.Amount, Asset: option.Asset})
 		}
 		o.Tools = append(o.Tools, sold)

@@ -11,9 +11,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// unlock is the unlock agent: it holds the keys until it is told to stop, or they have been idle or open for too long. ready is
-// called once it can be asked.
-func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase, ready func(until time.Time, idle time.Duration)) error {
+// unlock is the unlock agent: it holds the keys until it is told to stop, or they have been idle or
+// open for too long. ready is called once it can be asked.
+func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase,
+	ready func(until time.Time, idle time.Duration)) error {
 	keys, err := wallet.Open(p.home)
 	if err != nil {
 		return err
@@ -46,7 +47,8 @@ func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase, ready f
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
 	server := &agent.Server{
-		EVM: agent.EVM{EVMSigner: keys.EVM()}, Solana: agent.Solana{SolanaSigner: keys.Solana()}, Locked: keys.Locked, Lock: keys.Lock,
+		EVM: agent.EVM{EVMSigner: keys.EVM()}, Solana: agent.Solana{SolanaSigner: keys.Solana()},
+		Locked: keys.Locked, Lock: keys.Lock,
 		Store: store, Started: started, Now: time.Now, Log: p.log, Guard: guard,
 		Rules: func(ctx context.Context) (agent.Rules, error) { return p.sealedRules(ctx, guard) },
 	}
@@ -54,7 +56,8 @@ func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase, ready f
 	return server.Run(ctx, listener)
 }
 
-// sealedRules are the rules that the agent signs under: those of config.toml at this moment, if they are sealed.
+// sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
+// they are sealed.
 func (p parts) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
 	rules, err := p.rules()
 	if err != nil {
@@ -64,6 +67,7 @@ func (p parts) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules,
 		return agent.Rules{}, err
 	}
 	return agent.Rules{
-		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets), MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
+		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets),
+		MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
 	}, nil
 }

@@ -31,7 +31,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// parts makes the parts of a wallet that exists and joins them. It unlocks nothing and asks no node.
+// parts makes the parts of a wallet that exists and joins them. It unlocks nothing and asks no
+// node.
 type parts struct {
 	home string
 	env  config.Env
@@ -40,8 +41,9 @@ type parts struct {
 	anchor *seal.CheckpointCache
 }
 
-// open joins the wallet's parts, under the owner's rules as they are. first and last are where a passphrase may come from before and
-// after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND, POLICY_UNSEALED, LEDGER_CORRUPT, …
+// open joins the wallet's parts, under the owner's rules as they are. first and last are where a
+// passphrase may come from before and after the sources that need no person; nil: nowhere. Errors
+// have codes: WALLET_NOT_FOUND, POLICY_UNSEALED, LEDGER_CORRUPT, …
 func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
 	keys, err := wallet.Open(p.home)
 	if err != nil {
@@ -56,7 +58,8 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 		return nil, err
 	}
 	keys.Idle = rules.Keystore.Idle
-	keys.SetSources(slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, p.sources(rules, keys), []wallet.Passphrase{last}),
+	keys.SetSources(slices.DeleteFunc(slices.Concat([]wallet.Passphrase{first}, p.sources(rules, keys),
+		[]wallet.Passphrase{last}),
 		func(source wallet.Passphrase) bool { return source == nil })...)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
@@ -64,24 +67,32 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 	assets := x402.NewRegistry(slices.Concat(channel.Assets(onRooch), rules.Assets))
 	rpc := nodeURLs(rules)
 	remote := p.remote(rules, keys, first)
-	guard := agent.Guard{Local: &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys, Checkpoints: p.anchor}, Remote: remote}
-	onEVM := evm.New(evm.Options{Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote}, RPC: rpc, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
-	onSolana := svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote}, RPC: rpc, TokenAccounts: tokenAccounts(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	guard := agent.Guard{Local: &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys,
+		Checkpoints: p.anchor}, Remote: remote}
+	onEVM := evm.New(evm.Options{Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote}, RPC: rpc,
+		HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	onSolana := svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote},
+		RPC: rpc, TokenAccounts: tokenAccounts(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	settlers := p.facilitators(rules, nodes)
 	sellers := seller.Mux{HTTP: seller.New(seller.Options{Loopback: rules.Policy.Loopback})}
-	sellers.MCP = seller.NewMCP(seller.MCPOptions{Servers: servers(rules), HTTP: sellers.HTTP, Version: version, Log: p.log})
+	sellers.MCP = seller.NewMCP(seller.MCPOptions{Servers: servers(rules), HTTP: sellers.HTTP,
+		Version: version, Log: p.log})
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules), Assets: assets,
-		Schemes:   map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana, "rooch": channel.Fates{Nodes: onRooch}},
+		Schemes: map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana,
+			"rooch": channel.Fates{Nodes: onRooch}},
 		Transport: sellers,
 		Settler:   settlers, Store: store, Now: time.Now, Log: p.log,
 		Guard: guard,
 	}
 	w := &tools.Wallet{
-		Servers: sellers.MCP, Mounts: mounts(rules), Channels: p.channels(rules, onRooch, keys, sellers, engine, store),
+		Servers: sellers.MCP, Mounts: mounts(rules), Channels: p.channels(rules, onRooch, keys, sellers,
+			engine, store),
 		Engine: engine,
 		Unlock: func(ctx context.Context, passphrase []byte) error {
-			return keys.Unlock(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil })
+			return keys.Unlock(ctx, func(context.Context) ([]byte, error) {
+				return bytes.Clone(passphrase), nil
+			})
 		},
 		Verify: func(ctx context.Context, own bool) error {
 			if own {
@@ -90,7 +101,8 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 			return guard.Verify(ctx)
 		},
 		Store: store, Keys: keyring{keys, remote}, TokenAccounts: tokenAccounts(rules),
-		Networks: inOrder(rules), Warnings: append(append(keys.Warnings(), rules.Warnings...), config.IgnoredEnv(p.env, rules)...),
+		Networks: inOrder(rules), Warnings: append(append(keys.Warnings(), rules.Warnings...),
+			config.IgnoredEnv(p.env, rules)...),
 		Close: func() error { return errors.Join(sellers.MCP.Close(), store.Close(), keys.Close()) },
 		Stale: func() bool { return !rules.Same(p.home) },
 	}
@@ -104,7 +116,8 @@ func outside(w *tools.Wallet, onEVM *evm.Exact, onSolana *svm.Exact, settlers *f
 	w.Owners = owners{onSolana}
 	w.Delegation = func(ctx context.Context, network, account string) (tools.Delegation, error) {
 		d, err := onSolana.Delegation(ctx, network, account)
-		return tools.Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate, IsOurs: d.IsOurs,
+		return tools.Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate,
+			IsOurs: d.IsOurs,
 			Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
 	}
 	w.Clock = func(ctx context.Context, network string) (time.Time, error) {
@@ -126,7 +139,8 @@ func (o owners) AccountOf(owner string, asset x402.AssetInfo) (string, error) {
 	return svm.ATA(owner, asset.Address, asset.Token2022)
 }
 
-func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (tools.Change, error) {
+func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
+	amount money.Amount) (tools.Change, error) {
 	c, err := o.Exact.Approve(ctx, network, account, asset, amount)
 	return tools.Change(c), err
 }
@@ -174,7 +188,8 @@ func catalogues(list []facilitator.Catalogue) (out []tools.Catalogue) {
 	return out
 }
 
-// rules are the owner's. A home without config.toml is no wallet: its limits would be anybody's guess.
+// rules are the owner's. A home without config.toml is no wallet: its limits would be anybody's
+// guess.
 func (p parts) rules() (*config.Config, error) {
 	rules, err := config.Load(p.home)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,17 +213,21 @@ func (p parts) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet
 		list = append(list, keys.FromKeyring())
 	}
 	if p.env.Passphrase != "" {
-		p.log.Warn("X402_WALLET_PASSPHRASE is read; a file that only you can read is safer: X402_WALLET_PASSPHRASE_FILE")
+		p.log.Warn("X402_WALLET_PASSPHRASE is read; a file that only you can read is safer: " +
+			"X402_WALLET_PASSPHRASE_FILE")
 		list = append(list, wallet.FromValue(p.env.Passphrase.Reveal()))
 	}
 	return list
 }
 
-// remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC §3): each of those, where
-// it is set up, either unlocks the wallet itself or fails.
+// remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
+// §3): each of those, where it is set up, either unlocks the wallet itself or fails.
 func (p parts) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Remote {
-	earlier := first != nil || p.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" || len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Remote{Client: agent.Client{Home: p.home}, Before: func() bool { return !earlier && keys.Locked() }}
+	earlier := first != nil || p.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
+		len(rules.Keystore.PassphraseCommand) > 0
+	return &agent.Remote{Client: agent.Client{Home: p.home}, Before: func() bool {
+		return !earlier && keys.Locked()
+	}}
 }
 
 // servers are the MCP servers that may be called by name.
@@ -230,8 +249,8 @@ func mounts(c *config.Config) (list []string) {
 	return list
 }
 
-// hosts are those that may be paid. A server that is a command goes by its name, and is allowed by being in the sealed file, where the
-// owner allows only some; one at a URL is a host like others.
+// hosts are those that may be paid. A server that is a command goes by its name, and is allowed by
+// being in the sealed file, where the owner allows only some; one at a URL is a host like others.
 func hosts(c *config.Config) []string {
 	if len(c.Policy.AllowHosts) == 0 {
 		return nil
@@ -248,9 +267,11 @@ func hosts(c *config.Config) []string {
 func budgetRules(c *config.Config) budget.Rules {
 	b := c.Budget
 	return budget.Rules{
-		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove, Rate: b.Rate,
+		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
+		Rate:    b.Rate,
 		HostDay: b.HostDay, AllowHosts: hosts(c), DenyHosts: c.Policy.DenyHosts,
-		NewPayee: budget.Rule(c.Policy.NewPayee), PayeeChange: budget.Rule(c.Policy.PayeeChange), PriceJump: c.Policy.PriceJump, MaxLost: c.Policy.MaxFailures,
+		NewPayee: budget.Rule(c.Policy.NewPayee), PayeeChange: budget.Rule(c.Policy.PayeeChange),
+		PriceJump: c.Policy.PriceJump, MaxLost: c.Policy.MaxFailures,
 	}
 }
 
@@ -276,21 +297,25 @@ func tokenAccounts(c *config.Config) map[string]string {
 
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
-		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout, Deadline: c.Policy.Deadline,
+		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
+		Deadline: c.Policy.Deadline,
 		Networks: inOrder(c), TokenAccounts: tokenAccounts(c), WalletSettles: c.WalletSettles,
 	}
 }
 
-// facilitators puts the configured services in their order, with their credentials. Secrets are read when they are needed.
+// facilitators puts the configured services in their order, with their credentials. Secrets are
+// read when they are needed.
 func (p parts) facilitators(c *config.Config, client *http.Client) *facilitator.Client {
 	var list []facilitator.Facilitator
 	for _, f := range c.FacilitatorList(p.env) {
 		entry := facilitator.Facilitator{Name: f.Name, URL: f.URL, Networks: f.Networks}
 		switch f.Auth {
 		case "cdp":
-			entry.Auth = facilitator.Auth{Kind: facilitator.AuthCDP, KeyID: p.env.CDPKeyID, Secret: secret(p.env.CDPKeySecret)}
+			entry.Auth = facilitator.Auth{Kind: facilitator.AuthCDP, KeyID: p.env.CDPKeyID,
+				Secret: secret(p.env.CDPKeySecret)}
 		case "payai":
-			entry.Auth = facilitator.Auth{Kind: facilitator.AuthPayAI, KeyID: p.env.PayAIKeyID, Secret: secret(p.env.PayAIKeySecret)}
+			entry.Auth = facilitator.Auth{Kind: facilitator.AuthPayAI, KeyID: p.env.PayAIKeyID,
+				Secret: secret(p.env.PayAIKeySecret)}
 		case "header":
 			entry.Auth = facilitator.Auth{Kind: facilitator.AuthHeader, Secret: func() (string, error) {
 				line, err := config.ReadSecretFile(f.HeaderFile)

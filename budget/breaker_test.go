@@ -46,7 +46,8 @@ func TestTheBreaker(t *testing.T) {
 		{"no breaker", watched{lost: 100, fake: busy(90)}, 3, 0, false},
 		{"a busy hour", watched{fake: busy(89)}, 3, 20, false},
 		{"an unusual hour", watched{fake: busy(90)}, 3, 20, true},
-		{"an hour ago is over", watched{fake: append(fake{{at: noon.Add(-time.Hour)}}, busy(89)...)}, 3, 20, false},
+		{"an hour ago is over", watched{fake: append(fake{{at: noon.Add(-time.Hour)}}, busy(89)...)}, 3, 20,
+			false},
 		{"the owner looked since", watched{fake: busy(90), looked: noon.Add(-time.Minute)}, 3, 20, false},
 		{"a fleet", watched{fake: busy(40_000)}, busiestRate + 1, 20, false},
 	} {

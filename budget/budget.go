@@ -1,8 +1,9 @@
-// Package budget is the owner's rules about money and the arithmetic of the first two budget layers: this call, and the
-// owner's windows (SPEC §5). It is pure: what was spent so far it asks a Ledger, what time it is it is told.
+// Package budget is the owner's rules about money and the arithmetic of the first two budget
+// layers: this call, and the owner's windows (SPEC §5). It is pure: what was spent so far it asks a
+// Ledger, what time it is it is told.
 //
-// What must stay true: a payment passes only if, with everything held and spent in a window, it stays at or below that
-// window's limit. What is held counts like what is spent.
+// What must stay true: a payment passes only if, with everything held and spent in a window, it
+// stays at or below that window's limit. What is held counts like what is spent.
 package budget
 
 import (
@@ -36,7 +37,9 @@ type Rules struct {
 	NewPayee     Rule    // a payTo that was never paid on its network
 	PayeeChange  Rule    // a payTo that is not one paid before for its host, network and asset
 	PriceJump    float64 // a person is asked at this many times the price paid last; 0: never
-	MaxLost      int     // payments in a row that come to nothing before the circuit breaker stops all; 0: there is no breaker
+	// payments in a row that come to nothing before the circuit breaker stops all; 0: there is no
+	// breaker
+	MaxLost int
 }
 
 // Rule is what to do about something unusual.
@@ -49,18 +52,20 @@ const (
 	RuleRefuse Rule = "refuse"
 )
 
-// Ledger answers what was spent. Its figures must be those of the transaction that will insert the payment.
+// Ledger answers what was spent. Its figures must be those of the transaction that will insert the
+// payment.
 type Ledger interface {
 	// Used sums the payments of a window.
 	Used(w Window) (Use, error)
 	// Count counts payments made after since, failed ones too: an attempt is an attempt.
 	Count(since time.Time) (int, error)
-	// Oldest is when the oldest of the payments that Count(since) counts was made, after skipping the skip oldest; zero where
-	// there are no more.
+	// Oldest is when the oldest of the payments that Count(since) counts was made, after skipping
+	// the skip oldest; zero where there are no more.
 	Oldest(since time.Time, skip int) (time.Time, error)
 	// Remember says what is known of a host's payee and of what a resource cost.
 	PayeeHistory(host string, p Payee) (Memory, error)
-	// Lost counts the newest payments in a row, made after since, that were signed and came to nothing; it stops at most.
+	// Lost counts the newest payments in a row, made after since, that were signed and came to
+	// nothing; it stops at most.
 	ConsecutiveFailures(since time.Time, most int) (int, error)
 	// Looked is when the owner last lifted a freeze; zero: never.
 	LastUnfreeze() (time.Time, error)
@@ -92,14 +97,14 @@ type Ask struct {
 	Now     time.Time
 	Session Session
 	Always  string // why a person is asked whatever it costs; "": nothing of the kind
-	// Approved takes a person's yes to exactly this quote, if there is one. It is called last, and only where a person is
-	// needed. Nil: nobody said yes.
+	// Approved takes a person's yes to exactly this quote, if there is one. It is called last, and
+	// only where a person is needed. Nil: nobody said yes.
 	Approved func() (bool, error)
 }
 
-// Check refuses what breaks a rule, with the numbers and when that window begins anew. Rules are asked in the order in
-// which their answer helps most: hosts, this call, the circuit breaker, the payee, the windows from the smallest to the
-// largest, the rate, the person.
+// Check refuses what breaks a rule, with the numbers and when that window begins anew. Rules are
+// asked in the order in which their answer helps most: hosts, this call, the circuit breaker, the
+// payee, the windows from the smallest to the largest, the rate, the person.
 func (r Rules) Check(a Ask, l Ledger) error {
 	if err := r.CheckHost(a.Host); err != nil {
 		return err
@@ -140,8 +145,8 @@ func (r Rules) Check(a Ask, l Ledger) error {
 	return askPerson(a, questions)
 }
 
-// CheckHost applies deny_hosts and allow_hosts. An entry covers the host itself and, written "*.example.com", every host
-// below it; "host:port" covers just that port.
+// CheckHost applies deny_hosts and allow_hosts. An entry covers the host itself and, written
+// "*.example.com", every host below it; "host:port" covers just that port.
 func (r Rules) CheckHost(host string) error {
 	covers := func(entry string) bool { return hostMatches(entry, host) }
 	if slices.ContainsFunc(r.DenyHosts, covers) {
@@ -176,7 +181,8 @@ func (r Rules) CheckCall(price money.Dollars) error {
 	if price <= r.PerCall {
 		return nil
 	}
-	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for one call", price.Price(), r.PerCall.Price()).
+	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above the owner's limit of %s for one call",
+		price.Price(), r.PerCall.Price()).
 		WithHint("ask for something that costs at most %s", r.PerCall.Price()).
 		WithDetail("layer", "per_call").WithDetail("limit", r.PerCall).WithDetail("requested", price).
 		WithDetail("spent", money.Dollars(0)).WithDetail("held", money.Dollars(0))
@@ -190,7 +196,8 @@ func (r Rules) checkRate(now time.Time, l Ledger) error {
 	if err != nil || n < r.Rate {
 		return err
 	}
-	oldest, err := l.Oldest(since, n-max(r.Rate, 1)) // those before it have to be over, too, if the owner lowered the rate since
+	// those before it have to be over, too, if the owner lowered the rate since
+	oldest, err := l.Oldest(since, n-max(r.Rate, 1))
 	if err != nil {
 		return err
 	}
@@ -230,10 +237,13 @@ func (r Rules) lines(s Session, host string, now time.Time) []line {
 
 func exceeded(l line, use Use, price money.Dollars) error {
 	left := l.Limit.SubFloor(use.Spent.Add(use.Held))
-	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's %s budget: %s of %s",
+	e := x402.Errorf(x402.BudgetExceeded, "the price %s is above what is left of the owner's %s budget: "+
+		"%s of %s",
 		price.Price(), l.Name, left.Price(), l.Limit.Price()).
-		WithHint("up to %s would pass now; the %s budget begins anew at %s", left.Price(), l.Name, stamp(l.Resets)).
-		WithDetail("layer", l.Name).WithDetail("limit", *l.Limit).WithDetail("spent", use.Spent).WithDetail("held", use.Held).
+		WithHint("up to %s would pass now; the %s budget begins anew at %s", left.Price(), l.Name,
+			stamp(l.Resets)).
+		WithDetail("layer", l.Name).WithDetail("limit", *l.Limit).WithDetail("spent",
+		use.Spent).WithDetail("held", use.Held).
 		WithDetail("requested", price).WithDetail("resetsAt", stamp(l.Resets))
 	if price > *l.Limit {
 		e.FixedBy = x402.ByPerson // waiting will not help

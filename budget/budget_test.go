@@ -25,7 +25,8 @@ type row struct {
 
 func (f fake) Used(w Window) (u Use, _ error) {
 	for _, r := range f {
-		if w.Session != "" && r.session != w.Session || w.Host != "" && r.host != w.Host || r.at.Before(w.Since) {
+		if w.Session != "" && r.session != w.Session || w.Host != "" && r.host != w.Host ||
+			r.at.Before(w.Since) {
 			continue
 		}
 		if r.held {
@@ -76,11 +77,13 @@ func dollars(t *testing.T, text string) money.Dollars {
 
 func rules(t *testing.T) Rules {
 	session := dollars(t, "5")
-	return Rules{PerCall: dollars(t, "1"), Session: &session, Day: dollars(t, "10"), Month: dollars(t, "100"), ApproveAbove: dollars(t, "1"), Rate: 3}
+	return Rules{PerCall: dollars(t, "1"), Session: &session, Day: dollars(t, "10"), Month: dollars(t, "100"),
+		ApproveAbove: dollars(t, "1"), Rate: 3}
 }
 
 func ask(t *testing.T, price string) Ask {
-	return Ask{Price: dollars(t, price), Host: "api.example", Now: noon, Session: Session{ID: "s", Started: noon, Last: noon}}
+	return Ask{Price: dollars(t, price), Host: "api.example", Now: noon,
+		Session: Session{ID: "s", Started: noon, Last: noon}}
 }
 
 // Each limit passes at the limit and refuses one micro-dollar above it, with the numbers.
@@ -96,12 +99,18 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 		resets      string
 	}{
 		{"per call", "per_call", nil, "1", "1.000001", nil, ""},
-		{"session", "session", spent("4.5", noon.Add(-2*time.Hour), "s"), "0.5", "0.500001", nil, "2026-11-21T20:00:00Z"},
-		{"day", "day", spent("9.5", noon.Add(-12*time.Hour), "old"), "0.5", "0.500001", nil, "2026-11-22T00:00:00Z"},
-		{"month", "month", spent("99.5", noon.AddDate(0, 0, -20), "old"), "0.5", "0.500001", nil, "2026-12-01T00:00:00Z"},
+		{"session", "session", spent("4.5", noon.Add(-2*time.Hour), "s"), "0.5", "0.500001", nil,
+			"2026-11-21T20:00:00Z"},
+		{"day", "day", spent("9.5", noon.Add(-12*time.Hour), "old"), "0.5", "0.500001", nil,
+			"2026-11-22T00:00:00Z"},
+		{"month", "month", spent("99.5", noon.AddDate(0, 0, -20), "old"), "0.5", "0.500001", nil,
+			"2026-12-01T00:00:00Z"},
 		{"host", "host", spent("0.5", noon.Add(-time.Hour), "old"), "0.5", "0.500001",
-			func(r *Rules) { r.HostDay = map[string]money.Dollars{"api.example": 1_000_000} }, "2026-11-22T00:00:00Z"},
-		{"held counts as spent", "session", fake{{noon.Add(-2 * time.Hour), "s", "h", dollars(t, "4.5"), true}}, "0.5", "0.500001", nil, "2026-11-21T20:00:00Z"},
+			func(r *Rules) {
+				r.HostDay = map[string]money.Dollars{"api.example": 1_000_000}
+			}, "2026-11-22T00:00:00Z"},
+		{"held counts as spent", "session", fake{{noon.Add(-2 * time.Hour), "s", "h", dollars(t, "4.5"),
+			true}}, "0.5", "0.500001", nil, "2026-11-21T20:00:00Z"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules(t)
@@ -126,15 +135,18 @@ func TestYesterdayAndOtherSessionsDoNotCount(t *testing.T) {
 	require.NoError(t, rules(t).Check(ask(t, "1"), old))
 	fresh := ask(t, "1")
 	fresh.Session = Session{Last: noon} // none is open: nothing is spent in it
-	require.NoError(t, rules(t).Check(fresh, fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}))
+	require.NoError(t,
+		rules(t).Check(fresh, fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}))
 }
 
 func TestRateSaysWhenToComeBack(t *testing.T) {
-	ledger := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)}, {at: noon.Add(-10 * time.Second)}}
+	ledger := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)},
+		{at: noon.Add(-10 * time.Second)}}
 	err := rules(t).Check(ask(t, "0.01"), ledger)
 	require.True(t, x402.HasCode(err, x402.RateLimited))
 	require.Equal(t, "2026-11-21T12:00:10Z", x402.AsError(err).Details["resetsAt"])
-	for _, later := range []time.Duration{time.Nanosecond, 700 * time.Millisecond} { // whoever comes back when told to passes
+	for _, later := range []time.Duration{time.Nanosecond, 700 * time.Millisecond} {
+		// whoever comes back when told to passes
 		odd := fake{{at: noon.Add(later - 50*time.Second)}, ledger[1], ledger[2]}
 		err := rules(t).Check(ask(t, "0.01"), odd)
 		require.Equal(t, "2026-11-21T12:00:11Z", x402.AsError(err).Details["resetsAt"])
@@ -143,7 +155,9 @@ func TestRateSaysWhenToComeBack(t *testing.T) {
 		require.NoError(t, rules(t).Check(again, odd))
 	}
 	lowered := rules(t)
-	for rate, at := range map[int]string{2: "2026-11-21T12:00:40Z", 1: "2026-11-21T12:00:50Z", 0: "2026-11-21T12:00:50Z"} { // of three in the last minute
+	for rate, at := range map[int]string{2: "2026-11-21T12:00:40Z", 1: "2026-11-21T12:00:50Z",
+		0: "2026-11-21T12:00:50Z"} {
+		// of three in the last minute
 		lowered.Rate = rate
 		require.Equal(t, at, x402.AsError(lowered.Check(ask(t, "0.01"), ledger)).Details["resetsAt"], rate)
 	}
@@ -180,11 +194,13 @@ func TestAPersonIsAskedAboveTheThreshold(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	r := Rules{AllowHosts: []string{"*.example.com", "api.example", "127.0.0.1:4021", "[::1]", "[::2]:80"}, DenyHosts: []string{"bad.example.com", "[::3]"}}
+	r := Rules{AllowHosts: []string{"*.example.com", "api.example", "127.0.0.1:4021", "[::1]", "[::2]:80"},
+		DenyHosts: []string{"bad.example.com", "[::3]"}}
 	for host, want := range map[string]bool{
 		"a.example.com": true, "api.example": true, "api.example:8443": true, "127.0.0.1:4021": true,
-		"127.0.0.1:4022": false, "example.com": false, "bad.example.com": false, "evilexample.com": false, "api.example.evil": false,
-		"[::1]": true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
+		"127.0.0.1:4022": false, "example.com": false, "bad.example.com": false, "evilexample.com": false,
+		"api.example.evil": false,
+		"[::1]":            true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
 	} {
 		require.Equal(t, want, r.CheckHost(host) == nil, host)
 	}
@@ -194,7 +210,8 @@ func TestHosts(t *testing.T) {
 func TestNeverOneUnitOver(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := money.Dollars(rapid.Int64Range(0, 1000).Draw(rt, "limit"))
-		r := Rules{PerCall: 1 << 40, Session: &limit, Day: 1 << 40, Month: 1 << 40, ApproveAbove: 1 << 40, Rate: 1 << 30}
+		r := Rules{PerCall: 1 << 40, Session: &limit, Day: 1 << 40, Month: 1 << 40, ApproveAbove: 1 << 40,
+			Rate: 1 << 30}
 		var ledger fake
 		for _, price := range rapid.SliceOf(rapid.Int64Range(0, 400)).Draw(rt, "prices") {
 			a := Ask{Price: money.Dollars(price), Now: noon, Session: Session{ID: "s"}}
@@ -211,11 +228,14 @@ func TestNeverOneUnitOver(t *testing.T) {
 func TestReportHosts(t *testing.T) {
 	r := rules(t)
 	r.HostDay = map[string]money.Dollars{"b.example": 300, "a.example": 500}
-	list, err := r.ReportHosts(noon, fake{{at: noon, host: "b.example", price: 100}, {at: noon, host: "b.example", price: 50, held: true}, {at: noon.AddDate(0, 0, -1), host: "a.example", price: 7}})
+	list, err := r.ReportHosts(noon, fake{{at: noon, host: "b.example", price: 100},
+		{at: noon, host: "b.example", price: 50, held: true}, {at: noon.AddDate(0, 0, -1), host: "a.example",
+			price: 7}})
 	require.NoError(t, err)
 	limit := func(d money.Dollars) *money.Dollars { return &d }
 	require.Equal(t, []HostLine{
 		{"a.example", Line{Limit: limit(500), Remaining: limit(500), ResetsAt: "2026-11-22T00:00:00Z"}},
-		{"b.example", Line{Limit: limit(300), Spent: 100, Held: 50, Remaining: limit(150), ResetsAt: "2026-11-22T00:00:00Z"}},
+		{"b.example", Line{Limit: limit(300), Spent: 100, Held: 50, Remaining: limit(150),
+			ResetsAt: "2026-11-22T00:00:00Z"}},
 	}, list)
 }

@@ -11,18 +11,21 @@ import (
 
 // Payee is who would be paid, for what. Addresses are as the seller wrote them.
 type Payee struct {
-	Network  string // CAIP-2
-	Asset    string
-	PayTo    string
-	Resource string // what is bought: method, host and path. A query is an argument and not another thing to buy.
+	Network string // CAIP-2
+	Asset   string
+	PayTo   string
+	// what is bought: method, host and path. A query is an argument and not another thing to buy.
+	Resource string
 }
 
-// Memory is what the ledger knows of a payee and of a price. A payment counts as paid from the moment its signed bytes are on
-// disk until it is proven never to have happened.
+// Memory is what the ledger knows of a payee and of a price. A payment counts as paid from the
+// moment its signed bytes are on disk until it is proven never to have happened.
 type Memory struct {
-	Paid      bool           // the payTo was paid before on this network, for whatever host
-	PaidHere  bool           // and for this host and asset
-	Other     string         // the payTo that was last paid, or is being paid, for this host, network and asset in its place; "": none
+	Paid     bool // the payTo was paid before on this network, for whatever host
+	PaidHere bool // and for this host and asset
+	// the payTo that was last paid, or is being paid, for this host, network and asset in its
+	// place; "": none
+	Other     string
 	LastPrice *money.Dollars // what was paid last for this resource; nil: never bought
 }
 
@@ -32,8 +35,8 @@ type question struct {
 	Text string `json:"text"`
 }
 
-// unusual compares a payment with what is remembered. It refuses what the owner wants refused, and otherwise says what a person
-// has to be asked:
+// unusual compares a payment with what is remembered. It refuses what the owner wants refused, and
+// otherwise says what a person has to be asked:
 //
 //	rule           it is unusual that
 //	new_payee      this payTo was never paid on this network
@@ -42,7 +45,8 @@ type question struct {
 //	approve_above  the price is above it
 //	always         it is of a kind that a person is asked about whatever it costs (Ask.Always)
 //
-// A payTo that was paid once is no change any more: hosts that sell for several payees are asked about once for each.
+// A payTo that was paid once is no change any more: hosts that sell for several payees are asked
+// about once for each.
 func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
 	known, err := l.PayeeHistory(a.Host, a.Payee)
 	if err != nil {
@@ -51,11 +55,13 @@ func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
 	changed := known.Other != "" && !known.PaidHere
 	switch {
 	case changed && r.PayeeChange == RuleRefuse:
-		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s", a.Host, x402.Brief(known.Other), x402.Brief(a.Payee.PayTo)).
+		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s",
+			a.Host, x402.Brief(known.Other), x402.Brief(a.Payee.PayTo)).
 			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
 			WithDetail("payTo", x402.Brief(a.Payee.PayTo)).WithDetail("paidBefore", x402.Brief(known.Other))
 	case !known.Paid && r.NewPayee == RuleRefuse:
-		return nil, x402.Errorf(x402.PolicyDenied, "%s was never paid before, and the owner allows no new payees", x402.Brief(a.Payee.PayTo)).
+		return nil, x402.Errorf(x402.PolicyDenied,
+			"%s was never paid before, and the owner allows no new payees", x402.Brief(a.Payee.PayTo)).
 			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", x402.Brief(a.Payee.PayTo))
 	}
 	add := func(unusual bool, rule string, text ...string) {
@@ -64,16 +70,21 @@ func (r Rules) unusual(a Ask, l Ledger) (questions []question, err error) {
 		}
 	}
 	add(a.Always != "", "always", a.Always)
-	add(a.Price > r.ApproveAbove, "approve_above", "the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
-	add(changed && r.PayeeChange == RuleAsk, "payee_change", a.Host, " was paid at ", x402.Brief(known.Other), " before, and now wants to be paid at ", x402.Brief(a.Payee.PayTo))
-	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", x402.Brief(a.Payee.PayTo), " was never paid before")
+	add(a.Price > r.ApproveAbove, "approve_above", "the price ", a.Price.Price(),
+		" is above what is paid without asking, ", r.ApproveAbove.Price())
+	add(changed && r.PayeeChange == RuleAsk, "payee_change", a.Host, " was paid at ", x402.Brief(known.Other),
+		" before, and now wants to be paid at ", x402.Brief(a.Payee.PayTo))
+	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", x402.Brief(a.Payee.PayTo),
+		" was never paid before")
 	if last := known.LastPrice; last != nil {
-		add(r.jumps(*last, a.Price), "price_jump", "the price ", a.Price.Price(), " is at least ", factor(r.PriceJump), " times the last one, ", last.Price())
+		add(r.jumps(*last, a.Price), "price_jump", "the price ", a.Price.Price(), " is at least ",
+			factor(r.PriceJump), " times the last one, ", last.Price())
 	}
 	return questions, nil
 }
 
-// jumps compares in decimal, as the owner wrote the factor: 1.1 times $0.10 is $0.11 and not a hair more.
+// jumps compares in decimal, as the owner wrote the factor: 1.1 times $0.10 is $0.11 and not a hair
+// more.
 func (r Rules) jumps(last, price money.Dollars) bool {
 	times, ok := new(big.Rat).SetString(factor(r.PriceJump))
 	if !ok || r.PriceJump == 0 || price <= last {
@@ -91,6 +102,8 @@ func askPerson(a Ask, questions []question) error {
 	for _, q := range questions {
 		texts = append(texts, q.Text)
 	}
-	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint("a person has to approve this payment").
-		WithDetail("requested", a.Price).WithDetail("reasons", questions).WithDetail("payTo", x402.Brief(a.Payee.PayTo))
+	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint(
+		"a person has to approve this payment").
+		WithDetail("requested", a.Price).WithDetail("reasons", questions).WithDetail("payTo",
+		x402.Brief(a.Payee.PayTo))
 }

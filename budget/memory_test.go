@@ -40,11 +40,13 @@ func TestWhatIsUnusual(t *testing.T) {
 		{"never paid, refuse", never, RuleRefuse, RuleAllow, x402.PolicyDenied, nil},
 		{"changed, allowed", changed, RuleAllow, RuleAllow, "", nil},
 		{"changed, ask", changed, RuleAllow, RuleAsk, x402.ApprovalRequired, words{"payee_change"}},
-		{"changed, both ask", changed, RuleAsk, RuleAsk, x402.ApprovalRequired, words{"payee_change", "new_payee"}},
+		{"changed, both ask", changed, RuleAsk, RuleAsk, x402.ApprovalRequired,
+			words{"payee_change", "new_payee"}},
 		{"changed, refuse", changed, RuleAllow, RuleRefuse, x402.PayeeChanged, nil},
 		{"changed and new, both refuse", changed, RuleRefuse, RuleRefuse, x402.PayeeChanged, nil},
 		{"changed, new refuse", changed, RuleRefuse, RuleAsk, x402.PolicyDenied, nil},
-		{"changed to one known elsewhere", moved, RuleRefuse, RuleAsk, x402.ApprovalRequired, words{"payee_change"}},
+		{"changed to one known elsewhere", moved, RuleRefuse, RuleAsk, x402.ApprovalRequired,
+			words{"payee_change"}},
 		{"changed to one known elsewhere, refuse", moved, RuleAllow, RuleRefuse, x402.PayeeChanged, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,7 +71,8 @@ func TestWhatIsUnusual(t *testing.T) {
 			require.Equal(t, c.reasons, reasons)
 			a.Approved = func() (bool, error) { return true, nil }
 			err = r.Check(a, remembers{Memory: c.known})
-			require.Equal(t, c.code == x402.ApprovalRequired, err == nil, "a yes lifts a question and never a refusal")
+			require.Equal(t, c.code == x402.ApprovalRequired, err == nil,
+				"a yes lifts a question and never a refusal")
 		})
 	}
 }

@@ -6,9 +6,10 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// MaxPrice is the most that a payment whose price is not known yet may turn out to cost, so that Check lets it pass: what the owner
-// lets be paid for one call, what is left of each window, and no more than is paid without asking, or than a person said yes
-// to. Where not even something free would pass, the error is Check's.
+// MaxPrice is the most that a payment whose price is not known yet may turn out to cost, so that
+// Check lets it pass: what the owner lets be paid for one call, what is left of each window, and no
+// more than is paid without asking, or than a person said yes to. Where not even something free
+// would pass, the error is Check's.
 func (r Rules) MaxPrice(a Ask, yes money.Dollars, l Ledger) (money.Dollars, error) {
 	a.Price = 0
 	if err := r.Check(a, l); err != nil {

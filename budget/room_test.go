@@ -24,8 +24,11 @@ func (r remembering) PayeeHistory(string, Payee) (Memory, error) {
 func TestRoom(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	session := money.Dollars(5_000_000)
-	rules := Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 100_000, Rate: 60, PriceJump: 3}
-	spent := func(price money.Dollars) fake { return fake{{at: now.Add(-time.Hour), session: "s", price: price}} }
+	rules := Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
+		ApproveAbove: 100_000, Rate: 60, PriceJump: 3}
+	spent := func(price money.Dollars) fake {
+		return fake{{at: now.Add(-time.Hour), session: "s", price: price}}
+	}
 	for _, c := range []struct {
 		name   string
 		change func(*Rules)
@@ -56,7 +59,8 @@ func TestRoom(t *testing.T) {
 			a.Price, a.Approved = room, func() (bool, error) { return c.yes > 0, nil }
 			require.NoError(t, r.Check(a, c.ledger))
 			a.Price++
-			require.True(t, c.yes > 0 && a.Price <= r.PerCall || r.Check(a, c.ledger) != nil, "one more is refused")
+			require.True(t, c.yes > 0 && a.Price <= r.PerCall || r.Check(a, c.ledger) != nil,
+				"one more is refused")
 		})
 	}
 	_, err := rules.MaxPrice(Ask{Host: "h", Now: now, Always: "it is a channel's opening"}, 0, fake{})

@@ -14,14 +14,17 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed would ask the service about its
-// channel (info, sub-channel, authorize) is asked of the chain: no server has those tools, and the chain does not lie for it.
+// Adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed
+// would ask the service about its channel (info, sub-channel, authorize) is asked of the chain: no
+// server has those tools, and the chain does not lie for it.
 type Adapter interface {
-	// Discover asks the service itself who it is, where nothing is published at its origin; nil: it does not say.
+	// Discover asks the service itself who it is, where nothing is published at its origin; nil: it
+	// does not say.
 	Discover(ctx context.Context) (*Info, error)
 	// Recover asks what the service knows of the caller's channel.
 	Recover(ctx context.Context, sign Authorize) (Recovery, error)
-	// Commit gives the service a signed promise outside of any call. It reports whether the service took it.
+	// Commit gives the service a signed promise outside of any call. It reports whether the service
+	// took it.
 	Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error)
 	// Send makes one call, once.
 	Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply, error)
@@ -131,13 +134,15 @@ func (a mcpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (
 	return readAnswer(text, &kept) == nil && kept.is(signed.SubRAV), nil
 }
 
-// carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does nothing, but a promise that comes with any
-// free request is verified and stored (reference: nuwa §3.6).
+// carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does
+// nothing, but a promise that comes with any free request is verified and stored (reference: nuwa
+// §3.6).
 func carrying(signed Signed) *requestPayload {
 	return &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}
 }
 
-// stored is what a service shows of a promise that it verified; its numbers come as such, or as text.
+// stored is what a service shows of a promise that it verified; its numbers come as such, or as
+// text.
 type stored struct {
 	SubRAV struct {
 		ChannelID string      `json:"channelId"`
@@ -147,10 +152,12 @@ type stored struct {
 }
 
 func (k stored) is(s SubRAV) bool {
-	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) && k.SubRAV.Amount.String() == s.Amount.String()
+	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
+		k.SubRAV.Amount.String() == s.Amount.String()
 }
 
-func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply, error) {
+func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply,
+	error) {
 	tool, err := toolOf(q)
 	if err != nil {
 		return reply{}, err
@@ -203,12 +210,14 @@ func toolOf(q seller.Request) (string, error) {
 		return "", x402.Errorf(x402.InvalidArgument, "the tool's name is missing")
 	}
 	if IsReservedTool(at.Fragment) {
-		return "", x402.Errorf(x402.ToolNotFound, "%s belongs to the payment channel, and is the wallet's own", x402.Quote(at.Fragment))
+		return "", x402.Errorf(x402.ToolNotFound,
+			"%s belongs to the payment channel, and is the wallet's own", x402.Quote(at.Fragment))
 	}
 	return at.Fragment, nil
 }
 
-func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string, arguments json.RawMessage, payment *requestPayload) ([]byte, error) {
+func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string, arguments json.RawMessage,
+	payment *requestPayload) ([]byte, error) {
 	token, err := sign(ctx, opTool, toolParams{tool, uuid()})
 	if err != nil {
 		return nil, err
@@ -221,7 +230,8 @@ func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string,
 
 // builtin calls one of the service's own tools; its answer is the first text.
 func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.RawMessage) ([]byte, error) {
-	answer, err := a.wire.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint, tool), Body: arguments})
+	answer, err := a.wire.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint,
+		tool), Body: arguments})
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +249,8 @@ func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.Raw
 		}
 	}
 	if answer.ToolFailed {
-		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, x402.Quote(text))
+		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool,
+			x402.Quote(text))
 	}
 	return []byte(text), nil
 }
@@ -277,7 +288,8 @@ func (a httpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) 
 }
 
 // own asks one of the service's own routes, whose answers are {"success":…,"data":…}.
-func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route string, body []byte, payment *requestPayload, into any) error {
+func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route string, body []byte,
+	payment *requestPayload, into any) error {
 	q := seller.Request{Method: method, URL: a.origin + a.base + route, Body: body}
 	token, err := sign(ctx, opHTTP, httpParams{q.URL, method})
 	if err != nil {
@@ -309,7 +321,8 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 	if answer.Status != http.StatusOK || !out.Success {
 		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", route, answer.Status)
 		if out.Error != nil {
-			e.WithDetail("service", x402.Brief(out.Error.Code)).WithDetail("said", x402.Quote(out.Error.Message))
+			e.WithDetail("service", x402.Brief(out.Error.Code)).WithDetail("said",
+				x402.Quote(out.Error.Message))
 		}
 		return e
 	}
@@ -319,7 +332,8 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 	return json.Unmarshal(out.Data, into)
 }
 
-func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (r reply, err error) {
+func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (r reply,
+	err error) {
 	token, err := sign(ctx, opHTTP, httpParams{q.URL, q.Method})
 	if err != nil {
 		return r, err
@@ -352,9 +366,11 @@ func unsent(err error) bool {
 	return errors.As(err, &send) && !send.Sent
 }
 
-// asset is RGas on one of Rooch's networks. Its price is the one that the kit has built in: 100 picodollars a unit.
+// asset is RGas on one of Rooch's networks. Its price is the one that the kit has built in: 100
+// picodollars a unit.
 func asset(network string) x402.AssetInfo {
-	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8, USD: money.Dollars(10_000)}
+	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8,
+		USD: money.Dollars(10_000)}
 }
 
 // Assets are what channels on these networks are paid in, for the registry.

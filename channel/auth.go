@@ -48,22 +48,26 @@ type httpParams struct {
 	Method string `json:"method"`
 }
 
-// newAuth is a fresh one: each request has its own nonce, the repetition of one too, because servers take each once.
+// newAuth is a fresh one: each request has its own nonce, the repetition of one too, because
+// servers take each once.
 func newAuth(operation string, params any, now time.Time) (signedData, error) {
 	text, err := compact(params)
 	return signedData{Operation: operation, Params: text, Nonce: uuid(), Timestamp: now.Unix()}, err
 }
 
-// message is what is signed. The kit canonicalises with JSON.stringify(data, Object.keys(data).sort()), whose list of names holds
-// for nested objects too: params always comes out empty, and is not covered by the signature (reference: nuwa §2). Should a
-// later kit mend that, this is the place.
+// message is what is signed. The kit canonicalises with JSON.stringify(data,
+// Object.keys(data).sort()), whose list of names holds for nested objects too: params always comes
+// out empty, and is not covered by the signature (reference: nuwa §2). Should a later kit mend
+// that, this is the place.
 func (d signedData) message() []byte {
-	return fmt.Appendf(nil, `DIDAuthV1:{"nonce":"%s","operation":"%s","params":{},"timestamp":%d}`, d.Nonce, d.Operation, d.Timestamp)
+	return fmt.Appendf(nil, `DIDAuthV1:{"nonce":"%s","operation":"%s","params":{},"timestamp":%d}`, d.Nonce,
+		d.Operation, d.Timestamp)
 }
 
 // token is the header's value, and the value of __nuwa_auth.
 func (d signedData) token(did, fragment string, signature []byte) (string, error) {
-	text, err := compact(authObject{d, authSignature{SignerDID: did, KeyID: did + "#" + fragment, Value: multibase(signature)}})
+	text, err := compact(authObject{d, authSignature{SignerDID: did, KeyID: did + "#" + fragment,
+		Value: multibase(signature)}})
 	return "DIDAuthV1 " + multibase(text), err
 }
 

@@ -19,7 +19,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The whole of seed 003's story, over both transports: the payee's claim is the wallet's history, to the unit.
+// The whole of seed 003's story, over both transports: the payee's claim is the wallet's history,
+// to the unit.
 func TestCallsAreWhatIsClaimed(t *testing.T) {
 	for _, http := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http=%t", http), func(t *testing.T) {
@@ -30,7 +31,8 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 				}
 			})
 			_, err := w.call("echo")
-			require.True(t, x402.HasCode(err, x402.ApprovalRequired), "an agent's first call asks the owner to open the channel: %v", err)
+			require.True(t, x402.HasCode(err, x402.ApprovalRequired),
+				"an agent's first call asks the owner to open the channel: %v", err)
 			require.Empty(t, w.service.calls)
 			w.approve(err)
 
@@ -46,10 +48,12 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 				require.Equal(t, "RGas", r.Symbol)
 				require.Contains(t, r.Content, "echo")
 				require.NotContains(t, r.Content, "nuwa:payment")
-				require.Equal(t, money.Dollars(1000*(i+1)+10_000), r.Budget.Session.Spent, "used when it is proposed, with the opening's fee")
+				require.Equal(t, money.Dollars(1000*(i+1)+10_000), r.Budget.Session.Spent,
+					"used when it is proposed, with the opening's fee")
 			}
 			require.EqualValues(t, 5, w.row().Nonce)
-			require.EqualValues(t, 4, w.service.stored.SubRAV.Nonce, "the last promise goes with the next call")
+			require.EqualValues(t, 4, w.service.stored.SubRAV.Nonce,
+				"the last promise goes with the next call")
 
 			w.service.lose = true
 			_, err = w.call("echo")
@@ -57,7 +61,8 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 			require.True(t, x402.AsError(err).Unsafe)
 			require.EqualValues(t, 5, w.row().Nonce)
 			w.start()
-			r, err := w.call("echo") // asked for the lost call's promise, it gives it and repeats the call once
+			// asked for the lost call's promise, it gives it and repeats the call once
+			r, err := w.call("echo")
 			require.NoError(t, err)
 			require.Equal(t, pay.StatusPaid, r.Status)
 			require.EqualValues(t, 7, w.row().Nonce)
@@ -98,7 +103,8 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 	}
 }
 
-// Every wrong proposal: refused with its code, nothing signed, nothing held, the evidence kept; and the honest one then passes.
+// Every wrong proposal: refused with its code, nothing signed, nothing held, the evidence kept; and
+// the honest one then passes.
 func TestWrongProposals(t *testing.T) {
 	set := func(key, value string) func(map[string]any) {
 		return func(p map[string]any) { p["subRav"].(map[string]any)[key] = value }
@@ -112,7 +118,10 @@ func TestWrongProposals(t *testing.T) {
 	}{
 		{"a unit more than it costs", set("accumulatedAmount", "20000001"), x402.InvalidRequirement, "cost"},
 		{"a unit less", set("accumulatedAmount", "19999999"), x402.InvalidRequirement, "cost"},
-		{"less than was promised", func(p map[string]any) { set("accumulatedAmount", "9999999")(p); p["cost"] = "0" }, x402.InvalidRequirement, "amount"},
+		{"less than was promised", func(p map[string]any) {
+			set("accumulatedAmount", "9999999")(p)
+			p["cost"] = "0"
+		}, x402.InvalidRequirement, "amount"},
 		{"the last nonce again", set("nonce", "1"), x402.InvalidRequirement, "nonce"},
 		{"a nonce before", set("nonce", "0"), x402.InvalidRequirement, "nonce"},
 		{"a nonce left out", set("nonce", "3"), x402.InvalidRequirement, "nonce"},
@@ -121,9 +130,16 @@ func TestWrongProposals(t *testing.T) {
 		{"another chain", set("chainId", "1"), x402.InvalidRequirement, "chain"},
 		{"another key", set("vmIdFragment", "other"), x402.InvalidRequirement, "key"},
 		{"another version", set("version", "2"), x402.InvalidRequirement, ""},
-		{"above maxAmount", func(p map[string]any) { set("accumulatedAmount", "1010000001")(p); p["cost"] = "1000000001" }, x402.AmountExceedsMax, ""},
-		{"a cost without a proposal", func(p map[string]any) { delete(p, "subRav") }, x402.InvalidRequirement, ""},
-		{"a proposal without its cost", func(p map[string]any) { delete(p, "cost") }, x402.InvalidRequirement, ""},
+		{"above maxAmount", func(p map[string]any) {
+			set("accumulatedAmount", "1010000001")(p)
+			p["cost"] = "1000000001"
+		}, x402.AmountExceedsMax, ""},
+		{"a cost without a proposal", func(p map[string]any) {
+			delete(p, "subRav")
+		}, x402.InvalidRequirement, ""},
+		{"a proposal without its cost", func(p map[string]any) {
+			delete(p, "cost")
+		}, x402.InvalidRequirement, ""},
 		{"numbers that are none", set("accumulatedAmount", "1e9"), x402.ResponseMalformed, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -196,7 +212,8 @@ func TestReplayAfterRestart(t *testing.T) {
 	require.Equal(t, money.NewAmount(5*price), w.row().Amount)
 }
 
-// A ledger that was lost knows of the channel what the chain does, and no more is promised than the owner's rules let pass.
+// A ledger that was lost knows of the channel what the chain does, and no more is promised than the
+// owner's rules let pass.
 func TestStateIsLost(t *testing.T) {
 	w := newWorld(t)
 	w.open()
@@ -236,7 +253,8 @@ func TestBudgetsHoldForChannels(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := w.call("echo")
-	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "the service is told how little may be paid: %v", err)
+	require.True(t, x402.HasCode(err, x402.AmountExceedsMax),
+		"the service is told how little may be paid: %v", err)
 	require.Equal(t, money.NewAmount(2*price), w.paidFor())
 
 	require.NoError(t, w.store.Freeze(t.Context(), history.Freeze{By: "owner"}))
@@ -263,7 +281,8 @@ func TestAPersonIsAsked(t *testing.T) {
 	r, err := w.call("pricey", offer)
 	require.NoError(t, err)
 	require.Equal(t, "$5.00", r.Price)
-	require.Equal(t, 2, w.guard.approved, "the yes to the opening, and this one, are looked at before signing")
+	require.Equal(t, 2, w.guard.approved, "the yes to the opening, and this one, are looked at before "+
+		"signing")
 	_, err = w.call("pricey", offer)
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "a yes is for one call: %v", err)
 }
@@ -296,7 +315,8 @@ func TestDiscovery(t *testing.T) {
 	}{
 		{"published", func(*world) {}, ""},
 		{"by its tool", func(w *world) {
-			w.service.wellKnown, w.service.saysDiscovery = "", `{"serviceId":"x","serviceDid":"`+w.service.me.DID()+`","defaultAssetId":"0x3::gas_coin::RGas"}`
+			w.service.wellKnown, w.service.saysDiscovery = "", `{"serviceId":"x","serviceDid":"`+
+				w.service.me.DID()+`","defaultAssetId":"0x3::gas_coin::RGas"}`
 		}, ""},
 		{"by config.toml", func(w *world) { w.service.wellKnown, w.pin = "", w.service.me.DID() }, ""},
 		{"by nobody", func(w *world) { w.service.wellKnown = "" }, x402.InvalidRequirement},
@@ -308,11 +328,15 @@ func TestDiscovery(t *testing.T) {
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"local"`, `"main"`, 1)
 		}, x402.SetupFailed},
 		{"did:key", func(w *world) {
-			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", 1)
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(),
+				"did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", 1)
 		}, x402.InvalidRequirement},
-		{"two names", func(w *world) { w.service.wellKnown = `{"serviceDid":"a","serviceDid":"b"}` }, x402.ResponseMalformed},
+		{"two names", func(w *world) {
+			w.service.wellKnown = `{"serviceDid":"a","serviceDid":"b"}`
+		}, x402.ResponseMalformed},
 		{"its routes on another host", func(w *world) { // allowed or denied, it would be asked there
-			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`, `"basePath":".evil.example`, 1)
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`,
+				`"basePath":".evil.example`, 1)
 		}, x402.InvalidRequirement},
 		{"its routes on another port", func(w *world) {
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"basePath":"`, `"basePath":":8443`, 1)
@@ -322,10 +346,16 @@ func TestDiscovery(t *testing.T) {
 			w.sign(w.service.info(), "")
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"fake"`, `"fakf"`, 1)
 		}, x402.InvalidRequirement},
-		{"signed without its name", func(w *world) { w.sign(w.service.info(), `,"signedFields":["network"]`) }, x402.InvalidRequirement},
-		{"no key of ours", func(w *world) { w.chain.keys[w.payer] = w.chain.keys[w.payer][:1] }, x402.SetupFailed},
+		{"signed without its name", func(w *world) {
+			w.sign(w.service.info(), `,"signedFields":["network"]`)
+		}, x402.InvalidRequirement},
+		{"no key of ours", func(w *world) {
+			w.chain.keys[w.payer] = w.chain.keys[w.payer][:1]
+		}, x402.SetupFailed},
 		{"another chain's node", func(w *world) { w.chain.id = "2" }, x402.RPCError},
-		{"the owner's did:key", func(w *world) { w.did = "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm" }, x402.SetupFailed},
+		{"the owner's did:key", func(w *world) {
+			w.did = "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm"
+		}, x402.SetupFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, c.spoil)
@@ -340,13 +370,17 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// sign puts a signature over the published description, by a key that is added to the service's document.
+// sign puts a signature over the published description, by a key that is added to the service's
+// document.
 func (w *world) sign(text, more string) {
 	signer := newSigner(w.t)
 	w.chain.keys[w.service.me] = []Key{signer.key}
-	message, _, err := signedInfo([]byte(strings.TrimSuffix(text, "}") + `,"signature":{"alg":"x","value":"uAA"` + strings.Replace(more, `"network"`, `"serviceDid"`, 1) + `}}`))
+	message, _, err := signedInfo([]byte(strings.TrimSuffix(text, "}") +
+		`,"signature":{"alg":"x","value":"uAA"` + strings.Replace(more, `"network"`, `"serviceDid"`, 1) +
+		`}}`))
 	require.NoError(w.t, err)
-	w.service.wellKnown = strings.TrimSuffix(text, "}") + `,"signature":{"alg":"EdDSA","value":"` + multibase(signer.sign(message)) + `"` + more + `}}`
+	w.service.wellKnown = strings.TrimSuffix(text, "}") + `,"signature":{"alg":"EdDSA","value":"` +
+		multibase(signer.sign(message)) + `"` + more + `}}`
 }
 
 // A service that is another one than before is paid nothing.
@@ -446,7 +480,8 @@ func TestChannelsThatCannotBeUsed(t *testing.T) {
 	_, err = w.call("echo")
 	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 
-	for code, want := range map[string]x402.Code{codeHubFunds: x402.InsufficientFunds, codeContextMissing: x402.PaymentRejected, "EPOCH_MISMATCH": x402.PaymentRejected} {
+	for code, want := range map[string]x402.Code{codeHubFunds: x402.InsufficientFunds,
+		codeContextMissing: x402.PaymentRejected, "EPOCH_MISMATCH": x402.PaymentRejected} {
 		w := newWorld(t)
 		w.open()
 		w.service.fail = code
@@ -455,7 +490,8 @@ func TestChannelsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// The same key is one purchase, and the same call whose answer nobody got is answered from the ledger.
+// The same key is one purchase, and the same call whose answer nobody got is answered from the
+// ledger.
 func TestRepeatedCalls(t *testing.T) {
 	w := newWorld(t)
 	w.open()
@@ -477,7 +513,8 @@ func TestRepeatedCalls(t *testing.T) {
 	require.Equal(t, money.NewAmount(price), w.paidFor())
 
 	var q pay.Request // its answer was not written to the client when its process died
-	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"), []byte(`{"text":"two"}`)
+	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"),
+		[]byte(`{"text":"two"}`)
 	lost, err := w.m.Call(t.Context(), "nuwa", q)
 	require.NoError(t, err)
 	w.start()
@@ -494,7 +531,9 @@ func TestParallelCalls(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			_, err := w.call("echo", func(q *pay.Request) { q.Body = []byte(fmt.Sprintf(`{"text":"%d"}`, i)) })
+			_, err := w.call("echo", func(q *pay.Request) {
+				q.Body = []byte(fmt.Sprintf(`{"text":"%d"}`, i))
+			})
 			if err != nil {
 				t.Error(err)
 			}
@@ -506,7 +545,8 @@ func TestParallelCalls(t *testing.T) {
 	require.Len(t, w.service.calls, 8)
 }
 
-// No promise leaves while the ledger cannot be marked, and none is made under rules that are not the owner's.
+// No promise leaves while the ledger cannot be marked, and none is made under rules that are not
+// the owner's.
 func TestTheLedgerIsMarkedFirst(t *testing.T) {
 	w := newWorld(t)
 	w.open()
@@ -521,7 +561,8 @@ func TestTheLedgerIsMarkedFirst(t *testing.T) {
 	w.guard.bad = nil
 	_, err = w.call("echo")
 	require.NoError(t, err)
-	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that did not: before it, and before its promise")
+	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that "+
+		"did not: before it, and before its promise")
 }
 
 // A node of rules that are not sealed ends no epoch: what was promised in it stays on record.
@@ -544,7 +585,8 @@ func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 	require.Equal(t, before, w.row())
 }
 
-// A caller that leaves while the service works has still bought what it served: the same call gets it.
+// A caller that leaves while the service works has still bought what it served: the same call gets
+// it.
 func TestTheCallerLeaves(t *testing.T) {
 	w := newWorld(t)
 	w.open()
@@ -576,7 +618,8 @@ func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
 	_, err = w.call("echo", func(q *pay.Request) { q.Body = []byte(`{"__nuwa_payment":{}}`) })
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 	require.Empty(t, w.service.calls)
-	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") && !IsReservedTool("nuwax"))
+	require.True(t, IsReservedArgument("__nuwa_auth") && IsReservedTool("nuwa.health") &&
+		!IsReservedTool("nuwax"))
 
 	list, err := w.m.List(t.Context())
 	require.NoError(t, err)
@@ -596,8 +639,9 @@ func TestFatesPayNothing(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A service asks for an earlier call before it serves: one that this wallet knows was lost, once, for at most what that call was allowed;
-// and one of which nothing is known for at most what this call may cost, out of it.
+// A service asks for an earlier call before it serves: one that this wallet knows was lost, once,
+// for at most what that call was allowed; and one of which nothing is known for at most what this
+// call may cost, out of it.
 func TestEarlierCallsAreBounded(t *testing.T) {
 	const cent = 10 * price
 	limit := func(dollars string) func(*pay.Request) { return func(q *pay.Request) { q.MaxAmount = dollars } }

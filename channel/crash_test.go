@@ -12,7 +12,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// death ends the process at one of its steps: before or after whatever reaches the disk, the key or the service.
+// death ends the process at one of its steps: before or after whatever reaches the disk, the key or
+// the service.
 type death struct{ at, steps int }
 
 type died struct{}
@@ -34,13 +35,15 @@ func (s mortalStore) SaveChannel(ctx context.Context, c history.Channel) error {
 	return s.Store.SaveChannel(ctx, c)
 }
 
-func (s mortalStore) Promise(ctx context.Context, id string, signed history.Signed, c history.Channel, o history.Outcome) (history.Payment, error) {
+func (s mortalStore) Promise(ctx context.Context, id string, signed history.Signed, c history.Channel,
+	o history.Outcome) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
 	return s.Store.Promise(ctx, id, signed, c, o)
 }
 
-func (s mortalStore) Reserve(ctx context.Context, h history.Hold, check func(*history.Tx, budget.Session) error) (history.Payment, error) {
+func (s mortalStore) Reserve(ctx context.Context, h history.Hold,
+	check func(*history.Tx, budget.Session) error) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
 	return s.Store.Reserve(ctx, h, check)
@@ -68,8 +71,9 @@ func (w mortalWire) Ask(ctx context.Context, r seller.Request) (*seller.Answer, 
 	return w.service.Ask(ctx, r)
 }
 
-// A wallet that dies at any step goes on with the same channel: every call that was served is promised once, no nonce is promised
-// twice (the service looks), and the history is what was promised.
+// A wallet that dies at any step goes on with the same channel: every call that was served is
+// promised once, no nonce is promised twice (the service looks), and the history is what was
+// promised.
 func TestDyingAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.rules.Rate = 10_000
@@ -78,7 +82,8 @@ func TestDyingAtEveryStep(t *testing.T) {
 	deaths := 0
 	for at := 1; ; at++ {
 		d := &death{at: at}
-		w.m.Store, w.m.Keys, w.m.Transport = mortalStore{w.store, d}, mortalKeys{w.m.Keys, d}, mortalWire{w.service, d}
+		w.m.Store, w.m.Keys, w.m.Transport = mortalStore{w.store, d}, mortalKeys{w.m.Keys, d},
+			mortalWire{w.service, d}
 		w.m.Engine.Store = mortalStore{w.store, d}
 		w.m.forget("nuwa") // what it found before holds the immortal one
 		before := w.row().Nonce
@@ -88,7 +93,8 @@ func TestDyingAtEveryStep(t *testing.T) {
 			require.NoError(t, err, "step %d", at)
 			return nil
 		}()
-		require.LessOrEqual(t, w.row().Nonce, before+2, "a call makes one promise, or two with the one that was lost")
+		require.LessOrEqual(t, w.row().Nonce, before+2,
+			"a call makes one promise, or two with the one that was lost")
 		w.start()
 		_, err := w.call("echo")
 		require.NoError(t, err, "after dying at step %d", at)

@@ -21,11 +21,13 @@ const (
 	hrp       = "rooch" // BIP 350's human readable part
 )
 
-// ParseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference: nuwa §8).
+// ParseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
+// nuwa §8).
 func ParseDID(did string) (a Account, err error) {
 	text, ok := strings.CutPrefix(did, didPrefix)
 	if !ok {
-		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels", x402.Quote(did))
+		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels",
+			x402.Quote(did))
 	}
 	payload, err := bech32m(text)
 	if err != nil || len(payload) != len(a) {
@@ -49,14 +51,15 @@ func (id ObjectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 // ParseObjectID reads 0x and 64 hex digits.
 func ParseObjectID(s string) (id ObjectID, err error) {
 	text, ok := strings.CutPrefix(s, "0x")
-	if n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))])); !ok || err != nil || n != len(id) || len(text) != 2*len(id) {
+	if n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))])); !ok || err != nil ||
+		n != len(id) || len(text) != 2*len(id) {
 		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
 	return id, nil
 }
 
-// RGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry write it. Of an object's id the
-// canonical form is part, with all the zeros.
+// RGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry
+// write it. Of an object's id the canonical form is part, with all the zeros.
 const RGas = "0x3::gas_coin::RGas"
 
 // Rooch's packages.
@@ -74,12 +77,14 @@ func isRGas(asset string) bool {
 
 const canonicalRGas = framework + "::gas_coin::RGas"
 
-// objectOf is the id of an object that the chain names by a key and a type: SHA3-256(bcs(key) ‖ type).
+// objectOf is the id of an object that the chain names by a key and a type: SHA3-256(bcs(key) ‖
+// type).
 func objectOf(key []byte, module, name string) ObjectID {
 	return sha3.Sum256(append(key, framework+"::"+module+"::"+name...))
 }
 
-// ChannelID is the channel from one account to another, in RGas: there is one at most, and its id is known before it is open.
+// ChannelID is the channel from one account to another, in RGas: there is one at most, and its id
+// is known before it is open.
 func ChannelID(payer, payee Account) ObjectID {
 	var e encoder
 	e.raw(payer[:])
@@ -102,10 +107,12 @@ func documentOf(a Account) ObjectID {
 func fieldKey(name string) ObjectID {
 	var e encoder
 	e.text(name)
-	return sha3.Sum256(append(e.b, "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"...))
+	return sha3.Sum256(append(e.b,
+		"0x0000000000000000000000000000000000000000000000000000000000000001::string::String"...))
 }
 
-// bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable part.
+// bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable
+// part.
 
 const (
 	bech32Alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"

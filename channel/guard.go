@@ -13,7 +13,8 @@ type Terms struct {
 	Fragment string
 }
 
-// baseline is the furthest that this wallet promised, or the chain has seen claimed, of a sub-channel.
+// baseline is the furthest that this wallet promised, or the chain has seen claimed, of a
+// sub-channel.
 type baseline struct {
 	Nonce  uint64
 	Amount money.Amount
@@ -33,13 +34,14 @@ func (b baseline) further(other baseline) baseline {
 // bounds are what a proposal may cost.
 type bounds struct {
 	Cost *money.Amount // what the service said this call costs; nil: a call whose answer was lost
-	Most *money.Amount // what it was told that the call may cost; nil: unknown, and the owner's limits alone decide
-	Hub  money.Amount  // what lies in the hub for this channel
-	Paid money.Amount  // what the payee has taken of the channel already: it is no longer in the hub
+	// what it was told that the call may cost; nil: unknown, and the owner's limits alone decide
+	Most *money.Amount
+	Hub  money.Amount // what lies in the hub for this channel
+	Paid money.Amount // what the payee has taken of the channel already: it is no longer in the hub
 }
 
-// guard is the table of wrong proposals. It is pure. Nothing that it refuses is ever signed; what it lets pass still has to be
-// held in the owner's budgets before it is.
+// guard is the table of wrong proposals. It is pure. Nothing that it refuses is ever signed; what
+// it lets pass still has to be held in the owner's budgets before it is.
 //
 //	 #  the proposal                                   code
 //	 1  names another chain                            INVALID_REQUIREMENT
@@ -74,12 +76,14 @@ func guard(p SubRAV, t Terms, last baseline, b bounds) (delta money.Amount, err 
 	case b.Cost != nil && delta != *b.Cost:
 		return delta, wrong("cost", *b.Cost, delta)
 	case b.Most != nil && delta.Cmp(*b.Most) > 0:
-		return delta, x402.Errorf(x402.AmountExceedsMax, "the service wants %s units for a call that may cost %s", delta, *b.Most).
+		return delta, x402.Errorf(x402.AmountExceedsMax,
+			"the service wants %s units for a call that may cost %s", delta, *b.Most).
 			WithHint("nothing was signed; repeat the call with a higher maxAmount if it is worth that").
 			WithDetail("requested", delta).WithDetail("maxAmount", *b.Most)
 	}
 	if open := p.Amount.SubFloor(b.Paid); open.Cmp(b.Hub) > 0 {
-		return delta, x402.Errorf(x402.InsufficientFunds, "the channel would owe %s units, and %s are there for it", open, b.Hub).
+		return delta, x402.Errorf(x402.InsufficientFunds,
+			"the channel would owe %s units, and %s are there for it", open, b.Hub).
 			WithHint("the owner has to put more into the payment hub").WithDetail("layer", "channel").
 			WithDetail("available", b.Hub).WithDetail("requested", open)
 	}
@@ -88,7 +92,8 @@ func guard(p SubRAV, t Terms, last baseline, b bounds) (delta money.Amount, err 
 
 // wrong is the refusal of a proposal that no honest service makes.
 func wrong(what string, ours, theirs any) *x402.Error {
-	return x402.Errorf(x402.InvalidRequirement, "the service proposes a payment with another %s than it may: nothing was signed", what).
+	return x402.Errorf(x402.InvalidRequirement, "the service proposes a payment with another %s than it "+
+		"may: nothing was signed", what).
 		WithHint("the service is faulty or dishonest; the evidence is kept, see x402-wallet channel show").
 		WithDetail("guard", what).WithDetail("expected", ours).WithDetail("proposed", theirs)
 }

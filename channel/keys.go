@@ -13,7 +13,8 @@ import (
 // ed25519Key is the type of the key that an owner is told to put into the document.
 const ed25519Key = "Ed25519VerificationKey2020"
 
-// Keys are the wallet's keys, as channels may use them: for three kinds of messages and nothing else.
+// Keys are the wallet's keys, as channels may use them: for three kinds of messages and nothing
+// else.
 type Keys interface {
 	// Public is our Ed25519 key, for the owner to put into their DID document.
 	Public() string
@@ -26,9 +27,9 @@ type Keys interface {
 	SignTransaction(ctx context.Context, k Key, t Transaction) ([]byte, error)
 }
 
-// infoSignature is seed 003's optional signature over what is published. Nothing is known to make one; where one is, it has to be
-// right: by a key of the service's DID document, over the fields it names (all others, when it names none) as JSON with
-// sorted names and no spaces.
+// infoSignature is seed 003's optional signature over what is published. Nothing is known to make
+// one; where one is, it has to be right: by a key of the service's DID document, over the fields it
+// names (all others, when it names none) as JSON with sorted names and no spaces.
 type infoSignature struct {
 	Alg    string   `json:"alg"`
 	Value  string   `json:"value"`
@@ -55,7 +56,8 @@ func signedInfo(text []byte) (message, signature []byte, err error) {
 	delete(all, "signature")
 	if len(s.Fields) > 0 {
 		if !slices.Contains(s.Fields, "serviceDid") {
-			return nil, nil, x402.Errorf(x402.InvalidRequirement, "the service signs its description without its own name")
+			return nil, nil, x402.Errorf(x402.InvalidRequirement,
+				"the service signs its description without its own name")
 		}
 		for name := range all {
 			if !slices.Contains(s.Fields, name) {

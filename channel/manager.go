@@ -1,12 +1,15 @@
-// Package channel pays by payment channels: the Nuwa MCP client of seed 003, as payment-kit 0.7.0 really speaks it (SPEC §9). The
-// service serves first and names the cost; its proposal of a promise (SubRAV) is signed here and leaves with the next call.
+// Package channel pays by payment channels: the Nuwa MCP client of seed 003, as payment-kit 0.7.0
+// really speaks it (SPEC §9). The service serves first and names the cost; its proposal of a
+// promise (SubRAV) is signed here and leaves with the next call.
 //
-// What must stay true: what a call may cost is decided before it is made, its cost is held before it is promised, the promise is on
-// disk before it leaves; and no nonce of a channel is ever promised twice.
+// What must stay true: what a call may cost is decided before it is made, its cost is held before
+// it is promised, the promise is on disk before it leaves; and no nonce of a channel is ever
+// promised twice.
 //
-// The files: requests.go (one call, its order of steps), guard.go (which proposals are signed), manager.go (discovery; a channel made
-// ready), open.go (transactions, and what became of them), owner.go (what the owner sees and does), adapter.go (over MCP and HTTP),
-// wire.go, auth.go, subrav.go, did.go, bcs.go (what goes over the wire), rooch.go and tx.go (the chain).
+// The files: requests.go (one call, its order of steps), guard.go (which proposals are signed),
+// manager.go (discovery; a channel made ready), open.go (transactions, and what became of them),
+// owner.go (what the owner sees and does), adapter.go (over MCP and HTTP), wire.go, auth.go,
+// subrav.go, did.go, bcs.go (what goes over the wire), rooch.go and tx.go (the chain).
 package channel
 
 import (
@@ -43,7 +46,8 @@ type Store interface {
 	Channels(ctx context.Context) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 	Refuse(ctx context.Context, c history.Channel) error
-	Promise(ctx context.Context, id string, signed history.Signed, c history.Channel, o history.Outcome) (history.Payment, error)
+	Promise(ctx context.Context, id string, signed history.Signed, c history.Channel,
+		o history.Outcome) (history.Payment, error)
 	ChannelTurn(ctx context.Context, service, key string) (func(), error)
 	Submit(ctx context.Context, id string, signed history.Signed) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
@@ -64,8 +68,8 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Manager makes channels ready and keeps them (seed 003's ChannelManager): discovery, our key, the channel on the chain, and what
-// was promised in it. It is safe for concurrent use.
+// Manager makes channels ready and keeps them (seed 003's ChannelManager): discovery, our key, the
+// channel on the chain, and what was promised in it. It is safe for concurrent use.
 type Manager struct {
 	Options
 
@@ -103,10 +107,12 @@ func (p *place) adapter(method string) Adapter {
 	return p.http
 }
 
-// own is the way to its own routes or tools: an MCP server's base path is that of its endpoint, an HTTP service's is another.
+// own is the way to its own routes or tools: an MCP server's base path is that of its endpoint, an
+// HTTP service's is another.
 func (m *Manager) own(p *place) Adapter {
 	at, err := url.Parse(m.Servers[p.server].Endpoint)
-	if err == nil && p.info.BasePath != "" && strings.TrimRight(at.Path, "/") != strings.TrimRight(p.info.BasePath, "/") {
+	if err == nil && p.info.BasePath != "" &&
+		strings.TrimRight(at.Path, "/") != strings.TrimRight(p.info.BasePath, "/") {
 		return p.http
 	}
 	return p.mcp
@@ -125,8 +131,9 @@ type ready struct {
 	hub   money.Amount // for this channel, less what others of our channels owe
 }
 
-// place discovers a service, once for each process: what is published at its origin first, then what it says itself, then what
-// config.toml says. Where several say who it is they have to agree, and with what this wallet knew before (seed 003).
+// place discovers a service, once for each process: what is published at its origin first, then
+// what it says itself, then what config.toml says. Where several say who it is they have to agree,
+// and with what this wallet knew before (seed 003).
 func (m *Manager) place(ctx context.Context, server string) (*place, error) {
 	m.mu.Lock()
 	known := m.places[server]
@@ -165,7 +172,8 @@ func (m *Manager) discover(ctx context.Context, server string) (*place, error) {
 	if published != nil {
 		p.info = *published
 	}
-	p.mcp, p.http = mcpAdapter{m.Transport, config.Endpoint}, httpAdapter{m.Transport, origin, p.info.BasePath}
+	p.mcp, p.http = mcpAdapter{m.Transport, config.Endpoint}, httpAdapter{m.Transport, origin,
+		p.info.BasePath}
 	if published == nil {
 		said, err := p.mcp.Discover(ctx)
 		if err != nil {
@@ -179,8 +187,10 @@ func (m *Manager) discover(ctx context.Context, server string) (*place, error) {
 		p.info.ServiceDID, p.info.Asset = config.Service, RGas
 	}
 	if p.info.ServiceDID == "" {
-		return nil, x402.Errorf(x402.InvalidRequirement, "%s does not say that it is a service with payment channels", x402.Quote(server)).
-			WithHint("where it has none, [servers.%s] in config.toml needs no channel = true; where it has, the owner writes service = \"did:rooch:…\" beside it", server)
+		return nil, x402.Errorf(x402.InvalidRequirement,
+			"%s does not say that it is a service with payment channels", x402.Quote(server)).
+			WithHint("where it has none, [servers.%s] in config.toml needs no channel = true; where it "+
+				"has, the owner writes service = \"did:rooch:…\" beside it", server)
 	}
 	if err := m.oneService(ctx, p, config); err != nil {
 		return nil, err
@@ -207,13 +217,16 @@ func (m *Manager) published(ctx context.Context, origin string) (*Info, []byte, 
 	if err := readAnswer(answer.Content, &info); err != nil {
 		return nil, nil, err
 	}
-	if info.BasePath != "" && !strings.HasPrefix(info.BasePath, "/") { // behind the origin it would make another one: https://a.b + .c.d
-		return nil, nil, x402.Errorf(x402.InvalidRequirement, "the service's description puts its routes at %s, which is no path", x402.Quote(info.BasePath))
+	if info.BasePath != "" && !strings.HasPrefix(info.BasePath, "/") {
+		// behind the origin it would make another one: https://a.b + .c.d
+		return nil, nil, x402.Errorf(x402.InvalidRequirement,
+			"the service's description puts its routes at %s, which is no path", x402.Quote(info.BasePath))
 	}
 	return &info, answer.Content, nil
 }
 
-// oneService refuses a service whose name is not the same everywhere. Of what the owner writes and what was before, the owner's counts.
+// oneService refuses a service whose name is not the same everywhere. Of what the owner writes and
+// what was before, the owner's counts.
 func (m *Manager) oneService(ctx context.Context, p *place, config Server) error {
 	names := []string{config.Service}
 	if config.Service == "" {
@@ -229,8 +242,10 @@ func (m *Manager) oneService(ctx context.Context, p *place, config Server) error
 	}
 	for _, name := range names {
 		if name != "" && name != p.info.ServiceDID {
-			return x402.Errorf(x402.PayeeChanged, "the service says it is %s, and was %s", x402.Quote(p.info.ServiceDID), x402.Quote(name)).
-				WithHint("tell the person: either the service moved, or somebody else stands in its place; nothing was signed").
+			return x402.Errorf(x402.PayeeChanged, "the service says it is %s, and was %s",
+				x402.Quote(p.info.ServiceDID), x402.Quote(name)).
+				WithHint("tell the person: either the service moved, or somebody else stands in its "+
+					"place; nothing was signed").
 				WithDetail("serviceDid", x402.Brief(p.info.ServiceDID)).WithDetail("before", x402.Brief(name))
 		}
 	}
@@ -240,18 +255,21 @@ func (m *Manager) oneService(ctx context.Context, p *place, config Server) error
 // join finds what the service's words mean here: its network's node, its account, and our key.
 func (m *Manager) join(ctx context.Context, p *place) (err error) {
 	if p.info.Asset != "" && !isRGas(p.info.Asset) {
-		return x402.Errorf(x402.UntrustedAsset, "the service wants to be paid in %s; channels are paid in RGas", x402.Quote(p.info.Asset))
+		return x402.Errorf(x402.UntrustedAsset,
+			"the service wants to be paid in %s; channels are paid in RGas", x402.Quote(p.info.Asset))
 	}
 	if p.payee, err = ParseDID(p.info.ServiceDID); err != nil {
 		return err
 	}
 	if m.DID == "" {
 		return x402.Errorf(x402.SetupFailed, "no DID is configured for payment channels").
-			WithHint("the owner puts did under [channel] in config.toml, and the key %s into that DID's document", m.Keys.Public())
+			WithHint("the owner puts did under [channel] in config.toml, and the key %s into that DID's "+
+				"document", m.Keys.Public())
 	}
 	if p.payer, err = ParseDID(m.DID); err != nil {
 		return x402.Errorf(x402.SetupFailed, "the owner's DID: %s", x402.AsError(err).Message).
-			WithHint("the owner corrects did under [channel] in config.toml; it is written like did:rooch:rooch1…")
+			WithHint("the owner corrects did under [channel] in config.toml; it is written like " +
+				"did:rooch:rooch1…")
 	}
 	if p.payer == p.payee {
 		return x402.Errorf(x402.InvalidRequirement, "the service has the owner's own DID")
@@ -263,7 +281,8 @@ func (m *Manager) join(ctx context.Context, p *place) (err error) {
 	return err
 }
 
-// node is the owner's for the network that a service names; one that names none is on the only one there is.
+// node is the owner's for the network that a service names; one that names none is on the only one
+// there is.
 func (m *Manager) node(name string) (string, *Rooch, error) {
 	network := name
 	if name != "" && !strings.HasPrefix(name, "rooch:") {
@@ -276,7 +295,8 @@ func (m *Manager) node(name string) (string, *Rooch, error) {
 	}
 	node := m.Nodes[network]
 	if node == nil {
-		return "", nil, x402.Errorf(x402.SetupFailed, "the service is on %s, for which no node is configured", x402.Quote(network)).
+		return "", nil, x402.Errorf(x402.SetupFailed, "the service is on %s, for which no node is configured",
+			x402.Quote(network)).
 			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the service's network is called`)
 	}
 	return network, node, nil
@@ -290,7 +310,8 @@ func (m *Manager) ourKey(ctx context.Context, node *Rooch, payer Account) (Key, 
 	if i := slices.IndexFunc(keys, m.Keys.Owns); i >= 0 {
 		return keys[i], nil
 	}
-	return Key{}, x402.Errorf(x402.SetupFailed, "the DID document of %s has no key of this wallet", payer.DID()).
+	return Key{}, x402.Errorf(x402.SetupFailed, "the DID document of %s has no key of this wallet",
+		payer.DID()).
 		WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
 }
 
@@ -310,12 +331,14 @@ func (m *Manager) authentic(ctx context.Context, p *place, published []byte) err
 	if slices.ContainsFunc(keys, func(k Key) bool { return m.Keys.Verify(k, message, signature) }) {
 		return nil
 	}
-	return x402.Errorf(x402.InvalidRequirement, "the service's description is signed by nobody whom its DID document names").
+	return x402.Errorf(x402.InvalidRequirement, "the service's description is signed by nobody whom its "+
+		"DID document names").
 		WithHint("somebody may have changed it on the way; nothing was signed")
 }
 
-// Speaks names the service that a request is for, where that is paid through a channel: one of the owner's config.toml, at the same
-// endpoint, or for HTTP at the same origin. Whether one that nobody said it of does is asked once.
+// Speaks names the service that a request is for, where that is paid through a channel: one of the
+// owner's config.toml, at the same endpoint, or for HTTP at the same origin. Whether one that
+// nobody said it of does is asked once.
 func (m *Manager) Speaks(ctx context.Context, q seller.Request) (server string, yes bool) {
 	for _, name := range m.names() {
 		endpoint := m.Servers[name].Endpoint
@@ -363,7 +386,8 @@ func (s notActive) Error() string { return "the channel is " + string(s) }
 
 // ready reads the channel from the chain and the ledger. The caller holds its turn.
 func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
-	r := &ready{place: p, terms: Terms{ChainID: chainIDs[p.network], Channel: ChannelID(p.payer, p.payee), Fragment: p.key.Fragment}}
+	r := &ready{place: p, terms: Terms{ChainID: chainIDs[p.network], Channel: ChannelID(p.payer, p.payee),
+		Fragment: p.key.Fragment}}
 	object, err := p.node.channel(ctx, r.terms.Channel)
 	if err != nil {
 		return nil, err
@@ -375,7 +399,8 @@ func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 		return nil, x402.Errorf(x402.RPCError, "the node shows another channel than was asked for")
 	}
 	if object.Status != active {
-		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(object.status())).WithHint("the owner looks at it with x402-wallet channel show %s", p.server)
+		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(object.status())).WithHint(
+			"the owner looks at it with x402-wallet channel show %s", p.server)
 	}
 	sub, err := p.node.sub(ctx, object, p.key.Fragment)
 	if err != nil {
@@ -385,7 +410,8 @@ func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 		return nil, errUnopened
 	}
 	if sub.Key.Multibase != p.key.Multibase || sub.Key.Type != p.key.Type {
-		return nil, x402.Errorf(x402.SetupFailed, "another key than this wallet's stands for %s in the channel", x402.Quote(p.key.Fragment)).
+		return nil, x402.Errorf(x402.SetupFailed,
+			"another key than this wallet's stands for %s in the channel", x402.Quote(p.key.Fragment)).
 			WithHint("the owner gives this wallet's key a name of its own in the DID document")
 	}
 	r.terms.Epoch, r.paid = object.Epoch, sub.Last.Amount
@@ -395,7 +421,8 @@ func (m *Manager) ready(ctx context.Context, p *place) (*ready, error) {
 	return r, m.funds(ctx, r)
 }
 
-// load reads what was promised in the channel. Of a channel that the ledger does not know the chain does: what was claimed.
+// load reads what was promised in the channel. Of a channel that the ledger does not know the chain
+// does: what was claimed.
 func (m *Manager) load(ctx context.Context, r *ready, claimed baseline) error {
 	row, err := m.Store.Channel(ctx, r.payee.DID(), r.keyID())
 	before := row
@@ -403,18 +430,21 @@ func (m *Manager) load(ctx context.Context, r *ready, claimed baseline) error {
 		return err
 	}
 	if err == nil && row.ID == r.terms.Channel.String() && r.terms.Epoch < row.Epoch {
-		return x402.Errorf(x402.RPCError, "the node shows epoch %d of the channel, which was in epoch %d before", r.terms.Epoch, row.Epoch)
+		return x402.Errorf(x402.RPCError,
+			"the node shows epoch %d of the channel, which was in epoch %d before", r.terms.Epoch, row.Epoch)
 	}
 	if err != nil || row.Epoch != r.terms.Epoch {
 		row = history.Channel{Nonce: claimed.Nonce, Amount: claimed.Amount}
 	}
 	row.Service, row.Key, row.Server, row.Network = r.payee.DID(), r.keyID(), r.server, r.network
-	row.Source, row.ID, row.Epoch, row.Claimed = r.payer.DID(), r.terms.Channel.String(), r.terms.Epoch, claimed.Amount
+	row.Source, row.ID, row.Epoch, row.Claimed = r.payer.DID(), r.terms.Channel.String(), r.terms.Epoch,
+		claimed.Amount
 	r.row, r.last = row, baseline{row.Nonce, row.Amount}.further(claimed)
 	if reflect.DeepEqual(row, before) {
 		return nil
 	}
-	if err := m.Guard.CheckConfig(ctx); err != nil { // whoever chooses the node could end an epoch, and what was promised in it
+	if err := m.Guard.CheckConfig(ctx); err != nil {
+		// whoever chooses the node could end an epoch, and what was promised in it
 		return err
 	}
 	return m.Store.SaveChannel(ctx, row)
@@ -430,14 +460,16 @@ func (m *Manager) funds(ctx context.Context, r *ready) (err error) {
 		return err
 	}
 	for _, row := range rows {
-		if row.Network == r.network && row.Source == r.row.Source && (row.Service != r.row.Service || row.Key != r.row.Key) {
+		if row.Network == r.network && row.Source == r.row.Source && (row.Service != r.row.Service ||
+			row.Key != r.row.Key) {
 			r.hub = r.hub.SubFloor(row.Amount.SubFloor(row.Claimed))
 		}
 	}
 	return nil
 }
 
-// charge is what a call costs, for the owner's budgets. What of the hub is free is less what this channel owes already.
+// charge is what a call costs, for the owner's budgets. What of the hub is free is less what this
+// channel owes already.
 func (m *Manager) charge(r *ready, q pay.Request) pay.Charge {
 	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.paid))
 	return pay.Charge{
@@ -465,7 +497,8 @@ func originOf(raw string) (string, error) {
 	return at.Scheme + "://" + at.Host, nil
 }
 
-// authorize makes a fresh authorization for each request: our signature over what is asked, and when.
+// authorize makes a fresh authorization for each request: our signature over what is asked, and
+// when.
 func (m *Manager) authorize(p *place) Authorize {
 	return func(ctx context.Context, operation string, params any) (string, error) {
 		data, err := newAuth(operation, params, m.Now())
@@ -482,7 +515,8 @@ func (m *Manager) authorize(p *place) Authorize {
 
 // refuse keeps the evidence of a proposal that is not signed; the error is why.
 func (m *Manager) refuse(ctx context.Context, r *ready, p *responsePayload, why error) error {
-	evidence, err := json.Marshal(map[string]any{"at": m.Now().UTC(), "why": x402.AsError(why), "proposal": p.SubRAV, "cost": p.Cost, "serviceTxRef": x402.Brief(p.ServiceTxRef),
+	evidence, err := json.Marshal(map[string]any{"at": m.Now().UTC(), "why": x402.AsError(why),
+		"proposal": p.SubRAV, "cost": p.Cost, "serviceTxRef": x402.Brief(p.ServiceTxRef),
 		"promised": r.row.Signed})
 	if err == nil {
 		r.row.Refused = evidence

@@ -19,8 +19,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// chain is a Rooch node that verifies strictly: the authenticator, number and chain id of every transaction, and the signature, nonce
-// and amount of every claim. Layouts are those of payment_channel.move and did_validator.move.
+// chain is a Rooch node that verifies strictly: the authenticator, number and chain id of every
+// transaction, and the signature, nonce and amount of every claim. Layouts are those of
+// payment_channel.move and did_validator.move.
 type chain struct {
 	t        *testing.T
 	url      string
@@ -43,7 +44,8 @@ type chainChannel struct {
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, id: "4", keys: map[Account][]Key{}, channels: map[ObjectID]*chainChannel{}, hubs: map[Account]money.Amount{}, numbers: map[Account]uint64{}, calls: map[string]int{}}
+	c := &chain{t: t, id: "4", keys: map[Account][]Key{}, channels: map[ObjectID]*chainChannel{},
+		hubs: map[Account]money.Amount{}, numbers: map[Account]uint64{}, calls: map[string]int{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	c.url = server.URL
@@ -65,7 +67,8 @@ func (c *chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.calls[q.Method]++
 	result, err := c.answer(q.Method, q.Params)
 	if err != nil {
-		_ = json.NewEncoder(w).Encode(map[string]any{"id": q.ID, "error": map[string]any{"code": -32000, "message": err.Error()}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"id": q.ID, "error": map[string]any{"code": -32000,
+			"message": err.Error()}})
 		return
 	}
 	if q.Method == "rooch_executeRawTransaction" && c.lose {
@@ -93,14 +96,16 @@ func (c *chain) answer(method string, params []json.RawMessage) (any, error) {
 		_ = json.Unmarshal(params[0], &q)
 		var a Account
 		copy(a[:], unhex(c.t, q.Args[0]))
-		return map[string]any{"vm_status": "Executed", "return_values": []any{map[string]any{"decoded_value": decimal(c.numbers[a])}}}, nil
+		return map[string]any{"vm_status": "Executed",
+			"return_values": []any{map[string]any{"decoded_value": decimal(c.numbers[a])}}}, nil
 	case "rooch_executeRawTransaction":
 		hash, err := c.execute(unhex(c.t, text(0)))
 		status := "executed"
 		if errors.Is(err, errMove) {
 			status, err = "moveabort", nil
 		}
-		return map[string]any{"execution_info": map[string]any{"tx_hash": "0x" + hex.EncodeToString(hash), "status": map[string]any{"type": status, "location": "payment_channel", "abort_code": "20"}}}, err
+		return map[string]any{"execution_info": map[string]any{"tx_hash": "0x" + hex.EncodeToString(hash),
+			"status": map[string]any{"type": status, "location": "payment_channel", "abort_code": "20"}}}, err
 	}
 	return nil, errors.New("no such method")
 }
@@ -212,12 +217,14 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	envelope, fragment := payload.u8(), payload.text()
 	signature := payload.take(payload.length())
 	message := payload.u8()
-	if d.end() != nil || payload.end() != nil || validator != 4 || envelope != 0 || message != 0 || action != 1 || name != "payment_channel" || module != [32]byte{31: 3} {
+	if d.end() != nil || payload.end() != nil || validator != 4 || envelope != 0 || message != 0 ||
+		action != 1 || name != "payment_channel" || module != [32]byte{31: 3} {
 		return nil, errors.New("not a transaction of the DID validator")
 	}
 	i := slices.IndexFunc(c.keys[from], func(k Key) bool { return k.Fragment == fragment })
 	switch {
-	case i < 0 || !wallet.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:], signature):
+	case i < 0 || !wallet.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:],
+		signature):
 		return nil, errors.New("bad authenticator")
 	case decimal(id) != c.id:
 		return nil, errors.New("another chain")

@@ -16,14 +16,16 @@ import (
 // methodOpen is an opening in the ledger's column of methods.
 const methodOpen = "CHANNEL/OPEN"
 
-// open opens the channel for our key, or lets our key into it, with a deposit after that where one is wanted. It is a spend: a person is
-// always asked, its most is held in the owner's budgets, and it is bounded by deposit_cap. What is counted is the deposit and
-// the most that the chain may take as its fee. The caller holds the channel's turn.
+// open opens the channel for our key, or lets our key into it, with a deposit after that where one
+// is wanted. It is a spend: a person is always asked, its most is held in the owner's budgets, and
+// it is bounded by deposit_cap. What is counted is the deposit and the most that the chain may take
+// as its fee. The caller holds the channel's turn.
 func (m *Manager) open(ctx context.Context, p *place, deposit money.Amount) error {
 	if err := m.capped(asset(p.network), deposit); err != nil { // before anything is asked or opened
 		return err
 	}
-	give, err := m.Store.ChannelTurn(ctx, "account", p.payer.DID()) // transactions of one account are numbered
+	// transactions of one account are numbered
+	give, err := m.Store.ChannelTurn(ctx, "account", p.payer.DID())
 	if err != nil {
 		return err
 	}
@@ -51,14 +53,19 @@ func (m *Manager) letIn(ctx context.Context, p *place) error {
 	return m.spend(ctx, p, schemeOpen, function, args, money.Amount{})
 }
 
-// spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the chain.
-func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, args [][]byte, deposit money.Amount) error {
+// spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the
+// chain.
+func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, args [][]byte,
+	deposit money.Amount) error {
 	most, rgas := withFee(deposit), asset(p.network)
 	endpoint := m.Servers[p.server].Endpoint
 	c := pay.Charge{
-		Request: pay.Request{Request: seller.Request{Method: methodOpen, URL: endpoint, Body: []byte(scheme)}}, Network: p.network, Scheme: scheme,
+		Request: pay.Request{Request: seller.Request{Method: methodOpen, URL: endpoint,
+			Body: []byte(scheme)}}, Network: p.network, Scheme: scheme,
 		Asset: rgas, PayTo: p.payee.DID(), Amount: most, Always: why(p, rgas, deposit),
-		Funds: x402.Funds{Source: p.payer.String(), Balance: rgas.Units(m.DepositCap), Free: rgas.Units(m.DepositCap), ReadAt: m.Now()}, // of all that is under way
+		// of all that is under way
+		Funds: x402.Funds{Source: p.payer.String(), Balance: rgas.Units(m.DepositCap),
+			Free: rgas.Units(m.DepositCap), ReadAt: m.Now()},
 	}
 	held, err := m.Engine.HoldCharge(ctx, c)
 	if err != nil {
@@ -95,7 +102,9 @@ func (m *Manager) spend(ctx context.Context, p *place, scheme, function string, 
 	}
 	coded := x402.Errorf(x402.OutcomeUnknown, "nobody knows whether the chain took the transaction: %w", err)
 	if errors.Is(err, errAborted) {
-		coded = x402.Errorf(x402.PaymentRejected, "%s", err.Error()).WithHint("the DID needs a document on the chain, RGas for the fee, and for a deposit what is deposited")
+		coded = x402.Errorf(x402.PaymentRejected, "%s",
+			err.Error()).WithHint("the DID needs a document on the chain, RGas for the fee, and for a " +
+			"deposit what is deposited")
 	}
 	coded.PaymentID, coded.Spent = payment.ID, most.String()
 	return coded
@@ -116,7 +125,8 @@ func (m *Manager) capped(rgas x402.AssetInfo, deposit money.Amount) error {
 	if m.DepositCap > fee {
 		hint = "a deposit of " + (m.DepositCap - fee).Price() + " passes; " + hint
 	}
-	return x402.Errorf(x402.PolicyDenied, "it may take %s with the chain's fee, above the owner's deposit_cap of %s", price.Price(), m.DepositCap.Price()).
+	return x402.Errorf(x402.PolicyDenied, "it may take %s with the chain's fee, above the owner's "+
+		"deposit_cap of %s", price.Price(), m.DepositCap.Price()).
 		WithHint("%s", hint).WithDetail("limit", m.DepositCap).WithDetail("requested", price)
 }
 
@@ -127,25 +137,29 @@ func why(p *place, rgas x402.AssetInfo, deposit money.Amount) string {
 	return rgas.Dollars(deposit).Price() + " would be put into the payment hub of " + p.payer.DID()
 }
 
-// executed says what the node's answer means. Who runs the node is the owner's choice, so its word is the chain's.
+// executed says what the node's answer means. Who runs the node is the owner's choice, so its word
+// is the chain's.
 func executed(hash string, err error) history.Outcome {
 	switch {
 	case err == nil:
 		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash)}
 	case errors.Is(err, errAborted): // its fee is gone all the same
-		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash), Note: x402.Brief(err.Error())}
+		return history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash),
+			Note: x402.Brief(err.Error())}
 	default:
 		return history.Outcome{State: history.Unknown, Note: "the node did not say what became of it"}
 	}
 }
 
 // transaction builds and signs a call, as it will be kept and sent.
-func (m *Manager) transaction(ctx context.Context, p *place, c pay.Charge, function string, args [][]byte) (t Transaction, signed history.Signed, err error) {
+func (m *Manager) transaction(ctx context.Context, p *place, c pay.Charge, function string,
+	args [][]byte) (t Transaction, signed history.Signed, err error) {
 	sequence, err := p.node.sequence(ctx, p.payer)
 	if err != nil {
 		return t, signed, err
 	}
-	t = Transaction{Sender: p.payer, Sequence: sequence, ChainID: chainIDs[p.network], MaxGas: maxGas, Function: function, TypeArgs: function != fnAuthorize, Args: args}
+	t = Transaction{Sender: p.payer, Sequence: sequence, ChainID: chainIDs[p.network], MaxGas: maxGas,
+		Function: function, TypeArgs: function != fnAuthorize, Args: args}
 	signature, err := m.Keys.SignTransaction(ctx, p.key, t)
 	if err != nil {
 		return t, signed, err
@@ -157,7 +171,8 @@ func (m *Manager) transaction(ctx context.Context, p *place, c pay.Charge, funct
 	requirement, err := compact(map[string]string{"function": function, "payee": p.payee.DID()})
 	return t, history.Signed{
 		Payload: payload, Requirement: requirement, UniqueKey: c.Network + " " + ObjectID(t.hash()).String(),
-		Evidence: x402.Evidence{Network: c.Network, Asset: RGas, Payer: p.payer.DID(), PayTo: c.PayTo, Amount: c.Amount, Nonce: decimal(sequence), Source: ChannelID(p.payer, p.payee).String(),
+		Evidence: x402.Evidence{Network: c.Network, Asset: RGas, Payer: p.payer.DID(), PayTo: c.PayTo,
+			Amount: c.Amount, Nonce: decimal(sequence), Source: ChannelID(p.payer, p.payee).String(),
 			Memo: function, Destination: p.key.Fragment},
 	}, err
 }
@@ -170,7 +185,8 @@ func rawOf(signed history.Signed) []byte {
 	return nil
 }
 
-// Fates says what became of what channels owe and of openings: a pay.Scheme that pays nothing itself.
+// Fates says what became of what channels owe and of openings: a pay.Scheme that pays nothing
+// itself.
 type Fates struct{ Nodes map[string]*Rooch }
 
 // Payable implements pay.Scheme: an x402 seller that asks for Rooch's money asks in vain.
@@ -188,8 +204,9 @@ func (f Fates) Authorize(context.Context, x402.Order) (x402.Authorization, error
 	return x402.Authorization{}, f.Payable(x402.Requirement{}, x402.AssetInfo{})
 }
 
-// Status implements pay.Scheme. A promise happened when the payee has claimed its nonce or a later one; until then, and for ever, it
-// may: it is never dead. A transaction happened when its account's number has passed it.
+// Status implements pay.Scheme. A promise happened when the payee has claimed its nonce or a later
+// one; until then, and for ever, it may: it is never dead. A transaction happened when its
+// account's number has passed it.
 func (f Fates) Status(ctx context.Context, e x402.Evidence) (fate x402.Status, err error) {
 	node := f.Nodes[e.Network]
 	nonce, err := parseDecimal(e.Nonce)
@@ -212,10 +229,12 @@ func (f Fates) Status(ctx context.Context, e x402.Evidence) (fate x402.Status, e
 	if err != nil || sub == nil || sub.Last.Nonce < nonce {
 		return fate, err
 	}
-	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Last.Amount, sub.Last.Nonce)}, nil
+	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the payee has claimed %s units up to nonce %d",
+		sub.Last.Amount, sub.Last.Nonce)}, nil
 }
 
-func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence, sequence uint64) (fate x402.Status, err error) {
+func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence,
+	sequence uint64) (fate x402.Status, err error) {
 	payer, err := ParseDID(e.Payer)
 	if err != nil {
 		return fate, err
@@ -224,5 +243,6 @@ func (f Fates) transaction(ctx context.Context, node *Rooch, e x402.Evidence, se
 	if err != nil || next <= sequence {
 		return fate, err
 	}
-	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the account has made its transaction %d", sequence)}, nil
+	return x402.Status{State: x402.Settled, Note: fmt.Sprintf("the account has made its transaction %d",
+		sequence)}, nil
 }

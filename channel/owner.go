@@ -45,7 +45,8 @@ type List struct {
 
 // List asks nobody.
 func (m *Manager) List(ctx context.Context) (List, error) {
-	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: append([]string{}, m.names()...), Channels: []Status{}}
+	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: append([]string{}, m.names()...),
+		Channels: []Status{}}
 	rows, err := m.Store.Channels(ctx)
 	for _, row := range rows {
 		out.Channels = append(out.Channels, status(row))
@@ -54,8 +55,10 @@ func (m *Manager) List(ctx context.Context) (List, error) {
 }
 
 func status(row history.Channel) Status {
-	s := Status{Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID, State: "unknown", Epoch: row.Epoch,
-		Nonce: row.Nonce, Promised: row.Amount, Claimed: row.Claimed, Delivered: row.Known || row.Signed == nil, UnderWay: row.Call, Refused: row.Refused}
+	s := Status{Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID,
+		State: "unknown", Epoch: row.Epoch,
+		Nonce: row.Nonce, Promised: row.Amount, Claimed: row.Claimed, Delivered: row.Known ||
+			row.Signed == nil, UnderWay: row.Call, Refused: row.Refused}
 	if !row.Updated.IsZero() {
 		s.Updated = &row.Updated
 	}
@@ -65,7 +68,8 @@ func status(row history.Channel) Status {
 // Show asks the service who it is, and the chain what became of the channel.
 func (m *Manager) Show(ctx context.Context, server string) (s Status, err error) {
 	err = m.with(ctx, server, func(p *place) error {
-		s = Status{Server: server, Service: p.payee.DID(), Key: p.keyID(), Network: p.network, Channel: ChannelID(p.payer, p.payee).String(), State: "unopened", Delivered: true}
+		s = Status{Server: server, Service: p.payee.DID(), Key: p.keyID(), Network: p.network,
+			Channel: ChannelID(p.payer, p.payee).String(), State: "unopened", Delivered: true}
 		r, err := m.ready(ctx, p)
 		if errors.Is(err, errUnopened) {
 			return nil
@@ -88,8 +92,9 @@ func (m *Manager) Show(ctx context.Context, server string) (s Status, err error)
 	return s, err
 }
 
-// Open opens the channel to a service, with a deposit into the owner's hub first where one is wanted. A channel that is open and
-// wants no deposit is left alone. APPROVAL_REQUIRED names the question that the owner has to say yes to.
+// Open opens the channel to a service, with a deposit into the owner's hub first where one is
+// wanted. A channel that is open and wants no deposit is left alone. APPROVAL_REQUIRED names the
+// question that the owner has to say yes to.
 func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars) (Status, error) {
 	err := m.with(ctx, server, func(p *place) error {
 		if err := m.Guard.CheckConfig(ctx); err != nil {
@@ -107,8 +112,8 @@ func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars
 	return m.Show(ctx, server)
 }
 
-// Recover asks a service what it knows of the channel, and adopts the proposal that it waits for, through the same guards and
-// budgets as one that comes with a call.
+// Recover asks a service what it knows of the channel, and adopts the proposal that it waits for,
+// through the same guards and budgets as one that comes with a call.
 func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 	err := m.with(ctx, server, func(p *place) error {
 		if err := m.Guard.CheckConfig(ctx); err != nil {
@@ -126,7 +131,8 @@ func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 			return err
 		}
 		if found.Channel != nil && found.Channel.ChannelID != r.row.ID {
-			return x402.Errorf(x402.InvalidRequirement, "the service knows another channel: %s", x402.Quote(found.Channel.ChannelID))
+			return x402.Errorf(x402.InvalidRequirement, "the service knows another channel: %s",
+				x402.Quote(found.Channel.ChannelID))
 		}
 		if found.Pending == nil {
 			return nil
@@ -144,7 +150,8 @@ func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
 }
 
 func noChannel(server string) error {
-	return x402.Errorf(x402.PaymentRejected, "there is no channel to %s that this wallet's key is in", x402.Quote(server)).WithHint("x402-wallet channel open %s opens it", server)
+	return x402.Errorf(x402.PaymentRejected, "there is no channel to %s that this wallet's key is in",
+		x402.Quote(server)).WithHint("x402-wallet channel open %s opens it", server)
 }
 
 // opening is the request that stands in the ledger for a call of which nothing is known any more.
@@ -161,7 +168,8 @@ type Committed struct {
 	Note      string `json:"note,omitempty"`
 }
 
-// Commit gives the service the last promise, without a call. Committed is only what the service says it has, or shows.
+// Commit gives the service the last promise, without a call. Committed is only what the service
+// says it has, or shows.
 func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err error) {
 	err = m.with(ctx, server, func(p *place) error {
 		r, err := m.ready(ctx, p)
@@ -206,7 +214,8 @@ func (m *Manager) with(ctx context.Context, server string, f func(p *place) erro
 		if len(m.Servers) == 0 {
 			hint = "config.toml has none: add [servers.NAME] with its url and channel = true"
 		}
-		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s", x402.Quote(server)).WithHint("%s", hint)
+		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s",
+			x402.Quote(server)).WithHint("%s", hint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()

@@ -15,18 +15,19 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// underWay is the call that is being made, on disk before it is: should its answer be lost, the service will propose its cost with
-// the next call, and this is what it may be.
+// underWay is the call that is being made, on disk before it is: should its answer be lost, the
+// service will propose its cost with the next call, and this is what it may be.
 type underWay struct {
 	Method    string       `json:"method"`
 	URL       string       `json:"url"`
 	MaxAmount money.Amount `json:"maxAmount"`
 }
 
-// Call makes one payable call (seed 003's request manager): one at a time for each channel, in all processes of the wallet, and with
-// one repetition where the service wants an earlier call paid first. Its order of steps is that of pay.Engine.Pay: what the
-// call may cost is decided before it is made; its cost is held before it is signed for; what was signed is on disk, and
-// the ledger marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
+// Call makes one payable call (seed 003's request manager): one at a time for each channel, in all
+// processes of the wallet, and with one repetition where the service wants an earlier call paid
+// first. Its order of steps is that of pay.Engine.Pay: what the call may cost is decided before it
+// is made; its cost is held before it is signed for; what was signed is on disk, and the ledger
+// marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
 func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (result pay.Result, err error) {
 	c := pay.Charge{Request: q}
 	if err := m.Engine.CheckCharge(&c); err != nil {
@@ -70,7 +71,8 @@ func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (resul
 
 func (m *Manager) unready(err error) error {
 	if errors.Is(err, errUnopened) {
-		return x402.Errorf(x402.OutcomeUnknown, "the channel was opened and is not there yet").WithHint("make the call again in a moment")
+		return x402.Errorf(x402.OutcomeUnknown, "the channel was opened and is not there yet").WithHint(
+			"make the call again in a moment")
 	}
 	return err
 }
@@ -78,7 +80,8 @@ func (m *Manager) unready(err error) error {
 func (m *Manager) turn(ctx context.Context, p *place) (func(), error) {
 	give, err := m.Store.ChannelTurn(ctx, p.payee.DID(), p.keyID())
 	if err != nil && ctx.Err() != nil {
-		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").WithHint("calls on one channel are made one after the other; try again")
+		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").WithHint(
+			"calls on one channel are made one after the other; try again")
 	}
 	return give, err
 }
@@ -123,20 +126,23 @@ func (c *call) make(ctx context.Context) (result pay.Result, err error) {
 	}
 }
 
-// room is the most that the call may cost. A person who said yes to the caller's offer made it more.
+// room is the most that the call may cost. A person who said yes to the caller's offer made it
+// more.
 func (c *call) room(ctx context.Context) (money.Amount, error) {
 	c.charge.UpTo = c.charge.Offered()
 	return c.m.Engine.MaxPrice(ctx, c.charge)
 }
 
-// begin puts the call on disk before it is made. A promise that leaves with it was on disk before; the ledger's mark is too.
+// begin puts the call on disk before it is made. A promise that leaves with it was on disk before;
+// the ledger's mark is too.
 func (c *call) begin(ctx context.Context) error {
 	if err := c.m.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
 	now := c.now()
 	if before := new(underWay); c.r.row.Call != nil && json.Unmarshal(c.r.row.Call, before) == nil {
-		if c.before = before; before.MaxAmount.Cmp(now.MaxAmount) > 0 { // its cost is still to come, should this answer be lost too
+		if c.before = before; before.MaxAmount.Cmp(now.MaxAmount) > 0 {
+			// its cost is still to come, should this answer be lost too
 			now = *before
 		}
 	}
@@ -165,10 +171,13 @@ func (c *call) send(ctx context.Context) (reply, error) {
 	return c.r.adapter(c.charge.Method).Send(ctx, c.m.authorize(c.r.place), c.charge.Request.Request, payload)
 }
 
-// unanswered is a call without an answer that can be read. It may have been served: its cost then comes with the next call.
+// unanswered is a call without an answer that can be read. It may have been served: its cost then
+// comes with the next call.
 func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
-	if unsent(err) || slices.Contains([]x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked}, coded.Code) { // nothing ran
+	if unsent(err) || slices.Contains([]x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked},
+		coded.Code) {
+		// nothing ran
 		c.over(ctx)
 		return coded
 	}
@@ -198,8 +207,9 @@ func (c *call) save(ctx context.Context) {
 	}
 }
 
-// settle does what the service wants before it serves: a promise for an earlier call, whose answer was lost. Where nothing is known of
-// one it is paid out of what this call may cost: whoever makes this one offered no more.
+// settle does what the service wants before it serves: a promise for an earlier call, whose answer
+// was lost. Where nothing is known of one it is paid out of what this call may cost: whoever makes
+// this one offered no more.
 func (c *call) settle(ctx context.Context, p *responsePayload) error {
 	row := &c.r.row
 	switch {
@@ -218,7 +228,8 @@ func (c *call) settle(ctx context.Context, p *responsePayload) error {
 	}
 	charge, b := c.charge, bounds{Most: c.most}
 	if c.before != nil {
-		charge.Method, charge.URL, charge.Body, b.Most = c.before.Method, c.before.URL, []byte("{}"), &c.before.MaxAmount
+		charge.Method, charge.URL, charge.Body, b.Most = c.before.Method, c.before.URL, []byte("{}"),
+			&c.before.MaxAmount
 	}
 	charge.IdempotencyKey, charge.UpTo = "", nil
 	held, err := c.promise(ctx, charge, p, b, nil)
@@ -242,10 +253,12 @@ func (c *call) spent(err error) error {
 	return told.WithDetail("paidForAnEarlierCall", c.paid.Payment.ID)
 }
 
-// promise takes the channel one call further: guard, hold, sign, and put on disk. After an error nothing was signed, or what was
-// signed is nowhere. What the service proposes and is refused is kept as evidence. bought nil: it is for a call whose answer
-// was lost, and another one is under way.
-func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content) (held *pay.Held, err error) {
+// promise takes the channel one call further: guard, hold, sign, and put on disk. After an error
+// nothing was signed, or what was signed is nowhere. What the service proposes and is refused is
+// kept as evidence. bought nil: it is for a call whose answer was lost, and another one is under
+// way.
+func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayload, b bounds,
+	bought *history.Content) (held *pay.Held, err error) {
 	b.Hub, b.Paid = c.r.hub, c.r.paid
 	delta, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
 	if err != nil {
@@ -277,7 +290,8 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 	}
 	if err == nil {
 		var paid history.Payment
-		if paid, err = c.m.Store.Promise(ctx, id, c.m.signed(c.r, next, charge), next, outcome(p, bought)); err == nil {
+		if paid, err = c.m.Store.Promise(ctx, id, c.m.signed(c.r, next, charge), next,
+			outcome(p, bought)); err == nil {
 			if held != nil {
 				held.Payment = paid
 			}
@@ -294,7 +308,8 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 }
 
 // sign is the channel with one promise more, which is nowhere yet.
-func (c *call) sign(ctx context.Context, s SubRAV, may func(context.Context) error) (next history.Channel, err error) {
+func (c *call) sign(ctx context.Context, s SubRAV, may func(context.Context) error) (next history.Channel,
+	err error) {
 	if err := may(ctx); err != nil {
 		return next, err
 	}
@@ -310,16 +325,22 @@ func (c *call) sign(ctx context.Context, s SubRAV, may func(context.Context) err
 
 // signed is a promise as the ledger keeps it.
 func (m *Manager) signed(r *ready, row history.Channel, charge pay.Charge) history.Signed {
-	evidence := x402.Evidence{Network: r.network, Asset: RGas, Payer: r.keyID(), PayTo: charge.PayTo, Amount: charge.Amount,
-		Nonce: decimal(row.Nonce), Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + decimal(row.Epoch)}
+	evidence := x402.Evidence{Network: r.network, Asset: RGas, Payer: r.keyID(), PayTo: charge.PayTo,
+		Amount: charge.Amount,
+		Nonce:  decimal(row.Nonce), Source: row.ID, Memo: row.Amount.String() + " in all, epoch " +
+			decimal(row.Epoch)}
 	return history.Signed{Payload: row.Signed, Requirement: charge.Requirement, Evidence: evidence,
-		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + decimal(row.Epoch) + " " + decimal(row.Nonce)}
+		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + decimal(row.Epoch) + " " +
+			decimal(row.Nonce)}
 }
 
-// outcome is a charge that its seller named and that was promised: settled, by claim, until the chain shows that it was taken.
+// outcome is a charge that its seller named and that was promised: settled, by claim, until the
+// chain shows that it was taken.
 func outcome(p *responsePayload, bought *history.Content) history.Outcome {
-	receipt, _ := compact(map[string]string{"clientTxRef": x402.Brief(p.ClientTxRef), "serviceTxRef": x402.Brief(p.ServiceTxRef), "costUsd": x402.Brief(p.CostUSD)})
-	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought, ReleaseLease: true}
+	receipt, _ := compact(map[string]string{"clientTxRef": x402.Brief(p.ClientTxRef),
+		"serviceTxRef": x402.Brief(p.ServiceTxRef), "costUsd": x402.Brief(p.CostUSD)})
+	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought,
+		ReleaseLease: true}
 	if bought == nil {
 		o.Note = "its answer was lost; the service asked for its cost with the next call"
 	}
@@ -329,7 +350,8 @@ func outcome(p *responsePayload, bought *history.Content) history.Outcome {
 // answered is a call that was served, or failed on its own.
 func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, err error) {
 	p, sent := answer.paid, c.r.row.Signed != nil && !c.r.row.Known
-	if p == nil || p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero()) { // it costs nothing, and took what it was given
+	if p == nil || p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero()) {
+		// it costs nothing, and took what it was given
 		c.r.row.Known = c.r.row.Known || sent && !answer.failed
 		c.over(ctx)
 		if answer.failed {
@@ -338,10 +360,12 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 		return c.m.Engine.Free(ctx, answer.answer), nil
 	}
 	if p.SubRAV == nil || p.Cost == nil {
-		why := x402.Errorf(x402.InvalidRequirement, "the service names a cost without a proposal, or a proposal without its cost: nothing was signed")
+		why := x402.Errorf(x402.InvalidRequirement,
+			"the service names a cost without a proposal, or a proposal without its cost: nothing was signed")
 		return result, c.m.refuse(ctx, c.r, p, why)
 	}
-	bought := &history.Content{Status: http.StatusOK, Type: answer.answer.ContentType, Truncated: answer.answer.Truncated, Body: answer.answer.Content}
+	bought := &history.Content{Status: http.StatusOK, Type: answer.answer.ContentType,
+		Truncated: answer.answer.Truncated, Body: answer.answer.Content}
 	held, err := c.promise(ctx, c.charge, p, bounds{Cost: p.Cost, Most: c.most}, bought)
 	if held != nil {
 		held.End(err == nil && ctx.Err() == nil)
@@ -385,23 +409,28 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	case codeHubFunds:
 		e.Code, e.Hint = x402.InsufficientFunds, "the owner has to put more into the payment hub"
 	case codeContextMissing:
-		e.Hint = "the service does not know the caller: the DID document, the key in it, or this machine's clock is not what it expects"
+		e.Hint = "the service does not know the caller: the DID document, the key in it, or this " +
+			"machine's clock is not what it expects"
 	case codeConflict, codePaymentRequired:
-		e.Hint = "wallet and service do not agree on what was promised; the owner can look: x402-wallet channel show"
+		e.Hint = "wallet and service do not agree on what was promised; the owner can look: x402-wallet " +
+			"channel show"
 	default:
 		e.Hint = "try again later"
 	}
 	return e.WithDetail("service", x402.Brief(code)).WithDetail("said", said)
 }
 
-// tooDear says what kept the call from costing more. Where the caller offered more than is paid without asking, a person is asked.
+// tooDear says what kept the call from costing more. Where the caller offered more than is paid
+// without asking, a person is asked.
 func (c *call) tooDear(ctx context.Context) error {
 	if offered := c.charge.UpTo; offered != nil && offered.Cmp(*c.most) > 0 {
 		if err := c.m.Engine.AskAbout(ctx, c.charge); err != nil {
 			return err
 		}
 	}
-	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was allowed to", c.charge.Asset.Dollars(*c.most).Price(), *c.most).
-		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth that and the owner's rules let it").
+	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was "+
+		"allowed to", c.charge.Asset.Dollars(*c.most).Price(), *c.most).
+		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth "+
+			"that and the owner's rules let it").
 		WithDetail("maxAmount", *c.most)
 }

@@ -116,7 +116,8 @@ func (r *Rooch) channel(ctx context.Context, id ObjectID) (*object, error) {
 		return nil, err
 	}
 	d := decoder{rest: value}
-	o := &object{Sender: d.hash(), Receiver: d.hash(), Coin: d.text(), subs: d.id(), Status: d.u8(), Epoch: d.u64()}
+	o := &object{Sender: d.hash(), Receiver: d.hash(), Coin: d.text(), subs: d.id(), Status: d.u8(),
+		Epoch: d.u64()}
 	if d.u8() == 1 { // it is being cancelled: since when, and how much is open
 		_, _ = d.u64(), d.u256()
 	}
@@ -141,7 +142,8 @@ func (r *Rooch) sub(ctx context.Context, o *object, fragment string) (*sub, erro
 		return nil, err
 	}
 	d := decoder{rest: value}
-	s := &sub{Key: Key{Fragment: d.text(), Multibase: d.text(), Type: d.text()}, Last: baseline{Amount: d.u256(), Nonce: d.u64()}}
+	s := &sub{Key: Key{Fragment: d.text(), Multibase: d.text(), Type: d.text()},
+		Last: baseline{Amount: d.u256(), Nonce: d.u64()}}
 	if err := d.end(); err != nil || s.Key.Fragment != fragment {
 		return nil, r.Failed("with a sub-channel", errBCS)
 	}
@@ -184,7 +186,8 @@ func (r *Rooch) sequence(ctx context.Context, a Account) (uint64, error) {
 		} `json:"return_values"`
 	}
 	err := r.Call(ctx, &out, "rooch_executeViewFunction", map[string]any{
-		"function_id": moveos + "::account::sequence_number", "args": []string{a.String()}, "ty_args": []string{},
+		"function_id": moveos + "::account::sequence_number", "args": []string{a.String()},
+		"ty_args": []string{},
 	})
 	if err == nil && len(out.Values) != 1 {
 		err = r.Failed("with an account", errBCS)
@@ -202,7 +205,8 @@ func (r *Rooch) sequence(ctx context.Context, a Account) (uint64, error) {
 // errAborted says that the chain took a transaction and it did nothing.
 var errAborted = errors.New("the chain refused the transaction")
 
-// execute sends a transaction. errAborted: it is over, and nothing happened but its gas. Another error: nobody knows.
+// execute sends a transaction. errAborted: it is over, and nothing happened but its gas. Another
+// error: nobody knows.
 func (r *Rooch) execute(ctx context.Context, raw string) (hash string, err error) {
 	var out struct {
 		Execution struct {
@@ -214,11 +218,13 @@ func (r *Rooch) execute(ctx context.Context, raw string) (hash string, err error
 			} `json:"status"`
 		} `json:"execution_info"`
 	}
-	if err := r.Call(ctx, &out, "rooch_executeRawTransaction", raw, map[string]bool{"withOutput": true}); err != nil {
+	if err := r.Call(ctx, &out, "rooch_executeRawTransaction", raw,
+		map[string]bool{"withOutput": true}); err != nil {
 		return "", err
 	}
 	if s := out.Execution.Status; s.Type != "executed" {
-		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s", errAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
+		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s", errAborted, x402.Quote(s.Type),
+			x402.Quote(s.Location), x402.Quote(s.Abort))
 	}
 	return out.Execution.Hash, nil
 }
@@ -229,11 +235,13 @@ type state struct {
 }
 
 func (r *Rooch) object(ctx context.Context, id ObjectID) ([]byte, error) {
-	return r.state(ctx, "rooch_getObjectStates", id.String(), map[string]bool{"decode": false, "showDisplay": false})
+	return r.state(ctx, "rooch_getObjectStates", id.String(), map[string]bool{"decode": false,
+		"showDisplay": false})
 }
 
 func (r *Rooch) field(ctx context.Context, table ObjectID, name string) ([]byte, error) {
-	return r.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()}, map[string]bool{"decode": false, "showDisplay": false})
+	return r.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()},
+		map[string]bool{"decode": false, "showDisplay": false})
 }
 
 func (r *Rooch) state(ctx context.Context, method string, params ...any) ([]byte, error) {
@@ -269,7 +277,8 @@ func (r *Rooch) sameChain(ctx context.Context) error {
 		return err
 	}
 	if id.String() != decimal(chainIDs[r.Network]) {
-		return x402.Errorf(x402.RPCError, "the node of %s has the chain id %s, not %d", r.Network, x402.Quote(id.String()), chainIDs[r.Network]).
+		return x402.Errorf(x402.RPCError, "the node of %s has the chain id %s, not %d", r.Network,
+			x402.Quote(id.String()), chainIDs[r.Network]).
 			WithHint("the owner mends rpc under [networks.%q] in config.toml", r.Network)
 	}
 	r.same = true

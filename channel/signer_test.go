@@ -15,7 +15,8 @@ type signer struct {
 
 func newSigner(t *testing.T) signer {
 	v := readVectors(t)
-	private := ed25519.NewKeyFromSeed(unhex(t, "ee2bf8098ea5dafb95ade63354db3ad99fbcee1a1bc8546cf89db4ef35b45913"))
+	private := ed25519.NewKeyFromSeed(unhex(t,
+		"ee2bf8098ea5dafb95ade63354db3ad99fbcee1a1bc8546cf89db4ef35b45913"))
 	k := Key{"key-1", ed25519Key, v.Parties["service"].Key}
 	require.True(t, keysOf{}.Verify(k, []byte("x"), ed25519.Sign(private, []byte("x"))))
 	return signer{k, func(message []byte) []byte { return ed25519.Sign(private, message) }}

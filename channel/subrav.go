@@ -11,8 +11,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// SubRAV is a payer's promise: of this channel the payee may take this much in all. A later one replaces an earlier one. What is
-// signed is its BCS form, as struct SubRAV of payment_channel.move.
+// SubRAV is a payer's promise: of this channel the payee may take this much in all. A later one
+// replaces an earlier one. What is signed is its BCS form, as struct SubRAV of
+// payment_channel.move.
 type SubRAV struct {
 	ChainID  uint64
 	Channel  ObjectID
@@ -60,19 +61,22 @@ type subRAVJSON struct {
 // MarshalJSON writes the wire's form.
 func (s SubRAV) MarshalJSON() ([]byte, error) {
 	return compact(subRAVJSON{
-		Version: strconv.Itoa(subRAVVersion), ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(), ChannelEpoch: decimal(s.Epoch),
+		Version: strconv.Itoa(subRAVVersion), ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(),
+		ChannelEpoch: decimal(s.Epoch),
 		VMIDFragment: s.Fragment, AccumulatedAmount: s.Amount.String(), Nonce: decimal(s.Nonce),
 	})
 }
 
-// UnmarshalJSON reads the wire's form, and no other: numbers that are not strings could have lost digits.
+// UnmarshalJSON reads the wire's form, and no other: numbers that are not strings could have lost
+// digits.
 func (s *SubRAV) UnmarshalJSON(data []byte) error {
 	var in subRAVJSON
 	if err := json.Unmarshal(data, &in); err != nil {
 		return malformed("a SubRAV", err)
 	}
 	if in.Version != "1" {
-		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1", x402.Quote(in.Version))
+		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1",
+			x402.Quote(in.Version))
 	}
 	if in.VMIDFragment == "" || len(in.VMIDFragment) > maxFragment {
 		return malformed("a SubRAV", errFragment)

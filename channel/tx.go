@@ -81,7 +81,8 @@ func (t Transaction) Data() []byte {
 // hash is what is signed, and the transaction's name.
 func (t Transaction) hash() [32]byte { return sha3.Sum256(t.Data()) }
 
-// raw is the transaction with its authenticator: the DID validator's (did_validator.move), by the key of the fragment.
+// raw is the transaction with its authenticator: the DID validator's (did_validator.move), by the
+// key of the fragment.
 func (t Transaction) raw(fragment string, signature []byte) string {
 	var payload encoder
 	payload.u8(0) // the hash itself was signed

@@ -101,7 +101,8 @@ func TestVectors(t *testing.T) {
 
 	var signed Signed
 	require.NoError(t, json.Unmarshal(v.Ed25519.Signed, &signed))
-	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555", MaxAmount: "50000000", Signed: &signed}
+	request := requestPayload{Version: 1, ClientTxRef: "11111111-2222-4333-8444-555555555555",
+		MaxAmount: "50000000", Signed: &signed}
 	text, err := compact(request)
 	require.NoError(t, err)
 	require.Equal(t, v.Request.JSON, string(text))
@@ -113,8 +114,10 @@ func TestVectors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "srv-1-abc", answer.ServiceTxRef)
 	require.Equal(t, money.NewAmount(10_000_000), *answer.Cost)
-	require.Equal(t, SubRAV{ChainID: 4, Channel: ChannelID(payer, payee), Fragment: "key-1", Amount: money.NewAmount(20_000_000), Nonce: 2}, *answer.SubRAV)
-	rest, paid, err := splitContent([]json.RawMessage{json.RawMessage(`{"type":"text","text":"x"}`), v.Resource})
+	require.Equal(t, SubRAV{ChainID: 4, Channel: ChannelID(payer, payee), Fragment: "key-1",
+		Amount: money.NewAmount(20_000_000), Nonce: 2}, *answer.SubRAV)
+	rest, paid, err := splitContent([]json.RawMessage{json.RawMessage(`{"type":"text","text":"x"}`),
+		v.Resource})
 	require.NoError(t, err)
 	require.Len(t, rest, 1)
 	require.Equal(t, answer, paid)
@@ -131,8 +134,10 @@ func TestVectors(t *testing.T) {
 func TestParseDIDRefuses(t *testing.T) {
 	good := readVectors(t).Parties["payer"].DID
 	for _, did := range []string{
-		"", "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", "did:rooch:", good[:len(good)-1], good + "q",
-		strings.Replace(good, "nz", "zn", 1), strings.ToUpper(good), "did:rooch:rooch1" + strings.Repeat("q", 60), "did:rooch:" + strings.Replace(good[10:], "rooch1", "rooca1", 1),
+		"", "did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", "did:rooch:", good[:len(good)-1],
+		good + "q",
+		strings.Replace(good, "nz", "zn", 1), strings.ToUpper(good), "did:rooch:rooch1" +
+			strings.Repeat("q", 60), "did:rooch:" + strings.Replace(good[10:], "rooch1", "rooca1", 1),
 		"did:rooch:0x98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859", good + "#key-1",
 	} {
 		_, err := ParseDID(did)
@@ -151,7 +156,8 @@ func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
 		"a nonce of 65 bits":    {`"nonce": "1"`, `"nonce": "18446744073709551616"`},
 		"a short channel":       {`ca1809"`, `ca18"`},
 		"no key":                {`"key-1"`, `""`},
-		"an amount of 257 bits": {`"10000000"`, `"115792089237316195423570985008687907853269984665640564039457584007913129639936"`},
+		"an amount of 257 bits": {`"10000000"`,
+			`"115792089237316195423570985008687907853269984665640564039457584007913129639936"`},
 	} {
 		bad := strings.Replace(good, c[0], c[1], 1)
 		require.NotEqual(t, good, bad, name)
@@ -162,9 +168,11 @@ func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
 
 func TestTheLastPaymentFrameWins(t *testing.T) {
 	frame := func(n string) json.RawMessage {
-		return json.RawMessage(`{"type":"resource","resource":{"uri":"x","mimeType":"application/vnd.nuwa.payment+json","text":"{\"version\":1,\"cost\":\"` + n + `\"}"}}`)
+		return json.RawMessage(
+			`{"type":"resource","resource":{"uri":"x","mimeType":"application/vnd.nuwa.payment+json","text":"{\"version\":1,\"cost\":\"` + n + `\"}"}}`)
 	}
-	rest, paid, err := splitContent([]json.RawMessage{frame("1"), json.RawMessage(`{"type":"text","text":"a"}`), frame("2")})
+	rest, paid, err := splitContent([]json.RawMessage{frame("1"),
+		json.RawMessage(`{"type":"text","text":"a"}`), frame("2")})
 	require.NoError(t, err)
 	require.Equal(t, money.NewAmount(2), *paid.Cost)
 	require.Len(t, rest, 1)
@@ -173,9 +181,12 @@ func TestTheLastPaymentFrameWins(t *testing.T) {
 }
 
 func TestReservedArguments(t *testing.T) {
-	text, err := withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX", &requestPayload{Version: 1, ClientTxRef: "r"})
+	text, err := withReserved(json.RawMessage(`{"text":"<one>"}`), "DIDAuthV1 uX",
+		&requestPayload{Version: 1, ClientTxRef: "r"})
 	require.NoError(t, err)
-	require.Equal(t, `{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`, string(text))
+	require.Equal(t,
+		`{"__nuwa_auth":"DIDAuthV1 uX","__nuwa_payment":{"version":1,"clientTxRef":"r"},"text":"<one>"}`,
+		string(text))
 	_, err = withReserved(json.RawMessage(`{"__nuwa_payment":{}}`), "", nil)
 	require.Error(t, err)
 	_, err = withReserved(json.RawMessage(`[]`), "", nil)
@@ -191,7 +202,8 @@ func FuzzBCS(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { // what decodes encodes to the same bytes
 		d := decoder{rest: data}
 		version := d.u8()
-		s := SubRAV{ChainID: d.u64(), Channel: d.id(), Epoch: d.u64(), Fragment: d.text(), Amount: d.u256(), Nonce: d.u64()}
+		s := SubRAV{ChainID: d.u64(), Channel: d.id(), Epoch: d.u64(), Fragment: d.text(), Amount: d.u256(),
+			Nonce: d.u64()}
 		if d.end() == nil && version == 1 {
 			require.Equal(t, data, s.Bytes())
 		}

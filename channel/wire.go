@@ -8,7 +8,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What both transports carry: in a header over HTTP, in a reserved argument and a resource over MCP (reference: nuwa §3).
+// What both transports carry: in a header over HTTP, in a reserved argument and a resource over MCP
+// (reference: nuwa §3).
 const (
 	paymentHeader = "X-Payment-Channel-Data"
 	authHeader    = "Authorization"
@@ -49,7 +50,8 @@ type serviceError struct {
 	Details json.RawMessage `json:"details"`
 }
 
-// Codes of the service that mean something to this wallet (PaymentErrorCode); every other one is told as it is.
+// Codes of the service that mean something to this wallet (PaymentErrorCode); every other one is
+// told as it is.
 const (
 	codePaymentRequired = "PAYMENT_REQUIRED"
 	codeConflict        = "RAV_CONFLICT"
@@ -75,7 +77,8 @@ func readPayload(text []byte) (p responsePayload, err error) {
 		return p, malformed("a payment", err)
 	}
 	if p.Version != "1" {
-		return p, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1", x402.Quote(p.Version.String()))
+		return p, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1",
+			x402.Quote(p.Version.String()))
 	}
 	return p, nil
 }
@@ -105,11 +108,12 @@ type content struct {
 }
 
 func (c content) isPayment() bool {
-	return c.Type == "resource" && c.Resource != nil && (c.Resource.URI == resourceURI || c.Resource.MIMEType == resourceType)
+	return c.Type == "resource" && c.Resource != nil && (c.Resource.URI == resourceURI ||
+		c.Resource.MIMEType == resourceType)
 }
 
-// splitContent takes the payment out of a result's content: a streaming tool may have sent several, and the last counts
-// (seed 003, "Open Questions"). The rest is what was bought.
+// splitContent takes the payment out of a result's content: a streaming tool may have sent several,
+// and the last counts (seed 003, "Open Questions"). The rest is what was bought.
 func splitContent(items []json.RawMessage) (rest []json.RawMessage, paid *responsePayload, err error) {
 	for _, item := range items {
 		var c content
@@ -136,7 +140,8 @@ func withReserved(arguments json.RawMessage, auth string, payment *requestPayloa
 	}
 	for name := range all {
 		if strings.HasPrefix(name, reservedPrefix) {
-			return nil, x402.Errorf(x402.InvalidArgument, "the argument %s is the wallet's own", x402.Quote(name))
+			return nil, x402.Errorf(x402.InvalidArgument, "the argument %s is the wallet's own",
+				x402.Quote(name))
 		}
 	}
 	var err error

@@ -28,8 +28,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// service is a strict one, of ours: it verifies every signature, where the npm server takes wrong ones (reference: nuwa §4). Its way
-// to the wallet is a Transport that speaks as an MCP server and as an HTTP service do.
+// service is a strict one, of ours: it verifies every signature, where the npm server takes wrong
+// ones (reference: nuwa §4). Its way to the wallet is a Transport that speaks as an MCP server and
+// as an HTTP service do.
 type service struct {
 	t     *testing.T
 	chain *chain
@@ -52,7 +53,8 @@ type service struct {
 const price = 10_000_000 // units: $0.001
 
 func (s *service) info() string {
-	return fmt.Sprintf(`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
+	return fmt.Sprintf(
+		`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
 }
 
 func (s *service) Check(seller.Request) error { return nil }
@@ -89,7 +91,8 @@ func (s *service) Present(_ context.Context, r seller.Request, with x402.Attachm
 	if err != nil {
 		return nil, &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%w", err)}
 	}
-	a := &seller.Answer{Status: http.StatusOK, Content: []byte(`{"echo":"1"}`), ContentType: "application/json", Header: http.Header{}}
+	a := &seller.Answer{Status: http.StatusOK, Content: []byte(`{"echo":"1"}`),
+		ContentType: "application/json", Header: http.Header{}}
 	if out != nil {
 		if _, bad := out["error"]; bad {
 			a.Status = http.StatusPaymentRequired
@@ -102,7 +105,8 @@ func (s *service) Present(_ context.Context, r seller.Request, with x402.Attachm
 
 func (s *service) route(route string, r seller.Request) (*seller.Answer, error) {
 	if known := s.authorized(r.Header.Get("Authorization"), opHTTP) == nil; !known {
-		return &seller.Answer{Status: http.StatusInternalServerError, Content: []byte(`{"error":"Payment processing failed"}`)}, nil
+		return &seller.Answer{Status: http.StatusInternalServerError,
+			Content: []byte(`{"error":"Payment processing failed"}`)}, nil
 	}
 	data := s.recovery()
 	switch {
@@ -111,7 +115,8 @@ func (s *service) route(route string, r seller.Request) (*seller.Answer, error) 
 	case strings.HasPrefix(route, "/subrav"):
 		data = s.query()
 	}
-	return &seller.Answer{Status: http.StatusOK, Content: []byte(`{"success":true,"data":` + string(data) + `}`)}, nil
+	return &seller.Answer{Status: http.StatusOK, Content: []byte(`{"success":true,"data":` + string(data) +
+		`}`)}, nil
 }
 
 func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
@@ -122,8 +127,10 @@ func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
 	}
 	require.NoError(s.t, json.Unmarshal(body, &q))
 	text := func(v []byte) (*seller.Answer, error) {
-		content, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": string(v)}}})
-		return &seller.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+		content, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text",
+			"text": string(v)}}})
+		return &seller.Answer{Status: http.StatusOK, Content: content,
+			ContentType: "application/vnd.mcp.result+json"}, nil
 	}
 	switch name {
 	case toolDiscovery:
@@ -156,10 +163,12 @@ func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
 		if _, bad := out["error"]; bad {
 			items = nil
 		}
-		items = append(items, map[string]any{"type": "resource", "resource": map[string]any{"uri": resourceURI, "mimeType": resourceType, "text": string(frame)}})
+		items = append(items, map[string]any{"type": "resource",
+			"resource": map[string]any{"uri": resourceURI, "mimeType": resourceType, "text": string(frame)}})
 	}
 	content, _ := json.Marshal(map[string]any{"content": items})
-	return &seller.Answer{Status: http.StatusOK, Content: content, ContentType: "application/vnd.mcp.result+json"}, nil
+	return &seller.Answer{Status: http.StatusOK, Content: content,
+		ContentType: "application/vnd.mcp.result+json"}, nil
 }
 
 // authorized verifies a DIDAuthV1, whose nonce is good once.
@@ -172,7 +181,9 @@ func (s *service) authorized(token, operation string) error {
 	}
 	signer := parse(s.t, a.Signature.SignerDID)
 	s.chain.mu.Lock()
-	i := slices.IndexFunc(s.chain.keys[signer], func(k Key) bool { return a.Signature.KeyID == a.Signature.SignerDID+"#"+k.Fragment })
+	i := slices.IndexFunc(s.chain.keys[signer], func(k Key) bool {
+		return a.Signature.KeyID == a.Signature.SignerDID+"#"+k.Fragment
+	})
 	var key Key
 	if i >= 0 {
 		key = s.chain.keys[signer][i]
@@ -183,7 +194,8 @@ func (s *service) authorized(token, operation string) error {
 	require.False(s.t, s.used[a.SignedData.Nonce], "an authorization is used twice")
 	s.used[a.SignedData.Nonce] = true
 	age := time.Since(time.Unix(a.SignedData.Timestamp, 0)).Abs()
-	if a.SignedData.Operation != operation || age > 5*time.Minute || !wallet.VerifyChannelKey(key.Type, key.Multibase, a.SignedData.message(), signature) {
+	if a.SignedData.Operation != operation || age > 5*time.Minute ||
+		!wallet.VerifyChannelKey(key.Type, key.Multibase, a.SignedData.message(), signature) {
 		return errors.New("bad DIDAuthV1")
 	}
 	return nil
@@ -211,7 +223,8 @@ func (s *service) query() []byte {
 		return []byte(`null`)
 	}
 	r := s.stored.SubRAV
-	return fmt.Appendf(nil, `{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, r.Channel.String(), r.Amount, r.Nonce)
+	return fmt.Appendf(nil,
+		`{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, r.Channel.String(), r.Amount, r.Nonce)
 }
 
 func (s *service) recovery() []byte {
@@ -229,9 +242,11 @@ func (s *service) take(given *Signed) error {
 	s.chain.mu.Unlock()
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
-	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, given.SubRAV.Bytes(), signature), "a promise's signature is wrong")
+	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, given.SubRAV.Bytes(),
+		signature), "a promise's signature is wrong")
 	for _, other := range s.given {
-		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given, "two promises under nonce %d", given.SubRAV.Nonce)
+		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
+			"two promises under nonce %d", given.SubRAV.Nonce)
 	}
 	switch {
 	case s.pending != nil && *s.pending != given.SubRAV:
@@ -261,11 +276,13 @@ func (s *service) last() baseline {
 func (s *service) serve(tool, auth string, payment []byte) (map[string]any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.NoError(s.t, s.authorized(auth, map[bool]string{true: opHTTP, false: opTool}[strings.HasPrefix(tool, "/")]))
+	require.NoError(s.t,
+		s.authorized(auth, map[bool]string{true: opHTTP, false: opTool}[strings.HasPrefix(tool, "/")]))
 	var q requestPayload
 	require.NoError(s.t, json.Unmarshal(payment, &q))
 	failure := func(code string) map[string]any {
-		return map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "subRav": s.pending, "error": map[string]string{"code": code, "message": "as the real one says"}}
+		return map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "subRav": s.pending,
+			"error": map[string]string{"code": code, "message": "as the real one says"}}
 	}
 	if s.fail != "" {
 		return failure(s.fail), nil
@@ -292,7 +309,8 @@ func (s *service) serve(tool, auth string, payment []byte) (map[string]any, erro
 		return failure(codeMaxExceeded), nil
 	}
 	s.propose(cost)
-	out := map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "serviceTxRef": "srv-1", "subRav": s.pending, "cost": decimal(cost), "costUsd": "1000000000"}
+	out := map[string]any{"version": 1, "clientTxRef": q.ClientTxRef, "serviceTxRef": "srv-1",
+		"subRav": s.pending, "cost": decimal(cost), "costUsd": "1000000000"}
 	if s.twist != nil {
 		text, _ := json.Marshal(out)
 		out = nil
@@ -311,7 +329,8 @@ func (s *service) propose(cost uint64) {
 		for name := range ch.subs {
 			last := s.last()
 			amount, _ := last.Amount.Add(money.NewAmount(cost))
-			s.pending = &SubRAV{ChainID: 4, Channel: id, Epoch: ch.epoch, Fragment: name, Amount: amount, Nonce: last.Nonce + 1}
+			s.pending = &SubRAV{ChainID: 4, Channel: id, Epoch: ch.epoch, Fragment: name, Amount: amount,
+				Nonce: last.Nonce + 1}
 		}
 	}
 }
@@ -324,7 +343,7 @@ type guardStub struct {
 }
 
 func (g *guardStub) CheckConfig(context.Context) error          { return g.unsealed }
-func (g *guardStub) VerifySeals(context.Context) error                { g.checks++; return nil }
+func (g *guardStub) VerifySeals(context.Context) error          { g.checks++; return nil }
 func (g *guardStub) Checkpoint(context.Context) error           { g.marks++; return g.bad }
 func (g *guardStub) CheckpointIfUnlocked(context.Context) error { return nil }
 func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.Approval, _ bool) error {
@@ -344,7 +363,8 @@ func (keysOf) Verify(k Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 func (k keysOf) SignSubRAV(ctx context.Context, key Key, s SubRAV) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
+	sig, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID,
+		Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return sig[:], err
 }
 func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, error) {
@@ -352,7 +372,8 @@ func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, 
 	return sig[:], err
 }
 func (k keysOf) SignTransaction(ctx context.Context, key Key, t Transaction) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
+	sig, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender,
+		Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return sig[:], err
 }
 
@@ -361,7 +382,8 @@ var theWallet = sync.OnceValue(func() *wallet.Wallet {
 	dir, err := filepath.Abs(filepath.Join(testDir, "w"))
 	if err == nil {
 		var w *wallet.Wallet
-		if w, err = wallet.Create(context.Background(), dir, wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14}); err == nil {
+		if w, err = wallet.Create(context.Background(), dir, wallet.FromValue("correct horse battery"),
+			wallet.Options{N: 1 << 14}); err == nil {
 			return w
 		}
 	}
@@ -389,11 +411,14 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	session := money.Dollars(5_000_000)
 	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{}, payer: Account{1, 2, 3},
-		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow, PayeeChange: budget.RuleAsk}}
+		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
+			ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow,
+			PayeeChange: budget.RuleAsk}}
 	w.service = &service{t: t, chain: w.chain, me: Account{9, 9}, used: map[string]bool{}}
 	w.service.base = "/mcp"
 	w.service.wellKnown = w.service.info()
-	w.chain.keys[w.payer] = []Key{{"other", ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"}, {"key-1", ed25519Key, theWallet().ChannelKey()}}
+	w.chain.keys[w.payer] = []Key{{"other", ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
+		{"key-1", ed25519Key, theWallet().ChannelKey()}}
 	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
 	for _, f := range change {
 		f(w)
@@ -413,15 +438,21 @@ func (w *world) start() {
 	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
 	require.NoError(w.t, err)
 	nodes := map[string]*Rooch{"rooch:local": NewRooch("rooch:local", w.chain.url, http.DefaultClient)}
-	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second}, Assets: x402.NewRegistry(Assets(nodes)),
-		Schemes: map[string]pay.Scheme{"rooch": Fates{nodes}}, Store: w.store, Guard: w.guard, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
-	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()), Servers: map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}}, Nodes: nodes,
-		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine, Store: w.store, Guard: w.guard, Now: time.Now})
+	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
+		Assets:  x402.NewRegistry(Assets(nodes)),
+		Schemes: map[string]pay.Scheme{"rooch": Fates{nodes}}, Store: w.store, Guard: w.guard, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler)}
+	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()),
+		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
+		Nodes:      nodes,
+		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine,
+		Store: w.store, Guard: w.guard, Now: time.Now})
 }
 
 func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, error) {
 	var q pay.Request
-	q.Method, q.URL, q.Body = seller.CallTool, seller.Target("https://nuwa.example/mcp", tool), []byte(`{"text":"one"}`)
+	q.Method, q.URL, q.Body = seller.CallTool, seller.Target("https://nuwa.example/mcp", tool),
+		[]byte(`{"text":"one"}`)
 	if w.http {
 		q.Method, q.URL, q.Body = http.MethodGet, "https://nuwa.example/api/"+tool, nil
 	}

@@ -25,8 +25,8 @@ func title(chain string) string {
 	return "Solana"
 }
 
-// addressCommand needs no passphrase: addresses are in the keystore's header, and are checked against the keys whenever
-// these are decrypted.
+// addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
+// against the keys whenever these are decrypted.
 func (p *Program) addressCommand(ui *ui) *cobra.Command {
 	var qr bool
 	cmd := &cobra.Command{

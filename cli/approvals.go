@@ -31,16 +31,20 @@ type approvalOut struct {
 }
 
 func shown(a history.Approval) approvalOut {
-	return approvalOut{ID: a.ID, State: string(a.State), Asked: a.Created.Format(time.RFC3339), ExpiresAt: a.Expires.Format(time.RFC3339),
-		Price: a.Price.Price(), Amount: a.Amount.String(), Symbol: a.Symbol, Asset: a.Asset, Network: a.Network, PayTo: a.PayTo, Host: a.Host,
+	return approvalOut{ID: a.ID, State: string(a.State), Asked: a.Created.Format(time.RFC3339),
+		ExpiresAt: a.Expires.Format(time.RFC3339),
+		Price:     a.Price.Price(), Amount: a.Amount.String(), Symbol: a.Symbol, Asset: a.Asset,
+		Network: a.Network, PayTo: a.PayTo, Host: a.Host,
 		Method: a.Method, URL: a.URL, Why: a.Why}
 }
 
 func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
-		Long: "Payments that wait for a person, and what was decided on them. Each is for one exact quote: another price, payee or\n" +
-			"request is another question. A question is open for a day, and a yes waits one hour for the agent to make its call again.",
+		Long: "Payments that wait for a person, and what was decided on them. Each is for one exact " +
+			"quote: another price, payee or\n" +
+			"request is another question. A question is open for a day, and a yes waits one hour for the " +
+			"agent to make its call again.",
 		Example: "  x402-wallet approve apr_0123456789abcdef0123456789abcdef\n" +
 			"  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +68,8 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 					return nil
 				}
 				for _, a := range list {
-					ui.say("%s  %s until %s UTC", paint(ui.colorOut, bold, a.ID), a.State, a.Expires.UTC().Format(time.DateTime))
+					ui.say("%s  %s until %s UTC", paint(ui.colorOut, bold, a.ID), a.State,
+						a.Expires.UTC().Format(time.DateTime))
 					for _, row := range termsOf(a) {
 						ui.say("  %-13s %s", row[0], safe(row[1]))
 					}
@@ -76,12 +81,15 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// approveCommand lets a payment pass that the owner's rules stop, so it takes the passphrase, typed by a person at this moment.
+// approveCommand lets a payment pass that the owner's rules stop, so it takes the passphrase, typed
+// by a person at this moment.
 func (p *Program) approveCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
 		Use: "approve ID", Short: "Let one payment pass (asks for the passphrase)", Args: wants("ID"),
-		Long: "Let one payment pass that waits for a person, once and only on exactly the terms shown. The agent then makes the same call\n" +
-			"again, within an hour. The passphrase has to be typed, on the terminal or with --page in the browser; nothing else answers for\n" +
+		Long: "Let one payment pass that waits for a person, once and only on exactly the terms shown. " +
+			"The agent then makes the same call\n" +
+			"again, within an hour. The passphrase has to be typed, on the terminal or with --page in the " +
+			"browser; nothing else answers for\n" +
 			"it.",
 		Example: "  x402-wallet approve apr_0123456789abcdef0123456789abcdef",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +112,8 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 				}
 				defer done()
 				a, err = guard.Approve(ctx, a, "owner")
-				return ui.decided(a, err, "approved; it passes once, when the agent makes the same call until %s UTC")
+				return ui.decided(a, err, "approved; it passes once, when the agent makes the same call "+
+					"until %s UTC")
 			})
 		},
 	})
@@ -113,7 +122,8 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 func (p *Program) denyCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "deny ID", Short: "Refuse a payment that waits, or take a yes back", Args: wants("ID"),
-		Long: "Refuse a payment that waits for a person, or take back an approval that was not used yet. The agent hears no, and nobody is\n" +
+		Long: "Refuse a payment that waits for a person, or take back an approval that was not used yet. " +
+			"The agent hears no, and nobody is\n" +
 			"asked about the same quote again until it ends. It takes no passphrase.",
 		Example: "  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,7 +132,8 @@ func (p *Program) denyCommand(ui *ui) *cobra.Command {
 				if err == nil {
 					ui.terms(a)
 				}
-				return ui.decided(a, decisionError(args[0], err), "denied; nobody is asked about it again until %s UTC")
+				return ui.decided(a, decisionError(args[0], err),
+					"denied; nobody is asked about it again until %s UTC")
 			})
 		},
 	}
@@ -140,7 +151,8 @@ func (u *ui) terms(a history.Approval) {
 
 func termsOf(a history.Approval) [][2]string {
 	return [][2]string{
-		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"}, {"to", a.PayTo}, {"on", x402.Title(a.Network) + " (" + a.Network + ")"},
+		{"price", a.Price.Price() + " (" + a.Amount.String() + " atomic units of " + a.Symbol + ")"},
+		{"to", a.PayTo}, {"on", x402.Title(a.Network) + " (" + a.Network + ")"},
 		{"host", a.Host}, {"for", a.Method + " " + a.URL}, {"asked because", a.Why},
 	}
 }
@@ -160,15 +172,18 @@ func (u *ui) decided(a history.Approval, err error, format string) error {
 func decisionError(id string, err error) error {
 	switch {
 	case errors.Is(err, history.ErrNoApproval):
-		return x402.Errorf(x402.InvalidArgument, "there is no approval %q", id).WithHint("x402-wallet approvals lists those that wait")
+		return x402.Errorf(x402.InvalidArgument, "there is no approval %q",
+			id).WithHint("x402-wallet approvals lists those that wait")
 	case errors.Is(err, history.ErrDecided):
-		return x402.Errorf(x402.InvalidArgument, "the approval %s was used for a payment already, or its time is over", id).
+		return x402.Errorf(x402.InvalidArgument, "the approval %s was used for a payment already, or its "+
+			"time is over", id).
 			WithHint("the agent makes its call again, and you are asked anew")
 	}
 	return err
 }
 
-// ledger opens the ledger alone: what a person decides, and what stops payments, needs neither rules nor keys.
+// ledger opens the ledger alone: what a person decides, and what stops payments, needs neither
+// rules nor keys.
 func (p *Program) ledger(cmd *cobra.Command, f func(context.Context, *history.Store) error) error {
 	store, err := history.Open(cmd.Context(), p.Home, history.Options{})
 	if err != nil {

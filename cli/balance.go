@@ -15,8 +15,10 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 	var in tools.BalanceIn
 	cmd := &cobra.Command{
 		Use: "balance", Short: "What can be spent: on the chains, and of each budget", Args: wants(),
-		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished payments hold of it, and what is\n" +
-			"left of each budget. A payment must fit into all of them. A node that does not answer is an error in its row, and the exit code\n" +
+		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished " +
+			"payments hold of it, and what is\n" +
+			"left of each budget. A payment must fit into all of them. A node that does not answer is an " +
+			"error in its row, and the exit code\n" +
 			"is 1 when none does.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
@@ -33,7 +35,10 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 					ui.say("")
 					ui.budgets(out.Budget)
 				}
-				if err == nil && len(out.Networks) > 0 && !slices.ContainsFunc(out.Networks, func(row tools.BalanceRow) bool { return row.Error == "" }) {
+				if err == nil && len(out.Networks) > 0 &&
+					!slices.ContainsFunc(out.Networks, func(row tools.BalanceRow) bool {
+						return row.Error == ""
+					}) {
 					return exitError(exitFailed)
 				}
 				return err
@@ -56,22 +61,25 @@ func (u *ui) balances(list []tools.BalanceRow) {
 		if row.Delegated != nil {
 			delegated = row.Delegated.Units(row.Decimals)
 		}
-		rows = append(rows, []string{x402.Title(row.Network), row.Symbol, row.Balance.Units(row.Decimals), delegated,
+		rows = append(rows, []string{x402.Title(row.Network), row.Symbol, row.Balance.Units(row.Decimals),
+			delegated,
 			row.Held.Units(row.Decimals), row.Available.Units(row.Decimals)})
 	}
 	empty := true
-	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows, func(row, column int) string {
-		switch available := list[row].Available; {
-		case available == nil:
-			return yellow
-		case column == 5 && !available.IsZero():
-			return green
-		}
-		return ""
-	})
+	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows,
+		func(row, column int) string {
+			switch available := list[row].Available; {
+			case available == nil:
+				return yellow
+			case column == 5 && !available.IsZero():
+				return green
+			}
+			return ""
+		})
 	for _, row := range list {
 		if row.Error != "" {
-			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.Title(row.Network), safe(row.Error), row.ErrorCode)
+			u.note("%s %s: %s (%s)", paint(u.colorErr, yellow, "?"), x402.Title(row.Network), safe(row.Error),
+				row.ErrorCode)
 		}
 		empty = empty && row.Available != nil && row.Available.IsZero()
 	}
@@ -93,17 +101,19 @@ func (u *ui) budgets(b budget.Report) {
 			bar, part = gauge(int64(line.Spent), int64(line.Held), int64(*line.Limit))
 		}
 		used = append(used, part)
-		rows = append(rows, []string{line.name, limit, line.Spent.Price(), line.Held.Price(), left, bar, moment(line.ResetsAt)})
+		rows = append(rows, []string{line.name, limit, line.Spent.Price(), line.Held.Price(), left, bar,
+			moment(line.ResetsAt)})
 	}
-	u.painted([]string{"BUDGET", "LIMIT", "SPENT", "HELD", "LEFT", "USED", "BEGINS ANEW (UTC)"}, rows, func(row, column int) string {
-		switch {
-		case column != 4 && column != 5:
-			return ""
-		case used[row] >= 1:
-			return red
-		case used[row] >= nearlyUsed:
-			return yellow
-		}
-		return green
-	})
+	u.painted([]string{"BUDGET", "LIMIT", "SPENT", "HELD", "LEFT", "USED", "BEGINS ANEW (UTC)"}, rows,
+		func(row, column int) string {
+			switch {
+			case column != 4 && column != 5:
+				return ""
+			case used[row] >= 1:
+				return red
+			case used[row] >= nearlyUsed:
+				return yellow
+			}
+			return green
+		})
 }

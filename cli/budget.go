@@ -13,7 +13,8 @@ import (
 func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "budget", Short: "What is left of each budget", Args: wants(),
-		Long: "What is left of each budget: of one call, the session, the day and the month. The owner sets them in config.toml; what is\n" +
+		Long: "What is left of each budget: of one call, the session, the day and the month. The owner " +
+			"sets them in config.toml; what is\n" +
 			"held counts as spent until it is known what became of it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
@@ -33,7 +34,8 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func budgetReport(ctx context.Context, w *tools.Wallet) (report budget.Report, session budget.Session, err error) {
+func budgetReport(ctx context.Context, w *tools.Wallet) (report budget.Report, session budget.Session,
+	err error) {
 	err = w.Store.View(ctx, func(t *history.Tx) error {
 		if session, err = t.Session(); err != nil {
 			return err

@@ -15,22 +15,28 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 	var f payFlags
 	var arguments string
 	cmd := &cobra.Command{
-		Use: "call SERVER [TOOL [KEY=VALUE | KEY:=JSON]...]", Short: "Call a tool of a paid MCP server, and pay for it if it asks for payment",
+		Use:   "call SERVER [TOOL [KEY=VALUE | KEY:=JSON]...]",
+		Short: "Call a tool of a paid MCP server, and pay for it if it asks for payment",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{text: cmd.CommandPath() + " needs an argument: SERVER"}
 			}
 			return nil
 		},
-		Long: "Call a tool of a paid MCP server, and pay for it if it asks for payment and the owner's rules allow it. SERVER is a name\n" +
-			"under [servers] in config.toml, or an https URL; without a TOOL its tools are listed. KEY=VALUE gives an argument as\n" +
-			"text, KEY:=JSON as JSON. If the answer does not come, run the same command again: it cannot pay twice.",
+		Long: "Call a tool of a paid MCP server, and pay for it if it asks for payment and the owner's " +
+			"rules allow it. SERVER is a name\n" +
+			"under [servers] in config.toml, or an https URL; without a TOOL its tools are listed. " +
+			"KEY=VALUE gives an argument as\n" +
+			"text, KEY:=JSON as JSON. If the answer does not come, run the same command again: it cannot " +
+			"pay twice.",
 		Example: "  x402-wallet call weather\n" +
 			"  x402-wallet call --max '$0.05' weather forecast city=Bergen days:=3\n" +
 			"  x402-wallet call --dry-run https://mcp.example.com/mcp search --arguments '{\"q\":\"tides\"}'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return listTools(ctx, ui, w, args[0]) })
+				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+					return listTools(ctx, ui, w, args[0])
+				})
 			}
 			in := tools.CallIn{Server: args[0], Tool: args[1], IdempotencyKey: f.idempotencyKey}
 			var err error
@@ -51,9 +57,10 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 					return ui.estimate(out)
 				})
 			}
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return buy(ctx, ui, w, in, (*tools.Wallet).CallTool)
-			})
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
+				func(ctx context.Context, w *tools.Wallet) error {
+					return buy(ctx, ui, w, in, (*tools.Wallet).CallTool)
+				})
 		},
 	}
 	cmd.Flags().StringVar(&arguments, "arguments", "", "the tool's arguments, a `JSON` object")
@@ -65,11 +72,13 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 // toolArguments reads a JSON object, or pairs as httpie writes them.
 func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 	if object != "" && len(pairs) > 0 {
-		return nil, usageError{text: "arguments are given twice", hint: "write them as --arguments JSON, or as KEY=VALUE"}
+		return nil, usageError{text: "arguments are given twice",
+			hint: "write them as --arguments JSON, or as KEY=VALUE"}
 	}
 	if len(pairs) == 0 {
 		if object != "" && !json.Valid([]byte(object)) {
-			return nil, usageError{text: "--arguments is no JSON", hint: `an object is written '{"city":"Bergen"}', in single quotes`}
+			return nil, usageError{text: "--arguments is no JSON",
+				hint: `an object is written '{"city":"Bergen"}', in single quotes`}
 		}
 		return json.RawMessage(object), nil
 	}
@@ -82,7 +91,8 @@ func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 			raw, _ = json.Marshal(value) // of text: cannot fail
 		}
 		if _, twice := values[key]; !ok || key == "" || twice || !json.Valid(raw) {
-			return nil, usageError{text: fmt.Sprintf("%q is no argument, or one that is given twice", pair), hint: "write KEY=TEXT, or KEY:=JSON"}
+			return nil, usageError{text: fmt.Sprintf("%q is no argument, or one that is given twice", pair),
+				hint: "write KEY=TEXT, or KEY:=JSON"}
 		}
 		values[key] = raw
 	}

@@ -22,8 +22,10 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 	var f channelFlags
 	cmd := &cobra.Command{
 		Use: "channel", Short: "Payment channels: see, open, recover, commit", Args: wants(),
-		Long: "Payment channels (Nuwa, on Rooch): services that serve first and are paid by a signed promise with the next call. They need\n" +
-			"[channel] and a [networks.\"rooch:…\"] in config.toml, and this wallet's key in the DID document of its owner.",
+		Long: "Payment channels (Nuwa, on Rooch): services that serve first and are paid by a signed " +
+			"promise with the next call. They need\n" +
+			"[channel] and a [networks.\"rooch:…\"] in config.toml, and this wallet's key in the DID " +
+			"document of its owner.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
 	}
 	list := &cobra.Command{
@@ -31,7 +33,8 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
 	}
 	show := &cobra.Command{
-		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this wallet's key",
+		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this " +
+			"wallet's key",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -48,11 +51,15 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		},
 	}
 	recovered := &cobra.Command{
-		Use: "recover SERVER", Short: "Ask a service for what it waits for, and promise it", Args: wants("SERVER"),
-		Long: "Ask a service what it knows of the channel. A payment it waits for is promised if it passes the same checks and budgets as one\n" +
+		Use: "recover SERVER", Short: "Ask a service for what it waits for, and promise it",
+		Args: wants("SERVER"),
+		Long: "Ask a service what it knows of the channel. A payment it waits for is promised if it " +
+			"passes the same checks and budgets as one\n" +
 			"that comes with a call.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error { return ui.channelStatus(m.Recover(ctx, args[0])) })
+			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error {
+				return ui.channelStatus(m.Recover(ctx, args[0]))
+			})
 		},
 	}
 	open, commit := p.channelOpenCommand(ui, &f), p.channelCommitCommand(ui, &f)
@@ -67,8 +74,10 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
 	cmd := ui.loosens(&cobra.Command{
 		Use: "open SERVER", Short: "Open the channel to a service (you are asked)", Args: wants("SERVER"),
-		Long: "Open the channel to a service of config.toml, or let this wallet's key into it. It is a spend: the chain's fee, and the deposit\n" +
-			"where one is made, are held in the budgets and bounded by channel.deposit_cap, and you are asked for each.",
+		Long: "Open the channel to a service of config.toml, or let this wallet's key into it. It is a " +
+			"spend: the chain's fee, and the deposit\n" +
+			"where one is made, are held in the budgets and bounded by channel.deposit_cap, and you are " +
+			"asked for each.",
 		Example: "  x402-wallet channel open nuwa\n  x402-wallet channel open nuwa --deposit 0.50",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var deposit money.Dollars
@@ -78,10 +87,14 @@ func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
 					return usageError{text: "--deposit " + f.deposit + " is no amount of dollars like 0.50"}
 				}
 			}
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error { return p.openChannel(ctx, ui, w, args[0], deposit) })
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
+				func(ctx context.Context, w *tools.Wallet) error {
+					return p.openChannel(ctx, ui, w, args[0], deposit)
+				})
 		},
 	})
-	cmd.Flags().StringVar(&f.deposit, "deposit", "", "also put this many `DOLLARS` of RGas into your payment hub")
+	cmd.Flags().StringVar(&f.deposit, "deposit", "",
+		"also put this many `DOLLARS` of RGas into your payment hub")
 	return cmd
 }
 
@@ -109,27 +122,31 @@ func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
 	}
 }
 
-func (p *Program) channel(cmd *cobra.Command, ui *ui, f channelFlags, use func(ctx context.Context, m *channel.Manager) error) error {
-	return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-		m, err := channelsOf(w)
-		if err != nil {
-			return err
-		}
-		defer ui.waiting("waiting for the service and its chain")()
-		return use(ctx, m)
-	})
+func (p *Program) channel(cmd *cobra.Command, ui *ui, f channelFlags,
+	use func(ctx context.Context, m *channel.Manager) error) error {
+	return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
+		func(ctx context.Context, w *tools.Wallet) error {
+			m, err := channelsOf(w)
+			if err != nil {
+				return err
+			}
+			defer ui.waiting("waiting for the service and its chain")()
+			return use(ctx, m)
+		})
 }
 
 func channelsOf(w *tools.Wallet) (*channel.Manager, error) {
 	if w.Channels == nil {
 		return nil, x402.Errorf(x402.SetupFailed, "no payment channels are set up").
-			WithHint("add did under [channel] and rpc under [networks.\"rooch:main\"] to config.toml, and seal it with x402-wallet policy seal")
+			WithHint("add did under [channel] and rpc under [networks.\"rooch:main\"] to config.toml, and " +
+				"seal it with x402-wallet policy seal")
 	}
 	return w.Channels, nil
 }
 
 // openChannel asks for each of the transactions that opening takes, where there is somebody to ask.
-func (p *Program) openChannel(ctx context.Context, ui *ui, w *tools.Wallet, server string, deposit money.Dollars) error {
+func (p *Program) openChannel(ctx context.Context, ui *ui, w *tools.Wallet, server string,
+	deposit money.Dollars) error {
 	m, err := channelsOf(w)
 	if err != nil {
 		return err
@@ -171,7 +188,9 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 		m, unset := channelsOf(w)
 		solana, _ := w.Keys.Addresses()
-		out := channel.List{PublicKey: wallet.ChannelKeyOf(solana), Servers: []string{}, Channels: []channel.Status{}} // to set them up with
+		// to set them up with
+		out := channel.List{PublicKey: wallet.ChannelKeyOf(solana), Servers: []string{},
+			Channels: []channel.Status{}}
 		if unset == nil {
 			var err error
 			if out, err = m.List(ctx); err != nil {
@@ -191,7 +210,8 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 		}
 		var rows [][]string
 		for _, s := range out.Channels {
-			rows = append(rows, []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10), s.Promised.String(), s.Claimed.String(), s.Channel})
+			rows = append(rows, []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
+				s.Promised.String(), s.Claimed.String(), s.Channel})
 		}
 		ui.table([]string{"SERVER", "SERVICE", "NETWORK", "PROMISES", "PROMISED", "CLAIMED", "CHANNEL"}, rows)
 		return nil
@@ -205,7 +225,8 @@ func (u *ui) channelStatus(s channel.Status, err error) error {
 	if u.json {
 		return u.printJSON(s)
 	}
-	rows := [][]string{{"service", s.Service}, {"our key", s.Key}, {"network", s.Network}, {"channel", s.Channel}, {"state", s.State},
+	rows := [][]string{{"service", s.Service}, {"our key", s.Key}, {"network", s.Network},
+		{"channel", s.Channel}, {"state", s.State},
 		{"promises", strconv.FormatUint(s.Nonce, 10) + ", in epoch " + strconv.FormatUint(s.Epoch, 10)},
 		{"promised", s.Promised.String() + " units of RGas"}, {"claimed", s.Claimed.String() + " units"}}
 	if s.Hub != nil {

@@ -1,7 +1,8 @@
-// Package cli is the person's side: the commands of SPEC §1, one file a command. They print what the tool of the same name
-// answers, as JSON or for people.
+// Package cli is the person's side: the commands of SPEC §1, one file a command. They print what
+// the tool of the same name answers, as JSON or for people.
 //
-// What must stay true: secrets come from a terminal, a file or a descriptor, never from an argument, and none is printed.
+// What must stay true: secrets come from a terminal, a file or a descriptor, never from an
+// argument, and none is printed.
 package cli
 
 import (
@@ -32,11 +33,13 @@ type Program struct {
 	// Homeless is why there is no Home, nil if there is one.
 	Homeless error
 	Open     func(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
-	Serve    func(ctx context.Context) error                                     // MCP over stdio
-	Paywall  func(ctx context.Context, file string) error                        // ditto, or HTTP: another server's tools, for money
-	Sources  func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
+	Serve    func(ctx context.Context) error // MCP over stdio
+	// ditto, or HTTP: another server's tools, for money
+	Paywall func(ctx context.Context, file string) error
+	Sources func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
 	// Unlock is the unlock agent, until it ends; ready is called when it can be asked.
-	Unlock func(ctx context.Context, passphrase wallet.Passphrase, ready func(until time.Time, idle time.Duration)) error
+	Unlock func(ctx context.Context, passphrase wallet.Passphrase,
+		ready func(until time.Time, idle time.Duration)) error
 	Stdin  *os.File
 	Stdout *os.File
 	Stderr io.Writer
@@ -56,18 +59,24 @@ const (
 var exitOf = map[x402.Code]int{
 	x402.InvalidArgument: exitUsage,
 
-	x402.AmountExceedsMax: exitRefused, x402.BudgetExceeded: exitRefused, x402.PolicyDenied: exitRefused, x402.PayeeChanged: exitRefused,
-	x402.RateLimited: exitRefused, x402.WalletFrozen: exitRefused, x402.UntrustedAsset: exitRefused, x402.URLBlocked: exitRefused,
+	x402.AmountExceedsMax: exitRefused, x402.BudgetExceeded: exitRefused, x402.PolicyDenied: exitRefused,
+	x402.PayeeChanged: exitRefused,
+	x402.RateLimited:  exitRefused, x402.WalletFrozen: exitRefused, x402.UntrustedAsset: exitRefused,
+	x402.URLBlocked:      exitRefused,
 	x402.RedirectRefused: exitRefused, x402.ApprovalDeclined: exitRefused,
 
-	x402.WalletNotFound: exitPerson, x402.WalletLocked: exitPerson, x402.InvalidPassphrase: exitPerson, x402.ApprovalRequired: exitPerson,
-	x402.InsufficientFunds: exitPerson, x402.NoDelegation: exitPerson, x402.DelegationExhausted: exitPerson, x402.DelegateMismatch: exitPerson,
-	x402.PolicyUnsealed: exitPerson, x402.KeystoreCorrupt: exitPerson, x402.KeystorePermissions: exitPerson, x402.LedgerCorrupt: exitPerson,
+	x402.WalletNotFound: exitPerson, x402.WalletLocked: exitPerson, x402.InvalidPassphrase: exitPerson,
+	x402.ApprovalRequired:  exitPerson,
+	x402.InsufficientFunds: exitPerson, x402.NoDelegation: exitPerson, x402.DelegationExhausted: exitPerson,
+	x402.DelegateMismatch: exitPerson,
+	x402.PolicyUnsealed:   exitPerson, x402.KeystoreCorrupt: exitPerson, x402.KeystorePermissions: exitPerson,
+	x402.LedgerCorrupt: exitPerson,
 
 	x402.OutcomeUnknown: exitUnknown,
 }
 
-// exitCode is the table's, except that an error which holds money has an unknown outcome whatever it is called.
+// exitCode is the table's, except that an error which holds money has an unknown outcome whatever
+// it is called.
 func exitCode(e *x402.Error) int {
 	if e.Spent != "" && e.Spent != "0" {
 		return exitUnknown
@@ -78,8 +87,8 @@ func exitCode(e *x402.Error) int {
 	return exitFailed
 }
 
-// Run runs one command and returns its exit code. With no command it serves MCP when stdin is not a terminal, and prints
-// help when it is.
+// Run runs one command and returns its exit code. With no command it serves MCP when stdin is not a
+// terminal, and prints help when it is.
 func (p *Program) Run(ctx context.Context, args []string) int {
 	if len(args) == 0 && !isTerminal(p.Stdin) {
 		args = []string{"mcp"}
@@ -106,7 +115,8 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 func (p *Program) root(ui *ui) *cobra.Command {
 	root := &cobra.Command{
 		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with",
-		Long: "x402-wallet pays for web resources (HTTP 402, x402) for an AI agent, inside budgets that its owner set.\n" +
+		Long: "x402-wallet pays for web resources (HTTP 402, x402) for an AI agent, inside budgets that " +
+			"its owner set.\n" +
 			"The agent asks over MCP; the owner's rules decide; the key never leaves.",
 		Example: "  x402-wallet demo                          a first paid call, with play money\n" +
 			"  x402-wallet init                          make your own wallet\n" +
@@ -114,14 +124,17 @@ func (p *Program) root(ui *ui) *cobra.Command {
 			"  x402-wallet pay --max '$0.05' https://…   get a page, and pay for it if it asks",
 		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
 		DisableSuggestions: true, // unknownCommand makes them
-		PersistentPreRunE:  func(cmd *cobra.Command, _ []string) error { return cmp.Or(given(cmd), p.housed(cmd)) },
-		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return cmp.Or(given(cmd), p.housed(cmd))
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate(p.build().String() + "\n")
 	root.SetIn(p.Stdin)
 	root.SetOut(ui.out)
 	root.SetErr(p.Stderr)
-	root.PersistentFlags().BoolVar(&ui.json, "json", false, "print JSON (also when the output is not a terminal; --json=false: never)")
+	root.PersistentFlags().BoolVar(&ui.json, "json", false,
+		"print JSON (also when the output is not a terminal; --json=false: never)")
 	ui.json = !ui.terminal
 	setHelp(root, ui.columns)
 	for _, group := range []struct {
@@ -129,18 +142,22 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Begin", []*cobra.Command{
-			demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
+			demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui),
+			p.unlockCommand(ui), p.lockCommand(ui),
 			p.passphraseCommand(ui),
 		}},
-		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui), p.callCommand(ui)}},
+		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
+			p.callCommand(ui)}},
 		{"Look", []*cobra.Command{
-			p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui),
+			p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui),
+			p.exportCommand(ui), p.verifyReceiptCommand(ui),
 			p.reconcileCommand(ui), p.dashboardCommand(ui), p.doctorCommand(ui),
 		}},
 		{"Rule", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{
-			p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui),
+			p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui),
+			p.channelCommand(ui), p.freezeCommand(ui),
 			p.unfreezeCommand(ui),
 		}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
@@ -155,7 +172,8 @@ func (p *Program) root(ui *ui) *cobra.Command {
 	return root
 }
 
-// given refuses an option that is there and empty, as of a shell's variable that is not set: without its value --max is no limit.
+// given refuses an option that is there and empty, as of a shell's variable that is not set:
+// without its value --max is no limit.
 func given(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
@@ -166,7 +184,8 @@ func given(cmd *cobra.Command) (err error) {
 }
 
 // homeless are the commands to which the place of the wallet is nothing.
-var homeless = []string{"version", "help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt"}
+var homeless = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
+	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt"}
 
 // housed refuses a command that needs the home where there is none.
 func (p *Program) housed(cmd *cobra.Command) error {
@@ -190,7 +209,8 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 	coded := *x402.AsError(err)
 	var several interface{ Unwrap() []error }
 	switch {
-	case ctx.Err() != nil && errors.Is(err, context.Canceled) && exitCode(&coded) != exitUnknown: // Ctrl-C, whatever it hit
+	case ctx.Err() != nil && errors.Is(err, context.Canceled) && exitCode(&coded) != exitUnknown:
+		// Ctrl-C, whatever it hit
 		coded = *x402.Errorf(x402.Internal, "interrupted")
 		if cmd.Name() == "pay" || cmd.Name() == "call" {
 			coded.Message += "; nothing was paid"
@@ -199,7 +219,8 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 		errors.As(err, &several): // every fault of a config, not only the first
 		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
 	}
-	if name, rest, _ := strings.Cut(coded.Message, " "); coded.Code == x402.InvalidArgument && flagOf[name] != "" && cmd.Flag(flagOf[name]) != nil {
+	if name, rest, _ := strings.Cut(coded.Message, " "); coded.Code == x402.InvalidArgument &&
+		flagOf[name] != "" && cmd.Flag(flagOf[name]) != nil {
 		coded.Message = "--" + flagOf[name] + " " + rest
 	}
 	if coded.Code == x402.InvalidArgument && coded.Hint == "" {
@@ -209,8 +230,10 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 	return exitCode(&coded)
 }
 
-// flagOf are the flags of what the tools, which these commands share, call by the names of their arguments.
-var flagOf = map[string]string{"afterDate": "after", "before": "before", "limit": "limit", "status": "status", "maxPrice": "max-price",
+// flagOf are the flags of what the tools, which these commands share, call by the names of their
+// arguments.
+var flagOf = map[string]string{"afterDate": "after", "before": "before", "limit": "limit", "status": "status",
+	"maxPrice":       "max-price",
 	"idempotencyKey": "idempotency-key", "tokenAccount": "token-account"}
 
 // exitError ends a command that has already said what is wrong.
@@ -218,8 +241,8 @@ type exitError int
 
 func (exitError) Error() string { return "exit" }
 
-// open opens the wallet; first, which may be nil, is asked for the passphrase before all other sources, and the terminal is
-// the last of them.
+// open opens the wallet; first, which may be nil, is asked for the passphrase before all other
+// sources, and the terminal is the last of them.
 func (p *Program) open(ctx context.Context, ui *ui, first wallet.Passphrase) (*tools.Wallet, error) {
 	w, err := p.Open(ctx, first, ui.asking(wallet.FromTerminal("Passphrase: ")))
 	if err != nil {
@@ -235,7 +258,8 @@ func (p *Program) with(cmd *cobra.Command, ui *ui, f func(ctx context.Context, w
 }
 
 // withKey is with for what signs.
-func (p *Program) withKey(cmd *cobra.Command, ui *ui, first wallet.Passphrase, f func(ctx context.Context, w *tools.Wallet) error) error {
+func (p *Program) withKey(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
+	f func(ctx context.Context, w *tools.Wallet) error) error {
 	w, err := p.open(cmd.Context(), ui, first)
 	if err != nil {
 		return err

@@ -31,9 +31,12 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	var idle time.Duration
 	cmd := &cobra.Command{
 		Use: "dashboard", Short: "All of it on a page in your browser", Args: wants(),
-		Long: "Serve a page on this machine for its owner: spending over time, by seller and by network, budgets, unfinished payments, what\n" +
-			"waits for approval, and the whole history with evidence, content and export. Looking needs no passphrase and changes nothing;\n" +
-			"approving takes it. The address that is printed opens the page once, in one browser. It is served until Ctrl-C, and until nobody\n" +
+		Long: "Serve a page on this machine for its owner: spending over time, by seller and by network, " +
+			"budgets, unfinished payments, what\n" +
+			"waits for approval, and the whole history with evidence, content and export. Looking needs " +
+			"no passphrase and changes nothing;\n" +
+			"approving takes it. The address that is printed opens the page once, in one browser. It is " +
+			"served until Ctrl-C, and until nobody\n" +
 			"looked for an hour (--idle).",
 		Example: "  x402-wallet dashboard --open\n" +
 			"  x402-wallet dashboard --listen 127.0.0.1:8402",
@@ -42,7 +45,9 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if idle < 0 {
 				return usageError{text: "--idle must not be negative"}
 			}
-			opened := &tools.Opened{Open: func(ctx context.Context) (*tools.Wallet, error) { return p.Open(ctx, nil, nil) }}
+			opened := &tools.Opened{Open: func(ctx context.Context) (*tools.Wallet, error) {
+				return p.Open(ctx, nil, nil)
+			}}
 			defer func() { _ = opened.Close() }()
 			w, done, err := opened.Get(ctx) // no wallet, no page
 			if err != nil {
@@ -54,13 +59,15 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return usageError{text: "--listen: " + err.Error()}
 			}
-			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: opened.Get, Approve: p.approveOnPage, Version: p.Version, Idle: idle})
+			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: opened.Get,
+				Approve: p.approveOnPage, Version: p.Version, Idle: idle})
 			if err := ui.dashboard(d.URL(), idle); err != nil {
 				return errors.Join(err, listener.Close())
 			}
 			if open {
 				if err := browse(d.URL()); err != nil {
-					ui.note("%s no browser could be started: %s", paint(ui.colorErr, yellow, "warning:"), safe(err.Error()))
+					ui.note("%s no browser could be started: %s", paint(ui.colorErr, yellow, "warning:"),
+						safe(err.Error()))
 				}
 			}
 			err = d.Serve(ctx, listener)
@@ -74,9 +81,11 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&at, "listen", "127.0.0.1:0", "the `ADDRESS` of this machine to serve it at; port 0 is any that is free")
+	cmd.Flags().StringVar(&at, "listen", "127.0.0.1:0",
+		"the `ADDRESS` of this machine to serve it at; port 0 is any that is free")
 	cmd.Flags().BoolVar(&open, "open", false, "open it in the browser")
-	cmd.Flags().DurationVar(&idle, "idle", time.Hour, "end when nobody looked for this `TIME`, like 30m; 0 is never")
+	cmd.Flags().DurationVar(&idle, "idle", time.Hour,
+		"end when nobody looked for this `TIME`, like 30m; 0 is never")
 	return cmd
 }
 
@@ -93,14 +102,18 @@ func (u *ui) dashboard(url string, idle time.Duration) error {
 	return nil
 }
 
-// approveOnPage is approve, with the passphrase that was typed into the dashboard's form for exactly what it showed.
-func (p *Program) approveOnPage(ctx context.Context, w *tools.Wallet, shown history.Approval, passphrase []byte) error {
+// approveOnPage is approve, with the passphrase that was typed into the dashboard's form for
+// exactly what it showed.
+func (p *Program) approveOnPage(ctx context.Context, w *tools.Wallet, shown history.Approval,
+	passphrase []byte) error {
 	keys, err := wallet.Open(p.Home)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	if err := keys.Unlock(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }); err != nil {
+	if err := keys.Unlock(ctx, func(context.Context) ([]byte, error) {
+		return bytes.Clone(passphrase), nil
+	}); err != nil {
 		return err
 	}
 	_, err = (&seal.Guard{Home: p.Home, Store: w.Store, Key: keys}).Approve(ctx, shown, "owner")
@@ -109,11 +122,13 @@ func (p *Program) approveOnPage(ctx context.Context, w *tools.Wallet, shown hist
 
 // browse starts the person's browser.
 func browse(url string) error {
-	command := map[string][]string{"darwin": {"open"}, "windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+	command := map[string][]string{"darwin": {"open"},
+		"windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
 	if command == nil {
 		command = []string{"xdg-open"}
 	}
-	cmd := exec.Command(command[0], append(command[1:], url)...) //nolint:gosec,noctx // the system's own; it outlives us
+	cmd := exec.Command(command[0],
+		append(command[1:], url)...) //nolint:gosec,noctx // the system's own; it outlives us
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", command[0], err)
 	}

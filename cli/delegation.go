@@ -34,7 +34,8 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	var f delegationFlags
 	cmd := &cobra.Command{
 		Use: "delegation", Short: "What you let the agent spend of your own Solana tokens", Args: wants(),
-		Long: "What you let the agent spend of the tokens in your own Solana token account: show it, set it, end it. The money stays in your\n" +
+		Long: "What you let the agent spend of the tokens in your own Solana token account: show it, set " +
+			"it, end it. The money stays in your\n" +
 			"account until it is paid, and the chain enforces the amount.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.showDelegation(cmd, ui, f) },
 	}
@@ -44,12 +45,15 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	}
 	approve := &cobra.Command{
 		Use: "approve", Short: "Let the agent spend up to an amount from your account", Args: wants(),
-		Long: "Let the agent spend up to an amount from your token account. An account has one delegate: this replaces it and its amount.\n" +
-			"You sign with your own key, and pay the fee; the key is read for this one transaction and kept nowhere.",
+		Long: "Let the agent spend up to an amount from your token account. An account has one delegate: " +
+			"this replaces it and its amount.\n" +
+			"You sign with your own key, and pay the fee; the key is read for this one transaction and " +
+			"kept nowhere.",
 		Example: "  x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --amount 25\n" +
 			"  x402-wallet delegation approve --token-account ADDRESS --amount 25 --unsigned",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network, account string, asset x402.AssetInfo) (tools.Change, error) {
+			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
+				account string, asset x402.AssetInfo) (tools.Change, error) {
 				amount, err := tokens(f.amount, asset.Decimals)
 				if err != nil {
 					return tools.Change{}, err
@@ -58,26 +62,34 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	approve.Flags().StringVar(&f.amount, "amount", "", "the most the agent may spend, in whole `TOKENS`, like 25 or 2.50")
+	approve.Flags().StringVar(&f.amount, "amount", "",
+		"the most the agent may spend, in whole `TOKENS`, like 25 or 2.50")
 	revoke := &cobra.Command{
 		Use: "revoke", Short: "End the delegation of your account", Args: wants(),
-		Long: "End the delegation of your token account, whoever the delegate is. You sign with your own key, and pay the fee.",
+		Long: "End the delegation of your token account, whoever the delegate is. You sign with your own " +
+			"key, and pay the fee.",
 		Example: "  x402-wallet delegation revoke --owner-keypair ~/.config/solana/id.json\n" +
 			"  x402-wallet freeze   stops the agent at once, without a transaction",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network, account string, _ x402.AssetInfo) (tools.Change, error) {
+			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
+				account string, _ x402.AssetInfo) (tools.Change, error) {
 				return w.Owners.Revoke(ctx, network, account)
 			})
 		},
 	}
 	for _, sub := range []*cobra.Command{cmd, show, approve, revoke} {
-		sub.Flags().StringVar(&f.network, "network", "", "on this `NETWORK`, like solana or solana-devnet; default: the preferred one")
-		sub.Flags().StringVar(&f.account, "token-account", "", "the token account's `ADDRESS`; default: that of config.toml, else your associated one")
+		sub.Flags().StringVar(&f.network, "network", "",
+			"on this `NETWORK`, like solana or solana-devnet; default: the preferred one")
+		sub.Flags().StringVar(&f.account, "token-account", "",
+			"the token account's `ADDRESS`; default: that of config.toml, else your associated one")
 	}
 	for _, sub := range []*cobra.Command{approve, revoke} {
-		sub.Flags().StringVar(&f.keypair, "owner-keypair", "", "your own key, as the Solana command line keeps it in a `FILE`")
-		sub.Flags().StringVar(&f.symbol, "asset", "", "this `ASSET`, a symbol or a mint; default: the network's dollars")
-		sub.Flags().BoolVar(&f.unsigned, "unsigned", false, "print the transaction in base64, for another signer, and send nothing")
+		sub.Flags().StringVar(&f.keypair, "owner-keypair", "",
+			"your own key, as the Solana command line keeps it in a `FILE`")
+		sub.Flags().StringVar(&f.symbol, "asset", "",
+			"this `ASSET`, a symbol or a mint; default: the network's dollars")
+		sub.Flags().BoolVar(&f.unsigned, "unsigned", false,
+			"print the transaction in base64, for another signer, and send nothing")
 	}
 	cmd.AddCommand(show, approve, revoke)
 	return cmd
@@ -105,8 +117,10 @@ func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) 
 		if asset, ok := w.Engine.Assets.Asset(out.Network, out.TokenMint); ok {
 			tokens = func(a money.Amount) string { return a.Units(asset.Decimals) + " " + asset.Symbol }
 		}
-		rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)}, {"token", out.TokenMint}, {"delegate", delegate},
-			{"may spend", tokens(out.RemainingAmount)}, {"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
+		rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
+			{"token", out.TokenMint}, {"delegate", delegate},
+			{"may spend", tokens(out.RemainingAmount)}, {"at most ever seen", tokens(out.OriginalAmount)},
+			{"balance", tokens(out.Balance)}}
 		if out.Frozen {
 			rows = append(rows, []string{"frozen", "by the token's issuer"})
 		}
@@ -115,9 +129,11 @@ func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) 
 	})
 }
 
-// changeDelegation builds, simulates, signs with the owner's key and sends; or prints what is to be signed.
+// changeDelegation builds, simulates, signs with the owner's key and sends; or prints what is to be
+// signed.
 func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags,
-	build func(ctx context.Context, w *tools.Wallet, network, account string, asset x402.AssetInfo) (tools.Change, error)) error {
+	build func(ctx context.Context, w *tools.Wallet, network, account string,
+		asset x402.AssetInfo) (tools.Change, error)) error {
 	if (f.keypair != "") == f.unsigned {
 		return usageError{text: "either --owner-keypair FILE signs and sends it, or --unsigned prints it"}
 	}
@@ -140,8 +156,11 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			return err
 		}
 		if f.keypair != "" && c.Owner != key.Address() {
-			return x402.Errorf(x402.InvalidArgument, "the token account %s belongs to %s, and the key in %s is that of %s", c.Account, c.Owner, f.keypair, key.Address()).
-				WithHint("name your own token account by --token-account, or its owner's key by --owner-keypair")
+			return x402.Errorf(x402.InvalidArgument,
+				"the token account %s belongs to %s, and the key in %s is that of %s", c.Account, c.Owner,
+				f.keypair, key.Address()).
+				WithHint("name your own token account by --token-account, or its owner's key by " +
+					"--owner-keypair")
 		}
 		if err := w.Owners.Simulate(ctx, c); err != nil {
 			return err
@@ -160,7 +179,8 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			return nil
 		}
 		signature, err := key.SignDelegation(c.Message, wallet.DelegationChange{
-			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount, Decimals: c.Decimals})
+			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount,
+			Decimals: c.Decimals})
 		if err != nil {
 			return err
 		}
@@ -174,13 +194,16 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			ui.say("revoked: nobody spends from %s but its owner; transaction %s", c.Account, out.Signature)
 			return nil
 		}
-		ui.say("approved: the agent may spend up to %s %s from %s; transaction %s", money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
+		ui.say("approved: the agent may spend up to %s %s from %s; transaction %s",
+			money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
 		return nil
 	})
 }
 
-// ownersAccount is the token account that is meant: the one named, that of config.toml, or the owner's associated one.
-func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (network, account string, asset x402.AssetInfo, err error) {
+// ownersAccount is the token account that is meant: the one named, that of config.toml, or the
+// owner's associated one.
+func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (network, account string,
+	asset x402.AssetInfo, err error) {
 	for _, n := range w.Networks {
 		if wanted, _ := x402.Network(f.network); x402.IsSolana(n) && (f.network == "" || n == wanted) {
 			network = n
@@ -188,7 +211,9 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 		}
 	}
 	if network == "" {
-		return "", "", asset, x402.Errorf(x402.InvalidArgument, "no such Solana network is configured").WithHint("networks with an rpc in config.toml can be used")
+		return "", "", asset, x402.Errorf(x402.InvalidArgument,
+			"no such Solana network is configured").WithHint(
+			"networks with an rpc in config.toml can be used")
 	}
 	asset, known := w.Engine.Assets.Default(network)
 	if f.symbol != "" {
@@ -198,13 +223,15 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 	}
 	switch {
 	case !known:
-		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is no asset of %s", f.symbol, x402.Title(network)).WithHint("add it to config.toml under [[assets]]")
+		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is no asset of %s", f.symbol,
+			x402.Title(network)).WithHint("add it to config.toml under [[assets]]")
 	case f.account != "":
 		return network, f.account, asset, nil
 	case w.TokenAccounts[network] != "":
 		return network, w.TokenAccounts[network], asset, nil
 	case f.keypair == "":
-		return "", "", asset, usageError{text: "without the owner's key --token-account has to name the account"}
+		return "", "", asset,
+			usageError{text: "without the owner's key --token-account has to name the account"}
 	}
 	account, err = w.Owners.AccountOf(key.Address(), asset)
 	return network, account, asset, err
@@ -213,7 +240,9 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 // tokens reads an amount in whole tokens, exactly.
 func tokens(text string, decimals uint8) (money.Amount, error) {
 	if text == "" {
-		return money.Amount{}, usageError{text: "--amount is needed: the most the agent may spend, in whole tokens like 25 or 2.50"}
+		return money.Amount{},
+			usageError{text: "--amount is needed: the most the agent may spend, in whole tokens like 25 " +
+				"or 2.50"}
 	}
 	whole, rest, _ := strings.Cut(text, ".")
 	if len(rest) <= int(decimals) && whole != "" && !strings.HasSuffix(text, ".") {
@@ -222,5 +251,7 @@ func tokens(text string, decimals uint8) (money.Amount, error) {
 			return amount, nil
 		}
 	}
-	return money.Amount{}, usageError{text: fmt.Sprintf("--amount %s is not a number of tokens above 0 with at most %d decimals", text, decimals)}
+	return money.Amount{},
+		usageError{text: fmt.Sprintf("--amount %s is not a number of tokens above 0 with at most %d decimals",
+			text, decimals)}
 }

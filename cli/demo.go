@@ -25,15 +25,18 @@ import (
 // demoPatience bounds the whole demo: it takes seconds, and a CI that waits for ever helps nobody.
 const demoPatience = time.Minute
 
-// demoCommand shows a first paid call without money and without a network, and doubles as a check of the real binary: it
-// fails when anything is not as it says.
+// demoCommand shows a first paid call without money and without a network, and doubles as a check
+// of the real binary: it fails when anything is not as it says.
 func demoCommand() *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A first paid call with play money: no account, no network", Args: cobra.NoArgs,
-		Long: "Start a paid API, a payment service and two small blockchains on this machine, make a wallet that is thrown away\n" +
-			"afterwards, and drive it over MCP as an agent's host would: free and paid calls, refusals by each limit, a repeated\n" +
-			"call, the history. Signatures are real and checked; the money is play money. Your own wallet is not touched.",
+		Long: "Start a paid API, a payment service and two small blockchains on this machine, make a " +
+			"wallet that is thrown away\n" +
+			"afterwards, and drive it over MCP as an agent's host would: free and paid calls, refusals by " +
+			"each limit, a repeated\n" +
+			"call, the history. Signatures are real and checked; the money is play money. Your own wallet " +
+			"is not touched.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), demoPatience)
 			defer cancel()
@@ -41,7 +44,8 @@ func demoCommand() *cobra.Command {
 			if file, ok := d.out.(*os.File); ok {
 				d.color = term.IsTerminal(int(file.Fd())) && !config.ReadEnv().NoColor
 			}
-			if flag := cmd.Flag("json"); flag != nil && flag.Changed { // a story is for people, unless JSON is asked for by name
+			if flag := cmd.Flag("json"); flag != nil && flag.Changed {
+				// a story is for people, unless JSON is asked for by name
 				d.json = flag.Value.String() == "true"
 			}
 			return d.run(ctx, keep)
@@ -99,18 +103,22 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	for _, scene := range []func(context.Context) error{
-		d.freeCall, d.paidCall, d.delegatedCall, d.refusedByCall, d.refusedByOwner, d.refusedByChain, d.repeatedCall, d.history, d.books,
+		d.freeCall, d.paidCall, d.delegatedCall, d.refusedByCall, d.refusedByOwner, d.refusedByChain,
+		d.repeatedCall, d.history, d.books,
 	} {
 		if err := scene(ctx); err != nil {
-			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s", d.scenes[len(d.scenes)-1].Title, err, d.host.complaints())
+			return x402.Errorf(x402.CheckFailed, "the demo did not go as it should, at %q: %w%s",
+				d.scenes[len(d.scenes)-1].Title, err, d.host.complaints())
 		}
 	}
 	if err := d.host.stop(); err != nil {
-		return x402.Errorf(x402.CheckFailed, "the MCP server did not end well: %w%s", err, d.host.complaints())
+		return x402.Errorf(x402.CheckFailed, "the MCP server did not end well: %w%s", err,
+			d.host.complaints())
 	}
 	d.whatNext(keep)
 	if d.json {
-		return json.NewEncoder(d.out).Encode(map[string]any{"ok": true, "seconds": time.Since(d.started).Seconds(), "scenes": d.scenes})
+		return json.NewEncoder(d.out).Encode(map[string]any{"ok": true,
+			"seconds": time.Since(d.started).Seconds(), "scenes": d.scenes})
 	}
 	return nil
 }
@@ -129,7 +137,8 @@ func (d *demo) end(keep string) (err error) {
 	return err
 }
 
-// makeDir is where the wallet goes: a directory that is gone afterwards, or a new one of the person's.
+// makeDir is where the wallet goes: a directory that is gone afterwards, or a new one of the
+// person's.
 func (d *demo) makeDir(keep string) (err error) {
 	if keep == "" {
 		d.dir, err = os.MkdirTemp("", "x402-wallet-demo-")
@@ -146,28 +155,33 @@ func (d *demo) makeDir(keep string) (err error) {
 
 func (d *demo) home() string { return filepath.Join(d.dir, "wallet") }
 
-// command is this program with nothing of the person's environment: neither their wallet nor their proxies.
+// command is this program with nothing of the person's environment: neither their wallet nor their
+// proxies.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.program, args...)
 	cmd.Dir = d.dir
 	cmd.Env = []string{
-		"X402_WALLET_HOME=" + d.home(), "X402_WALLET_PASSPHRASE_FILE=" + filepath.Join(d.dir, "passphrase"), "LOG_LEVEL=warn",
+		"X402_WALLET_HOME=" + d.home(), "X402_WALLET_PASSPHRASE_FILE=" + filepath.Join(d.dir, "passphrase"),
+		"LOG_LEVEL=warn",
 		"HOME=" + d.dir, "USERPROFILE=" + d.dir, "TMPDIR=" + d.dir, "TMP=" + d.dir, "TEMP=" + d.dir,
 	}
 	return cmd
 }
 
-// createWallet runs init with the owner's rules and a passphrase nobody knows, and gives the new wallet its play money.
+// createWallet runs init with the owner's rules and a passphrase nobody knows, and gives the new
+// wallet its play money.
 func (d *demo) createWallet(ctx context.Context) error {
 	random := make([]byte, 16)
 	rand.Read(random) // never fails (crypto/rand)
 	rules := d.world.Config(sandbox.Rules{Session: demoSession.String(), ApproveAbove: "1.00"})
-	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n", "rules.toml": rules} {
+	for name, text := range map[string]string{"passphrase": hex.EncodeToString(random) + "\n",
+		"rules.toml": rules} {
 		if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	out, err := d.command(ctx, "init", "--json", "--passphrase-file", filepath.Join(d.dir, "passphrase"), "--config", filepath.Join(d.dir, "rules.toml")).Output()
+	out, err := d.command(ctx, "init", "--json", "--passphrase-file", filepath.Join(d.dir, "passphrase"),
+		"--config", filepath.Join(d.dir, "rules.toml")).Output()
 	if err != nil {
 		var failed *exec.ExitError
 		if errors.As(err, &failed) {

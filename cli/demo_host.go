@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// demoHost plays the host of an agent: it starts an MCP server and speaks newline-delimited JSON-RPC with it over stdio. Of
-// the protocol it knows what calling tools takes (MCP 2025-11-25).
+// demoHost plays the host of an agent: it starts an MCP server and speaks newline-delimited
+// JSON-RPC with it over stdio. Of the protocol it knows what calling tools takes (MCP 2025-11-25).
 type demoHost struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -52,10 +52,12 @@ func startDemoHost(ctx context.Context, cmd *exec.Cmd) (*demoHost, error) {
 		}
 	}()
 	hello := map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "x402-wallet demo", "version": "1"},
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "x402-wallet demo", "version": "1"},
 	}
 	if err := h.ask(ctx, "initialize", hello, &struct{}{}); err != nil {
-		return nil, fmt.Errorf("the MCP server did not start: %w%s", errors.Join(err, h.stop()), h.complaints())
+		return nil, fmt.Errorf("the MCP server did not start: %w%s", errors.Join(err, h.stop()),
+			h.complaints())
 	}
 	return h, h.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 }
@@ -69,10 +71,12 @@ func (h *demoHost) send(message any) error {
 	return err
 }
 
-// ask makes a request and reads its result into one; what else the server says meanwhile is passed over.
+// ask makes a request and reads its result into one; what else the server says meanwhile is passed
+// over.
 func (h *demoHost) ask(ctx context.Context, method string, params, result any) error {
 	h.next++
-	if err := h.send(map[string]any{"jsonrpc": "2.0", "id": h.next, "method": method, "params": params}); err != nil {
+	if err := h.send(map[string]any{"jsonrpc": "2.0", "id": h.next, "method": method,
+		"params": params}); err != nil {
 		return err
 	}
 	for {
@@ -110,7 +114,8 @@ func (h *demoHost) tool(ctx context.Context, name string, arguments, out any) (i
 		StructuredContent json.RawMessage `json:"structuredContent"`
 		Content           []struct{ Text string }
 	}
-	if err := h.ask(ctx, "tools/call", map[string]any{"name": name, "arguments": arguments}, &result); err != nil {
+	if err := h.ask(ctx, "tools/call", map[string]any{"name": name, "arguments": arguments},
+		&result); err != nil {
 		return false, err
 	}
 	if len(result.Content) != 1 || result.Content[0].Text != string(result.StructuredContent) {

@@ -30,12 +30,15 @@ const (
 func demoDollars(units uint64) money.Dollars { return money.Dollars(units) }
 
 func (d *demo) introduce() {
-	d.print("%s\n\n", d.paint("1", "x402-wallet demo: play money, real signatures, and nothing leaves this machine."))
-	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a tenth of a cent.\n" +
+	d.print("%s\n\n",
+		d.paint("1", "x402-wallet demo: play money, real signatures, and nothing leaves this machine."))
+	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a tenth of " +
+		"a cent.\n" +
 		"A wallet signs a payment of exactly that and asks again. The website has a payment service (a\n" +
 		"\"facilitator\") put it on a blockchain, and delivers. No account, no card, no subscription.\n\n" +
 		"Below, this demo plays an AI agent and calls the real wallet over MCP, as Claude Code, Cursor and\n" +
-		"others would. Website, payment service and both blockchains are stand-ins on 127.0.0.1 that check\n" +
+		"others would. Website, payment service and both blockchains are stand-ins on 127.0.0.1 that " +
+		"check\n" +
 		"every signature.\n")
 }
 
@@ -47,13 +50,16 @@ func (d *demo) makeWallet(ctx context.Context) error {
 	}
 	d.line("keys", "made, and encrypted with a passphrase; the agent never sees either")
 	d.line("EVM", "%s holds %s of play money", d.evm, demoPurse.Price())
-	d.line("Solana", "%s holds nothing; its owner lets it spend %s from their own account", d.solana, demoDelegation.Price())
-	d.line("rules", "at most $1.00 a call and %s a session, in a file that the agent cannot change", demoSession.Price())
+	d.line("Solana", "%s holds nothing; its owner lets it spend %s from their own account", d.solana,
+		demoDelegation.Price())
+	d.line("rules", "at most $1.00 a call and %s a session, in a file that the agent cannot change",
+		demoSession.Price())
 	return nil
 }
 
 // call asks the wallet for a path, as an agent does, and says so.
-func (d *demo) call(ctx context.Context, path string, more map[string]any) (paid pay.Result, refused tools.Failure, err error) {
+func (d *demo) call(ctx context.Context, path string, more map[string]any) (paid pay.Result,
+	refused tools.Failure, err error) {
 	arguments := map[string]any{"url": d.world.SellerURL + path}
 	said := "x402_pay " + path
 	for _, name := range []string{"maxAmount", "idempotencyKey"} {
@@ -93,7 +99,8 @@ func (d *demo) freeCall(ctx context.Context) error {
 func (d *demo) paidCall(ctx context.Context) error {
 	d.scene("The agent buys the weather, on an EVM chain (a stand-in for Base)")
 	wallet, seller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
-	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey})
+	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01",
+		"idempotencyKey": demoKey})
 	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
 		return err
 	}
@@ -101,7 +108,8 @@ func (d *demo) paidCall(ctx context.Context) error {
 	d.line("web", "402 Payment Required: %s -> the same request with a signed payment -> 200 OK", got.Price)
 	d.showPaid(got)
 	nowWallet, nowSeller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
-	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", demoDollars(wallet).Price(), demoDollars(nowWallet).Price(), demoDollars(seller).Price(), demoDollars(nowSeller).Price())
+	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", demoDollars(wallet).Price(),
+		demoDollars(nowWallet).Price(), demoDollars(seller).Price(), demoDollars(nowSeller).Price())
 	if wallet-nowWallet != sandbox.Price("/weather") || nowSeller-seller != sandbox.Price("/weather") {
 		return errors.New("the balances moved by something else than the price")
 	}
@@ -117,9 +125,12 @@ func (d *demo) delegatedCall(ctx context.Context) error {
 	}
 	d.showPaid(got)
 	after := d.world.TokenAccount(d.account)
-	d.line("chain", "the owner's account %s -> %s", demoDollars(before.Amount).Price(), demoDollars(after.Amount).Price())
-	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(before.Delegated).Price(), demoDollars(after.Delegated).Price())
-	d.line("why", "this is a delegation: the money stays in the owner's account until it is spent, and the chain itself "+
+	d.line("chain", "the owner's account %s -> %s", demoDollars(before.Amount).Price(),
+		demoDollars(after.Amount).Price())
+	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(before.Delegated).Price(),
+		demoDollars(after.Delegated).Price())
+	d.line("why", "this is a delegation: the money stays in the owner's account until it is spent, and "+
+		"the chain itself "+
 		"gives the wallet no more than the owner said, not even to a thief who has its key")
 	price := sandbox.Price("/solana")
 	if before.Amount-after.Amount != price || before.Delegated-after.Delegated != price {
@@ -148,7 +159,8 @@ func demoShort(name string) string {
 // receipt checks that the transaction the wallet names is the one that the chain made.
 func (d *demo) receipt(got pay.Result) error {
 	all := d.world.Settlements()
-	if last := all[len(all)-1]; last.Transaction != got.TransactionSignature || got.AmountPaid == nil || got.AmountPaid.String() != fmt.Sprint(last.Amount) {
+	if last := all[len(all)-1]; last.Transaction != got.TransactionSignature || got.AmountPaid == nil ||
+		got.AmountPaid.String() != fmt.Sprint(last.Amount) {
 		return fmt.Errorf("the chain's transaction is %s of %d", last.Transaction, last.Amount)
 	}
 	return nil
@@ -167,10 +179,12 @@ func (d *demo) refusedByOwner(ctx context.Context) error {
 
 func (d *demo) refusedByChain(ctx context.Context) error {
 	d.scene("Limit 3, the chain: a sea chart costs more than the owner delegated on Solana")
-	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted, demoDollars(d.world.TokenAccount(d.account).Delegated))
+	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted,
+		demoDollars(d.world.TokenAccount(d.account).Delegated))
 }
 
-// refusal is a call that must be refused, before anything is signed, with the sum that would have passed.
+// refusal is a call that must be refused, before anything is signed, with the sum that would have
+// passed.
 func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, passes money.Dollars) error {
 	settled, signed := len(d.world.Settlements()), d.world.Signatures()
 	_, refused, err := d.call(ctx, path, map[string]any{"maxAmount": most})
@@ -193,7 +207,8 @@ func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, p
 func (d *demo) repeatedCall(ctx context.Context) error {
 	d.scene("The answer got lost? The agent makes the same call again")
 	asked := d.world.Asked("/weather")
-	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey})
+	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01",
+		"idempotencyKey": demoKey})
 	if err := demoCheck(err, refused, got.Status, pay.StatusReplayed); err != nil {
 		return err
 	}
@@ -212,7 +227,8 @@ func (d *demo) history(ctx context.Context) error {
 	}
 	for _, row := range out.Transactions {
 		at, _ := time.Parse(time.RFC3339, row.Timestamp)
-		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.Title(row.Network), row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
+		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.Title(row.Network),
+			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
 	total := demoDollars(sandbox.Price("/weather") + sandbox.Price("/solana"))
 	d.line("total", "$%s", out.Totals["USDC"])
@@ -229,7 +245,8 @@ func (d *demo) books(context.Context) error {
 	for _, s := range d.world.Settlements() {
 		sum += s.Amount
 	}
-	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()), demoDollars(sum).Price(), d.world.Signatures())
+	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()),
+		demoDollars(sum).Price(), d.world.Signatures())
 	if d.world.Signatures() != 2 || sum != sandbox.Price("/weather")+sandbox.Price("/solana") {
 		return errors.New("they differ from the wallet's")
 	}
@@ -256,7 +273,8 @@ func demoCheck(err error, refused tools.Failure, status, want string) error {
 	return nil
 }
 
-// demoSelf is this program as a person here can type it: by name where the PATH leads to it, else by its path.
+// demoSelf is this program as a person here can type it: by name where the PATH leads to it, else
+// by its path.
 func demoSelf(program string) string {
 	const name = "x402-wallet"
 	if found, err := exec.LookPath(name); err == nil && same(found, program) {
@@ -271,7 +289,8 @@ func demoSelf(program string) string {
 }
 
 func (d *demo) whatNext(keep string) {
-	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "All as it should be"), time.Since(d.started).Seconds())
+	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "All as it should be"),
+		time.Since(d.started).Seconds())
 	self := demoSelf(d.program)
 	steps := [][2]string{
 		{self + " init", "make it; your limits are in its config.toml"},
@@ -283,6 +302,7 @@ func (d *demo) whatNext(keep string) {
 		d.print("  %-*s  %s\n", len(steps[2][0]), step[0], step[1])
 	}
 	if keep != "" {
-		d.print("\nThe demo's wallet is in %s; look around with\n  X402_WALLET_HOME=%s %s history\nIts passphrase is in %s.\n", d.home(), d.home(), self, filepath.Join(d.dir, "passphrase"))
+		d.print("\nThe demo's wallet is in %s; look around with\n  X402_WALLET_HOME=%s %s history\nIts "+
+			"passphrase is in %s.\n", d.home(), d.home(), self, filepath.Join(d.dir, "passphrase"))
 	}
 }

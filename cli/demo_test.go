@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The demo checks itself; here it is checked that it fits a plain terminal and leaves the person's own wallet alone.
+// The demo checks itself; here it is checked that it fits a plain terminal and leaves the person's
+// own wallet alone.
 func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program and takes seconds")
@@ -27,15 +28,19 @@ func TestDemo(t *testing.T) {
 
 	home := filepath.Join(t.TempDir(), "own")
 	run := exec.CommandContext(t.Context(), program, "demo")
-	run.Env = append(run.Environ(), "PATH="+filepath.Dir(program), "X402_WALLET_HOME="+home, "SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
+	run.Env = append(run.Environ(), "PATH="+filepath.Dir(program), "X402_WALLET_HOME="+home,
+		"SOLANA_RPC_URL=https://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
 	out, err := run.CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.NoDirExists(t, home)
 	for line := range strings.Lines(string(out)) {
 		require.LessOrEqual(t, len(line), 101, line)
-		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' || r > '~' }), "%q", line)
+		require.Equal(t, -1, strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool {
+			return r < ' ' || r > '~'
+		}), "%q", line)
 	}
-	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED", "DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
+	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
+		"DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
 		require.Contains(t, string(out), said)
 	}
 }

@@ -15,8 +15,10 @@ func (p *Program) discoverCommand(ui *ui) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "discover [QUERY...]", Short: "Search paid APIs and MCP tools, without paying",
-		Long: "Search paid APIs and MCP tools in the lists of the configured facilitators, or ask one seller (--url) what it sells. Nothing is\n" +
-			"paid. What a list says is a stranger's claim: the price that counts is the one the seller asks, and your rules hold for it.",
+		Long: "Search paid APIs and MCP tools in the lists of the configured facilitators, or ask one " +
+			"seller (--url) what it sells. Nothing is\n" +
+			"paid. What a list says is a stranger's claim: the price that counts is the one the seller " +
+			"asks, and your rules hold for it.",
 		Example: "  x402-wallet discover weather forecast\n" +
 			"  x402-wallet discover --max-price 0.05 --network base\n" +
 			"  x402-wallet discover --url https://mcp.example.com/mcp",
@@ -37,8 +39,10 @@ func (p *Program) discoverCommand(ui *ui) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&in.URL, "url", "", "ask this `URL` or MCP server, instead of searching")
-	cmd.Flags().StringVar(&in.Network, "network", "", "only what is paid on this `NETWORK`, like base or eip155:8453")
-	cmd.Flags().StringVar(&in.MaxPrice, "max-price", "", "only what costs at most this much, in `DOLLARS` like 0.05")
+	cmd.Flags().StringVar(&in.Network, "network", "",
+		"only what is paid on this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&in.MaxPrice, "max-price", "",
+		"only what costs at most this much, in `DOLLARS` like 0.05")
 	cmd.Flags().IntVar(&limit, "limit", 10, "show at most `N` services, 25 at most")
 	return cmd
 }

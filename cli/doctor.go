@@ -16,9 +16,12 @@ import (
 func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: wants(),
-		Long: "Look at everything a payment needs: the home and its files, the keystore, the rules and their seal, the ledger, this computer's\n" +
-			"clock, the nodes and their chains, funds and delegation, the facilitators, the entries in MCP clients' settings; and for keys that\n" +
-			"lie about in plain text. It changes nothing and prints no secret. The exit code is 1 when something failed.",
+		Long: "Look at everything a payment needs: the home and its files, the keystore, the rules and " +
+			"their seal, the ledger, this computer's\n" +
+			"clock, the nodes and their chains, funds and delegation, the facilitators, the entries in " +
+			"MCP clients' settings; and for keys that\n" +
+			"lie about in plain text. It changes nothing and prints no secret. The exit code is 1 when " +
+			"something failed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			system, err := p.system()
 			if err != nil {
@@ -29,13 +32,15 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			entry := install.Entry{Command: own, Args: []string{"mcp"}}
-			if whole, err := p.entry(cmd.Context(), "", nil); err == nil { // else the passphrase file is at fault, which is looked at too
+			if whole, err := p.entry(cmd.Context(), "", nil); err == nil {
+				// else the passphrase file is at fault, which is looked at too
 				entry = whole
 			}
 			dir, _ := os.Getwd() // "" when it is gone: then there is no project here
 			done := ui.waiting("asking nodes and facilitators")
 			report := doctor.Examine(cmd.Context(), doctor.Options{
-				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair, PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
+				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair,
+				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
 				Open: func(ctx context.Context) (*tools.Wallet, error) { return p.Open(ctx, nil, nil) },
 			})
 			done()
@@ -75,7 +80,8 @@ func (u *ui) report(r doctor.Report) {
 	counts := map[doctor.Status]int{}
 	for _, f := range r.Checks {
 		counts[f.Status]++
-		u.say("%s  %s: %s", paint(u.colorOut, colors[f.Status], fmt.Sprintf("%-4s", f.Status)), f.Check, indent(f.Message))
+		u.say("%s  %s: %s", paint(u.colorOut, colors[f.Status], fmt.Sprintf("%-4s", f.Status)), f.Check,
+			indent(f.Message))
 		if f.Remedy != "" && f.Status != doctor.OK {
 			u.say("      → %s", indent(f.Remedy))
 		}

@@ -29,8 +29,10 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 	var e exporting
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write what was paid for your books", Args: wants(),
-		Long: "Write what was paid, oldest first, as CSV, JSON lines, beancount or ledger (hledger reads that too); or summed up with --by.\n" +
-			"Sums are dollars, amounts are whole tokens. What failed is in CSV and JSON lines with its status, and in no sum and no entry; what\n" +
+		Long: "Write what was paid, oldest first, as CSV, JSON lines, beancount or ledger (hledger reads " +
+			"that too); or summed up with --by.\n" +
+			"Sums are dollars, amounts are whole tokens. What failed is in CSV and JSON lines with its " +
+			"status, and in no sum and no entry; what\n" +
 			"is held is an entry with !. Text of strangers cannot become a formula of a spreadsheet.",
 		Example: "  x402-wallet export --after 2026-01-01 --before 2026-02-01 > january.csv\n" +
 			"  x402-wallet export --format beancount >> books.beancount\n" +
@@ -43,26 +45,34 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 			if err := e.check(); err != nil {
 				return err
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return e.run(ctx, ui, w) })
+			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+				return e.run(ctx, ui, w)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&e.Format, "format", "csv", "the `FORMAT`: "+strings.Join(books.Formats, ", "))
-	cmd.Flags().StringVar(&e.By, "by", "", "sum up by `WHAT`: "+strings.Join(books.Keys, ", ")+" (csv or jsonl)")
-	cmd.Flags().StringVar(&e.after, "after", "", "made since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&e.By, "by", "", "sum up by `WHAT`: "+strings.Join(books.Keys, ", ")+
+		" (csv or jsonl)")
+	cmd.Flags().StringVar(&e.after, "after", "",
+		"made since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&e.before, "before", "", "made before this `DATE`")
 	cmd.Flags().StringVar(&e.Within.URL, "url", "", "only those whose URL contains this `TEXT`")
 	cmd.Flags().StringVar(&e.Within.Host, "host", "", "only this `HOST`'s")
-	cmd.Flags().StringVar(&e.Label, "label", "", "only of sessions with this `LABEL` (x402-wallet session label)")
-	cmd.Flags().StringVarP(&e.to, "output", "o", "", "write to this `FILE` instead of stdout: at once or not at all")
+	cmd.Flags().StringVar(&e.Label, "label", "",
+		"only of sessions with this `LABEL` (x402-wallet session label)")
+	cmd.Flags().StringVarP(&e.to, "output", "o", "",
+		"write to this `FILE` instead of stdout: at once or not at all")
 	return cmd
 }
 
 func (e *exporting) check() error {
 	switch {
 	case !slices.Contains(books.Formats, e.Format):
-		return usageError{text: fmt.Sprintf("there is no format %q", e.Format), hint: "there are " + strings.Join(books.Formats, ", ")}
+		return usageError{text: fmt.Sprintf("there is no format %q", e.Format), hint: "there are " +
+			strings.Join(books.Formats, ", ")}
 	case e.By != "" && !slices.Contains(books.Keys, e.By):
-		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.By), hint: "there are " + strings.Join(books.Keys, ", ")}
+		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.By), hint: "there are " +
+			strings.Join(books.Keys, ", ")}
 	case e.By != "" && e.Format != "csv" && e.Format != "jsonl":
 		return usageError{text: "--by goes with --format csv or jsonl"}
 	}
@@ -75,7 +85,8 @@ func (e *exporting) check() error {
 		}
 		at, err := dateOf(d.text)
 		if err != nil {
-			return usageError{text: fmt.Sprintf("--%s %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z", d.flag, d.text)}
+			return usageError{text: fmt.Sprintf("--%s %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z",
+				d.flag, d.text)}
 		}
 		*d.into = at
 	}
@@ -110,12 +121,16 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	return nil
 }
 
-// importCommand takes what the seed's server wrote down. It makes no payee known and fills no budget.
+// importCommand takes what the seed's server wrote down. It makes no payee known and fills no
+// budget.
 func (p *Program) importCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)", Args: wants("FILE"),
-		Long: "Take in what @ozskr/x402-solana-mcp wrote down, its .x402-history.json, so that your books are whole: x402-wallet export has it\n" +
-			"with the status imported. Each payment is taken once, however often the file is read. Nothing proves these payments, and they\n" +
+		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)",
+		Args: wants("FILE"),
+		Long: "Take in what @ozskr/x402-solana-mcp wrote down, its .x402-history.json, so that your books " +
+			"are whole: x402-wallet export has it\n" +
+			"with the status imported. Each payment is taken once, however often the file is read. " +
+			"Nothing proves these payments, and they\n" +
 			"decide nothing: no budget, no known payee.",
 		Example: "  x402-wallet history import ~/agent/.x402-history.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -177,9 +192,12 @@ func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
 func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify-receipt FILE", Short: "Check a receipt, without asking anybody", Args: wants("FILE"),
-		Long: "Check a receipt that x402-wallet show ID --receipt printed, without a wallet and without a network: that the payer signed it,\n" +
-			"that terms, settlement and chain proof tell of the same payment. It also says what a receipt cannot show by itself.",
-		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef --receipt > receipt.json\n  x402-wallet verify-receipt receipt.json",
+		Long: "Check a receipt that x402-wallet show ID --receipt printed, without a wallet and without a " +
+			"network: that the payer signed it,\n" +
+			"that terms, settlement and chain proof tell of the same payment. It also says what a receipt " +
+			"cannot show by itself.",
+		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef --receipt > receipt.json\n  " +
+			"x402-wallet verify-receipt receipt.json",
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := readWhole(args[0], receipt.MaxSize)
 			if err != nil {
@@ -212,7 +230,8 @@ func (u *ui) verdict(v receipt.Verdict) {
 	}
 	p := v.Payment
 	if v.OK {
-		u.say("%s paid %s (%s %s) to %s on %s, %s", safe(p.Payer), safe(p.Price), p.Amount.Units(p.Decimals), safe(p.Symbol), safe(p.PayTo), safe(x402.Title(p.Network)), moment(p.Time.Format(time.RFC3339)))
+		u.say("%s paid %s (%s %s) to %s on %s, %s", safe(p.Payer), safe(p.Price), p.Amount.Units(p.Decimals),
+			safe(p.Symbol), safe(p.PayTo), safe(x402.Title(p.Network)), moment(p.Time.Format(time.RFC3339)))
 	} else {
 		u.say("this receipt does not hold")
 	}

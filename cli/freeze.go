@@ -31,14 +31,17 @@ func freezesOut(list []history.Freeze) []freezeOut {
 func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "freeze", Short: "Stop every payment of every process, at once", Args: wants(),
-		Long: "Stop every payment, in every process on this wallet, before its next signature leaves. What was sent already is brought to\n" +
+		Long: "Stop every payment, in every process on this wallet, before its next signature leaves. " +
+			"What was sent already is brought to\n" +
 			"its end. It takes no passphrase; x402-wallet unfreeze does.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
-				if err := store.Freeze(ctx, history.Freeze{By: "owner", Why: "the owner stopped it"}); err != nil {
+				if err := store.Freeze(ctx,
+					history.Freeze{By: "owner", Why: "the owner stopped it"}); err != nil {
 					return err
 				}
-				_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx) // so that nobody takes it back; it is frozen with or without
+				// so that nobody takes it back; it is frozen with or without
+				_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx)
 				list, err := store.Freezes(ctx)
 				if err != nil {
 					return err
@@ -53,12 +56,15 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// unfreezeCommand lets payments pass again, so it takes the passphrase, typed by a person at this moment.
+// unfreezeCommand lets payments pass again, so it takes the passphrase, typed by a person at this
+// moment.
 func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
 		Use: "unfreeze", Short: "Let payments pass again (asks for the passphrase)", Args: wants(),
-		Long: "Let payments pass again: after x402-wallet freeze, after an account was frozen, and after the circuit breaker stopped\n" +
-			"everything because payment after payment came to nothing. It shows what was frozen and why. The passphrase has to be typed,\n" +
+		Long: "Let payments pass again: after x402-wallet freeze, after an account was frozen, and after " +
+			"the circuit breaker stopped\n" +
+			"everything because payment after payment came to nothing. It shows what was frozen and why. " +
+			"The passphrase has to be typed,\n" +
 			"on the terminal or with --page in the browser; nothing else answers for it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
@@ -81,10 +87,12 @@ func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 	})
 }
 
-func (p *Program) unfreeze(ctx context.Context, ui *ui, store *history.Store, list []history.Freeze) ([]history.Freeze, error) {
+func (p *Program) unfreeze(ctx context.Context, ui *ui, store *history.Store,
+	list []history.Freeze) ([]history.Freeze, error) {
 	l := loosening{prompt: "Passphrase, to let payments pass again: ", title: "Let payments pass again"}
 	for _, f := range list {
-		line := fmt.Sprintf("%s since %s UTC, by %s: %s", safe(frozen(f)), f.At.UTC().Format(time.DateTime), safe(f.By), safe(f.Why))
+		line := fmt.Sprintf("%s since %s UTC, by %s: %s", safe(frozen(f)), f.At.UTC().Format(time.DateTime),
+			safe(f.By), safe(f.Why))
 		ui.note("  %s", line)
 		l.lines = append(l.lines, line)
 	}

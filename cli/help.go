@@ -22,9 +22,12 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a rule, 4 needs a pers
 The wallet lives in X402_WALLET_HOME, by default x402-wallet in the user's configuration directory.
 `
 
-// setHelp replaces cobra's help by one that shows first what is needed first, in so many columns (0: as it is written).
+// setHelp replaces cobra's help by one that shows first what is needed first, in so many columns
+// (0: as it is written).
 func setHelp(root *cobra.Command, columns int) {
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { fmt.Fprint(cmd.OutOrStdout(), helpText(cmd, columns)) })
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprint(cmd.OutOrStdout(), helpText(cmd, columns))
+	})
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		_, err := fmt.Fprint(cmd.OutOrStderr(), helpText(cmd, columns))
 		return err
@@ -69,10 +72,13 @@ func helpText(cmd *cobra.Command, columns int) string {
 	return b.String()
 }
 
-// reflow breaks the paragraphs of a help text anew, for a terminal that is narrower than they were written.
+// reflow breaks the paragraphs of a help text anew, for a terminal that is narrower than they were
+// written.
 func reflow(text string, columns int) string {
 	text = strings.TrimSuffix(text, "\n")
-	if columns == 0 || !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return utf8.RuneCountInString(line) > columns }) {
+	if columns == 0 || !slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
+		return utf8.RuneCountInString(line) > columns
+	}) {
 		return text
 	}
 	paragraphs := strings.Split(text, "\n\n")
@@ -116,7 +122,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string,
+			_ cobra.ShellCompDirective) {
 			if cmd, _, err := root.Find(args); err == nil {
 				for _, sub := range cmd.Commands() {
 					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
@@ -136,7 +143,8 @@ func completionCommand(root *cobra.Command) *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	cmd, _, _ := root.Find([]string{"completion"})
 	cmd.Short = "Make your shell complete commands"
-	cmd.Long = "Print a script that makes your shell complete x402-wallet's commands and flags; the help of each says how to load it."
+	cmd.Long = "Print a script that makes your shell complete x402-wallet's commands and flags; the help " +
+		"of each says how to load it."
 	cmd.Args = wants()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
@@ -161,7 +169,8 @@ func (e usageError) remedy(cmd *cobra.Command) string {
 
 func usage(err error) error { return usageError{text: err.Error()} }
 
-// asUsage finds the mistake in err. cobra's own complaints have no type; those about flags and arguments are ours already.
+// asUsage finds the mistake in err. cobra's own complaints have no type; those about flags and
+// arguments are ours already.
 func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
 	if errors.As(err, &wrong) {
 		return wrong, true
@@ -172,7 +181,8 @@ func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
 	}
 	if group, ok := strings.CutPrefix(err.Error(), "if any flags in the group ["); ok {
 		group, _, _ = strings.Cut(group, "]")
-		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") + " exclude each other"}, true
+		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") + " exclude each other"},
+			true
 	}
 	return usageError{text: err.Error()}, false
 }
@@ -195,15 +205,18 @@ func wants(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch empty := slices.Index(args, ""); { // as of a shell's variable that is not set
 		case len(args) == len(names) && empty >= 0:
-			return usageError{text: fmt.Sprintf("%s needs an argument: %s is empty", cmd.CommandPath(), names[empty])}
+			return usageError{text: fmt.Sprintf("%s needs an argument: %s is empty", cmd.CommandPath(),
+				names[empty])}
 		case len(args) == len(names):
 			return nil
 		case cmd.HasAvailableSubCommands():
 			return unknownCommand(cmd, args[0])
 		case len(names) == 0:
-			return usageError{text: cmd.CommandPath() + " takes no argument"} // what it was given may be a passphrase
+			// what it was given may be a passphrase
+			return usageError{text: cmd.CommandPath() + " takes no argument"}
 		case len(args) > len(names):
-			return usageError{text: fmt.Sprintf("%s takes %s only; %d arguments were given", cmd.CommandPath(), strings.Join(names, " "), len(args)),
+			return usageError{text: fmt.Sprintf("%s takes %s only; %d arguments were given",
+				cmd.CommandPath(), strings.Join(names, " "), len(args)),
 				hint: "put quotes around an argument that holds spaces or &"}
 		}
 		return usageError{text: fmt.Sprintf("%s needs an argument: %s", cmd.CommandPath(), names[len(args)])}
@@ -211,7 +224,8 @@ func wants(names ...string) cobra.PositionalArgs {
 }
 
 func unknownCommand(cmd *cobra.Command, name string) usageError {
-	e := usageError{text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), name), hint: usageError{}.remedy(cmd)}
+	e := usageError{text: fmt.Sprintf("%s has no command %q", cmd.CommandPath(), name),
+		hint: usageError{}.remedy(cmd)}
 	cmd.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets too late for us
 	if like := cmd.SuggestionsFor(name); len(like) > 0 {
 		e.hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(like, ", ")

@@ -24,8 +24,10 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	var plot bool
 	cmd := &cobra.Command{
 		Use: "history", Short: "What was paid, newest first", Args: wants(),
-		Long: "What was paid, newest first. A payment is reserved (held), submitted (sent), settled, failed (nothing moved, nothing is\n" +
-			"held) or unknown (held until the chain tells); settled is what the seller claimed, or what the chain proved.",
+		Long: "What was paid, newest first. A payment is reserved (held), submitted (sent), settled, " +
+			"failed (nothing moved, nothing is\n" +
+			"held) or unknown (held until the chain tells); settled is what the seller claimed, or what " +
+			"the chain proved.",
 		Example: "  x402-wallet history --url api.example.com --after 2026-01-31\n" +
 			"  x402-wallet history --status unknown\n" +
 			"  x402-wallet history --plot",
@@ -35,7 +37,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 				return usageError{text: fmt.Sprintf("--days must be 1 to %d", mostDays)}
 			}
 			if cmd.Flags().Changed("days") && !plot {
-				return usageError{text: "--days is for --plot", hint: "the list since a day: x402-wallet history --after DATE"}
+				return usageError{text: "--days is for --plot",
+					hint: "the list since a day: x402-wallet history --after DATE"}
 			}
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				if plot {
@@ -60,7 +63,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 10, "at most `N` of them, 1 to 100")
 	cmd.Flags().StringVar(&in.Before, "before", "", "only those before this payment, by its `ID`")
 	cmd.Flags().StringVar(&in.URL, "url", "", "only those whose URL contains this `TEXT`")
-	cmd.Flags().StringVar(&in.AfterDate, "after", "", "only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&in.AfterDate, "after", "",
+		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&in.Status, "status", "", "only those in this `STATE`")
 	for _, filter := range []string{"limit", "before", "url", "after", "status"} {
 		cmd.MarkFlagsMutuallyExclusive("plot", filter)
@@ -76,14 +80,16 @@ func (u *ui) history(out tools.HistoryOut) {
 	}
 	var rows [][]string
 	for _, t := range out.Transactions {
-		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol, x402.Title(t.Network), status(t), t.Method + " " + t.URL})
+		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol,
+			x402.Title(t.Network), status(t), t.Method + " " + t.URL})
 	}
-	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows, func(row, column int) string {
-		if column != 5 {
-			return ""
-		}
-		return stateColors[history.State(out.Transactions[row].Status)]
-	})
+	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,
+		func(row, column int) string {
+			if column != 5 {
+				return ""
+			}
+			return stateColors[history.State(out.Transactions[row].Status)]
+		})
 	u.totals("spent and held in all", out.Totals, "history", out.Next)
 }
 
@@ -103,7 +109,8 @@ func (u *ui) totals(what string, bySymbol map[string]string, command, next strin
 
 // stateColors: what is over, what is open, what came to nothing.
 var stateColors = map[history.State]string{
-	history.Settled: green, history.Reserved: yellow, history.Submitted: yellow, history.Unknown: yellow, history.Failed: red,
+	history.Settled: green, history.Reserved: yellow, history.Submitted: yellow, history.Unknown: yellow,
+	history.Failed: red,
 }
 
 // status is a payment's state and what it rests on.
@@ -122,7 +129,8 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete what old payments bought, for room", Args: wants(),
-		Long: "Delete the stored content of payments made before a date, where it was given out. The payments and their evidence stay.\n" +
+		Long: "Delete the stored content of payments made before a date, where it was given out. The " +
+			"payments and their evidence stay.\n" +
 			"The file does not become smaller: its room is used again.",
 		Example: "  x402-wallet history prune --before 2026-01-31",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -154,8 +162,10 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 	var seals bool
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
-		Long: "Check the ledger's audit chain: that no row of it was changed, and that it tells of the same payments as the ledger. While\n" +
-			"the wallet is unlocked, and with --seals, also what only the wallet's key can tell: that the chain is the one the wallet\n" +
+		Long: "Check the ledger's audit chain: that no row of it was changed, and that it tells of the " +
+			"same payments as the ledger. While\n" +
+			"the wallet is unlocked, and with --seals, also what only the wallet's key can tell: that the " +
+			"chain is the one the wallet\n" +
 			"marked, and that each approval and the lifting of each freeze was the owner's.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
@@ -176,13 +186,15 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 				}
 				ui.say("the audit chain holds: %d rows", rows)
 				if !checked {
-					ui.note("its seals were not checked, as the wallet is locked: x402-wallet history verify --seals")
+					ui.note("its seals were not checked, as the wallet is locked: x402-wallet history " +
+						"verify --seals")
 				}
 				return nil
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&seals, "seals", false, "check the seals in this process, unlocking the wallet for that")
+	cmd.Flags().BoolVar(&seals, "seals", false,
+		"check the seals in this process, unlocking the wallet for that")
 	return cmd
 }
 
@@ -190,7 +202,8 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 	var content, receipt bool
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "One payment with its evidence", Args: wants("ID"),
-		Long: "One payment: what for, to whom, what became of it, and what proves that. With --content what it bought, with --receipt\n" +
+		Long: "One payment: what for, to whom, what became of it, and what proves that. With --content " +
+			"what it bought, with --receipt\n" +
 			"a document of its own that x402-wallet verify-receipt checks.",
 		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef\n" +
 			"  x402-wallet show pay_0123456789abcdef0123456789abcdef --content > chart.pdf",
@@ -217,17 +230,21 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&receipt, "receipt", false, "print its receipt: terms, signature, settlement and proof as one JSON document")
-	cmd.Flags().BoolVar(&content, "content", false, "print the stored content, byte for byte; on a terminal with control characters escaped")
+	cmd.Flags().BoolVar(&receipt, "receipt", false,
+		"print its receipt: terms, signature, settlement and proof as one JSON document")
+	cmd.Flags().BoolVar(&content, "content", false,
+		"print the stored content, byte for byte; on a terminal with control characters escaped")
 	cmd.MarkFlagsMutuallyExclusive("content", "receipt")
 	return cmd
 }
 
-// content prints what a payment bought: to a file or program as it came, to a terminal only what cannot drive it.
+// content prints what a payment bought: to a file or program as it came, to a terminal only what
+// cannot drive it.
 func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 	stored, err := w.Store.Content(ctx, id)
 	if errors.Is(err, history.ErrNoPayment) {
-		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint("x402-wallet show %s tells what became of it", id)
+		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint(
+			"x402-wallet show %s tells what became of it", id)
 	}
 	if err != nil {
 		return err
@@ -236,7 +253,8 @@ func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 		u.note("the content was longer; what is stored is its beginning")
 	}
 	if u.terminal && !utf8.Valid(stored.Body) {
-		return usageError{text: fmt.Sprintf("the content (%s, %d bytes) is not text for a terminal", safe(stored.Type), len(stored.Body)),
+		return usageError{text: fmt.Sprintf("the content (%s, %d bytes) is not text for a terminal",
+			safe(stored.Type), len(stored.Body)),
 			hint: "write it to a file: x402-wallet show " + id + " --content > FILE"}
 	}
 	if u.terminal {
@@ -251,9 +269,12 @@ func (u *ui) payment(out tools.HistoryOut) {
 	t, e := out.Transactions[0], out.Evidence
 	var rows [][]string
 	for _, row := range [][]string{
-		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t)}, {"for", t.Method + " " + t.URL},
-		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)}, {"network", x402.Title(t.Network) + " (" + t.Network + ")"},
-		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature}, {"settled by", t.Facilitator},
+		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t)},
+		{"for", t.Method + " " + t.URL},
+		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)},
+		{"network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature},
+		{"settled by", t.Facilitator},
 		{"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature}, {"note", e.Note},
 	} {
 		if row[1] != "" {
@@ -266,11 +287,13 @@ func (u *ui) payment(out tools.HistoryOut) {
 	for _, s := range e.States {
 		var detail struct{ Proof string }
 		_ = json.Unmarshal(s.Detail, &detail) // details differ from event to event
-		rows = append(rows, []string{s.At.UTC().Format("2006-01-02 15:04:05.000"), strings.TrimSpace(s.Event + " " + detail.Proof)})
+		rows = append(rows, []string{s.At.UTC().Format("2006-01-02 15:04:05.000"),
+			strings.TrimSpace(s.Event + " " + detail.Proof)})
 	}
 	u.table([]string{"WHEN (UTC)", "WHAT"}, rows)
 	if out.Content != nil {
-		u.note("\ncontent: HTTP %d, %s; x402-wallet show %s --content prints it", out.HTTPStatus, safe(out.ContentType), t.PaymentID)
+		u.note("\ncontent: HTTP %d, %s; x402-wallet show %s --content prints it", out.HTTPStatus,
+			safe(out.ContentType), t.PaymentID)
 	}
 	u.note("all evidence: x402-wallet show %s --json", t.PaymentID)
 }

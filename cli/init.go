@@ -49,8 +49,10 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 	var f initFlags
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the wallet", Args: wants(),
-		Long: "Create the wallet: two keys (Solana and EVM) encrypted with a passphrase of at least 12 characters, config.toml with the\n" +
-			"owner's rules, and the ledger. The passphrase is asked twice on the terminal, or read from an owner-only file or a\n" +
+		Long: "Create the wallet: two keys (Solana and EVM) encrypted with a passphrase of at least 12 " +
+			"characters, config.toml with the\n" +
+			"owner's rules, and the ledger. The passphrase is asked twice on the terminal, or read from " +
+			"an owner-only file or a\n" +
 			"descriptor. An existing wallet is never touched.",
 		Example: "  x402-wallet init\n" +
 			"  x402-wallet init --config rules.toml --passphrase-file ~/.secrets/wallet\n" +
@@ -58,25 +60,34 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 			"  x402-wallet init --import-ozskr agent.json --import-evm UTC--2026-11-21--f39fd6e5",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.create(cmd.Context(), ui, f) },
 	}
-	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "", "read the passphrase from this owner-only `FILE`")
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
+		"read the passphrase from this owner-only `FILE`")
 	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
 	hideDefault(cmd, "passphrase-fd")
 	cmd.MarkFlagsMutuallyExclusive("passphrase-file", "passphrase-fd")
-	cmd.Flags().BoolVar(&f.keyring, "keyring", false, "keep the passphrase in the system's keyring, and let the wallet unlock itself with it")
+	cmd.Flags().BoolVar(&f.keyring, "keyring", false,
+		"keep the passphrase in the system's keyring, and let the wallet unlock itself with it")
 	cmd.Flags().StringVar(&f.configFile, "config", "", "take this `FILE` as config.toml, the owner's rules")
-	cmd.Flags().StringVar(&f.importSolana, "import-solana", "", "take the Solana key from this `FILE` of the Solana command line")
-	cmd.Flags().StringVar(&f.importEVM, "import-evm", "", "take the EVM key from this `FILE` of go-ethereum (keystore V3; also Foundry's, ethers')")
-	cmd.Flags().StringVar(&f.importOzskr, "import-ozskr", "", "take the Solana key from this keystore `FILE` of @ozskr/agent-wallet-sdk")
-	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil, "take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
-	cmd.Flags().StringVar(&f.importPassFile, "import-passphrase-file", "", "read the imported files' passphrase from this owner-only `FILE`")
-	cmd.Flags().IntVar(&f.importPassFD, "import-passphrase-fd", noFD, "read the imported files' passphrase from the open descriptor `N`")
+	cmd.Flags().StringVar(&f.importSolana, "import-solana", "",
+		"take the Solana key from this `FILE` of the Solana command line")
+	cmd.Flags().StringVar(&f.importEVM, "import-evm", "",
+		"take the EVM key from this `FILE` of go-ethereum (keystore V3; also Foundry's, ethers')")
+	cmd.Flags().StringVar(&f.importOzskr, "import-ozskr", "",
+		"take the Solana key from this keystore `FILE` of @ozskr/agent-wallet-sdk")
+	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil,
+		"take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
+	cmd.Flags().StringVar(&f.importPassFile, "import-passphrase-file", "",
+		"read the imported files' passphrase from this owner-only `FILE`")
+	cmd.Flags().IntVar(&f.importPassFD, "import-passphrase-fd", noFD,
+		"read the imported files' passphrase from the open descriptor `N`")
 	hideDefault(cmd, "import-passphrase-fd")
 	cmd.MarkFlagsMutuallyExclusive("import-passphrase-file", "import-passphrase-fd")
 	return cmd
 }
 
-// create makes everything a wallet consists of. The keystore comes last, because having one is what makes a wallet: after
-// a crash in between, init simply runs again. Whatever can be wrong with what it was given is found before anything is made.
+// create makes everything a wallet consists of. The keystore comes last, because having one is what
+// makes a wallet: after a crash in between, init simply runs again. Whatever can be wrong with what
+// it was given is found before anything is made.
 func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	keys, err := wallet.Open(p.Home)
 	if err == nil {
@@ -86,9 +97,12 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		return err
 	}
 	env := p.Env
-	if file := env.AgentKeypair; file != "" && !f.importsSolana() { // told before there are new keys, while it can still be stopped
-		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, and its key is not taken in: this wallet gets a new one. "+
-			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file, shellWord(file))})
+	if file := env.AgentKeypair; file != "" && !f.importsSolana() {
+		// told before there are new keys, while it can still be stopped
+		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, and its key is not taken in: this "+
+			"wallet gets a new one. "+
+			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file,
+			shellWord(file))})
 	}
 	env.AgentKeypair = ""
 	imports, err := f.imports(ctx, ui)
@@ -118,7 +132,9 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		}
 	}
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
-	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }, wallet.Options{
+	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) {
+		return bytes.Clone(passphrase), nil
+	}, wallet.Options{
 		Import: imports,
 		Before: func(key func(string, []byte) []byte) error { return p.sealFirst(ctx, rules, key) },
 	})
@@ -135,9 +151,12 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	return p.created(ui, keys, f)
 }
 
-// intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a warning.
+// intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a
+// warning.
 func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, rules *config.Config) []string {
-	err := keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil })
+	err := keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) {
+		return bytes.Clone(passphrase), nil
+	})
 	switch {
 	case err != nil:
 		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}
@@ -158,7 +177,8 @@ func (k newKey) Seal(_ context.Context, purpose string, data []byte) ([]byte, er
 // Locked implements seal.Key.
 func (newKey) Locked() bool { return false }
 
-// sealFirst seals a new wallet's rules before there is a wallet, so that there is never one whose rules are anybody's.
+// sealFirst seals a new wallet's rules before there is a wallet, so that there is never one whose
+// rules are anybody's.
 func (p *Program) sealFirst(ctx context.Context, rules *config.Config, key newKey) error {
 	store, err := history.Open(ctx, p.Home, history.Options{})
 	if err != nil {
@@ -174,11 +194,13 @@ func (p *Program) exists() *x402.Error {
 		WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
 }
 
-// importsSolana reports whether the Solana key is another wallet's; a raw key without a chain is taken for one.
+// importsSolana reports whether the Solana key is another wallet's; a raw key without a chain is
+// taken for one.
 func (f initFlags) importsSolana() bool {
-	return f.importSolana != "" || f.importOzskr != "" || slices.ContainsFunc(f.importKeyFile, func(entry string) bool {
-		return !strings.HasPrefix(entry, wallet.ChainEVM+"=")
-	})
+	return f.importSolana != "" || f.importOzskr != "" ||
+		slices.ContainsFunc(f.importKeyFile, func(entry string) bool {
+			return !strings.HasPrefix(entry, wallet.ChainEVM+"=")
+		})
 }
 
 // imports reads the keys of other wallets. Their files are only read.
@@ -186,7 +208,8 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 	taken := map[string]bool{}
 	add := func(key wallet.Imported, err error) error {
 		if err == nil && taken[key.Chain()] {
-			return usageError{text: "two keys are imported for " + key.Chain() + "; a wallet has one for each chain"}
+			return usageError{text: "two keys are imported for " + key.Chain() +
+				"; a wallet has one for each chain"}
 		}
 		taken[key.Chain()] = true
 		list = append(list, key)
@@ -203,7 +226,8 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 			chain, file = "", entry
 		}
 		if file == "" || named && chain != wallet.ChainSolana && chain != wallet.ChainEVM {
-			return nil, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor solana=FILE nor evm=FILE", entry)}
+			return nil, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor "+
+				"solana=FILE nor evm=FILE", entry)}
 		}
 		if err := add(wallet.ImportKeyFile(file, chain)); err != nil {
 			return nil, err
@@ -223,12 +247,15 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 	return list, nil
 }
 
-// importPassphrase is who is asked for the passphrase of an imported file. That of the flags is the same for every file.
+// importPassphrase is who is asked for the passphrase of an imported file. That of the flags is the
+// same for every file.
 func (f initFlags) importPassphrase(ui *ui) func(file string) wallet.Passphrase {
 	given := wallet.FromFile(f.importPassFile)
 	switch {
 	case f.importPassFD >= 0:
-		read := sync.OnceValues(func() ([]byte, error) { return wallet.FromFD(f.importPassFD)(context.Background()) })
+		read := sync.OnceValues(func() ([]byte, error) {
+			return wallet.FromFD(f.importPassFD)(context.Background())
+		})
 		given = func(context.Context) ([]byte, error) {
 			p, err := read()
 			return bytes.Clone(p), err // who asks wipes it
@@ -244,8 +271,9 @@ func (f initFlags) importPassphrase(ui *ui) func(file string) wallet.Passphrase 
 // maxRules is more than config takes: what is longer it refuses with its own limit.
 const maxRules = 1 << 20
 
-// newRules are config.toml, checked: the owner's file, or the one that is there without a wallet (of an init that was
-// interrupted, or put there by hand), or the template with the seed's environment taken in.
+// newRules are config.toml, checked: the owner's file, or the one that is there without a wallet
+// (of an init that was interrupted, or put there by hand), or the template with the seed's
+// environment taken in.
 func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err error) {
 	if file := f.configFile; file != "" {
 		text, err := readBounded(file, maxRules)
@@ -261,7 +289,8 @@ func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err e
 	}
 	text, err := config.Template(p.Env)
 	if err != nil {
-		return nil, false, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("correct or unset it: init takes it into config.toml")
+		return nil, false, x402.Errorf(x402.SetupFailed, "%w",
+			err).WithHint("correct or unset it: init takes it into config.toml")
 	}
 	if f.keyring {
 		text = bytes.Replace(text, []byte("\nkeyring = false "), []byte("\nkeyring = true  "), 1)
@@ -284,7 +313,8 @@ func brokenRules(file string, err error) error {
 	for line := range strings.Lines(err.Error()) {
 		faults = append(faults, strings.TrimPrefix(strings.TrimSpace(line), config.FileName+" "))
 	}
-	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).WithHint("correct it and run init again; nothing was made")
+	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).WithHint(
+		"correct it and run init again; nothing was made")
 }
 
 func readBounded(file string, limit int64) ([]byte, error) {
@@ -296,11 +326,13 @@ func readBounded(file string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(opened, limit))
 }
 
-// makeHome makes the directory; leave removes it again if it was not there before and is still empty.
+// makeHome makes the directory; leave removes it again if it was not there before and is still
+// empty.
 func (p *Program) makeHome() (leave func(), err error) {
 	_, missing := os.Lstat(p.Home)
 	if err := config.MakeHome(p.Home); err != nil {
-		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("choose a home that you can write to with X402_WALLET_HOME")
+		return nil, x402.Errorf(x402.SetupFailed, "%w",
+			err).WithHint("choose a home that you can write to with X402_WALLET_HOME")
 	}
 	return func() {
 		if errors.Is(missing, fs.ErrNotExist) {
@@ -320,7 +352,8 @@ func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byt
 	}
 	passphrase, err := source(ctx)
 	if errors.Is(err, wallet.ErrNoPassphrase) {
-		return nil, x402.Errorf(x402.SetupFailed, "a new wallet needs a passphrase, and here is no terminal to ask for one").
+		return nil, x402.Errorf(x402.SetupFailed,
+			"a new wallet needs a passphrase, and here is no terminal to ask for one").
 			WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
 	}
 	if err == nil {
@@ -330,8 +363,11 @@ func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byt
 		return passphrase, nil
 	}
 	clear(passphrase)
-	if coded := x402.AsError(err); coded.Code == x402.WalletLocked || coded.Code == x402.InvalidPassphrase { // there is no wallet yet that could be
-		err = x402.Errorf(x402.SetupFailed, "%s", coded.Message).WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
+	if coded := x402.AsError(err); coded.Code == x402.WalletLocked || coded.Code == x402.InvalidPassphrase {
+		// there is no wallet yet that could be
+		err = x402.Errorf(x402.SetupFailed, "%s",
+			coded.Message).WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or " +
+			"--passphrase-fd")
 	}
 	return nil, err
 }
@@ -347,8 +383,8 @@ func (f initFlags) keptPassphrase(p *Program) string {
 	return p.Env.PassphraseFile
 }
 
-// newLedger makes the ledger under its name only when it is whole: what an init that was killed leaves behind would be
-// taken for a damaged ledger by the next one.
+// newLedger makes the ledger under its name only when it is whole: what an init that was killed
+// leaves behind would be taken for a damaged ledger by the next one.
 func (p *Program) newLedger(ctx context.Context) error {
 	path := filepath.Join(p.Home, history.FileName)
 	if _, err := os.Lstat(path); err == nil {
@@ -387,7 +423,8 @@ func (p *Program) unusedLedger(ctx context.Context) error {
 }
 
 func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {
-	out := initOut{Home: p.Home, Addresses: addressLines(keys), Config: filepath.Join(p.Home, config.FileName)}
+	out := initOut{Home: p.Home, Addresses: addressLines(keys),
+		Config: filepath.Join(p.Home, config.FileName)}
 	steps := p.nextSteps(f)
 	for _, step := range steps {
 		out.NextSteps = append(out.NextSteps, step.String())
@@ -426,20 +463,24 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 	if p.Env.Home != "" {
 		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
 	}
-	unlock := nextStep{"let the agent's payments find it unlocked. This holds the key for a while; with install --passphrase-file FILE it unlocks itself", "x402-wallet unlock"}
+	unlock := nextStep{"let the agent's payments find it unlocked. This holds the key for a while; with " +
+		"install --passphrase-file FILE it unlocks itself", "x402-wallet unlock"}
 	if f.keyring {
-		unlock = nextStep{"the agent's wallet unlocks itself by the system's keyring; keep a copy of the passphrase elsewhere", ""}
+		unlock = nextStep{"the agent's wallet unlocks itself by the system's keyring; keep a copy of the " +
+			"passphrase elsewhere", ""}
 	} else if file := f.keptPassphrase(p); file != "" {
 		if whole, err := filepath.Abs(file); err == nil {
 			file = whole
 		}
 		install += " --passphrase-file " + shellWord(file)
-		unlock = nextStep{"keep the passphrase in " + file + " for the agent's wallet to unlock itself, and a copy of it elsewhere", ""}
+		unlock = nextStep{"keep the passphrase in " + file +
+			" for the agent's wallet to unlock itself, and a copy of it elsewhere", ""}
 	}
 	return []nextStep{
 		{"back up keystore.json: whoever loses it or the passphrase has lost the money", ""},
 		{"look at what the agent may spend; budget set, or config.toml, changes it", "x402-wallet budget"},
-		{"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from your own token account", "x402-wallet help delegation"},
+		{"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from " +
+			"your own token account", "x402-wallet help delegation"},
 		{"give the wallet to your agent; install alone lists the clients that it knows", install},
 		unlock,
 		{"see whether all is well", "x402-wallet doctor"},

@@ -45,9 +45,12 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 	var variables []string
 	cmd := &cobra.Command{
 		Use: "install [CLIENT]", Short: "Write the wallet into an MCP client's settings",
-		Long: "Write the wallet into the settings of an MCP client: claude-code, claude-desktop, cursor, codex, vscode, gemini, windsurf\n" +
-			"or zed. Without a name it says which are here. What else stands in the file stays as it is, comments too, and a backup\n" +
-			"is kept beside it. No secret is ever written there: --passphrase-file names a file of yours, mode 0600.",
+		Long: "Write the wallet into the settings of an MCP client: claude-code, claude-desktop, cursor, " +
+			"codex, vscode, gemini, windsurf\n" +
+			"or zed. Without a name it says which are here. What else stands in the file stays as it is, " +
+			"comments too, and a backup\n" +
+			"is kept beside it. No secret is ever written there: --passphrase-file names a file of yours, " +
+			"mode 0600.",
 		Example: "  x402-wallet install                                       which clients are here\n" +
 			"  x402-wallet install cursor --dry-run                      what would change\n" +
 			"  x402-wallet install codex --passphrase-file ~/.x402-pass",
@@ -57,7 +60,8 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			}
 			return wants("CLIENT")(cmd, args)
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string,
+			_ cobra.ShellCompDirective) {
 			for _, c := range install.Clients() {
 				if len(args) == 0 && strings.HasPrefix(c.Name, begun) {
 					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
@@ -99,11 +103,14 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			return ui.install(client, plan, err, dry)
 		},
 	}
-	cmd.Flags().BoolVar(&show, "print", false, "only print what to write by hand, and the client's own command or link")
+	cmd.Flags().BoolVar(&show, "print", false, "only print what to write by hand, and the client's own "+
+		"command or link")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would change")
 	cmd.Flags().BoolVar(&remove, "remove", false, "take the wallet out of the client's settings")
-	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "", "let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
-	cmd.Flags().StringArrayVarP(&variables, "env", "e", nil, "another `NAME=VALUE` for the wallet's process; never a secret")
+	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "",
+		"let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
+	cmd.Flags().StringArrayVarP(&variables, "env", "e", nil,
+		"another `NAME=VALUE` for the wallet's process; never a secret")
 	cmd.MarkFlagsMutuallyExclusive("print", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("print", "remove")
 	return cmd
@@ -116,11 +123,13 @@ func (p *Program) system() (install.System, error) {
 		return install.System{}, err
 	}
 	dir, err := os.UserConfigDir()
-	return install.System{OS: runtime.GOOS, Home: home, Config: dir, Claude: p.Env.ClaudeConfig, Codex: p.Env.CodexHome}, err
+	return install.System{OS: runtime.GOOS, Home: home, Config: dir, Claude: p.Env.ClaudeConfig,
+		Codex: p.Env.CodexHome}, err
 }
 
 // entry is how a client starts this very program on this very home.
-func (p *Program) entry(ctx context.Context, passphraseFile string, variables []string) (install.Entry, error) {
+func (p *Program) entry(ctx context.Context, passphraseFile string, variables []string) (install.Entry,
+	error) {
 	e := install.Entry{Args: []string{"mcp"}, Env: map[string]string{}}
 	for _, v := range variables {
 		name, value, ok := strings.Cut(v, "=")
@@ -140,7 +149,8 @@ func (p *Program) entry(ctx context.Context, passphraseFile string, variables []
 		passphrase, err := wallet.FromFile(path)(ctx)
 		clear(passphrase)
 		if x402.HasCode(err, x402.WalletLocked) { // it is not there
-			return e, usageError{text: x402.AsError(err).Message, hint: "write the passphrase into it, for nobody but you to read (mode 0600)"}
+			return e, usageError{text: x402.AsError(err).Message,
+				hint: "write the passphrase into it, for nobody but you to read (mode 0600)"}
 		}
 		if err != nil {
 			return e, err
@@ -155,14 +165,15 @@ func (p *Program) entry(ctx context.Context, passphraseFile string, variables []
 	return e, err
 }
 
-// ownPath is this program as a client should start it: by the name that is in the PATH, which survives an upgrade, if that is this
-// program.
+// ownPath is this program as a client should start it: by the name that is in the PATH, which
+// survives an upgrade, if that is this program.
 func ownPath() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	if named, err := exec.LookPath(filepath.Base(self)); err == nil && filepath.IsAbs(named) && same(named, self) {
+	if named, err := exec.LookPath(filepath.Base(self)); err == nil && filepath.IsAbs(named) &&
+		same(named, self) {
 		return named, nil
 	}
 	return self, nil
@@ -182,7 +193,8 @@ func clientNamed(name string) (install.Client, error) {
 		}
 		names = append(names, c.Name)
 	}
-	return install.Client{}, usageError{text: fmt.Sprintf("no client is called %q", name), hint: "it is one of " + strings.Join(names, ", ")}
+	return install.Client{}, usageError{text: fmt.Sprintf("no client is called %q", name),
+		hint: "it is one of " + strings.Join(names, ", ")}
 }
 
 func (u *ui) clients(system install.System, entry install.Entry) error {
@@ -220,7 +232,8 @@ func (u *ui) snippet(c install.Client, system install.System, entry install.Entr
 		return err
 	}
 	if u.json {
-		return u.printJSON(map[string]any{"client": c.Name, "file": c.File(system), "snippet": text, "line": c.Line(entry)})
+		return u.printJSON(map[string]any{"client": c.Name, "file": c.File(system), "snippet": text,
+			"line": c.Line(entry)})
 	}
 	u.note("%s: in %s", c.Title, safe(c.File(system)))
 	u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
@@ -235,7 +248,8 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	if planned != nil {
 		return unsettled(c, planned)
 	}
-	out := installOut{Client: c.Name, File: plan.File, Change: string(plan.Change), Before: plan.Before, After: plan.After, Notes: plan.Notes}
+	out := installOut{Client: c.Name, File: plan.File, Change: string(plan.Change), Before: plan.Before,
+		After: plan.After, Notes: plan.Notes}
 	if plan.Change == install.Nothing {
 		out.Before, out.After = "", ""
 	}
@@ -265,10 +279,12 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	return nil
 }
 
-// unsettled is what keeps a client's settings from being written: a file of its person's, that they can mend.
+// unsettled is what keeps a client's settings from being written: a file of its person's, that they
+// can mend.
 func unsettled(c install.Client, err error) error {
 	return x402.Errorf(x402.SetupFailed, "%w", err).
-		WithHint("nothing was written; mend the file, or write there yourself what x402-wallet install %s --print shows", c.Name)
+		WithHint("nothing was written; mend the file, or write there yourself what x402-wallet install %s "+
+			"--print shows", c.Name)
 }
 
 func (u *ui) difference(out installOut) {
@@ -276,7 +292,8 @@ func (u *ui) difference(out installOut) {
 		return
 	}
 	u.say("%s", safe(out.File))
-	for _, part := range []struct{ sign, color, text string }{{"-", red, out.Before}, {"+", green, out.After}} {
+	for _, part := range []struct{ sign, color, text string }{{"-", red, out.Before},
+		{"+", green, out.After}} {
 		for line := range strings.Lines(part.text) {
 			u.say("%s", paint(u.colorOut, part.color, part.sign+" "+safe(strings.TrimSuffix(line, "\n"))))
 		}

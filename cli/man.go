@@ -25,7 +25,8 @@ func (p *Program) manCommand() *cobra.Command {
 
 func writePages(cmd *cobra.Command, dir, version string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, version)), 0o644); err != nil { //nolint:gosec // for everybody
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, version)),
+		0o644); err != nil { //nolint:gosec // for everybody
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -38,7 +39,8 @@ func writePages(cmd *cobra.Command, dir, version string) error {
 	return nil
 }
 
-// manPage is a command's help as man(7) wants it. It has no date: the same program has the same pages.
+// manPage is a command's help as man(7) wants it. It has no date: the same program has the same
+// pages.
 func manPage(cmd *cobra.Command, version string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -76,7 +78,8 @@ func manPage(cmd *cobra.Command, version string) string {
 	return b.String()
 }
 
-// roff writes text so that man shows it as it is: no escapes, and no line that looks like a request.
+// roff writes text so that man shows it as it is: no escapes, and no line that looks like a
+// request.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.Trim(text, "\n"))
 	lines := strings.Split(text, "\n")

@@ -11,12 +11,15 @@ import (
 func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "mcp", Short: "Serve an agent over MCP; its host starts this", Args: wants(),
-		Long: "Serve MCP over stdio. Stdout carries JSON-RPC only; what else there is to say goes to stderr (LOG_LEVEL: debug, info,\n" +
-			"warn, error). The agent's host starts it; the agent pays with the passphrase file or command that the owner set up.",
+		Long: "Serve MCP over stdio. Stdout carries JSON-RPC only; what else there is to say goes to " +
+			"stderr (LOG_LEVEL: debug, info,\n" +
+			"warn, error). The agent's host starts it; the agent pays with the passphrase file or command " +
+			"that the owner set up.",
 		Example: "  claude mcp add x402-wallet -- x402-wallet mcp",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if isTerminal(p.Stdin) {
-				ui.note("waiting for an agent's host to speak JSON-RPC; Ctrl-C ends it, x402-wallet help tells what people use")
+				ui.note("waiting for an agent's host to speak JSON-RPC; Ctrl-C ends it, x402-wallet help " +
+					"tells what people use")
 			}
 			return p.Serve(cmd.Context())
 		},
@@ -26,7 +29,8 @@ func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 func (p *Program) reconcileCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "reconcile", Short: "Ask the chains what became of unfinished payments", Args: wants(),
-		Long: "Ask the chains what became of every payment that is unfinished or rests on a seller's word. What is proven to have\n" +
+		Long: "Ask the chains what became of every payment that is unfinished or rests on a seller's " +
+			"word. What is proven to have\n" +
 			"happened is settled; what is proven never to happen is released; everything else stays held.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
@@ -43,7 +47,8 @@ func (p *Program) reconcileCommand(ui *ui) *cobra.Command {
 					ui.say("nothing is unfinished")
 					return nil
 				}
-				ui.say("looked up %d: %d settled, %d released (they never happened), %d still open", report.Checked, report.Settled, report.Failed, report.Open)
+				ui.say("looked up %d: %d settled, %d released (they never happened), %d still open",
+					report.Checked, report.Settled, report.Failed, report.Open)
 				return nil
 			})
 		},

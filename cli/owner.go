@@ -14,8 +14,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Whatever loosens takes the passphrase, typed by the owner at that moment: on the terminal, or with --page on a one-time page of
-// the loopback interface (SPEC §4). No file, command, keyring, variable or unlock agent answers for it.
+// Whatever loosens takes the passphrase, typed by the owner at that moment: on the terminal, or
+// with --page on a one-time page of the loopback interface (SPEC §4). No file, command, keyring,
+// variable or unlock agent answers for it.
 
 // loosening is what the owner is asked for.
 type loosening struct {
@@ -26,7 +27,8 @@ type loosening struct {
 
 // loosens gives a command the page.
 func (u *ui) loosens(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&u.page, "page", false, "ask for the passphrase on a one-time page in the browser of this machine, not on the terminal")
+	cmd.Flags().BoolVar(&u.page, "page", false, "ask for the passphrase on a one-time page in the browser "+
+		"of this machine, not on the terminal")
 	return cmd
 }
 
@@ -39,7 +41,8 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 	if ui.page {
 		err = ui.onPage(ctx, l, keys)
 	} else {
-		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)), "--page in a browser on this machine"))
+		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)),
+			"--page in a browser on this machine"))
 	}
 	if err != nil {
 		_ = keys.Close()
@@ -49,7 +52,8 @@ func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Walle
 }
 
 // ownerOf is the guard of a ledger with the owner's key. done wipes it.
-func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store, l loosening) (guard *seal.Guard, done func(), err error) {
+func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store, l loosening) (guard *seal.Guard,
+	done func(), err error) {
 	keys, err := p.owner(ctx, ui, l)
 	if err != nil {
 		return nil, nil, err
@@ -69,10 +73,12 @@ func (u *ui) onPage(ctx context.Context, l loosening, keys *wallet.Wallet) error
 	if err != nil {
 		return err
 	}
-	u.note("open this page on this machine, within %s, and type the passphrase there:\n  %s", ask.Expiry, page)
+	u.note("open this page on this machine, within %s, and type the passphrase there:\n  %s", ask.Expiry,
+		page)
 	err = wait()
 	if errors.Is(err, ask.ErrDeclined) || errors.Is(err, ask.ErrExpired) {
-		return x402.Errorf(x402.WalletLocked, "%s; nothing was changed", err.Error()).WithHint("run the command again, and answer on its page")
+		return x402.Errorf(x402.WalletLocked, "%s; nothing was changed",
+			err.Error()).WithHint("run the command again, and answer on its page")
 	}
 	return err
 }

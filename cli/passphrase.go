@@ -24,7 +24,8 @@ type passphraseFlags struct {
 	forget     bool
 }
 
-// passphraseSource is a file or a descriptor where a passphrase may be read from, in place of the terminal.
+// passphraseSource is a file or a descriptor where a passphrase may be read from, in place of the
+// terminal.
 type passphraseSource struct {
 	file string
 	fd   int
@@ -52,10 +53,14 @@ func (p *Program) passphraseCommand(ui *ui) *cobra.Command {
 	var f passphraseFlags
 	cmd := &cobra.Command{
 		Use: "passphrase", Short: "Change the passphrase, or keep it in the system's keyring", Args: wants(),
-		Long: "Change the passphrase. The old one and the new one are asked on the terminal, or read from files or descriptors named\n" +
-			"here; nothing else answers for the old one. The keystore is replaced only after the new one was written and opened:\n" +
-			"whatever happens, one of the two opens the wallet. Copies of the old keystore still open with the old passphrase.\n\n" +
-			"With --keyring nothing is changed: the passphrase is put into the system's keyring, where keyring = true finds it.",
+		Long: "Change the passphrase. The old one and the new one are asked on the terminal, or read from " +
+			"files or descriptors named\n" +
+			"here; nothing else answers for the old one. The keystore is replaced only after the new one " +
+			"was written and opened:\n" +
+			"whatever happens, one of the two opens the wallet. Copies of the old keystore still open " +
+			"with the old passphrase.\n\n" +
+			"With --keyring nothing is changed: the passphrase is put into the system's keyring, where " +
+			"keyring = true finds it.",
 		Example: "  x402-wallet passphrase\n" +
 			"  x402-wallet passphrase --keyring\n" +
 			"  x402-wallet passphrase --passphrase-file old.txt --new-passphrase-file new.txt",
@@ -69,26 +74,30 @@ func (p *Program) passphraseCommand(ui *ui) *cobra.Command {
 			case f.forget:
 				return p.forgetKeyring(cmd.Context(), ui, keys)
 			case f.keyring:
-				return p.keepInKeyring(cmd.Context(), ui, keys, f.old.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
+				return p.keepInKeyring(cmd.Context(), ui, keys,
+					f.old.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
 			}
 			return p.changePassphrase(cmd.Context(), ui, keys, f)
 		},
 	}
 	f.old.add(cmd, "", "the passphrase")
 	f.fresh.add(cmd, "new-", "the new passphrase")
-	cmd.Flags().BoolVar(&f.keyring, "keyring", false, "put the passphrase into the system's keyring instead of changing it")
+	cmd.Flags().BoolVar(&f.keyring, "keyring", false,
+		"put the passphrase into the system's keyring instead of changing it")
 	cmd.Flags().BoolVar(&f.forget, "forget-keyring", false, "take it out of the system's keyring again")
 	cmd.MarkFlagsMutuallyExclusive("keyring", "forget-keyring", "new-passphrase-file")
 	cmd.MarkFlagsMutuallyExclusive("keyring", "forget-keyring", "new-passphrase-fd")
 	return cmd
 }
 
-func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wallet, f passphraseFlags) error {
+func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wallet,
+	f passphraseFlags) error {
 	var fresh []byte // kept for the keyring
 	defer func() { clear(fresh) }()
 	source := f.fresh.or(ui.asking(wallet.FromTerminalTwice()))
 	done := ui.waiting("encrypting the keys anew")
-	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: "))), byFlags), func(ctx context.Context) ([]byte, error) {
+	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: "))),
+		byFlags), func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		fresh = bytes.Clone(given)
 		return given, err
@@ -100,9 +109,12 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	out := passphraseOut{Changed: true}
 	rules, err := config.Load(p.Home)
 	if err == nil && rules.Keystore.Keyring { // else the next unlocking would be with the old one
-		err = keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(fresh), nil })
+		err = keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) {
+			return bytes.Clone(fresh), nil
+		})
 		if out.Keyring = err == nil; err != nil {
-			ui.warn([]string{"the passphrase is changed, but " + err.Error() + "; run x402-wallet passphrase --keyring"})
+			ui.warn([]string{"the passphrase is changed, but " + err.Error() +
+				"; run x402-wallet passphrase --keyring"})
 		}
 	}
 	if file := keptIn(p.Env, rules); file != "" {
@@ -123,7 +135,8 @@ func keptIn(env config.Env, rules *config.Config) string {
 	return rules.Keystore.PassphraseFile
 }
 
-func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet, passphrase wallet.Passphrase) error {
+func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet,
+	passphrase wallet.Passphrase) error {
 	if err := keys.KeepInKeyring(ctx, byPerson(passphrase, byFlags)); err != nil {
 		return err
 	}
@@ -156,13 +169,16 @@ func (p *Program) forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 // byFlags are a passphraseSource's.
 const byFlags = "--passphrase-file FILE or --passphrase-fd N"
 
-// byPerson explains a source that is only a person's to give, when there is none. orElse is how else it can be given.
+// byPerson explains a source that is only a person's to give, when there is none. orElse is how
+// else it can be given.
 func byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
 		if errors.Is(err, wallet.ErrNoPassphrase) {
-			return nil, x402.Errorf(x402.WalletLocked, "this takes the passphrase, typed by a person at this moment, and here is no terminal").
-				WithHint("run it in a terminal, or with %s; what unlocks the wallet by itself never answers for this", orElse)
+			return nil, x402.Errorf(x402.WalletLocked,
+				"this takes the passphrase, typed by a person at this moment, and here is no terminal").
+				WithHint("run it in a terminal, or with %s; what unlocks the wallet by itself never "+
+					"answers for this", orElse)
 		}
 		return given, err
 	}

@@ -29,7 +29,8 @@ type requestFlags struct {
 func (f *requestFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.method, "request", "X", "", "HTTP `METHOD` (default GET, or POST with -d)")
 	cmd.Flags().StringArrayVarP(&f.headers, "header", "H", nil, "a request header, `\"Name: value\"`")
-	cmd.Flags().StringArrayVarP(&f.data, "data", "d", nil, "the request body `DATA`; @FILE reads it from a file, @- from stdin, byte for byte;\nseveral are joined with &; JSON is sent as application/json")
+	cmd.Flags().StringArrayVarP(&f.data, "data", "d", nil,
+		"the request body `DATA`; @FILE reads it from a file, @- from stdin, byte for byte;\nseveral are joined with &; JSON is sent as application/json")
 }
 
 // read gives method, headers and body.
@@ -39,7 +40,8 @@ func (f *requestFlags) read(cmd *cobra.Command) (in tools.EstimateIn, err error)
 		name, value, ok := strings.Cut(h, ":")
 		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 		if !ok || name == "" {
-			return in, usageError{text: fmt.Sprintf("%q is no header", h), hint: `a header is written "Name: value"`}
+			return in, usageError{text: fmt.Sprintf("%q is no header", h),
+				hint: `a header is written "Name: value"`}
 		}
 		if _, twice := in.Headers[name]; twice { // which one the seller would heed is nobody's guess
 			return in, usageError{text: fmt.Sprintf("the header %s is given twice", name)}
@@ -93,8 +95,10 @@ type payFlags struct {
 
 // add adds those that pay and call have in common.
 func (f *payFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.most, "max", "", "pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
-	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "", "a `NAME` for this purchase: under the same one it is never paid twice")
+	cmd.Flags().StringVar(&f.most, "max", "",
+		"pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
+	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "",
+		"a `NAME` for this purchase: under the same one it is never paid twice")
 	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
 	hideDefault(cmd, "passphrase-fd")
 }
@@ -104,8 +108,10 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	var f payFlags
 	cmd := &cobra.Command{
 		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment", Args: wants("URL"),
-		Long: "Get a URL, and pay for it if it asks for payment and the owner's rules allow it. What it delivers is printed; what it\n" +
-			"cost is said on stderr. If the answer does not come, run the same command again: it cannot pay twice.",
+		Long: "Get a URL, and pay for it if it asks for payment and the owner's rules allow it. What it " +
+			"delivers is printed; what it\n" +
+			"cost is said on stderr. If the answer does not come, run the same command again: it cannot " +
+			"pay twice.",
 		Example: "  x402-wallet pay https://api.example.com/weather\n" +
 			"  x402-wallet pay --max '$0.05' -d '{\"q\":\"tides\"}' https://api.example.com/search\n" +
 			"  x402-wallet pay --dry-run https://api.example.com/weather",
@@ -123,12 +129,18 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 			}
 			in.URL = args[0]
 			if f.dryRun {
-				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error { return dryRun(ctx, ui, w, in, most, f) })
+				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+					return dryRun(ctx, ui, w, in, most, f)
+				})
 			}
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil), func(ctx context.Context, w *tools.Wallet) error {
-				return buy(ctx, ui, w, tools.PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers, Body: in.Body,
-					MaxAmount: most, Network: f.network, Asset: f.asset, IdempotencyKey: f.idempotencyKey}, (*tools.Wallet).Pay)
-			})
+			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
+				func(ctx context.Context, w *tools.Wallet) error {
+					return buy(ctx, ui, w, tools.PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers,
+						Body:      in.Body,
+						MaxAmount: most, Network: f.network, Asset: f.asset,
+						IdempotencyKey: f.idempotencyKey},
+						(*tools.Wallet).Pay)
+				})
 		},
 	}
 	request.add(cmd)
@@ -149,11 +161,13 @@ func maxAmount(text string) (string, error) {
 		return "$" + text, nil
 	}
 	return "", usageError{text: fmt.Sprintf("--max %s is neither dollars nor atomic units", text),
-		hint: "write '$0.05' in single quotes (in double quotes the shell takes $0 for a variable), 0.05, or 50000"}
+		hint: "write '$0.05' in single quotes (in double quotes the shell takes $0 for a variable), 0.05, " +
+			"or 50000"}
 }
 
 // buy makes a purchase and shows it.
-func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*tools.Wallet, context.Context, In) (pay.Result, error)) error {
+func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*tools.Wallet, context.Context,
+	In) (pay.Result, error)) error {
 	done := ui.waiting("unlocking the wallet, and waiting for the seller and the chain")
 	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
 		if ui.errTerminal && !ui.prompting.Load() {
@@ -176,7 +190,8 @@ func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*
 	return nil
 }
 
-// paid prints content on stdout, and what it cost on stderr. An error means that the content did not get out.
+// paid prints content on stdout, and what it cost on stderr. An error means that the content did
+// not get out.
 func (u *ui) paid(r pay.Result) error {
 	if u.json {
 		return u.printJSON(r)
@@ -203,7 +218,8 @@ func (u *ui) cost(r pay.Result) {
 	switch r.Status {
 	case pay.StatusFree:
 		if r.HTTPStatus >= 400 {
-			u.note("%s HTTP %d; nothing was asked for and nothing paid", paint(u.colorErr, red, "failed:"), r.HTTPStatus)
+			u.note("%s HTTP %d; nothing was asked for and nothing paid", paint(u.colorErr, red, "failed:"),
+				r.HTTPStatus)
 			return
 		}
 		u.note("%s nothing was asked for (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
@@ -211,13 +227,15 @@ func (u *ui) cost(r pay.Result) {
 	case pay.StatusPaid:
 		u.note("%s %s (HTTP %d)", paint(u.colorErr, green, "paid:"), sum, r.HTTPStatus)
 	case pay.StatusReplayed:
-		u.note("%s nothing was paid now; this was bought before for %s", paint(u.colorErr, green, "replayed:"), sum)
+		u.note("%s nothing was paid now; this was bought before for %s",
+			paint(u.colorErr, green, "replayed:"), sum)
 	case pay.StatusUnserved:
 		what := "the seller failed"
 		if r.HTTPStatus < 400 {
 			what = "its answer broke off"
 		}
-		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what, r.HTTPStatus)
+		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what,
+			r.HTTPStatus)
 		u.note("  the same command asks the seller again with the same payment, and cannot pay twice")
 	}
 	transaction := ""
@@ -238,7 +256,8 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 	var request requestFlags
 	cmd := &cobra.Command{
 		Use: "estimate URL", Short: "Ask what a URL costs, without paying", Args: wants("URL"),
-		Long: "Ask what a URL costs, without paying: each way to pay, whether this wallet can, and which one pay would choose. The\n" +
+		Long: "Ask what a URL costs, without paying: each way to pay, whether this wallet can, and which " +
+			"one pay would choose. The\n" +
 			"request is sent once, unpaid; if the URL turns out to be free, it has been made.",
 		Example: "  x402-wallet estimate https://api.example.com/weather",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -263,7 +282,8 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 }
 
 // dryRun is estimate with what only pay knows: which options the caller would take.
-func dryRun(ctx context.Context, ui *ui, w *tools.Wallet, in tools.EstimateIn, most string, f payFlags) error {
+func dryRun(ctx context.Context, ui *ui, w *tools.Wallet, in tools.EstimateIn, most string,
+	f payFlags) error {
 	q := pay.Request{MaxAmount: most, Network: f.network, Asset: f.asset}
 	q.URL, q.Method, q.Body, q.Header = in.URL, in.Method, []byte(in.Body), http.Header{}
 	for name, value := range in.Headers {
@@ -295,7 +315,8 @@ func (u *ui) estimate(out pay.Estimate) error {
 			mark = "yes, and would be chosen"
 		case !o.Payable:
 			mark = "no (" + string(o.Code) + ")"
-			reasons = append(reasons, fmt.Sprintf("%s: %s", safe(strings.TrimSpace(o.Symbol+on(o.Network))), safe(o.Why)))
+			reasons = append(reasons, fmt.Sprintf("%s: %s", safe(strings.TrimSpace(o.Symbol+on(o.Network))),
+				safe(o.Why)))
 		}
 		rows = append(rows, []string{o.Price, o.Symbol, network, o.Scheme, o.PayTo, mark})
 	}

@@ -19,15 +19,19 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "paywall", Short: "Charge for the tools of an MCP server", Args: wants(),
-		Long: "Charge for the tools of an MCP server: this serves that server's tools, and those with a price are run for who pays (x402).\n" +
+		Long: "Charge for the tools of an MCP server: this serves that server's tools, and those with a " +
+			"price are run for who pays (x402).\n" +
 			"FILE says which server, and what its tools cost:\n\n" +
 			"  command = [\"npx\", \"plain-mcp-server\"]   # or url = \"https://…/mcp\"\n" +
-			"  network = \"eip155:8453\"                 # paid to pay_to, by default to this wallet's address there\n" +
+			"  network = \"eip155:8453\"                 # paid to pay_to, by default to this wallet's " +
+			"address there\n" +
 			"  listen  = \"\"                            # empty: stdio; \"127.0.0.1:4040\": streamable HTTP\n" +
 			"  [tools.search]                          # tools without a table are free\n" +
 			"  price = \"0.01\"                          # dollars\n\n" +
-			"More keys: pay_to, version, dialect, verify_only, max_timeout_seconds, [[facilitators]]; for a tool amount, asset, network,\n" +
-			"pay_to, accepts, payment_flow = \"upfront\", max_timeout_seconds, description. It never needs the passphrase: it cannot spend.",
+			"More keys: pay_to, version, dialect, verify_only, max_timeout_seconds, [[facilitators]]; for " +
+			"a tool amount, asset, network,\n" +
+			"pay_to, accepts, payment_flow = \"upfront\", max_timeout_seconds, description. It never " +
+			"needs the passphrase: it cannot spend.",
 		Example: "  x402-wallet paywall --config shop.toml\n" +
 			"  x402-wallet paywall earnings",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,8 +76,10 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	var state, after string
 	cmd := &cobra.Command{
 		Use: "earnings", Short: "What was sold, newest first", Args: wants(),
-		Long: "What the paywall sold, newest first. A sale is settled (a facilitator says that it is paid), unknown (perhaps; the chain\n" +
-			"tells), failed (nothing was given and nothing taken), verified (verify_only), or running and settling, which is now, or\n" +
+		Long: "What the paywall sold, newest first. A sale is settled (a facilitator says that it is " +
+			"paid), unknown (perhaps; the chain\n" +
+			"tells), failed (nothing was given and nothing taken), verified (verify_only), or running and " +
+			"settling, which is now, or\n" +
 			"what a crash left. Totals count what is settled.",
 		Example: "  x402-wallet paywall earnings --after 2026-01-31 --tool search",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,7 +103,8 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	cmd.Flags().IntVar(&filter.Limit, "limit", 10, "at most `N` of them, 1 to 100")
 	cmd.Flags().StringVar(&filter.Before, "before", "", "only those before this sale, by its `ID`")
 	cmd.Flags().StringVar(&filter.Resource, "tool", "", "only of what contains this `TEXT`")
-	cmd.Flags().StringVar(&after, "after", "", "only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
+	cmd.Flags().StringVar(&after, "after", "",
+		"only those since this `DATE`, like 2026-01-31 or 2026-01-31T12:00:00Z")
 	cmd.Flags().StringVar(&state, "status", "", "only those in this `STATE`")
 	return cmd
 }
@@ -106,9 +113,11 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 	if f.Limit < 1 || f.Limit > 100 {
 		return usageError{text: fmt.Sprintf("--limit is %d; it must be from 1 to 100", f.Limit)}
 	}
-	states := []history.SaleState{"", history.Sold, history.InDoubt, history.Unsold, history.Verified, history.Running, history.Settling}
+	states := []history.SaleState{"", history.Sold, history.InDoubt, history.Unsold, history.Verified,
+		history.Running, history.Settling}
 	if !slices.Contains(states, f.State) {
-		return usageError{text: fmt.Sprintf("--status %q is none of settled, unknown, failed, verified, running, settling", f.State)}
+		return usageError{text: fmt.Sprintf("--status %q is none of settled, unknown, failed, verified, "+
+			"running, settling", f.State)}
 	}
 	if after == "" {
 		return nil
@@ -117,7 +126,8 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 		*into, err = time.Parse(time.RFC3339, after)
 	}
 	if err != nil {
-		return usageError{text: fmt.Sprintf("--after %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z", after)}
+		return usageError{text: fmt.Sprintf("--after %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z",
+			after)}
 	}
 	return nil
 }
@@ -125,12 +135,15 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 func earnings(ctx context.Context, store *history.Store, f history.SaleFilter) (out earningsOut, err error) {
 	list, more, earned, err := store.Sales(ctx, f)
 	if errors.Is(err, history.ErrNoCursor) {
-		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").WithHint("--before takes a saleId of an earlier answer")
+		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").WithHint(
+			"--before takes a saleId of an earlier answer")
 	}
 	out.Sales, out.Totals, out.Count = []saleOut{}, map[string]string{}, len(list)
 	for _, s := range list {
-		out.Sales = append(out.Sales, saleOut{SaleID: s.ID, Timestamp: s.Created.UTC().Format(time.RFC3339), Status: string(s.State), Resource: s.Resource,
-			Amount: s.Amount.String(), Price: s.Price.Price(), Asset: s.Asset, Symbol: s.Symbol, Network: s.Network, PayTo: s.PayTo, Payer: payerOf(s),
+		out.Sales = append(out.Sales, saleOut{SaleID: s.ID, Timestamp: s.Created.UTC().Format(time.RFC3339),
+			Status: string(s.State), Resource: s.Resource,
+			Amount: s.Amount.String(), Price: s.Price.Price(), Asset: s.Asset, Symbol: s.Symbol,
+			Network: s.Network, PayTo: s.PayTo, Payer: payerOf(s),
 			TransactionSignature: s.Transaction, Facilitator: s.Facilitator, Note: s.Note})
 	}
 	if more {
@@ -158,7 +171,8 @@ func (u *ui) earnings(out earningsOut) {
 	}
 	var rows [][]string
 	for _, s := range out.Sales {
-		rows = append(rows, []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network), s.Status, s.Resource, s.Payer})
+		rows = append(rows, []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network),
+			s.Status, s.Resource, s.Payer})
 	}
 	u.table([]string{"TIME (UTC)", "SALE", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR", "PAID BY"}, rows)
 	u.totals("earned in all", out.Totals, "paywall earnings", out.Next)

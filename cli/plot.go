@@ -18,8 +18,9 @@ const (
 	mostDays   = 366
 )
 
-// gauge draws how much of a limit is spent (full) and held (shaded), and the part in percent. Whoever looks closely sees that a
-// thing is used a little, and that one is not used up: only nothing is empty and only all is full.
+// gauge draws how much of a limit is spent (full) and held (shaded), and the part in percent.
+// Whoever looks closely sees that a thing is used a little, and that one is not used up: only
+// nothing is empty and only all is full.
 func gauge(spent, held, limit int64) (bar string, part float64) {
 	if limit <= 0 {
 		return strings.Repeat("█", gaugeWidth) + " 100%", 1
@@ -40,7 +41,8 @@ func gauge(spent, held, limit int64) (bar string, part float64) {
 		used, full = gaugeWidth-1, min(full, gaugeWidth-1)
 	}
 	part = float64(spent+held) / float64(limit)
-	return fmt.Sprintf("%s%s%s %3d%%", strings.Repeat("█", full), strings.Repeat("▒", used-full), strings.Repeat("·", gaugeWidth-used), int(part*100)), part
+	return fmt.Sprintf("%s%s%s %3d%%", strings.Repeat("█", full), strings.Repeat("▒", used-full),
+		strings.Repeat("·", gaugeWidth-used), int(part*100)), part
 }
 
 // eighths are bars that end within a cell.
@@ -92,12 +94,14 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 			price = all.Price()
 		}
 		spent := bar(int64(d.Spent), int64(most))
-		both := max(utf8.RuneCountInString(bar(int64(d.Spent.Add(d.Held)), int64(most))), utf8.RuneCountInString(spent))
+		both := max(utf8.RuneCountInString(bar(int64(d.Spent.Add(d.Held)), int64(most))),
+			utf8.RuneCountInString(spent))
 		held := ""
 		if d.Held > 0 {
 			held = strings.Repeat("▒", max(both-utf8.RuneCountInString(spent), 1))
 		}
-		u.say("%s", strings.TrimRight(d.Day+"  "+paint(u.colorOut && spent != "", green, spent)+paint(u.colorOut && held != "", yellow, held)+"  "+price, " "))
+		u.say("%s", strings.TrimRight(d.Day+"  "+paint(u.colorOut && spent != "", green,
+			spent)+paint(u.colorOut && held != "", yellow, held)+"  "+price, " "))
 	}
 	u.note("%s in %d days (UTC); ▒ is held, until it is known what became of it", sum.Price(), days)
 	return nil

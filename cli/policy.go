@@ -34,22 +34,27 @@ type rulesOut map[string]string
 func (p *Program) policyCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "The owner's rules: show, change and seal them", Args: wants(),
-		Long: "The owner's rules, as they are in config.toml, and whether they are sealed. After editing the file run policy seal, which\n" +
-			"shows the difference. What loosens the rules takes the passphrase, typed at that moment; what tightens them does not.",
+		Long: "The owner's rules, as they are in config.toml, and whether they are sealed. After editing " +
+			"the file run policy seal, which\n" +
+			"shows the difference. What loosens the rules takes the passphrase, typed at that moment; " +
+			"what tightens them does not.",
 		Example: "  x402-wallet policy\n  x402-wallet policy seal\n  x402-wallet policy deny api.example.com",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.showPolicy(cmd.Context(), ui) },
 	}
 	cmd.AddCommand(ui.loosens(&cobra.Command{
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
-		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also accepts a ledger that is not the one the\n" +
-			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is dated ahead of the\n" +
+		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also " +
+			"accepts a ledger that is not the one the\n" +
+			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is " +
+			"dated ahead of the\n" +
 			"clock. The passphrase is asked for, unless nothing was loosened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeRules(cmd.Context(), ui, nil)
 		},
 	}), ui.loosens(&cobra.Command{
 		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
-		Long: "Take a host from the denied ones, and add it to the allowed ones where only those are allowed. A host is \"api.example.com\",\n" +
+		Long: "Take a host from the denied ones, and add it to the allowed ones where only those are " +
+			"allowed. A host is \"api.example.com\",\n" +
 			"\"api.example.com:8443\" or \"*.example.com\".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
@@ -58,11 +63,15 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 				}
 				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
 					var err error
-					if text, err = setHosts(text, "deny_hosts", slices.DeleteFunc(rules.Policy.DenyHosts, func(h string) bool { return h == args[0] })); err != nil {
+					if text, err = setHosts(text, "deny_hosts", slices.DeleteFunc(rules.Policy.DenyHosts,
+						func(h string) bool {
+							return h == args[0]
+						})); err != nil {
 						return nil, err
 					}
 				}
-				if allowed := rules.Policy.AllowHosts; len(allowed) > 0 && !slices.Contains(allowed, args[0]) {
+				if allowed := rules.Policy.AllowHosts; len(allowed) > 0 &&
+					!slices.Contains(allowed, args[0]) {
 					return setHosts(text, "allow_hosts", append(allowed, args[0]))
 				}
 				return text, nil
@@ -70,7 +79,8 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 		},
 	}), ui.loosens(&cobra.Command{
 		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
-		Long: "Add a host to the denied ones: \"api.example.com\", \"api.example.com:8443\" or \"*.example.com\". It takes no passphrase.",
+		Long: "Add a host to the denied ones: \"api.example.com\", \"api.example.com:8443\" or " +
+			"\"*.example.com\". It takes no passphrase.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
 				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
@@ -97,10 +107,13 @@ var budgetKeys = []string{"per_call", "session", "day", "month", "approve_above"
 func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	var host string
 	cmd := &cobra.Command{
-		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)", Args: wants("NAME", "AMOUNT"),
+		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)",
+		Args: wants("NAME", "AMOUNT"),
 		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") + ".\n" +
-			"Amounts are dollars, rate is payments a minute. With --host it is that host's day. Lowering takes no passphrase.",
-		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host api.example.com",
+			"Amounts are dollars, rate is payments a minute. With --host it is that host's day. Lowering " +
+			"takes no passphrase.",
+		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host " +
+			"api.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := []string{"budget", args[0]}
 			switch {
@@ -109,13 +122,16 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 			case host != "":
 				path = []string{"budget", "hosts", host, "day"}
 			case !slices.Contains(budgetKeys, args[0]):
-				return usageError{text: fmt.Sprintf("there is no budget %q; there are %s", args[0], strings.Join(budgetKeys, ", "))}
+				return usageError{text: fmt.Sprintf("there is no budget %q; there are %s", args[0],
+					strings.Join(budgetKeys, ", "))}
 			}
 			value := config.Quote(strings.TrimPrefix(args[1], "$"))
 			if args[0] == "rate" {
 				value = args[1]
 			}
-			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) { return config.Set(text, value, path...) })
+			return p.changeRules(cmd.Context(), ui, func(text []byte, _ *config.Config) ([]byte, error) {
+				return config.Set(text, value, path...)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&host, "host", "", "the day of this `HOST` alone")
@@ -202,7 +218,8 @@ func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
 	if out.Sealed {
 		u.note("sealed %s UTC", moment(out.SealedAt))
 	} else {
-		u.note("%s %s; nothing is paid until you run x402-wallet policy seal, or correct %s", paint(u.colorErr, red, "not sealed:"), out.Problem, file)
+		u.note("%s %s; nothing is paid until you run x402-wallet policy seal, or correct %s",
+			paint(u.colorErr, red, "not sealed:"), out.Problem, file)
 	}
 	return nil
 }
@@ -218,12 +235,15 @@ func (u *ui) changes(list []config.Change) {
 	}
 }
 
-// changeRules edits config.toml and seals it; without an edit it seals what is there, the ledger too. Whatever loosens, and
-// whatever cannot be compared with what was sealed, takes the passphrase from the terminal and nowhere else (SPEC §4).
+// changeRules edits config.toml and seals it; without an edit it seals what is there, the ledger
+// too. Whatever loosens, and whatever cannot be compared with what was sealed, takes the passphrase
+// from the terminal and nowhere else (SPEC §4).
 //
-// The seal comes first: rules that were sealed and are not in the file yet are only tighter than allowed. A crash between the
-// two leaves either what was or what is to be, and never a wallet that pays under more than was typed for.
-func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte, rules *config.Config) ([]byte, error)) error {
+// The seal comes first: rules that were sealed and are not in the file yet are only tighter than
+// allowed. A crash between the two leaves either what was or what is to be, and never a wallet that
+// pays under more than was typed for.
+func (p *Program) changeRules(ctx context.Context, ui *ui,
+	edit func(text []byte, rules *config.Config) ([]byte, error)) error {
 	r, err := p.ruled(ctx)
 	if err != nil {
 		return err
@@ -234,7 +254,8 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 		if text, err = edit(text, r.rules); err != nil {
 			return asInvalid(err)
 		}
-		if bytes.Equal(text, r.rules.Raw) && r.guard.CheckConfig(ctx) == nil { // it is so, and in force: nobody need type a passphrase for that
+		if bytes.Equal(text, r.rules.Raw) && r.guard.CheckConfig(ctx) == nil {
+			// it is so, and in force: nobody need type a passphrase for that
 			if ui.json {
 				return ui.policy(ctx, r, "")
 			}
@@ -296,22 +317,26 @@ func (p *Program) changeRules(ctx context.Context, ui *ui, edit func(text []byte
 	return nil
 }
 
-// datedAhead shows that payments are dated ahead of the clock, and returns the line; "" where none are.
+// datedAhead shows that payments are dated ahead of the clock, and returns the line; "" where none
+// are.
 func datedAhead(ctx context.Context, ui *ui, store *history.Store) (line string, err error) {
 	latest, err := store.Ahead(ctx)
 	if err != nil || latest.IsZero() {
 		return "", err
 	}
-	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates those that are ahead now",
+	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates "+
+		"those that are ahead now",
 		latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	ui.note("%s; if the clock is wrong, set it first", line)
 	return line, nil
 }
 
-// sealAsOwner takes the passphrase, shows lines where that is asked for on a page, and seals; redate: it also dates now what is dated
-// ahead. It leaves the key closed.
-func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string, redate bool) error {
-	key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules", lines})
+// sealAsOwner takes the passphrase, shows lines where that is asked for on a page, and seals;
+// redate: it also dates now what is dated ahead. It leaves the key closed.
+func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string,
+	redate bool) error {
+	key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules",
+		lines})
 	if err != nil {
 		return err
 	}
@@ -328,8 +353,9 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, li
 	return guard.Seal(ctx)
 }
 
-// lookAtAll shows every rule and asks once more where the text that the difference was taken from was never sealed by this
-// wallet: an agent with a shell could have put it into the ledger, to hide what it loosened.
+// lookAtAll shows every rule and asks once more where the text that the difference was taken from
+// was never sealed by this wallet: an agent with a shell could have put it into the ledger, to hide
+// what it loosened.
 func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) error {
 	err := guard.Authentic(ctx)
 	if !x402.HasCode(err, x402.PolicyUnsealed) {
@@ -339,7 +365,8 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	for _, line := range guard.Rules.Lines() {
 		ui.note("  %s = %s", line.Key, safe(line.Value))
 	}
-	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules", lines: []string{x402.AsError(err).Message}}
+	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules",
+		lines: []string{x402.AsError(err).Message}}
 	for _, line := range guard.Rules.Lines() {
 		l.lines = append(l.lines, line.Key+" = "+safe(line.Value))
 	}
@@ -353,21 +380,24 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 // asLines is what ui.changes prints.
 func asLines(list []config.Change, incomparable error) (lines []string) {
 	for _, c := range list {
-		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+": "+safe(c.From)+" → "+safe(c.To))
+		lines = append(lines, map[bool]string{true: "loosens ", false: "tightens "}[c.Loosens]+safe(c.Key)+
+			": "+safe(c.From)+" → "+safe(c.To))
 	}
 	switch {
 	case incomparable != nil:
 		lines = append(lines, incomparable.Error())
 	case len(list) == 0:
-		lines = append(lines, "config.toml is as it was sealed; sealing accepts the ledger, and the place of the home, as they are now")
+		lines = append(lines, "config.toml is as it was sealed; sealing accepts the ledger, and the place "+
+			"of the home, as they are now")
 	}
 	return lines
 }
 
-// sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet without a person; if nothing
-// does, tighter rules are in force all the same. It reports whether only the owner can go on: the seal or the ledger is not
-// what it was, or cannot be told.
-func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool, err error) {
+// sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet
+// without a person; if nothing does, tighter rules are in force all the same. It reports whether
+// only the owner can go on: the seal or the ledger is not what it was, or cannot be told.
+func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool,
+	err error) {
 	key, err := wallet.Open(p.Home)
 	if err != nil {
 		return false, err
@@ -393,8 +423,8 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 	return false, err
 }
 
-// asInvalid gives trouble with a value its code; the message of package config says what would have passed. The file's line is left out:
-// what stands there is not in the file.
+// asInvalid gives trouble with a value its code; the message of package config says what would have
+// passed. The file's line is left out: what stands there is not in the file.
 func asInvalid(err error) error {
 	var fault *config.Error
 	if errors.As(err, &fault) {

@@ -22,8 +22,10 @@ type sessionOut struct {
 func (p *Program) sessionCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "session", Short: "The budget session: show it, or begin a new one", Args: wants(),
-		Long: "The budget session: show it, or begin a new one. It begins with the first payment or with session new, and ends after 8\n" +
-			"hours without a payment. Every process on the wallet shares it; restarting a program does not begin a new one.",
+		Long: "The budget session: show it, or begin a new one. It begins with the first payment or with " +
+			"session new, and ends after 8\n" +
+			"hours without a payment. Every process on the wallet shares it; restarting a program does " +
+			"not begin a new one.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.with(cmd, ui, ui.session) },
 	}
 	cmd.AddCommand(&cobra.Command{
@@ -63,17 +65,19 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 	if out.Label != "" {
 		name += " (" + safe(out.Label) + ")"
 	}
-	u.say("%s since %s UTC: %s spent, %s held, %s", name, moment(out.Started), out.Budget.Spent.Price(), out.Budget.Held.Price(), left)
+	u.say("%s since %s UTC: %s spent, %s held, %s", name, moment(out.Started), out.Budget.Spent.Price(),
+		out.Budget.Held.Price(), left)
 	return nil
 }
 
-// sessionNewCommand gives the agent a fresh session budget, so it takes the passphrase, typed by a person at this moment:
-// an agent with a shell must not be able to do it (SPEC §4).
+// sessionNewCommand gives the agent a fresh session budget, so it takes the passphrase, typed by a
+// person at this moment: an agent with a shell must not be able to do it (SPEC §4).
 func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	var label string
 	cmd := ui.loosens(&cobra.Command{
 		Use: "new", Short: "Begin a new session (asks for the passphrase)", Args: wants(),
-		Long: "End the session and begin a new one, with its whole budget. That gives the agent more to spend, so the passphrase has to\n" +
+		Long: "End the session and begin a new one, with its whole budget. That gives the agent more to " +
+			"spend, so the passphrase has to\n" +
 			"be typed, on the terminal or with --page in the browser; nothing else answers for it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(label) > maxLabel {
@@ -88,8 +92,11 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				guard, done, err := p.ownerOf(ctx, ui, w.Store, loosening{"Passphrase, to begin a new session: ", "Begin a new budget session",
-					[]string{"The agent gets the whole session budget again.", "Of the session that ends it spent " + report.Session.Spent.Price() + ", and holds " + report.Session.Held.Price() + "."}})
+				guard, done, err := p.ownerOf(ctx, ui, w.Store,
+					loosening{"Passphrase, to begin a new session: ", "Begin a new budget session",
+						[]string{"The agent gets the whole session budget again.",
+							"Of the session that ends it spent " + report.Session.Spent.Price() +
+								", and holds " + report.Session.Held.Price() + "."}})
 				if err != nil {
 					return err
 				}
@@ -111,7 +118,8 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// sessionLabelCommand names the session that is open. That gives nobody anything, so it takes no passphrase.
+// sessionLabelCommand names the session that is open. That gives nobody anything, so it takes no
+// passphrase.
 func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "label NAME", Short: "Name the session, for your books",
@@ -121,7 +129,8 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 			}
 			return wants("NAME")(cmd, args)
 		},
-		Long:    "Name the session that is open: the project it is for, say. x402-wallet export --by project sums payments up by these names. An\nempty NAME takes it away.",
+		Long: "Name the session that is open: the project it is for, say. x402-wallet export --by " +
+			"project sums payments up by these names. An\nempty NAME takes it away.",
 		Example: "  x402-wallet session label weather-bot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args[0]) > maxLabel {

@@ -46,7 +46,8 @@ type ui struct {
 }
 
 func newUI(stdout *os.File, stderr io.Writer, noColor bool) *ui {
-	u := &ui{out: &output{w: stdout}, err: stderr, terminal: isTerminal(stdout), errTerminal: isTerminal(stderr)}
+	u := &ui{out: &output{w: stdout}, err: stderr, terminal: isTerminal(stdout),
+		errTerminal: isTerminal(stderr)}
 	u.colorOut, u.colorErr = u.terminal && !noColor, u.errTerminal && !noColor
 	if width, _, err := term.GetSize(int(stdout.Fd())); u.terminal && err == nil {
 		u.columns = width
@@ -105,7 +106,8 @@ func (u *ui) problem(e *x402.Error) {
 		return
 	}
 	u.note("%s %s", paint(u.colorErr, red, string(e.Code)+":"), indent(e.Message))
-	if reasons, ok := e.Details["options"].([]map[string]any); ok && len(reasons) > 1 { // why none of several ways to pay will do
+	if reasons, ok := e.Details["options"].([]map[string]any); ok && len(reasons) > 1 {
+		// why none of several ways to pay will do
 		for _, r := range reasons {
 			network, _ := r["network"].(string)
 			u.note("  - option %v%s: %s", r["option"], safe(on(network)), indent(fmt.Sprint(r["why"])))
@@ -122,8 +124,8 @@ func (u *ui) problem(e *x402.Error) {
 	}
 }
 
-// remedy is what the owner, who sits at a terminal, can do and the hint does not say: hints are for agents, and tell none how a rule is
-// lifted.
+// remedy is what the owner, who sits at a terminal, can do and the hint does not say: hints are for
+// agents, and tell none how a rule is lifted.
 func (u *ui) remedy(e *x402.Error) string {
 	why, _ := x402.Explain(e.Code)
 	told := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
@@ -175,8 +177,8 @@ func paint(colored bool, color, text string) string {
 // table prints aligned columns. Rows may end early; no header is none.
 func (u *ui) table(header []string, rows [][]string) { u.painted(header, rows, nil) }
 
-// painted is table with colours: of says the colour of a cell, "" for none. They are put on after the columns were aligned, which
-// does not count them.
+// painted is table with colours: of says the colour of a cell, "" for none. They are put on after
+// the columns were aligned, which does not count them.
 func (u *ui) painted(header []string, rows [][]string, of func(row, column int) string) {
 	shown := [][]string{}
 	if header != nil {
@@ -220,8 +222,8 @@ func (u *ui) painted(header []string, rows [][]string, of func(row, column int) 
 	}
 }
 
-// qr prints a QR code. On a terminal with colours it is black on white whatever the terminal's own are: some readers do not
-// know the inverse.
+// qr prints a QR code. On a terminal with colours it is black on white whatever the terminal's own
+// are: some readers do not know the inverse.
 func (u *ui) qr(text string) {
 	var code bytes.Buffer
 	qrterminal.GenerateHalfBlock(text, qrterminal.L, &code)
@@ -239,8 +241,9 @@ func moment(rfc3339 string) string {
 	return t.UTC().Format(time.DateTime)
 }
 
-// safe escapes what could drive a terminal or reorder text, as Go and JSON would write it: control, format and private
-// characters, line and paragraph separators, and bytes that are no text. Newlines stay only in content (safeText).
+// safe escapes what could drive a terminal or reorder text, as Go and JSON would write it: control,
+// format and private characters, line and paragraph separators, and bytes that are no text.
+// Newlines stay only in content (safeText).
 func safe(s string) string { return escape(s, "") }
 
 // safeText is safe for text of several lines; tabs stay too.
@@ -250,9 +253,11 @@ func escape(s, keep string) string {
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)): // one byte that is no text
+		case r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)):
+			// one byte that is no text
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case strings.ContainsRune(keep, r) || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp):
+		case strings.ContainsRune(keep, r) || !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl,
+			unicode.Zp):
 			b.WriteRune(r)
 		default:
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
@@ -261,13 +266,15 @@ func escape(s, keep string) string {
 	return b.String()
 }
 
-// patience is how long a command is silent before it says what it waits for, and repeat how long before it says so again.
+// patience is how long a command is silent before it says what it waits for, and repeat how long
+// before it says so again.
 const (
 	patience = time.Second
 	repeat   = 5 * time.Second
 )
 
-// waiting tells a person on stderr what takes long, if it does, and that it still does; the returned function ends it.
+// waiting tells a person on stderr what takes long, if it does, and that it still does; the
+// returned function ends it.
 func (u *ui) waiting(what string) (done func()) {
 	if !u.errTerminal {
 		return func() {}

@@ -17,9 +17,11 @@ import (
 
 func TestSafe(t *testing.T) {
 	for given, want := range map[string]string{
-		"plain äöü 日本 €": "plain äöü 日本 €", "a\tb\nc": `a\tb\nc`, "\x1b[31m\x07\x7f": `\x1b[31m\a\x7f`, "\u009b1m": `\u009b1m`,
-		"\u202e\u2066\u200b\ufeff": `\u202e\u2066\u200b\ufeff`, "\u2028\u2029": `\u2028\u2029`, "\ue000\U000e0041": `\ue000\U000e0041`,
-		"\xff\x9b1m": `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
+		"plain äöü 日本 €": "plain äöü 日本 €", "a\tb\nc": `a\tb\nc`, "\x1b[31m\x07\x7f": `\x1b[31m\a\x7f`,
+		"\u009b1m":                 `\u009b1m`,
+		"\u202e\u2066\u200b\ufeff": `\u202e\u2066\u200b\ufeff`, "\u2028\u2029": `\u2028\u2029`,
+		"\ue000\U000e0041": `\ue000\U000e0041`,
+		"\xff\x9b1m":       `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
 	} {
 		require.Equal(t, want, safe(given))
 	}
@@ -40,12 +42,14 @@ func TestDemoSelf(t *testing.T) {
 	t.Setenv("PATH", "")
 	require.Equal(t, shellWord(program), demoSelf(program))
 	t.Chdir(dir)
-	require.Equal(t, shellWord(filepath.Join(".", "my bin", name)), strings.Replace(demoSelf(program), "."+string(filepath.Separator), "", 1))
+	require.Equal(t, shellWord(filepath.Join(".", "my bin", name)), strings.Replace(demoSelf(program), "."+
+		string(filepath.Separator), "", 1))
 	t.Setenv("PATH", filepath.Dir(program))
 	require.Equal(t, "x402-wallet", demoSelf(program))
 }
 
-// What a list's sellers say of themselves is long; the table stands first, then why something cannot be paid.
+// What a list's sellers say of themselves is long; the table stands first, then why something
+// cannot be paid.
 func TestServices(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "screen"))
 	require.NoError(t, err)
@@ -53,12 +57,15 @@ func TestServices(t *testing.T) {
 	u := newUI(file, file, true)
 	u.json = false
 	require.NoError(t, u.services(tools.DiscoverOut{Services: []tools.Service{
-		{URL: "https://a.example/x", Price: "$0.01", Network: "eip155:8453", Description: strings.Repeat("ü", 300), Why: "too\x1bdear"},
-		{URL: "https://b.example/y", Price: "$0.02", Network: "eip155:8453", Payable: true, Description: "short"},
+		{URL: "https://a.example/x", Price: "$0.01", Network: "eip155:8453", Description: strings.Repeat("ü",
+			300), Why: "too\x1bdear"},
+		{URL: "https://b.example/y", Price: "$0.02", Network: "eip155:8453", Payable: true,
+			Description: "short"},
 	}}))
 	seen, err := os.ReadFile(file.Name())
 	require.NoError(t, err)
-	require.Regexp(t, `^PRICE .*\n\$0\.01  Base +no +https://a\.example/x  ü{59}…\n\$0\.02  Base +yes +https://b\.example/y  short\nno: https://a\.example/x: too\\x1bdear\nsource: `, string(seen))
+	require.Regexp(t,
+		`^PRICE .*\n\$0\.01  Base +no +https://a\.example/x  ü{59}…\n\$0\.02  Base +yes +https://b\.example/y  short\nno: https://a\.example/x: too\\x1bdear\nsource: `, string(seen))
 }
 
 func TestWrap(t *testing.T) {
@@ -70,13 +77,16 @@ func TestWrap(t *testing.T) {
 
 func TestReflow(t *testing.T) {
 	const text = "one two three four\nfive\n\nsix\n"
-	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 0), "as it is written where nobody knows better")
+	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 0),
+		"as it is written where nobody knows better")
 	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 18), "or where it fits")
 	require.Equal(t, "one two three\nfour five\n\nsix", reflow(text, 17))
 }
 
 func TestMaxAmount(t *testing.T) {
-	for given, want := range map[string]string{"": "", "50000": "50000", "$0.05": "$0.05", "0.05": "$0.05", "5.00": "$5.00", "$x": "$x"} { // the engine reads dollars
+	for given, want := range map[string]string{"": "", "50000": "50000", "$0.05": "$0.05", "0.05": "$0.05",
+		"5.00": "$5.00", "$x": "$x"} {
+		// the engine reads dollars
 		got, err := maxAmount(given)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -88,16 +98,20 @@ func TestMaxAmount(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
-	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
+	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'",
+		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
 		require.Equal(t, want, shellWord(given))
 	}
 }
 
-// Every code has an exit code of SPEC §1; one that holds money is an unknown outcome, whatever its name.
+// Every code has an exit code of SPEC §1; one that holds money is an unknown outcome, whatever its
+// name.
 func TestExitCode(t *testing.T) {
 	for code, want := range map[x402.Code]int{
-		x402.InvalidArgument: 2, x402.BudgetExceeded: 3, x402.URLBlocked: 3, x402.RedirectRefused: 3, x402.WalletLocked: 4, x402.InsufficientFunds: 4,
-		x402.ApprovalRequired: 4, x402.OutcomeUnknown: 5, x402.PaymentRejected: 1, x402.NetworkError: 1, x402.Internal: 1,
+		x402.InvalidArgument: 2, x402.BudgetExceeded: 3, x402.URLBlocked: 3, x402.RedirectRefused: 3,
+		x402.WalletLocked: 4, x402.InsufficientFunds: 4,
+		x402.ApprovalRequired: 4, x402.OutcomeUnknown: 5, x402.PaymentRejected: 1, x402.NetworkError: 1,
+		x402.Internal: 1,
 	} {
 		require.Equal(t, want, exitCode(&x402.Error{Code: code, Spent: "0"}), code)
 		require.Equal(t, want, exitCode(&x402.Error{Code: code}), code)
@@ -106,7 +120,8 @@ func TestExitCode(t *testing.T) {
 }
 
 func TestBrokenRulesNamesEveryFault(t *testing.T) {
-	err := brokenRules("my.toml", errors.Join(errors.New("config.toml line 1: a: wrong"), fmt.Errorf("config.toml line 2: b: wrong")))
+	err := brokenRules("my.toml", errors.Join(errors.New("config.toml line 1: a: wrong"),
+		fmt.Errorf("config.toml line 2: b: wrong")))
 	require.ErrorContains(t, err, "my.toml: line 1: a: wrong\nline 2: b: wrong")
 	require.NoError(t, brokenRules("my.toml", nil))
 }

@@ -28,8 +28,10 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	var foreground bool
 	cmd := &cobra.Command{
 		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
-		Long: "Ask for the passphrase and let a process in the background hold the key, until x402-wallet lock, until nothing was\n" +
-			"signed for a while (keystore.idle, 15m), or for 8 hours. Like ssh-agent it never hands the key out; it signs only what\n" +
+		Long: "Ask for the passphrase and let a process in the background hold the key, until x402-wallet " +
+			"lock, until nothing was\n" +
+			"signed for a while (keystore.idle, 15m), or for 8 hours. Like ssh-agent it never hands the " +
+			"key out; it signs only what\n" +
 			"the ledger holds as a payment, once, inside the budgets of the sealed rules.",
 		Example: "  x402-wallet unlock\n  x402-wallet lock",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -43,7 +45,8 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 		},
 	}
 	source.add(cmd, "", "the passphrase")
-	cmd.Flags().BoolVar(&foreground, "foreground", false, "hold the key in this process instead of one in the background")
+	cmd.Flags().BoolVar(&foreground, "foreground", false,
+		"hold the key in this process instead of one in the background")
 	return cmd
 }
 
@@ -51,12 +54,13 @@ func (u *ui) unlocked(out unlockOut) error {
 	if u.json {
 		return u.printJSON(out)
 	}
-	u.say("unlocked until %s UTC at the latest, and until nothing was signed for %s; x402-wallet lock ends it", moment(out.Until), out.Idle)
+	u.say("unlocked until %s UTC at the latest, and until nothing was signed for %s; x402-wallet lock "+
+		"ends it", moment(out.Until), out.Idle)
 	return nil
 }
 
-// unlockBehind starts this program again in the background, gives it the passphrase over a pipe, and waits until it says that
-// it can be asked, or why not.
+// unlockBehind starts this program again in the background, gives it the passphrase over a pipe,
+// and waits until it says that it can be asked, or why not.
 func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Passphrase) error {
 	keys, err := wallet.Open(p.Home) // whatever is wrong with it is said before a passphrase is typed
 	if err != nil {
@@ -79,7 +83,8 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 	if err != nil {
 		return err
 	}
-	child := exec.Command(program, "unlock", "--foreground", "--json", "--passphrase-fd=3") //nolint:gosec,noctx // ourselves; it outlives us
+	child := exec.Command(program, "unlock", "--foreground", "--json",
+		"--passphrase-fd=3") //nolint:gosec,noctx // ourselves; it outlives us
 	child.Args[0] = os.Args[0]
 	child.ExtraFiles = []*os.File{read}
 	child.SysProcAttr = background()
@@ -114,8 +119,10 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 func (p *Program) lockCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "lock", Short: "Take the key out of memory", Args: wants(),
-		Long: "End the process that x402-wallet unlock started, and wipe every key that any process on this wallet holds, within a second.\n" +
-			"A server that has a passphrase file, a command or the keyring to unlock itself with does so again when the agent pays next;\n" +
+		Long: "End the process that x402-wallet unlock started, and wipe every key that any process on " +
+			"this wallet holds, within a second.\n" +
+			"A server that has a passphrase file, a command or the keyring to unlock itself with does so " +
+			"again when the agent pays next;\n" +
 			"x402-wallet freeze stops that.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wallet.LockAll(p.Home); err != nil {

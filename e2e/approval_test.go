@@ -11,8 +11,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// The official client over real stdio, in every era that can ask: the person says no, says nothing, and says yes. A client
-// without a person is refused.
+// The official client over real stdio, in every era that can ask: the person says no, says nothing,
+// and says yes. A client without a person is refused.
 func TestApprovalAtTheClient(t *testing.T) {
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
@@ -27,23 +27,27 @@ func TestApprovalAtTheClient(t *testing.T) {
 			call := func(o *mcp.ClientOptions) (a answer) {
 				cmd := home.Command(t.Context(), bin, "mcp")
 				session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, o).
-					Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+					Connect(t.Context(), &mcp.CommandTransport{Command: cmd},
+						&mcp.ClientSessionOptions{ProtocolVersion: version})
 				require.NoError(t, err)
 				defer session.Close()
-				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay", Arguments: map[string]any{"url": world.SellerURL + "/weather?" + version}})
+				out, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "x402_pay",
+					Arguments: map[string]any{"url": world.SellerURL + "/weather?" + version}})
 				require.NoError(t, err)
 				text, err := json.Marshal(out.StructuredContent)
 				require.NoError(t, err)
 				require.NoError(t, json.Unmarshal(text, &a))
 				return a
 			}
-			person := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			person := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context,
+				r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = append(asked, r.Params)
 				return &mcp.ElicitResult{Action: action}, nil
 			}}
 			require.Equal(t, "APPROVAL_REQUIRED", call(nil).Error)
 			for _, c := range []struct{ action, code, status string }{
-				{"decline", "APPROVAL_DECLINED", ""}, {"cancel", "APPROVAL_REQUIRED", ""}, {"accept", "", "paid"}, {"decline", "APPROVAL_DECLINED", ""},
+				{"decline", "APPROVAL_DECLINED", ""}, {"cancel", "APPROVAL_REQUIRED", ""},
+				{"accept", "", "paid"}, {"decline", "APPROVAL_DECLINED", ""},
 			} {
 				action = c.action
 				a := call(person)

@@ -17,8 +17,8 @@ type ConfigOptions struct {
 	More         string   // further tables
 }
 
-// Config is a config.toml for a wallet in this lab: its chains, its facilitators as lab0, lab1, …, and everybody's exact host and port
-// allowed on loopback.
+// Config is a config.toml for a wallet in this lab: its chains, its facilitators as lab0, lab1, …,
+// and everybody's exact host and port allowed on loopback.
 func (l *Lab) Config(options ConfigOptions) string {
 	facilitators := options.Facilitators
 	if facilitators == nil {

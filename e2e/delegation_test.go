@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The owner delegates, and takes it back, by our commands on the real token programs; the agent spends in between.
+// The owner delegates, and takes it back, by our commands on the real token programs; the agent
+// spends in between.
 func TestTheOwnerDelegates(t *testing.T) {
 	lab := Start(t)
 	bin := BuildWallet(t)
 	home := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 	for _, c := range []struct{ name, path, mint string }{
-		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
+		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"Token-2022", lab.Seller + "/svm2022",
+			lab.SVM.Mint2022},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
@@ -24,7 +26,10 @@ func TestTheOwnerDelegates(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "id.json")
 			writePrivate(t, file, string(owner.Keypair))
 			account := lab.SVMFund(owner.Address, c.mint, 500_000)
-			run := func(code int, args ...string) (out struct{ Error, TransactionSignature, Transaction string }) {
+			run := func(code int, args ...string) (out struct {
+				Error, TransactionSignature,
+				Transaction string
+			}) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), cliWait)
 				defer cancel()
@@ -35,7 +40,8 @@ func TestTheOwnerDelegates(t *testing.T) {
 				return out
 			}
 			approve := []string{"approve", "--owner-keypair", file, "--asset", c.mint, "--amount", "0.0025"}
-			require.Equal(t, "CHECK_FAILED", run(1, approve...).Error, "the owner has no SOL for the fee, and nothing is sent")
+			require.Equal(t, "CHECK_FAILED", run(1, approve...).Error,
+				"the owner has no SOL for the fee, and nothing is sent")
 			lab.SVMAirdrop(owner.Address, 1_000_000_000)
 			require.NotEmpty(t, run(0, approve...).TransactionSignature)
 			got := lab.SVMTokenAccount(account)
@@ -48,7 +54,8 @@ func TestTheOwnerDelegates(t *testing.T) {
 
 			require.NotEmpty(t, run(0, "revoke", "--unsigned", "--token-account", account).Transaction)
 			require.Equal(t, home.Solana, lab.SVMTokenAccount(account).Delegate, "nobody signed that")
-			require.NotEmpty(t, run(0, "revoke", "--owner-keypair", file, "--asset", c.mint).TransactionSignature)
+			require.NotEmpty(t, run(0, "revoke", "--owner-keypair", file, "--asset",
+				c.mint).TransactionSignature)
 			require.Empty(t, lab.SVMTokenAccount(account).Delegate)
 			require.NotEmpty(t, payFor(t, w, c.path).Error)
 			require.Equal(t, uint64(499_000), lab.SVMTokenAccount(account).Amount)

@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The fake wallet is this test binary itself, run with fakeWalletEnv set. It knows just enough to try the harness on.
+// The fake wallet is this test binary itself, run with fakeWalletEnv set. It knows just enough to
+// try the harness on.
 
 const fakeWalletEnv = "E2E_FAKE_WALLET"
 
-// fakeBin makes an executable that is the fake wallet, because harness and wallet share no environment.
+// fakeBin makes an executable that is the fake wallet, because harness and wallet share no
+// environment.
 func fakeBin(t *testing.T) string {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -33,8 +35,9 @@ func fakeWallet(args []string) int {
 	return 2
 }
 
-// fakeServer answers tools/call: echo gives its arguments back, refuse is a tool error, slow answers after what was asked later, ask
-// asks the client and tells its answer, and die ends the process.
+// fakeServer answers tools/call: echo gives its arguments back, refuse is a tool error, slow
+// answers after what was asked later, ask asks the client and tells its answer, and die ends the
+// process.
 func fakeServer() int {
 	say := func(m map[string]any) {
 		m["jsonrpc"] = "2.0"
@@ -43,7 +46,8 @@ func fakeServer() int {
 	}
 	result := func(id any, text string, structured any, isError bool) {
 		content := []any{map[string]any{"type": "text", "text": text}}
-		say(map[string]any{"id": id, "result": map[string]any{"content": content, "structuredContent": structured, "isError": isError}})
+		say(map[string]any{"id": id, "result": map[string]any{"content": content,
+			"structuredContent": structured, "isError": isError}})
 	}
 	var slow, asking any
 	fmt.Fprintln(os.Stderr, "fake wallet at", os.Getenv("X402_WALLET_HOME"), os.Getenv("EXTRA"))
@@ -64,7 +68,8 @@ func fakeServer() int {
 		}
 		switch {
 		case m.Method == "initialize":
-			say(map[string]any{"id": m.ID, "result": map[string]any{"protocolVersion": m.Params.ProtocolVersion}})
+			say(map[string]any{"id": m.ID,
+				"result": map[string]any{"protocolVersion": m.Params.ProtocolVersion}})
 		case m.Method == "notifications/cancelled":
 			fmt.Fprintln(os.Stderr, "cancelled")
 		case m.Method == "" && m.ID == "q":
@@ -81,12 +86,14 @@ func fakeServer() int {
 			slow = m.ID
 		case m.Params.Name == "ask":
 			asking = m.ID
-			say(map[string]any{"id": "q", "method": "elicitation/create", "params": map[string]any{"message": "pay?"}})
+			say(map[string]any{"id": "q", "method": "elicitation/create",
+				"params": map[string]any{"message": "pay?"}})
 		case m.Params.Name == "die":
 			return 3
 		case m.Params.Name == "never":
 		default:
-			say(map[string]any{"id": m.ID, "error": map[string]any{"code": -32602, "message": "no such tool"}})
+			say(map[string]any{"id": m.ID, "error": map[string]any{"code": -32602,
+				"message": "no such tool"}})
 		}
 	}
 	time.Sleep(10 * time.Millisecond) // a wallet with work to finish

@@ -36,7 +36,8 @@ var build struct {
 	log  []byte
 }
 
-// BuildWallet gives the path of the real wallet binary, built once per test process, or that of X402_WALLET_BIN.
+// BuildWallet gives the path of the real wallet binary, built once per test process, or that of
+// X402_WALLET_BIN.
 func BuildWallet(t testing.TB) string {
 	t.Helper()
 	if bin := os.Getenv("X402_WALLET_BIN"); bin != "" {
@@ -71,7 +72,8 @@ func removeBuild() {
 	}
 }
 
-// Home is a fresh wallet: its home directory, the file with its passphrase (outside the home, owner-only), its addresses.
+// Home is a fresh wallet: its home directory, the file with its passphrase (outside the home,
+// owner-only), its addresses.
 type Home struct {
 	Dir            string
 	PassphraseFile string
@@ -80,11 +82,13 @@ type Home struct {
 	user string // stands in for the person's home directory, so that no test reads or writes the real one
 }
 
-// NewHome makes a wallet with MakeHome in a fresh directory, with the files that belong to a person around it.
+// NewHome makes a wallet with MakeHome in a fresh directory, with the files that belong to a person
+// around it.
 func NewHome(t testing.TB, rules string) Home {
 	t.Helper()
 	dir := t.TempDir()
-	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"), user: filepath.Join(dir, "user")}
+	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"),
+		user: filepath.Join(dir, "user")}
 	if err := os.Mkdir(home.user, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -96,16 +100,18 @@ func NewHome(t testing.TB, rules string) Home {
 	return home
 }
 
-// MakeHome makes what init makes, sealed with this config.toml, but with keys that open quickly: init itself has tests of its own,
-// and the key's derivation would be most of the others' time.
+// MakeHome makes what init makes, sealed with this config.toml, but with keys that open quickly:
+// init itself has tests of its own, and the key's derivation would be most of the others' time.
 func MakeHome(dir, rules, passphrase string, imported ...wallet.Imported) (evm, solana string, err error) {
 	ctx := context.Background()
-	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase), wallet.Options{N: 1 << 14, Import: imported})
+	keys, err := wallet.Create(ctx, dir, wallet.FromValue(passphrase),
+		wallet.Options{N: 1 << 14, Import: imported})
 	if err != nil {
 		return "", "", err
 	}
 	defer keys.Close()
-	err = errors.Join(ledger.Create(ctx, dir, ledger.Options{}), config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules)))
+	err = errors.Join(ledger.Create(ctx, dir, ledger.Options{}),
+		config.WriteFile(filepath.Join(dir, config.FileName), []byte(rules)))
 	if err == nil {
 		err = SealHome(dir, keys)
 	}
@@ -127,8 +133,8 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	return guard.Seal(context.Background())
 }
 
-// WithConfig puts another config.toml into the home, as its owner would with an editor, and seals it with `policy seal` at a
-// terminal.
+// WithConfig puts another config.toml into the home, as its owner would with an editor, and seals
+// it with `policy seal` at a terminal.
 func (h Home) WithConfig(t testing.TB, bin, config string) Home {
 	t.Helper()
 	writePrivate(t, filepath.Join(h.Dir, "config.toml"), config)
@@ -159,7 +165,8 @@ func (h Home) WithConfig(t testing.TB, bin, config string) Home {
 	return h
 }
 
-// Env is the whole environment of a wallet process at this home. Nothing of the machine's reaches it but what a program needs to run.
+// Env is the whole environment of a wallet process at this home. Nothing of the machine's reaches
+// it but what a program needs to run.
 func (h Home) Env(extra ...string) []string {
 	env := []string{
 		"X402_WALLET_HOME=" + h.Dir,

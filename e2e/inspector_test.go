@@ -22,7 +22,8 @@ const (
 	inspectorIsError = 5 // the tool answered an error
 )
 
-// inspect runs the MCP inspector against the wallet. Like the lab it has to be prepared, and is never skipped.
+// inspect runs the MCP inspector against the wallet. Like the lab it has to be prepared, and is
+// never skipped.
 func inspect(t *testing.T, bin string, home Home, code int, args ...string) (stdout []byte, stderr string) {
 	t.Helper()
 	const set = "lab/inspector"
@@ -62,13 +63,14 @@ func listed(t *testing.T) []struct{ Name string } {
 	return list.Tools
 }
 
-// The MCP project's own inspector, in both eras: it lists the tools, finds nothing in their schemas that some host could not
-// use, checks every answer against its schema, and pays.
+// The MCP project's own inspector, in both eras: it lists the tools, finds nothing in their schemas
+// that some host could not use, checks every answer against its schema, and pays.
 func TestMCPInspector(t *testing.T) {
 	world, bin, home := play(t, sandbox.Options{})
 	for i, era := range []string{"legacy", "modern"} {
 		t.Run(era, func(t *testing.T) {
-			url := "url=" + world.SellerURL + "/weather?" + era // the inspector may kill the wallet before it noted that its answer was written
+			// the inspector may kill the wallet before it noted that its answer was written
+			url := "url=" + world.SellerURL + "/weather?" + era
 			run := func(code int, into any, args ...string) string {
 				out, log := inspect(t, bin, home, code, append([]string{"--protocol-era", era}, args...)...)
 				require.NoError(t, json.Unmarshal(out, into), "%s", out)
@@ -88,18 +90,21 @@ func TestMCPInspector(t *testing.T) {
 			require.JSONEq(t, sandbox.Content("/weather"), paid.StructuredContent.Content)
 			require.Len(t, world.Settlements(), i+1)
 
-			run(inspectorIsError, &refused, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg", url, "--tool-arg", `maxAmount="999"`)
+			run(inspectorIsError, &refused, "--method", "tools/call", "--tool-name", "x402_pay", "--tool-arg",
+				url, "--tool-arg", `maxAmount="999"`)
 			require.Equal(t, "AMOUNT_EXCEEDS_MAX", refused.StructuredContent.Error)
 
 			var content struct{ Contents []struct{ Text string } }
-			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+paid.StructuredContent.PaymentID+"/content")
+			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://payments/"+
+				paid.StructuredContent.PaymentID+"/content")
 			require.JSONEq(t, sandbox.Content("/weather"), content.Contents[0].Text)
 			run(inspectorOK, &content, "--method", "resources/read", "--uri", "x402://status")
 			require.Contains(t, content.Contents[0].Text, `"ready":true`)
 			var prompt struct {
 				Messages []struct{ Content struct{ Text string } }
 			}
-			run(inspectorOK, &prompt, "--method", "prompts/get", "--prompt-name", "spending-report", "--prompt-args", "since=2026-01-31")
+			run(inspectorOK, &prompt, "--method", "prompts/get", "--prompt-name", "spending-report",
+				"--prompt-args", "since=2026-01-31")
 			require.Contains(t, prompt.Messages[0].Content.Text, "2026-01-31")
 		})
 	}

@@ -1,8 +1,10 @@
-// Package e2e proves the wallet against programs that are not ours: real chains, reference facilitators, sellers and payers, started
-// from e2e/lab on this machine's loopback, and the real wallet binary driven through its standard input and output.
+// Package e2e proves the wallet against programs that are not ours: real chains, reference
+// facilitators, sellers and payers, started from e2e/lab on this machine's loopback, and the real
+// wallet binary driven through its standard input and output.
 //
-// What must stay true: the wallet is judged by the others' records. Balances, spent nonces and logs come from the chains and the
-// parties, through the reference libraries, never from anything the wallet says of itself.
+// What must stay true: the wallet is judged by the others' records. Balances, spent nonces and logs
+// come from the chains and the parties, through the reference libraries, never from anything the
+// wallet says of itself.
 package e2e
 
 import (
@@ -22,22 +24,26 @@ import (
 )
 
 const (
-	startWait = 2 * time.Minute // about 3 s on an idle machine, half a minute was seen on one that compiles and fuzzes
+	// about 3 s on an idle machine, half a minute was seen on one that compiles and fuzzes
+	startWait = 2 * time.Minute
 	stopWait  = 10 * time.Second
-	opWait    = 60 * time.Second // the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
+	// the slowest operation, a first payment of the V1 payer, loads its libraries for seconds
+	opWait = 60 * time.Second
 )
 
 // Facts says what there is in a lab and where.
 type Facts struct {
-	EVM          EVMFacts       `json:"evm"`
-	SVM          SVMFacts       `json:"svm"`
-	Facilitators []string       `json:"facilitators"` // URLs, in order
-	Seller       string         `json:"seller"`       // x402 V2: /evm /svm /svm2022 /multi /evm/expensive /fail500 /upfront500 /echo /free
-	SellerV1     string         `json:"sellerV1"`     // x402 V1: /v1/evm /v1/svm /free
-	SellerSeed   string         `json:"sellerSeed"`   // the payer settles: /seed/v2 /seed/v2evm /seed/v1 /seed/v1evm /free
-	Control      string         `json:"control"`      // where operations go
-	PIDs         map[string]int `json:"pids"`
-	StartMS      int            `json:"startMs"`
+	EVM          EVMFacts `json:"evm"`
+	SVM          SVMFacts `json:"svm"`
+	Facilitators []string `json:"facilitators"` // URLs, in order
+	// x402 V2: /evm /svm /svm2022 /multi /evm/expensive /fail500 /upfront500 /echo /free
+	Seller   string `json:"seller"`
+	SellerV1 string `json:"sellerV1"` // x402 V1: /v1/evm /v1/svm /free
+	// the payer settles: /seed/v2 /seed/v2evm /seed/v1 /seed/v1evm /free
+	SellerSeed string         `json:"sellerSeed"`
+	Control    string         `json:"control"` // where operations go
+	PIDs       map[string]int `json:"pids"`
+	StartMS    int            `json:"startMs"`
 }
 
 // EVMFacts describes the EVM chain. Name and Version are those of the token's EIP-712 domain.
@@ -48,7 +54,8 @@ type EVMFacts struct {
 	Client                             struct{ Address, Key string }
 }
 
-// SVMFacts describes the Solana chain. Mint is an SPL Token mint, Mint2022 a Token-2022 mint, both of 6 decimals.
+// SVMFacts describes the Solana chain. Mint is an SPL Token mint, Mint2022 a Token-2022 mint, both
+// of 6 decimals.
 type SVMFacts struct {
 	URL, Network, Mint, Mint2022 string
 	PayTo, SeedPayTo             string
@@ -56,8 +63,9 @@ type SVMFacts struct {
 	Client                       struct{ Address string }
 }
 
-// Lab is a running lab as one test sees it: an operation that fails ends that test. Operations may be called from several goroutines
-// of the test, but as with every Fatal a failure is only reported well on the test's own.
+// Lab is a running lab as one test sees it: an operation that fails ends that test. Operations may
+// be called from several goroutines of the test, but as with every Fatal a failure is only reported
+// well on the test's own.
 type Lab struct {
 	Facts
 	t testing.TB
@@ -70,8 +78,9 @@ var shared struct {
 	err  error
 }
 
-// Start gives the lab of this test process and starts it when it is the first to ask. The test fails if the lab has not been prepared
-// or does not come up; it never skips, because a proof that did not run proves nothing.
+// Start gives the lab of this test process and starts it when it is the first to ask. The test
+// fails if the lab has not been prepared or does not come up; it never skips, because a proof that
+// did not run proves nothing.
 func Start(t testing.TB) *Lab {
 	t.Helper()
 	shared.once.Do(func() { shared.lab, shared.err = startProcess() })
@@ -84,14 +93,15 @@ func Start(t testing.TB) *Lab {
 // For gives the same lab to another test, such as a subtest.
 func (l *Lab) For(t testing.TB) *Lab { return &Lab{Facts: l.Facts, t: t} }
 
-// Main runs the tests of a package that uses the lab, and stops and removes what they shared. TestMain calls os.Exit(e2e.Main(m)).
+// Main runs the tests of a package that uses the lab, and stops and removes what they shared.
+// TestMain calls os.Exit(e2e.Main(m)).
 func Main(m *testing.M) int {
 	defer Stop()
 	return m.Run()
 }
 
-// Stop stops the shared lab and removes the built wallet. A test process that dies without it leaves no process behind either: the lab
-// ends with its standard input.
+// Stop stops the shared lab and removes the built wallet. A test process that dies without it
+// leaves no process behind either: the lab ends with its standard input.
 func Stop() {
 	if shared.lab != nil {
 		shared.lab.stop()
@@ -115,7 +125,8 @@ func startProcess() (*process, error) {
 	}
 	node, err := exec.LookPath("node")
 	if err != nil {
-		return nil, fmt.Errorf("the lab needs Node.js 20 or newer; then run make test (or e2e/lab/prep.sh) first: %w", err)
+		return nil, fmt.Errorf("the lab needs Node.js 20 or newer; then run make test (or "+
+			"e2e/lab/prep.sh) first: %w", err)
 	}
 
 	cmd := exec.Command(node, filepath.Join(root, "e2e", "lab", "up.mjs"))

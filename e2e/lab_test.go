@@ -25,13 +25,15 @@ import (
 
 const price = 1000 // of everything in the lab that is not dear on purpose
 
-// TestLab asks whether the lab itself is right: the reference payers pay in it, and the chains must show it.
+// TestLab asks whether the lab itself is right: the reference payers pay in it, and the chains must
+// show it.
 func TestLab(t *testing.T) {
 	lab := Start(t)
 	lab.EVMMint(lab.EVM.Client.Address, 1_000_000)
 
 	t.Run("everything is on loopback", func(t *testing.T) {
-		for _, at := range append([]string{lab.EVM.URL, lab.SVM.URL, lab.Seller, lab.SellerV1, lab.SellerSeed, lab.Control}, lab.Facilitators...) {
+		for _, at := range append([]string{lab.EVM.URL, lab.SVM.URL, lab.Seller, lab.SellerV1, lab.SellerSeed,
+			lab.Control}, lab.Facilitators...) {
 			parsed, err := url.Parse(at)
 			require.NoError(t, err)
 			assert.Equal(t, "127.0.0.1", parsed.Hostname())
@@ -41,7 +43,8 @@ func TestLab(t *testing.T) {
 	t.Run("the token signs in the domain of the real USDC", func(t *testing.T) {
 		// DOMAIN_SEPARATOR() of 0x036CbD53842c5426634e7929541eC2318f3dCF7e on Base Sepolia
 		const separator = "0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818"
-		call := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + lab.EVM.Asset + `","data":"0x3644e515"},"latest"]}`
+		call := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"` + lab.EVM.Asset +
+			`","data":"0x3644e515"},"latest"]}`
 		response, err := http.Post(lab.EVM.URL, "application/json", strings.NewReader(call))
 		require.NoError(t, err)
 		assert.Contains(t, bodyOf(t, response), separator)
@@ -52,7 +55,8 @@ func TestLab(t *testing.T) {
 		lab.ResetLogs()
 		spent := len(lab.EVMSpentNonces(lab.EVM.Client.Address))
 		transaction := lab.paysOnEVM(t, func() Paid { return lab.PayV2("", lab.Seller+"/evm?i=17", "", "") })
-		assert.Equal(t, []EVMTransfer{{From: lab.EVM.Client.Address, To: lab.EVM.PayTo, Amount: price}}, lab.EVMTransfers(transaction))
+		assert.Equal(t, []EVMTransfer{{From: lab.EVM.Client.Address, To: lab.EVM.PayTo, Amount: price}},
+			lab.EVMTransfers(transaction))
 
 		nonces := lab.EVMSpentNonces(lab.EVM.Client.Address)
 		require.Len(t, nonces, spent+1)
@@ -72,7 +76,9 @@ func TestLab(t *testing.T) {
 	t.Run("V2 on Solana", func(t *testing.T) {
 		lab := lab.For(t)
 		for path, mint := range map[string]string{"/svm": lab.SVM.Mint, "/svm2022": lab.SVM.Mint2022} {
-			transaction := lab.paysOnSVM(t, mint, func() Paid { return lab.PayV2("", lab.Seller+path, "", "") })
+			transaction := lab.paysOnSVM(t, mint, func() Paid {
+				return lab.PayV2("", lab.Seller+path, "", "")
+			})
 			changes := map[string]int64{}
 			for _, change := range lab.SVMChanges(transaction) {
 				assert.Equal(t, mint, change.Mint)
@@ -87,7 +93,9 @@ func TestLab(t *testing.T) {
 	t.Run("V1", func(t *testing.T) {
 		lab := lab.For(t)
 		lab.paysOnEVM(t, func() Paid { return lab.PayV1(lab.SellerV1+"/v1/evm?i=17", "base-sepolia") })
-		lab.paysOnSVM(t, lab.SVM.Mint, func() Paid { return lab.PayV1(lab.SellerV1+"/v1/svm", "solana-devnet") })
+		lab.paysOnSVM(t, lab.SVM.Mint, func() Paid {
+			return lab.PayV1(lab.SellerV1+"/v1/svm", "solana-devnet")
+		})
 	})
 
 	t.Run("a delegate pays from the owner's account", func(t *testing.T) {
@@ -97,13 +105,15 @@ func TestLab(t *testing.T) {
 			account := lab.SVMFund(owner.Address, mint, 50_000)
 			require.Equal(t, account, lab.SVMDelegate(owner.Name, agent.Address, mint, 1500))
 			pay := func() int {
-				return get(t, lab.Seller+path, "PAYMENT-SIGNATURE", lab.SVMDelegatedPayment(lab.Seller+path, account, agent.Name)).StatusCode
+				return get(t, lab.Seller+path, "PAYMENT-SIGNATURE", lab.SVMDelegatedPayment(lab.Seller+path,
+					account, agent.Name)).StatusCode
 			}
 			require.Equal(t, http.StatusOK, pay())
 			state := lab.SVMTokenAccount(account)
 			assert.Equal(t, TokenAccount{
-				Exists: true, Program: state.Program, Mint: mint, Owner: owner.Address, State: "initialized", Delegate: agent.Address,
-				Amount: 50_000 - price, DelegatedAmount: 500,
+				Exists: true, Program: state.Program, Mint: mint, Owner: owner.Address, State: "initialized",
+				Delegate: agent.Address,
+				Amount:   50_000 - price, DelegatedAmount: 500,
 			}, state)
 			assert.Equal(t, http.StatusPaymentRequired, pay(), "above the delegation")
 
@@ -115,7 +125,8 @@ func TestLab(t *testing.T) {
 
 			late := lab.SVMDelegatedPayment(lab.Seller+path, account, agent.Name)
 			lab.SVMAdvanceSlots(151)
-			assert.Equal(t, http.StatusPaymentRequired, get(t, lab.Seller+path, "PAYMENT-SIGNATURE", late).StatusCode, "blockhash expired")
+			assert.Equal(t, http.StatusPaymentRequired, get(t, lab.Seller+path, "PAYMENT-SIGNATURE",
+				late).StatusCode, "blockhash expired")
 
 			lab.SVMRevoke(owner.Name, mint)
 			assert.Empty(t, lab.SVMTokenAccount(account).Delegate)
@@ -133,7 +144,8 @@ func TestLab(t *testing.T) {
 
 		offers := challenge(t, get(t, lab.Seller+"/multi").Header.Get("PAYMENT-REQUIRED"))
 		require.Len(t, offers, 2)
-		assert.Equal(t, []string{lab.SVM.Network, "1000", lab.EVM.Network, "2000"}, []string{offers[0].Network, offers[0].Amount, offers[1].Network, offers[1].Amount})
+		assert.Equal(t, []string{lab.SVM.Network, "1000", lab.EVM.Network, "2000"},
+			[]string{offers[0].Network, offers[0].Amount, offers[1].Network, offers[1].Amount})
 		dear := challenge(t, get(t, lab.Seller+"/evm/expensive").Header.Get("PAYMENT-REQUIRED"))
 		assert.Equal(t, "50000000", dear[0].Amount)
 
@@ -148,7 +160,8 @@ func TestLab(t *testing.T) {
 		lab := lab.For(t)
 		before := lab.EVMBalance(lab.EVM.PayTo)
 		lab.Inject(0, Fault{Op: "settle", After: true, Drop: true, N: 1})
-		assert.Equal(t, http.StatusPaymentRequired, lab.PayV2("", lab.Seller+"/evm", "", "").Status, "settled, but nobody was told")
+		assert.Equal(t, http.StatusPaymentRequired, lab.PayV2("", lab.Seller+"/evm", "", "").Status,
+			"settled, but nobody was told")
 		assert.Equal(t, before+price, lab.EVMBalance(lab.EVM.PayTo))
 
 		lab.Inject(0, Fault{Op: "settle", Lie: map[string]any{"transaction": "0xdead"}})
@@ -165,7 +178,8 @@ func TestLab(t *testing.T) {
 	t.Run("parts go down and come back", func(t *testing.T) {
 		for part, at := range map[Part]string{
 			PartEVM: lab.EVM.URL, PartSVM: lab.SVM.URL, PartFacilitator1: lab.Facilitators[1] + "/supported",
-			PartSeller: lab.Seller + "/free", PartSellerV1: lab.SellerV1 + "/free", PartSellerSeed: lab.SellerSeed + "/free",
+			PartSeller: lab.Seller + "/free", PartSellerV1: lab.SellerV1 + "/free",
+			PartSellerSeed: lab.SellerSeed + "/free",
 		} {
 			lab := lab.For(t)
 			reach := func(patience time.Duration) error {
@@ -196,10 +210,12 @@ func TestLab(t *testing.T) {
 			lab := lab.For(t)
 			lab.EVMIncreaseTime(100)
 			assert.GreaterOrEqual(t, lab.evmTime(t, "finalized"), now+100)
-			// Still valid. And a transaction of the facilitator's, so that going back must mind its count of them.
+			// Still valid. And a transaction of the facilitator's, so that going back must mind its
+			// count of them.
 			assert.Equal(t, http.StatusOK, lab.PayV2("", lab.Seller+"/evm", "", "").Status)
 			lab.EVMIncreaseTime(3600)
-			assert.Equal(t, http.StatusPaymentRequired, lab.PayV2("", lab.Seller+"/evm", "", "").Status, "validBefore has passed on the chain")
+			assert.Equal(t, http.StatusPaymentRequired, lab.PayV2("", lab.Seller+"/evm", "", "").Status,
+				"validBefore has passed on the chain")
 		})
 		assert.Less(t, lab.evmTime(t, "latest"), now+3600)
 		for range 2 {
@@ -219,25 +235,31 @@ func TestLab(t *testing.T) {
 			true:  lab.PayV2("", lab.Seller+"/evm", "", "").Receipt.Transaction,
 			false: lab.PayV2("", lab.Seller+"/svm", "", "").Receipt.Transaction,
 		}
-		for path, onEVM := range map[string]bool{"/seed/v1": false, "/seed/v2": false, "/seed/v1evm": true, "/seed/v2evm": true} {
+		for path, onEVM := range map[string]bool{"/seed/v1": false, "/seed/v2": false, "/seed/v1evm": true,
+			"/seed/v2evm": true} {
 			at := lab.SellerSeed + path
 			asked := get(t, at)
 			require.Equal(t, http.StatusPaymentRequired, asked.StatusCode)
-			want := seedOffer{Network: lab.SVM.Network, Amount: "1000", Asset: lab.SVM.Mint, PayTo: lab.SVM.SeedPayTo}
+			want := seedOffer{Network: lab.SVM.Network, Amount: "1000", Asset: lab.SVM.Mint,
+				PayTo: lab.SVM.SeedPayTo}
 			if onEVM {
-				want = seedOffer{Network: lab.EVM.Network, Amount: "1000", Asset: lab.EVM.Asset, PayTo: lab.EVM.SeedPayTo}
+				want = seedOffer{Network: lab.EVM.Network, Amount: "1000", Asset: lab.EVM.Asset,
+					PayTo: lab.EVM.SeedPayTo}
 			}
 			assert.Equal(t, want, seedOfferOf(t, asked.Header))
 
 			for _, id := range []string{"", "paid", madeUp[onEVM], others[onEVM], others[!onEVM]} {
-				assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, id).StatusCode, "%s with %q", path, id)
+				assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, id).StatusCode, "%s with %q",
+					path, id)
 			}
 			paid := lab.paySeed(t, onEVM, price)
-			assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, lab.paySeed(t, onEVM, price+1)).StatusCode, "too much is not the price")
+			assert.Equal(t, http.StatusPaymentRequired,
+				get(t, at, header, lab.paySeed(t, onEVM, price+1)).StatusCode, "too much is not the price")
 			assert.Equal(t, http.StatusOK, get(t, at, header, paid).StatusCode)
 			assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, paid).StatusCode, "a second time")
 			if onEVM {
-				assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, "0x"+strings.ToUpper(paid[2:])).StatusCode, "spelled otherwise")
+				assert.Equal(t, http.StatusPaymentRequired,
+					get(t, at, header, "0x"+strings.ToUpper(paid[2:])).StatusCode, "spelled otherwise")
 			}
 		}
 		assert.NotEmpty(t, lab.SellerLog(PartSellerSeed))
@@ -245,7 +267,8 @@ func TestLab(t *testing.T) {
 
 	t.Run("a config for it", func(t *testing.T) {
 		text := lab.Config(ConfigOptions{
-			Budget: `session = "5.00"`, Policy: "max_timeout_seconds = 60", TokenAccount: "abc", Loopback: []string{"127.0.0.1:1"}, More: "[ledger]\nurl = \"\"\n",
+			Budget: `session = "5.00"`, Policy: "max_timeout_seconds = 60", TokenAccount: "abc",
+			Loopback: []string{"127.0.0.1:1"}, More: "[ledger]\nurl = \"\"\n",
 		})
 		var config struct {
 			Budget       map[string]string
@@ -254,15 +277,18 @@ func TestLab(t *testing.T) {
 			Facilitators []map[string]string
 			Ledger       map[string]string
 		}
-		require.NoError(t, toml.NewDecoder(strings.NewReader(text)).DisallowUnknownFields().Decode(&config), text)
+		require.NoError(t, toml.NewDecoder(strings.NewReader(text)).DisallowUnknownFields().Decode(&config),
+			text)
 		assert.Equal(t, "5.00", config.Budget["session"])
 		assert.Equal(t, int64(60), config.Policy["max_timeout_seconds"])
 		assert.Contains(t, config.Policy["loopback"], strings.TrimPrefix(lab.Seller, "http://"))
 		assert.Contains(t, config.Policy["loopback"], "127.0.0.1:1")
 		assert.Equal(t, map[string]string{"rpc": lab.EVM.URL}, config.Networks["eip155:84532"])
-		assert.Equal(t, map[string]string{"rpc": lab.SVM.URL, "token_account": "abc"}, config.Networks["solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"])
+		assert.Equal(t, map[string]string{"rpc": lab.SVM.URL, "token_account": "abc"},
+			config.Networks["solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"])
 		assert.Equal(t, []map[string]string{
-			{"name": "lab0", "url": lab.Facilitators[0], "auth": "none"}, {"name": "lab1", "url": lab.Facilitators[1], "auth": "none"},
+			{"name": "lab0", "url": lab.Facilitators[0], "auth": "none"},
+			{"name": "lab1", "url": lab.Facilitators[1], "auth": "none"},
 		}, config.Facilitators)
 	})
 }
@@ -279,9 +305,11 @@ func TestLabEnds(t *testing.T) {
 	}
 }
 
-// TestLockFilesNameNoRegistry: a lock file with download addresses would bind everybody to the registry of whoever wrote it.
+// TestLockFilesNameNoRegistry: a lock file with download addresses would bind everybody to the
+// registry of whoever wrote it.
 func TestLockFilesNameNoRegistry(t *testing.T) {
-	address := regexp.MustCompile(`"resolved": "[a-z+]+:`) // a path, as of a package that lies beside, is none
+	// a path, as of a package that lies beside, is none
+	address := regexp.MustCompile(`"resolved": "[a-z+]+:`)
 	seen := 0
 	require.NoError(t, filepath.WalkDir("lab", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == "node_modules" {
@@ -298,7 +326,8 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 	assert.NotZero(t, seen)
 }
 
-// paysOnEVM checks that a payment of the reference payer moved exactly the price; gives the transaction.
+// paysOnEVM checks that a payment of the reference payer moved exactly the price; gives the
+// transaction.
 func (l *Lab) paysOnEVM(t *testing.T, pay func() Paid) string {
 	t.Helper()
 	payer, payee := l.EVMBalance(l.EVM.Client.Address), l.EVMBalance(l.EVM.PayTo)
@@ -348,7 +377,8 @@ func (l *Lab) evmTime(t *testing.T, tag string) int64 {
 	return seconds
 }
 
-// alive tells whether a process runs. One that has ended and that nobody waited for, as in a container without an init, does not.
+// alive tells whether a process runs. One that has ended and that nobody waited for, as in a
+// container without an init, does not.
 func alive(pid int) bool {
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 		return !strings.Contains(string(stat), ") Z ")

@@ -23,7 +23,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// host is an MCP client that says and hears single lines, so that a test can say what no proper client says, and hear all.
+// host is an MCP client that says and hears single lines, so that a test can say what no proper
+// client says, and hear all.
 type host struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -37,7 +38,8 @@ type host struct {
 	known map[string]message // answers by id
 }
 
-// startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be JSON-RPC.
+// startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be
+// JSON-RPC.
 func startHost(t *testing.T, bin string, home Home) *host {
 	cmd := exec.Command(bin, "mcp")
 	cmd.Env = home.Env()
@@ -146,7 +148,8 @@ func (h *host) initialize(version string) (result struct {
 	ServerInfo                    struct{ Name, Version string }
 }) {
 	h.t.Helper()
-	raw := h.ask(0, "initialize", map[string]any{"protocolVersion": version, "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "e2e", "version": "1"}})
+	raw := h.ask(0, "initialize", map[string]any{"protocolVersion": version, "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "e2e", "version": "1"}})
 	require.NoError(h.t, json.Unmarshal(raw, &result))
 	h.send(nil, "notifications/initialized", nil)
 	return result
@@ -196,7 +199,8 @@ func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, Home) {
 // emptyHome is a home without a wallet.
 func emptyHome(t *testing.T) Home {
 	dir := t.TempDir()
-	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"), user: filepath.Join(dir, "user")}
+	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"),
+		user: filepath.Join(dir, "user")}
 	require.NoError(t, os.Mkdir(home.user, 0o700))
 	writePrivate(t, home.PassphraseFile, Passphrase+"\n")
 	return home
@@ -247,8 +251,9 @@ func TestProtocolEras(t *testing.T) {
 				params = map[string]any{}
 			}
 			params["_meta"] = map[string]any{
-				"io.modelcontextprotocol/protocolVersion": newest, "io.modelcontextprotocol/clientCapabilities": map[string]any{},
-				"io.modelcontextprotocol/clientInfo": map[string]any{"name": "e2e", "version": "1"},
+				"io.modelcontextprotocol/protocolVersion":    newest,
+				"io.modelcontextprotocol/clientCapabilities": map[string]any{},
+				"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "e2e", "version": "1"},
 			}
 			return params
 		}
@@ -266,7 +271,8 @@ func TestProtocolEras(t *testing.T) {
 		result := h.ask(3, "tools/call", with(toolCall("x402_pay", weather)))
 		paidFor(t, h.tool(result))
 		require.Contains(t, string(result), `"resultType":"complete"`)
-		require.Empty(t, h.tool(h.ask(4, "tools/call", with(toolCall("x402_history", map[string]any{"limit": 1})))).Error)
+		require.Empty(t,
+			h.tool(h.ask(4, "tools/call", with(toolCall("x402_history", map[string]any{"limit": 1})))).Error)
 	})
 	for _, list := range lists[1:] {
 		require.Equal(t, lists[0], list, "every client sees the same tools")
@@ -299,7 +305,9 @@ func hold(t *testing.T, h *host, world *sandbox.Sandbox, id any, name string, fa
 	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Settlements()), world.Signatures()}
 	world.Inject(fault, 1)
 	h.send(id, "tools/call", p.call())
-	require.Eventually(t, func() bool { return len(world.Settlements()) > p.settlements }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(world.Settlements()) > p.settlements
+	}, 20*time.Second, 5*time.Millisecond)
 	return p
 }
 
@@ -313,14 +321,17 @@ func (p *purchase) once(t *testing.T, h *host) {
 			Totals       map[string]string
 		}
 	}
-	require.NoError(t, json.Unmarshal(h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url})), &r))
+	require.NoError(t,
+		json.Unmarshal(h.ask("books", "tools/call", toolCall("x402_history", map[string]any{"url": p.url})),
+			&r))
 	require.Len(t, r.StructuredContent.Transactions, 1)
 	require.Equal(t, "settled", r.StructuredContent.Transactions[0].Status)
 	require.Equal(t, map[string]string{"USDC": "0.001"}, r.StructuredContent.Totals)
 }
 
-// A client that gives up: the payment is finished all the same, its answer is not told to a client that does not wait for it,
-// and the very same call gets what was bought, even right behind the cancellation.
+// A client that gives up: the payment is finished all the same, its answer is not told to a client
+// that does not wait for it, and the very same call gets what was bought, even right behind the
+// cancellation.
 func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
 	for _, when := range []string{"at-once", "later"} {
@@ -329,9 +340,12 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 			h.initialize(protocolVersion)
 			served := world.Served("/weather")
 			p := hold(t, h, world, 1, when, sandbox.SellerSlow)
-			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1, "reason": "it takes too long"})
+			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
+				"reason": "it takes too long"})
 			if when == "later" {
-				require.Eventually(t, func() bool { return world.Served("/weather") > served }, 10*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool {
+					return world.Served("/weather") > served
+				}, 10*time.Second, 5*time.Millisecond)
 				time.Sleep(100 * time.Millisecond)
 			}
 			a := h.tool(h.ask(2, "tools/call", p.call()))
@@ -344,12 +358,14 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 			h.end(10 * time.Second)
 			heir := startHost(t, bin, home)
 			heir.initialize(protocolVersion)
-			require.Equal(t, "paid", heir.tool(heir.ask(3, "tools/call", p.call())).Status, "once it was told, the same call is a new purchase")
+			require.Equal(t, "paid", heir.tool(heir.ask(3, "tools/call", p.call())).Status,
+				"once it was told, the same call is a new purchase")
 		})
 	}
 }
 
-// A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has what was bought.
+// A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has
+// what was bought.
 func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 	world, bin, home := play(t, sandbox.Options{Delay: time.Second})
 	for _, c := range []struct {
@@ -368,16 +384,18 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 			require.NoError(t, h.stdout.Close())
 			require.NoError(t, h.stdin.Close())
 		}},
-		{name: "stdout-closed-and-something-said", within: 10 * time.Second, fails: true, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.stdout.Close())
-			h.send(7, "tools/list", nil)
-		}},
+		{name: "stdout-closed-and-something-said", within: 10 * time.Second, fails: true,
+			leave: func(t *testing.T, h *host) {
+				require.NoError(t, h.stdout.Close())
+				h.send(7, "tools/list", nil)
+			}},
 		{name: "SIGTERM", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
 			require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
 		}},
-		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
-		}},
+		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true,
+			leave: func(t *testing.T, h *host) {
+				require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
+			}},
 		{name: "SIGINT", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
 			require.NoError(t, h.cmd.Process.Signal(os.Interrupt))
 		}},
@@ -405,7 +423,9 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 			heir := startHost(t, bin, home)
 			heir.initialize(protocolVersion)
 			a := heir.tool(heir.ask(2, "tools/call", p.call()))
-			if c.lost { // the money is known to have moved; a seller that does not serve the same payment twice has the last word
+			if c.lost {
+				// the money is known to have moved; a seller that does not serve the same payment
+				// twice has the last word
 				require.Contains(t, []string{"paid", "paid_not_served"}, a.Status, "%+v", a)
 				require.NotEmpty(t, a.TransactionSignature)
 			} else {
@@ -422,10 +442,13 @@ func TestNonsenseDoesNotEndTheSession(t *testing.T) {
 	h := startHost(t, BuildWallet(t), emptyHome(t))
 	h.initialize(protocolVersion)
 	for i, nonsense := range []string{
-		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}", `{"jsonrpc":"1.0","id":91,"method":"ping"}`, "null", "\x00\xff",
+		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}",
+		`{"jsonrpc":"1.0","id":91,"method":"ping"}`, "null", "\x00\xff",
 		`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`, `{"jsonrpc":"2.0","id":92,"result":{}}`,
-		`{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"x402_pay","arguments":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":12345}}`,
+		`{"jsonrpc":"2.0","id":92,"result":{}}`,
+		`{"jsonrpc":"2.0","id":93,"method":"tools/call","params":{"name":"x402_pay","arguments":` +
+			strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}}`,
 		`{"jsonrpc":"2.0","id":94,"method":"tools/call","params":"x"}`, strings.Repeat("x", 17<<20),
 	} {
 		h.raw(nonsense)
@@ -442,7 +465,9 @@ func TestNonsenseDoesNotEndTheSession(t *testing.T) {
 		require.Equal(t, code, h.answer(id).Error.Code, id)
 	}
 	body := strings.Repeat("a", 9<<20) // less than a line may have
-	require.Equal(t, "WALLET_NOT_FOUND", h.tool(h.ask(50, "tools/call", toolCall("x402_pay", map[string]any{"url": "https://a.example", "body": body}))).Error)
+	require.Equal(t, "WALLET_NOT_FOUND",
+		h.tool(h.ask(50, "tools/call", toolCall("x402_pay", map[string]any{"url": "https://a.example",
+			"body": body}))).Error)
 }
 
 // Requests from a file are answered to the last.
@@ -450,7 +475,8 @@ func TestRequestsFromAFile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := emptyHome(t).Command(ctx, BuildWallet(t), "mcp")
-	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
+	cmd.Stdin = strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/list"}
 {"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"x402_check_balance","arguments":{}}}`)
@@ -480,21 +506,26 @@ func TestOldNameAndLateInit(t *testing.T) {
 			NextSteps     []string
 		}
 	}) {
-		require.NoError(t, json.Unmarshal(h.ask(id, "tools/call", toolCall("x402_setup_agent", map[string]any{})), &s))
+		require.NoError(t,
+			json.Unmarshal(h.ask(id, "tools/call", toolCall("x402_setup_agent", map[string]any{})), &s))
 		return s
 	}
 	before := setup(1).StructuredContent
 	require.False(t, before.Ready)
 	require.Contains(t, strings.Join(before.NextSteps, " "), "x402-wallet init")
-	require.Equal(t, "WALLET_NOT_FOUND", h.tool(h.ask(2, "tools/call", toolCall("x402_transaction_history", nil))).Error)
+	require.Equal(t, "WALLET_NOT_FOUND",
+		h.tool(h.ask(2, "tools/call", toolCall("x402_transaction_history", nil))).Error)
 
 	home.run(t, bin, nil, "init", "--passphrase-file", home.PassphraseFile, "--config", given, "--json")
 	after := setup(3).StructuredContent
 	require.True(t, after.Ready)
 	require.NotEmpty(t, after.Addresses.EVM)
 	world.Fund(after.Addresses.EVM, sandbox.USDC)
-	require.Equal(t, "paid", h.tool(h.ask(4, "tools/call", toolCall("x402_pay", map[string]any{"url": world.SellerURL + "/weather"}))).Status)
+	require.Equal(t, "paid",
+		h.tool(h.ask(4, "tools/call", toolCall("x402_pay", map[string]any{"url": world.SellerURL +
+			"/weather"}))).Status)
 
-	require.JSONEq(t, string(h.ask(5, "tools/call", toolCall("x402_history", nil))), string(h.ask(6, "tools/call", toolCall("x402_transaction_history", nil))))
+	require.JSONEq(t, string(h.ask(5, "tools/call", toolCall("x402_history", nil))),
+		string(h.ask(6, "tools/call", toolCall("x402_transaction_history", nil))))
 	require.NotContains(t, string(h.ask(7, "tools/list", nil)), "x402_transaction_history")
 }

@@ -11,8 +11,8 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// A server that somebody mounted in config.toml, past the owner's seal, is not started: whoever can write there could run anything. The
-// same line under the seal starts it.
+// A server that somebody mounted in config.toml, past the owner's seal, is not started: whoever can
+// write there could run anything. The same line under the seal starts it.
 func TestAnUnsealedMountStartsNothing(t *testing.T) {
 	own, err := os.Executable()
 	require.NoError(t, err)
@@ -20,7 +20,8 @@ func TestAnUnsealedMountStartsNothing(t *testing.T) {
 		world, bin, _ := play(t, sandbox.Options{})
 		runs := filepath.Join(t.TempDir(), "runs")
 		touched := runs + ".started"
-		mount := fmt.Sprintf("[servers.shop]\ncommand = [\"/bin/sh\", \"-c\", \"touch %s; exec env %s=%s %s\"]\nmount = true\n", touched, behindEnv, runs, own)
+		mount := fmt.Sprintf("[servers.shop]\ncommand = [\"/bin/sh\", \"-c\", \"touch %s; exec env %s=%s "+
+			"%s\"]\nmount = true\n", touched, behindEnv, runs, own)
 		rules := world.Config(sandbox.Rules{})
 		if sealed {
 			rules += mount

@@ -25,7 +25,8 @@ import (
 	"x402-wallet/channel"
 )
 
-// nuwa is the npm servers of @nuwa-ai/payment-kit 0.7.0, unmodified, on a simulated Rooch node that verifies transactions and claims.
+// nuwa is the npm servers of @nuwa-ai/payment-kit 0.7.0, unmodified, on a simulated Rooch node that
+// verifies transactions and claims.
 type nuwa struct {
 	t                *testing.T
 	Rooch, MCP, HTTP string
@@ -67,7 +68,9 @@ func (n *nuwa) door(behind string) string {
 	require.NoError(n.t, err)
 	n.doors = append(n.doors, behind)
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: at.Scheme, Host: at.Host}) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: at.Scheme, Host: at.Host})
+		},
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Context().Value(lost{}) == nil {
@@ -134,10 +137,12 @@ func (n *nuwa) claimed(id string) string {
 func (n *nuwa) claim(id string) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
 	defer cancel()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx, &mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "owner"}, nil).Connect(ctx,
+		&mcp.StreamableClientTransport{Endpoint: n.doors[0]}, nil)
 	require.NoError(n.t, err)
 	defer session.Close()
-	_, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "nuwa.admin.claimTrigger", Arguments: map[string]any{"channelId": id}})
+	_, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "nuwa.admin.claimTrigger",
+		Arguments: map[string]any{"channelId": id}})
 	require.NoError(n.t, err)
 }
 
@@ -169,7 +174,9 @@ channel = true
 [servers.pages]
 url = %q
 `, host(n.MCP), host(n.HTTP), host(n.Rooch), n.Rooch, payer.DID(), n.MCP, n.HTTP+"/api"))
-	n.post("admin/did", map[string]any{"did": payer.DID(), "vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020", "publicKeyMultibase": "z" + home.Solana}}})
+	n.post("admin/did", map[string]any{"did": payer.DID(),
+		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
+			"publicKeyMultibase": "z" + home.Solana}}})
 	n.post("admin/hub", map[string]any{"did": payer.DID(), "asset": channel.RGas, "amount": "10000000000"})
 	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: yes}
 
@@ -178,9 +185,11 @@ url = %q
 		echo, pricey map[string]any
 		tool         string
 	}{
-		{name: "mcp", server: "tools", tool: "x402_call_tool", echo: map[string]any{"server": "tools", "tool": "echo"},
+		{name: "mcp", server: "tools", tool: "x402_call_tool", echo: map[string]any{"server": "tools",
+			"tool": "echo"},
 			pricey: map[string]any{"server": "tools", "tool": "pricey", "maxAmount": "$0.01"}},
-		{name: "http", server: "pages", tool: "x402_pay", echo: map[string]any{"url": n.HTTP + "/api/echo?q="}},
+		{name: "http", server: "pages", tool: "x402_pay", echo: map[string]any{"url": n.HTTP +
+			"/api/echo?q="}},
 	} {
 		t.Run(over.name, func(t *testing.T) {
 			w := StartWalletWith(t, bin, home, options)
@@ -269,12 +278,13 @@ url = %q
 			} else {
 				paid(9) // the HTTP server claims what it has when it proposes the next
 			}
-			// The chain verifies the signature of a claim. The server forgets one that is asked for while it makes another; it claims by itself
-			// when it is paid, so it is paid again.
+			// The chain verifies the signature of a claim. The server forgets one that is asked for
+			// while it makes another; it claims by itself when it is paid, so it is paid again.
 			promised, err := strconv.Atoi(s.Promised)
 			require.NoError(t, err)
 			taken := func() bool {
-				for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+				for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(
+					50 * time.Millisecond) {
 					if claimed, _ := strconv.Atoi(n.claimed(s.ChannelID)); claimed >= promised {
 						return true
 					}
@@ -300,7 +310,9 @@ url = %q
 			home.run(t, bin, &sum, "history", "--limit", "100")
 			calls := 0
 			for _, p := range sum.Transactions {
-				if p.Status == "settled" && p.Amount == "10000000" && strings.Contains(p.URL, host(map[string]string{"mcp": n.MCP, "http": n.HTTP}[over.name])) {
+				if p.Status == "settled" && p.Amount == "10000000" &&
+					strings.Contains(p.URL,
+						host(map[string]string{"mcp": n.MCP, "http": n.HTTP}[over.name])) {
 					calls++
 				}
 			}

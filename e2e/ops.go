@@ -29,7 +29,8 @@ func (l *Lab) EVMBalance(address string) uint64 {
 	return l.amount("evmBalance", map[string]any{"address": address})
 }
 
-// EVMSpentNonces lists the EIP-3009 nonces that an address has really used, oldest first: how often it paid, by the chain's word.
+// EVMSpentNonces lists the EIP-3009 nonces that an address has really used, oldest first: how often
+// it paid, by the chain's word.
 func (l *Lab) EVMSpentNonces(from string) []SpentNonce {
 	l.t.Helper()
 	var out struct{ Nonces []SpentNonce }
@@ -63,9 +64,10 @@ func (l *Lab) EVMMine(blocks int) {
 	l.op("evmMine", in, nil)
 }
 
-// EVMIncreaseTime moves the chain's clock on and makes that moment final. When the test ends the chain goes back to where it was
-// before, clock and transactions, because a chain ahead of everybody's clock refuses all later payments as expired. So tests that use
-// it must not run in parallel with others on this lab.
+// EVMIncreaseTime moves the chain's clock on and makes that moment final. When the test ends the
+// chain goes back to where it was before, clock and transactions, because a chain ahead of
+// everybody's clock refuses all later payments as expired. So tests that use it must not run in
+// parallel with others on this lab.
 func (l *Lab) EVMIncreaseTime(seconds int) {
 	l.t.Helper()
 	var out struct{ Snapshot string }
@@ -87,7 +89,8 @@ type TokenChange struct {
 	Change                            int64 `json:"change,string"`
 }
 
-// SVMKey is one of the lab's own Solana keys. Every name has one. Keypair is the content of a Solana keypair file.
+// SVMKey is one of the lab's own Solana keys. Every name has one. Keypair is the content of a
+// Solana keypair file.
 type SVMKey struct {
 	Name, Address string
 	Keypair       json.RawMessage
@@ -133,10 +136,12 @@ func (l *Lab) SVMTokenAccount(account string) TokenAccount {
 	return out
 }
 
-// SVMDelegate lets an address spend up to an amount of the token account of the lab key ownerName; gives the account.
+// SVMDelegate lets an address spend up to an amount of the token account of the lab key ownerName;
+// gives the account.
 func (l *Lab) SVMDelegate(ownerName, delegate, mint string, amount uint64) string {
 	l.t.Helper()
-	return l.account("svmDelegate", withMint(mint, map[string]any{"owner": ownerName, "delegate": delegate, "amount": units(amount)}))
+	return l.account("svmDelegate", withMint(mint, map[string]any{"owner": ownerName, "delegate": delegate,
+		"amount": units(amount)}))
 }
 
 // SVMRevoke takes the delegation of ownerName's token account back; gives the account.
@@ -165,7 +170,8 @@ func (l *Lab) SVMChanges(transaction string) []TokenChange {
 	return out.Changes
 }
 
-// SVMTransfers lists everything that ever changed a token account, oldest first: how often it paid, by the chain's word.
+// SVMTransfers lists everything that ever changed a token account, oldest first: how often it paid,
+// by the chain's word.
 func (l *Lab) SVMTransfers(account string) []TokenChange {
 	l.t.Helper()
 	var out struct{ Transfers []TokenChange }
@@ -173,8 +179,8 @@ func (l *Lab) SVMTransfers(account string) []TokenChange {
 	return out.Transfers
 }
 
-// SVMAdvanceSlots lets slots pass at once and gives the slot it is then. 151 kill every payment that is signed and has not landed,
-// those of tests that run in parallel too.
+// SVMAdvanceSlots lets slots pass at once and gives the slot it is then. 151 kill every payment
+// that is signed and has not landed, those of tests that run in parallel too.
 func (l *Lab) SVMAdvanceSlots(slots int) int {
 	l.t.Helper()
 	var out struct{ Slot int }
@@ -204,7 +210,8 @@ func (l *Lab) StopPart(part Part) {
 	l.startAfter(part)
 }
 
-// HangPart makes a part accept connections and never answer, until StartPart or the end of the test.
+// HangPart makes a part accept connections and never answer, until StartPart or the end of the
+// test.
 func (l *Lab) HangPart(part Part) {
 	l.t.Helper()
 	l.op("hangPart", map[string]any{"part": part}, nil)
@@ -221,16 +228,18 @@ func (l *Lab) startAfter(part Part) {
 	l.t.Cleanup(func() { l.cleanup("startPart", map[string]any{"part": part}) })
 }
 
-// Fault is a failure injected into a facilitator. It hits calls of Op (all when empty), N of them (all when 0).
+// Fault is a failure injected into a facilitator. It hits calls of Op (all when empty), N of them
+// (all when 0).
 type Fault struct {
-	Op      string         `json:"op,omitempty"` // verify, settle or supported
-	N       int            `json:"n,omitempty"`
-	DelayMS int            `json:"delayMs,omitempty"`
-	Drop    bool           `json:"drop,omitempty"`   // break the connection
-	Status  int            `json:"status,omitempty"` // answer so, with Body
-	Body    any            `json:"body,omitempty"`
-	After   bool           `json:"after,omitempty"` // do the work first: the money has moved and nobody is told
-	Lie     map[string]any `json:"lie,omitempty"`   // fields that replace those of the true answer
+	Op      string `json:"op,omitempty"` // verify, settle or supported
+	N       int    `json:"n,omitempty"`
+	DelayMS int    `json:"delayMs,omitempty"`
+	Drop    bool   `json:"drop,omitempty"`   // break the connection
+	Status  int    `json:"status,omitempty"` // answer so, with Body
+	Body    any    `json:"body,omitempty"`
+	// do the work first: the money has moved and nobody is told
+	After bool           `json:"after,omitempty"`
+	Lie   map[string]any `json:"lie,omitempty"` // fields that replace those of the true answer
 }
 
 // Inject makes the i-th facilitator fail, until Heal or the end of the test.
@@ -246,15 +255,16 @@ func (l *Lab) Heal(i int) {
 	l.op("inject", map[string]any{"part": facilitatorPart(i)}, nil)
 }
 
-// Request is what a seller was asked. Header names are in lower case; Status is 0 when the asker did not wait for the answer.
+// Request is what a seller was asked. Header names are in lower case; Status is 0 when the asker
+// did not wait for the answer.
 type Request struct {
 	Method, URL, Path string
 	Headers           map[string]string
 	Status            int
 }
 
-// FacilitatorCall is what a facilitator was asked. Answer is the true one, whatever was sent; Failed says whether an injected fault
-// struck before or after the work, or why the work failed.
+// FacilitatorCall is what a facilitator was asked. Answer is the true one, whatever was sent;
+// Failed says whether an injected fault struck before or after the work, or why the work failed.
 type FacilitatorCall struct {
 	Op              string
 	Request, Answer json.RawMessage
@@ -301,7 +311,8 @@ type Paid struct {
 	MS float64
 }
 
-// PayV2 lets the reference payer @x402/fetch pay for a URL with the lab's client; an empty method is GET.
+// PayV2 lets the reference payer @x402/fetch pay for a URL with the lab's client; an empty method
+// is GET.
 func (l *Lab) PayV2(method, url, contentType, body string) Paid {
 	l.t.Helper()
 	in := map[string]any{"url": url}
@@ -313,7 +324,8 @@ func (l *Lab) PayV2(method, url, contentType, body string) Paid {
 	return out
 }
 
-// PayV1 lets the reference payer x402-fetch pay for a URL of a V1 seller; network is a V1 name (base-sepolia, solana-devnet).
+// PayV1 lets the reference payer x402-fetch pay for a URL of a V1 seller; network is a V1 name
+// (base-sepolia, solana-devnet).
 func (l *Lab) PayV1(url, network string) Paid {
 	l.t.Helper()
 	var out Paid
@@ -321,24 +333,26 @@ func (l *Lab) PayV1(url, network string) Paid {
 	return out
 }
 
-// Settle lets the lab's client sign a payment with the reference library and settle it at the i-th facilitator itself, as in the seed's
-// dialects. Gives the transaction.
+// Settle lets the lab's client sign a payment with the reference library and settle it at the i-th
+// facilitator itself, as in the seed's dialects. Gives the transaction.
 func (l *Lab) Settle(i int, network, asset, payTo string, amount uint64) string {
 	l.t.Helper()
 	var out struct{ Transaction string }
 	l.op("settle", map[string]any{
 		"facilitator": l.Facilitators[i],
-		"price":       map[string]any{"network": network, "asset": asset, "payTo": payTo, "amount": units(amount)},
+		"price": map[string]any{"network": network, "asset": asset, "payTo": payTo,
+			"amount": units(amount)},
 	}, &out)
 	return out.Transaction
 }
 
-// SVMDelegatedPayment asks a V2 seller for a URL and gives the PAYMENT-SIGNATURE header that pays for it from a token account, signed
-// by the lab key delegateName as the account's delegate.
+// SVMDelegatedPayment asks a V2 seller for a URL and gives the PAYMENT-SIGNATURE header that pays
+// for it from a token account, signed by the lab key delegateName as the account's delegate.
 func (l *Lab) SVMDelegatedPayment(url, account, delegateName string) string {
 	l.t.Helper()
 	var out struct{ Header string }
-	l.op("svmDelegatedPayment", map[string]any{"url": url, "account": account, "delegate": delegateName}, &out)
+	l.op("svmDelegatedPayment", map[string]any{"url": url, "account": account, "delegate": delegateName},
+		&out)
 	return out.Header
 }
 
@@ -368,7 +382,8 @@ func withMint(mint string, in map[string]any) map[string]any {
 	return in
 }
 
-// cleanup undoes something after a test; others must not suffer from it, so a failure fails the test.
+// cleanup undoes something after a test; others must not suffer from it, so a failure fails the
+// test.
 func (l *Lab) cleanup(op string, in any) {
 	if err := l.tryOp(op, in, nil); err != nil {
 		l.t.Errorf("lab %s: %v", op, err)

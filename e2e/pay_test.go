@@ -17,10 +17,11 @@ import (
 
 // paid is what the tests read of an x402_pay answer (SPEC §7.1).
 type answer struct {
-	Status, PaymentID, Content, AmountPaid, Price, Asset, Symbol, Network, PayTo, TransactionSignature, Facilitator, Proof string
-	HTTPStatus                                                                                                             int
-	PaymentRequired                                                                                                        bool
-	Budget                                                                                                                 struct{ Session, Day struct{ Spent, Held string } }
+	Status, PaymentID, Content, AmountPaid, Price, Asset, Symbol, Network, PayTo, TransactionSignature,
+	Facilitator, Proof string
+	HTTPStatus      int
+	PaymentRequired bool
+	Budget          struct{ Session, Day struct{ Spent, Held string } }
 
 	Error, Message, FixedBy, Spent string
 	SafeToRetry                    bool
@@ -72,8 +73,9 @@ func settled(lab *Lab, i int) (n int) {
 	return n
 }
 
-// Money moves on real chains through the reference facilitator and sellers: V2 and V1, EVM and Solana, SPL Token and
-// Token-2022; HTTP 200, exact balances, a receipt, and the transaction in the history.
+// Money moves on real chains through the reference facilitator and sellers: V2 and V1, EVM and
+// Solana, SPL Token and Token-2022; HTTP 200, exact balances, a receipt, and the transaction in the
+// history.
 func TestPaysFromItsOwnAccounts(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})
@@ -131,12 +133,14 @@ func history(t testing.TB, w *Wallet) []historyRow {
 	return h.Transactions
 }
 
-// The heart of the seed: the owner's token account pays, the agent signs as its SPL delegate, the chain keeps the cap.
+// The heart of the seed: the owner's token account pays, the agent signs as its SPL delegate, the
+// chain keeps the cap.
 func TestPaysAsTheOwnersDelegate(t *testing.T) {
 	lab := Start(t)
 	bin := BuildWallet(t)
 	for i, c := range []struct{ name, path, mint string }{
-		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""}, {"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
+		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""},
+		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
@@ -165,7 +169,8 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 	}
 }
 
-// The seed's dialects: the wallet settles, the first facilitator is down, the second is used with the same bytes.
+// The seed's dialects: the wallet settles, the first facilitator is down, the second is used with
+// the same bytes.
 func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})
@@ -186,7 +191,8 @@ func TestTheWalletSettlesAtTheSecondFacilitator(t *testing.T) {
 	require.Len(t, lab.EVMSpentNonces(home.EVM), 2)
 }
 
-// A facilitator that takes the payment and loses its answer: the second one gets the very same nonce, and one of them moves it.
+// A facilitator that takes the payment and loses its answer: the second one gets the very same
+// nonce, and one of them moves it.
 func TestALostSettlementGoesOnWithTheSameNonce(t *testing.T) {
 	lab := Start(t)
 	w, home := funded(t, lab, ConfigOptions{})
@@ -223,7 +229,8 @@ func TestRefusals(t *testing.T) {
 	lab := Start(t)
 	bin := BuildWallet(t)
 	lab.ResetLogs()
-	broke, rich := NewHome(t, lab.Config(ConfigOptions{})), NewHome(t, lab.Config(ConfigOptions{})) // nothing is ever recorded in them
+	// nothing is ever recorded in them
+	broke, rich := NewHome(t, lab.Config(ConfigOptions{})), NewHome(t, lab.Config(ConfigOptions{}))
 	lab.EVMMint(rich.EVM, 1_000_000)
 	other := lab.SVMKey("somebody-else").Address
 	ownerOf := func(t *testing.T, name, delegate, mint string, amount uint64) string {
@@ -239,9 +246,12 @@ func TestRefusals(t *testing.T) {
 		account         func(t *testing.T, agent string) string
 		stop            Part
 	}{
-		{name: "maxAmount too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX", args: []any{"maxAmount", "999"}, fund: true},
-		{name: "maxAmount in dollars too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX", args: []any{"maxAmount", "$0.0009"}, fund: true},
-		{name: "session spent", url: lab.Seller + "/evm", code: "BUDGET_EXCEEDED", budget: "session = \"0.0009\"", fund: true},
+		{name: "maxAmount too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX",
+			args: []any{"maxAmount", "999"}, fund: true},
+		{name: "maxAmount in dollars too low", url: lab.Seller + "/evm", code: "AMOUNT_EXCEEDS_MAX",
+			args: []any{"maxAmount", "$0.0009"}, fund: true},
+		{name: "session spent", url: lab.Seller + "/evm", code: "BUDGET_EXCEEDED",
+			budget: "session = \"0.0009\"", fund: true},
 		{name: "above one call", url: lab.Seller + "/evm/expensive", code: "BUDGET_EXCEEDED", fund: true},
 		{name: "no funds on EVM", url: lab.Seller + "/evm", code: "INSUFFICIENT_FUNDS"},
 		{name: "no funds on Solana", url: lab.Seller + "/svm", code: "INSUFFICIENT_FUNDS"},
@@ -250,7 +260,9 @@ func TestRefusals(t *testing.T) {
 		{name: "wrong delegate", url: lab.Seller + "/svm", code: "DELEGATE_MISMATCH",
 			account: func(t *testing.T, _ string) string { return ownerOf(t, "wrong", other, "", 10_000) }},
 		{name: "wrong mint", url: lab.Seller + "/svm", code: "DELEGATE_MISMATCH",
-			account: func(t *testing.T, agent string) string { return ownerOf(t, "mint", agent, lab.SVM.Mint2022, 10_000) }},
+			account: func(t *testing.T, agent string) string {
+				return ownerOf(t, "mint", agent, lab.SVM.Mint2022, 10_000)
+			}},
 		{name: "no delegation", url: lab.Seller + "/svm", code: "NO_DELEGATION",
 			account: func(t *testing.T, agent string) string {
 				account := ownerOf(t, "revoked", agent, "", 10_000)
@@ -295,7 +307,8 @@ func TestRefusals(t *testing.T) {
 	require.Zero(t, settled(lab, 0)+settled(lab, 1))
 }
 
-// A hundred calls at once with room for ten: ten settle, by the facilitator's count; with two processes as well.
+// A hundred calls at once with room for ten: ten settle, by the facilitator's count; with two
+// processes as well.
 func TestAHundredParallelCalls(t *testing.T) {
 	lab := Start(t)
 	bin := BuildWallet(t)
@@ -329,7 +342,8 @@ func TestAHundredParallelCalls(t *testing.T) {
 	}
 }
 
-// kill -9 while the seller holds the paid request; a new process; the same call: one settlement, never a second signature.
+// kill -9 while the seller holds the paid request; a new process; the same call: one settlement,
+// never a second signature.
 func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
 	lab := Start(t)
 	bin := BuildWallet(t)
@@ -346,7 +360,10 @@ func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
 			w := StartWallet(t, bin, home)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			go func() { defer close(done); _, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"}) }()
+			go func() {
+				defer close(done)
+				_, _ = w.Call(ctx, "x402_pay", map[string]any{"url": lab.Seller + "/evm"})
+			}()
 			require.Eventually(t, func() bool {
 				for _, call := range lab.FacilitatorLog(0) {
 					if call.Op == "settle" {
@@ -362,13 +379,16 @@ func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
 			heir := StartWallet(t, bin, home)
 			for range 3 {
 				p := payFor(t, heir, lab.Seller+"/evm")
-				ok := p.Status == "paid" || p.Status == "paid_not_served" || p.Error == "OUTCOME_UNKNOWN" || p.Error == "PAYMENT_REJECTED"
+				ok := p.Status == "paid" || p.Status == "paid_not_served" || p.Error == "OUTCOME_UNKNOWN" ||
+					p.Error == "PAYMENT_REJECTED"
 				require.True(t, ok, "%+v", p)
 				if p.Status == "paid" {
 					break
 				}
 			}
-			require.Eventually(t, func() bool { return len(lab.EVMSpentNonces(home.EVM)) == 1 }, 10*time.Second, 50*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return len(lab.EVMSpentNonces(home.EVM)) == 1
+			}, 10*time.Second, 50*time.Millisecond)
 			time.Sleep(500 * time.Millisecond)
 			require.Len(t, lab.EVMSpentNonces(home.EVM), 1, "one settlement")
 			require.Equal(t, uint64(1_000_000-1000), lab.EVMBalance(home.EVM))
@@ -402,22 +422,26 @@ func TestReplayAndContent(t *testing.T) {
 
 	free := payFor(t, w, lab.Seller+"/free")
 	require.Equal(t, "free", free.Status)
-	body := payFor(t, w, lab.Seller+"/echo", "method", "POST", "body", `{"a":1}`, "headers", map[string]string{"Content-Type": "application/json"})
+	body := payFor(t, w, lab.Seller+"/echo", "method", "POST", "body", `{"a":1}`, "headers",
+		map[string]string{"Content-Type": "application/json"})
 	require.Equal(t, "paid", body.Status, "%+v", body)
 	require.Contains(t, body.Content, `{\"a\":1}`, "the paid request repeats the body")
 	unserved := payFor(t, w, lab.Seller+"/upfront500")
 	require.Equal(t, "paid_not_served", unserved.Status, "%+v", unserved)
 	require.Equal(t, 500, unserved.HTTPStatus)
 	spent := len(lab.EVMSpentNonces(home.EVM))
-	require.Equal(t, "paid_not_served", payFor(t, w, lab.Seller+"/upfront500").Status, "the same call is the same purchase")
+	require.Equal(t, "paid_not_served", payFor(t, w, lab.Seller+"/upfront500").Status,
+		"the same call is the same purchase")
 	require.Len(t, lab.EVMSpentNonces(home.EVM), spent)
 }
 
-// Sellers of our own, for what the reference sellers never say: an asset outside the registry, and a 402 that asks for nothing.
+// Sellers of our own, for what the reference sellers never say: an asset outside the registry, and
+// a 402 that asks for nothing.
 func TestHostileChallenges(t *testing.T) {
 	lab := Start(t)
 	option := func(asset, payTo string) string {
-		return fmt.Sprintf(`{"x402Version":2,"resource":{"url":"https://x"},"accepts":[{"scheme":"exact","network":%q,"amount":"1000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
+		return fmt.Sprintf(
+			`{"x402Version":2,"resource":{"url":"https://x"},"accepts":[{"scheme":"exact","network":%q,"amount":"1000","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			lab.EVM.Network, asset, payTo)
 	}
 	lookAlike := lab.EVM.Asset[:len(lab.EVM.Asset)-1] + "F"
@@ -428,8 +452,9 @@ func TestHostileChallenges(t *testing.T) {
 		header := map[string]string{
 			"/asset":   option(lookAlike, lab.EVM.PayTo),
 			"/nothing": "",
-			"/twice":   strings.Replace(option(lab.EVM.Asset, lab.EVM.PayTo), `"amount":"1000"`, `"amount":"1","amount":"999999"`, 1),
-			"/self":    option(lab.EVM.Asset, r.URL.Query().Get("us")),
+			"/twice": strings.Replace(option(lab.EVM.Asset, lab.EVM.PayTo), `"amount":"1000"`,
+				`"amount":"1","amount":"999999"`, 1),
+			"/self": option(lab.EVM.Asset, r.URL.Query().Get("us")),
 		}[r.URL.Path]
 		if header != "" {
 			w.Header().Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString([]byte(header)))
@@ -439,7 +464,8 @@ func TestHostileChallenges(t *testing.T) {
 	defer seller.Close()
 	w, home := funded(t, lab, ConfigOptions{Loopback: []string{seller.URL}})
 	for path, code := range map[string]string{
-		"/asset": "UNTRUSTED_ASSET", "/nothing": "NO_REQUIREMENTS", "/twice": "INVALID_REQUIREMENT", "/self?us=" + home.EVM: "INVALID_REQUIREMENT",
+		"/asset": "UNTRUSTED_ASSET", "/nothing": "NO_REQUIREMENTS", "/twice": "INVALID_REQUIREMENT",
+		"/self?us=" + home.EVM: "INVALID_REQUIREMENT",
 	} {
 		p := payFor(t, w, seller.URL+path)
 		require.Equal(t, code, p.Error, "%s %+v", path, p)

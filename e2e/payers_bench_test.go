@@ -15,11 +15,13 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// BenchmarkPayers: the reference payer and this wallet, one after the other in one run, pay the same seller, which settles at
-// once on a play chain. The wallet is the real binary over stdio: its budgets, three durable records and the seal are in its
-// figure; @x402/fetch keeps nothing. Each pays from an account of its own, 300 times, one call after the other.
+// BenchmarkPayers: the reference payer and this wallet, one after the other in one run, pay the
+// same seller, which settles at once on a play chain. The wallet is the real binary over stdio: its
+// budgets, three durable records and the seal are in its figure; @x402/fetch keeps nothing. Each
+// pays from an account of its own, 300 times, one call after the other.
 func BenchmarkPayers(b *testing.B) {
-	const count, key, account = 300, "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d", "0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
+	const count, key, account = 300, "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
+		"0x70997970C51812dc3A010C7d01b50e0d17dc79C8"
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { world.Close() })
@@ -33,7 +35,8 @@ func BenchmarkPayers(b *testing.B) {
 	}
 	b.Run("x402-fetch", func(b *testing.B) {
 		for b.Loop() {
-			out, err := exec.CommandContext(b.Context(), "node", "lab/parties/paying.mjs", world.SellerURL+"/weather", fmt.Sprint(count), key).Output()
+			out, err := exec.CommandContext(b.Context(), "node", "lab/parties/paying.mjs", world.SellerURL+
+				"/weather", fmt.Sprint(count), key).Output()
 			require.NoError(b, err, "is the lab prepared? (make prep) %s", out)
 			var all []float64
 			require.NoError(b, json.Unmarshal(out, &all))
@@ -42,12 +45,15 @@ func BenchmarkPayers(b *testing.B) {
 	})
 	b.Run("x402-wallet", func(b *testing.B) {
 		bin := BuildWallet(b)
-		home := NewHome(b, strings.Replace(world.Config(sandbox.Rules{Session: "1000", Day: "1000", Month: "1000"}), "[budget]", "[budget]\nrate = 100000", 1))
+		home := NewHome(b,
+			strings.Replace(world.Config(sandbox.Rules{Session: "1000", Day: "1000", Month: "1000"}),
+				"[budget]", "[budget]\nrate = 100000", 1))
 		world.Fund(home.EVM, 1000*sandbox.USDC)
 		w := StartWallet(b, bin, home)
 		pay := func(query string) (took float64) {
 			started := time.Now()
-			result, err := w.Call(context.Background(), "x402_pay", map[string]any{"url": world.SellerURL + "/weather?" + query})
+			result, err := w.Call(context.Background(), "x402_pay", map[string]any{"url": world.SellerURL +
+				"/weather?" + query})
 			took = float64(time.Since(started).Microseconds()) / 1000
 			require.NoError(b, err)
 			require.False(b, result.IsError, "%+v", result)

@@ -24,8 +24,8 @@ type till struct {
 	url      string // of the endpoint, where it listens
 }
 
-// newTill writes the paywall's files, one for HTTP and one for stdio, and starts it on a free port. Everything is paid to the
-// wallet's own addresses, by default on EVM.
+// newTill writes the paywall's files, one for HTTP and one for stdio, and starts it on a free port.
+// Everything is paid to the wallet's own addresses, by default on EVM.
 func newTill(t testing.TB, s *shops, head, tools string) *till {
 	t.Helper()
 	k := &till{Home: NewHome(t, s.lab.Config(ConfigOptions{})), bin: BuildWallet(t), s: s, dir: t.TempDir()}
@@ -33,7 +33,9 @@ func newTill(t testing.TB, s *shops, head, tools string) *till {
 	command, err := json.Marshal([]string{s.node, filepath.Join(filepath.Dir(s.script), "plain.mjs"), s.log})
 	require.NoError(t, err)
 	for name, listen := range map[string]string{"http.toml": "127.0.0.1:0", "stdio.toml": ""} {
-		writePrivate(t, filepath.Join(k.dir, name), fmt.Sprintf("command = %s\nnetwork = %q\nlisten = %q\n%s\n%s\n", command, s.lab.EVM.Network, listen, head, tools))
+		writePrivate(t, filepath.Join(k.dir, name),
+			fmt.Sprintf("command = %s\nnetwork = %q\nlisten = %q\n%s\n%s\n", command, s.lab.EVM.Network,
+				listen, head, tools))
 	}
 	k.listen(t)
 	return k
@@ -69,7 +71,8 @@ func (k *till) listen(t testing.TB) {
 
 // onStdio is a command that starts the paywall for a client that speaks with it over stdio.
 func (k *till) onStdio() []string {
-	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + k.Dir, "HOME=" + k.user, k.bin, "paywall", "--config", filepath.Join(k.dir, "stdio.toml")}
+	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + k.Dir, "HOME=" + k.user, k.bin, "paywall",
+		"--config", filepath.Join(k.dir, "stdio.toml")}
 }
 
 // sales is what `paywall earnings` tells.
@@ -86,7 +89,8 @@ func (k *till) sales(t testing.TB) (out struct {
 
 const sold = "[tools.echo]\nprice = \"0.001\"\n[tools.boom]\nprice = \"0.001\"\n"
 
-// What a plain npm server sells through our paywall, every reference client can buy: over streamable HTTP and over stdio.
+// What a plain npm server sells through our paywall, every reference client can buy: over
+// streamable HTTP and over stdio.
 func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
@@ -129,7 +133,8 @@ func TestReferenceClientsBuyAtOurPaywall(t *testing.T) {
 	}
 }
 
-// One payment buys one call. A tool that fails, a facilitator that is down and a settlement that is refused take nothing and give nothing.
+// One payment buys one call. A tool that fails, a facilitator that is down and a settlement that is
+// refused take nothing and give nothing.
 func TestOurPaywallGivesNothingAway(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
@@ -177,8 +182,10 @@ func TestOurPaywallGivesNothingAway(t *testing.T) {
 func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
-	k := newTill(t, s, "", fmt.Sprintf("[tools.echo]\naccepts = [{ network = %q, price = \"0.001\" }, { network = %q, price = \"0.002\" }]\n",
-		lab.SVM.Network, lab.EVM.Network))
+	k := newTill(t, s, "",
+		fmt.Sprintf("[tools.echo]\naccepts = [{ network = %q, price = \"0.001\" }, { network = %q, price "+
+			"= \"0.002\" }]\n",
+			lab.SVM.Network, lab.EVM.Network))
 	for _, c := range []struct {
 		network, price string
 		earned         func() uint64
@@ -186,8 +193,10 @@ func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 		{lab.SVM.Network, "$0.001", func() uint64 { return lab.SVMBalance(k.Solana, "") }},
 		{lab.EVM.Network, "$0.002", func() uint64 { return lab.EVMBalance(k.EVM) / 2 }},
 	} {
-		w, _ := funded(t, lab, ConfigOptions{Loopback: []string{k.url}, Policy: fmt.Sprintf("prefer = [%q]", c.network)})
-		p := call(t, w, "x402_call_tool", map[string]any{"server": k.url, "tool": "echo", "arguments": map[string]any{"text": c.network}})
+		w, _ := funded(t, lab, ConfigOptions{Loopback: []string{k.url}, Policy: fmt.Sprintf("prefer = [%q]",
+			c.network)})
+		p := call(t, w, "x402_call_tool", map[string]any{"server": k.url, "tool": "echo",
+			"arguments": map[string]any{"text": c.network}})
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		require.Equal(t, "echo: "+c.network, p.Content)
 		require.Equal(t, c.network, p.Network)
@@ -206,7 +215,8 @@ func TestOurWalletBuysAtOurPaywall(t *testing.T) {
 		private = append(private, byte(n))
 	}
 	lab.SVMFund(key.Address, "", 1_000_000)
-	paid := s.payAs(t, "spec", k.url, "echo", map[string]any{"text": "b"}, map[string]any{"key": nil, "solanaKey": hex.EncodeToString(private), "solanaNode": lab.SVM.URL})
+	paid := s.payAs(t, "spec", k.url, "echo", map[string]any{"text": "b"},
+		map[string]any{"key": nil, "solanaKey": hex.EncodeToString(private), "solanaNode": lab.SVM.URL})
 	require.Nil(t, paid.Error, "%+v", paid.Error)
 	require.Equal(t, "echo: b", paid.Result.Content[0].Text)
 	require.Equal(t, onSolana+1000, lab.SVMBalance(k.Solana, ""))

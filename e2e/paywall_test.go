@@ -27,13 +27,15 @@ import (
 	"x402-wallet/x402"
 )
 
-// behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a file that each run adds a line to.
+// behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a
+// file that each run adds a line to.
 const behindEnv = "X402_TEST_BEHIND"
 
 func behind(runs string) error {
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
 	for _, name := range []string{"search", "hello"} {
-		server.AddTool(&mcp.Tool{Name: name, Description: "Weather", InputSchema: map[string]any{"type": "object"}},
+		server.AddTool(&mcp.Tool{Name: name, Description: "Weather",
+			InputSchema: map[string]any{"type": "object"}},
 			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				file, err := os.OpenFile(runs, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 				if err != nil {
@@ -41,7 +43,8 @@ func behind(runs string) error {
 				}
 				defer file.Close()
 				_, err = fmt.Fprintln(file, name)
-				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sunny from " + name}}}, err
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sunny from " +
+					name}}}, err
 			})
 	}
 	return server.Run(context.Background(), &mcp.StdioTransport{})
@@ -59,10 +62,13 @@ type shop struct {
 func newShop(t *testing.T, more string) *shop {
 	t.Helper()
 	world, bin, home := play(t, sandbox.Options{})
-	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"), runs: filepath.Join(t.TempDir(), "runs")}
+	s := &shop{world: world, bin: bin, home: home, file: filepath.Join(t.TempDir(), "shop.toml"),
+		runs: filepath.Join(t.TempDir(), "runs")}
 	own, err := os.Executable()
 	require.NoError(t, err)
-	writePrivate(t, s.file, fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = \"base-sepolia\"\n%s[tools.search]\nprice = \"0.001\"\n", behindEnv+"="+s.runs, own, more))
+	writePrivate(t, s.file,
+		fmt.Sprintf("command = [\"/usr/bin/env\", %q, %q]\nnetwork = "+
+			"\"base-sepolia\"\n%s[tools.search]\nprice = \"0.001\"\n", behindEnv+"="+s.runs, own, more))
 	return s
 }
 
@@ -82,14 +88,15 @@ func (s *shop) overStdio(t *testing.T) *mcp.ClientSession {
 	command := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: command}, nil)
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.CommandTransport{Command: command}, nil)
 	require.NoError(t, err, "%s", &stderr)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
-// The command of SPEC §8, bought from by another wallet: by the name of a configured server, and by URL. Earnings and history agree with
-// the chain, and the seller's wallet was never unlocked.
+// The command of SPEC §8, bought from by another wallet: by the name of a configured server, and by
+// URL. Earnings and history agree with the chain, and the seller's wallet was never unlocked.
 func TestPaywallIsPaidByAWallet(t *testing.T) {
 	s := newShop(t, "listen = \"127.0.0.1:0\"\n")
 	seller := s.home.Command(context.Background(), s.bin, "paywall", "--config", s.file)
@@ -109,11 +116,13 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 	_, _, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 
-	rules := strings.Replace(s.world.Config(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ", address), 1)
+	rules := strings.Replace(s.world.Config(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ",
+		address), 1)
 	buyer := NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
 	s.world.Fund(buyer.EVM, 10*sandbox.USDC)
 	w := StartWallet(t, s.bin, buyer)
-	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search", "arguments": map[string]any{"q": "Lisbon"}})
+	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search",
+		"arguments": map[string]any{"q": "Lisbon"}})
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(result), "sunny from search", "%s", stderr.text())
 	require.Len(t, s.world.Settlements(), 1)
@@ -132,7 +141,8 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 	require.Equal(t, 1, earned.Count)
 	require.Equal(t, map[string]string{"USDC": "0.001"}, earned.Totals)
 	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},
-		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price, earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
+		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price,
+			earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
 }
 
 // One payment shown to two processes on one wallet, over and over at once: one run, one settlement.
@@ -226,7 +236,8 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	world.Fund(signer.Address(), sandbox.USDC)
 	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
-	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset, Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
+	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
+		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})
 	require.NoError(t, err)
 	payload, err := x402.EncodePayload(c, c.Accepts[0], a.Payload, nil)
 	require.NoError(t, err)

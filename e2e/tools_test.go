@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shops are the paid MCP servers of e2e/lab/mcp, each in its way to ask, and the reference clients that pay such servers.
+// shops are the paid MCP servers of e2e/lab/mcp, each in its way to ask, and the reference clients
+// that pay such servers.
 type shops struct {
 	Sellers map[string]string // by dialect, "+mode" behind it: the URL of the endpoint
 	Pay     string
@@ -56,7 +57,8 @@ func startShops(lab *Lab) (*shops, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &shops{log: filepath.Join(dir, "log"), script: filepath.Join(root, "e2e", "lab", "mcp", "sellers.mjs")}
+	s := &shops{log: filepath.Join(dir, "log"), script: filepath.Join(root, "e2e", "lab", "mcp",
+		"sellers.mjs")}
 	if s.node, err = exec.LookPath("node"); err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +124,8 @@ func (s *shops) runs(t testing.TB, seller, tool string) (n int) {
 // onStdio is the command of a seller on stdio, as config.toml writes it. Its log is its own.
 func (s *shops) onStdio(t testing.TB, dialect string) string {
 	t.Helper()
-	options, err := json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0], "log": filepath.Join(t.TempDir(), "log"),
+	options, err := json.Marshal(map[string]any{"dialect": dialect, "facilitator": s.lab.Facilitators[0],
+		"log":   filepath.Join(t.TempDir(), "log"),
 		"payTo": map[string]string{"evm": s.lab.EVM.PayTo, "svm": s.lab.SVM.PayTo}})
 	require.NoError(t, err)
 	command, err := json.Marshal([]string{s.node, s.script, "--stdio", string(options)})
@@ -131,7 +134,8 @@ func (s *shops) onStdio(t testing.TB, dialect string) string {
 }
 
 // payAs has a reference client call a tool and pay for it.
-func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]any, more map[string]any) (paid struct {
+func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]any,
+	more map[string]any) (paid struct {
 	Challenge map[string]any
 	Result    struct {
 		IsError           bool
@@ -147,7 +151,8 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 	Other json.RawMessage
 }) {
 	t.Helper()
-	call := map[string]any{"payer": payer, "target": target, "tool": tool, "args": args, "key": s.lab.EVM.Client.Key}
+	call := map[string]any{"payer": payer, "target": target, "tool": tool, "args": args,
+		"key": s.lab.EVM.Client.Key}
 	for name, value := range more {
 		call[name] = value
 	}
@@ -174,17 +179,20 @@ func (s *shops) buyer(t testing.TB, more string) (*Wallet, Home) {
 	return funded(t, s.lab, ConfigOptions{Loopback: all, More: more})
 }
 
-// Every way to ask that npm's servers know is paid, over streamable HTTP; the chains' own books say how much.
+// Every way to ask that npm's servers know is paid, over streamable HTTP; the chains' own books say
+// how much.
 func TestPaysForToolsInEveryDialect(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
 	w, home := s.buyer(t, "")
-	for _, dialect := range []string{"result-v2", "result-v1", "text-v2", "rpc-v2", "rpc-v1", "http-v1", "cloudflare", "x402-mcp", "result-v2+no-receipt"} {
+	for _, dialect := range []string{"result-v2", "result-v1", "text-v2", "rpc-v2", "rpc-v1", "http-v1",
+		"cloudflare", "x402-mcp", "result-v2+no-receipt"} {
 		t.Run(dialect, func(t *testing.T) {
 			lab, seller, args := lab.For(t), s.Sellers[dialect], map[string]any{"text": "hello " + dialect}
 			name, _, _ := strings.Cut(dialect, "+")
 			before, ran := lab.EVMBalance(home.EVM)+lab.SVMBalance(home.Solana, ""), s.runs(t, name, "echo")
-			p := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "echo", "arguments": args, "maxAmount": "$0.01"})
+			p := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "echo",
+				"arguments": args, "maxAmount": "$0.01"})
 			require.Empty(t, p.Error, "%+v", p)
 			require.Equal(t, "paid", p.Status)
 			require.Equal(t, "echo: hello "+dialect, p.Content)
@@ -200,9 +208,11 @@ func TestPaysForToolsInEveryDialect(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, list[0].URL, at.Host)
 
-			dear := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "pricey", "maxAmount": "$0.01"})
+			dear := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "pricey",
+				"maxAmount": "$0.01"})
 			require.Equal(t, "AMOUNT_EXCEEDS_MAX", dear.Error)
-			free := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "hello", "arguments": map[string]any{"name": "you"}})
+			free := call(t, w, "x402_call_tool", map[string]any{"server": seller, "tool": "hello",
+				"arguments": map[string]any{"name": "you"}})
 			require.Equal(t, "free", free.Status, "%+v", free)
 			require.Equal(t, "hello you", free.Content)
 		})
@@ -213,21 +223,26 @@ func TestPaysForToolsInEveryDialect(t *testing.T) {
 func TestPaysForToolsOverStdio(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
-	for _, c := range []struct{ dialect, network string }{{"cloudflare", lab.EVM.Network}, {"result-v2", lab.EVM.Network}, {"result-v2", lab.SVM.Network}} {
-		w, home := funded(t, lab, ConfigOptions{Policy: fmt.Sprintf("prefer = [%q]", c.network), More: "[servers.shop]\ncommand = " + s.onStdio(t, c.dialect) + "\n"})
+	for _, c := range []struct{ dialect, network string }{{"cloudflare", lab.EVM.Network},
+		{"result-v2", lab.EVM.Network}, {"result-v2", lab.SVM.Network}} {
+		w, home := funded(t, lab, ConfigOptions{Policy: fmt.Sprintf("prefer = [%q]", c.network),
+			More: "[servers.shop]\ncommand = " + s.onStdio(t, c.dialect) + "\n"})
 		onEVM, onSolana := lab.EVMBalance(home.EVM), lab.SVMBalance(home.Solana, "")
-		p := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "tool": "echo", "arguments": map[string]any{"text": "a"}})
+		p := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "tool": "echo",
+			"arguments": map[string]any{"text": "a"}})
 		require.Equal(t, "paid", p.Status, "%+v", p)
 		require.Equal(t, "echo: a", p.Content)
 		require.Equal(t, c.network, p.Network)
-		spent := map[string]uint64{lab.EVM.Network: onEVM - lab.EVMBalance(home.EVM), lab.SVM.Network: onSolana - lab.SVMBalance(home.Solana, "")}
+		spent := map[string]uint64{lab.EVM.Network: onEVM - lab.EVMBalance(home.EVM),
+			lab.SVM.Network: onSolana - lab.SVMBalance(home.Solana, "")}
 		want := map[string]uint64{lab.EVM.Network: 0, lab.SVM.Network: 0}
 		want[c.network] = 1000
 		require.Equal(t, want, spent)
 	}
 }
 
-// Servers that take the payment and ask again, the same or dearer, get nothing more, however often the call is made.
+// Servers that take the payment and ask again, the same or dearer, get nothing more, however often
+// the call is made.
 func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)
@@ -235,15 +250,20 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	for _, c := range []struct {
 		mode, code string
 		paid       uint64
-	}{{"ask-again", "PAYMENT_REJECTED", 0}, {"bait", "PRICE_CHANGED", 0}, {"take-and-ask", "PAYMENT_REJECTED", 1000}} {
-		before, nonces := lab.EVMBalance(home.EVM)+lab.SVMBalance(home.Solana, ""), len(lab.EVMSpentNonces(home.EVM))
+	}{{"ask-again", "PAYMENT_REJECTED", 0}, {"bait", "PRICE_CHANGED", 0}, {"take-and-ask", "PAYMENT_REJECTED",
+		1000}} {
+		before, nonces := lab.EVMBalance(home.EVM)+lab.SVMBalance(home.Solana, ""),
+			len(lab.EVMSpentNonces(home.EVM))
 		for range 3 {
-			p := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2+"+c.mode], "tool": "echo", "arguments": map[string]any{"text": c.mode}})
+			p := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2+"+c.mode],
+				"tool": "echo", "arguments": map[string]any{"text": c.mode}})
 			if p.Error != "" {
-				require.Contains(t, []string{c.code, "PAYMENT_REJECTED", "OUTCOME_UNKNOWN"}, p.Error, "%s: %+v", c.mode, p)
+				require.Contains(t, []string{c.code, "PAYMENT_REJECTED", "OUTCOME_UNKNOWN"}, p.Error,
+					"%s: %+v", c.mode, p)
 				require.True(t, p.SafeToRetry)
 			} else {
-				require.Equal(t, "paid_not_served", p.Status, "%s: %+v", c.mode, p) // the chain said that it was paid
+				// the chain said that it was paid
+				require.Equal(t, "paid_not_served", p.Status, "%s: %+v", c.mode, p)
 			}
 		}
 		require.Equal(t, c.paid, before-lab.EVMBalance(home.EVM)-lab.SVMBalance(home.Solana, ""), c.mode)
@@ -255,7 +275,8 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 	require.Equal(t, "boom: the tool failed", boom.Content)
 }
 
-// A mounted server, as a host has it: its tool stands in the list under the server's name, is called by it, and is paid.
+// A mounted server, as a host has it: its tool stands in the list under the server's name, is
+// called by it, and is paid.
 func TestAMountedServersToolIsPaid(t *testing.T) {
 	lab := Start(t)
 	s := openShops(t, lab)

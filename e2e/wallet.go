@@ -17,7 +17,8 @@ import (
 const (
 	protocolVersion = "2025-11-25"
 	initializeWait  = 30 * time.Second
-	// closeWait is how long a wallet may take to end when its input has ended. It finishes payments on the way under their own deadline.
+	// closeWait is how long a wallet may take to end when its input has ended. It finishes payments
+	// on the way under their own deadline.
 	closeWait = 2 * time.Minute
 )
 
@@ -44,13 +45,15 @@ type Result struct {
 type WalletOptions struct {
 	Env          []string       // further environment, NAME=value
 	Capabilities map[string]any // the client's; none when nil
-	// OnRequest answers requests of the wallet, such as elicitation/create. Its result is the JSON-RPC result. Without it, or with an
-	// error, the request is refused as unknown. It is called on a goroutine of its own.
+	// OnRequest answers requests of the wallet, such as elicitation/create. Its result is the
+	// JSON-RPC result. Without it, or with an error, the request is refused as unknown. It is
+	// called on a goroutine of its own.
 	OnRequest func(method string, params json.RawMessage) (any, error)
 }
 
-// Wallet is a running `x402-wallet mcp` and the MCP client that drives it. The client writes the protocol's lines itself, without the
-// library the wallet is built with, so that a mistake of that library cannot hide on both sides. Calls may run concurrently.
+// Wallet is a running `x402-wallet mcp` and the MCP client that drives it. The client writes the
+// protocol's lines itself, without the library the wallet is built with, so that a mistake of that
+// library cannot hide on both sides. Calls may run concurrently.
 type Wallet struct {
 	Home       Home
 	Initialize json.RawMessage // the result of initialize
@@ -82,8 +85,9 @@ type message struct {
 	Error   *RPCError       `json:"error,omitempty"`
 }
 
-// StartWallet starts the wallet at a home as an MCP server and initializes it. It is closed when the test ends, and fails the test if
-// it does not end well or has written anything but JSON-RPC on its standard output.
+// StartWallet starts the wallet at a home as an MCP server and initializes it. It is closed when
+// the test ends, and fails the test if it does not end well or has written anything but JSON-RPC on
+// its standard output.
 func StartWallet(t testing.TB, bin string, home Home, extraEnv ...string) *Wallet {
 	t.Helper()
 	return StartWalletWith(t, bin, home, WalletOptions{Env: extraEnv})
@@ -140,7 +144,8 @@ func (w *Wallet) initialize() error {
 	return w.notify("notifications/initialized", nil)
 }
 
-// Call calls a tool. When ctx ends first the wallet is told, as clients do, and the call's answer is no longer waited for.
+// Call calls a tool. When ctx ends first the wallet is told, as clients do, and the call's answer
+// is no longer waited for.
 func (w *Wallet) Call(ctx context.Context, tool string, args any) (Result, error) {
 	raw, err := w.Request(ctx, "tools/call", map[string]any{"name": tool, "arguments": args})
 	if err != nil {
@@ -201,7 +206,8 @@ func (w *Wallet) Kill() {
 	<-w.ended
 }
 
-// Close ends the wallet's input, as a client does that goes away, and waits for the wallet to end by itself.
+// Close ends the wallet's input, as a client does that goes away, and waits for the wallet to end
+// by itself.
 func (w *Wallet) Close() error {
 	w.settle()
 	_ = w.stdin.Close() // not behind the lock: it also ends a write that a stuck wallet keeps waiting

@@ -31,15 +31,16 @@ const (
 	AuthHeader = "header" // a fixed header
 )
 
-// Auth is a facilitator's credentials. The secret is a function, so that nothing that prints or encodes an Auth can show it,
-// and it is read when it is first needed.
+// Auth is a facilitator's credentials. The secret is a function, so that nothing that prints or
+// encodes an Auth can show it, and it is read when it is first needed.
 type Auth struct {
 	Kind   string // "" is AuthNone
 	KeyID  string
 	Secret func() (string, error) `json:"-"` // the key; for AuthHeader the line "Name: value"
 }
 
-// Times of the credentials (reference/x402-protocol.md §6: cdp-sdk 1.57.0, @payai/facilitator 2.4.1).
+// Times of the credentials (reference/x402-protocol.md §6: cdp-sdk 1.57.0, @payai/facilitator
+// 2.4.1).
 const (
 	tokenLife  = 2 * time.Minute
 	tokenRenew = 30 * time.Second // before a token's end
@@ -116,7 +117,8 @@ func (c *Client) payaiToken(f *remote, _ *http.Request) (string, error) {
 		return "", err
 	}
 	value, err := sign(f.token.key, map[string]any{"kid": f.Auth.KeyID}, jwt.MapClaims{
-		"sub": f.Auth.KeyID, "iss": "payai-merchant", "iat": now.Unix(), "exp": now.Add(tokenLife).Unix(), "jti": id,
+		"sub": f.Auth.KeyID, "iss": "payai-merchant", "iat": now.Unix(), "exp": now.Add(tokenLife).Unix(),
+		"jti": id,
 	})
 	if err != nil {
 		return "", err
@@ -161,7 +163,8 @@ var (
 	errPayAIKey = errors.New("is not base64 of a PKCS#8 Ed25519 key")
 )
 
-// cdpKey reads base64 of seed and public key, or PEM. In environment variables a PEM's line ends are often written as \n.
+// cdpKey reads base64 of seed and public key, or PEM. In environment variables a PEM's line ends
+// are often written as \n.
 func cdpKey(text string) (crypto.Signer, error) {
 	if strings.Contains(text, "-----BEGIN") {
 		block, _ := pem.Decode([]byte(strings.ReplaceAll(text, `\n`, "\n")))

@@ -46,7 +46,8 @@ func posted(t *testing.T, auth Auth) (string, Result) {
 	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
 	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{
-		{Name: "f", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: auth, Networks: []string{sepolia}}}})
+		{Name: "f", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: auth,
+			Networks: []string{sepolia}}}})
 	r := c.Settle(t.Context(), evm)
 	if len(w.posts) == 0 {
 		return "", r
@@ -76,9 +77,12 @@ func TestCDP(t *testing.T) {
 		"Ed25519, blanks about it": {" " + base64.StdEncoding.EncodeToString(ed) + "\n", "EdDSA", edPublic},
 	} {
 		t.Run(name, func(t *testing.T) {
-			header, r := posted(t, Auth{Kind: AuthCDP, KeyID: "organizations/x/apiKeys/y", Secret: secret(row.secret)})
+			header, r := posted(t, Auth{Kind: AuthCDP, KeyID: "organizations/x/apiKeys/y",
+				Secret: secret(row.secret)})
 			require.Equal(t, Settled, r.Outcome, r.Err)
-			parsed, err := jwt.Parse(strings.TrimPrefix(header, "Bearer "), func(*jwt.Token) (any, error) { return row.public, nil },
+			parsed, err := jwt.Parse(strings.TrimPrefix(header, "Bearer "), func(*jwt.Token) (any, error) {
+				return row.public, nil
+			},
 				jwt.WithValidMethods([]string{row.alg}))
 			require.NoError(t, err)
 			assert.Equal(t, "JWT", parsed.Header["typ"])
@@ -102,13 +106,15 @@ func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
 	w := newWire(map[string]script{"f": {`200 {"isValid":true}`, yes}})
-	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-		Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}}})
+	c := New(Options{HTTP: &http.Client{Transport: w},
+		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+			Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}}})
 	_, _, err = c.Verify(t.Context(), evm)
 	require.NoError(t, err)
 	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
 	for i, path := range []string{"verify", "settle"} {
-		token, _, err := jwt.NewParser().ParseUnverified(strings.TrimPrefix(w.posts[i].header.Get("Authorization"), "Bearer "), jwt.MapClaims{})
+		token, _, err := jwt.NewParser().ParseUnverified(
+			strings.TrimPrefix(w.posts[i].header.Get("Authorization"), "Bearer "), jwt.MapClaims{})
 		require.NoError(t, err)
 		assert.Equal(t, []any{"POST f/" + path}, token.Claims.(jwt.MapClaims)["uris"])
 	}
@@ -122,9 +128,11 @@ func TestPayAI(t *testing.T) {
 	for _, text := range []string{key, "payai_sk_" + key} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(map[string]script{"f": {yes}})
-			c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-				Auth: Auth{Kind: AuthPayAI, KeyID: "k1", Secret: secret(text)}}}})
-			for _, pause := range []time.Duration{0, 89 * time.Second, time.Second} { // renewed 30 s before its end
+			c := New(Options{HTTP: &http.Client{Transport: w},
+				List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+					Auth: Auth{Kind: AuthPayAI, KeyID: "k1", Secret: secret(text)}}}})
+			for _, pause := range []time.Duration{0, 89 * time.Second, time.Second} {
+				// renewed 30 s before its end
 				time.Sleep(pause)
 				require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
 			}
@@ -134,14 +142,17 @@ func TestPayAI(t *testing.T) {
 			}
 			assert.Equal(t, tokens[0], tokens[1])
 			assert.NotEqual(t, tokens[1], tokens[2])
-			parsed, err := jwt.Parse(tokens[0], func(*jwt.Token) (any, error) { return public, nil }, jwt.WithValidMethods([]string{"EdDSA"}))
+			parsed, err := jwt.Parse(tokens[0], func(*jwt.Token) (any, error) {
+				return public, nil
+			}, jwt.WithValidMethods([]string{"EdDSA"}))
 			require.NoError(t, err)
 			claims := parsed.Claims.(jwt.MapClaims)
 			assert.Equal(t, map[string]any{"alg": "EdDSA", "typ": "JWT", "kid": "k1"}, parsed.Header)
 			assert.Equal(t, "k1", claims["sub"])
 			assert.Equal(t, "payai-merchant", claims["iss"])
 			assert.InDelta(t, claims["iat"].(float64)+120, claims["exp"], 0)
-			assert.Regexp(t, "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", claims["jti"])
+			assert.Regexp(t, "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+				claims["jti"])
 			assert.Len(t, claims, 5)
 		})
 	}
@@ -154,7 +165,8 @@ func TestFixedHeader(t *testing.T) {
 	header, r := posted(t, Auth{Kind: AuthHeader, Secret: secret("Authorization:  Basic abc\n")})
 	require.Equal(t, Settled, r.Outcome)
 	assert.Equal(t, "Basic abc", header)
-	for _, line := range []string{"", "Authorization", "Authorization:", ": x", "A b: c", "A: b\nHost: evil", "Host: evil", "content-length: 5"} {
+	for _, line := range []string{"", "Authorization", "Authorization:", ": x", "A b: c", "A: b\nHost: evil",
+		"Host: evil", "content-length: 5"} {
 		_, r := posted(t, Auth{Kind: AuthHeader, Secret: secret(line)})
 		assert.Equal(t, NotSent, r.Outcome, line)
 	}
@@ -163,8 +175,9 @@ func TestFixedHeader(t *testing.T) {
 // A facilitator that says our credentials back does not say them to an agent, nor into the ledger.
 func TestCredentialsSaidBack(t *testing.T) {
 	w := newWire(map[string]script{"f": {`401 {"success":false,"errorReason":"no key hunter2hunter2hunter2","transaction":"","network":"base-sepolia"}`}})
-	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-		Auth: Auth{Kind: AuthHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}}})
+	c := New(Options{HTTP: &http.Client{Transport: w},
+		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
+			Auth: Auth{Kind: AuthHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}}})
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, "no key ***", r.Settlement.ErrorReason)
@@ -172,7 +185,8 @@ func TestCredentialsSaidBack(t *testing.T) {
 	assert.Equal(t, "Key hunter2hunter2hunter2", w.posts[0].header.Get("X-Api-Key"))
 }
 
-// Credentials that cannot be used are told at once, without a retry, and never shown; the next facilitator is asked.
+// Credentials that cannot be used are told at once, without a retry, and never shown; the next
+// facilitator is asked.
 func TestBadCredentials(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
@@ -193,12 +207,15 @@ func TestBadCredentials(t *testing.T) {
 		{Auth{Kind: AuthCDP, KeyID: "k"}, "CDP_API_KEY_SECRET is not set"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(" ")}, "CDP_API_KEY_SECRET is not set"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("sekret")}, "neither base64"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed[:32]))}, "neither base64"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed[:32]))},
+			"neither base64"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(mixed))}, "halves"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("-----BEGIN sekret")}, "neither base64"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("EC PRIVATE KEY", p384DER))}, "P-256"},
 		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("PRIVATE KEY", rsaDER))}, "P-256"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: func() (string, error) { return "", errors.New("no such file") }}, "no such file"},
+		{Auth{Kind: AuthCDP, KeyID: "k", Secret: func() (string, error) {
+			return "", errors.New("no such file")
+		}}, "no such file"},
 		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret("payai_sk_sekret!")}, "PKCS#8"},
 		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret(base64PKCS8(t, rsaKey))}, "PKCS#8"},
 		{Auth{Kind: "oauth"}, `"oauth" is no way`},

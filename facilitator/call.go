@@ -32,8 +32,8 @@ type reply struct {
 	unusable  bool  // it will not go better a second time: bad URL, bad credentials
 }
 
-// call makes one exchange. The stock transport resends by itself only what it has not begun to write, and a POST never
-// otherwise, so one call is one POST.
+// call makes one exchange. The stock transport resends by itself only what it has not begun to
+// write, and a POST never otherwise, so one call is one POST.
 func (c *Client) call(ctx context.Context, f *remote, method, path string, body []byte) reply {
 	return c.exchange(ctx, f, method, path, nil, body)
 }
@@ -43,10 +43,12 @@ func (c *Client) query(ctx context.Context, f *remote, path string, ask url.Valu
 	return c.exchange(ctx, f, http.MethodGet, path, ask, nil)
 }
 
-func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values, body []byte) reply {
+func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values,
+	body []byte) reply {
 	at, err := url.Parse(f.URL)
 	if err != nil || at.Host == "" {
-		return reply{err: errors.New("its URL cannot be read"), unusable: true} // not quoted: it may hold a key
+		// not quoted: it may hold a key
+		return reply{err: errors.New("its URL cannot be read"), unusable: true}
 	}
 	at = at.JoinPath(path)
 	if ask != nil {
@@ -54,7 +56,8 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	var connected atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at.String(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, at.String(),
+		bytes.NewReader(body))
 	if err != nil {
 		return reply{err: errors.New("its URL cannot be used"), unusable: true}
 	}
@@ -80,7 +83,8 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	return r
 }
 
-// hide takes our credentials out of an answer: services say a key back that they do not know, and an agent reads why they refused.
+// hide takes our credentials out of an answer: services say a key back that they do not know, and
+// an agent reads why they refused.
 func hide(said []byte, header http.Header) []byte {
 	for name, values := range header {
 		switch name {
@@ -98,7 +102,8 @@ func hide(said []byte, header http.Header) []byte {
 	return said
 }
 
-// failure is what became of an exchange, in words for the outside: net/http puts the URL and a server's bytes into its own.
+// failure is what became of an exchange, in words for the outside: net/http puts the URL and a
+// server's bytes into its own.
 type failure struct{ cause error }
 
 func (f failure) Error() string {

@@ -25,7 +25,8 @@ const (
 	listMemory = 8                // questions remembered of each facilitator
 )
 
-// Listing is what a facilitator says that somebody sells. All of it is strangers' text, and binds nobody.
+// Listing is what a facilitator says that somebody sells. All of it is strangers' text, and binds
+// nobody.
 type Listing struct {
 	URL         string
 	Type        string // "http" or "mcp"
@@ -49,8 +50,9 @@ type shelf struct {
 	known map[string]Catalogue // by question
 }
 
-// Discover asks all facilitators that the owner gave the network, at once, for what is sold; "" is anything, on any network. What one
-// of them says, or fails to say, changes nothing about the others.
+// Discover asks all facilitators that the owner gave the network, at once, for what is sold; "" is
+// anything, on any network. What one of them says, or fails to say, changes nothing about the
+// others.
 func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
 	var asked []*remote
 	for _, f := range c.list {
@@ -67,7 +69,8 @@ func (c *Client) Discover(ctx context.Context, query, network string) []Catalogu
 	return list
 }
 
-// catalogue is what f lists, asked at most every five minutes; where it cannot be asked, what it said within the hour.
+// catalogue is what f lists, asked at most every five minutes; where it cannot be asked, what it
+// said within the hour.
 func (c *Client) catalogue(ctx context.Context, f *remote, query, network string) Catalogue {
 	question := network + " " + query
 	f.shelf.mu.Lock()
@@ -115,7 +118,8 @@ func (s *shelf) put(question string, c Catalogue) {
 
 var errNotOffered = errors.New("it offers no discovery")
 
-// listed asks one facilitator: its search, or, where it has none, its list, in which the words are then looked for here.
+// listed asks one facilitator: its search, or, where it has none, its list, in which the words are
+// then looked for here.
 func (c *Client) listed(ctx context.Context, f *remote, query, network string) ([]Listing, error) {
 	if query != "" {
 		found, err := c.pages(ctx, f, "discovery/search", url.Values{"query": {query}}, network)
@@ -138,7 +142,8 @@ func (l Listing) speaksOf(query string) bool {
 }
 
 // pages reads a few pages. One that cannot be read ends them; with the error come those before it.
-func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Values, network string) ([]Listing, error) {
+func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Values,
+	network string) ([]Listing, error) {
 	var all []Listing
 	if network != "" {
 		ask.Set("network", network)
@@ -180,13 +185,14 @@ type page struct {
 	err    error // it could not be read
 }
 
-// readPage reads the frame leniently and leaves each item to be read strictly by itself: one seller who writes nonsense does not take
-// the others off the list.
+// readPage reads the frame leniently and leaves each item to be read strictly by itself: one seller
+// who writes nonsense does not take the others off the list.
 func readPage(r reply) page {
 	switch {
 	case r.err != nil:
 		return page{err: r.err}
-	case r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed || r.status == http.StatusNotImplemented:
+	case r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed ||
+		r.status == http.StatusNotImplemented:
 		return page{err: errNotOffered}
 	case r.status != http.StatusOK:
 		return page{err: fmt.Errorf("status %d", r.status)}
@@ -211,7 +217,8 @@ func readPage(r reply) page {
 
 const maxListedURL = 2 << 10 // a real one has a hundred characters
 
-// readListing reads one item, V2 or with V1's options in it; false where it is none that could be used.
+// readListing reads one item, V2 or with V1's options in it; false where it is none that could be
+// used.
 func readListing(raw json.RawMessage) (l Listing, ok bool) {
 	var item struct {
 		Resource    string            `json:"resource"`
@@ -224,7 +231,8 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 		return l, false
 	}
 	isWeb := strings.HasPrefix(item.Resource, "https://") || strings.HasPrefix(item.Resource, "http://")
-	if !isWeb || len(item.Resource) > maxListedURL || strings.Contains(item.Resource, "#") || len(item.Accepts) > x402.MaxAccepts {
+	if !isWeb || len(item.Resource) > maxListedURL || strings.Contains(item.Resource, "#") ||
+		len(item.Accepts) > x402.MaxAccepts {
 		return l, false
 	}
 	l = Listing{URL: item.Resource, Type: "http", Description: item.Description}
@@ -266,7 +274,8 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 	return l, len(l.Accepts) > 0
 }
 
-// takes notes how a thing is called (the bazaar extension's info.input, or V1's outputSchema.input): of an MCP tool its name and schema.
+// takes notes how a thing is called (the bazaar extension's info.input, or V1's
+// outputSchema.input): of an MCP tool its name and schema.
 func (l *Listing) takes(input json.RawMessage) {
 	var said struct {
 		Tool   string          `json:"toolName"`

@@ -20,7 +20,9 @@ const (
 )
 
 func listed(url, option, more string) string {
-	return fmt.Sprintf(`{"resource":%q,"type":"http","x402Version":2,"accepts":[%s],"lastUpdated":"2026-01-01T00:00:00Z"%s}`, url, option, more)
+	return fmt.Sprintf(
+		`{"resource":%q,"type":"http","x402Version":2,"accepts":[%s],"lastUpdated":"2026-01-01T00:00:00Z"%s}`,
+		url, option, more)
 }
 
 // bazaar is a facilitator over real HTTP; the clock is the client's.
@@ -32,7 +34,8 @@ func bazaar(t *testing.T, name string, h http.HandlerFunc) Facilitator {
 
 func answers(items ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"x402Version":2,"items":[%s],"pagination":{"limit":100,"offset":0,"total":%d}}`, strings.Join(items, ","), len(items))
+		fmt.Fprintf(w, `{"x402Version":2,"items":[%s],"pagination":{"limit":100,"offset":0,"total":%d}}`,
+			strings.Join(items, ","), len(items))
 	}
 }
 
@@ -46,40 +49,51 @@ func urls(c Catalogue) (list []string) {
 // Items of both versions and kinds, with what they say of their call.
 func TestDiscoveryReads(t *testing.T) {
 	c := New(Options{HTTP: http.DefaultClient, List: []Facilitator{bazaar(t, "a", answers(
-		listed("https://new.example/x", v2Option, `,"description":"a new one","extensions":{"bazaar":{"info":{"input":{"type":"http","method":"POST"}}}}`),
+		listed("https://new.example/x", v2Option,
+			`,"description":"a new one","extensions":{"bazaar":{"info":{"input":{"type":"http","method":"POST"}}}}`),
 		listed("https://old.example/x", v1Option, ``),
-		strings.Replace(listed("https://mcp.example/mcp", v2Option, `,"extensions":{"bazaar":{"info":{"input":{"type":"mcp","toolName":"find","inputSchema":{"type":"object"}}}}}`), `"http"`, `"mcp"`, 1),
+		strings.Replace(listed("https://mcp.example/mcp", v2Option,
+			`,"extensions":{"bazaar":{"info":{"input":{"type":"mcp","toolName":"find","inputSchema":{"type":"object"}}}}}`), `"http"`, `"mcp"`, 1),
 	))}})
 	found := c.Discover(t.Context(), "", "")
 	require.NoError(t, found[0].Err)
 	list := found[0].Listings
 	require.Len(t, list, 3)
-	require.Equal(t, []any{"a new one", "http", `{"type":"http","method":"POST"}`}, []any{list[0].Description, list[0].Type, string(list[0].InputSchema)})
-	require.Equal(t, []any{"an old one", 1, "2000", sepolia}, []any{list[1].Description, list[1].Accepts[0].Version, list[1].Accepts[0].Amount.String(), list[1].Accepts[0].Network})
+	require.Equal(t, []any{"a new one", "http", `{"type":"http","method":"POST"}`},
+		[]any{list[0].Description, list[0].Type, string(list[0].InputSchema)})
+	require.Equal(t, []any{"an old one", 1, "2000", sepolia},
+		[]any{list[1].Description, list[1].Accepts[0].Version, list[1].Accepts[0].Amount.String(),
+			list[1].Accepts[0].Network})
 	require.Contains(t, string(list[1].InputSchema), "queryParams")
-	require.Equal(t, []any{"mcp", "find", `{"type":"object"}`}, []any{list[2].Type, list[2].Tool, string(list[2].InputSchema)})
+	require.Equal(t, []any{"mcp", "find", `{"type":"object"}`}, []any{list[2].Type, list[2].Tool,
+		string(list[2].InputSchema)})
 }
 
 // security.md E17: an item that is no offer is left out; the others of the same list stay.
 func TestDiscoveryLeavesOut(t *testing.T) {
 	good := listed("https://good.example/x", v2Option, "")
 	for name, bad := range map[string]string{
-		"script":         listed("javascript:alert(1)", v2Option, ""),
-		"file":           listed("file:///etc/passwd", v2Option, ""),
-		"own server":     listed("mcp://shop", v2Option, `,"kind":"mcp"`),
-		"fragment":       listed("https://a.example/#x", v2Option, ""),
-		"long URL":       listed("https://a.example/"+strings.Repeat("a", maxListedURL), v2Option, ""),
-		"twin keys":      strings.Replace(listed("https://a.example/", v2Option, ""), `"type"`, `"resource":"https://b.example/","type"`, 1),
-		"case twins":     strings.Replace(listed("https://a.example/", v2Option, ""), `"type"`, `"Resource":"https://b.example/","type"`, 1),
+		"script":     listed("javascript:alert(1)", v2Option, ""),
+		"file":       listed("file:///etc/passwd", v2Option, ""),
+		"own server": listed("mcp://shop", v2Option, `,"kind":"mcp"`),
+		"fragment":   listed("https://a.example/#x", v2Option, ""),
+		"long URL":   listed("https://a.example/"+strings.Repeat("a", maxListedURL), v2Option, ""),
+		"twin keys": strings.Replace(listed("https://a.example/", v2Option, ""), `"type"`,
+			`"resource":"https://b.example/","type"`, 1),
+		"case twins": strings.Replace(listed("https://a.example/", v2Option, ""), `"type"`,
+			`"Resource":"https://b.example/","type"`, 1),
 		"negative price": listed("https://a.example/", strings.Replace(v2Option, `"1000"`, `"-1000"`, 1), ""),
 		"number":         listed("https://a.example/", strings.Replace(v2Option, `"1000"`, `1e3`, 1), ""),
 		"no options":     listed("https://a.example/", ``, ""),
 		"33 options":     listed("https://a.example/", strings.Repeat(v2Option+",", 32)+v2Option, ""),
-		"deep":           listed("https://a.example/", v2Option, `,"x":`+strings.Repeat("[", 80)+strings.Repeat("]", 80)),
-		"huge":           listed("https://a.example/", v2Option, `,"description":"`+strings.Repeat("a", 300<<10)+`"`),
-		"no object":      `7`,
-		"null":           `null`,
-		"bidi payTo":     listed("https://a.example/", strings.Replace(v2Option, `"0x1"`, "\"0x\u202e1\"", 1), ""),
+		"deep": listed("https://a.example/", v2Option, `,"x":`+
+			strings.Repeat("[", 80)+strings.Repeat("]", 80)),
+		"huge": listed("https://a.example/", v2Option, `,"description":"`+
+			strings.Repeat("a", 300<<10)+`"`),
+		"no object": `7`,
+		"null":      `null`,
+		"bidi payTo": listed("https://a.example/", strings.Replace(v2Option, `"0x1"`, "\"0x\u202e1\"", 1),
+			""),
 	} {
 		c := New(Options{HTTP: http.DefaultClient, List: []Facilitator{bazaar(t, "a", answers(bad, good))}})
 		found := c.Discover(t.Context(), "", "")
@@ -88,12 +102,14 @@ func TestDiscoveryLeavesOut(t *testing.T) {
 	}
 }
 
-// security.md E17: one that is dead, lies about its pages or floods takes nothing from the others, and ends.
+// security.md E17: one that is dead, lies about its pages or floods takes nothing from the others,
+// and ends.
 func TestDiscoveryIsBounded(t *testing.T) {
 	var pages atomic.Int32
 	endless := func(w http.ResponseWriter, r *http.Request) {
 		n := pages.Add(1)
-		fmt.Fprintf(w, `{"items":[%s],"pagination":{"total":99999999999,"cursor":"c%d"}}`, listed("https://endless.example/"+strconv.Itoa(int(n)), v2Option, ""), n)
+		fmt.Fprintf(w, `{"items":[%s],"pagination":{"total":99999999999,"cursor":"c%d"}}`,
+			listed("https://endless.example/"+strconv.Itoa(int(n)), v2Option, ""), n)
 	}
 	many := make([]string, 10_000)
 	for i := range many {
@@ -104,7 +120,9 @@ func TestDiscoveryIsBounded(t *testing.T) {
 		{Name: "dead", URL: "http://127.0.0.1:1"},
 		bazaar(t, "endless", endless),
 		bazaar(t, "many", answers(many...)),
-		bazaar(t, "long", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxReply+1)) }),
+		bazaar(t, "long", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, maxReply+1))
+		}),
 		bazaar(t, "html", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }),
 		bazaar(t, "moved", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://elsewhere.example/", http.StatusFound)
@@ -125,7 +143,8 @@ func TestDiscoveryIsBounded(t *testing.T) {
 	require.ErrorIs(t, found[6].Err, errNotOffered)
 }
 
-// Search where it is offered; where it is not, the list, in which the words are looked for. Pages by offset; the owner's networks.
+// Search where it is offered; where it is not, the list, in which the words are looked for. Pages
+// by offset; the owner's networks.
 func TestDiscoveryAsks(t *testing.T) {
 	var asked []string
 	search := true
@@ -136,20 +155,25 @@ func TestDiscoveryAsks(t *testing.T) {
 				http.NotFound(w, r)
 				return
 			}
-			fmt.Fprintf(w, `{"x402Version":2,"resources":[%s],"pagination":null}`, listed("https://found.example/", v2Option, ""))
+			fmt.Fprintf(w, `{"x402Version":2,"resources":[%s],"pagination":null}`,
+				listed("https://found.example/", v2Option, ""))
 			return
 		}
 		offset := r.URL.Query().Get("offset")
 		fmt.Fprintf(w, `{"items":[%s,%s],"pagination":{"limit":100,"offset":0,"total":150}}`,
-			listed("https://tides.example/"+offset, v2Option, `,"description":"Tides & more"`), listed("https://air.example/", v2Option, ""))
+			listed("https://tides.example/"+offset, v2Option, `,"description":"Tides & more"`),
+			listed("https://air.example/", v2Option, ""))
 	})
 	c := New(Options{HTTP: http.DefaultClient, List: []Facilitator{f}})
-	require.Equal(t, []string{"https://found.example/"}, urls(c.Discover(t.Context(), "tides more", sepolia)[0]))
+	require.Equal(t, []string{"https://found.example/"},
+		urls(c.Discover(t.Context(), "tides more", sepolia)[0]))
 	search = false
-	require.Equal(t, []string{"https://tides.example/", "https://tides.example/100"}, urls(c.Discover(t.Context(), "MORE tides", "")[0]))
+	require.Equal(t, []string{"https://tides.example/", "https://tides.example/100"},
+		urls(c.Discover(t.Context(), "MORE tides", "")[0]))
 	require.Equal(t, []string{
 		"/v1/discovery/search?limit=100&network=eip155%3A84532&query=tides+more",
-		"/v1/discovery/search?limit=100&query=MORE+tides", "/v1/discovery/resources?limit=100", "/v1/discovery/resources?limit=100&offset=100",
+		"/v1/discovery/search?limit=100&query=MORE+tides", "/v1/discovery/resources?limit=100",
+		"/v1/discovery/resources?limit=100&offset=100",
 	}, asked)
 
 	f.Networks = []string{Mainnets}

@@ -1,16 +1,18 @@
-// Package facilitator brings signed payments to the services that put them on a chain, where the wallet settles and not
-// the seller (SPEC §7.2): in the owner's order, with patience, and with one outcome at the end.
+// Package facilitator brings signed payments to the services that put them on a chain, where the
+// wallet settles and not the seller (SPEC §7.2): in the owner's order, with patience, and with one
+// outcome at the end.
 //
-// What must stay true: whatever is posted is posted with the same bytes every time, to every facilitator. One EIP-3009
-// nonce settles once, and one Solana transaction is one transaction, so the same bytes can never pay twice; another
-// signature could. And an outcome that became unknown once stays unknown until a facilitator settles or the chain says:
-// a later "no" proves nothing about the first try.
+// What must stay true: whatever is posted is posted with the same bytes every time, to every
+// facilitator. One EIP-3009 nonce settles once, and one Solana transaction is one transaction, so
+// the same bytes can never pay twice; another signature could. And an outcome that became unknown
+// once stays unknown until a facilitator settles or the chain says: a later "no" proves nothing
+// about the first try.
 //
-// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was measured to pay six times
-// for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
+// The seed's client resent on timeout, treated an explicit refusal as a reason to go on, and was
+// measured to pay six times for one slow facilitator (reference/seed-systems.md §1c, rows 5 and 6).
 //
-// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), auth.go (credentials), supported.go (who settles
-// what, and the order), discovery.go (what they list).
+// The files: settle.go (settle, its table of outcomes, verify), call.go (one exchange), auth.go
+// (credentials), supported.go (who settles what, and the order), discovery.go (what they list).
 package facilitator
 
 import (
@@ -52,8 +54,9 @@ type Submission struct {
 // Outcome is what became of a submission.
 type Outcome uint8
 
-// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one said no, and nobody before it may
-// have settled. Unknown: the same bytes only, anywhere. Settled: one says that it did.
+// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one said no,
+// and nobody before it may have settled. Unknown: the same bytes only, anywhere. Settled: one says
+// that it did.
 const (
 	NotSent Outcome = iota
 	Refused
@@ -66,10 +69,11 @@ func (o Outcome) String() string { return [...]string{"not sent", "refused", "un
 
 // Result is how settling ended.
 type Result struct {
-	Outcome     Outcome
-	Settlement  *x402.Settlement // the last facilitator's words; nil when none could be read. A claim, not a proof
-	Facilitator string           // the name of the one that decided; "" when none was reached
-	Err         error            // an *x402.Error unless settled
+	Outcome Outcome
+	// the last facilitator's words; nil when none could be read. A claim, not a proof
+	Settlement  *x402.Settlement
+	Facilitator string // the name of the one that decided; "" when none was reached
+	Err         error  // an *x402.Error unless settled
 	Tries       []Try
 }
 
@@ -107,7 +111,8 @@ type remote struct {
 	token   token
 }
 
-// New makes a client. Keys are read at their first use, so that a facilitator that is never asked needs none.
+// New makes a client. Keys are read at their first use, so that a facilitator that is never asked
+// needs none.
 func New(o Options) *Client {
 	c := &Client{now: o.Now, sleep: o.Sleep, random: o.Random}
 	if o.HTTP != nil {

@@ -10,10 +10,14 @@ import (
 	"x402-wallet/x402"
 )
 
-// Whatever a facilitator answers to /settle: no panic, never "not sent", and settled only where it says so, with a transaction.
+// Whatever a facilitator answers to /settle: no panic, never "not sent", and settled only where it
+// says so, with a transaction.
 func FuzzJudge(f *testing.F) {
-	for _, body := range []string{yes, `{"success":true}`, `{"success":false,"errorReason":"insufficient_funds"}`, `{"success":false,"errorReason":"settlement_pending","transaction":"0x1"}`,
-		`{"success":"true","transaction":"0x1"}`, `{"success":true,"success":false,"transaction":"0x1"}`, `nonce already used`, ``, `<html>`} {
+	for _, body := range []string{yes, `{"success":true}`,
+		`{"success":false,"errorReason":"insufficient_funds"}`,
+		`{"success":false,"errorReason":"settlement_pending","transaction":"0x1"}`,
+		`{"success":"true","transaction":"0x1"}`, `{"success":true,"success":false,"transaction":"0x1"}`,
+		`nonce already used`, ``, `<html>`} {
 		for _, status := range []int{200, 302, 400, 402, 429, 500} {
 			f.Add(status, []byte(body))
 		}
@@ -30,11 +34,13 @@ func FuzzJudge(f *testing.F) {
 			Transaction string `json:"transaction"`
 		}
 		require.NoError(t, x402.DecodeStrict(body, maxReply, &said))
-		require.True(t, said.Success && said.Transaction != "" && status < 300, "settled by %d %s", status, body)
+		require.True(t, said.Success && said.Transaction != "" && status < 300, "settled by %d %s", status,
+			body)
 	})
 }
 
-// Whatever a facilitator says it supports: no panic, and only kinds on networks we know, under their CAIP-2 names.
+// Whatever a facilitator says it supports: no panic, and only kinds on networks we know, under
+// their CAIP-2 names.
 func FuzzSupported(f *testing.F) {
 	f.Add([]byte(kinds(2, sepolia, "")))
 	f.Add([]byte(kinds(1, "solana-devnet", "payer")))

@@ -12,14 +12,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next facilitator.
+// pauses are before the tries at one facilitator (SPEC §7.2); after the last comes the next
+// facilitator.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
 
-// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settling (security.md D13).
+// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settling
+// (security.md D13).
 const maxWait = 30 * time.Second
 
-// Settle brings a payment to the facilitators in their order. It ends with the first word of any of them, or when all
-// tries are used up, or when the payment's validity or ctx ends.
+// Settle brings a payment to the facilitators in their order. It ends with the first word of any of
+// them, or when all tries are used up, or when the payment's validity or ctx ends.
 func (c *Client) Settle(ctx context.Context, s Submission) Result {
 	ctx, cancel := context.WithTimeout(ctx, s.Validity)
 	defer cancel()
@@ -41,7 +43,8 @@ func (s Submission) body() ([]byte, error) {
 	if !json.Valid(s.Payload) || !json.Valid(s.Requirements) {
 		return nil, x402.Errorf(x402.Internal, "the payment or its requirement is not JSON")
 	}
-	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.Version, s.Payload, s.Requirements), nil
+	return fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.Version,
+		s.Payload, s.Requirements), nil
 }
 
 // settling is one run of Settle.
@@ -64,7 +67,8 @@ func (r *settling) at(ctx context.Context, f *remote) (done bool) {
 		}
 		reply := r.client.call(ctx, f, http.MethodPost, "settle", r.body)
 		v := judge(reply, r.submission)
-		r.tries = append(r.tries, Try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome, Err: v.err})
+		r.tries = append(r.tries, Try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome,
+			Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
 		}
@@ -106,7 +110,8 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// result makes one outcome of all tries. Settled wins, for whoever settled says so; unknown beats every "no" after it.
+// result makes one outcome of all tries. Settled wins, for whoever settled says so; unknown beats
+// every "no" after it.
 func (r *settling) result(ctx context.Context) Result {
 	out := Result{Settlement: r.last, Tries: r.tries}
 	var last Try
@@ -153,7 +158,8 @@ type judgement struct {
 	err        error
 }
 
-// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md D8–D12). It is pure.
+// judge is the table of outcomes (reference/x402-protocol.md §2.3, §6, §11; security.md D8–D12). It
+// is pure.
 //
 //	#  what came back                                            outcome    and then
 //	1  no connection: refused, unknown host, TLS, no credentials  not sent   again, then the next
@@ -181,7 +187,8 @@ func judge(r reply, s Submission) judgement {
 	}
 	text := fmt.Errorf("status %d: %s", r.status, x402.Quote(string(r.body)))
 	switch {
-	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly, r.status == http.StatusTooManyRequests:
+	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly,
+		r.status == http.StatusTooManyRequests:
 		return judgement{outcome: Unknown, err: text}
 	case r.status >= 400 && r.status < 500 && leavesOpen(string(r.body)):
 		return judgement{outcome: Unknown, final: true, err: text}
@@ -202,9 +209,11 @@ func judgeSettlement(r reply, s Submission, said *x402.Settlement) judgement {
 	case said.Success && !isOurs:
 		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", x402.Quote(said.Network))
 	case said.Success:
-		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status, x402.Quote(said.Transaction))
+		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status,
+			x402.Quote(said.Transaction))
 	default:
-		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(said.ErrorReason), x402.Quote(said.ErrorMessage))
+		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(said.ErrorReason),
+			x402.Quote(said.ErrorMessage))
 		if said.Transaction != "" || leavesOpen(said.ErrorReason+" "+said.ErrorMessage) {
 			j.outcome = Unknown
 		}
@@ -212,11 +221,13 @@ func judgeSettlement(r reply, s Submission, said *x402.Settlement) judgement {
 	return j
 }
 
-// open are the reasons after which the money may have moved or may still move: the nonce is used (by whom?), the same
-// payment is being settled, a confirmation did not come in time, the facilitator broke off in the middle
-// (reference/x402-protocol.md §2.3). Facilitators also pass on what the chain said: the last three.
+// open are the reasons after which the money may have moved or may still move: the nonce is used
+// (by whom?), the same payment is being settled, a confirmation did not come in time, the
+// facilitator broke off in the middle (reference/x402-protocol.md §2.3). Facilitators also pass on
+// what the chain said: the last three.
 var open = []string{
-	"nonce already used", "nonce used", "duplicate settlement", "pending", "timed out", "timeout", "post settlement",
+	"nonce already used", "nonce used", "duplicate settlement", "pending", "timed out", "timeout",
+	"post settlement",
 	"transfer event mismatch", "unexpected settle error", "node failure", "already settled",
 	"authorization is used", "already been processed", "already processed",
 }
@@ -231,8 +242,9 @@ func leavesOpen(reason string) bool {
 	return false
 }
 
-// Verify asks whether a payment would settle. It shows the signed payment to the first facilitator that answers, so it is
-// for payments that are meant to go there. reason is the facilitator's own word, bounded.
+// Verify asks whether a payment would settle. It shows the signed payment to the first facilitator
+// that answers, so it is for payments that are meant to go there. reason is the facilitator's own
+// word, bounded.
 func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason string, err error) {
 	body, err := s.body()
 	if err != nil {
@@ -259,5 +271,6 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 		}
 		failures = append(failures, f.Name+": "+reply.err.Error())
 	}
-	return false, "", x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").WithDetail("tries", failures)
+	return false, "", x402.Errorf(x402.FacilitatorError,
+		"no facilitator could verify the payment").WithDetail("tries", failures)
 }

@@ -30,11 +30,12 @@ const (
 	base    = "eip155:8453"
 )
 
-// script is what a fake facilitator does: "refused" (no connection), "hang", "reset" (after the request was read), or a
-// status and a body: "200 {…}", optionally with "Retry-After=5 " before it.
+// script is what a fake facilitator does: "refused" (no connection), "hang", "reset" (after the
+// request was read), or a status and a body: "200 {…}", optionally with "Retry-After=5 " before it.
 type script []string
 
-// wire is a RoundTripper in virtual time: it plays the scripts, the last step of each for ever, and notes every POST.
+// wire is a RoundTripper in virtual time: it plays the scripts, the last step of each for ever, and
+// notes every POST.
 type wire struct {
 	sync.Mutex
 	start     time.Time
@@ -86,7 +87,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("connection reset by peer")
 	}
 	header := http.Header{}
-	if after, rest, ok := strings.Cut(strings.TrimPrefix(step, "Retry-After="), " "); ok && strings.HasPrefix(step, "Retry-After=") {
+	if after, rest, ok := strings.Cut(strings.TrimPrefix(step, "Retry-After="), " "); ok &&
+		strings.HasPrefix(step, "Retry-After=") {
 		header.Set("Retry-After", after)
 		step = rest
 	}
@@ -106,7 +108,8 @@ func (errorReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (w *wire) client(names ...string) *Client {
 	var list []Facilitator
 	for _, name := range names {
-		list = append(list, Facilitator{Name: name, URL: "https://" + name + "/x402/", Networks: []string{sepolia}})
+		list = append(list, Facilitator{Name: name, URL: "https://" + name + "/x402/",
+			Networks: []string{sepolia}})
 	}
 	return New(Options{HTTP: &http.Client{Transport: w}, List: list})
 }
@@ -128,7 +131,8 @@ const (
 	used    = `200 {"success":false,"transaction":"","network":"eip155:84532","errorReason":"invalid_exact_evm_nonce_already_used"}`
 )
 
-// Each flow of SPEC §7.2 and security.md D8–D14, in virtual time. Whoever is asked gets the same bytes.
+// Each flow of SPEC §7.2 and security.md D8–D14, in virtual time. Whoever is asked gets the same
+// bytes.
 func TestSettle(t *testing.T) {
 	for _, row := range []struct {
 		name        string
@@ -139,36 +143,60 @@ func TestSettle(t *testing.T) {
 		took        time.Duration
 	}{
 		{"the first settles", script{yes}, script{yes}, Settled, "a", "a", 0},
-		{"first down, second used", script{"refused"}, script{yes}, Settled, "b", "a a a b", 1500 * time.Millisecond},
-		{"up again on the second try", script{"refused", yes}, script{yes}, Settled, "a", "a a", 500 * time.Millisecond},
-		{"up again on the third try", script{"refused", "refused", yes}, script{yes}, Settled, "a", "a a a", 1500 * time.Millisecond},
+		{"first down, second used", script{"refused"}, script{yes}, Settled, "b", "a a a b",
+			1500 * time.Millisecond},
+		{"up again on the second try", script{"refused", yes}, script{yes}, Settled, "a", "a a",
+			500 * time.Millisecond},
+		{"up again on the third try", script{"refused", "refused", yes}, script{yes}, Settled, "a", "a a a",
+			1500 * time.Millisecond},
 		{"both down", script{"refused"}, script{"refused"}, NotSent, "", "a a a b b b", 3 * time.Second},
-		{"slow is posted once (seed: six times)", script{"hang"}, script{yes}, Unknown, "a", "a", time.Minute},
+		{"slow is posted once (seed: six times)", script{"hang"}, script{yes}, Unknown, "a", "a",
+			time.Minute},
 		{"success:false is final (D10)", script{no}, script{yes}, Refused, "a", "a", 0},
-		{"success:false with status 500", script{strings.Replace(no, "200", "500", 1)}, script{yes}, Refused, "a", "a", 0},
+		{"success:false with status 500", script{strings.Replace(no, "200", "500", 1)}, script{yes}, Refused,
+			"a", "a", 0},
 		{"400 is final", script{"400 bad"}, script{yes}, Refused, "a", "a", 0},
 		{"404 is final", script{"404 "}, script{yes}, Refused, "a", "a", 0},
 		{"401 is final", script{`401 {"error":"who are you"}`}, script{yes}, Refused, "a", "a", 0},
 		{"settlement_pending (D11)", script{pending}, script{yes}, Unknown, "a", "a", 0},
-		{"no success, but a transaction", script{strings.Replace(no, `"transaction":""`, `"transaction":"0xabc"`, 1)}, script{yes}, Unknown, "a", "a", 0},
+		{"no success, but a transaction",
+			script{strings.Replace(no, `"transaction":""`, `"transaction":"0xabc"`, 1)}, script{yes}, Unknown,
+			"a", "a", 0},
 		{"nonce used, with no try before", script{used}, script{yes}, Unknown, "a", "a", 0},
-		{"400 saying duplicate_settlement", script{`400 {"error":"duplicate_settlement"}`}, script{yes}, Unknown, "a", "a", 0},
-		{"reset, then settled", script{"reset", yes}, script{yes}, Settled, "a", "a a", 500 * time.Millisecond},
-		{"reset, then nonce used (D8)", script{"reset", used}, script{yes}, Unknown, "a", "a a", 500 * time.Millisecond},
-		{"reset, then refused: still unknown", script{"reset", no}, script{yes}, Unknown, "a", "a a", 500 * time.Millisecond},
-		{"reset, then 400: still unknown", script{"reset", "400 "}, script{yes}, Unknown, "a", "a a", 500 * time.Millisecond},
-		{"reset, then down: still unknown", script{"reset", "refused"}, script{"refused"}, Unknown, "a", "a a a b b b", 3 * time.Second},
-		{"500, then the second settles", script{"500 oops"}, script{yes}, Settled, "b", "a a a b", 1500 * time.Millisecond},
-		{"500, then the second says nonce used (D8)", script{"503 "}, script{used}, Unknown, "a", "a a a b", 1500 * time.Millisecond},
-		{"half an answer", script{`200 {"success":tr…`}, script{yes}, Settled, "b", "a a a b", 1500 * time.Millisecond},
+		{"400 saying duplicate_settlement", script{`400 {"error":"duplicate_settlement"}`}, script{yes},
+			Unknown, "a", "a", 0},
+		{"reset, then settled", script{"reset", yes}, script{yes}, Settled, "a", "a a",
+			500 * time.Millisecond},
+		{"reset, then nonce used (D8)", script{"reset", used}, script{yes}, Unknown, "a", "a a",
+			500 * time.Millisecond},
+		{"reset, then refused: still unknown", script{"reset", no}, script{yes}, Unknown, "a", "a a",
+			500 * time.Millisecond},
+		{"reset, then 400: still unknown", script{"reset", "400 "}, script{yes}, Unknown, "a", "a a",
+			500 * time.Millisecond},
+		{"reset, then down: still unknown", script{"reset", "refused"}, script{"refused"}, Unknown, "a",
+			"a a a b b b", 3 * time.Second},
+		{"500, then the second settles", script{"500 oops"}, script{yes}, Settled, "b", "a a a b",
+			1500 * time.Millisecond},
+		{"500, then the second says nonce used (D8)", script{"503 "}, script{used}, Unknown, "a", "a a a b",
+			1500 * time.Millisecond},
+		{"half an answer", script{`200 {"success":tr…`}, script{yes}, Settled, "b", "a a a b",
+			1500 * time.Millisecond},
 		{"empty 200", script{"200 "}, script{"200 {}"}, Unknown, "a", "a a a b b b", 3 * time.Second},
-		{"redirect is not followed", script{"307 "}, script{"refused"}, Unknown, "a", "a a a b b b", 3 * time.Second},
-		{"429 with ten years to wait (D13)", script{"Retry-After=300000000 429 "}, script{yes}, Settled, "b", "a b", 0},
-		{"429 with two seconds to wait", script{"Retry-After=2 429 ", yes}, script{yes}, Settled, "a", "a a", 2500 * time.Millisecond},
-		{"429 for ever: 30 s at most", script{"Retry-After=14 429 "}, script{"Retry-After=14 429 "}, Unknown, "a", "a a a b", 29500 * time.Millisecond},
-		{"success without a transaction", script{`200 {"success":true,"transaction":"","network":"eip155:84532"}`}, script{yes}, Unknown, "a", "a", 0},
-		{"success on another network", script{strings.Replace(yes, "base-sepolia", "base", 1)}, script{yes}, Unknown, "a", "a", 0},
-		{"success with status 400", script{strings.Replace(yes, "200", "400", 1)}, script{yes}, Unknown, "a", "a", 0},
+		{"redirect is not followed", script{"307 "}, script{"refused"}, Unknown, "a", "a a a b b b",
+			3 * time.Second},
+		{"429 with ten years to wait (D13)", script{"Retry-After=300000000 429 "}, script{yes}, Settled, "b",
+			"a b", 0},
+		{"429 with two seconds to wait", script{"Retry-After=2 429 ", yes}, script{yes}, Settled, "a", "a a",
+			2500 * time.Millisecond},
+		{"429 for ever: 30 s at most", script{"Retry-After=14 429 "}, script{"Retry-After=14 429 "}, Unknown,
+			"a", "a a a b", 29500 * time.Millisecond},
+		{"success without a transaction",
+			script{`200 {"success":true,"transaction":"","network":"eip155:84532"}`}, script{yes}, Unknown,
+			"a", "a", 0},
+		{"success on another network", script{strings.Replace(yes, "base-sepolia", "base", 1)}, script{yes},
+			Unknown, "a", "a", 0},
+		{"success with status 400", script{strings.Replace(yes, "200", "400", 1)}, script{yes}, Unknown, "a",
+			"a", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -183,7 +211,8 @@ func TestSettle(t *testing.T) {
 					assert.Equal(t, `{"x402Version":2,"paymentPayload":{"x402Version":2, "a":"<&>"},"paymentRequirements":{"scheme":"exact"}}`, p.body)
 					assert.Equal(t, "/x402/settle", p.path)
 				}
-				code := map[Outcome]x402.Code{NotSent: x402.FacilitatorError, Refused: x402.SettlementFailed, Unknown: x402.OutcomeUnknown}[row.outcome]
+				code := map[Outcome]x402.Code{NotSent: x402.FacilitatorError, Refused: x402.SettlementFailed,
+					Unknown: x402.OutcomeUnknown}[row.outcome]
 				if row.outcome == Settled {
 					require.NoError(t, r.Err)
 					assert.Equal(t, "0xabc", r.Settlement.Transaction)
@@ -196,12 +225,13 @@ func TestSettle(t *testing.T) {
 }
 
 func kinds(version int, network, feePayer string) string {
-	return fmt.Sprintf(`200 {"kinds":[{"x402Version":%d,"scheme":"exact","network":%q,"extra":{"feePayer":%q}}],"extensions":[],"signers":{"solana:*":[%q]}}`,
+	return fmt.Sprintf(
+		`200 {"kinds":[{"x402Version":%d,"scheme":"exact","network":%q,"extra":{"feePayer":%q}}],"extensions":[],"signers":{"solana:*":[%q]}}`,
 		version, network, feePayer, feePayer)
 }
 
-// security.md D9: on Solana the fee payer is signed in. After an unknown outcome nobody else gets the payment; before one,
-// only who holds the same fee payer's key.
+// security.md D9: on Solana the fee payer is signed in. After an unknown outcome nobody else gets
+// the payment; before one, only who holds the same fee payer's key.
 func TestSettleSticky(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -210,16 +240,23 @@ func TestSettleSticky(t *testing.T) {
 		want   Outcome
 		asked  string
 	}{
-		{"unknown never reaches the second", script{"reset"}, script{yes}, kinds(2, devnet, "FA"), kinds(2, devnet, "FB"), Unknown, "a a a"},
-		{"nor one with the same fee payer", script{"500 "}, script{yes}, kinds(2, devnet, "FA"), kinds(2, devnet, "FA"), Unknown, "a a a"},
+		{"unknown never reaches the second", script{"reset"}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FB"), Unknown, "a a a"},
+		{"nor one with the same fee payer", script{"500 "}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FA"), Unknown, "a a a"},
 		{"nor when neither says anything", script{"reset"}, script{yes}, "", "", Unknown, "a a a"},
-		{"same facilitator again", script{"reset", yesOn(devnet)}, script{yes}, kinds(2, devnet, "FA"), kinds(2, devnet, "FB"), Settled, "a a"},
-		{"first down, second has another fee payer", script{"refused"}, script{yes}, kinds(2, devnet, "FA"), kinds(2, devnet, "FB"), NotSent, "a a a"},
-		{"first down, second has the same", script{"refused"}, script{yesOn(devnet)}, kinds(2, devnet, "FA"), kinds(2, devnet, "FA"), Settled, "a a a b"},
-		{"the second holds the key", script{yesOn(devnet)}, script{yesOn(devnet)}, kinds(2, devnet, "FB"), kinds(2, "solana-devnet", "FA"), Settled, "b"},
+		{"same facilitator again", script{"reset", yesOn(devnet)}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FB"), Settled, "a a"},
+		{"first down, second has another fee payer", script{"refused"}, script{yes}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FB"), NotSent, "a a a"},
+		{"first down, second has the same", script{"refused"}, script{yesOn(devnet)}, kinds(2, devnet, "FA"),
+			kinds(2, devnet, "FA"), Settled, "a a a b"},
+		{"the second holds the key", script{yesOn(devnet)}, script{yesOn(devnet)}, kinds(2, devnet, "FB"),
+			kinds(2, "solana-devnet", "FA"), Settled, "b"},
 		{"a key among the signers", script{yesOn(devnet)}, script{yesOn(devnet)}, kinds(2, devnet, "FB"),
 			strings.Replace(kinds(2, devnet, "FB"), `["FB"]`, `["FB","FA"]`, 1), Settled, "b"},
-		{"nobody says so: the first alone", script{"refused"}, script{yes}, kinds(2, devnet, "FX"), kinds(2, devnet, "FB"), NotSent, "a a a"},
+		{"nobody says so: the first alone", script{"refused"}, script{yes}, kinds(2, devnet, "FX"),
+			kinds(2, devnet, "FB"), NotSent, "a a a"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -291,14 +328,20 @@ func TestErrorsQuote(t *testing.T) {
 }
 
 func TestLeavesOpen(t *testing.T) {
-	for _, reason := range []string{"settlement_pending", "invalid_exact_evm_nonce_already_used", "duplicate_settlement",
-		"settle_exact_evm_transaction_confirmation_timed_out", "settle_exact_svm_transaction_confirmation_timed_out",
-		"post_settlement_transfer_not_confirmed", "invalid_exact_evm_transfer_event_mismatch", "settle_exact_node_failure", "unexpected_settle_error",
-		"FiatTokenV2: authorization is used or canceled", "This transaction has already been processed", "RPC request timed out"} {
+	for _, reason := range []string{"settlement_pending", "invalid_exact_evm_nonce_already_used",
+		"duplicate_settlement",
+		"settle_exact_evm_transaction_confirmation_timed_out",
+		"settle_exact_svm_transaction_confirmation_timed_out",
+		"post_settlement_transfer_not_confirmed", "invalid_exact_evm_transfer_event_mismatch",
+		"settle_exact_node_failure", "unexpected_settle_error",
+		"FiatTokenV2: authorization is used or canceled", "This transaction has already been processed",
+		"RPC request timed out"} {
 		assert.True(t, leavesOpen(reason), reason)
 	}
-	for _, reason := range []string{"", "insufficient_funds", "invalid_payload", "invalid_exact_evm_signature", "permit2_deadline_expired",
-		"settle_exact_svm_block_height_exceeded", "invalid_exact_evm_payload_authorization_valid_before", "unsupported_scheme"} {
+	for _, reason := range []string{"", "insufficient_funds", "invalid_payload",
+		"invalid_exact_evm_signature", "permit2_deadline_expired",
+		"settle_exact_svm_block_height_exceeded", "invalid_exact_evm_payload_authorization_valid_before",
+		"unsupported_scheme"} {
 		assert.False(t, leavesOpen(reason), reason)
 	}
 }
@@ -337,7 +380,8 @@ func TestOverTCP(t *testing.T) {
 	}{
 		{[]string{closed}, NotSent, 0},
 		{[]string{strings.Replace(settles, "http:", "https:", 1)}, NotSent, 0}, // TLS fails
-		{[]string{"http://facilitator.example"}, NotSent, 0},                   // plain http beyond this machine
+		// plain http beyond this machine
+		{[]string{"http://facilitator.example"}, NotSent, 0},
 		{[]string{"::not a url"}, NotSent, 0},
 		{[]string{dies}, Unknown, 3},
 		{[]string{half}, Unknown, 3},
@@ -352,7 +396,9 @@ func TestOverTCP(t *testing.T) {
 		}
 		posts.Store(0)
 		client := seller.NodeClient(nil)
-		c := New(Options{HTTP: client, List: list, Sleep: func(context.Context, time.Duration) error { return nil }})
+		c := New(Options{HTTP: client, List: list, Sleep: func(context.Context, time.Duration) error {
+			return nil
+		}})
 		r := c.Settle(t.Context(), evm)
 		client.CloseIdleConnections()
 		assert.Equal(t, row.want, r.Outcome, "%v: %v", row.urls, r.Tries)
@@ -377,8 +423,10 @@ func TestVerify(t *testing.T) {
 		asked  string
 	}{
 		{`200 {"isValid":true,"payer":"0x1"}`, "refused", true, "", false, "a"},
-		{`200 {"isValid":false,"invalidReason":"insufficient_funds"}`, "refused", false, "insufficient_funds", false, "a"},
-		{`400 {"isValid":false,"invalidReason":"x","invalidMessage":"y"}`, "refused", false, "x y", false, "a"},
+		{`200 {"isValid":false,"invalidReason":"insufficient_funds"}`, "refused", false, "insufficient_funds",
+			false, "a"},
+		{`400 {"isValid":false,"invalidReason":"x","invalidMessage":"y"}`, "refused", false, "x y", false,
+			"a"},
 		{`400 {"isValid":true}`, "refused", false, "", true, "a b"},
 		{"refused", `200 {"isValid":true}`, true, "", false, "a b"},
 		{"500 ", `200 {"isValid":true,"isValid":false}`, false, "", true, "a b"},

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	supportFresh = 5 * time.Minute  // how long what a facilitator supports is taken for granted
-	supportRetry = 10 * time.Second // how long a failed question is not asked again; it is remembered as unknown, not as "nothing"
+	supportFresh = 5 * time.Minute // how long what a facilitator supports is taken for granted
+	// how long a failed question is not asked again; it is remembered as unknown, not as "nothing"
+	supportRetry = 10 * time.Second
 	maxKinds     = 1024
 )
 
@@ -33,7 +34,8 @@ type Kind struct {
 
 // support remembers one facilitator's /supported.
 type support struct {
-	turn    chan struct{} // holds one token: who has it asks, the others wait for the answer or their own deadline
+	// holds one token: who has it asks, the others wait for the answer or their own deadline
+	turn    chan struct{}
 	until   time.Time
 	kinds   []Kind
 	signers []string
@@ -99,7 +101,8 @@ func readSupported(name string, r reply) (kinds []Kind, signers []string, err er
 		if !ok {
 			continue // a chain we do not know cannot be paid on
 		}
-		kind := Kind{Facilitator: name, Version: k.Version, Scheme: k.Scheme, Network: network, Extra: k.Extra}
+		kind := Kind{Facilitator: name, Version: k.Version, Scheme: k.Scheme, Network: network,
+			Extra: k.Extra}
 		_ = json.Unmarshal(k.Extra["feePayer"], &kind.FeePayer) // not a string: none
 		kinds = append(kinds, kind)
 	}
@@ -136,8 +139,8 @@ func (c *Client) Answers(ctx context.Context) []Answer {
 	return list
 }
 
-// Supported lists what the facilitators can settle on a network, in their order; "" is every network. With an error it lists
-// what the others said.
+// Supported lists what the facilitators can settle on a network, in their order; "" is every
+// network. With an error it lists what the others said.
 func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) {
 	var all []Kind
 	var failures []error
@@ -159,11 +162,14 @@ func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) 
 	return all, errors.Join(failures...)
 }
 
-// FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator that holds its key: the first
-// that is none of avoid, or the first of all.
-func (c *Client) FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string, err error) {
+// FeePayer names who would pay the fee of an exact payment on a Solana network, and the facilitator
+// that holds its key: the first that is none of avoid, or the first of all.
+func (c *Client) FeePayer(ctx context.Context, network string, version int, avoid []string) (address,
+	facilitator string, err error) {
 	kinds, err := c.Supported(ctx, network)
-	kinds = slices.DeleteFunc(kinds, func(k Kind) bool { return k.Version != version || k.Scheme != "exact" || k.FeePayer == "" })
+	kinds = slices.DeleteFunc(kinds, func(k Kind) bool {
+		return k.Version != version || k.Scheme != "exact" || k.FeePayer == ""
+	})
 	for _, k := range kinds {
 		if !slices.Contains(avoid, k.FeePayer) {
 			return k.FeePayer, k.Facilitator, nil
@@ -178,9 +184,9 @@ func (c *Client) FeePayer(ctx context.Context, network string, version int, avoi
 	return "", "", fmt.Errorf("no facilitator pays the fee on %s", network)
 }
 
-// route is who is asked to settle, in order: those the owner gave the network to, without those that say they do not
-// support it. Who cannot be asked stays in: an unknown is not a no. With Sticky it is those who hold the fee payer's key;
-// where nobody says that he does, the first alone.
+// route is who is asked to settle, in order: those the owner gave the network to, without those
+// that say they do not support it. Who cannot be asked stays in: an unknown is not a no. With
+// Sticky it is those who hold the fee payer's key; where nobody says that he does, the first alone.
 func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	return func(yield func(*remote) bool) {
 		var can, holds []*remote
@@ -189,7 +195,8 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 			if !serves {
 				continue
 			}
-			if !s.Sticky && !yield(f) { // one by one: the second is not even asked what it supports before it is needed
+			if !s.Sticky && !yield(f) {
+				// one by one: the second is not even asked what it supports before it is needed
 				return
 			}
 			can = append(can, f)
@@ -211,7 +218,8 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	}
 }
 
-// serves reports whether f may be asked to settle s, and whether it says that it holds the fee payer's key.
+// serves reports whether f may be asked to settle s, and whether it says that it holds the fee
+// payer's key.
 func (c *Client) serves(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
 	given, exactly := f.names(s.Network)
 	if !given || exactly && !s.Sticky { // where the owner knows there is nothing to ask

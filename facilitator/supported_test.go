@@ -61,9 +61,11 @@ func TestSupported(t *testing.T) {
 	})
 }
 
-// A failed question is unknown, not "nothing" (the seed of 4c remembered it as empty), and is asked again soon.
+// A failed question is unknown, not "nothing" (the seed of 4c remembered it as empty), and is asked
+// again soon.
 func TestSupportedFailing(t *testing.T) {
-	for _, said := range []string{"refused", "hang", "500 ", "200 ", "200 []", `200 {"kinds":[],"kinds":[]}`, `200 {"kinds":"all"}`} {
+	for _, said := range []string{"refused", "hang", "500 ", "200 ", "200 []", `200 {"kinds":[],"kinds":[]}`,
+		`200 {"kinds":"all"}`} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(map[string]script{"a": {yes}, "b": {yes}})
 			w.supported["a"], w.supported["b"] = said, kinds(2, devnet, "FB")
@@ -121,7 +123,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Who let a payment die is passed over for the next one: its fee payer is signed in, so nobody else could have settled that.
+// Who let a payment die is passed over for the next one: its fee payer is signed in, so nobody else
+// could have settled that.
 func TestAnotherFeePayer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(map[string]script{"a": {yes}, "b": {yes}})

@@ -28,13 +28,16 @@ const (
 const (
 	// waitFor is how long a question waits for its answer, and a no is remembered: a person sleeps.
 	waitFor = 24 * time.Hour
-	// approvedFor is how long the owner's yes waits for the call that uses it: the agent has to be told first.
+	// approvedFor is how long the owner's yes waits for the call that uses it: the agent has to be
+	// told first.
 	approvedFor = time.Hour
-	// acceptedFor is the same at a client, where the call that needs it goes on at once, but for unlocking the wallet.
+	// acceptedFor is the same at a client, where the call that needs it goes on at once, but for
+	// unlocking the wallet.
 	acceptedFor = 5 * time.Minute
 	// maxOpen bounds the open questions, so that an agent cannot bury the one that matters.
 	maxOpen = 100
-	// maxDeclined is how often a person is asked through a client about one quote: who said no so often is not to be worn down.
+	// maxDeclined is how often a person is asked through a client about one quote: who said no so
+	// often is not to be worn down.
 	maxDeclined = 3
 )
 
@@ -63,7 +66,8 @@ type Approval struct {
 
 // For reports whether what a person was shown is what a payment is.
 func (a Approval) For(p Payment) bool {
-	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network && strings.EqualFold(a.Asset, p.Asset) &&
+	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
+		strings.EqualFold(a.Asset, p.Asset) &&
 		a.Amount == p.Amount && a.Price == p.Price && a.PayTo == p.PayTo
 }
 
@@ -74,7 +78,8 @@ const isOpen = ` state IN ('pending', 'approved', 'denied')`
 func scanApproval(row scanner) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
-	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL, &a.Network, &a.Asset, &a.Symbol,
+	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
+		&a.Network, &a.Asset, &a.Symbol,
 		&a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Payment, &a.Since, &a.Seal)
 	a.Created, a.Expires = fromMicros(created), fromMicros(expires)
 	copy(a.Quote[:], quote)
@@ -88,8 +93,8 @@ var (
 	ErrTooManyApproval = errors.New("too many approvals are waiting for a person")
 )
 
-// AskApproval returns the open approval for a quote, whatever was decided on it, or opens one. a holds everything but what the
-// ledger gives. ErrTooManyApproval says that none was opened.
+// AskApproval returns the open approval for a quote, whatever was decided on it, or opens one. a
+// holds everything but what the ledger gives. ErrTooManyApproval says that none was opened.
 func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 	err := s.tx(ctx, func(t *Tx) error {
 		if err := t.notBeforeLedger(); err != nil {
@@ -111,13 +116,16 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			return ErrTooManyApproval
 		}
 		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
-		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url, network, asset, symbol, amount, usd, pay_to, why)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
+		_, err = t.exec(
+			`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url, network, asset, symbol, amount, usd, pay_to, why)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.ID, a.Quote[:], a.State,
+			micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
 			a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why)
 		if err != nil {
 			return err
 		}
-		return t.audit("", "approval pending", map[string]any{"id": a.ID, "host": a.Host, "payTo": a.PayTo, "price": a.Price, "network": a.Network})
+		return t.audit("", "approval pending", map[string]any{"id": a.ID, "host": a.Host, "payTo": a.PayTo,
+			"price": a.Price, "network": a.Network})
 	})
 	return a, err
 }
@@ -143,13 +151,15 @@ func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
-		list, err = collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+` ORDER BY created_at, id`, micros(t.Now))
+		list, err = collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
+			` ORDER BY created_at, id`, micros(t.Now))
 		return err
 	})
 	return list, err
 }
 
-// Accept is a yes from a person at a client to the question that is open there. The owner's no it does not take back.
+// Accept is a yes from a person at a client to the question that is open there. The owner's no it
+// does not take back.
 func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
 		if a.State == Denied {
@@ -163,10 +173,11 @@ func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 	})
 }
 
-// Approve is the owner's yes: one payment of exactly this quote may pass, once, within approvedFor. by is for the audit chain.
-// A no is taken back by it; what is used up or over is ErrDecided. seal is called inside the transaction, with the yes as it will
-// stand; nil leaves it without a seal.
-func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) ([]byte, error)) (Approval, error) {
+// Approve is the owner's yes: one payment of exactly this quote may pass, once, within approvedFor.
+// by is for the audit chain. A no is taken back by it; what is used up or over is ErrDecided. seal
+// is called inside the transaction, with the yes as it will stand; nil leaves it without a seal.
+func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) ([]byte, error)) (Approval,
+	error) {
 	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
 		head, err := t.head()
 		if err != nil {
@@ -182,12 +193,14 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 	})
 }
 
-// Given returns every yes that is good or was used and should be the owner's: not those without a seal of which the audit chain says
-// that they came from a client, or that they were given before there were seals.
+// Given returns every yes that is good or was used and should be the owner's: not those without a
+// seal of which the audit chain says that they came from a client, or that they were given before
+// there were seals.
 func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
 	const sealedSince = 6 // the ledger's format
 	err = s.view(ctx, func(t *Tx) error {
-		list, err = collect(t, scanApproval, selectApproval+` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
+		list, err = collect(t, scanApproval, selectApproval+
+			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
 			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved' AND detail ->> 'id' = approvals.id AND (detail ->> 'by' = 'client'
 				OR (SELECT detail ->> 'format' FROM audit WHERE seq = 1) < ?1
 					AND seq < (SELECT min(seq) FROM audit WHERE payment = '' AND event = 'migrated' AND detail ->> 'to' >= ?1))))`, sealedSince)
@@ -196,7 +209,8 @@ func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
 	return list, err
 }
 
-// Deny says no to a quote, or takes a yes back, and for as long as it is remembered nobody is asked about it.
+// Deny says no to a quote, or takes a yes back, and for as long as it is remembered nobody is asked
+// about it.
 func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
 		a.State, a.Seal = Denied, nil
@@ -204,7 +218,8 @@ func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
 	})
 }
 
-// Decline is a no from a person at a client: this time. After maxDeclined of them it is Deny; a yes they take back.
+// Decline is a no from a person at a client: this time. After maxDeclined of them it is Deny; a yes
+// they take back.
 func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
 		a.Seal = nil
@@ -217,7 +232,8 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 	})
 }
 
-func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) error) (a Approval, err error) {
+func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) error) (a Approval,
+	err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
@@ -238,12 +254,14 @@ func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) 
 }
 
 func (t *Tx) decided(a Approval, by string) error {
-	_, err := t.exec(`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
+	_, err := t.exec(
+		`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
 		a.State, micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
 	if err != nil {
 		return err
 	}
-	return t.audit("", "approval "+string(a.State), map[string]any{"id": a.ID, "by": by, "declined": a.declined})
+	return t.audit("", "approval "+string(a.State), map[string]any{"id": a.ID, "by": by,
+		"declined": a.declined})
 }
 
 // HasApproval reports whether a person said yes to this quote and no payment has used that up.
@@ -258,13 +276,16 @@ func (t *Tx) WasApproved(p Payment) (a Approval, yes bool, err error) {
 	return a, err == nil && a.For(p), none(err, nil)
 }
 
-// UseApproval uses a yes to this quote up for a payment, in the transaction that holds its money: once, whoever else tries.
+// UseApproval uses a yes to this quote up for a payment, in the transaction that holds its money:
+// once, whoever else tries.
 func (t *Tx) UseApproval(quote [32]byte, payment string) (a Approval, used bool, err error) {
-	a, err = scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`, quote[:], micros(t.Now)))
+	a, err = scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+		quote[:], micros(t.Now)))
 	if err != nil {
 		return a, false, none(err, nil)
 	}
-	if _, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment, a.ID); err != nil {
+	if _, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment,
+		a.ID); err != nil {
 		return a, false, err
 	}
 	return a, true, t.audit(payment, usedEvent, map[string]string{"quote": hexOf(quote)})
@@ -273,15 +294,18 @@ func (t *Tx) UseApproval(quote [32]byte, payment string) (a Approval, used bool,
 // The events of the audit chain that say how often a yes was used.
 const usedEvent, returnedEvent = "approval used", "approval returned"
 
-// UsedBy returns the payments that used a yes to a quote since a row of the audit chain, but for those that gave it back. The
-// chain's rows from there on have to hold together, and at must be one of them: LEDGER_CORRUPT.
-func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string, err error) {
+// UsedBy returns the payments that used a yes to a quote since a row of the audit chain, but for
+// those that gave it back. The chain's rows from there on have to hold together, and at must be one
+// of them: LEDGER_CORRUPT.
+func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
+	err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		payments = nil
 		return t.walk(since, at, func(payment, event, detail string) {
 			var used struct{ Quote string }
 			switch {
-			case event == usedEvent && json.Unmarshal([]byte(detail), &used) == nil && used.Quote == hexOf(quote):
+			case event == usedEvent && json.Unmarshal([]byte(detail), &used) == nil &&
+				used.Quote == hexOf(quote):
 				payments = append(payments, payment)
 			case event == returnedEvent:
 				payments = slices.DeleteFunc(payments, func(p string) bool { return p == payment })
@@ -291,9 +315,11 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 	return payments, err
 }
 
-// returnApproval takes the use back that a payment made of a yes, if it was never signed and nobody was asked anew since.
+// returnApproval takes the use back that a payment made of a yes, if it was never signed and nobody
+// was asked anew since.
 func (t *Tx) returnApproval(payment string) error {
-	done, err := t.exec(`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
+	done, err := t.exec(
+		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
 		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, payment)
 	if err != nil {
 		return err

@@ -19,14 +19,18 @@ func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 
 func asking(t *testing.T, s *Store, quote byte) Approval {
 	t.Helper()
-	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: "api.example", Price: 250_000, PayTo: "0xpayee"})
+	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: "api.example", Price: 250_000,
+		PayTo: "0xpayee"})
 	require.NoError(t, err)
 	return a
 }
 
 func hasApproval(t *testing.T, s *Store, quote byte) (yes bool) {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { yes, err = tx.HasApproval(quoteOf(quote)); return err }))
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
+		yes, err = tx.HasApproval(quoteOf(quote))
+		return err
+	}))
 	return yes
 }
 
@@ -44,13 +48,22 @@ func payApproved(s *Store, quote byte) error {
 
 // What each decision makes of each state, and whether a payment passes then.
 func TestDecisions(t *testing.T) {
-	accept := func(s *Store, id string) error { _, err := s.Accept(context.Background(), id, "client"); return err }
+	accept := func(s *Store, id string) error {
+		_, err := s.Accept(context.Background(), id, "client")
+		return err
+	}
 	approve := func(s *Store, id string) error {
 		_, err := s.Approve(context.Background(), id, "owner", nil)
 		return err
 	}
-	deny := func(s *Store, id string) error { _, err := s.Deny(context.Background(), id, "owner"); return err }
-	decline := func(s *Store, id string) error { _, err := s.Decline(context.Background(), id, "client"); return err }
+	deny := func(s *Store, id string) error {
+		_, err := s.Deny(context.Background(), id, "owner")
+		return err
+	}
+	decline := func(s *Store, id string) error {
+		_, err := s.Decline(context.Background(), id, "client")
+		return err
+	}
 	use := func(s *Store, _ string) error { return payApproved(s, 1) }
 	type step = func(*Store, string) error
 	for name, c := range map[string]struct {
@@ -74,9 +87,11 @@ func TestDecisions(t *testing.T) {
 		"used, and approved again":      {[]step{approve, use, approve}, Used, ErrDecided},
 		"used, and accepted again":      {[]step{accept, use, accept}, Used, ErrDecided},
 		"used, and denied":              {[]step{approve, use, deny}, Used, ErrDecided},
-		"used twice":                    {[]step{approve, use, use}, Used, x402.Errorf(x402.ApprovalRequired, "")},
-		"used without":                  {[]step{use}, Pending, x402.Errorf(x402.ApprovalRequired, "")},
-		"used after a no":               {[]step{approve, deny, use}, Denied, x402.Errorf(x402.ApprovalRequired, "")},
+		"used twice": {[]step{approve, use, use}, Used, x402.Errorf(x402.ApprovalRequired,
+			"")},
+		"used without": {[]step{use}, Pending, x402.Errorf(x402.ApprovalRequired, "")},
+		"used after a no": {[]step{approve, deny, use}, Denied,
+			x402.Errorf(x402.ApprovalRequired, "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -106,10 +121,19 @@ func TestApprovalsEnd(t *testing.T) {
 		decide func(*Store, string) error
 		after  time.Duration
 	}{
-		"asked":    {func(*Store, string) error { return nil }, waitFor},
-		"denied":   {func(s *Store, id string) error { _, err := s.Deny(context.Background(), id, ""); return err }, waitFor},
-		"approved": {func(s *Store, id string) error { _, err := s.Approve(context.Background(), id, "", nil); return err }, approvedFor},
-		"accepted": {func(s *Store, id string) error { _, err := s.Accept(context.Background(), id, ""); return err }, acceptedFor},
+		"asked": {func(*Store, string) error { return nil }, waitFor},
+		"denied": {func(s *Store, id string) error {
+			_, err := s.Deny(context.Background(), id, "")
+			return err
+		}, waitFor},
+		"approved": {func(s *Store, id string) error {
+			_, err := s.Approve(context.Background(), id, "", nil)
+			return err
+		}, approvedFor},
+		"accepted": {func(s *Store, id string) error {
+			_, err := s.Accept(context.Background(), id, "")
+			return err
+		}, acceptedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, clock, _ := newStore(t)
@@ -166,7 +190,8 @@ func TestOneYesOnePayment(t *testing.T) {
 		yeses := rapid.IntRange(0, 3).Draw(rt, "yeses")
 		for range yeses {
 			a := asking(t, s, quote)
-			_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID, "owner", nil)
+			_, err := stores[rapid.IntRange(0, 1).Draw(rt, "where")].Approve(context.Background(), a.ID,
+				"owner", nil)
 			require.NoError(rt, err)
 			var passed atomic.Int64
 			var all sync.WaitGroup
@@ -192,7 +217,8 @@ func TestWasApproved(t *testing.T) {
 	s, _, _ := newStore(t)
 	h := testHold(250_000)
 	h.Payment.ID = NewID()
-	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host, Method: h.Payment.Method, URL: h.Payment.URL,
+	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
+		Method: h.Payment.Method, URL: h.Payment.URL,
 		Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
 		Price: h.Payment.Price, PayTo: h.Payment.PayTo})
 	require.NoError(t, err)
@@ -206,13 +232,24 @@ func TestWasApproved(t *testing.T) {
 	was := func(change func(*Payment)) (yes bool) {
 		q := p
 		change(&q)
-		require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { _, yes, err = tx.WasApproved(q); return err }))
+		require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
+			_, yes, err = tx.WasApproved(q)
+			return err
+		}))
 		return yes
 	}
 	require.True(t, was(func(*Payment) {}))
 	for _, change := range []func(*Payment){
-		func(q *Payment) { q.ID = NewID() }, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
-		func(q *Payment) { q.PayTo = "0xother" }, func(q *Payment) { q.Host = "other.example" }, func(q *Payment) { q.Network = "eip155:8453" }, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
+		func(q *Payment) {
+			q.ID = NewID()
+		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
+		func(q *Payment) {
+			q.PayTo = "0xother"
+		}, func(q *Payment) {
+			q.Host = "other.example"
+		}, func(q *Payment) {
+			q.Network = "eip155:8453"
+		}, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
 		func(q *Payment) { q.Asset += "0" },
 	} {
 		require.False(t, was(change))
@@ -226,22 +263,29 @@ func TestARefusalKeepsTheYes(t *testing.T) {
 	require.NoError(t, err)
 	poor := testHold(10)
 	poor.Funds.Free = testHold(9).Payment.Amount
-	_, err = s.Reserve(t.Context(), poor, func(tx *Tx, _ budget.Session) error { _, _, err := tx.UseApproval(quoteOf(1), "pay_x"); return err })
+	_, err = s.Reserve(t.Context(), poor, func(tx *Tx, _ budget.Session) error {
+		_, _, err := tx.UseApproval(quoteOf(1), "pay_x")
+		return err
+	})
 	var short *ShortOfFunds
 	require.True(t, errors.As(err, &short), "%v", err)
 	require.True(t, hasApproval(t, s, 1))
 }
 
-// A frozen wallet or account holds nothing, and what was held before is not put on disk as signed: in every process.
+// A frozen wallet or account holds nothing, and what was held before is not put on disk as signed:
+// in every process.
 func TestFreeze(t *testing.T) {
 	for name, c := range map[string]struct {
 		freeze Freeze
 		stops  bool
 	}{
-		"the wallet":                    {Freeze{By: "owner", Why: "stop"}, true},
-		"this account":                  {Freeze{Network: "eip155:84532", Account: "0xagent", By: "agent", Why: "revoked"}, true},
-		"another account":               {Freeze{Network: "eip155:84532", Account: "0xother", By: "agent", Why: "revoked"}, false},
-		"this account, another network": {Freeze{Network: "eip155:8453", Account: "0xagent", By: "agent", Why: "revoked"}, false},
+		"the wallet": {Freeze{By: "owner", Why: "stop"}, true},
+		"this account": {Freeze{Network: "eip155:84532", Account: "0xagent", By: "agent",
+			Why: "revoked"}, true},
+		"another account": {Freeze{Network: "eip155:84532", Account: "0xother", By: "agent",
+			Why: "revoked"}, false},
+		"this account, another network": {Freeze{Network: "eip155:8453", Account: "0xagent", By: "agent",
+			Why: "revoked"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, home := newStore(t)
@@ -250,7 +294,9 @@ func TestFreeze(t *testing.T) {
 			defer other.Close()
 			held, sent := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Submitted)
 			require.NoError(t, other.Freeze(t.Context(), c.freeze))
-			require.NoError(t, other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account, By: "agent", Why: "again"}))
+			require.NoError(t,
+				other.Freeze(t.Context(), Freeze{Network: c.freeze.Network, Account: c.freeze.Account,
+					By: "agent", Why: "again"}))
 			list, err := s.Freezes(t.Context())
 			require.NoError(t, err)
 			require.Len(t, list, 1)
@@ -267,7 +313,8 @@ func TestFreeze(t *testing.T) {
 			}
 			_, err = s.Reserve(t.Context(), testHold(1), noRules)
 			check(err)
-			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "new"}))
+			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+				UniqueKey: "new"}))
 			_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
 			require.NoError(t, err, "what is out is brought to its end")
 
@@ -287,10 +334,13 @@ func TestLost(t *testing.T) {
 	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
 	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
 	dead := func(s *Store) {
-		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID, Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
+		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID,
+			Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
 		require.NoError(t, err)
 	}
-	served := func(s *Store) { require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID)) }
+	served := func(s *Store) {
+		require.NoError(t, s.Deliver(t.Context(), pay(t, s, testHold(1), Unknown).ID))
+	}
 	unsent := func(s *Store) {
 		require.NoError(t, s.Release(t.Context(), pay(t, s, testHold(1), Reserved).ID, "not sent"))
 	}
@@ -331,7 +381,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A yes to what was never signed is good again; once signed bytes were on disk it is used up, whatever became of them.
+// A yes to what was never signed is good again; once signed bytes were on disk it is used up,
+// whatever became of them.
 func TestAYesComesBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile    func(*Store, Payment)
@@ -339,7 +390,9 @@ func TestAYesComesBack(t *testing.T) {
 	}{
 		"never signed": {func(*Store, Payment) {}, true, false},
 		"signed and not sent": {func(s *Store, p Payment) {
-			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}))
+			require.NoError(t,
+				s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+					UniqueKey: "x"}))
 		}, false, true},
 		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {

@@ -12,8 +12,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What is written down for the person's books: names of sessions, and payments of the wallet before this one. They stand beside the
-// payments (meta), and nothing that decides ever reads them: a file from elsewhere makes no payee known and fills no budget.
+// What is written down for the person's books: names of sessions, and payments of the wallet before
+// this one. They stand beside the payments (meta), and nothing that decides ever reads them: a file
+// from elsewhere makes no payee known and fills no budget.
 
 const (
 	labelKey    = "label "    // and a session
@@ -42,7 +43,8 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 	if r.URL != "" {
 		add("instr(lower(url), ?)", lower(r.URL))
 	}
-	for column, value := range map[string]string{"host": r.Host, "session": r.Session, "state": string(r.State)} {
+	for column, value := range map[string]string{"host": r.Host, "session": r.Session,
+		"state": string(r.State)} {
 		if value != "" {
 			add(column+" = ?", value)
 		}
@@ -64,7 +66,8 @@ type Day struct{ Spent, Held money.Dollars }
 // All is both.
 func (d Day) All() money.Dollars { return d.Spent.Add(d.Held) }
 
-// Days are the days since one, by their first moment (UTC), on which something was paid. They come from the kept sums.
+// Days are the days since one, by their first moment (UTC), on which something was paid. They come
+// from the kept sums.
 func (s *Store) Days(ctx context.Context, since time.Time) (days map[time.Time]Day, err error) {
 	err = s.view(ctx, func(t *Tx) error { days, err = t.over(since, day); return err })
 	return days, err
@@ -83,7 +86,8 @@ func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Day, error
 		err := row.Scan(&n, &d.Spent, &d.Held)
 		list[fromMicros(n*unit.Microseconds())] = d
 		return err
-	}, `SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope, micros(since)/unit.Microseconds())
+	}, `SELECT day, sum(spent), sum(held) FROM totals WHERE scope = ? AND day >= ? GROUP BY day`, scope,
+		micros(since)/unit.Microseconds())
 	return list, err
 }
 
@@ -99,9 +103,11 @@ type Spending struct {
 	Hosts, Networks []Part            // the dearest first
 }
 
-// Spending adds up what was paid since the beginning of an hour, by hour, or of a day, by day; and by the dearest sellers and networks,
-// so many at most. Only what was paid on a day that does not count whole is looked at payment by payment.
-func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duration, most int) (all Spending, err error) {
+// Spending adds up what was paid since the beginning of an hour, by hour, or of a day, by day; and
+// by the dearest sellers and networks, so many at most. Only what was paid on a day that does not
+// count whole is looked at payment by payment.
+func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duration, most int) (all Spending,
+	err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		if all.Over, err = t.over(since, unit); err != nil {
 			return err
@@ -124,7 +130,8 @@ func (t *Tx) parts(scope string, since time.Time, most int) (list []Part, err er
 	}, `SELECT key, sum(spent), sum(held) FROM (
 			SELECT key, spent, held FROM totals WHERE scope = ? AND day >= ? UNION ALL
 			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd FROM payments WHERE created_at >= ? AND created_at < ?)
-		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first, micros(since), micros(midnight), most)
+		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first,
+		micros(since), micros(midnight), most)
 }
 
 // ErrNoSession says that there is no such session.
@@ -184,7 +191,8 @@ func (i Imported) ID() string {
 	return "imp_" + hex.EncodeToString(sum[:16])
 }
 
-// Import writes payments of another wallet down, those that are not there yet, and tells of it in the audit chain.
+// Import writes payments of another wallet down, those that are not there yet, and tells of it in
+// the audit chain.
 func (s *Store) Import(ctx context.Context, list []Imported) (added int, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		added = 0
@@ -207,7 +215,8 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		if added == 0 {
 			return nil
 		}
-		return t.audit("", "imported", map[string]any{"payments": added, "sha256": hex.EncodeToString(digest.Sum(nil))})
+		return t.audit("", "imported", map[string]any{"payments": added,
+			"sha256": hex.EncodeToString(digest.Sum(nil))})
 	})
 	return added, err
 }

@@ -14,12 +14,16 @@ func TestBooks(t *testing.T) {
 	first := pay(t, s, testHold(1), Settled)
 	second := pay(t, s, testHold(2), Unknown)
 	ids := func(r Range) (list []string) {
-		require.NoError(t, s.Each(t.Context(), r, func(p Payment) error { list = append(list, p.ID); return nil }))
+		require.NoError(t, s.Each(t.Context(), r, func(p Payment) error {
+			list = append(list, p.ID)
+			return nil
+		}))
 		return list
 	}
 	require.Equal(t, []string{first.ID, second.ID}, ids(Range{}))
 	require.Equal(t, []string{second.ID}, ids(Range{State: Unknown}))
-	require.Equal(t, []string{first.ID, second.ID}, ids(Range{Host: first.Host, Session: first.Session, URL: first.Host}))
+	require.Equal(t, []string{first.ID, second.ID},
+		ids(Range{Host: first.Host, Session: first.Session, URL: first.Host}))
 	require.Empty(t, ids(Range{Host: "elsewhere.example"}))
 	require.Empty(t, ids(Range{Until: first.Created}))
 	require.Empty(t, ids(Range{After: second.Created.Add(time.Hour)}))
@@ -40,15 +44,18 @@ func TestBooks(t *testing.T) {
 func TestImport(t *testing.T) {
 	s, _, _ := newStore(t)
 	list := []Imported{
-		{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Transaction: "a", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(1), PayTo: "0x1"},
-		{At: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Transaction: "b", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(2), PayTo: "0x1"},
+		{At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Transaction: "a", URL: "https://a.example/",
+			Network: "eip155:8453", Amount: money.NewAmount(1), PayTo: "0x1"},
+		{At: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), Transaction: "b", URL: "https://a.example/",
+			Network: "eip155:8453", Amount: money.NewAmount(2), PayTo: "0x1"},
 	}
 	for _, want := range []int{2, 0} {
 		added, err := s.Import(t.Context(), list)
 		require.NoError(t, err)
 		require.Equal(t, want, added)
 	}
-	grown := append(list, Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Transaction: "c", URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
+	grown := append(list, Imported{At: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC), Transaction: "c",
+		URL: "https://a.example/", Network: "eip155:8453", Amount: money.NewAmount(3)})
 	added, err := s.Import(t.Context(), grown)
 	require.NoError(t, err)
 	require.Equal(t, 1, added)

@@ -35,7 +35,8 @@ type Channel struct {
 // Errors of channels.
 var (
 	ErrNoChannel = errors.New("no such channel")
-	ErrPromised  = errors.New("more than that, or something else under that nonce, was promised in this channel already")
+	ErrPromised  = errors.New("more than that, or something else under that nonce, was promised in this " +
+		"channel already")
 )
 
 const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed, coalesce(signed, ''), known,
@@ -44,7 +45,8 @@ const selectChannel = `SELECT service, key, server, network, source, channel, ep
 func scanChannel(row scanner) (c Channel, err error) {
 	var epoch, nonce, signed, call, refused string
 	var updated int64
-	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount, &c.Claimed, &signed, &c.Known, &call, &refused, &updated)
+	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount,
+		&c.Claimed, &signed, &c.Known, &call, &refused, &updated)
 	if err != nil {
 		return c, err
 	}
@@ -73,15 +75,16 @@ func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
 	return list, err
 }
 
-// SaveChannel writes down what is known of a channel, durably. It promises nothing: nonce and amount stay as they are but in a new
-// epoch, in which everything begins anew.
+// SaveChannel writes down what is known of a channel, durably. It promises nothing: nonce and
+// amount stay as they are but in a new epoch, in which everything begins anew.
 func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *Tx) error {
 		old, err := t.channel(c)
 		if err != nil {
 			return err
 		}
-		if old.ID != "" && old.Epoch == c.Epoch && (old.Nonce != c.Nonce || old.Amount != c.Amount || string(old.Signed) != string(c.Signed)) {
+		if old.ID != "" && old.Epoch == c.Epoch && (old.Nonce != c.Nonce || old.Amount != c.Amount ||
+			string(old.Signed) != string(c.Signed)) {
 			return fmt.Errorf("save a channel: %w", ErrPromised)
 		}
 		return t.putChannel(c)
@@ -91,17 +94,21 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 // Refuse keeps a proposal that was refused, as evidence, also in the audit chain.
 func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *Tx) error {
-		if _, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`, string(c.Refused), micros(t.Now), c.Service, c.Key); err != nil {
+		if _, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`,
+			string(c.Refused), micros(t.Now), c.Service, c.Key); err != nil {
 			return err
 		}
-		return t.audit("", "proposal refused", map[string]any{"service": c.Service, "channel": c.ID, "proposal": c.Refused})
+		return t.audit("", "proposal refused", map[string]any{"service": c.Service, "channel": c.ID,
+			"proposal": c.Refused})
 	})
 }
 
-// Promise puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes the channel one nonce further,
-// with the payment it is for, which is submitted and, as its seller named its price and served it, settled by claim. id "" is
-// a promise that costs nothing more. Two promises under one nonce are ErrPromised: the second is never kept.
-func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment, err error) {
+// Promise puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes
+// the channel one nonce further, with the payment it is for, which is submitted and, as its seller
+// named its price and served it, settled by claim. id "" is a promise that costs nothing more. Two
+// promises under one nonce are ErrPromised: the second is never kept.
+func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
+	err error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
@@ -110,7 +117,8 @@ func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel
 		if err != nil {
 			return err
 		}
-		if c.Epoch < old.Epoch || c.Epoch == old.Epoch && (c.Nonce <= old.Nonce || c.Amount.Cmp(old.Amount) < 0) {
+		if c.Epoch < old.Epoch || c.Epoch == old.Epoch &&
+			(c.Nonce <= old.Nonce || c.Amount.Cmp(old.Amount) < 0) {
 			return ErrPromised
 		}
 		if err := t.putChannel(c); err != nil || id == "" {
@@ -135,17 +143,20 @@ func (t *Tx) channel(c Channel) (Channel, error) {
 }
 
 func (t *Tx) putChannel(c Channel) error {
-	_, err := t.exec(`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+	_, err := t.exec(
+		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 		server = excluded.server, network = excluded.network, source = excluded.source, channel = excluded.channel, epoch = excluded.epoch,
 		nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed, signed = excluded.signed, known = excluded.known,
 		call = excluded.call, refused = excluded.refused, updated_at = excluded.updated_at`,
-		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
-		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)), micros(t.Now))
+		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
+		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
+		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)),
+		micros(t.Now))
 	return err
 }
 
-// ChannelTurn lets one call at a time use a channel, of all processes: each promise builds on the one before. It waits for as
-// long as ctx lives. give ends the turn.
+// ChannelTurn lets one call at a time use a channel, of all processes: each promise builds on the
+// one before. It waits for as long as ctx lives. give ends the turn.
 func (s *Store) ChannelTurn(ctx context.Context, service, key string) (give func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
 	s.channelTurns.mu.Lock()
@@ -163,7 +174,8 @@ func (s *Store) ChannelTurn(ctx context.Context, service, key string) (give func
 	return give, ledgerError("wait for the channel", err)
 }
 
-// A call may take its whole deadline, so whoever waits for another process's call looks less often than a writer does.
+// A call may take its whole deadline, so whoever waits for another process's call looks less often
+// than a writer does.
 const (
 	channelPatience = 10 * time.Minute
 	channelPoll     = 20 * time.Millisecond

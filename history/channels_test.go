@@ -13,16 +13,20 @@ import (
 )
 
 func testChannel(nonce uint64) Channel {
-	return Channel{Service: "did:rooch:payee", Key: "did:rooch:payer#key-1", Server: "nuwa", Network: "rooch:local", Source: "hub", ID: "0x01",
-		Nonce: nonce, Amount: money.NewAmount(100 * nonce), Signed: json.RawMessage(`{"nonce":"` + string(rune('0'+nonce)) + `"}`)}
+	return Channel{Service: "did:rooch:payee", Key: "did:rooch:payer#key-1", Server: "nuwa",
+		Network: "rooch:local", Source: "hub", ID: "0x01",
+		Nonce: nonce, Amount: money.NewAmount(100 * nonce), Signed: json.RawMessage(`{"nonce":"` +
+			string(rune('0'+nonce)) + `"}`)}
 }
 
 // promise is one call of a channel from its hold to its promise.
 func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
 	t.Helper()
 	p := pay(t, s, testHold(100), Reserved)
-	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), UniqueKey: "rooch " + c.ID + " " + string(c.Signed)}, c,
-		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")}, ReleaseLease: true})
+	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+		UniqueKey: "rooch " + c.ID + " " + string(c.Signed)}, c,
+		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")},
+			ReleaseLease: true})
 }
 
 func TestPromisesOnlyGrow(t *testing.T) {
@@ -94,14 +98,16 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	require.Equal(t, Settled, p.State)
 }
 
-// What was frozen between the hold and the promise is promised by nobody, and the channel stays where it was.
+// What was frozen between the hold and the promise is promised by nobody, and the channel stays
+// where it was.
 func TestNoPromiseWhileFrozen(t *testing.T) {
 	s, _, _ := newStore(t)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 	p := pay(t, s, testHold(100), Reserved)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 	c := testChannel(1)
-	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"), UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed})
+	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+		UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed})
 	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 	c, err = s.Channel(t.Context(), c.Service, c.Key)
 	require.NoError(t, err)

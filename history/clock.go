@@ -9,13 +9,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// Where the clock is behind the newest payment, the ledger's time stands still (Tx.notBeforeLedger), so that no window opens twice. A
-// clock that was far ahead for one payment stops the windows there for as long. That is safe, and only the owner ends it.
+// Where the clock is behind the newest payment, the ledger's time stands still
+// (Tx.notBeforeLedger), so that no window opens twice. A clock that was far ahead for one payment
+// stops the windows there for as long. That is safe, and only the owner ends it.
 
-// passes is how far ahead of the clock payments may be dated and nobody hears of it: the clock was set right, and will be there soon.
+// passes is how far ahead of the clock payments may be dated and nobody hears of it: the clock was
+// set right, and will be there soon.
 const passes = 2 * time.Minute
 
-// Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has to look; else zero.
+// Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has
+// to look; else zero.
 func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		var at int64
@@ -38,18 +41,22 @@ func standsStill(refusal error, clock, ledger time.Time) error {
 	}
 	e.FixedBy = x402.ByPerson
 	e.WithDetail("clock", clock.Format(time.RFC3339)).WithDetail("newestPayment", ledger.Format(time.RFC3339))
-	return e.WithHint("this computer's clock says %s, and the newest payment is dated %s: until then every payment counts as made at that time. "+
-		"The person sets the clock or, if it is right now, looks and accepts it in a terminal: x402-wallet policy seal",
+	return e.WithHint("this computer's clock says %s, and the newest payment is dated %s: until then "+
+		"every payment counts as made at that time. "+
+		"The person sets the clock or, if it is right now, looks and accepts it in a terminal: "+
+		"x402-wallet policy seal",
 		clock.Format(time.RFC3339), ledger.Format(time.RFC3339))
 }
 
-// Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now. All of it counts in the windows that
-// are open now. A session that began ahead goes on as one that a payment began; approvals of that time are over.
+// Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
+// All of it counts in the windows that are open now. A session that began ahead goes on as one that
+// a payment began; approvals of that time are over.
 func (s *Store) Redate(ctx context.Context) error {
 	return s.tx(ctx, func(t *Tx) error {
 		now := micros(t.Now)
 		var from, upTo sql.NullInt64
-		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).Scan(&from, &upTo); err != nil {
+		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).Scan(&from,
+			&upTo); err != nil {
 			return err
 		}
 		for _, change := range []struct {
@@ -59,7 +66,8 @@ func (s *Store) Redate(ctx context.Context) error {
 			{`UPDATE payments SET created_at = min(created_at, ?1), updated_at = min(updated_at, ?1) WHERE created_at > ?1 OR updated_at > ?1`, []any{now}},
 			{`UPDATE sessions SET started_at = min(started_at, ?1), last_at = min(last_at, ?1),
 				seal = CASE WHEN started_at > ?1 THEN NULL ELSE seal END WHERE last_at > ?1`, []any{now}},
-			{`UPDATE approvals SET state = 'expired' WHERE expires_at > ? AND` + isOpen, []any{micros(t.Now.Add(waitFor))}},
+			{`UPDATE approvals SET state = 'expired' WHERE expires_at > ? AND` + isOpen,
+				[]any{micros(t.Now.Add(waitFor))}},
 			{`DELETE FROM totals`, nil},
 			{sums + ` INSERT INTO totals SELECT * FROM sums`, nil},
 		} {

@@ -11,8 +11,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// A clock that was years ahead for one call stops the windows there: what is refused for it says so, and the owner's word that the
-// clock is right now makes all of it count now, no more and no less.
+// A clock that was years ahead for one call stops the windows there: what is refused for it says
+// so, and the owner's word that the clock is right now makes all of it count now, no more and no
+// less.
 func TestAClockThatWasAhead(t *testing.T) {
 	s, c, _ := newStore(t)
 	right := c.now()
@@ -21,7 +22,8 @@ func TestAClockThatWasAhead(t *testing.T) {
 	reserve := func(price uint64) (now time.Time, session string, err error) {
 		p, err := s.Reserve(t.Context(), testHold(price), func(tx *Tx, session budget.Session) error {
 			now = tx.Now
-			return rules.Check(budget.Ask{Price: money.Dollars(price), Host: "api.example", Now: tx.Now, Session: session}, tx)
+			return rules.Check(budget.Ask{Price: money.Dollars(price), Host: "api.example", Now: tx.Now,
+				Session: session}, tx)
 		})
 		return now, p.Session, err
 	}
@@ -29,7 +31,9 @@ func TestAClockThatWasAhead(t *testing.T) {
 
 	wrong := right.AddDate(10, 0, 0)
 	c.set(wrong)
-	_, err := s.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
+	_, err := s.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
+		return []byte("owner"), nil
+	})
 	require.NoError(t, err)
 	ahead := pay(t, s, testHold(2), Settled)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
@@ -51,7 +55,8 @@ func TestAClockThatWasAhead(t *testing.T) {
 	require.Contains(t, e.Hint, "2036-11-21T12:00:00Z")
 	require.Contains(t, e.Hint, "policy seal")
 	_, _, err = reserve(101)
-	require.NotContains(t, x402.AsError(err).Hint, "policy seal", "more than one call may cost, whatever the time")
+	require.NotContains(t, x402.AsError(err).Hint, "policy seal",
+		"more than one call may cost, whatever the time")
 	latest, err := s.Ahead(t.Context())
 	require.NoError(t, err)
 	require.WithinDuration(t, wrong, latest, time.Second)
@@ -70,7 +75,8 @@ func TestAClockThatWasAhead(t *testing.T) {
 		require.WithinDuration(t, c.now(), now, time.Second)
 		if more == 1 {
 			e = x402.AsError(err)
-			require.Equal(t, []any{x402.BudgetExceeded, "2026-11-22T00:00:00Z"}, []any{e.Code, e.Details["resetsAt"]})
+			require.Equal(t, []any{x402.BudgetExceeded, "2026-11-22T00:00:00Z"},
+				[]any{e.Code, e.Details["resetsAt"]})
 			require.NotContains(t, e.Hint, "policy seal")
 		} else {
 			require.NoError(t, err)

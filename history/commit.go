@@ -7,8 +7,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Changes of this process that come at the same time share a transaction: waiting for the disk takes as long for many as for
-// one. Each is whole or nothing within it, sees those before it, and has its own answer; none has one before the commit.
+// Changes of this process that come at the same time share a transaction: waiting for the disk
+// takes as long for many as for one. Each is whole or nothing within it, sees those before it, and
+// has its own answer; none has one before the commit.
 
 // change is one of them.
 type change struct {
@@ -33,7 +34,8 @@ const together = 64
 // tx runs f in a durable transaction. A caller that leaves while its turn is near does not stop it.
 func (s *Store) tx(ctx context.Context, f func(*Tx) error) error { return s.change(ctx, f, false) }
 
-// lightly runs f in a transaction that survives the death of the process, but perhaps not of the machine.
+// lightly runs f in a transaction that survives the death of the process, but perhaps not of the
+// machine.
 func (s *Store) lightly(ctx context.Context, f func(*Tx) error) error { return s.change(ctx, f, true) }
 
 func (s *Store) change(ctx context.Context, f func(*Tx) error, light bool) error {
@@ -55,7 +57,8 @@ func (s *Store) change(ctx context.Context, f func(*Tx) error, light bool) error
 	return c.err
 }
 
-// commitNext commits what waits, its caller's change first, and lets the next one who waits do the same.
+// commitNext commits what waits, its caller's change first, and lets the next one who waits do the
+// same.
 func (s *Store) commitNext() {
 	s.changes.mu.Lock()
 	n := min(len(s.changes.waiting), together)
@@ -86,7 +89,8 @@ func (s *Store) commit(list []*change) {
 }
 
 func (s *Store) inTurn(list []*change) error {
-	ctx := context.Background() // many callers' work; and a query that is broken off takes the whole transaction with it
+	// many callers' work; and a query that is broken off takes the whole transaction with it
+	ctx := context.Background()
 	give, err := s.turns.take(ctx)
 	if err != nil {
 		return ledgerError("wait for the ledger", err)
@@ -119,8 +123,8 @@ func (s *Store) inTurn(list []*change) error {
 	}))
 }
 
-// step runs one change and undoes it if it failed. Its error is trouble with the ledger, which ends them all: SQLite may have
-// undone the whole transaction then.
+// step runs one change and undoes it if it failed. Its error is trouble with the ledger, which ends
+// them all: SQLite may have undone the whole transaction then.
 func (s *Store) step(conn *conn, c *change, several bool) error {
 	t := &Tx{ctx: context.Background(), conn: conn, Now: s.now().UTC()}
 	if !several {

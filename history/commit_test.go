@@ -55,7 +55,8 @@ func TestChangesTogether(t *testing.T) {
 	all.Wait()
 	for i, err := range errs {
 		var there int
-		require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key = ?`, fmt.Sprint("key ", i)).Scan(&there))
+		require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key = ?`,
+			fmt.Sprint("key ", i)).Scan(&there))
 		switch i % 3 {
 		case 0:
 			require.NoError(t, err)
@@ -104,7 +105,10 @@ func TestTroubleIsEverybodys(t *testing.T) {
 	require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key LIKE 'key %'`).Scan(&there))
 	require.Equal(t, len(errs)-failed, there, "%d gathered", gathered)
 	require.NotZero(t, failed)
-	require.NoError(t, s.tx(t.Context(), func(tx *Tx) error { _, err := tx.exec(`INSERT INTO meta VALUES ('after', 'x')`); return err }))
+	require.NoError(t, s.tx(t.Context(), func(tx *Tx) error {
+		_, err := tx.exec(`INSERT INTO meta VALUES ('after', 'x')`)
+		return err
+	}))
 }
 
 func TestALeftCallChangesNothing(t *testing.T) {

@@ -20,8 +20,8 @@ type Freeze struct {
 	Why              string
 }
 
-// Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that none leaves. One that is
-// there already is held as before, and goes out no more (pay.Engine).
+// Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that
+// none leaves. One that is there already is held as before, and goes out no more (pay.Engine).
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *Tx) error {
 		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
@@ -33,23 +33,24 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 		if n, err := done.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		return t.audit("", "frozen", map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
+		return t.audit("", "frozen", map[string]string{"network": f.Network, "account": f.Account, "by": f.By,
+			"why": f.Why})
 	})
 }
 
 // standing selects the freezes that no lift has come up to.
 const standing = ` seq > (SELECT coalesce(max(upto), 0) FROM lifts)`
 
-// Lift is the owner's word that everything frozen up to one freeze may be paid from again. What its seal means is package seal's
-// business.
+// Lift is the owner's word that everything frozen up to one freeze may be paid from again. What its
+// seal means is package seal's business.
 type Lift struct {
 	UpTo int64 // a freeze's seq; 0: nothing was ever lifted
 	At   time.Time
 	Seal []byte
 }
 
-// Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts anew. seal is called inside the
-// transaction; nil leaves the lift without one.
+// Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts anew. seal
+// is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		if err := t.notBeforeLedger(); err != nil {
@@ -129,7 +130,8 @@ func (t *Tx) freezes() (list []Freeze, err error) {
 func (t *Tx) NotFrozen(network, account string) error {
 	var f Freeze
 	var at int64
-	err := t.row(`SELECT network, account, at, by, why FROM freezes WHERE`+standing+` AND (account = '' OR network = ? AND account = ?) ORDER BY account LIMIT 1`, network, account).
+	err := t.row(`SELECT network, account, at, by, why FROM freezes WHERE`+standing+
+		` AND (account = '' OR network = ? AND account = ?) ORDER BY account LIMIT 1`, network, account).
 		Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
@@ -141,7 +143,8 @@ func (t *Tx) NotFrozen(network, account string) error {
 	if f.Account != "" {
 		what = "the account " + f.Account + " is frozen"
 	}
-	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).WithHint("nothing is paid until the person has looked at it").
+	return x402.Errorf(x402.WalletFrozen, "%s: %s", what,
+		f.Why).WithHint("nothing is paid until the person has looked at it").
 		WithDetail("since", fromMicros(at).Format(time.RFC3339)).WithDetail("by", f.By)
 }
 
@@ -157,11 +160,13 @@ func (t *Tx) LastUnfreeze() (time.Time, error) {
 // lostWithin is among how many of the newest payments Lost looks.
 const lostWithin = 200
 
-// ConsecutiveFailures counts the newest payments in a row, made after since, that were signed and sent and came to nothing: open without the
-// buyer having got anything, or proven never to have happened. The first one that settled ends the row; what is under way, or
-// provably never left, is no part of it.
+// ConsecutiveFailures counts the newest payments in a row, made after since, that were signed and
+// sent and came to nothing: open without the buyer having got anything, or proven never to have
+// happened. The first one that settled ends the row; what is under way, or provably never left, is
+// no part of it.
 func (t *Tx) ConsecutiveFailures(since time.Time, most int) (n int, err error) {
-	rows, err := t.rows(`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, lostWithin)
+	rows, err := t.rows(
+		`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, lostWithin)
 	if err != nil {
 		return 0, err
 	}

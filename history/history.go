@@ -1,14 +1,17 @@
-// Package history is the ledger: what the wallet paid, for ever. One SQLite file holds every payment with its evidence, the
-// content it bought and an audit chain; several processes share it.
+// Package history is the ledger: what the wallet paid, for ever. One SQLite file holds every
+// payment with its evidence, the content it bought and an audit chain; several processes share it.
 //
-// What must stay true: a payment's row is durable before the step it announces is taken, a state changes only as the table
-// in payment.go allows, and a budget is decided in the same transaction that holds its money.
+// What must stay true: a payment's row is durable before the step it announces is taken, a state
+// changes only as the table in payment.go allows, and a budget is decided in the same transaction
+// that holds its money.
 //
-// The files: payment.go (what a payment is, and where it may go), reserve.go (hold), write.go (every step after that, and the audit
-// chain), query.go (one payment, what is unfinished, Verify), list.go (the history that people search), remember.go (payees and
-// prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head), channels.go and sales.go
-// (promises; what a paywall sold), books.go (labels and imports). Under all of them: commit.go (changes that share a transaction),
-// turn.go (processes that take turns), instance.go (which processes live), pool.go (connections), migrate.go (older formats).
+// The files: payment.go (what a payment is, and where it may go), reserve.go (hold), write.go
+// (every step after that, and the audit chain), query.go (one payment, what is unfinished, Verify),
+// list.go (the history that people search), remember.go (payees and prices, for the rules),
+// approvals.go, freeze.go and rules.go (what the owner said; the chain's head), channels.go and
+// sales.go (promises; what a paywall sold), books.go (labels and imports). Under all of them:
+// commit.go (changes that share a transaction), turn.go (processes that take turns), instance.go
+// (which processes live), pool.go (connections), migrate.go (older formats).
 package history
 
 import (
@@ -35,8 +38,8 @@ import (
 //go:embed schema.sql
 var schema string
 
-// lockWait bounds how long a process waits for another one's transaction. Transactions here take milliseconds and never
-// span the network, so waiting longer means something is wrong.
+// lockWait bounds how long a process waits for another one's transaction. Transactions here take
+// milliseconds and never span the network, so waiting longer means something is wrong.
 const lockWait = 5 * time.Second
 
 // FileName is the ledger's name in the wallet's home (SPEC §2).
@@ -69,7 +72,8 @@ type Options struct {
 // Create makes the ledger of a new wallet. It never touches one that is there.
 func Create(ctx context.Context, home string, o Options) error {
 	path := filepath.Join(home, FileName)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) // before SQLite, so that it is never readable by others
+	// before SQLite, so that it is never readable by others
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
 	}
@@ -83,7 +87,8 @@ func Create(ctx context.Context, home string, o Options) error {
 		if _, err := t.exec(schema); err != nil {
 			return err
 		}
-		if _, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), newID("led_")); err != nil {
+		if _, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format),
+			newID("led_")); err != nil {
 			return err
 		}
 		return t.audit("", "created", map[string]int{"format": format})
@@ -91,7 +96,8 @@ func Create(ctx context.Context, home string, o Options) error {
 	if err != nil {
 		return err
 	}
-	// Into the file itself, for who moves it: closing does that too, but does not say when it fails.
+	// Into the file itself, for who moves it: closing does that too, but does not say when it
+	// fails.
 	var busy, inLog, moved int
 	err = s.write.with(ctx, func(c *conn) error {
 		return c.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
@@ -102,14 +108,15 @@ func Create(ctx context.Context, home string, o Options) error {
 	return ledgerError("create the ledger", err)
 }
 
-// Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an empty ledger would be a
-// full budget.
+// Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
+// empty ledger would be a full budget.
 func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	path := filepath.Join(home, FileName)
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, x402.Errorf(x402.LedgerCorrupt, "the ledger %s is missing; without it no budget is known", FileName).
+		return nil, x402.Errorf(x402.LedgerCorrupt, "the ledger %s is missing; without it no budget is known",
+			FileName).
 			WithHint("restore %s from a backup; nothing is paid without it", FileName)
 	case err != nil:
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
@@ -131,18 +138,20 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// InPlace says whether ledger.db still is the file that was opened: what is written into one that was moved away or deleted is found
-// by nobody, and another one in its place knows another budget.
+// InPlace says whether ledger.db still is the file that was opened: what is written into one that
+// was moved away or deleted is found by nobody, and another one in its place knows another budget.
 func (s *Store) InPlace() error {
 	info, err := os.Lstat(filepath.Join(s.home, FileName))
 	if err == nil && os.SameFile(info, s.file) {
 		return nil
 	}
-	return x402.Errorf(x402.LedgerCorrupt, "the ledger %s was moved, deleted or replaced while this process had it open", FileName).
+	return x402.Errorf(x402.LedgerCorrupt, "the ledger %s was moved, deleted or replaced while this "+
+		"process had it open", FileName).
 		WithHint("put it back into its place; nothing is paid without it")
 }
 
-// isDatabase looks before SQLite does: opening an empty or short file would write a fresh header into it.
+// isDatabase looks before SQLite does: opening an empty or short file would write a fresh header
+// into it.
 func isDatabase(path string) error {
 	const magic = "SQLite format 3\x00" // https://www.sqlite.org/fileformat.html §1.2
 	file, err := os.Open(path)
@@ -159,7 +168,8 @@ func isDatabase(path string) error {
 
 func damaged(doing string, err error) error {
 	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
-		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and ledger.db-shm, and restore a backup; nothing is paid until then")
+		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and " +
+			"ledger.db-shm, and restore a backup; nothing is paid until then")
 }
 
 func open(home string, o Options) (*Store, error) {
@@ -172,7 +182,9 @@ func open(home string, o Options) (*Store, error) {
 	}
 	// 4000 pages are 16 MiB of log: SQLite's thousand would mean to copy it, and to wait for the disk, every fifty payments.
 	dsn := func(extra string) string {
-		return "file://" + (&url.URL{Path: path}).EscapedPath() + fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", lockWait.Milliseconds()) +
+		return "file://" +
+			(&url.URL{Path: path}).EscapedPath() + fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)",
+			lockWait.Milliseconds()) +
 			"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=trusted_schema(OFF)" + extra
 	}
 	write, err := newPool(dsn(""), 1)
@@ -183,7 +195,8 @@ func open(home string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
 	}
-	return &Store{write: write, read: read, now: o.Now, home: home, turns: newTurns(home, "ledger"), marks: newTurns(home, "mark"), lock: lock}, nil
+	return &Store{write: write, read: read, now: o.Now, home: home, turns: newTurns(home, "ledger"),
+		marks: newTurns(home, "mark"), lock: lock}, nil
 }
 
 // Close ends this process's part in the ledger.
@@ -194,13 +207,15 @@ func (s *Store) Close() error {
 		s.self.release()
 		s.self = nil
 	}
-	return errors.Join(s.read.close(), s.write.close(), s.turns.close(), s.marks.close(), s.channelTurns.close())
+	return errors.Join(s.read.close(), s.write.close(), s.turns.close(), s.marks.close(),
+		s.channelTurns.close())
 }
 
-const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote keeps the others out until it goes on or ends"
+const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote " +
+	"keeps the others out until it goes on or ends"
 
-// ledgerError says what SQLite's trouble means: a damaged file stops payments until a person looks, anything else is trouble
-// of this moment. The file is never repaired or replaced here.
+// ledgerError says what SQLite's trouble means: a damaged file stops payments until a person looks,
+// anything else is trouble of this moment. The file is never repaired or replaced here.
 func ledgerError(doing string, err error) error {
 	if err == nil || isAnswer(err) {
 		return err
@@ -211,22 +226,26 @@ func ledgerError(doing string, err error) error {
 		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR:
 			return damaged(doing, err)
 		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s", doing, lockWait).WithHint(hintHeld)
+			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s",
+				doing, lockWait).WithHint(hintHeld)
 		case sqlite3.SQLITE_FULL:
 			return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 				WithHint("make room on the disk of the wallet's home, then make the same call again")
 		case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 			return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err).
-				WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see to it, start the wallet's processes anew, and run x402-wallet history verify")
+				WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: " +
+					"see to it, start the wallet's processes anew, and run x402-wallet history verify")
 		case sqlite3.SQLITE_READONLY:
 			return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
-				WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")
+				WithHint("the home and its files must be yours to write, on a disk that is not mounted " +
+					"read-only")
 		}
 	}
 	return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
 }
 
-// isAnswer tells the ledger's own answers, and those of whoever asked inside a transaction, from trouble with the file.
+// isAnswer tells the ledger's own answers, and those of whoever asked inside a transaction, from
+// trouble with the file.
 func isAnswer(err error) bool {
 	var (
 		own   *x402.Error
@@ -239,7 +258,8 @@ func isAnswer(err error) bool {
 			return true
 		}
 	}
-	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition, ErrNotLeaseOwner, ErrRulesMoved, ErrNoSession,
+	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition,
+		ErrNotLeaseOwner, ErrRulesMoved, ErrNoSession,
 		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrPromised, ErrAskCap} {
 		if errors.Is(err, target) {
 			return true
@@ -266,7 +286,8 @@ func (t *Tx) exec(query string, args ...any) (sql.Result, error) {
 	return t.conn.exec(t.ctx, query, args...)
 }
 
-// row asks for what an index finds at once: to watch whether the caller leaves meanwhile would cost more than the query.
+// row asks for what an index finds at once: to watch whether the caller leaves meanwhile would cost
+// more than the query.
 func (t *Tx) row(query string, args ...any) *sql.Row {
 	if t.ctx.Err() != nil {
 		return t.slowRow(query, args...) // which says so
@@ -310,7 +331,8 @@ func (t *Tx) forEach(f func(row scanner) error, query string, args ...any) error
 }
 
 // collect returns an answer, of each row what scan makes of it.
-func collect[T any](t *Tx, scan func(row scanner) (T, error), query string, args ...any) (list []T, err error) {
+func collect[T any](t *Tx, scan func(row scanner) (T, error), query string, args ...any) (list []T,
+	err error) {
 	err = t.forEach(func(row scanner) error {
 		one, err := scan(row)
 		list = append(list, one)

@@ -48,8 +48,10 @@ func newStore(t *testing.T) (*Store, *clock, string) {
 func testHold(atomic uint64) Hold {
 	return Hold{
 		Payment: Payment{
-			Method: "GET", URL: "https://api.example/weather", Host: "api.example", Network: "eip155:84532", Scheme: "exact", Dialect: x402.DialectV2Header,
-			Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(atomic), Price: money.Dollars(atomic), PayTo: "0xpayee", Source: "0xagent",
+			Method: "GET", URL: "https://api.example/weather", Host: "api.example", Network: "eip155:84532",
+			Scheme: "exact", Dialect: x402.DialectV2Header,
+			Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(atomic), Price: money.Dollars(atomic),
+			PayTo: "0xpayee", Source: "0xagent",
 		},
 		Funds: x402.Funds{Source: "0xagent", Free: money.NewAmount(1 << 40)},
 	}
@@ -64,9 +66,11 @@ func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 	if to == Reserved {
 		return p
 	}
-	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: p.ID}))
+	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`),
+		Requirement: []byte(`{}`), UniqueKey: p.ID}))
 	if to != Submitted {
-		p, err = s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to], Transaction: "0xtx"})
+		p, err = s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to],
+			Transaction: "0xtx"})
 		require.NoError(t, err)
 	}
 	return p
@@ -114,7 +118,8 @@ func TestOnlyTheStatesInTheTableFollowEachOther(t *testing.T) {
 	}
 }
 
-// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed defect 3).
+// The hold and the check are one: with room for ten, a hundred at once hold exactly ten (seed
+// defect 3).
 func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 	s, c, home := newStore(t)
 	second, err := Open(t.Context(), home, Options{Now: c.now}) // of the same day and month
@@ -129,7 +134,8 @@ func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 		wait.Go(func() {
 			h := testHold(10)
 			_, err := store.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
-				return rules.Check(budget.Ask{Price: h.Payment.Price, Host: h.Payment.Host, Now: tx.Now, Session: session}, tx)
+				return rules.Check(budget.Ask{Price: h.Payment.Price, Host: h.Payment.Host, Now: tx.Now,
+					Session: session}, tx)
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -150,7 +156,8 @@ func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
 	readAt := c.now()
 	pay(t, s, testHold(3), Settled) // after the reading: not in its figure
 	left := pay(t, s, testHold(4), Unknown)
-	require.NoError(t, s.ReleaseLease(t.Context(), left.ID)) // nobody works on it, and it is held all the same
+	// nobody works on it, and it is held all the same
+	require.NoError(t, s.ReleaseLease(t.Context(), left.ID))
 	h := testHold(4)
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
 	_, err := s.Reserve(t.Context(), h, noRules)
@@ -168,7 +175,10 @@ func TestWindowsNeverOpenBackwards(t *testing.T) {
 	pay(t, s, testHold(5), Settled)
 	c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
 	var seen time.Time
-	_, err := s.Reserve(t.Context(), testHold(1), func(tx *Tx, _ budget.Session) error { seen = tx.Now; return nil })
+	_, err := s.Reserve(t.Context(), testHold(1), func(tx *Tx, _ budget.Session) error {
+		seen = tx.Now
+		return nil
+	})
 	require.NoError(t, err)
 	require.Equal(t, 21, seen.Day())
 }
@@ -211,8 +221,10 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
 	s, _, _ := newStore(t)
 	a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
-	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}))
-	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"}), ErrSignedBefore)
+	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}))
+	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}), ErrSignedBefore)
 	got, err := s.Payment(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, Reserved, got.State)
@@ -227,7 +239,8 @@ func TestTheChainsWordStands(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Chain, got.Proof)
 	require.Equal(t, "0xtrue", got.Transaction)
-	got, err = s.Finish(t.Context(), p.ID, Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
+	got, err = s.Finish(t.Context(), p.ID,
+		Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
 	require.NoError(t, err)
 	require.Equal(t, Settled, got.State, "a late shrug takes no proof away")
 	c, err := s.Content(t.Context(), p.ID)
@@ -241,9 +254,12 @@ func TestWhoLetAPaymentDie(t *testing.T) {
 		h := testHold(1)
 		h.Payment.Network = network
 		p := pay(t, s, h, Reserved)
-		require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
+		require.NoError(t,
+			s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
 		if to != Submitted {
-			_, err := s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
+			_, err := s.Finish(t.Context(), p.ID,
+				Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
 			require.NoError(t, err)
 		}
 	}
@@ -292,7 +308,8 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 	require.Equal(t, []string{ids[4], ids[3]}, []string{list[0].ID, list[1].ID})
 	require.Equal(t, map[string]money.Dollars{"USDC": 10, "PYUSD": 5}, totals)
 
-	list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5}) // seed defect 11: the oldest returned everything
+	// seed defect 11: the oldest returned everything
+	list, more, _, err = s.List(t.Context(), Filter{Before: ids[1], Limit: 5})
 	require.NoError(t, err)
 	require.False(t, more)
 	require.Len(t, list, 1)
@@ -305,9 +322,12 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 	third, err := s.Payment(t.Context(), ids[2])
 	require.NoError(t, err)
 	for filter, want := range map[Filter]map[string]money.Dollars{
-		{After: third.Created}: {"USDC": 3 + 4, "PYUSD": 5}, {After: third.Created.Add(time.Microsecond)}: {"USDC": 4, "PYUSD": 5},
-		{State: Settled}: {"USDC": 10, "PYUSD": 5}, {State: Unknown}: {}, {URL: "weather"}: {"USDC": 10},
-		{After: third.Created.AddDate(0, 0, -1)}: {"USDC": 10, "PYUSD": 5}, {After: third.Created.AddDate(0, 0, 2)}: {},
+		{After: third.Created}:                       {"USDC": 3 + 4, "PYUSD": 5},
+		{After: third.Created.Add(time.Microsecond)}: {"USDC": 4, "PYUSD": 5},
+		{State: Settled}:                             {"USDC": 10, "PYUSD": 5}, {State: Unknown}: {},
+		{URL: "weather"}:                         {"USDC": 10},
+		{After: third.Created.AddDate(0, 0, -1)}: {"USDC": 10, "PYUSD": 5},
+		{After: third.Created.AddDate(0, 0, 2)}:  {},
 	} {
 		_, _, totals, err := s.List(t.Context(), filter)
 		require.NoError(t, err)
@@ -379,7 +399,8 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 	var ids []string
 	for i := range 3 {
 		p := pay(t, s, testHold(1), Submitted)
-		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("x")}})
+		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Body: []byte("x")}})
 		require.NoError(t, err)
 		if i != 1 {
 			require.NoError(t, s.Deliver(t.Context(), p.ID))
@@ -402,7 +423,8 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a payment rests on is on the disk when the ledger says so, also right after something that did not have to be.
+// What a payment rests on is on the disk when the ledger says so, also right after something that
+// did not have to be.
 func TestEveryCommitOfAPaymentWaitsForTheDisk(t *testing.T) {
 	s, _, _ := newStore(t)
 	full := func() {
@@ -437,17 +459,19 @@ func TestABusyLedgerIsUnavailableNotCorrupt(t *testing.T) {
 	require.ErrorIs(t, ledgerError("x", ErrNoPayment), ErrNoPayment)
 }
 
-// The questions asked for every payment must not become slower with every payment: each is answered from an index that holds
-// only what is open, or one row.
+// The questions asked for every payment must not become slower with every payment: each is answered
+// from an index that holds only what is open, or one row.
 func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := newStore(t)
 	for query, index := range map[string]string{
 		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_not_over",
-		selectPayment + ` WHERE fingerprint = ? AND (` + notOver + `) AND caller = '' AND delivered = 0 LIMIT 1`:                                              "payments_not_over",
-		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf + ` ORDER BY seq LIMIT ?`:                                   "payments_unfinished",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`:                        "payments_held",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:                                "payments_by_source",
-		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                                             "payments_claimed",
+		selectPayment + ` WHERE fingerprint = ? AND (` + notOver +
+			`) AND caller = '' AND delivered = 0 LIMIT 1`: "payments_not_over",
+		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
+			` ORDER BY seq LIMIT ?`: "payments_unfinished",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:         "payments_by_source",
+		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                      "payments_claimed",
 		`SELECT max(created_at) FROM payments`: "payments_by_time",
 	} {
 		args := make([]any, strings.Count(query, "?"))
@@ -476,7 +500,8 @@ func TestAReadOnlyDisk(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "read-only")
 }
 
-// G3, G4: a full disk is trouble of the moment: what has no room was not done, and what was done before is there.
+// G3, G4: a full disk is trouble of the moment: what has no room was not done, and what was done
+// before is there.
 func TestAFullDisk(t *testing.T) {
 	s, _, _ := newStore(t)
 	sent := pay(t, s, testHold(1), Submitted)
@@ -493,7 +518,8 @@ func TestAFullDisk(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "the disk is full")
 	require.Contains(t, x402.AsError(err).Hint, "make room")
-	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed, Content: &Content{Body: make([]byte, 1<<20)}})
+	_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Body: make([]byte, 1<<20)}})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	list, _, _, err := s.List(t.Context(), Filter{})
 	require.NoError(t, err)

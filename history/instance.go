@@ -9,8 +9,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// A process that pays holds a lock on a file of its own in <home>/run. The kernel lets go of it when the process dies,
-// however it dies, so any other process can tell a payment somebody is working on from one whose process is gone.
+// A process that pays holds a lock on a file of its own in <home>/run. The kernel lets go of it
+// when the process dies, however it dies, so any other process can tell a payment somebody is
+// working on from one whose process is gone.
 
 type instance struct {
 	id   string
@@ -46,7 +47,8 @@ func (s *Store) instance() (string, error) {
 	return id, nil
 }
 
-// locksHold refuses a file system that gives one lock to two: on it every process would take the others for dead.
+// locksHold refuses a file system that gives one lock to two: on it every process would take the
+// others for dead.
 func (s *Store) locksHold(locked *os.File) error {
 	again, err := os.OpenFile(locked.Name(), os.O_RDWR, 0)
 	if err != nil {
@@ -55,7 +57,8 @@ func (s *Store) locksHold(locked *os.File) error {
 	defer again.Close()
 	if held, err := s.lock(again); err != nil || held {
 		return x402.Errorf(x402.LedgerUnavailable, "the file system of %s has no working locks", s.home).
-			WithHint("keep the wallet's home on a local disk: processes on one wallet tell each other by locks; nothing is paid without")
+			WithHint("keep the wallet's home on a local disk: processes on one wallet tell each other by " +
+				"locks; nothing is paid without")
 	}
 	return nil
 }
@@ -65,9 +68,10 @@ func (i *instance) release() {
 	i.file.Close()
 }
 
-// Alive reports whether the process behind a driver or caller still runs. A name nobody could have is dead, and so is one
-// that cannot be told of: then the payment is taken up, and the same signed bytes go out twice at the worst. Were it taken
-// for alive, the same call would be another purchase and pay anew.
+// Alive reports whether the process behind a driver or caller still runs. A name nobody could have
+// is dead, and so is one that cannot be told of: then the payment is taken up, and the same signed
+// bytes go out twice at the worst. Were it taken for alive, the same call would be another purchase
+// and pay anew.
 func (s *Store) Alive(id string) bool {
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
@@ -106,6 +110,8 @@ func (s *Store) Self() string {
 
 // LedgerID is the random name the ledger was created with.
 func (s *Store) LedgerID(ctx context.Context) (id string, err error) {
-	err = s.view(ctx, func(t *Tx) error { return t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id) })
+	err = s.view(ctx, func(t *Tx) error {
+		return t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id)
+	})
 	return id, err
 }

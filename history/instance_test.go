@@ -11,18 +11,19 @@ import (
 	"x402-wallet/x402"
 )
 
-// A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. Whoever waits behind it is then taken
-// for gone, because the other mistake pays twice.
+// A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. Whoever
+// waits behind it is then taken for gone, because the other mistake pays twice.
 func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
 	s, _, home := newStore(t)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "run_unreadable"), 0o700)) // cannot be opened for writing, not even by root
+	// cannot be opened for writing, not even by root
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "run_unreadable"), 0o700))
 	require.False(t, s.Alive("run_unreadable"))
 }
 
-// Two may look at once whether a process is gone. Each finds it gone: who found the other in its place would take an open payment for
-// one that somebody waits for, and pay anew.
+// Two may look at once whether a process is gone. Each finds it gone: who found the other in its
+// place would take an open payment for one that somebody waits for, and pay anew.
 func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
 	s, _, home := newStore(t)
 	dir := filepath.Join(home, "run")

@@ -28,11 +28,14 @@ type Filter struct {
 // ErrNoCursor says that Filter.Before names no payment.
 var ErrNoCursor = errors.New("no such payment to list before")
 
-// List returns payments, newest first, whether there are more, and what all that match spent, by symbol; failed ones spent nothing.
+// List returns payments, newest first, whether there are more, and what all that match spent, by
+// symbol; failed ones spent nothing.
 //
-// In a ledger of a million it takes milliseconds, because it hardly looks at payments that it does not return: those with a part of a
-// URL come from an index of its trigrams, sums from those kept of symbols and places, and what has to be looked at is narrow (schema.sql).
-func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool, totals map[string]money.Dollars, err error) {
+// In a ledger of a million it takes milliseconds, because it hardly looks at payments that it does
+// not return: those with a part of a URL come from an index of its trigrams, sums from those kept
+// of symbols and places, and what has to be looked at is narrow (schema.sql).
+func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
+	totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 10
 	}
@@ -69,17 +72,20 @@ type search struct {
 	part    string // the URL in small letters, as briefs have it
 	grams   string // the URL for the index; "": it is too short for it, or asking it does not pay
 	indexed int64  // the last payment in the index
-	first   int64  // no payment before this one is After. A later payment is never of an earlier time (Tx.notBeforeLedger).
+	// no payment before this one is After. A later payment is never of an earlier time
+	// (Tx.notBeforeLedger).
+	first   int64
 	before  int64
 	nothing bool // there can be none
 }
 
 const (
 	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
-	block      = 256     // as in schema.sql
-	longest    = `512`   // characters of a URL that is in the index, as in schema.sql
-	dearer     = 8       // looking at a payment that the index of URLs names, than at the next one that failed
-	maxPart    = 8 << 10 // of a URL that is looked for
+	block      = 256   // as in schema.sql
+	longest    = `512` // characters of a URL that is in the index, as in schema.sql
+	// looking at a payment that the index of URLs names, than at the next one that failed
+	dearer  = 8
+	maxPart = 8 << 10 // of a URL that is looked for
 )
 
 func (t *Tx) search(f Filter) (*search, error) {
@@ -96,7 +102,8 @@ func (t *Tx) search(f Filter) (*search, error) {
 	}
 	if f.URL != "" {
 		q.part = lower(f.URL)
-		q.nothing = q.nothing || len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl)
+		q.nothing = q.nothing || len(f.URL) > maxPart || !utf8.ValidString(f.URL) ||
+			strings.ContainsFunc(f.URL, unicode.IsControl)
 	}
 	var newest int64
 	if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
@@ -129,17 +136,19 @@ func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 	if at.IsZero() {
 		return 0, nil
 	}
-	err = t.row(`SELECT seq FROM payments WHERE created_at >= ? ORDER BY created_at, seq LIMIT 1`, micros(at)).Scan(&seq)
+	err = t.row(`SELECT seq FROM payments WHERE created_at >= ? ORDER BY created_at, seq LIMIT 1`,
+		micros(at)).Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return math.MaxInt64, nil
 	}
 	return seq, err
 }
 
-// grams is a query of the index for all that may contain a text: the rarest of its every three characters in a row, as a sample of
-// the payments tells them. A step in a gram's list costs a tenth of looking at a payment, so asking for another gram pays unless its
-// list is much the longer one. Beyond ASCII the index folds more than small letters do, so it is not asked there. Where few failed, it
-// is not asked either.
+// grams is a query of the index for all that may contain a text: the rarest of its every three
+// characters in a row, as a sample of the payments tells them. A step in a gram's list costs a
+// tenth of looking at a payment, so asking for another gram pays unless its list is much the longer
+// one. Beyond ASCII the index folds more than small letters do, so it is not asked there. Where few
+// failed, it is not asked either.
 func (t *Tx) grams(text string, state State, newest int64) (query string, err error) {
 	const most, sampled, longer = 4, 100, 4
 	type gram struct {
@@ -149,7 +158,9 @@ func (t *Tx) grams(text string, state State, newest int64) (query string, err er
 	var list []gram
 	for end := len(text); end >= 3; end-- {
 		g := gram{text: text[end-3 : end]}
-		if !strings.ContainsFunc(g.text, func(r rune) bool { return r > unicode.MaxASCII }) && !slices.Contains(list, g) {
+		if !strings.ContainsFunc(g.text, func(r rune) bool {
+			return r > unicode.MaxASCII
+		}) && !slices.Contains(list, g) {
 			list = append(list, g)
 		}
 	}
@@ -211,8 +222,8 @@ type source struct {
 	order string
 }
 
-// sources are where all payments are found that have the part of a URL (index: urls, or rests) and come after from and before to: the
-// first has newer ones than the others.
+// sources are where all payments are found that have the part of a URL (index: urls, or rests) and
+// come after from and before to: the first has newer ones than the others.
 func (q *search) sources(index string, from, to int64) []source {
 	table, url := "briefs", "url"
 	switch {
@@ -231,8 +242,10 @@ func (q *search) sources(index string, from, to int64) []source {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
-	long := source{` FROM briefs INDEXED BY briefs_long WHERE seq >= ? AND seq < ? AND length(url) > ` + longest + has, []any{from, min(to, q.indexed+1), q.part}, all.order}
-	named := source{` FROM $ CROSS JOIN briefs ON seq = $.rowid WHERE $ MATCH ?`, []any{q.grams}, ` ORDER BY $.rowid DESC`}
+	long := source{` FROM briefs INDEXED BY briefs_long WHERE seq >= ? AND seq < ? AND length(url) > ` +
+		longest + has, []any{from, min(to, q.indexed+1), q.part}, all.order}
+	named := source{` FROM $ CROSS JOIN briefs ON seq = $.rowid WHERE $ MATCH ?`, []any{q.grams},
+		` ORDER BY $.rowid DESC`}
 	if from > 0 || to < math.MaxInt64 { // asking it of each takes a tenth of the time
 		named.from, named.args = named.from+` AND $.rowid >= ? AND $.rowid < ?`, append(named.args, from, to)
 	}
@@ -259,7 +272,8 @@ func (q *search) newest(n int, sources []source) ([]Payment, error) {
 		found = append(found, `SELECT seq FROM (SELECT seq`+s.from+` AND `+q.state+s.order+` LIMIT ?)`)
 		args = append(append(args, s.args...), n)
 	}
-	return collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (`+strings.Join(found, ` UNION ALL `)+`) ORDER BY seq DESC LIMIT ?`, append(args, n)...)
+	return collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (`+strings.Join(found, ` UNION ALL `)+
+		`) ORDER BY seq DESC LIMIT ?`, append(args, n)...)
 }
 
 // total adds up what is selected, by symbol: what came since After, less what came since Until.
@@ -300,7 +314,8 @@ func (q *search) totals(into map[string]money.Dollars) error {
 	}
 	everywhere := q.URL == ""
 	if !everywhere {
-		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND NOT instr(`+place+`, ?))`, q.part).Scan(&everywhere); err != nil {
+		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND NOT instr(`+place+
+			`, ?))`, q.part).Scan(&everywhere); err != nil {
 			return err
 		}
 	}
@@ -331,7 +346,8 @@ func next(at time.Time, unit time.Duration) (time.Time, int64) {
 	return whole, micros(whole) / unit.Microseconds()
 }
 
-// byTime adds the days from After on, of the first one the hours, of the first of these each payment.
+// byTime adds the days from After on, of the first one the hours, of the first of these each
+// payment.
 func (q *search) byTime(into map[string]money.Dollars) error {
 	var today int64
 	if !q.After.IsZero() {
@@ -344,20 +360,24 @@ func (q *search) byTime(into map[string]money.Dollars) error {
 		if err := q.each(into, "", q.first, last, ""); err != nil {
 			return err
 		}
-		if err := q.sums(into, `SELECT key, `+q.kept()+` FROM totals WHERE scope = 'hour' AND day >= ? AND day < ? GROUP BY key`, thisHour, today*24); err != nil {
+		if err := q.sums(into, `SELECT key, `+q.kept()+
+			` FROM totals WHERE scope = 'hour' AND day >= ? AND day < ? GROUP BY key`, thisHour,
+			today*24); err != nil {
 			return err
 		}
 	}
-	return q.sums(into, `SELECT key, `+q.kept()+` FROM totals WHERE scope = 'symbol' AND day >= ? GROUP BY key`, today)
+	return q.sums(into, `SELECT key, `+q.kept()+
+		` FROM totals WHERE scope = 'symbol' AND day >= ? GROUP BY key`, today)
 }
 
-// byPlace adds the days from After on of the places that have the part of a URL in their name, each payment of the first day, and
-// after that each one that has it behind its place's name.
+// byPlace adds the days from After on of the places that have the part of a URL in their name, each
+// payment of the first day, and after that each one that has it behind its place's name.
 func (q *search) byPlace(into map[string]money.Dollars) error {
 	const named = `scope = 'ever' AND instr(` + place + `, ?)`
 	midnight := q.first
 	if q.After.IsZero() {
-		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+` GROUP BY 1`, q.part); err != nil {
+		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+` GROUP BY 1`,
+			q.part); err != nil {
 			return err
 		}
 	} else {
@@ -378,7 +398,8 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 	for i, c := range q.part { // the part may begin in the name of a place and end behind it
 		var across bool
 		if i > 0 && strings.ContainsRune("/?#", c) {
-			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND substr(`+place+`, -length(?1)) = ?1)`, q.part[:i]).Scan(&across); err != nil {
+			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND substr(`+place+
+				`, -length(?1)) = ?1)`, q.part[:i]).Scan(&across); err != nil {
 				return err
 			}
 		}
@@ -387,17 +408,20 @@ func (q *search) byPlace(into map[string]money.Dollars) error {
 		}
 	}
 	var anywhere bool
-	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+`)`, q.part).Scan(&anywhere); err != nil {
+	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+`)`,
+		q.part).Scan(&anywhere); err != nil {
 		return err
 	}
 	if !anywhere {
 		return q.each(into, index, midnight, math.MaxInt64, "")
 	}
-	return q.each(into, index, midnight, math.MaxInt64, ` AND instr(url, ?) + length(?) - 1 > ends`, q.part, q.part)
+	return q.each(into, index, midnight, math.MaxInt64, ` AND instr(url, ?) + length(?) - 1 > ends`, q.part,
+		q.part)
 }
 
 // each adds payments one by one, in a column for each symbol: GROUP BY would sort them.
-func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string, args ...any) error {
+func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string,
+	args ...any) error {
 	symbols, err := collect(q.Tx, scanText, `SELECT DISTINCT `+symbol+` FROM totals WHERE scope = 'ever'`)
 	if err != nil || len(symbols) == 0 {
 		return err
@@ -416,7 +440,8 @@ func (q *search) each(into map[string]money.Dollars, index string, from, to int6
 	}
 	for _, s := range q.sources(index, from, to) {
 		all := slices.Concat(named, s.args, args)
-		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND `+q.state, all...).Scan(found...); err != nil {
+		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND `+q.state,
+			all...).Scan(found...); err != nil {
 			return err
 		}
 		for i, sum := range sums {

@@ -26,9 +26,11 @@ type row struct {
 // someURL is made of few words, so that many are alike, and parts of them end and begin anywhere.
 func someURL(r *rand.Rand) string {
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
-	url := pick("https", "http") + "://" + pick("a.example", "ab.example:8080", "b%_.example") + pick("", "", "/", "//")
+	url := pick("https", "http") + "://" + pick("a.example", "ab.example:8080", "b%_.example") + pick("", "",
+		"/", "//")
 	for range r.IntN(4) {
-		url += pick("/", "/", "/", "?", "#") + pick("item", "Item", "v1", "v12", "", "b.example", `q"x`, "a\\b", "i", "7", "é", "https://a.example/item") + pick("", "", fmt.Sprint(r.IntN(40)))
+		url += pick("/", "/", "/", "?", "#") + pick("item", "Item", "v1", "v12", "", "b.example", `q"x`,
+			"a\\b", "i", "7", "é", "https://a.example/item") + pick("", "", fmt.Sprint(r.IntN(40)))
 	}
 	if r.IntN(10) == 0 { // around the most that is in the index
 		url += "/" + strings.Repeat(pick("long", "item", "é"), 100+r.IntN(60))
@@ -36,7 +38,8 @@ func someURL(r *rand.Rand) string {
 	return url
 }
 
-// Payments are found by indexes and added up by kept sums; these must say what a look at each payment says.
+// Payments are found by indexes and added up by kept sums; these must say what a look at each
+// payment says.
 func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	s, _, _ := newStore(t)
 	seed := uint64(time.Now().UnixNano()) % 1000 //nolint:gosec // a test's
@@ -48,8 +51,10 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 	require.NoError(t, err)
 	defer tx.Rollback()
 	for i := range 600 {
-		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)], fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
-		_, err := tx.Exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
+			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
+		_, err := tx.Exec(
+			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, source, requirement) VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}')`,
 			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd))
 		require.NoError(t, err)
@@ -132,7 +137,8 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 			return d
 		}
 		when := p.at.Truncate(unit)
-		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]), add(networks[p.network])
+		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]),
+			add(networks[p.network])
 	}
 	dearest := func(parts map[string]Day) (list []Part) {
 		for key, d := range parts {
@@ -140,7 +146,9 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 				list = append(list, Part{key, d})
 			}
 		}
-		slices.SortFunc(list, func(a, b Part) int { return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Key, b.Key)) })
+		slices.SortFunc(list, func(a, b Part) int {
+			return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Key, b.Key))
+		})
 		return list[:min(len(list), 3)]
 	}
 	all.Hosts, all.Networks = dearest(hosts), dearest(networks)
@@ -151,7 +159,8 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 	totals = map[string]money.Dollars{}
 	older := f.Before == ""
 	for _, p := range slices.Backward(rows) {
-		match := contains(p.url, f.URL) && !p.at.Before(f.After) && (f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state)
+		match := contains(p.url, f.URL) && !p.at.Before(f.After) &&
+			(f.Until.IsZero() || p.at.Before(f.Until)) && (f.State == "" || f.State == p.state)
 		if match && p.state != Failed && p.usd > 0 {
 			totals[p.symbol] += p.usd
 		}
@@ -172,11 +181,13 @@ func contains(url, part string) bool {
 	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
 }
 
-// What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long pattern.
+// What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long
+// pattern.
 func TestListOfWhatNoURLHas(t *testing.T) {
 	s, _, _ := newStore(t)
 	pay(t, s, testHold(1), Settled)
-	for _, part := range []string{"api\x00", "\x00", "\xff", strings.Repeat("a", 60_000), `"`, `a"b`, `*`, `api AND`, `weather" OR "api`} {
+	for _, part := range []string{"api\x00", "\x00", "\xff", strings.Repeat("a", 60_000), `"`, `a"b`, `*`,
+		`api AND`, `weather" OR "api`} {
 		list, _, totals, err := s.List(t.Context(), Filter{URL: part})
 		require.NoError(t, err, "%.20q", part)
 		require.Empty(t, list, "%.20q", part)

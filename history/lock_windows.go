@@ -14,7 +14,8 @@ func lock(f *os.File) (held bool, err error) { return try(f, windows.LOCKFILE_EX
 func share(f *os.File) (held bool, err error) { return try(f, 0) }
 
 func try(f *os.File, how uint32) (held bool, err error) {
-	err = windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	err = windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// format is the ledger's format: what schema.sql makes. A newer ledger is refused; an older one is brought here step by step,
-// by migrations/N.sql from format N-1 to N, all in one transaction.
+// format is the ledger's format: what schema.sql makes. A newer ledger is refused; an older one is
+// brought here step by step, by migrations/N.sql from format N-1 to N, all in one transaction.
 const format = 10
 
 //go:embed migrations
@@ -41,7 +41,8 @@ func (s *Store) migrate(ctx context.Context) error {
 				return fmt.Errorf("migrate to format %d: %w", next, err)
 			}
 		}
-		if _, err := t.exec(`UPDATE meta SET value = ? WHERE key = 'format'`, strconv.Itoa(format)); err != nil {
+		if _, err := t.exec(`UPDATE meta SET value = ? WHERE key = 'format'`,
+			strconv.Itoa(format)); err != nil {
 			return err
 		}
 		return t.audit("", "migrated", map[string]int{"from": now, "to": format})
@@ -59,7 +60,8 @@ func (t *Tx) format() (n int, err error) {
 		return 0, damaged("read the ledger's format", err)
 	}
 	if n < 1 || n > format {
-		return 0, x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program knows 1 to %d", n, format).
+		return 0, x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program knows 1 to %d",
+			n, format).
 			WithHint("use the version of x402-wallet that wrote it, or a newer one")
 	}
 	return n, nil
@@ -69,7 +71,8 @@ func (t *Tx) format() (n int, err error) {
 func (t *Tx) sameFormat() error {
 	n, err := t.format()
 	if err == nil && n != format {
-		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n, format)
+		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n,
+			format)
 	}
 	return err
 }

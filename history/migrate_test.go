@@ -107,7 +107,8 @@ func TestMigratedLongURLs(t *testing.T) {
 	s, err := Open(t.Context(), home, Options{})
 	require.NoError(t, err)
 	defer s.Close()
-	for part, n := range map[string]int{"weather": 295, "éweather": 30, "b.example/250/é": 1, "b.example/251/weather": 1} {
+	for part, n := range map[string]int{"weather": 295, "éweather": 30, "b.example/250/é": 1,
+		"b.example/251/weather": 1} {
 		list, _, totals, err := s.List(t.Context(), Filter{URL: part, State: Settled, Limit: 5})
 		require.NoError(t, err)
 		require.Len(t, list, min(n, 5), part)
@@ -123,7 +124,8 @@ func TestMigratedLongURLs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What was given and frozen before there were seals: a yes has to be given again, a freeze stands, and what was used is nobody's forgery.
+// What was given and frozen before there were seals: a yes has to be given again, a freeze stands,
+// and what was used is nobody's forgery.
 func TestMigratedDecisions(t *testing.T) {
 	s, err := Open(t.Context(), oldLedger(t, 5), Options{})
 	require.NoError(t, err)
@@ -151,10 +153,12 @@ func TestMigratedDecisions(t *testing.T) {
 	require.NoError(t, err)
 	given, err = s.Given(t.Context())
 	require.NoError(t, err)
-	require.Len(t, given, 1, "one that nobody ever gave is somebody's; of the other the chain tells from before")
+	require.Len(t, given, 1,
+		"one that nobody ever gave is somebody's; of the other the chain tells from before")
 }
 
-// A ledger of a newer program is left alone, also by an older program that had it open when it was migrated.
+// A ledger of a newer program is left alone, also by an older program that had it open when it was
+// migrated.
 func TestNewerFormat(t *testing.T) {
 	s, _, home := newStore(t)
 	p := pay(t, s, testHold(1), Reserved)
@@ -165,7 +169,8 @@ func TestNewerFormat(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program knows 1 to %d", format+1, format))
 	_, err = s.Reserve(t.Context(), testHold(1), noRules)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"})
+	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	for _, nonsense := range []string{"", "two", "0", "-1"} {
 		_, err := s.write.Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, nonsense)
@@ -181,7 +186,8 @@ func TestMigrationIsWhole(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(home, FileName))
 	require.NoError(t, err)
 	defer db.Close()
-	_, err = db.Exec(`CREATE TRIGGER obstacle BEFORE INSERT ON audit BEGIN SELECT raise(ABORT, 'no'); END`) // the migration's last statement
+	// the migration's last statement
+	_, err = db.Exec(`CREATE TRIGGER obstacle BEFORE INSERT ON audit BEGIN SELECT raise(ABORT, 'no'); END`)
 	require.NoError(t, err)
 	_, err = Open(t.Context(), home, Options{})
 	require.ErrorContains(t, err, "no")
@@ -196,9 +202,12 @@ func TestRules(t *testing.T) {
 	r, err := s.Rules(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, r.Version)
-	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("a"), Seal: []byte("s")}, "/home"))
-	require.ErrorIs(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("b"), Seal: []byte("s")}, "/home"), ErrRulesMoved)
-	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("b"), Seal: []byte("t")}, "/home"))
+	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("a"),
+		Seal: []byte("s")}, "/home"))
+	require.ErrorIs(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("b"),
+		Seal: []byte("s")}, "/home"), ErrRulesMoved)
+	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("b"),
+		Seal: []byte("t")}, "/home"))
 	r, err = s.Rules(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "b", string(r.Config))

@@ -20,7 +20,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The model: what the ledger must be, as plain rows and arithmetic. It shares nothing with the store but the names of states.
+// The model: what the ledger must be, as plain rows and arithmetic. It shares nothing with the
+// store but the names of states.
 
 type modelRow struct {
 	id, session, host, key, body string
@@ -110,7 +111,9 @@ func (m *model) reserve(r *modelRow, limit *money.Dollars) string {
 	within(m.day, func(o *modelRow) bool { return sameDay(o.created, at) || o.created.After(at) })
 	within(m.month, func(o *modelRow) bool { return sameMonth(o.created, at) || o.created.After(at) })
 	entry, _, _ := strings.Cut(r.host, ":")
-	within(m.host, func(o *modelRow) bool { return on(entry, o.host) && (sameDay(o.created, at) || o.created.After(at)) })
+	within(m.host, func(o *modelRow) bool {
+		return on(entry, o.host) && (sameDay(o.created, at) || o.created.After(at))
+	})
 	if !fits {
 		return "over"
 	}
@@ -151,7 +154,8 @@ func (m *machine) clock() time.Time { return m.now }
 func (m *machine) open(t require.TestingT, i int) {
 	s, err := Open(context.Background(), m.home, Options{Now: m.clock})
 	require.NoError(t, err)
-	_, err = s.write.Exec(`PRAGMA synchronous = OFF`) // where the files lie on a disk; a test's power does not fail
+	// where the files lie on a disk; a test's power does not fail
+	_, err = s.write.Exec(`PRAGMA synchronous = OFF`)
 	require.NoError(t, err)
 	m.stores[i] = s
 }
@@ -163,7 +167,8 @@ func (m *machine) begin(t *rapid.T, n int) {
 		return money.Dollars(rapid.Int64Range(0, most).Draw(t, what))
 	}
 	old := m.alive
-	m.model = model{now: time.Date(later.Year(), later.Month()+1, 28, 12, 0, 0, 0, time.UTC), alive: map[string]bool{}, traces: map[string]bool{}, sessionCaps: map[string]*money.Dollars{}}
+	m.model = model{now: time.Date(later.Year(), later.Month()+1, 28, 12, 0, 0, 0, time.UTC),
+		alive: map[string]bool{}, traces: map[string]bool{}, sessionCaps: map[string]*money.Dollars{}}
 	for id, is := range old {
 		if is {
 			m.alive[id] = true
@@ -194,8 +199,9 @@ func (m *machine) Reserve(t *rapid.T) {
 	s := m.store(t)
 	h := testHold(uint64(rapid.IntRange(1, 20).Draw(t, "price")))
 	r := &modelRow{
-		host: rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"), request: byte(rapid.IntRange(0, 2).Draw(t, "request")),
-		price: h.Payment.Price, state: Reserved,
+		host:    rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"),
+		request: byte(rapid.IntRange(0, 2).Draw(t, "request")),
+		price:   h.Payment.Price, state: Reserved,
 	}
 	if k := rapid.IntRange(0, 4).Draw(t, "key"); k < 2 {
 		r.key = fmt.Sprint(m.name, " key ", k)
@@ -208,13 +214,15 @@ func (m *machine) Reserve(t *rapid.T) {
 	h.Payment.Host, h.Payment.IdempotencyKey, h.Payment.Fingerprint = r.host, r.key, m.fingerprint(r.request)
 	h.Payment.Source, h.Funds.Source, h.Cap = m.name, m.name, limit
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(m.free), m.readAt
-	rules := budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: 1 << 30, Session: m.caps, Day: m.day, Month: m.month, HostDay: map[string]money.Dollars{"a.example": m.host, "b.example": m.host}}
+	rules := budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: 1 << 30, Session: m.caps, Day: m.day,
+		Month: m.month, HostDay: map[string]money.Dollars{"a.example": m.host, "b.example": m.host}}
 
 	before, beforeLimit := m.session, m.limit
 	at, want := m.at(), m.reserve(r, limit)
 	p, err := s.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
 		require.True(t, tx.Now.Equal(at), "the ledger's time: %s, not %s", tx.Now, at)
-		return rules.Check(budget.Ask{Price: h.Payment.Price, Host: r.host, Now: tx.Now, Session: session}, tx)
+		return rules.Check(budget.Ask{Price: h.Payment.Price, Host: r.host, Now: tx.Now, Session: session},
+			tx)
 	})
 	m.alive[s.Self()] = true
 	got := "held"
@@ -262,7 +270,8 @@ func (m *machine) NewSession(t *rapid.T) {
 func (m *machine) Submit(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	trace := fmt.Sprint(m.name, " trace ", rapid.IntRange(0, 9).Draw(t, "trace"))
-	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: trace})
+	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`),
+		Requirement: []byte(`{}`), UniqueKey: trace})
 	if m.traces[trace] {
 		require.ErrorIs(t, err, ErrSignedBefore)
 		return
@@ -333,7 +342,8 @@ func (m *machine) Finish(t *rapid.T) {
 			r.caller = ""
 		}
 	}
-	if o.Content != nil && (r.content == 0 || r.content == 402 || o.Content.Status == 200) { // what was bought is kept
+	if o.Content != nil && (r.content == 0 || r.content == 402 || o.Content.Status == 200) {
+		// what was bought is kept
 		r.content, r.body = o.Content.Status, string(o.Content.Body)
 	}
 }
@@ -399,8 +409,8 @@ func (m *machine) Name(t *rapid.T) {
 	require.Equal(t, r.key == key && r.state != Failed, named)
 }
 
-// End is what happens seldom: a session begun by hand, a ledger verified, a process that ends, politely or not, and is
-// followed by another one.
+// End is what happens seldom: a session begun by hand, a ledger verified, a process that ends,
+// politely or not, and is followed by another one.
 func (m *machine) End(t *rapid.T) {
 	switch what := rapid.IntRange(0, 9).Draw(t, "what ends"); {
 	case what < 4:
@@ -426,7 +436,8 @@ func (m *machine) End(t *rapid.T) {
 }
 
 func (m *machine) Clock(t *rapid.T) {
-	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e3, 1e6, 60e6, 3600e6, 8*3600e6 - 1, 8 * 3600e6, 24 * 3600e6, -1e6, -3600e6, -48 * 3600e6}).Draw(t, "µs")) * time.Microsecond)
+	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e3, 1e6, 60e6, 3600e6, 8*3600e6 - 1,
+		8 * 3600e6, 24 * 3600e6, -1e6, -3600e6, -48 * 3600e6}).Draw(t, "µs")) * time.Microsecond)
 }
 
 func (m *machine) Chain(t *rapid.T) {
@@ -496,12 +507,15 @@ func (m *machine) Verify(t *rapid.T) {
 }
 
 func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
-	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body, state: p.State, proof: p.Proof, price: p.Price,
-		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content, driver: p.LeaseOwner, caller: p.Waiter, delivered: p.Delivered}
+	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body,
+		state: p.State, proof: p.Proof, price: p.Price,
+		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
+		driver: p.LeaseOwner, caller: p.Waiter, delivered: p.Delivered}
 	require.Equal(t, *r, got)
 }
 
-// Now checks after every fourth step: each step compares its own answer, and reading everything costs as much as the steps.
+// Now checks after every fourth step: each step compares its own answer, and reading everything
+// costs as much as the steps.
 func (m *machine) Now(t *rapid.T) {
 	if m.steps++; m.steps%4 == 0 {
 		m.Check(t)
@@ -534,22 +548,27 @@ func (m *machine) Check(t *rapid.T) {
 			}
 			window(budget.Window{Session: id}, most, func(r *modelRow) bool { return r.session == id })
 		}
-		for day := m.newest.Truncate(24 * time.Hour); !m.newest.IsZero() && day.After(m.newest.AddDate(0, 0, -1).Add(-time.Second)); day = day.AddDate(0, 0, -1) {
+		for day := m.newest.Truncate(24 * time.Hour); !m.newest.IsZero() && day.After(m.newest.AddDate(0, 0,
+			-1).Add(-time.Second)); day = day.AddDate(0, 0, -1) {
 			since := func(r *modelRow) bool { return !r.created.Before(day) }
-			most := money.Dollars(1 << 40) // a window that is open to the end is the owner's only on the newest day
+			// a window that is open to the end is the owner's only on the newest day
+			most := money.Dollars(1 << 40)
 			if sameDay(day, m.newest) {
 				most = m.day
 			}
 			window(budget.Window{Since: day}, most, since)
 			for _, host := range []string{"a.example", "b.example"} {
-				window(budget.Window{Since: day, Host: host}, min(most, 1<<40), func(r *modelRow) bool { return on(host, r.host) && since(r) })
+				window(budget.Window{Since: day, Host: host}, min(most, 1<<40), func(r *modelRow) bool {
+					return on(host, r.host) && since(r)
+				})
 			}
 		}
 		return nil
 	}))
 }
 
-// How many sequences each of two workers tries unless -rapid.checks says otherwise, and how long they are on average.
+// How many sequences each of two workers tries unless -rapid.checks says otherwise, and how long
+// they are on average.
 const (
 	modelChecks = 200
 	modelSteps  = 8
@@ -592,8 +611,10 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 				n++
 				m.begin(rt, n)
 				rt.Repeat(map[string]func(*rapid.T){
-					"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit, "send": m.Submit,
-					"finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.ClearWaiter, "rest": m.Rest, "deliver": m.Deliver,
+					"": m.Now, "reserve": m.Reserve, "hold": m.Reserve, "take": m.Reserve, "submit": m.Submit,
+					"send":   m.Submit,
+					"finish": m.Finish, "prove": m.Finish, "release": m.Release, "abandon": m.ClearWaiter,
+					"rest": m.Rest, "deliver": m.Deliver,
 					"drive": m.AcquireLease, "name": m.Name, "clock": m.Clock, "chain": m.Chain, "end": m.End,
 				})
 				m.Check(rt)
@@ -617,7 +638,8 @@ func byDefault(t *testing.T, name string, value int) {
 	t.Cleanup(func() { flag.Set(name, was) })
 }
 
-// scratch is a directory in memory where there is one: these tests are about what is written, not about the disk.
+// scratch is a directory in memory where there is one: these tests are about what is written, not
+// about the disk.
 func scratch(t testing.TB) string {
 	if dir, err := os.MkdirTemp("/dev/shm", "x402-model-"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(dir) })

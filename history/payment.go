@@ -15,7 +15,8 @@ import (
 // State is where a payment stands (SPEC §6).
 type State string
 
-// reserved → submitted → settled | failed | unknown, unknown → settled | failed, settled (claimed) → failed (false receipt).
+// reserved → submitted → settled | failed | unknown, unknown → settled | failed, settled (claimed)
+// → failed (false receipt).
 const (
 	Reserved  State = "reserved"  // held; nothing signed has left
 	Submitted State = "submitted" // the signed bytes are on disk and may be anywhere
@@ -54,43 +55,50 @@ func (s State) Unfinished() bool { return s == Reserved || s == Submitted || s =
 
 // Payment is one row of the ledger.
 type Payment struct {
-	ID                 string // "pay_" and 32 hex digits
-	Session            string // the budget session it fell into
-	State              State
-	Proof              Proof
-	Created            time.Time         // UTC, whole microseconds
-	Updated            time.Time         // its last change of state
-	Fingerprint        [sha256.Size]byte // of the request: the same one is the same request (package pay)
-	IdempotencyKey     string            // "": none
-	Method             string            // of HTTP, or of MCP: "tools/call"
-	URL                string            // as it was asked for, without the secrets of its query
-	Target             string            // where it led, on the same origin: the payment goes there; "": to the URL
-	Host               string            // as the owner's rules name it: lower case, its port unless it is the scheme's own
-	Network            string            // CAIP-2
-	Scheme             string
-	Dialect            x402.Dialect
-	Asset              string // its address as assets are compared by it: on EVM in lower case
-	Symbol             string
-	Amount             money.Amount  // atomic units
-	Price              money.Dollars // the amount's worth when it was held
-	PayTo              string        // as the seller wrote it
-	Source             string        // whose money: the agent's address (EVM), the token account (Solana), the payer's account (channels)
-	Requirement        json.RawMessage
-	Payload            json.RawMessage // nil before it is signed
-	Evidence           x402.Evidence   // what the chain is asked by; zero before it is signed
-	Transaction        string          // its id on the chain, as far as it is known
-	Facilitator        string          // the configured name of the one that settled; "" where the seller settles
-	Receipt            json.RawMessage // the claim as it came; nil: none
-	ChainProof         json.RawMessage // what the chain said (x402.Fate); nil: nothing that proves anything
-	Note               string          // about its last change, for people
-	FalseReceipt       bool            // it was claimed to be settled, and the chain proved that it never happened
-	LeaseOwner, Waiter string          // the process that works on it, and the one whose client waits (Store.Alive); "": none
-	Delivered          bool            // a client has the answer
+	ID             string // "pay_" and 32 hex digits
+	Session        string // the budget session it fell into
+	State          State
+	Proof          Proof
+	Created        time.Time         // UTC, whole microseconds
+	Updated        time.Time         // its last change of state
+	Fingerprint    [sha256.Size]byte // of the request: the same one is the same request (package pay)
+	IdempotencyKey string            // "": none
+	Method         string            // of HTTP, or of MCP: "tools/call"
+	URL            string            // as it was asked for, without the secrets of its query
+	// where it led, on the same origin: the payment goes there; "": to the URL
+	Target string
+	// as the owner's rules name it: lower case, its port unless it is the scheme's own
+	Host    string
+	Network string // CAIP-2
+	Scheme  string
+	Dialect x402.Dialect
+	Asset   string // its address as assets are compared by it: on EVM in lower case
+	Symbol  string
+	Amount  money.Amount  // atomic units
+	Price   money.Dollars // the amount's worth when it was held
+	PayTo   string        // as the seller wrote it
+	// whose money: the agent's address (EVM), the token account (Solana), the payer's account
+	// (channels)
+	Source      string
+	Requirement json.RawMessage
+	Payload     json.RawMessage // nil before it is signed
+	Evidence    x402.Evidence   // what the chain is asked by; zero before it is signed
+	Transaction string          // its id on the chain, as far as it is known
+	// the configured name of the one that settled; "" where the seller settles
+	Facilitator string
+	Receipt     json.RawMessage // the claim as it came; nil: none
+	ChainProof  json.RawMessage // what the chain said (x402.Fate); nil: nothing that proves anything
+	Note        string          // about its last change, for people
+	// it was claimed to be settled, and the chain proved that it never happened
+	FalseReceipt bool
+	// the process that works on it, and the one whose client waits (Store.Alive); "": none
+	LeaseOwner, Waiter string
+	Delivered          bool // a client has the answer
 }
 
-// Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server ("tools/call", which is no HTTP
-// method), also the tool, resource or prompt, which the fragment names. Spellings that servers commonly take for one path (/%61, /./a,
-// //a) are one.
+// Resource names what a payment buys, for comparing prices: method, host and path; of an MCP server
+// ("tools/call", which is no HTTP method), also the tool, resource or prompt, which the fragment
+// names. Spellings that servers commonly take for one path (/%61, /./a, //a) are one.
 func (p Payment) Resource() string {
 	at, name := "/", ""
 	if u, err := url.Parse(p.URL); err == nil {

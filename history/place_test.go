@@ -10,8 +10,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// security.md G6, SPEC §4: what is written into a file that nobody finds any more is no record. A ledger that was moved away, or has
-// another one in its place, stops new payments of a process that still has it open; back in its place it is the ledger.
+// security.md G6, SPEC §4: what is written into a file that nobody finds any more is no record. A
+// ledger that was moved away, or has another one in its place, stops new payments of a process that
+// still has it open; back in its place it is the ledger.
 func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, path string){
 		"moved": func(*testing.T, string) {},
@@ -20,7 +21,9 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(path, text, 0o600))
 		},
-		"a link to it in its place": func(t *testing.T, path string) { require.NoError(t, os.Symlink(path+".moved", path)) },
+		"a link to it in its place": func(t *testing.T, path string) {
+			require.NoError(t, os.Symlink(path+".moved", path))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, home := newStore(t)
@@ -31,10 +34,13 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 			damage(t, path)
 			_, err = s.Reserve(t.Context(), testHold(1), noRules)
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "t"})
+			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: "t"})
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing leaves: %v", err)
 			require.NoError(t, os.Rename(path+".moved", path))
-			require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "t"}))
+			require.NoError(t,
+				s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+					UniqueKey: "t"}))
 		})
 	}
 }

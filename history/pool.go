@@ -11,9 +11,10 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// pool is a few connections to the ledger that stay open, each with the statements that it has met: SQLite takes longer to compile
-// most of these queries than to run them. database/sql keeps statements too, but compiles none for a connection that is inside a
-// transaction, where all of these begin; so a transaction here is its words BEGIN and COMMIT on a connection of its own.
+// pool is a few connections to the ledger that stay open, each with the statements that it has met:
+// SQLite takes longer to compile most of these queries than to run them. database/sql keeps
+// statements too, but compiles none for a connection that is inside a transaction, where all of
+// these begin; so a transaction here is its words BEGIN and COMMIT on a connection of its own.
 type pool struct {
 	db     *sql.DB
 	places chan struct{} // one for each connection there may be
@@ -29,7 +30,8 @@ type conn struct {
 	broken bool // not to be used again
 }
 
-// maxStatements bounds what a connection keeps; the queries of this package are fewer, but for combinations of filters.
+// maxStatements bounds what a connection keeps; the queries of this package are fewer, but for
+// combinations of filters.
 const maxStatements = 100
 
 func newPool(dsn string, most int) (*pool, error) {
@@ -98,8 +100,9 @@ func (c *conn) close() {
 	c.Conn.Close()
 }
 
-// stmt is the compiled query; nil where that cannot be had, and then running the query as it is says why. A PRAGMA must not come
-// here: SQLite does most of what it says when it is compiled, and nothing when it is run again.
+// stmt is the compiled query; nil where that cannot be had, and then running the query as it is
+// says why. A PRAGMA must not come here: SQLite does most of what it says when it is compiled, and
+// nothing when it is run again.
 func (c *conn) stmt(ctx context.Context, query string) *sql.Stmt {
 	stmt := c.stmts[query]
 	if stmt == nil && len(c.stmts) < maxStatements {
@@ -138,8 +141,8 @@ func (c *conn) transaction(begin string, f func() error) error {
 	return ledgerError("commit", err)
 }
 
-// undo ends a transaction. Where there is none, as SQLite may have ended it by itself, it says SQLITE_ERROR; after any other trouble
-// the connection goes, and the transaction with it.
+// undo ends a transaction. Where there is none, as SQLite may have ended it by itself, it says
+// SQLITE_ERROR; after any other trouble the connection goes, and the transaction with it.
 func (c *conn) undo() {
 	_, err := c.exec(context.Background(), `ROLLBACK`)
 	var e *sqlite.Error

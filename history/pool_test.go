@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A connection that was lent comes back without a transaction, however the borrower ended; the next reading is of now.
+// A connection that was lent comes back without a transaction, however the borrower ended; the next
+// reading is of now.
 func TestAConnectionComesBackClean(t *testing.T) {
 	s, _, _ := newStore(t)
 	count := func(tx *Tx) (n int, err error) { return n, tx.row(`SELECT count(*) FROM payments`).Scan(&n) }
@@ -21,7 +22,12 @@ func TestAConnectionComesBackClean(t *testing.T) {
 			return s.view(ctx, func(tx *Tx) error { _, _ = count(tx); return errors.New("no") })
 		},
 		"by leaving": func(ctx context.Context, cancel func()) error {
-			return s.view(ctx, func(tx *Tx) error { _, _ = count(tx); cancel(); _, err := count(tx); return err })
+			return s.view(ctx, func(tx *Tx) error {
+				_, _ = count(tx)
+				cancel()
+				_, err := count(tx)
+				return err
+			})
 		},
 		"by a panic": func(ctx context.Context, _ func()) error {
 			defer func() { _ = recover() }()
@@ -54,7 +60,8 @@ func TestALongLookEndsWithItsCaller(t *testing.T) {
 	defer cancel()
 	err := s.view(ctx, func(tx *Tx) error {
 		var n int
-		return tx.slowRow(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000) SELECT count(*) FROM n`).Scan(&n)
+		return tx.slowRow(
+			`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000) SELECT count(*) FROM n`).Scan(&n)
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	pay(t, s, testHold(1), Settled)

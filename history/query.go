@@ -21,9 +21,12 @@ func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
 	var fingerprint, payload []byte
 	var requirement, evidence, receipt, proof string
-	err = row.Scan(&p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint, &p.IdempotencyKey, &p.Method, &p.URL, &p.Target, &p.Host,
-		&p.Network, &p.Scheme, &p.Dialect, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source, &requirement, &payload, &evidence,
-		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.LeaseOwner, &p.Waiter, &p.Delivered)
+	err = row.Scan(&p.ID, &p.Session, &p.State, &p.Proof, &created, &updated, &fingerprint, &p.IdempotencyKey,
+		&p.Method, &p.URL, &p.Target, &p.Host,
+		&p.Network, &p.Scheme, &p.Dialect, &p.Asset, &p.Symbol, &p.Amount, &p.Price, &p.PayTo, &p.Source,
+		&requirement, &payload, &evidence,
+		&p.Transaction, &p.Facilitator, &receipt, &proof, &p.Note, &p.FalseReceipt, &p.LeaseOwner, &p.Waiter,
+		&p.Delivered)
 	if err != nil {
 		return p, err
 	}
@@ -59,7 +62,8 @@ func (s *Store) Payment(ctx context.Context, id string) (p Payment, err error) {
 // Content returns what a payment bought; ErrNoPayment when nothing is stored.
 func (s *Store) Content(ctx context.Context, id string) (c Content, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		err := t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`, id).Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
+		err := t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`,
+			id).Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
 		return none(err, ErrNoPayment)
 	})
 	return c, err
@@ -77,8 +81,9 @@ func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
 }
 
-// ByRequest returns the payments for the same request whose story is not over, newest first: unfinished, or settled with an
-// answer that no client got. It returns all of them: one that were left out would be paid again.
+// ByRequest returns the payments for the same request whose story is not over, newest first:
+// unfinished, or settled with an answer that no client got. It returns all of them: one that were
+// left out would be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
 	return s.many(ctx, ` WHERE fingerprint = ? AND (`+notOver+`) ORDER BY seq DESC`, fingerprint[:])
 }
@@ -88,13 +93,17 @@ const notOver = `state IN ('reserved', 'submitted', 'unknown') OR state = 'settl
 
 // Unfinished returns what reconciliation has to settle, oldest first.
 func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Payment, error) {
-	return s.many(ctx, ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, after, limit)
+	return s.many(ctx, ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > `+seqOf+
+		` ORDER BY seq LIMIT ?`, after, limit)
 }
 
-// ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and never settled.
-func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+// ExpiredFeePayers returns the fee payers of a network's payments since a time that were signed and
+// never settled.
+func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string,
+	err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		feePayers, err = collect(t, scanText, `SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
+		feePayers, err = collect(t, scanText,
+			`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
 			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`, micros(since), network)
 		return err
 	})
@@ -103,7 +112,8 @@ func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time
 
 // Claimed returns settled payments that rest on a claim only, oldest first.
 func (s *Store) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]Payment, error) {
-	return s.many(ctx, ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? AND seq > `+seqOf+` ORDER BY seq LIMIT ?`, micros(since), after, limit)
+	return s.many(ctx, ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? AND seq > `+seqOf+
+		` ORDER BY seq LIMIT ?`, micros(since), after, limit)
 }
 
 // seqOf is a payment's place; of none it is before the first.
@@ -143,8 +153,9 @@ func (s *Store) Events(ctx context.Context, id string) (list []Event, err error)
 	return list, err
 }
 
-// Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain is LEDGER_CORRUPT and
-// named; so is a payment of which the chain tells something else. at, where it is not zero, has to be on the chain.
+// Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain
+// is LEDGER_CORRUPT and named; so is a payment of which the chain tells something else. at, where
+// it is not zero, has to be on the chain.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		rows = 0
@@ -177,7 +188,8 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 			return err
 		}
 		if seq != last+1 || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
-			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event, payment)
+			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event,
+				payment)
 		}
 		met = met || seq == at.Seq && bytes.Equal(hash, at.Hash)
 		previous, last = hash, seq
@@ -185,7 +197,8 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 		return nil
 	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
 	if err == nil && !met {
-		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
+		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its "+
+			"row %d is another one", at.Seq)
 	}
 	return err
 }
@@ -206,7 +219,8 @@ const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol, 
 
 // sumsAgree compares what is kept with that.
 func (t *Tx) sumsAgree() error {
-	const again = sums + ` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
+	const again = sums +
+		` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
 		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
 	var different int
 	if err := t.slowRow(again).Scan(&different); err != nil {
@@ -223,14 +237,16 @@ func (t *Tx) briefsAgree() error {
 	var id string
 	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN briefs b USING (seq)
 		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.place)) IS NOT (b.url, b.usd, b.state, b.symbol, b.ends)
-		UNION ALL SELECT 'nr. ' || seq FROM briefs WHERE seq NOT IN (SELECT seq FROM payments) LIMIT 1`).Scan(&id)
+		UNION ALL SELECT 'nr. ' || seq FROM briefs WHERE seq NOT IN (SELECT seq FROM payments) LIMIT 1`).Scan(
+		&id)
 	if err == nil {
 		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", id)
 	}
 	return none(err, nil)
 }
 
-// statesAgree compares the payments with what the chain tells of them: when they were made, on which terms, and where they stand.
+// statesAgree compares the payments with what the chain tells of them: when they were made, on
+// which terms, and where they stand.
 func (t *Tx) statesAgree() error {
 	for what, query := range map[string]string{
 		"is not in the state the audit chain tells of it": `SELECT p.id FROM payments p WHERE p.state IS NOT
@@ -254,10 +270,12 @@ func (t *Tx) statesAgree() error {
 	return nil
 }
 
-// Prune deletes the content of payments made before a time, for space. The payments, their evidence and the audit chain stay.
+// Prune deletes the content of payments made before a time, for space. The payments, their evidence
+// and the audit chain stay.
 func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
-		done, err := t.exec(`DELETE FROM contents WHERE payment IN (SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
+		done, err := t.exec(
+			`DELETE FROM contents WHERE payment IN (SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
 		if err != nil {
 			return err
 		}
@@ -267,10 +285,13 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err
 	return deleted, err
 }
 
-// SawDelegation notes what is delegated on a token account now, and returns the largest amount ever noted.
-func (s *Store) SawDelegation(ctx context.Context, network, account string, now money.Amount) (largest money.Amount, err error) {
+// SawDelegation notes what is delegated on a token account now, and returns the largest amount ever
+// noted.
+func (s *Store) SawDelegation(ctx context.Context, network, account string,
+	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
-		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network, account).Scan(&largest)
+		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network,
+			account).Scan(&largest)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -278,7 +299,8 @@ func (s *Store) SawDelegation(ctx context.Context, network, account string, now 
 			return nil
 		}
 		largest = now
-		_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+		_, err = t.exec(
+			`INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
 		return err
 	})
 	return largest, err

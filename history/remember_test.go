@@ -11,16 +11,21 @@ import (
 
 func remembered(t *testing.T, s *Store, host string, p budget.Payee) (m budget.Memory) {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { m, err = tx.PayeeHistory(host, p); return err }))
+	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
+		m, err = tx.PayeeHistory(host, p)
+		return err
+	}))
 	return m
 }
 
 // What counts as paid, in every state.
 func TestRemember(t *testing.T) {
-	payee := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayee", Resource: "GET api.example/weather"}
+	payee := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayee",
+		Resource: "GET api.example/weather"}
 	price := money.Dollars(7)
 	nothing, all := budget.Memory{}, budget.Memory{Paid: true, PaidHere: true, LastPrice: &price}
-	for state, want := range map[State]budget.Memory{Reserved: nothing, Submitted: all, Unknown: all, Settled: all} {
+	for state, want := range map[State]budget.Memory{Reserved: nothing, Submitted: all, Unknown: all,
+		Settled: all} {
 		s, _, _ := newStore(t)
 		pay(t, s, testHold(7), state)
 		require.Equal(t, want, remembered(t, s, "api.example", payee), state)
@@ -48,7 +53,9 @@ func TestRemember(t *testing.T) {
 		{func(p *budget.Payee) { p.PayTo = "0xother" }, budget.Memory{Other: "0xpayee", LastPrice: &price}},
 		{func(p *budget.Payee) { p.Asset = "0xother" }, elsewhere},
 		{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.Memory{LastPrice: &price}},
-		{func(p *budget.Payee) { p.Resource = "POST api.example/weather" }, budget.Memory{Paid: true, PaidHere: true}},
+		{func(p *budget.Payee) {
+			p.Resource = "POST api.example/weather"
+		}, budget.Memory{Paid: true, PaidHere: true}},
 	} {
 		p := payee
 		c.change(&p)
@@ -57,8 +64,10 @@ func TestRemember(t *testing.T) {
 	onSolana := testHold(7)
 	onSolana.Payment.Network, onSolana.Payment.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "AbC"
 	pay(t, s, onSolana, Settled)
-	require.True(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network, PayTo: "AbC"}).Paid)
-	require.False(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network, PayTo: "aBC"}).Paid, "base58 has two cases")
+	require.True(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
+		PayTo: "AbC"}).Paid)
+	require.False(t, remembered(t, s, "api.example", budget.Payee{Network: onSolana.Payment.Network,
+		PayTo: "aBC"}).Paid, "base58 has two cases")
 
 	held := testHold(9) // another payee is being paid: one more is a change, though nothing is signed yet
 	held.Payment.Host, held.Payment.PayTo = "new.example", "0xfirst"
@@ -75,7 +84,8 @@ func TestRememberAfterMigration(t *testing.T) {
 	s, err := Open(t.Context(), oldLedger(t, 1), Options{})
 	require.NoError(t, err)
 	defer s.Close()
-	p := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayEE", Resource: "GET api.example/weather"}
+	p := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayEE",
+		Resource: "GET api.example/weather"}
 	require.Equal(t, budget.Memory{Paid: true, PaidHere: true}, remembered(t, s, "api.example", p))
 }
 

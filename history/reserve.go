@@ -17,33 +17,40 @@ import (
 
 // Hold is what Reserve is asked to hold.
 type Hold struct {
-	Payment Payment        // everything but what the ledger gives: session, state, times, owner, and an id where there is none
+	// everything but what the ledger gives: session, state, times, owner, and an id where there is
+	// none
+	Payment Payment
 	Funds   x402.Funds     // the third layer's reading
 	Cap     *money.Dollars // the delegation's worth: the session's cap, should one begin with this payment
 	AskCap  bool           // nobody has looked what is delegated: no session may begin (ErrAskCap)
-	Resume  bool           // not beside a payment without an end for the same request that nobody waits for (Taken)
+	// not beside a payment without an end for the same request that nobody waits for (Taken)
+	Resume bool
 }
 
-// ErrAskCap says that a session would begin, and that what was delegated has to be looked up before, for it is the session's cap.
+// ErrAskCap says that a session would begin, and that what was delegated has to be looked up
+// before, for it is the session's cap.
 var ErrAskCap = errors.New("a session begins, and its cap is not known")
 
-// ShortOfFunds is the third layer's no. Free is what the chain allowed when it was read; Held what the wallet has promised
-// of it and the reading may not show yet.
+// ShortOfFunds is the third layer's no. Free is what the chain allowed when it was read; Held what
+// the wallet has promised of it and the reading may not show yet.
 type ShortOfFunds struct{ Free, Held, Wanted money.Amount }
 
 func (e *ShortOfFunds) Error() string {
 	return fmt.Sprintf("the chain lets %s be spent, %s of it is held, %s is wanted", e.Free, e.Held, e.Wanted)
 }
 
-// AlreadyPaying says that the idempotency key belongs to a payment that is not failed, or that there is one to be resumed.
+// AlreadyPaying says that the idempotency key belongs to a payment that is not failed, or that
+// there is one to be resumed.
 type AlreadyPaying struct{ Payment Payment }
 
 func (e *AlreadyPaying) Error() string { return "this purchase is made already, as " + e.Payment.ID }
 
-// Reserve checks all caps and holds the money, in one transaction: check is called inside it with the session the payment
-// falls into and must ask t for its figures. It returns the payment as it now stands in the ledger, *Taken, *ShortOfFunds,
-// ErrAskCap, or whatever check returned; then nothing is held.
-func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session budget.Session) error) (Payment, error) {
+// Reserve checks all caps and holds the money, in one transaction: check is called inside it with
+// the session the payment falls into and must ask t for its figures. It returns the payment as it
+// now stands in the ledger, *Taken, *ShortOfFunds, ErrAskCap, or whatever check returned; then
+// nothing is held.
+func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session budget.Session) error) (
+	Payment, error) {
 	p := h.Payment
 	if err := s.InPlace(); err != nil {
 		return p, err
@@ -81,14 +88,16 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		if err := t.coveredByChain(h); err != nil {
 			return err
 		}
-		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID()), session.ID, Reserved, t.Now, t.Now
+		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID()), session.ID, Reserved, t.Now,
+			t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
 		return t.insert(p)
 	})
 	return p, err
 }
 
-// notBeforeLedger moves the transaction's time up to the newest payment: windows never open backwards.
+// notBeforeLedger moves the transaction's time up to the newest payment: windows never open
+// backwards.
 func (t *Tx) notBeforeLedger() error {
 	var newest sql.NullInt64
 	if err := t.row(`SELECT max(created_at) FROM payments`).Scan(&newest); err != nil {
@@ -100,9 +109,11 @@ func (t *Tx) notBeforeLedger() error {
 	return nil
 }
 
-// notLeft refuses a request that has a payment which nobody waits for any more, perhaps since a moment ago.
+// notLeft refuses a request that has a payment which nobody waits for any more, perhaps since a
+// moment ago.
 func (t *Tx) notLeft(fingerprint [32]byte) error {
-	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+notOver+`) AND caller = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
+	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+notOver+
+		`) AND caller = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -141,7 +152,8 @@ func (t *Tx) session(h Hold) (budget.Session, error) {
 	return t.newSession(h.Cap, nil)
 }
 
-func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (fresh budget.Session, err error) {
+func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
+	fresh budget.Session, err error) {
 	now := fromMicros(micros(t.Now))
 	fresh = budget.Session{ID: newID("ses_"), Started: now, Last: now, Cap: newCap}
 	var sealed []byte
@@ -190,9 +202,10 @@ func (t *Tx) SessionSeal(id string) (seal []byte, err error) {
 	return seal, none(err, nil)
 }
 
-// NewSession ends the session that is open and begins one. limit is the delegation's worth, where the owner set no cap. seal is
-// called inside the transaction; nil leaves the session without one.
-func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(budget.Session) ([]byte, error)) (fresh budget.Session, err error) {
+// NewSession ends the session that is open and begins one. limit is the delegation's worth, where
+// the owner set no cap. seal is called inside the transaction; nil leaves the session without one.
+func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(budget.Session) ([]byte,
+	error)) (fresh budget.Session, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
@@ -203,8 +216,9 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(
 	return fresh, err
 }
 
-// coveredByChain is the third layer. A payment that settled after the chain was read may be missing in its figures, so it
-// counts as held once more; that can only refuse too early, and the caller then reads again.
+// coveredByChain is the third layer. A payment that settled after the chain was read may be missing
+// in its figures, so it counts as held once more; that can only refuse too early, and the caller
+// then reads again.
 func (t *Tx) coveredByChain(h Hold) error {
 	var held money.Amount
 	err := t.forEach(func(row scanner) error {
@@ -226,7 +240,8 @@ func (t *Tx) coveredByChain(h Hold) error {
 	return nil
 }
 
-// Used sums a window for package budget: of a session, of a host, or of all. Windows begin with a UTC day.
+// Used sums a window for package budget: of a session, of a host, or of all. Windows begin with a
+// UTC day.
 func (t *Tx) Used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
 	day := micros(w.Since) / (24 * time.Hour).Microseconds()
@@ -235,7 +250,9 @@ func (t *Tx) Used(w budget.Window) (use budget.Use, err error) {
 	case w.Session != "":
 		row = t.row(sums+`scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
 	case w.Host != "":
-		row = t.row(sums+`scope = 'host' AND (key = ? OR key > ? AND key < ?) AND day >= ?`, w.Host, w.Host+":", w.Host+";", day) // with any port
+		// with any port
+		row = t.row(sums+`scope = 'host' AND (key = ? OR key > ? AND key < ?) AND day >= ?`, w.Host, w.Host+
+			":", w.Host+";", day)
 	default:
 		row = t.row(sums+`scope = 'all' AND key = '' AND day >= ?`, day)
 	}
@@ -249,14 +266,17 @@ func (t *Tx) Count(since time.Time) (n int, err error) {
 	return n, err
 }
 
-// Oldest is when the first payment after since was made, not counting the first skip of them; zero where there is none.
+// Oldest is when the first payment after since was made, not counting the first skip of them; zero
+// where there is none.
 func (t *Tx) Oldest(since time.Time, skip int) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT created_at FROM payments WHERE created_at > ? ORDER BY created_at LIMIT 1 OFFSET ?`, micros(since), skip).Scan(&at)
+	err := t.row(`SELECT created_at FROM payments WHERE created_at > ? ORDER BY created_at LIMIT 1 OFFSET ?`,
+		micros(since), skip).Scan(&at)
 	return fromMicros(at), none(err, nil)
 }
 
-// View gives f a consistent reading, for reports: it is a budget.Ledger, and Session tells which session is open.
+// View gives f a consistent reading, for reports: it is a budget.Ledger, and Session tells which
+// session is open.
 func (s *Store) View(ctx context.Context, f func(t *Tx) error) error { return s.view(ctx, f) }
 
 // HeldOn is what unfinished payments hold of a source, by asset address.
@@ -270,7 +290,8 @@ func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]
 			held[asset], _ = held[asset].Add(a)
 			return err
 		}, `SELECT asset, amount FROM payments
-			WHERE network = ? AND source = ? AND state IN ('reserved', 'submitted', 'unknown')`, network, source)
+			WHERE network = ? AND source = ? AND state IN ('reserved', 'submitted', 'unknown')`, network,
+			source)
 	})
 	return held, err
 }

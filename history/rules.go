@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// SealedRules is config.toml as the owner sealed it. What the seal means is package seal's business.
+// SealedRules is config.toml as the owner sealed it. What the seal means is package seal's
+// business.
 type SealedRules struct {
 	Version int64 // 1, 2, …; 0: nothing was ever sealed
 	At      time.Time
@@ -20,7 +21,8 @@ type SealedRules struct {
 func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		var at int64
-		err := t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).Scan(&r.Version, &at, &r.Config, &r.Seal)
+		err := t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).Scan(
+			&r.Version, &at, &r.Config, &r.Seal)
 		r.At = fromMicros(at)
 		return none(err, nil)
 	})
@@ -30,7 +32,8 @@ func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
 var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
-// SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers it, too.
+// SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers
+// it, too.
 func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		err := t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`).Scan(&home)
@@ -49,10 +52,12 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error
 		if r.Version != last+1 {
 			return ErrRulesMoved
 		}
-		if _, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal); err != nil {
+		if _, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config,
+			r.Seal); err != nil {
 			return err
 		}
-		return t.audit("", "sealed", map[string]any{"version": r.Version, "home": home, "sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
+		return t.audit("", "sealed", map[string]any{"version": r.Version, "home": home,
+			"sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
 	})
 }
 
@@ -80,11 +85,12 @@ func (t *Tx) head() (h Head, err error) {
 	return h, none(err, nil)
 }
 
-// Has reports whether the ledger has come from a head: whether the audit chain has exactly this row, and what was frozen then is
-// frozen still, or lifted.
+// Has reports whether the ledger has come from a head: whether the audit chain has exactly this
+// row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (has bool, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		if err := t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has); err != nil || !has || h.Frozen == h.Lifted {
+		if err := t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq,
+			h.Hash).Scan(&has); err != nil || !has || h.Frozen == h.Lifted {
 			return err
 		}
 		freezes, err := t.frozen(h.Lifted, h.Frozen)

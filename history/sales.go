@@ -15,7 +15,8 @@ import (
 // SaleState is where a sale of our paywall stands.
 type SaleState string
 
-// running → settling → settled | unknown | failed; running → failed | verified; unknown → settled | failed.
+// running → settling → settled | unknown | failed; running → failed | verified; unknown → settled |
+// failed.
 const (
 	Running  SaleState = "running"  // a payment was shown and is good; what it is for runs
 	Settling SaleState = "settling" // a facilitator has been asked to settle it, or is about to be
@@ -68,12 +69,13 @@ func (e *SoldBefore) Error() string { return "this payment has been used before"
 // ErrNoSale says that there is no such sale.
 var ErrNoSale = errors.New("no such sale")
 
-// keepAnswers is how long what was sold can be asked for again by who paid and lost it: longer than a client retries,
-// shorter than a disk fills.
+// keepAnswers is how long what was sold can be asked for again by who paid and lost it: longer than
+// a client retries, shorter than a disk fills.
 const keepAnswers = time.Hour
 
-// OpenSale gives a payment its one run: the first who comes with it has it, in whatever process, and everybody else gets
-// *SoldBefore. It is durable before it returns, so that a crash gives no second run.
+// OpenSale gives a payment its one run: the first who comes with it has it, in whatever process,
+// and everybody else gets *SoldBefore. It is durable before it returns, so that a crash gives no
+// second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
@@ -90,21 +92,25 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		if _, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`, micros(t.Now.Add(-keepAnswers))); err != nil {
+		if _, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
+			micros(t.Now.Add(-keepAnswers))); err != nil {
 			return err
 		}
 		sale.Created, sale.Updated = t.Now, t.Now
-		_, err = t.exec(`INSERT INTO sales (id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
+		_, err = t.exec(
+			`INSERT INTO sales (id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
 			amount, usd, pay_to, payer, requirement, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource, sale.Call[:], sale.Identifier, sale.Network,
-			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
+			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
+			sale.Call[:], sale.Identifier, sale.Network,
+			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer,
+			string(sale.Requirement), []byte(sale.Payload))
 		return err
 	})
 	return sale, err
 }
 
-// MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator, Receipt, Note and Answer,
-// where they are not empty. It is durable before it returns.
+// MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
+// Receipt, Note and Answer, where they are not empty. It is durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 	return s.tx(ctx, func(t *Tx) error {
 		var from SaleState
@@ -114,10 +120,12 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 		if !slices.Contains(saleMoves[from], sale.State) {
 			return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 		}
-		_, err := t.exec(`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''), transaction_id),
+		_, err := t.exec(
+			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''), transaction_id),
 			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt), note = coalesce(nullif(?, ''), note),
 			answer = coalesce(?, answer) WHERE id = ?`,
-			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)), sale.Note, sale.Answer, sale.ID)
+			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
+			sale.Note, sale.Answer, sale.ID)
 		return err
 	})
 }
@@ -137,8 +145,10 @@ func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
 	var call, payload []byte
 	var requirement, receipt string
-	err = row.Scan(&sale.ID, &sale.UniqueKey, &sale.State, &created, &updated, &sale.Resource, &call, &sale.Identifier, &sale.Network, &sale.Scheme,
-		&sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price, &sale.PayTo, &sale.Payer, &requirement, &payload, &sale.Transaction, &sale.Facilitator,
+	err = row.Scan(&sale.ID, &sale.UniqueKey, &sale.State, &created, &updated, &sale.Resource, &call,
+		&sale.Identifier, &sale.Network, &sale.Scheme,
+		&sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price, &sale.PayTo, &sale.Payer, &requirement,
+		&payload, &sale.Transaction, &sale.Facilitator,
 		&receipt, &sale.Note, &sale.Answer)
 	sale.Created, sale.Updated = fromMicros(created), fromMicros(updated)
 	copy(sale.Call[:], call)
@@ -173,8 +183,10 @@ type SaleFilter struct {
 	Resource string    // that contains this
 }
 
-// Sales lists sales, newest first, and sums up what all that match have earned, by the asset's symbol: settled only.
-func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool, earned map[string]money.Dollars, err error) {
+// Sales lists sales, newest first, and sums up what all that match have earned, by the asset's
+// symbol: settled only.
+func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool,
+	earned map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
@@ -182,7 +194,8 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 	err = s.view(ctx, func(t *Tx) error {
 		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(lower(resource), ?)`,
 			[]any{micros(f.After), f.State, f.State, lower(f.Resource)}
-		if err := t.sums(earned, `SELECT symbol, sum(usd) FROM sales`+where+` AND state = 'settled' GROUP BY symbol`, args...); err != nil {
+		if err := t.sums(earned, `SELECT symbol, sum(usd) FROM sales`+where+
+			` AND state = 'settled' GROUP BY symbol`, args...); err != nil {
 			return err
 		}
 		if f.Before != "" {
@@ -192,7 +205,8 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 			}
 			where, args = where+` AND seq < ?`, append(args, seq)
 		}
-		list, err = collect(t, scanSale, selectSale+where+` ORDER BY seq DESC LIMIT ?`, append(args, f.Limit+1)...)
+		list, err = collect(t, scanSale, selectSale+where+` ORDER BY seq DESC LIMIT ?`,
+			append(args, f.Limit+1)...)
 		return err
 	})
 	if len(list) > f.Limit {

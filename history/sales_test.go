@@ -17,12 +17,15 @@ import (
 
 func testSale(trace string, micro uint64) Sale {
 	return Sale{
-		UniqueKey: trace, Resource: "mcp://tool/search", Network: "eip155:84532", Scheme: "exact", Asset: "0xasset", Symbol: "USDC",
-		Amount: money.NewAmount(micro), Price: money.Dollars(micro), PayTo: "0xus", Payer: "0xthem", Requirement: []byte("{}"), Payload: []byte(`{"a":1}`),
+		UniqueKey: trace, Resource: "mcp://tool/search", Network: "eip155:84532", Scheme: "exact",
+		Asset: "0xasset", Symbol: "USDC",
+		Amount: money.NewAmount(micro), Price: money.Dollars(micro), PayTo: "0xus", Payer: "0xthem",
+		Requirement: []byte("{}"), Payload: []byte(`{"a":1}`),
 	}
 }
 
-// One payment has one run, whoever shows it: many goroutines of two processes (two openings of one ledger) at once.
+// One payment has one run, whoever shows it: many goroutines of two processes (two openings of one
+// ledger) at once.
 func TestOnePaymentOneSale(t *testing.T) {
 	s, clock, home := newStore(t)
 	other, err := Open(t.Context(), home, Options{Now: clock.now})
@@ -37,7 +40,8 @@ func TestOnePaymentOneSale(t *testing.T) {
 			switch {
 			case err == nil:
 				first.Add(1)
-			case errors.As(err, &sold) && sold.Sale.State == Running && string(sold.Sale.Payload) == `{"a":1}`:
+			case errors.As(err, &sold) && sold.Sale.State == Running &&
+				string(sold.Sale.Payload) == `{"a":1}`:
 				before.Add(1)
 			default:
 				t.Error(err)
@@ -52,7 +56,8 @@ func TestOnePaymentOneSale(t *testing.T) {
 func TestSaleMoves(t *testing.T) {
 	s, clock, _ := newStore(t)
 	all := []SaleState{Running, Settling, Sold, InDoubt, Unsold, Verified}
-	for _, path := range [][]SaleState{{}, {Settling}, {Settling, Sold}, {Settling, InDoubt}, {Settling, Unsold}, {Unsold}, {Verified}} {
+	for _, path := range [][]SaleState{{}, {Settling}, {Settling, Sold}, {Settling, InDoubt},
+		{Settling, Unsold}, {Unsold}, {Verified}} {
 		for _, to := range all {
 			sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
 			require.NoError(t, err)
@@ -63,7 +68,8 @@ func TestSaleMoves(t *testing.T) {
 			}
 			sale.State, sale.Note = to, "why"
 			err = s.MoveSale(t.Context(), sale)
-			allowed := map[SaleState]string{Running: "settling failed verified", Settling: "settled unknown failed", InDoubt: "unknown settled failed", Sold: "settled"}[from]
+			allowed := map[SaleState]string{Running: "settling failed verified",
+				Settling: "settled unknown failed", InDoubt: "unknown settled failed", Sold: "settled"}[from]
 			if slices.Contains(strings.Fields(allowed), string(to)) {
 				require.NoError(t, err, "%s → %s", from, to)
 				again, err := s.Sale(t.Context(), sale.ID)

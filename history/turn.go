@@ -10,11 +10,12 @@ import (
 	"x402-wallet/x402"
 )
 
-// turns lets the processes on a ledger write one after the other. SQLite excludes them too, but who waits there sleeps up to
+// turns lets the processes on a ledger write one after the other. SQLite excludes them too, but who
+// waits there sleeps up to
 // 100 ms between two looks, and finds the ledger taken again each time by a process that has much to write.
 //
-// It is a turnstile: who is next holds the file next until it holds the file writing, so who has just written cannot be next
-// again before it. The kernel lets go of both when a process dies.
+// It is a turnstile: who is next holds the file next until it holds the file writing, so who has
+// just written cannot be next again before it. The kernel lets go of both when a process dies.
 type turns struct {
 	dir, name     string
 	own           chan struct{} // this process's writers queue here
@@ -27,10 +28,12 @@ type turns struct {
 const poll = 200 * time.Microsecond
 
 func newTurns(home, name string) *turns {
-	return &turns{dir: filepath.Join(home, "run"), name: name, own: make(chan struct{}, 1), patience: lockWait, poll: poll}
+	return &turns{dir: filepath.Join(home, "run"), name: name, own: make(chan struct{}, 1),
+		patience: lockWait, poll: poll}
 }
 
-// take waits for this writer's turn, but not longer than lockWait for other processes. give ends the turn.
+// take waits for this writer's turn, but not longer than lockWait for other processes. give ends
+// the turn.
 func (t *turns) take(ctx context.Context) (give func(), err error) {
 	select {
 	case t.own <- struct{}{}:
@@ -94,7 +97,8 @@ func (t *turns) wait(ctx context.Context, file *os.File, until time.Time) error 
 			return ctx.Err()
 		}
 		if time.Now().After(until) {
-			return x402.Errorf(x402.LedgerUnavailable, "other processes held the ledger for more than %s", t.patience).WithHint(hintHeld)
+			return x402.Errorf(x402.LedgerUnavailable, "other processes held the ledger for more than %s",
+				t.patience).WithHint(hintHeld)
 		}
 		time.Sleep(t.poll)
 	}

@@ -54,7 +54,8 @@ func TestTurns(t *testing.T) {
 	close(stop)
 	all.Wait()
 	for process := range count {
-		require.Greater(t, 20*count[process].Load(), count[0].Load(), "process %d: %d of %d turns", process, count[process].Load(), count[0].Load())
+		require.Greater(t, 20*count[process].Load(), count[0].Load(), "process %d: %d of %d turns", process,
+			count[process].Load(), count[0].Load())
 	}
 }
 

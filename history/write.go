@@ -14,21 +14,26 @@ import (
 )
 
 func (t *Tx) insert(p Payment) error {
-	_, err := t.exec(`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
+	_, err := t.exec(
+		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
 		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, source, requirement, driver, caller)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:], nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
-		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo, payee(p.Network, p.PayTo),
+		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
+		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
+		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo,
+		payee(p.Network, p.PayTo),
 		p.Resource(), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
 	if err != nil {
 		return err
 	}
-	return t.audit(p.ID, string(Reserved), map[string]any{"amount": p.Amount, "microdollars": int64(p.Price), "asset": p.Asset, "network": p.Network, "payTo": p.PayTo, "url": p.URL})
+	return t.audit(p.ID, string(Reserved), map[string]any{"amount": p.Amount, "microdollars": int64(p.Price),
+		"asset": p.Asset, "network": p.Network, "payTo": p.PayTo, "url": p.URL})
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was changed.
+// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was
+// changed.
 var ErrSignedBefore = errors.New("a payment with this nonce or signature is in the ledger already")
 
 // Signed is a payment that is ready to leave.
@@ -39,7 +44,8 @@ type Signed struct {
 	UniqueKey   string          // its nonce or our signature: unique
 }
 
-// Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the process.
+// Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the
+// process.
 func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
 	if err := s.InPlace(); err != nil {
 		return err
@@ -65,27 +71,30 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 	if err := t.NotFrozen(network, source); err != nil { // since the money was held
 		return err
 	}
-	detail := toJSON(map[string]any{"evidence": signed.Evidence, "payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
+	detail := toJSON(map[string]any{"evidence": signed.Evidence,
+		"payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
 	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, trace = ?`,
 		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.UniqueKey)
 }
 
-// ErrNotLeaseOwner says that another process works on the payment: it was taken over from this one, which may neither send it nor
-// let go of its money any more.
+// ErrNotLeaseOwner says that another process works on the payment: it was taken over from this one,
+// which may neither send it nor let go of its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
 // drivenBy refuses a process that does not work on a payment, and tells where its money is.
 func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
 	var driver string
-	err = t.row(`SELECT driver, network, source FROM payments WHERE id = ?`, id).Scan(&driver, &network, &source)
+	err = t.row(`SELECT driver, network, source FROM payments WHERE id = ?`, id).Scan(&driver, &network,
+		&source)
 	if err == nil && (driver != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
 	return network, source, err
 }
 
-// Release ends a hold of which nothing was signed, by the process that drives it; once signed bytes are on disk it is ErrTransition.
-// why is kept. A person's yes is good again, for the time it was given.
+// Release ends a hold of which nothing was signed, by the process that drives it; once signed bytes
+// are on disk it is ErrTransition. why is kept. A person's yes is good again, for the time it was
+// given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *Tx) error {
 		if _, _, err := t.drivenBy(id, s.Self()); err != nil {
@@ -101,7 +110,8 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if err := t.returnApproval(id); err != nil {
 			return err
 		}
-		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, driver = '', caller = ''`, why)
+		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, driver = '', caller = ''`,
+			why)
 	})
 }
 
@@ -131,8 +141,8 @@ func (o Outcome) rest() string {
 	return ""
 }
 
-// Finish records an outcome. It moves a payment only as the table of states allows, never from better proof to worse, and
-// returns the payment as it then stands.
+// Finish records an outcome. It moves a payment only as the table of states allows, never from
+// better proof to worse, and returns the payment as it then stands.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		p, err = t.outcome(id, o)
@@ -145,7 +155,8 @@ func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
 	if p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id)); err != nil {
 		return p, err
 	}
-	if p.State != Settled || o.State != Unknown { // somebody else proved more meanwhile: only keep the content
+	if p.State != Settled || o.State != Unknown {
+		// somebody else proved more meanwhile: only keep the content
 		err = t.finish(&p, o)
 	} else if rest := o.rest(); rest != "" {
 		_, err = t.exec(`UPDATE payments SET `+rest+` WHERE id = ?`, id)
@@ -162,7 +173,8 @@ func (t *Tx) keep(id string, c Content) error {
 	if body == nil {
 		body = []byte{} // nil would be NULL
 	}
-	_, err := t.exec(`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status,
+	_, err := t.exec(
+		`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status,
 		type = excluded.type, truncated = excluded.truncated, body = excluded.body
 		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299`,
 		id, c.Status, c.Type, c.Truncated, body)
@@ -178,7 +190,8 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 	if o.ChainProof != nil {
 		detail["chain"] = o.ChainProof
 	}
-	p.FalseReceipt = p.FalseReceipt || o.FalseReceipt || p.State == Settled && o.State == Failed // whoever asked the chain may not know of the claim
+	// whoever asked the chain may not know of the claim
+	p.FalseReceipt = p.FalseReceipt || o.FalseReceipt || p.State == Settled && o.State == Failed
 	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
 	if o.Transaction != "" {
 		p.Transaction = o.Transaction
@@ -197,7 +210,8 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 		set += ", " + rest
 	}
 	err := t.move(p.ID, o.State, toJSON(detail), set,
-		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)), p.Note, p.FalseReceipt)
+		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
+		p.Note, p.FalseReceipt)
 	if err == nil {
 		*was = p
 	}
@@ -207,17 +221,20 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 // ErrTransition says that a payment may not go where it was sent.
 var ErrTransition = errors.New("no such change of state")
 
-// move gives a payment another state, or better proof of the one it has, and sets what belongs to that.
+// move gives a payment another state, or better proof of the one it has, and sets what belongs to
+// that.
 func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
 	var from State
 	var proof Proof
 	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
 		return err
 	}
-	if !slices.Contains(allowed[from], to) || from == Settled && proof == Chain && to == Failed { // what the chain proved stays
+	if !slices.Contains(allowed[from], to) || from == Settled && proof == Chain && to == Failed {
+		// what the chain proved stays
 		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, id, from, to)
 	}
-	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE id = ?`, append(args, to, micros(t.Now), id)...); err != nil {
+	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE id = ?`,
+		append(args, to, micros(t.Now), id)...); err != nil {
 		return err
 	}
 	return t.audit(id, string(to), json.RawMessage(detail))
@@ -248,8 +265,9 @@ func link(previous []byte, at int64, columns ...string) []byte {
 	return h.Sum(nil)
 }
 
-// AcquireLease claims an unfinished payment for this process, if from (its driver as it was read) still is its driver, and lets
-// this process's client wait for it. It reports whether the claim holds.
+// AcquireLease claims an unfinished payment for this process, if from (its driver as it was read)
+// still is its driver, and lets this process's client wait for it. It reports whether the claim
+// holds.
 func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error) {
 	owner, err := s.instance()
 	if err != nil {
@@ -257,7 +275,8 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	}
 	var n int64
 	err = s.tx(ctx, func(t *Tx) error {
-		done, err := t.exec(`UPDATE payments SET driver = ?, caller = ? WHERE id = ? AND driver = ?`, owner, owner, id, from)
+		done, err := t.exec(`UPDATE payments SET driver = ?, caller = ? WHERE id = ? AND driver = ?`, owner,
+			owner, id, from)
 		if err == nil {
 			n, err = done.RowsAffected()
 		}
@@ -266,8 +285,9 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	return n == 1, err
 }
 
-// AttachIdempotencyKey gives a living payment that has no idempotency key one, and reports whether it carries that key now: a call with a key
-// that takes up a payment made without one makes it the key's purchase. *Taken says that the key has another already.
+// AttachIdempotencyKey gives a living payment that has no idempotency key one, and reports whether
+// it carries that key now: a call with a key that takes up a payment made without one makes it the
+// key's purchase. *Taken says that the key has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		var taken *AlreadyPaying
@@ -279,7 +299,8 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 		if err != nil {
 			return err
 		}
-		done, err := t.exec(`UPDATE payments SET idempotency_key = ? WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
+		done, err := t.exec(
+			`UPDATE payments SET idempotency_key = ? WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		if err != nil {
 			return err
 		}
@@ -295,8 +316,9 @@ func (s *Store) ReleaseLease(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET driver = '' WHERE id = ?`, id)
 }
 
-// ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was told that the outcome is
-// open. The next identical call takes the payment up instead of paying again.
+// ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
+// told that the outcome is open. The next identical call takes the payment up instead of paying
+// again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET caller = '' WHERE id = ?`, id)
 }
@@ -306,8 +328,8 @@ func (s *Store) Deliver(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET caller = '', delivered = 1 WHERE id = ?`, id)
 }
 
-// update changes who works on a payment or waits for it. It need not outlive a power cut, after which both are gone anyway:
-// it is written without waiting for the disk.
+// update changes who works on a payment or waits for it. It need not outlive a power cut, after
+// which both are gone anyway: it is written without waiting for the disk.
 func (s *Store) update(ctx context.Context, query, id string) error {
 	return s.lightly(ctx, func(t *Tx) error {
 		_, err := t.exec(query, id)

@@ -11,23 +11,25 @@ import (
 	"x402-wallet/x402"
 )
 
-// terms is the hash an approval is bound to: the request with its body and headers, where it leads, and every term of the
-// option that a person would want to be asked about again if it changed.
+// terms is the hash an approval is bound to: the request with its body and headers, where it leads,
+// and every term of the option that a person would want to be asked about again if it changed.
 func terms(p history.Payment, o option) [sha256.Size]byte {
 	h := sha256.New()
 	part := func(s string) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(s))))
 		h.Write([]byte(s))
 	}
-	for _, s := range []string{string(p.Fingerprint[:]), p.Host, p.Target, p.Network, p.Scheme, o.ExtraString("paymentFlow"), p.Asset, p.Amount.String(),
+	for _, s := range []string{string(p.Fingerprint[:]), p.Host, p.Target, p.Network, p.Scheme,
+		o.ExtraString("paymentFlow"), p.Asset, p.Amount.String(),
 		p.Price.String(), p.PayTo} {
 		part(s)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Accept is a yes from a person at this process's client. Nobody else's word will do for it: whoever writes to the ledger can write
-// a yes, but only the owner's has a seal, and what this process heard itself it remembers.
+// Accept is a yes from a person at this process's client. Nobody else's word will do for it:
+// whoever writes to the ledger can write a yes, but only the owner's has a seal, and what this
+// process heard itself it remembers.
 func (e *Engine) Accept(ctx context.Context, id, by string) error {
 	a, err := e.Store.Accept(ctx, id, by)
 	if err == nil {
@@ -44,26 +46,31 @@ func (e *Engine) wasHeard(a history.Approval) bool {
 // mayUse leaves the yes of another process's client to that process.
 func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.wasHeard(a) }
 
-// askPerson opens a question about an option, or finds the one that is open, and is the refusal that names it: APPROVAL_REQUIRED,
-// or APPROVAL_DECLINED where the answer was no.
+// askPerson opens a question about an option, or finds the one that is open, and is the refusal
+// that names it: APPROVAL_REQUIRED, or APPROVAL_DECLINED where the answer was no.
 func (e *Engine) askPerson(ctx context.Context, q Request, found *quote, o option) error {
 	p := e.payment(q, found, o, x402.Funds{})
 	a, err := e.Store.AskApproval(ctx, history.Approval{
-		Quote: terms(p, o), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network, Asset: e.spelled(p), Symbol: p.Symbol,
+		Quote: terms(p, o), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Asset: e.spelled(p), Symbol: p.Symbol,
 		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: o.why.Message,
 	})
 	if errors.Is(err, history.ErrTooManyApproval) {
-		return o.why.WithHint("too many payments wait for a person already; the person decides on those first")
+		return o.why.WithHint(
+			"too many payments wait for a person already; the person decides on those first")
 	}
 	if err != nil {
 		return err
 	}
 	if a.State == history.Denied {
-		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").WithHint("do without it; asking again does not help").
+		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").WithHint(
+			"do without it; asking again does not help").
 			WithDetail("approvalId", a.ID).WithDetail("until", a.Expires.Format(time.RFC3339))
 	}
 	command := "x402-wallet approve " + a.ID
-	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays", command).
-		WithDetail("approvalId", a.ID).WithDetail("command", command).WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).
+	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
+		command).
+		WithDetail("approvalId", a.ID).WithDetail("command", command).WithDetail("expiresAt",
+		a.Expires.Format(time.RFC3339)).
 		WithDetail("host", p.Host).WithDetail("network", p.Network).WithDetail("amount", p.Amount)
 }

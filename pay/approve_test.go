@@ -41,15 +41,18 @@ func TestApproval(t *testing.T) {
 	a, err := b.store.Approval(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, history.Pending, a.State)
-	require.Equal(t, []any{"api.example", "GET", testURL, testNetwork, testUSDC, "USDC", "10000", "$0.01", testPayee, true},
-		[]any{a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price.Price(), a.PayTo, strings.Contains(a.Why, "$0.01 is above")})
+	require.Equal(t, []any{"api.example", "GET", testURL, testNetwork, testUSDC, "USDC", "10000", "$0.01",
+		testPayee, true},
+		[]any{a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price.Price(),
+			a.PayTo, strings.Contains(a.Why, "$0.01 is above")})
 
 	_, err = b.store.Approve(t.Context(), id, "owner", sealed)
 	require.NoError(t, err)
 	estimate, err := b.Estimate(t.Context(), q)
 	require.NoError(t, err)
 	require.True(t, estimate.Options[0].Payable, "and an estimate does not use it up")
-	other := openBench(t, b.home, b.chain, "10000", honest) // picked up by whatever process gets the same call
+	// picked up by whatever process gets the same call
+	other := openBench(t, b.home, b.chain, "10000", honest)
 	other.Rules.ApproveAbove = 9_999
 	r, err := other.Pay(t.Context(), q)
 	require.NoError(t, err)
@@ -77,7 +80,9 @@ func TestDeniedIsDeclined(t *testing.T) {
 // Whatever of a quote changes, the yes is not for it.
 func TestAnApprovalIsForOneQuote(t *testing.T) {
 	for name, change := range map[string]func(*bench, *Request){
-		"payee":   func(b *bench, _ *Request) { b.seller.payee = "0x0000000000000000000000000000000000000BAD" },
+		"payee": func(b *bench, _ *Request) {
+			b.seller.payee = "0x0000000000000000000000000000000000000BAD"
+		},
 		"cheaper": func(b *bench, _ *Request) { b.seller.price, b.Rules.ApproveAbove = "9000", 1 },
 		"dearer":  func(b *bench, _ *Request) { b.seller.price = "10001" },
 		"path":    func(_ *bench, q *Request) { q.URL += "/tomorrow" },
@@ -97,11 +102,13 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 			id := b.askedFor(t, q)
 			_, err := b.store.Approve(t.Context(), id, "owner", sealed)
 			require.NoError(t, err)
-			first, before := q, []string{b.seller.payee, b.seller.price, b.seller.network, b.seller.asset, b.seller.flow}
+			first, before := q, []string{b.seller.payee, b.seller.price, b.seller.network, b.seller.asset,
+				b.seller.flow}
 			change(b, &q)
 			require.NotEqual(t, id, b.askedFor(t, q))
 			require.Zero(t, b.chain.signed)
-			for i, was := range []*string{&b.seller.payee, &b.seller.price, &b.seller.network, &b.seller.asset, &b.seller.flow} {
+			for i, was := range []*string{&b.seller.payee, &b.seller.price, &b.seller.network,
+				&b.seller.asset, &b.seller.flow} {
 				*was = before[i]
 			}
 			_, err = b.Pay(t.Context(), first)
@@ -110,7 +117,8 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 	}
 }
 
-// A yes without the owner's seal is good in the process whose client gave it, and in no other: anybody could have written it.
+// A yes without the owner's seal is good in the process whose client gave it, and in no other:
+// anybody could have written it.
 func TestAYesThatThisProcessDidNotHear(t *testing.T) {
 	b := strict(t)
 	id := b.askedFor(t, get(testURL))
@@ -192,7 +200,8 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What was signed before does not go out while its account is frozen: neither once more, nor for the first time.
+// What was signed before does not go out while its account is frozen: neither once more, nor for
+// the first time.
 func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench){
 		"sent":        func(b *bench) { b.seller.script = silent },
@@ -206,7 +215,8 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			require.Error(t, err)
 			p, sent := b.only(t), len(b.seller.sent())
 			b.seller.script, b.Guard = honest, noGuard{}
-			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network, Account: p.Source, By: "agent", Why: "stop"}))
+			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
+				Account: p.Source, By: "agent", Why: "stop"}))
 			_, err = b.Pay(t.Context(), get(testURL))
 			e := code(t, x402.WalletFrozen, err)
 			require.Equal(t, []any{p.ID, "10000"}, []any{e.PaymentID, e.Spent}, "it is held")

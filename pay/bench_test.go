@@ -21,8 +21,8 @@ func benchEngine(b *testing.B) *bench {
 	return e
 }
 
-// BenchmarkPay: the wallet's own time in one paid call, durable, against a seller and a chain that answer at once
-// (goal ≤ 2 ms).
+// BenchmarkPay: the wallet's own time in one paid call, durable, against a seller and a chain that
+// answer at once (goal ≤ 2 ms).
 func BenchmarkPay(b *testing.B) {
 	e := benchEngine(b)
 	var all []time.Duration

@@ -11,8 +11,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Readable is content as an answer shows it. What an MCP server gave is in the ledger as it came, a whole result; where it is nothing
-// but text, the text is what its reader wants. Structured content that says the same as the text is nothing more.
+// Readable is content as an answer shows it. What an MCP server gave is in the ledger as it came, a
+// whole result; where it is nothing but text, the text is what its reader wants. Structured content
+// that says the same as the text is nothing more.
 func Readable(c history.Content) history.Content {
 	if c.Type != seller.ContentType {
 		return c
@@ -35,11 +36,13 @@ func Readable(c history.Content) history.Content {
 		texts = append(texts, text)
 	}
 	text := strings.Join(texts, "\n")
-	if structured := result["structuredContent"]; len(structured) > 0 && string(structured) != "null" && !sameJSON(structured, []byte(text)) {
+	if structured := result["structuredContent"]; len(structured) > 0 && string(structured) != "null" &&
+		!sameJSON(structured, []byte(text)) {
 		return c
 	}
 	c.Body = []byte(text)
-	if first := bytes.TrimSpace(c.Body); len(first) == 0 || first[0] != '{' && first[0] != '[' || !json.Valid(first) {
+	if first := bytes.TrimSpace(c.Body); len(first) == 0 || first[0] != '{' && first[0] != '[' ||
+		!json.Valid(first) {
 		c.Type = "text/plain; charset=utf-8"
 	}
 	return c

@@ -10,7 +10,8 @@ import (
 	"x402-wallet/seller"
 )
 
-// Content that broke off is not what was bought: the same call asks the seller for all of it instead of being given the part.
+// Content that broke off is not what was bought: the same call asks the seller for all of it
+// instead of being given the part.
 func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
 	b := newBench(t, "10000", nil)
 	b.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
@@ -24,7 +25,9 @@ func TestContentThatBrokeOffIsNotReplayed(t *testing.T) {
 	require.Equal(t, StatusUnserved, r.Status)
 	require.Equal(t, history.Settled, b.only(t).State)
 
-	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) { return served(nonce), nil }
+	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
+		return served(nonce), nil
+	}
 	r, err = b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)

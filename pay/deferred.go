@@ -13,14 +13,17 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Sellers that serve first and are paid by a promise with a later request: payment channels. Package channel speaks with them; here
-// is the money, which is held, asked about and recorded as that of every other payment. The order of the steps is the same too: what
-// a call may cost is known before it is made, its cost is held before it is signed for, and what was signed is on disk before it leaves.
+// Sellers that serve first and are paid by a promise with a later request: payment channels.
+// Package channel speaks with them; here is the money, which is held, asked about and recorded as
+// that of every other payment. The order of the steps is the same too: what a call may cost is
+// known before it is made, its cost is held before it is signed for, and what was signed is on disk
+// before it leaves.
 
 // DialectChannel is in the ledger for what was bought through a payment channel.
 const DialectChannel x402.Dialect = "channel"
 
-// Charge is what a seller charges for something it served, or will have served: Amount is 0 as long as nobody knows.
+// Charge is what a seller charges for something it served, or will have served: Amount is 0 as long
+// as nobody knows.
 type Charge struct {
 	Request
 	Network, Scheme string
@@ -33,7 +36,8 @@ type Charge struct {
 	Requirement     json.RawMessage
 }
 
-// channelHeader keeps a channel's purchase apart from one of the same request by another way of paying.
+// channelHeader keeps a channel's purchase apart from one of the same request by another way of
+// paying.
 const channelHeader = "Payment-Channel"
 
 // marked is a request as the ledger knows it.
@@ -45,14 +49,17 @@ func (c Charge) marked() Request {
 
 // chargeAt is the charge in the engine's own words, at an amount.
 func (e *Engine) chargeAt(c Charge, amount money.Amount) (found *quote, o option) {
-	found = &quote{answer: &seller.Answer{FinalURL: c.URL}, challenge: &x402.Challenge{Dialect: DialectChannel}}
+	found = &quote{answer: &seller.Answer{FinalURL: c.URL},
+		challenge: &x402.Challenge{Dialect: DialectChannel}}
 	o = option{asset: c.Asset, price: c.Asset.Dollars(amount), Requirement: x402.Requirement{
-		Dialect: DialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount, Asset: c.Asset.Address, PayTo: c.PayTo, Raw: c.Requirement}}
+		Dialect: DialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount, Asset: c.Asset.Address,
+		PayTo: c.PayTo, Raw: c.Requirement}}
 	return found, o
 }
 
-// Earlier gives the answer of a purchase that was made before: under the same idempotency key, or the same request whose answer
-// nobody got. done is false where there is none. Only c's request, network and payee are looked at.
+// Earlier gives the answer of a purchase that was made before: under the same idempotency key, or
+// the same request whose answer nobody got. done is false where there is none. Only c's request,
+// network and payee are looked at.
 func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, err error) {
 	q := c.marked()
 	list, err := e.Store.ByRequest(ctx, q.fingerprint())
@@ -90,8 +97,9 @@ func (e *Engine) CheckCharge(c *Charge) error {
 	return e.Rules.CheckHost(host(c.URL))
 }
 
-// MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers, the owner's rules let pass and the
-// funds cover. It is above 0, or an error says what stands in the way.
+// MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers,
+// the owner's rules let pass and the funds cover. It is above 0, or an error says what stands in
+// the way.
 func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err error) {
 	l, err := c.check()
 	if err != nil {
@@ -139,8 +147,10 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 		}
 	}
 	if room.IsZero() {
-		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with", x402.Brief(c.MaxAmount)).
-			WithHint("this seller names its price with the answer: give the most that the call may cost, like \"$0.10\"")
+		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with",
+			x402.Brief(c.MaxAmount)).
+			WithHint("this seller names its price with the answer: give the most that the call may cost, " +
+				"like \"$0.10\"")
 	}
 	return room, nil
 }
@@ -172,8 +182,8 @@ func (c Charge) Offered() *money.Amount {
 	return units(c.Asset, l.dollars)
 }
 
-// AskAbout asks a person whether a call may cost up to c.UpTo, or c.Amount: the error is APPROVAL_REQUIRED with the question's id,
-// or why asking is of no use.
+// AskAbout asks a person whether a call may cost up to c.UpTo, or c.Amount: the error is
+// APPROVAL_REQUIRED with the question's id, or why asking is of no use.
 func (e *Engine) AskAbout(ctx context.Context, c Charge) error {
 	found, o := e.chargeAt(c, c.upTo())
 	p := e.payment(c.marked(), found, o, c.Funds)
@@ -202,11 +212,12 @@ type Held struct {
 	shown  history.Payment   // … for this
 }
 
-// HoldCharge holds a charge in the owner's budgets. End has to be called when the call ends. Where a person has to say yes, the error
-// is APPROVAL_REQUIRED with the question's id.
+// HoldCharge holds a charge in the owner's budgets. End has to be called when the call ends. Where
+// a person has to say yes, the error is APPROVAL_REQUIRED with the question's id.
 func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	found, o := e.chargeAt(c, c.Amount)
-	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds, AskCap: e.Rules.Session == nil}
+	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds,
+		AskCap: e.Rules.Session == nil}
 	h.Payment.ID = history.NewID()
 	e.own.take(h.Payment.ID, ctx)
 	held := &Held{engine: e}
@@ -231,7 +242,9 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	case errors.As(err, &lack):
 		err = short(o, c.Funds, lack)
 	case errors.As(err, &taken):
-		err = x402.Errorf(x402.InvalidArgument, "this idempotencyKey was used for another call meanwhile").WithDetail("paymentId", taken.Payment.ID)
+		err = x402.Errorf(x402.InvalidArgument,
+			"this idempotencyKey was used for another call meanwhile").WithDetail("paymentId",
+			taken.Payment.ID)
 	case errors.Is(err, budget.ErrTripped):
 		e.trip(ctx, err)
 	case x402.HasCode(err, x402.ApprovalRequired):
@@ -257,7 +270,8 @@ func (h *Held) use(t *history.Tx, p history.Payment, c Charge) (bool, error) {
 	return used, err
 }
 
-// MaySign is asked before a held charge is signed for: the owner's rules are sealed, and so is a person's yes.
+// MaySign is asked before a held charge is signed for: the owner's rules are sealed, and so is a
+// person's yes.
 func (h *Held) MaySign(ctx context.Context) error {
 	if err := h.engine.Guard.VerifySeals(ctx); err != nil || h.yes == nil {
 		return err

@@ -1,14 +1,17 @@
-// Package pay is the life of one payment: quote, choose, hold, sign, send, judge, finish; and what happens to it later.
+// Package pay is the life of one payment: quote, choose, hold, sign, send, judge, finish; and what
+// happens to it later.
 //
-// What must stay true, and is the whole design: money is held on disk before it is signed for, the signed bytes are on disk
-// before they leave, and a hold ends only by evidence. After the bytes left, nothing but the very same bytes ever goes out
-// for the same purchase, until the chain proves that they are dead.
+// What must stay true, and is the whole design: money is held on disk before it is signed for, the
+// signed bytes are on disk before they leave, and a hold ends only by evidence. After the bytes
+// left, nothing but the very same bytes ever goes out for the same purchase, until the chain proves
+// that they are dead.
 //
-// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was made before? own.go: does anybody
-// work on it, or wait for it?) → quote.go (what is asked, what can be paid) → hold.go (the budgets; approve.go where a person is
-// needed) → send.go (out it goes) → verdict.go (what the answer means) → result.go (what the caller gets). Later, reconcile.go
-// asks the chain about everything that stayed open. Beside that way: deferred.go is the money of payment channels, whose sellers
-// serve first; prospect.go says what could be paid of what others list.
+// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was
+// made before? own.go: does anybody work on it, or wait for it?) → quote.go (what is asked, what
+// can be paid) → hold.go (the budgets; approve.go where a person is needed) → send.go (out it goes)
+// → verdict.go (what the answer means) → result.go (what the caller gets). Later, reconcile.go asks
+// the chain about everything that stayed open. Beside that way: deferred.go is the money of payment
+// channels, whose sellers serve first; prospect.go says what could be paid of what others list.
 package pay
 
 import (
@@ -50,12 +53,14 @@ type Transport interface {
 type Settler interface {
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
 	// FeePayer names who pays the transaction fee on a network (Solana), if possible none of avoid.
-	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string, err error)
+	FeePayer(ctx context.Context, network string, version int, avoid []string) (address, facilitator string,
+		err error)
 }
 
 // Store is the ledger: history.Store.
 type Store interface {
-	Reserve(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (history.Payment, error)
+	Reserve(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (
+		history.Payment, error)
 	Submit(ctx context.Context, id string, signed history.Signed) error
 	Release(ctx context.Context, id, why string) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
@@ -86,14 +91,17 @@ type Store interface {
 type Guard interface {
 	CheckConfig(ctx context.Context) error // before anything is held; needs no key
 	VerifySeals(ctx context.Context) error // before the signature
-	// Approved is asked next, where a person's yes was used up: here says that this process heard it, at its client.
+	// Approved is asked next, where a person's yes was used up: here says that this process heard
+	// it, at its client.
 	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
 	Checkpoint(ctx context.Context) error // when the signed bytes are on disk, before they leave
-	// Witness is told of a freeze, so that it cannot be taken back unnoticed. It asks nobody for a passphrase.
+	// Witness is told of a freeze, so that it cannot be taken back unnoticed. It asks nobody for a
+	// passphrase.
 	CheckpointIfUnlocked(ctx context.Context) error
 }
 
-// Engine pays. All fields are set before its first use and not changed afterwards; it is safe for concurrent use.
+// Engine pays. All fields are set before its first use and not changed afterwards; it is safe for
+// concurrent use.
 type Engine struct {
 	Rules     budget.Rules
 	Policy    Policy
@@ -115,29 +123,34 @@ type Engine struct {
 
 // Policy is what of the owner's rules is not about sums.
 type Policy struct {
-	Prefer        []string               // networks, best first
-	Networks      []string               // that have a node
-	TokenAccounts map[string]string      // Solana: the owner's that config.toml names, by network
-	Schemes       []string               // payment schemes that may be used
-	MaxTimeout    time.Duration          // the longest validity that is ever signed
-	Deadline      time.Duration          // for one call, and again for finishing what was sent
-	WalletSettles func(host string) bool // hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
+	Prefer        []string          // networks, best first
+	Networks      []string          // that have a node
+	TokenAccounts map[string]string // Solana: the owner's that config.toml names, by network
+	Schemes       []string          // payment schemes that may be used
+	MaxTimeout    time.Duration     // the longest validity that is ever signed
+	Deadline      time.Duration     // for one call, and again for finishing what was sent
+	// hosts for which the wallet settles, whatever the dialect (SPEC §7.2); nil: none
+	WalletSettles func(host string) bool
 }
 
 // Limits with their reasons.
 const (
-	// fundsWait is how long a payment waits for the wallet's own holds to show on the chain, when only they stand in its
-	// way: a settlement takes seconds, and refusing at once would leave money unspent that is there.
+	// fundsWait is how long a payment waits for the wallet's own holds to show on the chain, when
+	// only they stand in its way: a settlement takes seconds, and refusing at once would leave
+	// money unspent that is there.
 	fundsWait = 3 * time.Second
-	// maxSkew between our clock and the seller's Date; beyond it a validity we sign would not be what we think it is.
+	// maxSkew between our clock and the seller's Date; beyond it a validity we sign would not be
+	// what we think it is.
 	maxSkew = 2 * time.Minute
-	// capWait is how long a session's beginning waits for what may have been delegated, where the owner named no account.
+	// capWait is how long a session's beginning waits for what may have been delegated, where the
+	// owner named no account.
 	capWait = 3 * time.Second
 	// forgiven is how long a fee payer is passed over that let a payment die.
 	forgiven = time.Hour
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
-	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its URI.
+	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its
+	// URI.
 	maxInline = 64 << 10
 )
 

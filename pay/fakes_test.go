@@ -30,8 +30,8 @@ const (
 	testURL     = "https://api.example/weather"
 )
 
-// chain is a strict play chain behind the Scheme interface: it keeps its own balance and its own list of nonces, so that a
-// test never has to believe the wallet.
+// chain is a strict play chain behind the Scheme interface: it keeps its own balance and its own
+// list of nonces, so that a test never has to believe the wallet.
 type chain struct {
 	mu      sync.Mutex
 	balance uint64
@@ -53,7 +53,8 @@ func (c *chain) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, erro
 	if c.down {
 		return x402.Funds{}, x402.Errorf(x402.RPCError, "the node is down")
 	}
-	return x402.Funds{Source: "0xagent", Balance: money.NewAmount(c.balance), Free: money.NewAmount(c.balance), ReadAt: time.Now()}, nil
+	return x402.Funds{Source: "0xagent", Balance: money.NewAmount(c.balance),
+		Free: money.NewAmount(c.balance), ReadAt: time.Now()}, nil
 }
 
 func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, error) {
@@ -62,8 +63,10 @@ func (c *chain) Authorize(_ context.Context, o x402.Order) (x402.Authorization, 
 	c.signed++
 	nonce := fmt.Sprintf("0x%064x", c.signed)
 	return x402.Authorization{
-		Payload:  json.RawMessage(fmt.Sprintf(`{"nonce":%q,"amount":%q}`, nonce, o.Requirement.Amount)),
-		Evidence: x402.Evidence{Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: "0xagent", PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount, Nonce: nonce, ExpiresAt: o.Now.Add(o.Validity)},
+		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q,"amount":%q}`, nonce, o.Requirement.Amount)),
+		Evidence: x402.Evidence{Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: "0xagent",
+			PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount, Nonce: nonce,
+			ExpiresAt: o.Now.Add(o.Validity)},
 	}, nil
 }
 
@@ -113,8 +116,10 @@ type scriptedSeller struct {
 func (s *scriptedSeller) Check(seller.Request) error { return nil }
 
 func (s *scriptedSeller) challenge() http.Header {
-	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
-		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC), cmp.Or(s.payee, testPayee), s.flow)
+	text := fmt.Sprintf(
+		`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
+		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC),
+		cmp.Or(s.payee, testPayee), s.flow)
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 
@@ -134,7 +139,8 @@ func (s *scriptedSeller) asks() *seller.Answer {
 	return a
 }
 
-func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (s *scriptedSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+	error) {
 	answer, err := s.present(r, with.Header, with.Value)
 	if ctx.Err() != nil { // as the real one: nobody waits for the answer any more
 		return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
@@ -178,7 +184,8 @@ func honest(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, err
 
 func served(nonce string) *seller.Answer {
 	return &seller.Answer{Status: 200, Content: []byte("sunny"), ContentType: "text/plain",
-		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx" + nonce[60:], Raw: json.RawMessage(`{"success":true}`)}}
+		Settlement: &x402.Settlement{Success: true, Transaction: "0xtx" + nonce[60:],
+			Raw: json.RawMessage(`{"success":true}`)}}
 }
 
 func cutAfterSettling(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
@@ -240,7 +247,8 @@ type bench struct {
 	home    string
 }
 
-func newBench(t testing.TB, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) *bench {
+func newBench(t testing.TB, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer,
+	error)) *bench {
 	t.Helper()
 	home := t.TempDir()
 	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
@@ -248,19 +256,24 @@ func newBench(t testing.TB, price string, script func(*scriptedSeller, string, u
 }
 
 // openBench is another process on the same home and chain.
-func openBench(t testing.TB, home string, c *chain, price string, script func(*scriptedSeller, string, uint64) (*seller.Answer, error)) *bench {
+func openBench(t testing.TB, home string, c *chain, price string, script func(*scriptedSeller, string,
+	uint64) (*seller.Answer, error)) *bench {
 	t.Helper()
 	store, err := history.Open(t.Context(), home, history.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
 	b := &bench{chain: c, store: store, home: home,
-		seller: &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script}, settler: &settler{chain: c, outcome: facilitator.Settled}}
+		seller:  &scriptedSeller{t: t, chain: c, price: price, header: "PAYMENT-REQUIRED", script: script},
+		settler: &settler{chain: c, outcome: facilitator.Settled}}
 	b.Engine = &Engine{
-		Rules:     budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000, ApproveAbove: 1_000_000, Rate: 1 << 20},
-		Policy:    Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second, Deadline: 5 * time.Second},
+		Rules: budget.Rules{PerCall: 1_000_000, Day: 10_000_000, Month: 100_000_000,
+			ApproveAbove: 1_000_000, Rate: 1 << 20},
+		Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
+			Deadline: 5 * time.Second},
 		Assets:    x402.NewRegistry(nil),
 		Schemes:   map[string]Scheme{"eip155": c},
-		Transport: b.seller, Settler: b.settler, Store: store, Guard: noGuard{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Transport: b.seller, Settler: b.settler, Store: store, Guard: noGuard{}, Now: time.Now,
+		Log: slog.New(slog.DiscardHandler),
 	}
 	return b
 }
@@ -286,7 +299,7 @@ func (unsealed) CheckConfig(context.Context) error {
 }
 
 func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) VerifySeals(context.Context) error                                       { return nil }
 func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
 func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

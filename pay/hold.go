@@ -22,8 +22,8 @@ type held struct {
 	yes     *history.Approval // a person's, that it used up
 }
 
-// hold holds the money of the best option. When a window is full only because of what is held, the chains are asked first what
-// became of that, and then it is tried once more.
+// hold holds the money of the best option. When a window is full only because of what is held, the
+// chains are asked first what became of that, and then it is tried once more.
 func (e *Engine) hold(ctx, caller context.Context, q Request, found *quote) (*held, error) {
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
@@ -47,9 +47,10 @@ func heldBack(err error) bool {
 	return ok && holds > 0
 }
 
-// bestOption takes the best option that the chain covers and holds its money. Options whose chain cannot be read or does not cover
-// them are passed over, and so are those whose payee or account will not do, or needs a person; a refusal by the owner's windows
-// is final, because it is about the sum and not the option.
+// bestOption takes the best option that the chain covers and holds its money. Options whose chain
+// cannot be read or does not cover them are passed over, and so are those whose payee or account
+// will not do, or needs a person; a refusal by the owner's windows is final, because it is about
+// the sum and not the option.
 func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote) (*held, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
@@ -73,18 +74,20 @@ func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote
 	return nil, refusal(found.challenge, found.options)
 }
 
-// aboutOption reports whether a refusal is about this option's payee or chain, so that another one may pass.
+// aboutOption reports whether a refusal is about this option's payee or chain, so that another one
+// may pass.
 func aboutOption(code x402.Code) bool {
 	switch code {
-	case x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch, x402.RPCError, x402.CheckFailed,
+	case x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch,
+		x402.RPCError, x402.CheckFailed,
 		x402.WalletFrozen, x402.PayeeChanged, x402.PolicyDenied, x402.ApprovalRequired:
 		return true
 	}
 	return false
 }
 
-// reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the way, it waits a little for
-// them to show on the chain, and reads again.
+// reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
+// way, it waits a little for them to show on the chain, and reads again.
 func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o option) (*held, error) {
 	scheme, _ := e.scheme(o.Network)
 	for until := e.Now().Add(fundsWait); ; {
@@ -92,14 +95,16 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 		if err != nil {
 			return nil, err
 		}
-		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds, AskCap: funds.Delegated == nil && e.Rules.Session == nil, Resume: q.IdempotencyKey == ""}
+		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds,
+			AskCap: funds.Delegated == nil && e.Rules.Session == nil, Resume: q.IdempotencyKey == ""}
 		if funds.Delegated != nil {
 			worth := o.asset.Dollars(*funds.Delegated)
 			h.Cap = &worth
 		}
 		payment, yes, err := e.insert(ctx, caller, h, o)
 		var lack *history.ShortOfFunds
-		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 { // nobody is asked for what could not be paid
+		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
+			// nobody is asked for what could not be paid
 			return nil, short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if !errors.As(err, &lack) {
@@ -116,8 +121,10 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 	}
 }
 
-// insert holds the money of one payment, and makes it this call's. A person's yes to it is used up with that.
-func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment, yes *history.Approval, err error) {
+// insert holds the money of one payment, and makes it this call's. A person's yes to it is used up
+// with that.
+func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment,
+	yes *history.Approval, err error) {
 	h.Payment.ID = history.NewID()
 	e.own.take(h.Payment.ID, caller)
 	p, err = e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
@@ -141,7 +148,8 @@ func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (
 }
 
 // holdInSession is Store.Reserve, with what was delegated looked up where a session begins with it.
-func (e *Engine) holdInSession(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (p history.Payment, err error) {
+func (e *Engine) holdInSession(ctx context.Context, h history.Hold,
+	check func(t *history.Tx, session budget.Session) error) (p history.Payment, err error) {
 	if p, err = e.Store.Reserve(ctx, h, check); errors.Is(err, history.ErrAskCap) {
 		if h.Cap, err = e.SessionCap(ctx); err == nil {
 			h.AskCap = false
@@ -151,8 +159,9 @@ func (e *Engine) holdInSession(ctx context.Context, h history.Hold, check func(t
 	return p, err
 }
 
-// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated (SPEC §5), in dollars; nil when nothing
-// is. A node that does not tell is an error where the owner named an account that delegates; where no delegation is known of, it is none.
+// SessionCap is the cap of a session that begins now, where the owner set none: what is delegated
+// (SPEC §5), in dollars; nil when nothing is. A node that does not tell is an error where the owner
+// named an account that delegates; where no delegation is known of, it is none.
 func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
 	if e.Rules.Session != nil {
 		return nil, nil
@@ -174,7 +183,8 @@ func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
 	return nil, nil
 }
 
-func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds, err error) {
+func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds,
+	err error) {
 	scheme, ok := e.scheme(network)
 	if !ok {
 		return funds, nil
@@ -190,10 +200,12 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 	case x402.HasCode(err, x402.NoDelegation), x402.HasCode(err, x402.DelegateMismatch):
 		return x402.Funds{}, nil
 	case err != nil && !named:
-		e.Log.Warn("a session begins, and whether anything is delegated is not known", "network", network, "err", err)
+		e.Log.Warn("a session begins, and whether anything is delegated is not known", "network", network,
+			"err", err)
 		return x402.Funds{}, nil
 	case err != nil:
-		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its cap: try again when the node of %s answers", x402.Title(network))
+		return funds, x402.AsError(err).WithHint("a budget session begins, and what was delegated is its "+
+			"cap: try again when the node of %s answers", x402.Title(network))
 	}
 	return funds, nil
 }
@@ -204,11 +216,12 @@ func budgetAsk(p history.Payment, now time.Time, session budget.Session) budget.
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 
-// trip makes the circuit breaker's finding last: it stands when the reason for it is gone. Should that fail, the next payment
-// finds the same again.
+// trip makes the circuit breaker's finding last: it stands when the reason for it is gone. Should
+// that fail, the next payment finds the same again.
 func (e *Engine) trip(ctx context.Context, found error) {
 	e.Log.Error("the circuit breaker stops all payments", "why", x402.AsError(found).Message)
-	if err := e.Store.Freeze(ctx, history.Freeze{By: "breaker", Why: x402.AsError(found).Message}); err != nil {
+	if err := e.Store.Freeze(ctx,
+		history.Freeze{By: "breaker", Why: x402.AsError(found).Message}); err != nil {
 		e.Log.Error("freeze the wallet", "err", err)
 	}
 }
@@ -216,14 +229,17 @@ func (e *Engine) trip(ctx context.Context, found error) {
 // payment is the row to be. The terms it holds are the ones that will be signed.
 func (e *Engine) payment(q Request, found *quote, o option, funds x402.Funds) history.Payment {
 	return history.Payment{
-		Fingerprint: q.fingerprint(), IdempotencyKey: q.IdempotencyKey, Method: q.Method, URL: redacted(q.URL),
+		Fingerprint: q.fingerprint(), IdempotencyKey: q.IdempotencyKey, Method: q.Method,
+		URL:    redacted(q.URL),
 		Target: elsewhere(found.answer.FinalURL, q.URL), Host: host(q.URL),
-		Network: o.Network, Scheme: o.Scheme, Dialect: found.challenge.Dialect, Asset: o.AssetKey().Address, Symbol: o.asset.Symbol,
+		Network: o.Network, Scheme: o.Scheme, Dialect: found.challenge.Dialect, Asset: o.AssetKey().Address,
+		Symbol: o.asset.Symbol,
 		Amount: o.Amount, Price: o.price, PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
 	}
 }
 
-// elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a payment brings its URL itself.
+// elsewhere is where a URL led, or "" where it led nowhere else: the call that goes on with a
+// payment brings its URL itself.
 func elsewhere(final, asked string) string {
 	if u, err := url.Parse(asked); err == nil {
 		u.Host, u.Fragment = strings.ToLower(u.Host), "" // as it is asked
@@ -252,7 +268,8 @@ func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent%s",
 		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, held).
 		WithHint("the owner has to add funds; %s", would).
-		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
+		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available",
+		left).WithDetail("held", lack.Held).
 		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
 	if funds.Delegated != nil {
 		e.WithDetail("delegated", *funds.Delegated)

@@ -23,7 +23,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Cases of the security catalogue (reference/security.md §2) that no other test of this package names; docs/threat-model.md lists all.
+// Cases of the security catalogue (reference/security.md §2) that no other test of this package
+// names; docs/threat-model.md lists all.
 
 // menu is a seller whose challenge is written by hand.
 type menu struct {
@@ -38,16 +39,19 @@ func (m menu) Ask(context.Context, seller.Request) (*seller.Answer, error) {
 		if i > 0 {
 			accepts += ","
 		}
-		accepts += fmt.Sprintf(`{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
+		accepts += fmt.Sprintf(
+			`{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}`,
 			testNetwork, amount, testUSDC, testPayee)
 	}
 	text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[%s]}`, m.resource, accepts)
-	a := &seller.Answer{Status: 402, Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
+	a := &seller.Answer{Status: 402,
+		Header: http.Header{"Payment-Required": {base64.StdEncoding.EncodeToString([]byte(text))}}}
 	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 	return a, nil
 }
 
-// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was chosen.
+// A20: the cheapest of what can be paid, whatever the seller names first; the ledger has what was
+// chosen.
 func TestTheCheapestIsPaid(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = menu{b.seller, testURL, []string{"900000", "3000", "1000", "2000"}}
@@ -58,7 +62,8 @@ func TestTheCheapestIsPaid(t *testing.T) {
 	require.Equal(t, "1000", b.only(t).Amount.String())
 }
 
-// A8–A10, E3: amounts at the end of their range are too much and no overflow, and an agent's maxAmount opens no window.
+// A8–A10, E3: amounts at the end of their range are too much and no overflow, and an agent's
+// maxAmount opens no window.
 func TestEndlessAmounts(t *testing.T) {
 	const all = "115792089237316195423570985008687907853269984665640564039457584007913129639935" // 2^256-1
 	for name, c := range map[string]struct {
@@ -88,7 +93,8 @@ func TestEndlessAmounts(t *testing.T) {
 	}
 }
 
-// B16: one 402, one decision. A seller that changes its mind with every question is asked once, and gets what it said then.
+// B16: one 402, one decision. A seller that changes its mind with every question is asked once, and
+// gets what it said then.
 func TestOneQuestionOneDecision(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	fickle := &raises{scriptedSeller: b.seller}
@@ -133,13 +139,15 @@ func TestSlowBurn(t *testing.T) {
 	require.Equal(t, 50, b.chain.settlements())
 }
 
-// D7, D15: the seller says that it was not settled, and it was. Nothing is released, nothing is signed again, and the same call
-// ends with the chain's word.
+// D7, D15: the seller says that it was not settled, and it was. Nothing is released, nothing is
+// signed again, and the same call ends with the chain's word.
 func TestSettledAndDenied(t *testing.T) {
 	for _, status := range []int{200, 402, 403, 500} {
-		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
+			error) {
 			s.chain.settle(nonce, amount)
-			return &seller.Answer{Status: status, Content: []byte("no"), Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+			return &seller.Answer{Status: status, Content: []byte("no"),
+				Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
 		})
 		_, err := b.Pay(t.Context(), get(testURL))
 		require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)
@@ -153,10 +161,12 @@ func TestSettledAndDenied(t *testing.T) {
 	}
 }
 
-// C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host, limits and record are those of the
-// URL that was asked, and that URL, with whatever key stands in its query, is told to nobody.
+// C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host,
+// limits and record are those of the URL that was asked, and that URL, with whatever key stands in
+// its query, is told to nobody.
 func TestTheResourceDecidesNothing(t *testing.T) {
-	for _, resource := range []string{"http://api.example/weather", "https://other.example/", "file:///etc/passwd", testURL + "?api_key=hunter2"} {
+	for _, resource := range []string{"http://api.example/weather", "https://other.example/",
+		"file:///etc/passwd", testURL + "?api_key=hunter2"} {
 		for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
 			b := newBench(t, "10000", honest)
 			b.Rules.DenyHosts = []string{"other.example"}
@@ -166,7 +176,8 @@ func TestTheResourceDecidesNothing(t *testing.T) {
 			_, err := b.Pay(t.Context(), q)
 			require.NoError(t, err, header)
 			p := b.only(t)
-			require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""}, []string{p.Host, p.URL, p.Target})
+			require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""},
+				[]string{p.Host, p.URL, p.Target})
 			require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
 		}
 	}
@@ -177,7 +188,8 @@ type sayback struct{ *scriptedSeller }
 
 func (s sayback) Ask(_ context.Context, r seller.Request) (*seller.Answer, error) {
 	a := &seller.Answer{Status: 402}
-	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, nil, fmt.Appendf(nil, `{"x402Version":1,"accepts":[{"scheme":"exact","network":"base-sepolia",
+	a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, nil,
+		fmt.Appendf(nil, `{"x402Version":1,"accepts":[{"scheme":"exact","network":"base-sepolia",
 		"maxAmountRequired":"10000","resource":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`, r.URL, testUSDC, testPayee))
 	return a, nil
 }
@@ -190,7 +202,8 @@ func TestSecretsSaidBackAreNotKept(t *testing.T) {
 	require.NoError(t, err)
 	p := b.only(t)
 	require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
-	require.Contains(t, string(p.Requirement), `"resource":"https://api.example/weather?city=Oslo\u0026api_key=***"`)
+	require.Contains(t, string(p.Requirement),
+		`"resource":"https://api.example/weather?city=Oslo\u0026api_key=***"`)
 	require.Contains(t, string(p.Requirement), `"maxAmountRequired":"10000"`)
 }
 
@@ -210,7 +223,8 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 	} {
 		require.Equal(t, kept, redacted(url))
 	}
-	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"), "it led nowhere else, and is not kept whole")
+	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"),
+		"it led nowhere else, and is not kept whole")
 	b := strict(t)
 	q := get(testURL + "?token=hunter2")
 	id := b.askedFor(t, q)
@@ -236,7 +250,11 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	_, err := b.Pay(t.Context(), q)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*Request){
-		"url": func(q *Request) { q.URL += "?2" }, "method": func(q *Request) { q.Method = "POST" }, "body": func(q *Request) { q.Body = []byte("x") },
+		"url": func(q *Request) {
+			q.URL += "?2"
+		}, "method": func(q *Request) {
+			q.Method = "POST"
+		}, "body": func(q *Request) { q.Body = []byte("x") },
 		"header": func(q *Request) { q.Header = http.Header{"X-A": {"b"}} },
 	} {
 		other := q
@@ -247,7 +265,8 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 	}
 }
 
-// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the others.
+// G17: however many payments stay open, each is looked up, and none keeps a call waiting for the
+// others.
 func TestThousandsOfOpenPayments(t *testing.T) {
 	const open = 10_000
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
@@ -258,7 +277,8 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(b.home, history.FileName))
 	require.NoError(t, err)
 	defer db.Close()
-	rows, err := db.Query(`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'trace', 'evidence', 'usd')`)
+	rows, err := db.Query(
+		`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'trace', 'evidence', 'usd')`)
 	require.NoError(t, err)
 	var names []string
 	for rows.Next() {
@@ -269,7 +289,9 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.NoError(t, errors.Join(rows.Err(), rows.Close()))
 	columns := strings.Join(names, ", ")
 	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO payments (id, trace, evidence, usd, `+columns+`) SELECT 'pay_' || i, 'trace' || i, json_set(evidence, '$.nonce', '0x' || i), 1, `+columns+` FROM payments, n`, open-1)
+		INSERT INTO payments (id, trace, evidence, usd, `+columns+
+		`) SELECT 'pay_' || i, 'trace' || i, json_set(evidence, '$.nonce', '0x' || i), 1, `+columns+
+		` FROM payments, n`, open-1)
 	require.NoError(t, err)
 
 	begun := time.Now()
@@ -278,7 +300,8 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.Equal(t, Report{Checked: open, Open: open}, report)
 	require.Less(t, time.Since(begun), 30*time.Second)
 
-	// What is over the limit asks the chains, 200 at a time, and from where the last one stopped: the one that is dead is found.
+	// What is over the limit asks the chains, 200 at a time, and from where the last one stopped:
+	// the one that is dead is found.
 	b.chain.balance = 1 << 40
 	b.Rules.Day = 10_000 + (open - 1) + 10_000 - 1
 	b.chain.dead["0x500"] = true
@@ -356,7 +379,8 @@ func (silentNode) Status(ctx context.Context, _ x402.Evidence) (x402.Status, err
 	return x402.Status{}, ctx.Err()
 }
 
-// A node that never answers keeps nobody from what was bought: the same bytes go to the seller while there is time.
+// A node that never answers keeps nobody from what was bought: the same bytes go to the seller
+// while there is time.
 func TestASilentNodeLeavesTimeForTheSeller(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	b.Schemes = map[string]Scheme{"eip155": silentNode{b.chain}}
@@ -384,8 +408,8 @@ func (d *shortDisk) Finish(ctx context.Context, id string, o history.Outcome) (h
 	return d.Store.Finish(ctx, id, o)
 }
 
-// What was bought, does not fit into the answer and could not be written down is not lost, and not bought again: the same call gets it when there
-// is room, and so does who asks the ledger.
+// What was bought, does not fit into the answer and could not be written down is not lost, and not
+// bought again: the same call gets it when there is room, and so does who asks the ledger.
 func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 	picture := bytes.Repeat([]byte{0xff, 0xd8}, 100)
 	book := bytes.Repeat([]byte("word "), 20_000)
@@ -393,7 +417,8 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 		for _, none := range []bool{false, true} {
 			for _, byCall := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %t %t", name, none, byCall), func(t *testing.T) {
-					b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+					b := newBench(t, "10000", func(s *scriptedSeller, nonce string,
+						amount uint64) (*seller.Answer, error) {
 						answer, err := honest(s, nonce, amount)
 						answer.Content = content
 						return answer, err
@@ -429,7 +454,8 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 	}
 }
 
-// Memory is bounded: what is too much for it is the seller's to give again, for the same signed bytes.
+// Memory is bounded: what is too much for it is the seller's to give again, for the same signed
+// bytes.
 func TestWhatCannotBeKept(t *testing.T) {
 	var u unsaved
 	of := func(size int) history.Outcome {
@@ -441,7 +467,8 @@ func TestWhatCannotBeKept(t *testing.T) {
 	require.True(t, u.keep("b", of(1)))
 }
 
-// Whoever writes a command into config.toml has not started it by calling it: its owner has to seal it first.
+// Whoever writes a command into config.toml has not started it by calling it: its owner has to seal
+// it first.
 func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = unsealed{}
@@ -456,7 +483,8 @@ func TestUnsealedRulesStartNoServer(t *testing.T) {
 	require.Equal(t, 1, b.seller.asked)
 }
 
-// Whoever writes a node of theirs into config.toml has freed no budget by asking it: what it says is no evidence.
+// Whoever writes a node of theirs into config.toml has freed no budget by asking it: what it says
+// is no evidence.
 func TestUnsealedRulesAskNoNode(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	r, err := b.Pay(t.Context(), get(testURL+"?claimed"))
@@ -491,12 +519,16 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	require.Equal(t, Report{Checked: 2, Failed: 2}, report)
 }
 
-// One host has one name, however it is spelled: neither a denial nor a host's own budget is got round by another spelling.
+// One host has one name, however it is spelled: neither a denial nor a host's own budget is got
+// round by another spelling.
 func TestOneHostOneName(t *testing.T) {
 	for url, want := range map[string]string{
-		"https://API.Example:443/x": "api.example", "https://api.example:8443": "api.example:8443", "http://127.0.0.1:80/": "127.0.0.1",
-		"https://[2606:4700::1111]/": "[2606:4700::1111]", "https://[2606:4700:0:0:0:0:0:1111]/": "[2606:4700::1111]",
-		"https://[2606:4700::0.0.17.17]:8443": "[2606:4700::1111]:8443", "https://1.1.1.1/": "1.1.1.1", "https://[::ffff:1.1.1.1]/": "1.1.1.1",
+		"https://API.Example:443/x": "api.example", "https://api.example:8443": "api.example:8443",
+		"http://127.0.0.1:80/":                "127.0.0.1",
+		"https://[2606:4700::1111]/":          "[2606:4700::1111]",
+		"https://[2606:4700:0:0:0:0:0:1111]/": "[2606:4700::1111]",
+		"https://[2606:4700::0.0.17.17]:8443": "[2606:4700::1111]:8443", "https://1.1.1.1/": "1.1.1.1",
+		"https://[::ffff:1.1.1.1]/":     "1.1.1.1",
 		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
 	} {
 		require.Equal(t, want, host(url), url)

@@ -7,9 +7,10 @@ import (
 	"x402-wallet/history"
 )
 
-// own is what the calls of this process do. The ledger tells which process works on a payment and which one's client waits
-// for it; of this process that is known better here, because the ledger could not be told when the disk failed, and hears of
-// a client's leaving only a moment later. A call that has ended works on nothing and nobody waits for it, whatever its row says.
+// own is what the calls of this process do. The ledger tells which process works on a payment and
+// which one's client waits for it; of this process that is known better here, because the ledger
+// could not be told when the disk failed, and hears of a client's leaving only a moment later. A
+// call that has ended works on nothing and nobody waits for it, whatever its row says.
 type own struct {
 	mu    sync.Mutex
 	calls map[string]*ownCall // by payment, from before it is in the ledger
@@ -21,7 +22,8 @@ type ownCall struct {
 	answered bool            // the answer is on its way to the client
 }
 
-// take makes a payment a call's, unless another call of this process works on it. A nil caller waits for nothing.
+// take makes a payment a call's, unless another call of this process works on it. A nil caller
+// waits for nothing.
 func (o *own) take(id string, caller context.Context) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +37,8 @@ func (o *own) take(id string, caller context.Context) bool {
 	return true
 }
 
-// end says that the call is done with a payment; answered, that its client, if it is still there, is being told what it bought.
+// end says that the call is done with a payment; answered, that its client, if it is still there,
+// is being told what it bought.
 func (o *own) end(id string, answered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

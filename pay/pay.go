@@ -13,9 +13,10 @@ import (
 
 // Pay gets what q asks for, paying for it if it must and may. Its error is an *x402.Error.
 //
-// The order of the steps is the safety argument (docs/design.md): nothing is asked before it is known whether this very
-// purchase is under way already; nothing is signed before its money is held on disk; nothing leaves before the signed bytes
-// are on disk; from there on the caller's going away changes nothing.
+// The order of the steps is the safety argument (docs/design.md): nothing is asked before it is
+// known whether this very purchase is under way already; nothing is signed before its money is held
+// on disk; nothing leaves before the signed bytes are on disk; from there on the caller's going
+// away changes nothing.
 func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	limit, err := q.check()
 	if err != nil {
@@ -46,10 +47,13 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 
 	h, err := e.hold(ctx, caller, q, found)
 	var taken *history.AlreadyPaying
-	if errors.As(err, &taken) { // another call with this key was faster, or the same call was left by its client: it is one purchase
+	if errors.As(err, &taken) {
+		// another call with this key was faster, or the same call was left by its client: it is one
+		// purchase
 		result, done, err := e.takeUp(ctx, q, taken.Payment)
 		if !done && err == nil {
-			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having happened while it was waited for; make the call again")
+			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having "+
+				"happened while it was waited for; make the call again")
 		}
 		return result, err
 	}
@@ -72,9 +76,11 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	return e.deliver(ctx, q, h.payment, false)
 }
 
-// MayAsk refuses what may not even be asked: forbidden addresses and headers, and hosts the owner does not allow.
+// MayAsk refuses what may not even be asked: forbidden addresses and headers, and hosts the owner
+// does not allow.
 //
-// An MCP server may be a command of config.toml, which asking would start: so nothing of MCP is asked under rules nobody sealed.
+// An MCP server may be a command of config.toml, which asking would start: so nothing of MCP is
+// asked under rules nobody sealed.
 func (e *Engine) MayAsk(ctx context.Context, q Request) error {
 	if err := e.Transport.Check(q.Request); err != nil {
 		return err
@@ -87,8 +93,9 @@ func (e *Engine) MayAsk(ctx context.Context, q Request) error {
 	return e.Rules.CheckHost(host(q.URL))
 }
 
-// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has left the process; the payment is
-// Submitted where the bytes are on disk all the same, and who reads them could bring them to a facilitator.
+// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
+// has left the process; the payment is Submitted where the bytes are on disk all the same, and who
+// reads them could bring them to a facilitator.
 func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 	if err := e.Guard.VerifySeals(ctx); err != nil {
 		return err
@@ -100,7 +107,8 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 	}
 	scheme, _ := e.scheme(h.Network)
 	r := h.Requirement
-	order := x402.Order{Payment: h.payment.ID, Requirement: r, Asset: h.asset, Source: h.funds.Source, Validity: e.validity(r), Now: e.Now()}
+	order := x402.Order{Payment: h.payment.ID, Requirement: r, Asset: h.asset, Source: h.funds.Source,
+		Validity: e.validity(r), Now: e.Now()}
 	if e.walletSettles(h.payment) {
 		var err error
 		if r, err = e.completed(ctx, r, h.asset); err != nil {
@@ -119,7 +127,8 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 			return err
 		}
 		requirement := x402.RequirementJSON(c, r)
-		err = e.Store.Submit(ctx, h.payment.ID, history.Signed{Payload: payload, Requirement: requirement, Evidence: a.Evidence, UniqueKey: trace(a.Evidence)})
+		err = e.Store.Submit(ctx, h.payment.ID, history.Signed{Payload: payload, Requirement: requirement,
+			Evidence: a.Evidence, UniqueKey: trace(a.Evidence)})
 		if errors.Is(err, history.ErrSignedBefore) {
 			continue
 		}
@@ -133,8 +142,9 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 	return x402.Errorf(x402.PayFailed, "could not make a payment that differs from those made before")
 }
 
-// identifier names the purchase to sellers that offer to remember it (extension payment-identifier): the same payment with the
-// same id gets the same answer again, also when the first one was lost.
+// identifier names the purchase to sellers that offer to remember it (extension
+// payment-identifier): the same payment with the same id gets the same answer again, also when the
+// first one was lost.
 func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage {
 	const extension = "payment-identifier"
 	if _, offered := c.Extensions[extension]; !offered {
@@ -151,14 +161,17 @@ func trace(e x402.Evidence) string {
 	return e.Network + " " + e.Signature
 }
 
-// walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over MCP there is no way to show proof.
+// walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over
+// MCP there is no way to show proof.
 func (e *Engine) walletSettles(p history.Payment) bool {
-	return p.Dialect.WalletSettles() || !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)
+	return p.Dialect.WalletSettles() || !p.Dialect.MCP() && e.Policy.WalletSettles != nil &&
+		e.Policy.WalletSettles(p.Host)
 }
 
-// completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the EIP-712 domain, from the
-// registry, and the fee payer, from the facilitator.
-func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Requirement, error) {
+// completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the
+// EIP-712 domain, from the registry, and the fee payer, from the facilitator.
+func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Requirement,
+	error) {
 	extra := map[string]json.RawMessage{}
 	for key, value := range r.Extra {
 		extra[key] = value
@@ -171,14 +184,16 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	put("name", asset.Name)
 	put("version", asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
-		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody else could have settled it.
+		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody
+		// else could have settled it.
 		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-forgiven))
 		if err != nil {
 			return r, err
 		}
 		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
 		if err != nil {
-			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w", r.Network, err)
+			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
+				r.Network, err)
 		}
 		put("feePayer", address)
 	}
@@ -186,8 +201,8 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	return r, nil
 }
 
-// release ends the hold of a payment of which nothing left the process. If even that cannot be written the hold stays, and
-// reconciliation ends it once this process is gone.
+// release ends the hold of a payment of which nothing left the process. If even that cannot be
+// written the hold stays, and reconciliation ends it once this process is gone.
 func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
 	if err := e.Store.Release(context.WithoutCancel(ctx), p.ID, x402.AsError(cause).Error()); err != nil {
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
@@ -200,7 +215,8 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 	return coded
 }
 
-// keep is the error of a payment that is signed and was not sent: the hold stays until the chain says that it is dead.
+// keep is the error of a payment that is signed and was not sent: the hold stays until the chain
+// says that it is dead.
 func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
 	e.layDown(ctx, p.ID)
 	coded := x402.AsError(cause)
@@ -212,7 +228,8 @@ func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error
 	return coded
 }
 
-// watch marks the payment as waited for by nobody as soon as its caller goes away; the returned function ends the watch.
+// watch marks the payment as waited for by nobody as soon as its caller goes away; the returned
+// function ends the watch.
 func (e *Engine) watch(caller context.Context, id string) func() bool {
 	return context.AfterFunc(caller, func() {
 		if err := e.Store.ClearWaiter(context.WithoutCancel(caller), id); err != nil {
@@ -221,8 +238,9 @@ func (e *Engine) watch(caller context.Context, id string) func() bool {
 	})
 }
 
-// Delivered says that the caller got what it bought: the next identical call is a new purchase. Whoever shows a result calls
-// it, after showing it. A purchase that was not served is never delivered; the same call asks the seller for it again.
+// Delivered says that the caller got what it bought: the next identical call is a new purchase.
+// Whoever shows a result calls it, after showing it. A purchase that was not served is never
+// delivered; the same call asks the seller for it again.
 func (e *Engine) Delivered(ctx context.Context, status, paymentID string) {
 	if status != StatusPaid && status != StatusReplayed {
 		return

@@ -88,8 +88,8 @@ func (s beforeAsked) Ask(ctx context.Context, r seller.Request) (*seller.Answer,
 	return s.scriptedSeller.Ask(ctx, r)
 }
 
-// A client that cancels and makes the same call at another process at once buys nothing twice: what was still waited for when that
-// process looked is looked at again when money is to be held.
+// A client that cancels and makes the same call at another process at once buys nothing twice: what
+// was still waited for when that process looked is looked at again when money is to be held.
 func TestALeftCallIsTakenUpByAnotherProcess(t *testing.T) {
 	serve := make(chan struct{})
 	b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
@@ -167,7 +167,8 @@ func TestANewSignatureOnlyAfterTheFirstIsDead(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// A seller that is not there for the payment has not got it, but whoever reads the ledger has: it is held until it is dead.
+// A seller that is not there for the payment has not got it, but whoever reads the ledger has: it
+// is held until it is dead.
 func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	b := newBench(t, "10000", unreachable)
 	_, err := b.Pay(t.Context(), get(testURL))
@@ -192,7 +193,8 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	require.Zero(t, b.budgets(t.Context()).Day.Held)
 }
 
-// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed defect 3).
+// With room for ten, a hundred calls at once settle exactly ten, in one process and in two (seed
+// defect 3).
 func TestAHundredAtOnceSettleExactlyTen(t *testing.T) {
 	for _, cap := range []string{"session", "chain"} {
 		t.Run(cap, func(t *testing.T) {
@@ -312,7 +314,8 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 			dead := newBench(t, "10000", nil)
 			reached := make(chan struct{})
 			hang := make(chan struct{})
-			dead.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer, error) {
+			dead.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
+				error) {
 				if settledBefore {
 					s.chain.settle(nonce, amount)
 				}
@@ -328,7 +331,8 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 			heir := openBench(t, dead.home, dead.chain, "10000", honest)
 			r, err := heir.Pay(t.Context(), get(testURL))
 			require.NoError(t, err)
-			require.Equal(t, map[bool]string{false: StatusPaid, true: StatusUnserved}[settledBefore], r.Status)
+			require.Equal(t, map[bool]string{false: StatusPaid, true: StatusUnserved}[settledBefore],
+				r.Status)
 			require.Equal(t, 1, heir.chain.signed)
 			require.Equal(t, 1, heir.chain.settlements())
 			require.Equal(t, dead.seller.sent()[0], heir.seller.sent()[0])
@@ -343,8 +347,9 @@ func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
 	_, err := b.store.Reserve(t.Context(), history.Hold{
-		Payment: history.Payment{Fingerprint: q.fingerprint(), URL: q.URL, Target: q.URL, Method: "GET", Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
-		Funds:   x402.Funds{Free: money.NewAmount(10)},
+		Payment: history.Payment{Fingerprint: q.fingerprint(), URL: q.URL, Target: q.URL, Method: "GET",
+			Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
+		Funds: x402.Funds{Free: money.NewAmount(10)},
 	}, func(*history.Tx, budget.Session) error { return nil })
 	require.NoError(t, err)
 	require.NoError(t, b.store.Close())
@@ -361,21 +366,48 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 		change func(*bench, *Request)
 		code   x402.Code
 	}{
-		"maxAmount in atomic units": {func(_ *bench, q *Request) { q.MaxAmount = "9999" }, x402.AmountExceedsMax},
-		"maxAmount in dollars":      {func(_ *bench, q *Request) { q.MaxAmount = "$0.009999" }, x402.AmountExceedsMax},
-		"maxAmount that is none":    {func(_ *bench, q *Request) { q.MaxAmount = "-1" }, x402.InvalidArgument},
-		"maxAmount in hex":          {func(_ *bench, q *Request) { q.MaxAmount = "0x10" }, x402.InvalidArgument},
-		"session spent":             {func(b *bench, _ *Request) { var none money.Dollars; b.Rules.Session = &none }, x402.BudgetExceeded},
-		"per call":                  {func(b *bench, _ *Request) { b.Rules.PerCall = 9_999 }, x402.BudgetExceeded},
-		"above approval":            {func(b *bench, _ *Request) { b.Rules.ApproveAbove = 9_999 }, x402.ApprovalRequired},
-		"rate":                      {func(b *bench, _ *Request) { b.Rules.Rate = 0 }, x402.RateLimited},
-		"no funds":                  {func(b *bench, _ *Request) { b.chain.balance = 9_999 }, x402.InsufficientFunds},
-		"node down":                 {func(b *bench, _ *Request) { b.chain.down = true }, x402.RPCError},
-		"unknown asset":             {func(b *bench, _ *Request) { b.Assets = &x402.Registry{} }, x402.UntrustedAsset},
-		"another network":           {func(_ *bench, q *Request) { q.Network = "solana" }, x402.InvalidRequirement},
-		"unknown network":           {func(_ *bench, q *Request) { q.Network = "atlantis" }, x402.InvalidArgument},
-		"denied host":               {func(b *bench, _ *Request) { b.Rules.DenyHosts = []string{"api.example"} }, x402.PolicyDenied},
-		"no scheme":                 {func(b *bench, _ *Request) { b.Policy.Schemes = nil }, x402.InvalidRequirement},
+		"maxAmount in atomic units": {func(_ *bench, q *Request) {
+			q.MaxAmount = "9999"
+		}, x402.AmountExceedsMax},
+		"maxAmount in dollars": {func(_ *bench, q *Request) {
+			q.MaxAmount = "$0.009999"
+		}, x402.AmountExceedsMax},
+		"maxAmount that is none": {func(_ *bench, q *Request) {
+			q.MaxAmount = "-1"
+		}, x402.InvalidArgument},
+		"maxAmount in hex": {func(_ *bench, q *Request) {
+			q.MaxAmount = "0x10"
+		}, x402.InvalidArgument},
+		"session spent": {func(b *bench, _ *Request) {
+			var none money.Dollars
+			b.Rules.Session = &none
+		}, x402.BudgetExceeded},
+		"per call": {func(b *bench, _ *Request) {
+			b.Rules.PerCall = 9_999
+		}, x402.BudgetExceeded},
+		"above approval": {func(b *bench, _ *Request) {
+			b.Rules.ApproveAbove = 9_999
+		}, x402.ApprovalRequired},
+		"rate": {func(b *bench, _ *Request) { b.Rules.Rate = 0 }, x402.RateLimited},
+		"no funds": {func(b *bench, _ *Request) {
+			b.chain.balance = 9_999
+		}, x402.InsufficientFunds},
+		"node down": {func(b *bench, _ *Request) { b.chain.down = true }, x402.RPCError},
+		"unknown asset": {func(b *bench, _ *Request) {
+			b.Assets = &x402.Registry{}
+		}, x402.UntrustedAsset},
+		"another network": {func(_ *bench, q *Request) {
+			q.Network = "solana"
+		}, x402.InvalidRequirement},
+		"unknown network": {func(_ *bench, q *Request) {
+			q.Network = "atlantis"
+		}, x402.InvalidArgument},
+		"denied host": {func(b *bench, _ *Request) {
+			b.Rules.DenyHosts = []string{"api.example"}
+		}, x402.PolicyDenied},
+		"no scheme": {func(b *bench, _ *Request) {
+			b.Policy.Schemes = nil
+		}, x402.InvalidRequirement},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
@@ -397,21 +429,36 @@ func TestRefusalsSignNothingAndHoldNothing(t *testing.T) {
 	}
 }
 
-// What the owner's rules remember comes from the ledger: whom this host paid before, and at what price.
+// What the owner's rules remember comes from the ledger: whom this host paid before, and at what
+// price.
 func TestMemory(t *testing.T) {
 	const other = "0x0000000000000000000000000000000000000BAD"
 	for name, c := range map[string]struct {
 		change func(*bench)
 		code   x402.Code
 	}{
-		"payee refused":      {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleRefuse }, x402.PayeeChanged},
-		"payee asked":        {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAsk }, x402.ApprovalRequired},
-		"payee allowed":      {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAllow }, ""},
-		"new payee refused":  {func(b *bench) { b.seller.payee, b.Rules.NewPayee = other, budget.RuleRefuse }, x402.PolicyDenied},
-		"known payee":        {func(b *bench) { b.Rules.NewPayee, b.Rules.PayeeChange = budget.RuleRefuse, budget.RuleRefuse }, ""},
-		"in another case":    {func(b *bench) { b.seller.payee, b.Rules.PayeeChange = strings.ToLower(testPayee), budget.RuleRefuse }, ""},
+		"payee refused": {func(b *bench) {
+			b.seller.payee, b.Rules.PayeeChange = other, budget.RuleRefuse
+		}, x402.PayeeChanged},
+		"payee asked": {func(b *bench) {
+			b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAsk
+		}, x402.ApprovalRequired},
+		"payee allowed": {func(b *bench) {
+			b.seller.payee, b.Rules.PayeeChange = other, budget.RuleAllow
+		}, ""},
+		"new payee refused": {func(b *bench) {
+			b.seller.payee, b.Rules.NewPayee = other, budget.RuleRefuse
+		}, x402.PolicyDenied},
+		"known payee": {func(b *bench) {
+			b.Rules.NewPayee, b.Rules.PayeeChange = budget.RuleRefuse, budget.RuleRefuse
+		}, ""},
+		"in another case": {func(b *bench) {
+			b.seller.payee, b.Rules.PayeeChange = strings.ToLower(testPayee), budget.RuleRefuse
+		}, ""},
 		"price below a jump": {func(b *bench) { b.seller.price, b.Rules.PriceJump = "29999", 3 }, ""},
-		"price jump":         {func(b *bench) { b.seller.price, b.Rules.PriceJump = "30000", 3 }, x402.ApprovalRequired},
+		"price jump": {func(b *bench) {
+			b.seller.price, b.Rules.PriceJump = "30000", 3
+		}, x402.ApprovalRequired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
@@ -466,7 +513,8 @@ func TestTheWalletSettles(t *testing.T) {
 	require.Equal(t, StatusPaid, r.Status)
 	require.Equal(t, "lab0", *r.Facilitator)
 	require.Equal(t, "0xsettled", r.TransactionSignature)
-	require.True(t, strings.EqualFold(b.seller.sent()[0], "X-Payment-Signature: 0xsettled"), b.seller.sent()[0])
+	require.True(t, strings.EqualFold(b.seller.sent()[0], "X-Payment-Signature: 0xsettled"),
+		b.seller.sent()[0])
 	require.Equal(t, 1, b.chain.settlements())
 }
 
@@ -476,7 +524,8 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	})
 	b.seller.header = "X-Payment-Required"
 	for outcome, want := range map[facilitator.Outcome]x402.Code{
-		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed, facilitator.NotSent: x402.FacilitatorError,
+		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed,
+		facilitator.NotSent: x402.FacilitatorError,
 	} {
 		b.settler.outcome = outcome
 		_, err := b.Pay(t.Context(), get(testURL))
@@ -493,7 +542,8 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 	}
 }
 
-// A facilitator that settles and names another transaction is not believed twice: the same call shows the one that the chain knows.
+// A facilitator that settles and names another transaction is not believed twice: the same call
+// shows the one that the chain knows.
 func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 	b := newBench(t, "10000", func(_ *scriptedSeller, proof string, _ uint64) (*seller.Answer, error) {
 		if !strings.HasPrefix(proof, "0xchain") {
@@ -512,9 +562,12 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 	require.Equal(t, 1, b.chain.settlements())
 }
 
-// A facilitator that says so and settled nothing holds its call no longer than the payment lives: then the same call pays anew.
+// A facilitator that says so and settled nothing holds its call no longer than the payment lives:
+// then the same call pays anew.
 func TestTheSameCallPaysAnewWhenAClaimIsDead(t *testing.T) {
-	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) { return &seller.Answer{Status: 402}, nil })
+	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
+		return &seller.Answer{Status: 402}, nil
+	})
 	b.seller.header = "X-Payment-Required"
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
@@ -533,7 +586,10 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
-	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) { return served(nonce), nil } // lies
+	// lies
+	b.seller.script = func(_ *scriptedSeller, nonce string, _ uint64) (*seller.Answer, error) {
+		return served(nonce), nil
+	}
 	_, err = b.Pay(t.Context(), get(testURL+"?lie"))
 	require.NoError(t, err)
 	list, _, _, err := b.store.List(t.Context(), history.Filter{})
@@ -577,7 +633,8 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
 	transaction := strings.Repeat("5", 88)
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
-		return &seller.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction, ErrorReason: "settlement_pending"}}, nil
+		return &seller.Answer{Status: 402, Settlement: &x402.Settlement{Transaction: transaction,
+			ErrorReason: "settlement_pending"}}, nil
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	require.Equal(t, transaction, x402.AsError(err).Details["transaction"], err)
@@ -602,7 +659,8 @@ func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	require.Zero(t, b.chain.signed)
 }
 
-// However long a seller wants the signature to live, it lives as long as the owner lets it (security catalogue B6).
+// However long a seller wants the signature to live, it lives as long as the owner lets it
+// (security catalogue B6).
 func TestValidityIsCappedByTheOwner(t *testing.T) {
 	b := newBench(t, "10000", silent) // the challenge asks for 60 seconds
 	b.Policy.MaxTimeout = 10 * time.Second
@@ -628,7 +686,8 @@ func TestDeadHoldsAreLookedUpBeforeARefusal(t *testing.T) {
 	require.Equal(t, StatusPaid, r.Status)
 }
 
-// A seller that offers to remember purchases gets an id with the payment: the ledger's own, so it is the same for ever.
+// A seller that offers to remember purchases gets an id with the payment: the ledger's own, so it
+// is the same for ever.
 func TestThePurchaseIsNamedWhereTheSellerOffers(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = remembers{b.seller}
@@ -645,7 +704,8 @@ type remembers struct{ *scriptedSeller }
 
 func (s remembers) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	a, err := s.scriptedSeller.Ask(ctx, r)
-	a.Challenge.Extensions = map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"required":true}}`)}
+	a.Challenge.Extensions = map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+		`{"info":{"required":true}}`)}
 	return a, err
 }
 
@@ -658,7 +718,8 @@ func (s hangs) Present(ctx context.Context, r seller.Request, with x402.Attachme
 	return nil, &seller.SendError{Sent: true, Err: ctx.Err()}
 }
 
-// A seller that never answers uses up the call's whole time; the outcome is recorded all the same, and the next call goes on.
+// A seller that never answers uses up the call's whole time; the outcome is recorded all the same,
+// and the next call goes on.
 func TestASellerThatHangsDoesNotBlockThePayment(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Transport = hangs{b.seller}
@@ -738,9 +799,12 @@ func (noMark) Checkpoint(context.Context) error {
 // unchecked finds a ledger that was rolled back.
 type unchecked struct{ noGuard }
 
-func (unchecked) VerifySeals(context.Context) error { return x402.Errorf(x402.LedgerCorrupt, "rolled back") }
+func (unchecked) VerifySeals(context.Context) error {
+	return x402.Errorf(x402.LedgerCorrupt, "rolled back")
+}
 
-// Bytes that are signed and on disk are held, though they could not be sent; they leave when the mark knows of them.
+// Bytes that are signed and on disk are held, though they could not be sent; they leave when the
+// mark knows of them.
 func TestSignedAndNotMarkedIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Guard = noMark{}
@@ -776,7 +840,8 @@ func (d *delegating) Funds(context.Context, string, x402.AssetInfo) (x402.Funds,
 	return x402.Funds{Delegated: &delegated}, d.err
 }
 
-// What was delegated on Solana is the cap of a session that begins with a payment on another chain, too (SPEC §5).
+// What was delegated on Solana is the cap of a session that begins with a payment on another chain,
+// too (SPEC §5).
 func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 	const solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 	for name, test := range map[string]struct {
@@ -784,9 +849,10 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		named  bool
 		passes bool
 	}{
-		"delegated":          {node: delegating{worth: 9_999}},
-		"enough":             {node: delegating{worth: 10_000}, passes: true},
-		"nothing delegated":  {node: delegating{err: x402.Errorf(x402.NoDelegation, "none")}, named: true, passes: true},
+		"delegated": {node: delegating{worth: 9_999}},
+		"enough":    {node: delegating{worth: 10_000}, passes: true},
+		"nothing delegated": {node: delegating{err: x402.Errorf(x402.NoDelegation, "none")}, named: true,
+			passes: true},
 		"silent, and unused": {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, passes: true},
 		"silent, and named":  {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, named: true},
 	} {
@@ -800,7 +866,8 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		}
 		estimate, err := b.Estimate(t.Context(), get(testURL))
 		require.NoError(t, err, name)
-		require.Equal(t, test.passes, estimate.Chosen != nil, "%s: an estimate knows the cap of the session that the payment would begin", name)
+		require.Equal(t, test.passes, estimate.Chosen != nil,
+			"%s: an estimate knows the cap of the session that the payment would begin", name)
 		require.Equal(t, 1, test.node.asked, name)
 		test.node.asked = 0
 		_, err = b.Pay(t.Context(), get(testURL))

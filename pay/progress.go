@@ -18,8 +18,8 @@ const (
 
 type stageKey struct{}
 
-// OnStage has f called at each stage of the purchases made with the context, as net/http/httptrace does. f may not block: a payment is
-// under way.
+// OnStage has f called at each stage of the purchases made with the context, as net/http/httptrace
+// does. f may not block: a payment is under way.
 func OnStage(ctx context.Context, f func(Stage, history.Payment)) context.Context {
 	return context.WithValue(ctx, stageKey{}, f)
 }

@@ -25,8 +25,9 @@ func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo
 	return scheme.Funds(ctx, network, asset)
 }
 
-// Estimator judges what others say that sellers ask. It reads the chain once for each asset, and an error is remembered like an answer:
-// many listings and a node that is down are no reason to wait for it many times.
+// Estimator judges what others say that sellers ask. It reads the chain once for each asset, and an
+// error is remembered like an answer: many listings and a node that is down are no reason to wait
+// for it many times.
 type Estimator struct {
 	engine *Engine
 	mu     sync.Mutex
@@ -39,8 +40,9 @@ func (e *Engine) NewEstimator() *Estimator {
 	return &Estimator{engine: e, read: map[money.Asset]func() (x402.Funds, error){}}
 }
 
-// Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is signed or held. An error means that the
-// seller may not be spoken of as one; a host that the owner does not allow is a reason against every option.
+// Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is
+// signed or held. An error means that the seller may not be spoken of as one; a host that the owner
+// does not allow is a reason against every option.
 func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
 	l, err := q.check()
 	if err != nil {
@@ -51,7 +53,9 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	}
 	chain := p.chain(ctx)
 	if denied := p.engine.Rules.CheckHost(host(q.URL)); denied != nil {
-		chain.funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) { return x402.Funds{}, denied }
+		chain.funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+			return x402.Funds{}, denied
+		}
 	}
 	told := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
 	return p.engine.weigh(ctx, q, l, told, chain), nil

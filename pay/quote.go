@@ -30,7 +30,8 @@ type option struct {
 	why   *x402.Error   // nil: payable
 }
 
-// stage orders the reasons: of several refused options, the one that came farthest tells the caller most.
+// stage orders the reasons: of several refused options, the one that came farthest tells the caller
+// most.
 type stage uint8
 
 const (
@@ -42,7 +43,8 @@ const (
 	stageFunds               // the chain
 )
 
-// quote asks the seller without payment. A nil challenge means that nothing is asked: the answer is the content.
+// quote asks the seller without payment. A nil challenge means that nothing is asked: the answer is
+// the content.
 func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
 	answer, err := e.Transport.Ask(ctx, q.Request)
 	if err != nil {
@@ -55,7 +57,8 @@ func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
 		return nil, answer.ChallengeErr
 	}
 	if skew := e.Now().Sub(answer.Date).Abs(); !answer.Date.IsZero() && skew > maxSkew {
-		return nil, x402.Errorf(x402.ClockSuspect, "this machine's clock and the seller's are %s apart", skew.Round(time.Second)).
+		return nil, x402.Errorf(x402.ClockSuspect, "this machine's clock and the seller's are %s apart",
+			skew.Round(time.Second)).
 			WithHint("set the clock right; nothing is signed while they are more than %s apart", maxSkew).
 			WithDetail("sellerTime", answer.Date.UTC().Format(time.RFC3339))
 	}
@@ -63,8 +66,9 @@ func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
 	return &quote{answer: answer, challenge: answer.Challenge}, nil
 }
 
-// forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a payment and told to facilitators:
-// sellers say the URL back that they were asked. A V2 payment need not name its resource; what an option is accepted by stays as it is.
+// forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a
+// payment and told to facilitators: sellers say the URL back that they were asked. A V2 payment
+// need not name its resource; what an option is accepted by stays as it is.
 func forgetSecrets(c *x402.Challenge) {
 	if redacted(c.Resource.URL) != c.Resource.URL {
 		c.Resource = x402.Resource{}
@@ -85,8 +89,8 @@ func forgetSecrets(c *x402.Challenge) {
 	}
 }
 
-// flows are the orders of serving and settling that sellers know (reference client 2.27), the best for a buyer first: after
-// authorization he is charged for what was made, in the others before.
+// flows are the orders of serving and settling that sellers know (reference client 2.27), the best
+// for a buyer first: after authorization he is charged for what was made, in the others before.
 var flows = []string{"", "authorization", "upfront", "escrow"}
 
 // judge says of every option whether it can be paid, as far as can be said without asking a chain.
@@ -108,18 +112,21 @@ func (e *Engine) judge(c *x402.Challenge, q Request, l limit) []option {
 func (e *Engine) whyNot(o *option, q Request, l limit) error {
 	o.stage = stageForm
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
-		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by", x402.Brief(o.Scheme))
+		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by",
+			x402.Brief(o.Scheme))
 	}
 	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
 		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", x402.Brief(flow))
 	}
 	scheme, ok := e.scheme(o.Network)
 	if !ok {
-		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on", x402.Brief(o.Network))
+		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on",
+			x402.Brief(o.Network))
 	}
 	if o.asset.Address == "" {
 		o.stage = stageAsset
-		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry", x402.Brief(o.Asset), o.Network).
+		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry",
+			x402.Brief(o.Asset), o.Network).
 			WithHint("only assets that are built in or that the owner added are ever paid")
 	}
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
@@ -129,8 +136,10 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 	if q.Network != "" && q.Network != o.Network {
 		return x402.Errorf(x402.InvalidRequirement, "the call asks for the network %s only", q.Network)
 	}
-	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) && money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
-		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only", x402.Brief(q.Asset))
+	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) &&
+		money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only",
+			x402.Brief(q.Asset))
 	}
 	o.stage = stageMax
 	if asked, most, ok := l.allows(o.Amount, o.price); !ok {
@@ -145,13 +154,14 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 }
 
 func tooMuch(o *option, most, asked string) error {
-	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s (%s atomic units of %s), maxAmount is %s", o.price.Price(), o.Amount, o.asset.Symbol, most).
+	return x402.Errorf(x402.AmountExceedsMax, "the seller asks %s (%s atomic units of %s), maxAmount is %s",
+		o.price.Price(), o.Amount, o.asset.Symbol, most).
 		WithHint("the call passes with maxAmount %q, if it is worth that", asked).
 		WithDetail("requested", asked).WithDetail("maxAmount", most)
 }
 
-// candidates are the options without a reason against them, best first: preferred network, then cheapest, then the
-// better flow, then the seller's order.
+// candidates are the options without a reason against them, best first: preferred network, then
+// cheapest, then the better flow, then the seller's order.
 func (e *Engine) candidates(options []option) []int {
 	var list []int
 	for i, o := range options {
@@ -173,13 +183,14 @@ func (e *Engine) candidates(options []option) []int {
 		if x.price != y.price {
 			return x.price < y.price
 		}
-		return slices.Index(flows, x.ExtraString("paymentFlow")) < slices.Index(flows, y.ExtraString("paymentFlow"))
+		return slices.Index(flows, x.ExtraString("paymentFlow")) < slices.Index(flows,
+			y.ExtraString("paymentFlow"))
 	})
 	return list
 }
 
-// refusal is the one error for a challenge none of whose options can be paid: the reason of the option that came farthest,
-// with every option's own reason in the details.
+// refusal is the one error for a challenge none of whose options can be paid: the reason of the
+// option that came farthest, with every option's own reason in the details.
 func refusal(c *x402.Challenge, options []option) error {
 	var best *option
 	var reasons []map[string]any
@@ -188,20 +199,24 @@ func refusal(c *x402.Challenge, options []option) error {
 		if best == nil || o.stage > best.stage {
 			best = o
 		}
-		reasons = append(reasons, map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount, "code": o.why.Code, "why": o.why.Message})
+		reasons = append(reasons, map[string]any{"option": o.Index, "network": o.Network, "amount": o.Amount,
+			"code": o.why.Code, "why": o.why.Message})
 	}
 	for _, u := range c.Unreadable {
-		reasons = append(reasons, map[string]any{"option": u.Index, "code": x402.InvalidRequirement, "why": u.Why.Error()})
+		reasons = append(reasons, map[string]any{"option": u.Index, "code": x402.InvalidRequirement,
+			"why": u.Why.Error()})
 	}
 	if best == nil || best.stage <= stageForm || best.stage == stageWanted {
-		e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid", len(options)+len(c.Unreadable))
+		e := x402.Errorf(x402.InvalidRequirement, "none of the seller's %d options can be paid",
+			len(options)+len(c.Unreadable))
 		if len(reasons) == 1 {
 			e.Message = "the seller's only option cannot be paid: " + reasons[0]["why"].(string)
 		}
 		if best != nil && best.stage == stageWanted {
 			e = e.WithHint("leave out network and asset, or name those of an option that the seller offers")
 		}
-		if best != nil && best.why.Code != x402.InvalidRequirement { // a network check that failed, a node that lies
+		if best != nil && best.why.Code != x402.InvalidRequirement {
+			// a network check that failed, a node that lies
 			*e = *best.why
 		}
 		return e.WithDetail("options", reasons)
@@ -243,14 +258,16 @@ type Estimate struct {
 func (e Estimate) Least() string {
 	least, price := money.Dollars(0), ""
 	for _, o := range e.Options {
-		if d, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err == nil && (price == "" || d < least) {
+		if d, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err == nil &&
+			(price == "" || d < least) {
 			least, price = d, o.Price
 		}
 	}
 	return price
 }
 
-// Estimate asks what something costs and which option Pay would choose now. It signs nothing and holds nothing.
+// Estimate asks what something costs and which option Pay would choose now. It signs nothing and
+// holds nothing.
 func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	l, err := q.check()
 	if err != nil {
@@ -294,7 +311,8 @@ func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, ch
 
 func (o option) shown() Option {
 	shown := Option{
-		Scheme: x402.Brief(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: x402.Brief(o.Asset), Symbol: o.asset.Symbol, PayTo: x402.Brief(o.PayTo),
+		Scheme: x402.Brief(o.Scheme), Network: o.Network, Amount: o.Amount, Asset: x402.Brief(o.Asset),
+		Symbol: o.asset.Symbol, PayTo: x402.Brief(o.PayTo),
 		MaxTimeoutSeconds: int64(o.MaxTimeout / time.Second), Version: o.Version, Payable: o.why == nil,
 	}
 	if o.asset.Address != "" {
@@ -306,7 +324,8 @@ func (o option) shown() Option {
 	return shown
 }
 
-// wouldPass is the second and third layer as they stand now, without holding anything. Under rules that are not sealed no node is asked.
+// wouldPass is the second and third layer as they stand now, without holding anything. Under rules
+// that are not sealed no node is asked.
 func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, chain reader) error {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
@@ -319,7 +338,8 @@ func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o optio
 		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := e.payment(q, found, o, funds)
-	check := func(begun bool, limit *money.Dollars) error { // begun: the payment begins a session with this cap, if none is open
+	check := func(begun bool, limit *money.Dollars) error {
+		// begun: the payment begins a session with this cap, if none is open
 		return e.Store.View(ctx, func(t *history.Tx) error {
 			session, err := t.Session()
 			if err != nil {
@@ -328,7 +348,8 @@ func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o optio
 			if err := t.NotFrozen(p.Network, p.Source); err != nil {
 				return err
 			}
-			begins := session.ID == "" && e.Rules.Session == nil && funds.Delegated == nil // what is delegated here covers the price
+			// what is delegated here covers the price
+			begins := session.ID == "" && e.Rules.Session == nil && funds.Delegated == nil
 			if begins && begun {
 				session.Cap = limit
 			}

@@ -23,8 +23,9 @@ type Report struct {
 	Open    int `json:"open"`
 }
 
-// Reconcile asks the chain about every payment that is not finished and that nobody works on, and about claims. It releases
-// only what is proven dead; a node that cannot be reached releases nothing, and nobody is asked under rules that are not sealed.
+// Reconcile asks the chain about every payment that is not finished and that nobody works on, and
+// about claims. It releases only what is proven dead; a node that cannot be reached releases
+// nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	for _, id := range e.unsaved.ids() {
 		if _, err := e.save(ctx, history.Payment{ID: id}); err != nil {
@@ -36,7 +37,9 @@ func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	}
 	since := e.Now().Add(-claimsFor)
 	for _, next := range []func(after string) ([]history.Payment, error){
-		func(after string) ([]history.Payment, error) { return e.Store.Unfinished(ctx, after, reconcileBatch) },
+		func(after string) ([]history.Payment, error) {
+			return e.Store.Unfinished(ctx, after, reconcileBatch)
+		},
 		func(after string) ([]history.Payment, error) {
 			return e.Store.Claimed(ctx, since, after, reconcileBatch)
 		},
@@ -55,9 +58,9 @@ func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	return report, nil
 }
 
-// reconcileFor looks unfinished payments up before one is refused for what they hold: not longer than a caller would wait, and
-// once for all callers. It goes on where the last one stopped, so that those which stay open hide no others. It reports whether
-// money came free.
+// reconcileFor looks unfinished payments up before one is refused for what they hold: not longer
+// than a caller would wait, and once for all callers. It goes on where the last one stopped, so
+// that those which stay open hide no others. It reports whether money came free.
 func (e *Engine) reconcileFor(ctx context.Context) bool {
 	if !e.lookingUp.TryLock() {
 		return false
@@ -77,7 +80,8 @@ func (e *Engine) reconcileFor(ctx context.Context) bool {
 }
 
 // lookUp asks about each of a list, and names the last one that it asked about.
-func (e *Engine) lookUp(ctx context.Context, list []history.Payment, report *Report) (last string, err error) {
+func (e *Engine) lookUp(ctx context.Context, list []history.Payment, report *Report) (last string,
+	err error) {
 	for _, p := range list {
 		if ctx.Err() != nil {
 			return last, ctx.Err()
@@ -114,8 +118,9 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 	return e.askChain(ctx, p)
 }
 
-// releaseAbandoned releases a hold whose process ended before anything was signed. As it was read before it may have been sent
-// since, so it is read again, and once more after nobody else can do anything with it.
+// releaseAbandoned releases a hold whose process ended before anything was signed. As it was read
+// before it may have been sent since, so it is read again, and once more after nobody else can do
+// anything with it.
 func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (history.Payment, error) {
 	fresh, err := e.Store.Payment(ctx, p.ID)
 	if err != nil || fresh.State != history.Reserved || e.driven(fresh) {
@@ -156,21 +161,25 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 		return p
 	}
-	asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3) // a node that never answers leaves time for the seller
+	// a node that never answers leaves time for the seller
+	asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3)
 	fate, err := scheme.Status(asking, p.Evidence)
 	enough()
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 	}
 	if err != nil || fate.State == x402.Open {
-		if now, err := e.Store.Payment(ctx, p.ID); err == nil { // somebody else may have had an answer meanwhile
+		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
+			// somebody else may have had an answer meanwhile
 			return now
 		}
 		return p
 	}
-	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction, ChainProof: fate, Note: fate.Note}
+	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction,
+		ChainProof: fate, Note: fate.Note}
 	if fate.State == x402.Expired {
-		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note, FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
+		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note,
+			FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
 	}
 	saved, err := e.Store.Finish(ctx, p.ID, outcome)
 	if errors.Is(err, history.ErrTransition) { // another process wrote down as much meanwhile
@@ -183,7 +192,8 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	return saved
 }
 
-// Background reconciles now, and again while anything stays open, less and less often, until ctx ends.
+// Background reconciles now, and again while anything stays open, less and less often, until ctx
+// ends.
 func (e *Engine) Background(ctx context.Context) {
 	const soonest, latest = 5 * time.Second, 5 * time.Minute
 	for wait := soonest; ; wait = min(2*wait, latest) {

@@ -23,7 +23,8 @@ func refuses(reason string) func(*scriptedSeller, string, uint64) (*seller.Answe
 	}
 }
 
-// What comes with a refusal of the payment is not what was bought, whatever its status: the same call brings the same payment again.
+// What comes with a refusal of the payment is not what was bought, whatever its status: the same
+// call brings the same payment again.
 func TestARefusalWithStatus200IsNotReplayed(t *testing.T) {
 	b := newBench(t, "10000", refuses("insufficient_funds"))
 	for range 2 {
@@ -69,7 +70,8 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 	}
 	long := strings.Repeat("sun ", maxInline)
 	b := newBench(t, "10000", gives(long))
-	for _, step := range []struct{ comes, kept string }{{long, long}, {"already used", long}, {long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
+	for _, step := range []struct{ comes, kept string }{{long, long}, {"already used", long},
+		{long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
 		b.seller.script = gives(step.comes)
 		r, err := b.Pay(t.Context(), get(testURL))
 		require.NoError(t, err)
@@ -113,7 +115,8 @@ func TestOneAddressOneCall(t *testing.T) {
 		return Request{Request: seller.Request{Method: method, URL: url, Header: header}}.fingerprint()
 	}
 	for _, same := range [][]string{
-		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/", "https://API.EXAMPLE:443"},
+		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/",
+			"https://API.EXAMPLE:443"},
 		{"https://api.example?a=1", "https://api.example/?a=1"},
 		{"https://api.example:8443/A", "https://API.example:8443/A"},
 	} {
@@ -123,9 +126,12 @@ func TestOneAddressOneCall(t *testing.T) {
 	}
 	seen := map[[32]byte]string{}
 	for _, url := range []string{
-		"https://api.example/a", "http://api.example/a", "https://api.example:80/a", "https://api.example/A", "https://api.example/a/", "https://api.example/a?", "https://api.example/%61",
-		"https://api.example/./a", "https://api.example/a%2Fb", "https://api.example/a/b", "https://api.example/a?x=1&y=2", "https://api.example/a?y=2&x=1", "https://api.example/a?x=%31&y=2",
-		"https://api.example/mcp#a", "https://api.example/mcp#b", "https://api.example/mcp#a%23b", "https://api.example/mcp#a%2523b", "mcp://shop#a", "mcp://Shop#a", "mcp://shop/#a",
+		"https://api.example/a", "http://api.example/a", "https://api.example:80/a", "https://api.example/A",
+		"https://api.example/a/", "https://api.example/a?", "https://api.example/%61",
+		"https://api.example/./a", "https://api.example/a%2Fb", "https://api.example/a/b",
+		"https://api.example/a?x=1&y=2", "https://api.example/a?y=2&x=1", "https://api.example/a?x=%31&y=2",
+		"https://api.example/mcp#a", "https://api.example/mcp#b", "https://api.example/mcp#a%23b",
+		"https://api.example/mcp#a%2523b", "mcp://shop#a", "mcp://Shop#a", "mcp://shop/#a",
 	} {
 		f := print("GET", url, nil)
 		require.Empty(t, seen[f], url)

@@ -43,8 +43,8 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
-// check reads the arguments and spells method and network in their one way; everything wrong with them is INVALID_ARGUMENT with what
-// would have been right.
+// check reads the arguments and spells method and network in their one way; everything wrong with
+// them is INVALID_ARGUMENT with what would have been right.
 func (q *Request) check() (limit, error) {
 	var l limit
 	if q.Method == "" {
@@ -53,8 +53,11 @@ func (q *Request) check() (limit, error) {
 	if !seller.IsMCP(q.Method) {
 		q.Method = strings.ToUpper(q.Method)
 	}
-	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return l, x402.Errorf(x402.InvalidArgument, "idempotencyKey must be at most %d printable characters", maxKey)
+	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	}) {
+		return l, x402.Errorf(x402.InvalidArgument, "idempotencyKey must be at most %d printable characters",
+			maxKey)
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
@@ -84,12 +87,13 @@ func (q *Request) check() (limit, error) {
 }
 
 func maxAmountError(given string) error {
-	return x402.Errorf(x402.InvalidArgument, "maxAmount %q is neither atomic units nor dollars", x402.Brief(given)).
+	return x402.Errorf(x402.InvalidArgument, "maxAmount %q is neither atomic units nor dollars",
+		x402.Brief(given)).
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 
-// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller set. Two calls with the same one are
-// the same request.
+// fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller
+// set. Two calls with the same one are the same request.
 func (q Request) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	part := func(b []byte) {
@@ -112,8 +116,9 @@ func (q Request) fingerprint() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// spelled is a URL in the one spelling of those that ask the same of a seller: scheme and host in small letters, without the scheme's own
-// port, the root as a slash. Path and query are the seller's own, and stay as they are.
+// spelled is a URL in the one spelling of those that ask the same of a seller: scheme and host in
+// small letters, without the scheme's own port, the root as a slash. Path and query are the
+// seller's own, and stay as they are.
 func spelled(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
@@ -126,10 +131,13 @@ func spelled(rawURL string) string {
 }
 
 // secretNames are names under which a URL's query carries what opens something.
-var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken", "authtoken", "auth", "authorization", "secret", "clientsecret",
-	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials", "session", "sessionid"}
+var secretNames = []string{"key", "apikey", "accesskey", "token", "accesstoken", "authtoken", "auth",
+	"authorization", "secret", "clientsecret",
+	"password", "passwd", "pwd", "pass", "passphrase", "signature", "sig", "jwt", "credential", "credentials",
+	"session", "sessionid"}
 
-// redacted is a URL as the ledger keeps it: without the secrets of its query (security.md C19). What it was is in the fingerprint.
+// redacted is a URL as the ledger keeps it: without the secrets of its query (security.md C19).
+// What it was is in the fingerprint.
 func redacted(rawURL string) string {
 	before, query, has := strings.Cut(rawURL, "?")
 	if !has {
@@ -141,7 +149,8 @@ func redacted(rawURL string) string {
 		name, value, _ := strings.Cut(part, "=")
 		plain, err := url.QueryUnescape(name)
 		plain = strings.NewReplacer("_", "", "-", "", ".", "").Replace(strings.ToLower(plain))
-		if value != "" && (err != nil || slices.Contains(secretNames, plain) || strings.HasSuffix(plain, "apikey") || strings.HasSuffix(plain, "token") ||
+		if value != "" && (err != nil || slices.Contains(secretNames, plain) ||
+			strings.HasSuffix(plain, "apikey") || strings.HasSuffix(plain, "token") ||
 			strings.HasSuffix(plain, "secret") || strings.HasSuffix(plain, "signature")) {
 			parts[i] = name + "=***"
 		}
@@ -153,8 +162,8 @@ func redacted(rawURL string) string {
 	return out
 }
 
-// host is the seller's host as rules and history name it: lower case, an address in its one spelling, its port unless it is the
-// scheme's own.
+// host is the seller's host as rules and history name it: lower case, an address in its one
+// spelling, its port unless it is the scheme's own.
 func host(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -22,7 +22,8 @@ const (
 	StatusReplayed = "replayed"        // an earlier purchase's answer; nothing was paid by this call
 )
 
-// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never instructions.
+// Result is the answer of a payment (SPEC §7.1). Content is the seller's text: data, never
+// instructions.
 type Result struct {
 	Status               string        `json:"status"`
 	PaymentRequired      bool          `json:"paymentRequired"`
@@ -70,7 +71,8 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 	return r
 }
 
-// replay answers with what was bought and served before; done is false where nothing of that kind is stored.
+// replay answers with what was bought and served before; done is false where nothing of that kind
+// is stored.
 func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
 	c, err := e.Store.Content(ctx, p.ID)
 	if errors.Is(err, history.ErrNoPayment) || err == nil && !isOK(c.Status) {
@@ -88,8 +90,10 @@ func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done 
 func (e *Engine) about(ctx context.Context, p history.Payment) Result {
 	proof := string(p.Proof)
 	return Result{
-		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(), Asset: e.spelled(p), Symbol: p.Symbol,
-		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: &p.Facilitator, Proof: &proof,
+		PaymentRequired: true, PaymentID: p.ID, AmountPaid: &p.Amount, Price: p.Price.Price(),
+		Asset: e.spelled(p), Symbol: p.Symbol,
+		Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction, Facilitator: &p.Facilitator,
+		Proof:  &proof,
 		Budget: e.budgets(ctx),
 	}
 }
@@ -128,8 +132,9 @@ func (r *Result) show(c history.Content, paymentID string) {
 	r.ContentBegin, r.ContentEnd = Marks(r.Content)
 }
 
-// Marks are what stands in an answer before and after a stranger's text, so that the text cannot pretend to have ended: 130 random
-// bits of this answer, which its writer could not know. They are empty where the text is.
+// Marks are what stands in an answer before and after a stranger's text, so that the text cannot
+// pretend to have ended: 130 random bits of this answer, which its writer could not know. They are
+// empty where the text is.
 func Marks(text string) (begin, end string) {
 	if text == "" {
 		return "", ""
@@ -138,8 +143,8 @@ func Marks(text string) (begin, end string) {
 	return "untrusted text begins " + mark, "untrusted text ends " + mark
 }
 
-// error is the verdict as the outside sees it. From here on money is held or was: the payment's id and what it took are
-// always with it.
+// error is the verdict as the outside sees it. From here on money is held or was: the payment's id
+// and what it took are always with it.
 func (v verdict) error(p history.Payment, a *seller.Answer) error {
 	e := x402.Errorf(v.code, "%s", v.note)
 	e.PaymentID = p.ID
@@ -160,10 +165,12 @@ func (v verdict) error(p history.Payment, a *seller.Answer) error {
 	if !p.Evidence.ExpiresAt.IsZero() {
 		e.WithDetail("expiresAt", p.Evidence.ExpiresAt.UTC())
 	}
-	return e.WithHint("the money stays held until the chain proves what happened; the very same call brings the same signed payment again and cannot pay twice")
+	return e.WithHint("the money stays held until the chain proves what happened; the very same call " +
+		"brings the same signed payment again and cannot pay twice")
 }
 
-// maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by; more is an essay, or an attack.
+// maxFailure bounds what a tool says of its own failure. It is for a model to mend its call by;
+// more is an essay, or an attack.
 const maxFailure = 4 << 10
 
 func failureText(a *seller.Answer) string {
@@ -176,7 +183,8 @@ func failureText(a *seller.Answer) string {
 
 func asked(c x402.Challenge) (list []json.RawMessage) {
 	for _, r := range c.Accepts {
-		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount, "asset": x402.Brief(r.Asset), "payTo": x402.Brief(r.PayTo)})
+		text, err := json.Marshal(map[string]any{"network": r.Network, "amount": r.Amount,
+			"asset": x402.Brief(r.Asset), "payTo": x402.Brief(r.PayTo)})
 		if err == nil {
 			list = append(list, text)
 		}

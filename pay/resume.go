@@ -12,9 +12,10 @@ import (
 // poll is how often a call looks whether the payment it waits for has ended.
 const poll = 50 * time.Millisecond
 
-// resume finds out whether this call is one that was made before: the same idempotency key, or the same request with a
-// payment that nobody waits for and that is unfinished or whose answer was never delivered. Such a call never pays again.
-// A payment whose own caller still waits is somebody else's purchase, even if it is for the same thing.
+// resume finds out whether this call is one that was made before: the same idempotency key, or the
+// same request with a payment that nobody waits for and that is unfinished or whose answer was
+// never delivered. Such a call never pays again. A payment whose own caller still waits is somebody
+// else's purchase, even if it is for the same thing.
 func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
@@ -58,8 +59,8 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 	return r, false, nil
 }
 
-// takeUp brings a payment that exists to its end for this call. done is false when it ended without having happened, so
-// that the call may begin anew.
+// takeUp brings a payment that exists to its end for this call. done is false when it ended without
+// having happened, so that the call may begin anew.
 func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
 	if p.Fingerprint != q.fingerprint() {
 		return r, false, otherRequest(p)
@@ -93,12 +94,14 @@ func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Re
 
 func otherRequest(p history.Payment) error {
 	return x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
-		WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail("paymentId", p.ID)
+		WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail(
+		"paymentId", p.ID)
 }
 
-// drive makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it again: as it was read before
-// it may have been sent and more since, by a process that is dead now.
-func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool, err error) {
+// drive makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
+// again: as it was read before it may have been sent and more since, by a process that is dead now.
+func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool,
+	err error) {
 	if !e.own.take(p.ID, caller) {
 		return p, false, nil
 	}
@@ -115,19 +118,25 @@ func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh hi
 	return fresh, true, nil
 }
 
-// mayGoOut refuses to bring signed bytes out again for a caller that offers less, from what is frozen, and under rules that are not sealed.
-// Where they may never have left, they leave as from their signing: the seals are checked, and the ledger's mark knows of them.
+// mayGoOut refuses to bring signed bytes out again for a caller that offers less, from what is
+// frozen, and under rules that are not sealed. Where they may never have left, they leave as from
+// their signing: the seals are checked, and the ledger's mark knows of them.
 func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) error {
 	l, err := q.check()
 	if err != nil {
 		return err
 	}
 	if asked, most, ok := l.allows(p.Amount, p.Price); !ok {
-		return x402.Errorf(x402.AmountExceedsMax, "a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(), most).
-			WithHint("the call that began it, or one with maxAmount %q, brings it to its end; it was not sent again for this one", asked).
+		return x402.Errorf(x402.AmountExceedsMax,
+			"a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(),
+			most).
+			WithHint("the call that began it, or one with maxAmount %q, brings it to its end; it was not "+
+				"sent again for this one", asked).
 			WithDetail("requested", asked).WithDetail("maxAmount", most)
 	}
-	if err := e.Store.View(ctx, func(t *history.Tx) error { return t.NotFrozen(p.Network, p.Source) }); err != nil {
+	if err := e.Store.View(ctx, func(t *history.Tx) error {
+		return t.NotFrozen(p.Network, p.Source)
+	}); err != nil {
 		return err
 	}
 	if p.State != history.Submitted {
@@ -145,7 +154,8 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 	caller := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
-	if p.State == history.Reserved { // its process died before the signed bytes were on disk, so they never left
+	if p.State == history.Reserved {
+		// its process died before the signed bytes were on disk, so they never left
 		err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
 		if errors.Is(err, history.ErrNotLeaseOwner) {
 			err = unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
@@ -156,13 +166,16 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		e.layDown(ctx, p.ID)
 		return r, false, err
 	}
-	if p.Proof != history.Chain { // a claim, too: whoever made it may have named another transaction, and the seller refused that
+	if p.Proof != history.Chain {
+		// a claim, too: whoever made it may have named another transaction, and the seller refused
+		// that
 		p = e.askChain(ctx, p)
 	}
 	if p.State == history.Failed {
 		return r, false, nil
 	}
-	given := p.Delivered && q.IdempotencyKey == "" // its content was given out before, only its proof was missing
+	// its content was given out before, only its proof was missing
+	given := p.Delivered && q.IdempotencyKey == ""
 	if given && p.State == history.Settled {
 		e.rest(ctx, p.ID)
 		return r, false, nil

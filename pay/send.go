@@ -12,8 +12,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// deliver brings the signed bytes to whoever settles, and records what became of it. again says that these bytes may have
-// been out before, so that not sending them now proves nothing.
+// deliver brings the signed bytes to whoever settles, and records what became of it. again says
+// that these bytes may have been out before, so that not sending them now proves nothing.
 func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	with := x402.Attach(p.Dialect, p.Payload)
@@ -59,7 +59,8 @@ func (e *Engine) settle(ctx context.Context, p history.Payment) facilitator.Resu
 
 // finish records a verdict with the content that came, and makes the caller's answer of it.
 // It has its own time: the call's own may just have ended, and that is when recording matters.
-func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *seller.Answer) (Result, error) {
+func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *seller.Answer) (Result,
+	error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer cancel()
 	outcome := v.outcome()
@@ -79,8 +80,10 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		saved = e.askChain(ctx, saved)
 	}
 	given := saved.Delivered && saved.IdempotencyKey == ""
-	another := !kept || !isOK(answer.Status)                                // what is stored as bought is not this answer
-	if !v.served && (saved.State == history.Settled || !given && another) { // it may have been served to another call meanwhile
+	// what is stored as bought is not this answer
+	another := !kept || !isOK(answer.Status)
+	if !v.served && (saved.State == history.Settled || !given && another) {
+		// it may have been served to another call meanwhile
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
 			return r, nil
 		}

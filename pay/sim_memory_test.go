@@ -24,10 +24,11 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be run on it. That it is the same
-// ledger is tested below, operation for operation against history.Store. One thing it cannot do: make a *history.Tx, so it
-// applies the owner's rules itself instead of calling the check that Reserve is given, and View reads nothing. Every
-// realEvery-th seed therefore runs on the real one.
+// memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be
+// run on it. That it is the same ledger is tested below, operation for operation against
+// history.Store. One thing it cannot do: make a *history.Tx, so it applies the owner's rules itself
+// instead of calling the check that Reserve is given, and View reads nothing. Every realEvery-th
+// seed therefore runs on the real one.
 type memLedger struct {
 	mu       sync.Mutex
 	rows     []*history.Payment
@@ -53,7 +54,8 @@ type ledger interface {
 }
 
 func newMemLedger(rules budget.Rules, now func() time.Time) *memLedger {
-	return &memLedger{traces: map[string]bool{}, contents: map[string]history.Content{}, alive: map[string]bool{}, rules: rules, now: now}
+	return &memLedger{traces: map[string]bool{}, contents: map[string]history.Content{},
+		alive: map[string]bool{}, rules: rules, now: now}
 }
 
 func (l *memLedger) id(prefix string) string {
@@ -180,7 +182,8 @@ func (s *memStore) Alive(id string) bool {
 	return s.alive[id]
 }
 
-func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
+func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.Tx, budget.Session) error) (
+	p history.Payment, err error) {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return p, err
@@ -202,13 +205,15 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	if session.ID == "" || at.Sub(session.Last) >= budget.SessionIdle {
 		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.Cap}
 	}
-	if err := s.rules.Check(budget.Ask{Price: p.Price, Host: p.Host, Now: at, Session: session}, s); err != nil {
+	if err := s.rules.Check(budget.Ask{Price: p.Price, Host: p.Host, Now: at, Session: session},
+		s); err != nil {
 		return p, err
 	}
 	var held money.Amount
 	for _, o := range s.rows {
 		same := o.Source == h.Funds.Source && o.Asset == p.Asset && o.Network == p.Network
-		if same && (o.State.Unfinished() || o.State == history.Settled && !o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond))) {
+		if same && (o.State.Unfinished() || o.State == history.Settled &&
+			!o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond))) {
 			held, _ = held.Add(o.Amount)
 		}
 	}
@@ -217,7 +222,8 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	}
 	session.Last = at
 	s.session = session
-	p.ID, p.Session, p.State, p.Created, p.Updated, p.LeaseOwner, p.Waiter = cmp.Or(p.ID, s.id("pay_")), session.ID, history.Reserved, at, at, me, me
+	p.ID, p.Session, p.State, p.Created, p.Updated, p.LeaseOwner, p.Waiter = cmp.Or(p.ID, s.id("pay_")),
+		session.ID, history.Reserved, at, at, me, me
 	row := p
 	s.rows = append(s.rows, &row)
 	return p, nil
@@ -384,7 +390,9 @@ func (s *memStore) Payment(ctx context.Context, id string) (found history.Paymen
 }
 
 func (s *memStore) ByKey(ctx context.Context, key string) (history.Payment, error) {
-	list, err := s.list(ctx, func(p *history.Payment) bool { return p.IdempotencyKey == key && p.State != history.Failed })
+	list, err := s.list(ctx, func(p *history.Payment) bool {
+		return p.IdempotencyKey == key && p.State != history.Failed
+	})
 	return one(list, err)
 }
 
@@ -398,7 +406,8 @@ func one(list []history.Payment, err error) (history.Payment, error) {
 	return list[0], nil
 }
 
-func (s *memStore) list(ctx context.Context, which func(*history.Payment) bool) (list []history.Payment, err error) {
+func (s *memStore) list(ctx context.Context, which func(*history.Payment) bool) (list []history.Payment,
+	err error) {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -414,15 +423,18 @@ func (s *memStore) list(ctx context.Context, which func(*history.Payment) bool) 
 
 func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return p.Fingerprint == fingerprint && (p.State.Unfinished() || p.State == history.Settled && !p.Delivered)
+		return p.Fingerprint == fingerprint && (p.State.Unfinished() || p.State == history.Settled &&
+			!p.Delivered)
 	})
 	slices.Reverse(list)
 	return list, err
 }
 
-func (s *memStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error) {
+func (s *memStore) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string,
+	err error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) && p.Evidence.FeePayer != ""
+		return p.State == history.Failed && p.Network == network && !p.Created.Before(since) &&
+			p.Evidence.FeePayer != ""
 	})
 	for _, p := range list {
 		feePayers = append(feePayers, p.Evidence.FeePayer)
@@ -447,9 +459,11 @@ func behind(after string, which func(*history.Payment) bool) func(*history.Payme
 	}
 }
 
-func (s *memStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error) {
+func (s *memStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment,
+	error) {
 	list, err := s.list(ctx, behind(after, func(p *history.Payment) bool {
-		return p.State == history.Settled && p.Proof == history.Claimed && !p.Created.Before(since.Truncate(time.Microsecond))
+		return p.State == history.Settled && p.Proof == history.Claimed &&
+			!p.Created.Before(since.Truncate(time.Microsecond))
 	}))
 	return list[:min(len(list), limit)], err
 }
@@ -487,21 +501,27 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 	}
 	sequence := 0
 	rapid.Check(t, func(t *rapid.T) {
-		ctx, n := context.Background(), func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
+		ctx, n := context.Background(), func(most int, what string) int {
+			return rapid.IntRange(0, most).Draw(t, what)
+		}
 		sequence++
 		now = now.AddDate(0, 3, 0)
 		source := fmt.Sprint("seq", sequence)
 		limit := money.Dollars(n(60, "session"))
-		rules := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + n(6, "rate"), Day: money.Dollars(n(90, "day")), Month: 1000, Session: &limit,
+		rules := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + n(6, "rate"),
+			Day: money.Dollars(n(90, "day")), Month: 1000, Session: &limit,
 			HostDay: map[string]money.Dollars{source: money.Dollars(n(60, "host"))}}
 		l := newMemLedger(rules, clock)
 		mem := [2]*memStore{{memLedger: l}, {memLedger: l}}
 		var ids [][2]string // of the same payment in both
 		names := map[string]string{"": ""}
 		same := func(a, b history.Payment) {
-			a.ID, a.Session, a.LeaseOwner, a.Waiter = names[a.ID], names[a.Session], names[a.LeaseOwner], names[a.Waiter]
-			b.ID, b.Session, b.LeaseOwner, b.Waiter = names[b.ID], names[b.Session], names[b.LeaseOwner], names[b.Waiter]
-			a.Created, a.Updated = a.Created.UTC().Truncate(time.Microsecond), a.Updated.UTC().Truncate(time.Microsecond)
+			a.ID, a.Session, a.LeaseOwner, a.Waiter = names[a.ID], names[a.Session], names[a.LeaseOwner],
+				names[a.Waiter]
+			b.ID, b.Session, b.LeaseOwner, b.Waiter = names[b.ID], names[b.Session], names[b.LeaseOwner],
+				names[b.Waiter]
+			a.Created, a.Updated = a.Created.UTC().Truncate(time.Microsecond),
+				a.Updated.UTC().Truncate(time.Microsecond)
 			require.Equal(t, a, b)
 		}
 		agree := func(a, b error) bool {
@@ -516,7 +536,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				case errors.As(err, &short):
 					return short.Error()
 				}
-				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotLeaseOwner} {
+				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore,
+					history.ErrNoPayment, history.ErrNotLeaseOwner} {
 					if errors.Is(err, known) {
 						return known.Error()
 					}
@@ -537,14 +558,18 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 					key = fmt.Sprint(source, k)
 				}
 				h := history.Hold{
-					Payment: history.Payment{Fingerprint: Request{}.fingerprint(), IdempotencyKey: key, Host: source, Network: testNetwork, Asset: testUSDC,
-						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source, Requirement: json.RawMessage("{}")},
-					Funds: x402.Funds{Source: source, Free: money.NewAmount(uint64(n(80, "free"))), ReadAt: now.Add(-time.Duration(n(2, "read")) * time.Second)},
+					Payment: history.Payment{Fingerprint: Request{}.fingerprint(), IdempotencyKey: key,
+						Host: source, Network: testNetwork, Asset: testUSDC,
+						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source,
+						Requirement: json.RawMessage("{}")},
+					Funds: x402.Funds{Source: source, Free: money.NewAmount(uint64(n(80, "free"))),
+						ReadAt: now.Add(-time.Duration(n(2, "read")) * time.Second)},
 				}
 				h.Payment.Fingerprint[0] = byte(sequence)
 				h.Payment.Fingerprint[1] = byte(sequence >> 8)
 				p, errA := a.Reserve(ctx, h, func(tx *history.Tx, session budget.Session) error {
-					return rules.Check(budget.Ask{Price: h.Payment.Price, Host: source, Now: tx.Now, Session: session}, tx)
+					return rules.Check(budget.Ask{Price: h.Payment.Price, Host: source, Now: tx.Now,
+						Session: session}, tx)
 				})
 				q, errB := b.Reserve(ctx, h, nil)
 				both(a.Self(), b.Self(), fmt.Sprint("process ", i))
@@ -561,25 +586,31 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				switch what {
 				case 4, 5:
 					trace := fmt.Sprint(source, n(9, "trace"))
-					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`), Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
+					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
+						Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
 					agree(a.Submit(ctx, id[0], signed), b.Submit(ctx, id[1], signed))
 				case 6, 7:
-					o := history.Outcome{State: history.Unknown, ReleaseLease: n(1, "rest") == 1, ClearWaiter: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
+					o := history.Outcome{State: history.Unknown, ReleaseLease: n(1, "rest") == 1,
+						ClearWaiter: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
 					switch n(3, "outcome") {
 					case 0:
-						o.State, o.Proof, o.Transaction, o.Receipt = history.Settled, history.Claimed, "0xa", json.RawMessage(`{}`)
+						o.State, o.Proof, o.Transaction, o.Receipt = history.Settled, history.Claimed, "0xa",
+							json.RawMessage(`{}`)
 					case 1:
-						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb", x402.Status{State: x402.Settled}
+						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb",
+							x402.Status{State: x402.Settled}
 					case 2:
 						o.State = history.Failed
 					}
 					if status := n(3, "content"); status > 0 {
-						o.Content = &history.Content{Status: []int{200, 402, 204}[status-1], Type: "t", Body: []byte("x")}
+						o.Content = &history.Content{Status: []int{200, 402, 204}[status-1], Type: "t",
+							Body: []byte("x")}
 					}
 					p, errA := a.Finish(ctx, id[0], o)
 					q, errB := b.Finish(ctx, id[1], o)
 					if agree(errA, errB) {
-						p.Updated, q.Updated = time.Time{}, time.Time{} // as it was read, or as it was written: nobody asks
+						// as it was read, or as it was written: nobody asks
+						p.Updated, q.Updated = time.Time{}, time.Time{}
 						same(p, q)
 					}
 				case 8:
@@ -604,7 +635,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 					agree(a.ReleaseLease(ctx, id[0]), b.ReleaseLease(ctx, id[1]))
 				}
 			}
-			now = now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e6, 30e6, 3600e6, 9 * 3600e6, -3600e6}).Draw(t, "µs")) * time.Microsecond)
+			now = now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e6, 30e6, 3600e6, 9 * 3600e6,
+				-3600e6}).Draw(t, "µs")) * time.Microsecond)
 			for k := range ids {
 				p, errA := a.Payment(ctx, ids[k][0])
 				q, errB := b.Payment(ctx, ids[k][1])

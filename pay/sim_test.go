@@ -2,7 +2,8 @@
 
 package pay
 
-// Not under the race detector: the scheduler hands values from goroutine to goroutine by synctest.Wait, which it does not see.
+// Not under the race detector: the scheduler hands values from goroutine to goroutine by
+// synctest.Wait, which it does not see.
 
 import (
 	"context"
@@ -30,16 +31,19 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The simulation: the real engine on the real ledger, in a world that fails, lies and delays. A seed is one such world: which
-// faults it has, what everybody does, who runs when. It is the same whenever it is run:
+// The simulation: the real engine on the real ledger, in a world that fails, lies and delays. A
+// seed is one such world: which faults it has, what everybody does, who runs when. It is the same
+// whenever it is run:
 //
 //	go test ./pay -run Simulation -sim.seed 4711
 //
-// Every call that leaves the engine (store, seller, facilitator, node, signer) parks its goroutine; a scheduler lets one go on
-// at a time and draws what becomes of it. Time is testing/synctest's: it stands still until the scheduler lets it pass. Every
-// realEvery-th seed has the real ledger, on files in memory: what is between two of its transactions is simulated, what is
-// within one is SQLite's. A process that dies there is one whose goroutines end where they stand and whose lock file the
-// kernel lets go of. The other seeds have a ledger in plain Go that is tested against the real one (sim_memory_test.go).
+// Every call that leaves the engine (store, seller, facilitator, node, signer) parks its goroutine;
+// a scheduler lets one go on at a time and draws what becomes of it. Time is testing/synctest's: it
+// stands still until the scheduler lets it pass. Every realEvery-th seed has the real ledger, on
+// files in memory: what is between two of its transactions is simulated, what is within one is
+// SQLite's. A process that dies there is one whose goroutines end where they stand and whose lock
+// file the kernel lets go of. The other seeds have a ledger in plain Go that is tested against the
+// real one (sim_memory_test.go).
 //
 // sim_world_test.go is who the engine talks to, sim_umpire_test.go what must stay true.
 
@@ -105,11 +109,13 @@ func TestSimulation(t *testing.T) {
 	for kind, of := range kinds.first {
 		t.Logf("%5d × %s, first in seed %d", kinds.count[kind], kind, of)
 	}
-	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, calls.Load(), payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds, %d calls, %d signatures, %d settled, %d steps in %s", last-*simFirst+1, calls.Load(),
+		payments.Load(), settled.Load(), steps.Load(), time.Since(began).Round(time.Millisecond))
 }
 
-// ground is what seeds are run on one after the other: a ledger with processes that have it open. Each seed has a month, hosts,
-// keys and a source of money of its own, so that none sees what another left; opening a ledger costs more than a payment.
+// ground is what seeds are run on one after the other: a ledger with processes that have it open.
+// Each seed has a month, hosts, keys and a source of money of its own, so that none sees what
+// another left; opening a ledger costs more than a payment.
 type ground struct {
 	home  string
 	empty []byte
@@ -169,7 +175,9 @@ func (g *ground) prepare(t *testing.T) {
 }
 
 func (g *ground) open(t *testing.T) *history.Store {
-	s, err := history.Open(context.Background(), g.home, history.Options{Now: func() time.Time { return g.cur.wallet() }})
+	s, err := history.Open(context.Background(), g.home, history.Options{Now: func() time.Time {
+		return g.cur.wallet()
+	}})
 	require.NoError(t, err)
 	return s
 }
@@ -192,7 +200,8 @@ func (g *ground) run(t *testing.T, seed uint64) (s *sim) {
 	if s.wrong != "" && *simAll {
 		t.Fail()
 	} else if s.wrong != "" {
-		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d", seed, s.wrong, s.story(), seed)
+		t.Errorf("seed %d: %s\n%s\nagain: go test ./pay -run Simulation -sim.seed %d", seed, s.wrong,
+			s.story(), seed)
 	}
 	if s.wrong != "" && onDisk {
 		g.used = 0 // the next one gets a ledger for itself
@@ -220,7 +229,8 @@ func (k *kindsOfFailures) add(s *sim) {
 	}
 }
 
-// sim is one seed's world. What is in it is touched by one goroutine at a time: the scheduler, or the one that it let go on.
+// sim is one seed's world. What is in it is touched by one goroutine at a time: the scheduler, or
+// the one that it let go on.
 type sim struct {
 	g    *ground
 	seed uint64
@@ -321,7 +331,8 @@ type actor struct {
 
 func actorOf(ctx context.Context) *actor { return ctx.Value(actorKey{}).(*actor) }
 
-// at parks the goroutine until the scheduler lets it go on, and says what it drew. In the calm the first choice happens.
+// at parks the goroutine until the scheduler lets it go on, and says what it drew. In the calm the
+// first choice happens.
 func (s *sim) at(ctx context.Context, p *process, what string, may ...choice) string {
 	p.survive()
 	w := &parked{actor: actorOf(ctx).id, what: what, p: p, may: may, resume: make(chan string)}
@@ -382,9 +393,12 @@ func (s *sim) start() {
 		p.raw, s.g.spare = s.g.spare[0], s.g.spare[1:]
 	}
 	p.engine = &Engine{
-		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second, Deadline: 30 * time.Second},
-		Assets: simAssets, Schemes: map[string]Scheme{"eip155": &simScheme{s, p}}, Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
-		Store: &simStore{Store: p.raw, s: s, p: p}, Guard: noGuard{}, Now: s.wallet, Log: slog.New(slog.DiscardHandler),
+		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
+			Deadline: 30 * time.Second},
+		Assets: simAssets, Schemes: map[string]Scheme{"eip155": &simScheme{s, p}},
+		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
+		Store: &simStore{Store: p.raw, s: s, p: p}, Guard: noGuard{}, Now: s.wallet,
+		Log: slog.New(slog.DiscardHandler),
 	}
 	s.procs = append(s.procs, p)
 	s.say("process %d begins", p.id)
@@ -572,7 +586,8 @@ func (s *sim) act() {
 }
 
 func (s *sim) setClock() {
-	skews := []time.Duration{0, 0, time.Second, -time.Second, 90 * time.Second, -90 * time.Second, time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour}
+	skews := []time.Duration{0, 0, time.Second, -time.Second, 90 * time.Second, -90 * time.Second, time.Hour,
+		-time.Hour, 24 * time.Hour, -24 * time.Hour}
 	d := skews[s.rng.IntN(len(skews))]
 	s.skew.Store(int64(d))
 	s.say("the wallet's clock is %s off", d)
@@ -592,7 +607,8 @@ func (s *sim) play() {
 	for range s.mix.processes {
 		s.start()
 	}
-	for n := 0; n < s.mix.steps && s.busy() && s.wrong == "" && !(len(s.living()) == 0 && len(s.procs) == maxProcesses); n++ {
+	for n := 0; n < s.mix.steps && s.busy() && s.wrong == "" && !(len(s.living()) == 0 &&
+		len(s.procs) == maxProcesses); n++ {
 		s.act()
 		s.check()
 	}
@@ -675,7 +691,8 @@ func (s *sim) reckon() {
 // drawRules sets limits within reach of what is bought.
 func (s *sim) drawRules() budget.Rules {
 	dollars := func(list ...int64) money.Dollars { return money.Dollars(list[s.rng.IntN(len(list))]) }
-	r := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 << 20, Month: dollars(40, 1000), Day: dollars(20, 30, 1000)}
+	r := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 << 20, Month: dollars(40, 1000),
+		Day: dollars(20, 30, 1000)}
 	if s.chance(60) {
 		session := dollars(10, 20, 30)
 		r.Session = &session

@@ -14,8 +14,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// umpire is what must stay true (reference/security.md I1–I4 and SPEC §§5–7), as the chain and the sellers saw it. What the
-// wallet says is compared with that, never the other way round.
+// umpire is what must stay true (reference/security.md I1–I4 and SPEC §§5–7), as the chain and the
+// sellers saw it. What the wallet says is compared with that, never the other way round.
 //
 //	I1  settled and still settleable signatures never exceed a cap
 //	I2  one purchase, at most one such signature: a new one only when the chain can no longer execute the old
@@ -31,8 +31,9 @@ type umpire struct {
 	newest  time.Time
 	session int
 	last    time.Time
-	begun   map[string]int             // purchases per URL: calls with the same key are one, others each their own
-	keys    map[string]map[string]bool // rows that a key's calls were answered from
+	// purchases per URL: calls with the same key are one, others each their own
+	begun map[string]int
+	keys  map[string]map[string]bool // rows that a key's calls were answered from
 }
 
 // rowSeen is what the umpire knows of a row from outside.
@@ -101,7 +102,8 @@ func (s *sim) released(id, why string) {
 	s.say("      %s is let go of: %s", id[:8], why)
 	for _, g := range s.sigs {
 		if g.row == id && s.live(g) {
-			s.fail("I4: the hold of %s is gone (%s), but %s is %s", id[:8], why, g.tx(), map[bool]string{true: "settled", false: "still good"}[g.settled])
+			s.fail("I4: the hold of %s is gone (%s), but %s is %s", id[:8], why, g.tx(),
+				map[bool]string{true: "settled", false: "still good"}[g.settled])
 		}
 	}
 }
@@ -135,7 +137,9 @@ func (s *sim) check() {
 		if s.rules.Session != nil {
 			over("session", *s.rules.Session, func(r *rowSeen) bool { return r.session == of.session })
 		}
-		over("day", s.rules.Day, func(r *rowSeen) bool { return r.created.Truncate(24 * time.Hour).Equal(day) })
+		over("day", s.rules.Day, func(r *rowSeen) bool {
+			return r.created.Truncate(24 * time.Hour).Equal(day)
+		})
 		over("month", s.rules.Month, func(r *rowSeen) bool { return r.created.Month() == of.created.Month() })
 		for host, limit := range s.rules.HostDay {
 			over("host", limit, func(r *rowSeen) bool {
@@ -220,7 +224,8 @@ func (s *sim) answered(c *call, r Result, err error) {
 	answers[r.PaymentID] = true
 	for id := range answers {
 		if other := s.of(id); id != r.PaymentID && s.live(other) && s.live(g) {
-			s.fail("I5: the key %q was answered from %s before and from %s now", c.of.key, id[:8], r.PaymentID[:8])
+			s.fail("I5: the key %q was answered from %s before and from %s now", c.of.key, id[:8],
+				r.PaymentID[:8])
 		}
 	}
 }
@@ -276,7 +281,8 @@ func (s *sim) compare() {
 	s.compareWindows()
 }
 
-// compareWindows adds up what the chain executed, day by day and session by session, and asks the ledger for the same.
+// compareWindows adds up what the chain executed, day by day and session by session, and asks the
+// ledger for the same.
 func (s *sim) compareWindows() {
 	type window struct {
 		since time.Time
@@ -292,7 +298,8 @@ func (s *sim) compareWindows() {
 	}
 	for w := range want {
 		for _, g := range s.sigs {
-			if r := s.rows[g.row]; g.settled && r != nil && !r.created.Before(w.since) && strings.Contains(r.url, w.host) {
+			if r := s.rows[g.row]; g.settled && r != nil && !r.created.Before(w.since) &&
+				strings.Contains(r.url, w.host) {
 				want[w] += money.Dollars(g.amount)
 			}
 		}

@@ -22,8 +22,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault that is everywhere hides
-// others (swarm testing).
+// mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault
+// that is everywhere hides others (swarm testing).
 type mix struct {
 	steps, processes                                     int
 	leave, kill, reconcile, clock, node, thief, blind    int
@@ -31,7 +31,8 @@ type mix struct {
 	ticks                                                []time.Duration
 	seller, proof, settler, ask, funds, sign, fate, save []choice
 	remembers                                            bool // sellers give what was paid for again
-	exact                                                bool // nobody makes the chain's figures differ from what the wallet knows
+	// nobody makes the chain's figures differ from what the wallet knows
+	exact bool
 }
 
 // newSim draws a world.
@@ -39,7 +40,8 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	s := &sim{g: g, seed: seed, rng: rand.New(rand.NewPCG(seed, 0x402))}
 	g.cur = s
 	start := []time.Time{ // the middle of a day, the end of one, the end of a month
-		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second), g.epoch.AddDate(0, 1, 0).Add(-40 * time.Second),
+		g.epoch.AddDate(0, 0, 14).Add(12 * time.Hour), g.epoch.AddDate(0, 0, 15).Add(-40 * time.Second),
+		g.epoch.AddDate(0, 1, 0).Add(-40 * time.Second),
 	}[s.rng.IntN(3)]
 	s.base = time.Until(start)
 	s.umpire = newUmpire()
@@ -51,9 +53,11 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	}
 	m := &s.mix
 	m.steps, m.processes = 60+s.rng.IntN(100), 1+s.rng.IntN(2)
-	m.leave, m.kill, m.reconcile, m.clock, m.node, m.thief = some(50, 4), some(40, 3), some(60, 3), some(20, 1), some(50, 3), some(50, 6)
+	m.leave, m.kill, m.reconcile, m.clock, m.node, m.thief = some(50, 4), some(40, 3), some(60, 3),
+		some(20, 1), some(50, 3), some(50, 6)
 	m.blind = some(10, 2)
-	m.tick, m.ticks = some(60, 3), []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second, 25 * time.Second, 70 * time.Second}
+	m.tick, m.ticks = some(60, 3), []time.Duration{10 * time.Millisecond, 100 * time.Millisecond,
+		2 * time.Second, 25 * time.Second, 70 * time.Second}
 	if s.chance(10) {
 		m.ticks = append(m.ticks, 9*time.Hour)
 	}
@@ -64,11 +68,16 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 		}
 		return list
 	}
-	m.seller = draw(choice{"serves", 6}, 30, 6, "serves without a receipt", "serves without settling", "says it settled and did not", "asks again", "asks again after settling",
-		"asks for more", "fails", "fails after settling", "cuts", "cuts after settling", "breaks off", "breaks off without a receipt", "hangs", "hangs after settling",
-		"is unreachable", "redirects", "redirects after settling", "says no", "says no after settling", "says it is pending")
-	m.proof = draw(choice{"serves", 6}, 30, 4, "asks again", "fails", "cuts", "is unreachable", "hangs", "redirects")
-	m.settler = draw(choice{"settles", 6}, 30, 5, "says it settled and did not", "refuses", "refuses after settling", "leaves it open", "leaves it open after settling", "is unreachable")
+	m.seller = draw(choice{"serves", 6}, 30, 6, "serves without a receipt", "serves without settling",
+		"says it settled and did not", "asks again", "asks again after settling",
+		"asks for more", "fails", "fails after settling", "cuts", "cuts after settling", "breaks off",
+		"breaks off without a receipt", "hangs", "hangs after settling",
+		"is unreachable", "redirects", "redirects after settling", "says no", "says no after settling",
+		"says it is pending")
+	m.proof = draw(choice{"serves", 6}, 30, 4, "asks again", "fails", "cuts", "is unreachable", "hangs",
+		"redirects")
+	m.settler = draw(choice{"settles", 6}, 30, 5, "says it settled and did not", "refuses",
+		"refuses after settling", "leaves it open", "leaves it open after settling", "is unreachable")
 	m.ask = draw(choice{"asks", 20}, 15, 2, "is unreachable", "is free", "asks for another price")
 	m.funds = draw(choice{"", 20}, 15, 3, "no answer")
 	m.sign = draw(choice{"", 20}, 15, 3, "locked")
@@ -77,7 +86,9 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.save = append(m.save, choice{"and the process dies", min(m.kill, 2)})
 	m.remembers = s.chance(30)
 	lies := func(list []choice) bool {
-		return slices.ContainsFunc(list, func(c choice) bool { return c.weight > 0 && c.name == "says it settled and did not" })
+		return slices.ContainsFunc(list, func(c choice) bool {
+			return c.weight > 0 && c.name == "says it settled and did not"
+		})
 	}
 	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
 
@@ -208,7 +219,8 @@ func (c *simScheme) Funds(ctx context.Context, _ string, _ x402.AssetInfo) (x402
 			free -= g.amount
 		}
 	}
-	return x402.Funds{Source: s.host(9), Balance: money.NewAmount(free), Free: money.NewAmount(free), ReadAt: readAt}, nil
+	return x402.Funds{Source: s.host(9), Balance: money.NewAmount(free), Free: money.NewAmount(free),
+		ReadAt: readAt}, nil
 }
 
 func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
@@ -217,13 +229,15 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 		return x402.Authorization{}, x402.Errorf(x402.WalletLocked, "locked")
 	}
 	of := actorOf(ctx).call.of
-	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key, validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
+	g := &signature{nonce: fmt.Sprintf("0x%016x%08x", s.seed, len(s.sigs)+1), url: of.url, key: of.key,
+		validBefore: o.Now.Add(o.Validity), good: map[string]bool{}}
 	fmt.Sscan(o.Requirement.Amount.String(), &g.amount)
 	s.sigs = append(s.sigs, g)
 	s.say("      signed %s: %d until %s", g.tx(), g.amount, g.validBefore.Format("15:04:05"))
 	return x402.Authorization{
 		Payload: json.RawMessage(fmt.Sprintf(`{"nonce":%q}`, g.nonce)),
-		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9), PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
+		Evidence: x402.Evidence{Network: testNetwork, Asset: testUSDC, Payer: s.host(9),
+			PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
 			Nonce: g.nonce, ExpiresAt: g.validBefore},
 	}, nil
 }
@@ -279,9 +293,12 @@ func (s *sim) asking(url string, price uint64) *seller.Answer {
 		if s.seeds[urlNumber(url)] {
 			header = "X-Payment-Required"
 		}
-		text := fmt.Sprintf(`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
+		text := fmt.Sprintf(
+			`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":"%d","asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`,
 			url, testNetwork, price, testUSDC, testPayee)
-		a := &seller.Answer{Status: 402, Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString([]byte(text))}}}
+		a := &seller.Answer{Status: 402,
+			Header: http.Header{http.CanonicalHeaderKey(header): {base64.StdEncoding.EncodeToString(
+				[]byte(text))}}}
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(402, a.Header, nil)
 		s.asks[name] = a
 	}
@@ -295,7 +312,8 @@ func sentTo(why string) error {
 	return &seller.SendError{Sent: true, Err: x402.Errorf(x402.NetworkError, "%s", why)}
 }
 
-func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (t *simSeller) Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+	error) {
 	s, proof := t.s, strings.EqualFold(with.Header, "X-Payment-Signature")
 	may := s.mix.seller
 	if proof {
@@ -462,15 +480,16 @@ func (f *simSettler) Settle(ctx context.Context, sub facilitator.Submission) fac
 	return r
 }
 
-// simStore is a process's way to its ledger. What changes something parks before; what only reads parks after, so that what
-// was read may be old when it is used.
+// simStore is a process's way to its ledger. What changes something parks before; what only reads
+// parks after, so that what was read may be old when it is used.
 type simStore struct {
 	Store ledger
 	s     *sim
 	p     *process
 }
 
-// change makes one change of the ledger: it may fail before or after it took effect, or be the last thing the process does.
+// change makes one change of the ledger: it may fail before or after it took effect, or be the last
+// thing the process does.
 func (w *simStore) change(ctx context.Context, what string, do func() error) error {
 	drawn := w.s.at(ctx, w.p, what, w.s.mix.save...)
 	if drawn == "fails" {
@@ -495,7 +514,8 @@ func (w *simStore) look(ctx context.Context, what string, err error) error {
 	return err
 }
 
-func (w *simStore) Reserve(ctx context.Context, h history.Hold, check func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
+func (w *simStore) Reserve(ctx context.Context, h history.Hold,
+	check func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
 		p, err := w.Store.Reserve(ctx, h, check)
@@ -528,7 +548,8 @@ func (w *simStore) Release(ctx context.Context, id, why string) error {
 	})
 }
 
-func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (saved history.Payment, err error) {
+func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (saved history.Payment,
+	err error) {
 	err = w.change(ctx, "Finish "+string(o.State), func() error {
 		saved, err = w.Store.Finish(ctx, id, o)
 		if r := w.s.rows[id]; err == nil && r != nil && saved.Proof == history.Claimed {
@@ -614,7 +635,8 @@ func (w *simStore) Unfinished(ctx context.Context, after string, limit int) ([]h
 	return list, w.look(ctx, "Unfinished", err)
 }
 
-func (w *simStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error) {
+func (w *simStore) Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment,
+	error) {
 	list, err := w.Store.Claimed(ctx, since, after, limit)
 	return list, w.look(ctx, "Claimed", err)
 }

@@ -11,8 +11,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// unsaved is what was bought and could not be written down, as when the disk is full: it is kept in memory until it can be, so that
-// the same call gets it and pays nothing. With the process it is gone; then the same call brings the same signed bytes again.
+// unsaved is what was bought and could not be written down, as when the disk is full: it is kept in
+// memory until it can be, so that the same call gets it and pays nothing. With the process it is
+// gone; then the same call brings the same signed bytes again.
 type unsaved struct {
 	mu       sync.Mutex
 	outcomes map[string]history.Outcome // by payment
@@ -57,9 +58,11 @@ func (u *unsaved) ids() []string {
 	return slices.Collect(maps.Keys(u.outcomes))
 }
 
-// record writes an outcome down. Where it cannot be, what was bought is kept in memory, and what became of the payment is tried alone:
-// it needs less room. unstored is why there is no content in the ledger.
-func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome, served bool) (saved history.Payment, unstored, err error) {
+// record writes an outcome down. Where it cannot be, what was bought is kept in memory, and what
+// became of the payment is tried alone: it needs less room. unstored is why there is no content in
+// the ledger.
+func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome,
+	served bool) (saved history.Payment, unstored, err error) {
 	saved, err = e.Store.Finish(ctx, p.ID, o)
 	if err == nil || o.Content == nil || !served {
 		return saved, nil, err
@@ -69,7 +72,8 @@ func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcom
 	bare := o
 	bare.Content = nil
 	if saved, err = e.Store.Finish(ctx, p.ID, bare); err == nil {
-		o.ReleaseLease, o.ClearWaiter = false, false // somebody else may work on it when the content is written
+		// somebody else may work on it when the content is written
+		o.ReleaseLease, o.ClearWaiter = false, false
 	}
 	if !e.unsaved.keep(p.ID, o) {
 		e.Log.Error("too much was bought and not recorded to be kept in memory", "payment", p.ID)
@@ -96,8 +100,10 @@ func (e *Engine) save(ctx context.Context, p history.Payment) (history.Payment, 
 
 // notStored is the error of a purchase that an answer cannot carry and the ledger could not take.
 func (e *Engine) notStored(p history.Payment, cause error) error {
-	err := x402.Errorf(x402.LedgerUnavailable, "the seller served what was paid for, and it could not be stored: %s", x402.AsError(cause).Message)
-	hint := "make room on the disk of the wallet's home, or make it writable, then make the very same call again: it does not pay again"
+	err := x402.Errorf(x402.LedgerUnavailable, "the seller served what was paid for, and it could not be "+
+		"stored: %s", x402.AsError(cause).Message)
+	hint := "make room on the disk of the wallet's home, or make it writable, then make the very same " +
+		"call again: it does not pay again"
 	if _, kept := e.unsaved.get(p.ID); kept {
 		hint += ", and gives what was bought, which this process keeps in memory until then"
 	}

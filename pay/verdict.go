@@ -36,8 +36,9 @@ type verdict struct {
 	note        string
 }
 
-// judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of the seller's releases
-// nothing: the signed payment stays good until it expires, so the hold stays until the chain says it is dead.
+// judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of
+// the seller's releases nothing: the signed payment stays good until it expires, so the hold stays
+// until the chain says it is dead.
 //
 //	 #  what came back                                        state      code              served
 //	 1  nothing left the process, ever                        unknown    PAY_FAILED        –
@@ -59,8 +60,9 @@ type verdict struct {
 //	14  an MCP tool that failed, no receipt: honest servers
 //	    do not settle then, others could                      unknown    TOOL_EXECUTION_FAILED  –
 //
-// Where the payment was known to be settled before (the wallet settled, or the chain said so), it stays settled, and the
-// answer only decides whether it was served: 2xx is, everything else is paid_not_served.
+// Where the payment was known to be settled before (the wallet settled, or the chain said so), it
+// stays settled, and the answer only decides whether it was served: 2xx is, everything else is
+// paid_not_served.
 func judge(f facts) verdict {
 	if f.settled {
 		v := verdict{state: history.Settled, proof: f.paid.Proof, transaction: f.paid.Transaction}
@@ -71,7 +73,8 @@ func judge(f facts) verdict {
 		if f.again {
 			return unknown(x402.OutcomeUnknown, "the seller could not be reached again")
 		}
-		return unknown(x402.PayFailed, "the seller could not be reached; nothing was sent") // but the bytes are on disk, and good
+		// but the bytes are on disk, and good
+		return unknown(x402.PayFailed, "the seller could not be reached; nothing was sent")
 	}
 	if f.answer == nil {
 		return unknown(x402.OutcomeUnknown, "the connection ended without an answer")
@@ -88,9 +91,11 @@ func judgeReceipt(r x402.Settlement, served bool) verdict {
 	case r.Success:
 		v.state, v.proof, v.served = history.Settled, history.Claimed, served
 	case r.Transaction != "" || leavesOpen(r.ErrorReason):
-		v.state, v.code, v.note = history.Unknown, x402.OutcomeUnknown, "the settlement is not final: "+x402.Quote(r.ErrorReason)
+		v.state, v.code, v.note = history.Unknown, x402.OutcomeUnknown, "the settlement is not final: "+
+			x402.Quote(r.ErrorReason)
 	default:
-		v.state, v.code, v.note = history.Unknown, x402.SettlementFailed, "the settlement was refused: "+x402.Quote(r.ErrorReason)
+		v.state, v.code, v.note = history.Unknown, x402.SettlementFailed, "the settlement was refused: "+
+			x402.Quote(r.ErrorReason)
 	}
 	return v
 }
@@ -104,7 +109,8 @@ func judgeStatus(f facts) verdict {
 		v.served = true
 		return v
 	case status < 400:
-		return unknown(x402.RedirectRefused, "the seller answered the payment with a redirect, which was not followed")
+		return unknown(x402.RedirectRefused, "the seller answered the payment with a redirect, which was "+
+			"not followed")
 	case f.answer.Challenge != nil && !asksTheSame(*f.answer.Challenge, f.paid):
 		return unknown(x402.PriceChanged, "the seller now asks for something else")
 	case status < 500:
@@ -114,7 +120,8 @@ func judgeStatus(f facts) verdict {
 		}
 		return unknown(x402.PaymentRejected, note)
 	case f.answer.ToolFailed:
-		return unknown(x402.ToolExecutionFailed, "the tool failed, and its server says nothing of the payment")
+		return unknown(x402.ToolExecutionFailed,
+			"the tool failed, and its server says nothing of the payment")
 	default:
 		return unknown(x402.OutcomeUnknown, fmt.Sprintf("the seller failed with status %d", status))
 	}
@@ -129,15 +136,18 @@ func isOK(status int) bool { return status >= 200 && status < 300 }
 // asksTheSame reports whether the terms that were paid are still among those asked for.
 func asksTheSame(c x402.Challenge, p history.Payment) bool {
 	return slices.ContainsFunc(c.Accepts, func(r x402.Requirement) bool {
-		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == p.Amount && r.PayTo == p.PayTo
+		return r.AssetKey().Address == p.Asset && r.Network == p.Network && r.Amount == p.Amount &&
+			r.PayTo == p.PayTo
 	})
 }
 
-// leavesOpen names the reasons of a failed settlement after which the money may have moved or may still move: the nonce is
-// used (by whom?), the same payment is being settled, a confirmation did not come in time. Here they are a seller's receipt's, by
-// the protocol's names; package facilitator has its own, wider list, because facilitators also pass on a chain's words.
+// leavesOpen names the reasons of a failed settlement after which the money may have moved or may
+// still move: the nonce is used (by whom?), the same payment is being settled, a confirmation did
+// not come in time. Here they are a seller's receipt's, by the protocol's names; package
+// facilitator has its own, wider list, because facilitators also pass on a chain's words.
 func leavesOpen(reason string) bool {
-	for _, part := range []string{"nonce_already_used", "duplicate_settlement", "settlement_pending", "confirmation_timed_out", "post_settlement", "transfer_event_mismatch"} {
+	for _, part := range []string{"nonce_already_used", "duplicate_settlement", "settlement_pending",
+		"confirmation_timed_out", "post_settlement", "transfer_event_mismatch"} {
 		if strings.Contains(reason, part) {
 			return true
 		}
@@ -145,8 +155,8 @@ func leavesOpen(reason string) bool {
 	return false
 }
 
-// judgeSettling is the table for the wallet's own settling (SPEC §7.2). Held until it is dead, even where no facilitator
-// took it: whether all of them are honest about that is not for us to know.
+// judgeSettling is the table for the wallet's own settling (SPEC §7.2). Held until it is dead, even
+// where no facilitator took it: whether all of them are honest about that is not for us to know.
 //
 //	settled        settled (claimed)   –
 //	refused        unknown             SETTLEMENT_FAILED
@@ -173,9 +183,10 @@ func judgeSettling(r facilitator.Result) verdict {
 	return v
 }
 
-// keeps reports whether an answer's content is stored. A part of what was bought is not: the same call would get it for the whole. Nor is
-// what came with status 2xx and a refusal of the payment; where that leaves the settlement open it may be what was bought. Where that was
-// given out before, it stays: only what an answer cannot carry takes its place.
+// keeps reports whether an answer's content is stored. A part of what was bought is not: the same
+// call would get it for the whole. Nor is what came with status 2xx and a refusal of the payment;
+// where that leaves the settlement open it may be what was bought. Where that was given out before,
+// it stays: only what an answer cannot carry takes its place.
 func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 	switch {
 	case a == nil:
@@ -193,5 +204,6 @@ func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 }
 
 func (v verdict) outcome() history.Outcome {
-	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction, Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
+	return history.Outcome{State: v.state, Proof: v.proof, Transaction: v.transaction,
+		Facilitator: v.facilitator, Receipt: v.receipt, Note: v.note}
 }

@@ -22,8 +22,9 @@ type memory struct {
 	ids   map[string]string       // to their traces
 }
 
-// NewBook is a Book in memory. A payment shown to two processes, or once more after a restart, has two runs: settling it twice is
-// still impossible, so the second gets nothing, but the tool has worked for it. A wallet's ledger remembers for ever.
+// NewBook is a Book in memory. A payment shown to two processes, or once more after a restart, has
+// two runs: settling it twice is still impossible, so the second gets nothing, but the tool has
+// worked for it. A wallet's ledger remembers for ever.
 func NewBook() Book { return &memory{sales: map[string]history.Sale{}, ids: map[string]string{}} }
 
 func (m *memory) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {

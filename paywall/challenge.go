@@ -18,15 +18,16 @@ func (w *Wall) unpaid() string {
 	return "Payment required to access this resource"
 }
 
-// declared is the extensions of a challenge: the wall's payment-identifier, by which an answer that got lost can be asked for
-// again, and the tool's own.
+// declared is the extensions of a challenge: the wall's payment-identifier, by which an answer that
+// got lost can be asked for again, and the tool's own.
 func (w *Wall) declared(t *tool) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
 	maps.Copy(all, t.Extensions)
 	return all
 }
 
-// challenge is the PaymentRequired of a result, in the version that the buyer spoke or is spoken to.
+// challenge is the PaymentRequired of a result, in the version that the buyer spoke or is spoken
+// to.
 func (w *Wall) challenge(t *tool, r result, resource string) map[string]any {
 	version := r.version
 	accepts := []json.RawMessage{}
@@ -43,7 +44,8 @@ func (w *Wall) challenge(t *tool, r result, resource string) map[string]any {
 	}
 	c := map[string]any{"x402Version": version, "error": r.why, "accepts": accepts}
 	if version == 2 {
-		c["resource"] = map[string]string{"url": resource, "description": t.Description, "mimeType": t.mimeType()}
+		c["resource"] = map[string]string{"url": resource, "description": t.Description,
+			"mimeType": t.mimeType()}
 		c["extensions"] = w.declared(t)
 	}
 	if r.receipt && r.settlement != nil {
@@ -52,7 +54,8 @@ func (w *Wall) challenge(t *tool, r result, resource string) map[string]any {
 	return c
 }
 
-// regret is what is said where paying again is no way on: what a challenge says, without the ways to pay.
+// regret is what is said where paying again is no way on: what a challenge says, without the ways
+// to pay.
 func (w *Wall) regret(r result) map[string]any {
 	said := map[string]any{"x402Version": r.version, "error": r.why}
 	if r.receipt && r.settlement != nil {

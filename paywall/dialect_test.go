@@ -17,7 +17,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Every dialect asks in its own words, is paid in its own, and gives its receipt where its clients look.
+// Every dialect asks in its own words, is paid in its own, and gives its receipt where its clients
+// look.
 func TestDialects(t *testing.T) {
 	for name, c := range map[string]struct {
 		dialect Dialect
@@ -53,7 +54,8 @@ func TestDialects(t *testing.T) {
 					Content           []struct{ Text string }
 				}
 				require.NoError(t, json.Unmarshal(g.Result, &result))
-				require.JSONEq(t, string(result.StructuredContent), result.Content[0].Text, "both, because some clients read only one")
+				require.JSONEq(t, string(result.StructuredContent), result.Content[0].Text,
+					"both, because some clients read only one")
 			}
 			if c.version == 1 {
 				require.Equal(t, "base-sepolia", asked.Accepts[0].NetworkName)
@@ -96,9 +98,15 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 		"base64, url-safe, unpadded": func(p json.RawMessage) map[string]any {
 			return map[string]any{"x402/payment": base64.RawURLEncoding.EncodeToString(p)}
 		},
-		"JSON text":                  func(p json.RawMessage) map[string]any { return map[string]any{"x402/payment": string(p)} },
-		"the key with a dot":         func(p json.RawMessage) map[string]any { return map[string]any{"x402.payment": b64(p)} },
-		"the key with a dot, object": func(p json.RawMessage) map[string]any { return map[string]any{"x402.payment": p} },
+		"JSON text": func(p json.RawMessage) map[string]any {
+			return map[string]any{"x402/payment": string(p)}
+		},
+		"the key with a dot": func(p json.RawMessage) map[string]any {
+			return map[string]any{"x402.payment": b64(p)}
+		},
+		"the key with a dot, object": func(p json.RawMessage) map[string]any {
+			return map[string]any{"x402.payment": p}
+		},
 		"both, the same": func(p json.RawMessage) map[string]any {
 			return map[string]any{"x402/payment": p, "x402.payment": b64(p)}
 		},
@@ -122,22 +130,26 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 	require.Len(t, l.Settlements(), sold)
 }
 
-// Over streamable HTTP, where Cloudflare's clients may show the payment in a header of the request; both eras of the protocol; and
-// the extension of the newer one, for who knows it.
+// Over streamable HTTP, where Cloudflare's clients may show the payment in a header of the request;
+// both eras of the protocol; and the extension of the newer one, for who knows it.
 func TestOverHTTP(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.server()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		return server
+	}, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true})
 	web := httptest.NewServer(handler)
 	defer web.Close()
 	call := func(meta string, header map[string]string) string {
 		t.Helper()
-		all := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "search"}
+		all := map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call",
+			"Mcp-Name": "search"}
 		for name, value := range header {
 			all[name] = value
 		}
-		status, answer := post(t, web.URL, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{},"_meta":{`+
-			`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},`+meta+`}}}`, all)
+		status, answer := post(t, web.URL,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search","arguments":{},"_meta":{`+
+				`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},`+meta+`}}}`, all)
 		require.Equal(t, 200, status, answer)
 		return answer
 	}
@@ -159,16 +171,21 @@ func TestOverHTTP(t *testing.T) {
 	paid := call(knows+`,"x402/payment":`+string(l.payer.sign(t, asked, 0, nil)), nil)
 	require.Contains(t, paid, product)
 	require.True(t, read(paid).receipt().Success)
-	paid = call(plain, map[string]string{"PAYMENT-SIGNATURE": base64.StdEncoding.EncodeToString(l.payer.sign(t, c, 0, nil))})
+	paid = call(plain,
+		map[string]string{"PAYMENT-SIGNATURE": base64.StdEncoding.EncodeToString(l.payer.sign(t, c, 0, nil))})
 	require.Contains(t, paid, product)
 	require.Len(t, l.Settlements(), 2)
 
-	// The same two steps with the SDK's client, which opens a session of the older era when it is told to.
-	stateful := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	// The same two steps with the SDK's client, which opens a session of the older era when it is
+	// told to.
+	stateful := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		return server
+	}, nil))
 	defer stateful.Close()
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
 		client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-			&mcp.StreamableClientTransport{Endpoint: stateful.URL}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+			&mcp.StreamableClientTransport{Endpoint: stateful.URL},
+			&mcp.ClientSessionOptions{ProtocolVersion: version})
 		require.NoError(t, err, version)
 		l.client = client
 		require.Equal(t, product, l.buy(t, nil).text, version)
@@ -181,7 +198,10 @@ func TestOverHTTP(t *testing.T) {
 func TestOneTool(t *testing.T) {
 	l := newLab(t, nil)
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
-	tool := l.wall.Tool("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return l.tool(ctx, r) })
+	tool := l.wall.Tool("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult,
+		error) {
+		return l.tool(ctx, r)
+	})
 	server.AddTool(&mcp.Tool{Name: "search", InputSchema: map[string]any{"type": "object"}}, tool)
 	l.client = l.connect(t, server)
 	require.Equal(t, product, l.buy(t, nil).text)
@@ -203,18 +223,21 @@ func TestHTTPHandler(t *testing.T) {
 	for _, version := range []int{2, 1} {
 		l := newLab(t, func(l *lab, o *Options) {
 			o.Version = version
-			o.Tools = append(o.Tools, Tool{Name: "report", Description: "Climate", Accepts: []Option{{Network: "84532", PayTo: l.PayToEVM, Amount: "2000", Asset: "usdc"}}})
+			o.Tools = append(o.Tools, Tool{Name: "report", Description: "Climate",
+				Accepts: []Option{{Network: "84532", PayTo: l.PayToEVM, Amount: "2000", Asset: "usdc"}}})
 		})
 		status := 200
-		web := httptest.NewServer(l.wall.HTTP("report", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/plain")
-			w.Header().Set("Cache-Control", "public")
-			w.WriteHeader(status)
-			_, _ = w.Write([]byte(product + FromContext(r.Context()).Price))
-		})))
+		web := httptest.NewServer(l.wall.HTTP("report",
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				w.Header().Set("Cache-Control", "public")
+				w.WriteHeader(status)
+				_, _ = w.Write([]byte(product + FromContext(r.Context()).Price))
+			})))
 		get := func(header map[string]string) (*http.Response, string) {
 			t.Helper()
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+"/report?year=2026", nil)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
+				"/report?year=2026", nil)
 			require.NoError(t, err)
 			for name, value := range header {
 				request.Header.Set(name, value)

@@ -17,8 +17,9 @@ type question struct {
 	City string `json:"city"`
 }
 
-// A server with a free tool and a paid one. The facilitator here is play; with a real one only its address differs. A Book of a
-// wallet's ledger (history.Open) makes one payment buy one run across restarts and processes.
+// A server with a free tool and a paid one. The facilitator here is play; with a real one only its
+// address differs. A Book of a wallet's ledger (history.Open) makes one payment buy one run across
+// restarts and processes.
 func Example() {
 	ctx := context.Background()
 	world, err := sandbox.Start(sandbox.Options{})
@@ -32,7 +33,8 @@ func Example() {
 			{Network: "base-sepolia", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", Price: "0.01"},
 			{Network: "solana-devnet", PayTo: world.PayToSolana, Price: "0.01"},
 		}}},
-		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "play", URL: world.FacilitatorURL}}}),
+		Facilitators: facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "play",
+			URL: world.FacilitatorURL}}}),
 		Hooks: paywall.Hooks{AfterSettle: func(_ context.Context, sale *paywall.Sale) {
 			log.Printf("%s paid %s for %s", sale.Payer, sale.Price, sale.Tool)
 		}},
@@ -45,10 +47,12 @@ func Example() {
 	}
 
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "1"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "now"}, func(context.Context, *mcp.CallToolRequest, question) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(server, &mcp.Tool{Name: "now"}, func(context.Context, *mcp.CallToolRequest,
+		question) (*mcp.CallToolResult, any, error) {
 		return nil, map[string]string{"sky": "clear"}, nil
 	})
-	mcp.AddTool(server, &mcp.Tool{Name: "forecast"}, func(ctx context.Context, _ *mcp.CallToolRequest, q question) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(server, &mcp.Tool{Name: "forecast"}, func(ctx context.Context, _ *mcp.CallToolRequest,
+		q question) (*mcp.CallToolResult, any, error) {
 		sale := paywall.FromContext(ctx) // who pays, and what
 		return nil, map[string]string{"city": q.City, "sky": "rain", "for": sale.Price}, nil
 	})

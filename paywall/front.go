@@ -24,11 +24,13 @@ import (
 	"x402-wallet/x402"
 )
 
-// Front is a wall in front of another MCP server, which it shows as it is: its tools, resources and prompts, changes of their lists,
-// progress, cancellation, questions back (2026-07-28), structured content and errors. What the other server never sees is the payment.
+// Front is a wall in front of another MCP server, which it shows as it is: its tools, resources and
+// prompts, changes of their lists, progress, cancellation, questions back (2026-07-28), structured
+// content and errors. What the other server never sees is the payment.
 //
-// All buyers share one session with it. A legacy server's own requests to its client (sampling, roots, elicitation/create) and
-// its log messages are not passed on: on a shared session nobody can tell whose they are.
+// All buyers share one session with it. A legacy server's own requests to its client (sampling,
+// roots, elicitation/create) and its log messages are not passed on: on a shared session nobody can
+// tell whose they are.
 type Front struct {
 	Wall    *Wall
 	Dial    Dial
@@ -61,20 +63,27 @@ const connectTime = 60 * time.Second
 // Command starts the server as a program; its stderr goes to the one given.
 func Command(argv []string, stderr io.Writer) Dial {
 	return func() mcp.Transport {
-		command := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // the owner's own command; it ends with its session
+		command := exec.Command(argv[0],
+			argv[1:]...) //nolint:gosec,noctx // the owner's own command; it ends with its session
 		command.Stderr = stderr
 		return &mcp.CommandTransport{Command: command, TerminateDuration: 2 * time.Second}
 	}
 }
 
-// URL speaks to a server over streamable HTTP. Redirects are not followed: the owner named this one.
+// URL speaks to a server over streamable HTTP. Redirects are not followed: the owner named this
+// one.
 func URL(endpoint string) Dial {
-	client := &http.Client{Transport: alone{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return func() mcp.Transport { return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client} }
+	client := &http.Client{Transport: alone{}, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	return func() mcp.Transport {
+		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client}
+	}
 }
 
-// alone is the way to a server over HTTP on which a call that is refused, or whose answer is no message, fails alone. The SDK takes both for
-// the end of the session, and so of every buyer's call.
+// alone is the way to a server over HTTP on which a call that is refused, or whose answer is no
+// message, fails alone. The SDK takes both for the end of the session, and so of every buyer's
+// call.
 type alone struct{}
 
 // opening are the messages whose fate is the session's.
@@ -83,7 +92,9 @@ var opening = []string{"initialize", "notifications/initialized", "server/discov
 // RoundTrip implements http.RoundTripper.
 func (alone) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil || r.Method != http.MethodPost || r.GetBody == nil || response.StatusCode == http.StatusNotFound { // 404: the session is unknown
+	if err != nil || r.Method != http.MethodPost || r.GetBody == nil ||
+		response.StatusCode == http.StatusNotFound {
+		// 404: the session is unknown
 		return response, err
 	}
 	var sent struct {
@@ -112,7 +123,8 @@ func (alone) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err != nil || bad != nil || !isAnswer || isGood && kind != "application/json":
 		response.StatusCode = http.StatusOK
 		response.Header.Set("Content-Type", "application/json")
-		text = fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the server behind the paywall gave no answer"}}`, sent.ID)
+		text = fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the server behind the paywall gave no answer"}}`, sent.ID)
 	}
 	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	return response, nil
@@ -125,24 +137,33 @@ type follower struct {
 	token   any
 }
 
-// Open reaches the server behind and takes over what it has. A price for a tool that it has not is an error: a misspelt name would
-// give the tool away.
+// Open reaches the server behind and takes over what it has. A price for a tool that it has not is
+// an error: a misspelt name would give the tool away.
 func (f *Front) Open(ctx context.Context) error {
 	f.bodyTime = bodyTime
-	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}, &mcp.ClientOptions{
-		Capabilities:                &mcp.ClientCapabilities{},
-		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true}, // questions are the buyer's to answer
-		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { f.update(f.takeTools) },
-		PromptListChangedHandler:    func(context.Context, *mcp.PromptListChangedRequest) { f.update(f.takePrompts) },
-		ResourceListChangedHandler:  func(context.Context, *mcp.ResourceListChangedRequest) { f.update(f.takeResources) },
-		ProgressNotificationHandler: f.passProgress,
-	})
+	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version},
+		&mcp.ClientOptions{
+			Capabilities: &mcp.ClientCapabilities{},
+			// questions are the buyer's to answer
+			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+				f.update(f.takeTools)
+			},
+			PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) {
+				f.update(f.takePrompts)
+			},
+			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) {
+				f.update(f.takeResources)
+			},
+			ProgressNotificationHandler: f.passProgress,
+		})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.shown = map[string]json.RawMessage{}
 	if err := f.reach(ctx); err != nil {
 		f.Log.Error("open the server behind the paywall", "err", err)
-		return &x402.Error{Code: x402.ServerUnavailable, Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
+		return &x402.Error{Code: x402.ServerUnavailable,
+			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
 	var missing []string
 	for name := range f.Wall.tools {
@@ -152,7 +173,8 @@ func (f *Front) Open(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "), strings.Join(f.names("tool "), ", "))
+		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "),
+			strings.Join(f.names("tool "), ", "))
 	}
 	return nil
 }
@@ -167,7 +189,8 @@ func (f *Front) names(kind string) (names []string) {
 	return names
 }
 
-// reach connects, and the first time makes the server that is shown, in the image of the one behind.
+// reach connects, and the first time makes the server that is shown, in the image of the one
+// behind.
 func (f *Front) reach(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
@@ -184,7 +207,8 @@ func (f *Front) reach(ctx context.Context) error {
 		f.build(session.InitializeResult())
 	}
 	var errs []error
-	for _, take := range []func(context.Context, *mcp.ClientSession) error{f.takeTools, f.takeResources, f.takePrompts} {
+	for _, take := range []func(context.Context, *mcp.ClientSession) error{f.takeTools, f.takeResources,
+		f.takePrompts} {
 		errs = append(errs, take(limited, session))
 	}
 	return errors.Join(errs...)
@@ -230,7 +254,8 @@ func (f *Front) build(behind *mcp.InitializeResult) {
 	f.Wall.Protect(f.server)
 }
 
-// update takes over a list that has changed. Its caller is the session's reader, which must wait for nothing.
+// update takes over a list that has changed. Its caller is the session's reader, which must wait
+// for nothing.
 func (f *Front) update(take func(context.Context, *mcp.ClientSession) error) {
 	f.life.Lock()
 	defer f.life.Unlock()
@@ -262,7 +287,8 @@ func (f *Front) at(ctx context.Context) (*mcp.ClientSession, error) {
 		}
 	}
 	if f.session == nil {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the server behind the paywall cannot be reached"}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
+			Message: "the server behind the paywall cannot be reached"}
 	}
 	return f.session, nil
 }
@@ -278,8 +304,9 @@ func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	})
 }
 
-// counted counts the requests of a client that are not answered. The SDK's own transport below does not learn which version was agreed
-// on; all that means to it is that JSON-RPC batches go on being read.
+// counted counts the requests of a client that are not answered. The SDK's own transport below does
+// not learn which version was agreed on; all that means to it is that JSON-RPC batches go on being
+// read.
 type counted struct {
 	mcp.Transport
 	unanswered *atomic.Int64
@@ -310,11 +337,12 @@ func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error 
 	return c.Connection.Write(ctx, m)
 }
 
-// HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other origins, and names that were made
-// to point here (DNS rebinding).
+// HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
+// origins, and names that were made to point here (DNS rebinding).
 func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
 	handler := f.bothEras()
-	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	return f.serve(ctx, func(ctx context.Context) error {
 		done := make(chan error, 1)
@@ -332,7 +360,8 @@ func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
 	})
 }
 
-// How long a client may keep a connection busy with nothing. A call's own answer and a session's stream have no limit.
+// How long a client may keep a connection busy with nothing. A call's own answer and a session's
+// stream have no limit.
 const (
 	headerTime = 10 * time.Second
 	bodyTime   = 30 * time.Second // for 16 MiB that is 4 Mbit/s
@@ -377,13 +406,15 @@ func (f *Front) bothEras() http.Handler {
 }
 
 const (
-	// patience is how long a stop lets sales under way end, so that who paid is answered; they are written down in any case.
+	// patience is how long a stop lets sales under way end, so that who paid is answered; they are
+	// written down in any case.
 	patience = 4 * time.Second
 	// lastWords is how long it then lets answers be written.
 	lastWords = time.Second
 )
 
-// serve runs until it ends by itself or ctx ends; then sales under way are answered before the connections are cut.
+// serve runs until it ends by itself or ctx ends; then sales under way are answered before the
+// connections are cut.
 func (f *Front) serve(ctx context.Context, run func(context.Context) error) error {
 	running, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()

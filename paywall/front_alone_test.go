@@ -13,10 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What one buyer's call comes to at the server behind costs no other buyer's sale: all of them share its session.
+// What one buyer's call comes to at the server behind costs no other buyer's sale: all of them
+// share its session.
 func TestABrokenCallCostsNoOtherBuyersSale(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){
-		"refused": func(w http.ResponseWriter) { http.Error(w, "too large", http.StatusRequestEntityTooLarge) },
+		"refused": func(w http.ResponseWriter) {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		},
 		"no JSON": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, "{")

@@ -24,22 +24,27 @@ import (
 
 // behind is a server as others write them: it knows nothing of payments.
 func behind() *mcp.Server {
-	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "7"}, &mcp.ServerOptions{Instructions: "Ask about the weather."})
+	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "7"},
+		&mcp.ServerOptions{Instructions: "Ask about the weather."})
 	schema := map[string]any{"type": "object"}
-	add := func(name string, h mcp.ToolHandler) { server.AddTool(&mcp.Tool{Name: name, InputSchema: schema}, h) }
+	add := func(name string, h mcp.ToolHandler) {
+		server.AddTool(&mcp.Tool{Name: name, InputSchema: schema}, h)
+	}
 	text := func(s string) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}, nil
 	}
 	look := func(ctx context.Context, r *mcp.CallToolRequest) {
 		if token := r.Params.GetProgressToken(); token != nil {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Message: "looking"})
+			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token,
+				Progress: 1, Message: "looking"})
 		}
 	}
 	add("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		look(ctx, r)
 		saw, _ := json.Marshal(r.Params.Meta)
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, StructuredContent: json.RawMessage(`{"sky":"clear"}`),
-			Meta: mcp.Meta{"saw": string(saw)}}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
+			StructuredContent: json.RawMessage(`{"sky":"clear"}`),
+			Meta:              mcp.Meta{"saw": string(saw)}}, nil
 	})
 	add("hello", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return text("hi " + string(r.Params.Arguments))
@@ -51,18 +56,30 @@ func behind() *mcp.Server {
 		return nil, ctx.Err()
 	})
 	add("fail", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return nil, &jsonrpc.Error{Code: -32050, Message: "no such city", Data: json.RawMessage(`{"city":"?"}`)}
+		return nil, &jsonrpc.Error{Code: -32050, Message: "no such city",
+			Data: json.RawMessage(`{"city":"?"}`)}
 	})
-	add("die", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { os.Exit(3); return nil, nil })
-	server.AddResource(&mcp.Resource{URI: "weather://today", Name: "today"}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "dry"}}}, nil
+	add("die", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		os.Exit(3)
+		return nil, nil
 	})
-	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "weather://{city}", Name: "city"}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "wet"}}}, nil
-	})
-	server.AddPrompt(&mcp.Prompt{Name: "brief"}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "be brief " + r.Params.Arguments["how"]}}}}, nil
-	})
+	server.AddResource(&mcp.Resource{URI: "weather://today", Name: "today"},
+		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI,
+					Text: "dry"}}},
+				nil
+		})
+	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: "weather://{city}", Name: "city"},
+		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI,
+					Text: "wet"}}},
+				nil
+		})
+	server.AddPrompt(&mcp.Prompt{Name: "brief"},
+		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user",
+				Content: &mcp.TextContent{Text: "be brief " + r.Params.Arguments["how"]}}}}, nil
+		})
 	return server
 }
 
@@ -91,7 +108,8 @@ func stdioClient(t *testing.T, f *Front, o *mcp.ClientOptions) *mcp.ClientSessio
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Stdio(ctx, inR, outW) }()
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(),
+		&mcp.IOTransport{Reader: outR, Writer: inW}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close(); stop(); require.NoError(t, <-done) })
 	return client
@@ -131,12 +149,13 @@ func TestFrontOverStdio(t *testing.T) {
 	_, err = call(t.Context(), "fail")
 	var own *jsonrpc.Error
 	require.ErrorAs(t, err, &own)
-	require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`}, []any{own.Code, own.Message, string(own.Data)})
+	require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
+		[]any{own.Code, own.Message, string(own.Data)})
 	_, err = call(t.Context(), "nothing")
 	require.ErrorContains(t, err, "unknown tool")
 
-	// Progress is passed on while a call is under way: what comes with the answer may be too late. The server behind hears of a
-	// cancellation (it adds a tool then), and its change is told on.
+	// Progress is passed on while a call is under way: what comes with the answer may be too late.
+	// The server behind hears of a cancellation (it adds a tool then), and its change is told on.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	heard := make(chan bool)
@@ -168,14 +187,18 @@ func TestFrontOverStdio(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, read.Contents[0].Text)
 	}
-	prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief", Arguments: map[string]string{"how": "and kind"}})
+	prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
+		Arguments: map[string]string{"how": "and kind"}})
 	require.NoError(t, err)
 	require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
 
 	// A server that dies is started anew; what it was paid for and did not do is not charged.
 	_, err = call(t.Context(), "die")
 	require.ErrorAs(t, err, &own)
-	require.Eventually(t, func() bool { r, err := call(t.Context(), "hello"); return err == nil && !r.IsError }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		r, err := call(t.Context(), "hello")
+		return err == nil && !r.IsError
+	}, 10*time.Second, 20*time.Millisecond)
 }
 
 func TestFrontOverHTTP(t *testing.T) {
@@ -188,7 +211,8 @@ func TestFrontOverHTTP(t *testing.T) {
 	go func() { done <- f.HTTP(ctx, listener) }()
 	endpoint := "http://" + listener.Addr().String() + "/mcp"
 	for i, version := range []string{"2025-11-25", "2026-07-28"} {
-		l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: endpoint},
+		l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+			&mcp.StreamableClientTransport{Endpoint: endpoint},
 			&mcp.ClientSessionOptions{ProtocolVersion: version})
 		require.NoError(t, err)
 		require.Equal(t, product, l.buy(t, nil).text)
@@ -197,20 +221,23 @@ func TestFrontOverHTTP(t *testing.T) {
 			l.client.Close()
 		}
 	}
-	status, body := post(t, endpoint, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
-		`"io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
+	status, body := post(t, endpoint,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
+			`"io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
 		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"})
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"name":"search"`, "who knows no sessions")
 
 	c := l.call(t, nil, nil).challenge()
-	died, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "die", Meta: meta(c, l.payer.sign(t, c, 0, nil))})
+	died, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: "die",
+		Meta: meta(c, l.payer.sign(t, c, 0, nil))})
 	g := read(t, died, err)
 	require.EqualValues(t, -32603, g.Code)
 	g.asksNothing()
 	require.Len(t, l.Settlements(), 2, "a server that died is not paid")
 
-	status, body = post(t, endpoint, `{}`, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"})
+	status, body = post(t, endpoint, `{}`, map[string]string{"Origin": "https://evil.example",
+		"Sec-Fetch-Site": "cross-site"})
 	require.Equal(t, 403, status, body)
 	status, body = post(t, endpoint, `{}`, map[string]string{"Host": "evil.example"})
 	require.Equal(t, 403, status, body)
@@ -219,8 +246,8 @@ func TestFrontOverHTTP(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A server behind at a URL that was started anew does not know the session: that is opened again, and a sale is not lost over it. One
-// that is gone is said to be, in words of ours.
+// A server behind at a URL that was started anew does not know the session: that is opened again,
+// and a sale is not lost over it. One that is gone is said to be, in words of ours.
 func TestFrontBehindAtAURL(t *testing.T) {
 	l, f := newFront(t)
 	anew := func() http.Handler {
@@ -234,7 +261,9 @@ func TestFrontBehindAtAURL(t *testing.T) {
 	}
 	var now atomic.Value
 	now.Store(anew())
-	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { now.Load().(http.Handler).ServeHTTP(rw, r) }))
+	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		now.Load().(http.Handler).ServeHTTP(rw, r)
+	}))
 	defer service.Close()
 	f.Dial = URL(service.URL)
 	require.NoError(t, f.Open(t.Context()))
@@ -259,7 +288,8 @@ func TestFrontKnowsItsTools(t *testing.T) {
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newFront(t)
 	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard)
-	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot be reached, or does not speak MCP")
+	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot "+
+		"be reached, or does not speak MCP")
 	require.NoError(t, f.Close(t.Context()))
 }
 
@@ -274,7 +304,8 @@ func TestFrontStops(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.Stdio(ctx, inR, outW) }()
 	var err error
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.IOTransport{Reader: outR, Writer: inW}, nil)
 	require.NoError(t, err)
 	g := l.buy(t, nil)
 	require.Equal(t, product, g.text)

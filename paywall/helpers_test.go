@@ -71,7 +71,8 @@ func openStore(home string) (*history.Store, error) {
 	return history.Open(context.Background(), home, history.Options{})
 }
 
-// lab is a server with a wall in front, a facilitator that checks signatures and keeps its own books, and a buyer.
+// lab is a server with a wall in front, a facilitator that checks signatures and keeps its own
+// books, and a buyer.
 type lab struct {
 	*sandbox.Sandbox
 	wall   *Wall
@@ -84,7 +85,8 @@ type lab struct {
 
 const product = "sunny in Lisbon"
 
-// newLab starts one that sells the tool "search" for a tenth of a cent on both networks; change may spoil the options.
+// newLab starts one that sells the tool "search" for a tenth of a cent on both networks; change may
+// spoil the options.
 func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	t.Helper()
 	world, err := sandbox.Start(sandbox.Options{Delay: 300 * time.Millisecond})
@@ -93,11 +95,14 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	l := &lab{Sandbox: world, began: time.Now()}
 	l.payer = newPayer(t, world)
 	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}}, StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
+			StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
 	}
-	o := Options{Facilitators: newFacilitators(world), Book: ledger, Tools: []Tool{{Name: "search", Description: "Weather", Accepts: []Option{
-		{Network: sandbox.EVM, PayTo: world.PayToEVM, Price: "0.001"}, {Network: sandbox.Solana, PayTo: world.PayToSolana, Price: "0.001"},
-	}}}}
+	o := Options{Facilitators: newFacilitators(world), Book: ledger,
+		Tools: []Tool{{Name: "search", Description: "Weather", Accepts: []Option{
+			{Network: sandbox.EVM, PayTo: world.PayToEVM, Price: "0.001"},
+			{Network: sandbox.Solana, PayTo: world.PayToSolana, Price: "0.001"},
+		}}}}
 	if change != nil {
 		change(l, &o)
 	}
@@ -110,21 +115,24 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 
 func newFacilitators(world *sandbox.Sandbox) *facilitator.Client {
 	quick := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-	return facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "sandbox", URL: world.FacilitatorURL}}, Sleep: quick})
+	return facilitator.New(facilitator.Options{List: []facilitator.Facilitator{{Name: "sandbox",
+		URL: world.FacilitatorURL}}, Sleep: quick})
 }
 
 // server has the paid tool "search" and the free tool "hello".
 func (l *lab) server() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 	schema := map[string]any{"type": "object"}
-	server.AddTool(&mcp.Tool{Name: "search", InputSchema: schema, OutputSchema: map[string]any{"type": "object", "required": []string{"sky"}}},
+	server.AddTool(&mcp.Tool{Name: "search", InputSchema: schema,
+		OutputSchema: map[string]any{"type": "object", "required": []string{"sky"}}},
 		func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			l.runs.Add(1)
 			return l.tool(ctx, request)
 		})
-	server.AddTool(&mcp.Tool{Name: "hello", InputSchema: schema}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}, nil
-	})
+	server.AddTool(&mcp.Tool{Name: "hello", InputSchema: schema},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}, nil
+		})
 	l.wall.Protect(server)
 	return server
 }
@@ -134,7 +142,8 @@ func (l *lab) connect(t *testing.T, server *mcp.Server) *mcp.ClientSession {
 	near, far := mcp.NewInMemoryTransports()
 	there, err := server.Connect(context.Background(), near, nil)
 	require.NoError(t, err)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"}, nil).Connect(context.Background(), far, nil)
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer", Version: "1"},
+		nil).Connect(context.Background(), far, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close(); there.Wait() })
 	return client
@@ -172,7 +181,8 @@ func read(t *testing.T, result *mcp.CallToolResult, err error) got {
 // call calls "search" with these arguments and _meta.
 func (l *lab) call(t *testing.T, arguments any, meta map[string]any) got {
 	t.Helper()
-	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search", Arguments: arguments})
+	result, err := l.client.CallTool(t.Context(), &mcp.CallToolParams{Meta: maps.Clone(meta), Name: "search",
+		Arguments: arguments})
 	return read(t, result, err)
 }
 
@@ -220,7 +230,8 @@ func (p *payer) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]b
 
 type solanaSigner struct{ ed25519.PrivateKey }
 
-func (k solanaSigner) SignTransfer(_ context.Context, _ string, message []byte) (signature [64]byte, err error) {
+func (k solanaSigner) SignTransfer(_ context.Context, _ string, message []byte) (signature [64]byte,
+	err error) {
 	copy(signature[:], ed25519.Sign(k.PrivateKey, message))
 	return signature, nil
 }
@@ -247,11 +258,13 @@ func (p *payer) sign(t *testing.T, c *x402.Challenge, i int, ext map[string]json
 	return p.signFor(t, c, c.Accepts[i], c.Accepts[i].MaxTimeout, ext)
 }
 
-func (p *payer) signFor(t *testing.T, c *x402.Challenge, r x402.Requirement, validity time.Duration, ext map[string]json.RawMessage) json.RawMessage {
+func (p *payer) signFor(t *testing.T, c *x402.Challenge, r x402.Requirement, validity time.Duration,
+	ext map[string]json.RawMessage) json.RawMessage {
 	t.Helper()
 	asset, ok := x402.NewRegistry(nil).Asset(r.Network, r.Asset)
 	require.True(t, ok)
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(), Validity: validity, Now: time.Now()})
+	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: p.Address(),
+		Validity: validity, Now: time.Now()})
 	require.NoError(t, err)
 	payload, err := x402.EncodePayload(c, r, a.Payload, ext)
 	require.NoError(t, err)
@@ -292,7 +305,8 @@ func (l *lab) nothingMoved(t *testing.T, g got) {
 // openSolana gives the payer play dollars on Solana, in a token account of its own.
 func (p *payer) openSolana(t *testing.T) {
 	t.Helper()
-	p.solana = svm.New(svm.Options{Signer: solanaSigner{p.second}, RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
+	p.solana = svm.New(svm.Options{Signer: solanaSigner{p.second},
+		RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
 	p.world.FundSolana(solanaSigner{p.second}.Address(), 1000*sandbox.Cent)
 }
 
@@ -303,7 +317,8 @@ func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessa
 	require.True(t, ok)
 	funds, err := p.solana.Funds(t.Context(), r.Network, asset)
 	require.NoError(t, err)
-	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source, Validity: r.MaxTimeout, Now: time.Now()})
+	a, err := p.solana.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: funds.Source,
+		Validity: r.MaxTimeout, Now: time.Now()})
 	require.NoError(t, err)
 	payload, err := x402.EncodePayload(c, r, a.Payload, nil)
 	require.NoError(t, err)

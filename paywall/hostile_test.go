@@ -16,8 +16,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// What a hostile buyer shows never runs the tool and never moves money. spoil changes a good payment; want is how it is answered:
-// "asks" for what another payment would mend, a code for what is none.
+// What a hostile buyer shows never runs the tool and never moves money. spoil changes a good
+// payment; want is how it is answered: "asks" for what another payment would mend, a code for what
+// is none.
 func TestForgedPayments(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
 		dear := o.Tools[0]
@@ -32,41 +33,91 @@ func TestForgedPayments(t *testing.T) {
 		want  string
 	}{
 		"a signature of nobody": {func(s string) string { return flip(t, s, `"signature":"0x`) }, "asks"},
-		"to somebody else":      {func(s string) string { return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"`+other, 1) }, "asks"},
-		"a smaller value":       {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1) }, "asks"},
-		"a larger value":        {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"9999"`, 1) }, "asks"},
-		"a negative value":      {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"-1000"`, 1) }, "-32602"},
-		"a value in hex":        {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"0x3e8"`, 1) }, "-32602"},
-		"a number for a value":  {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":1000`, 1) }, "-32602"},
-		"from somebody else":    {func(s string) string { return strings.Replace(s, `"from":"`+l.payer.Address(), `"from":"`+other, 1) }, "asks"},
-		"accepted: payTo":       {func(s string) string { return strings.Replace(s, `"payTo":"`+l.PayToEVM, `"payTo":"`+other, 1) }, "asks"},
-		"accepted: amount":      {func(s string) string { return strings.Replace(s, `"amount":"1000"`, `"amount":"1"`, 1) }, "asks"},
-		"accepted: asset":       {func(s string) string { return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x136CbD`, 1) }, "asks"},
-		"accepted: letter case": {func(s string) string { return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x036cbd`, 1) }, "asks"},
-		"accepted: network":     {func(s string) string { return strings.ReplaceAll(s, "eip155:84532", "eip155:8453") }, "asks"},
-		"accepted: scheme":      {func(s string) string { return strings.Replace(s, `"scheme":"exact"`, `"scheme":"upto"`, 1) }, "asks"},
-		"accepted: a domain":    {func(s string) string { return strings.Replace(s, `"name":"USDC"`, `"name":"Fake"`, 1) }, "asks"},
-		"accepted: no extra":    {func(s string) string { return strings.Replace(s, `"extra":`, `"other":`, 1) }, "asks"},
+		"to somebody else": {func(s string) string {
+			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"`+other, 1)
+		}, "asks"},
+		"a smaller value": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1)
+		}, "asks"},
+		"a larger value": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"9999"`, 1)
+		}, "asks"},
+		"a negative value": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"-1000"`, 1)
+		}, "-32602"},
+		"a value in hex": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"0x3e8"`, 1)
+		}, "-32602"},
+		"a number for a value": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":1000`, 1)
+		}, "-32602"},
+		"from somebody else": {func(s string) string {
+			return strings.Replace(s, `"from":"`+l.payer.Address(), `"from":"`+other, 1)
+		}, "asks"},
+		"accepted: payTo": {func(s string) string {
+			return strings.Replace(s, `"payTo":"`+l.PayToEVM, `"payTo":"`+other, 1)
+		}, "asks"},
+		"accepted: amount": {func(s string) string {
+			return strings.Replace(s, `"amount":"1000"`, `"amount":"1"`, 1)
+		}, "asks"},
+		"accepted: asset": {func(s string) string {
+			return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x136CbD`, 1)
+		}, "asks"},
+		"accepted: letter case": {func(s string) string {
+			return strings.Replace(s, `"asset":"0x036CbD`, `"asset":"0x036cbd`, 1)
+		}, "asks"},
+		"accepted: network": {func(s string) string {
+			return strings.ReplaceAll(s, "eip155:84532", "eip155:8453")
+		}, "asks"},
+		"accepted: scheme": {func(s string) string {
+			return strings.Replace(s, `"scheme":"exact"`, `"scheme":"upto"`, 1)
+		}, "asks"},
+		"accepted: a domain": {func(s string) string {
+			return strings.Replace(s, `"name":"USDC"`, `"name":"Fake"`, 1)
+		}, "asks"},
+		"accepted: no extra": {func(s string) string {
+			return strings.Replace(s, `"extra":`, `"other":`, 1)
+		}, "asks"},
 		"accepted: a year": {func(s string) string {
 			return strings.Replace(s, `"maxTimeoutSeconds":300`, `"maxTimeoutSeconds":31536000`, 1)
 		}, "asks"},
-		"expired":          {func(s string) string { return number(s, "validBefore", time.Now().Unix()-1) }, "asks"},
-		"not yet good":     {func(s string) string { return number(s, "validAfter", time.Now().Unix()+60) }, "asks"},
-		"no payload":       {func(s string) string { return strings.Replace(s, `"payload":`, `"load":`, 1) }, "-32602"},
-		"no accepted":      {func(s string) string { return strings.Replace(s, `"accepted":`, `"taken":`, 1) }, "-32602"},
-		"version 3":        {func(s string) string { return strings.Replace(s, `"x402Version":2`, `"x402Version":3`, 1) }, "-32602"},
-		"version in words": {func(s string) string { return strings.Replace(s, `"x402Version":2`, `"x402Version":"2"`, 1) }, "-32602"},
+		"expired": {func(s string) string {
+			return number(s, "validBefore", time.Now().Unix()-1)
+		}, "asks"},
+		"not yet good": {func(s string) string {
+			return number(s, "validAfter", time.Now().Unix()+60)
+		}, "asks"},
+		"no payload": {func(s string) string {
+			return strings.Replace(s, `"payload":`, `"load":`, 1)
+		}, "-32602"},
+		"no accepted": {func(s string) string {
+			return strings.Replace(s, `"accepted":`, `"taken":`, 1)
+		}, "-32602"},
+		"version 3": {func(s string) string {
+			return strings.Replace(s, `"x402Version":2`, `"x402Version":3`, 1)
+		}, "-32602"},
+		"version in words": {func(s string) string {
+			return strings.Replace(s, `"x402Version":2`, `"x402Version":"2"`, 1)
+		}, "-32602"},
 		"a key twice": {func(s string) string {
 			return strings.Replace(s, `"x402Version":2`, `"x402Version":2,"x402Version":2`, 1)
 		}, "-32602"},
-		"twins in an object": {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"1","value":"1000"`, 1) }, "-32602"},
-		"twins but for case": {func(s string) string { return strings.Replace(s, `"value":"1000"`, `"Value":"1","value":"1000"`, 1) }, "-32602"},
-		"an echo that lies":  {func(s string) string { return strings.Replace(s, `"required":false`, `"required":true`, 1) }, "asks"},
+		"twins in an object": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"1","value":"1000"`, 1)
+		}, "-32602"},
+		"twins but for case": {func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"Value":"1","value":"1000"`, 1)
+		}, "-32602"},
+		"an echo that lies": {func(s string) string {
+			return strings.Replace(s, `"required":false`, `"required":true`, 1)
+		}, "asks"},
 		"more than there may be": {func(s string) string {
-			return strings.Replace(s, `"payload":`, `"pad":"`+strings.Repeat("x", maxPayment)+`","payload":`, 1)
+			return strings.Replace(s, `"payload":`, `"pad":"`+strings.Repeat("x", maxPayment)+`","payload":`,
+				1)
 		}, "-32602"},
 		"too deep": {func(s string) string {
-			return strings.Replace(s, `"payload":`, `"pad":`+strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"payload":`, 1)
+			return strings.Replace(s, `"payload":`, `"pad":`+strings.Repeat("[", 70)+strings.Repeat("]", 70)+
+				`,"payload":`, 1)
 		}, "-32602"},
 		"not JSON": {func(s string) string { return s[1:] }, "-32700"},
 		"nothing":  {func(string) string { return "" }, "-32700"},
@@ -92,10 +143,11 @@ func TestForgedPayments(t *testing.T) {
 	l.nothingMoved(t, g)
 }
 
-// In version 1 a payment names only scheme and network: of two tokens of one network the signature tells which it is for, and of two
-// prices the amount does.
+// In version 1 a payment names only scheme and network: of two tokens of one network the signature
+// tells which it is for, and of two prices the amount does.
 func TestVersion1TellsOptionsApart(t *testing.T) {
-	registry := x402.NewRegistry([]x402.AssetInfo{{Network: sandbox.EVM, Address: "0x00000000000000000000000000000000000000Aa", Symbol: "FAKE",
+	registry := x402.NewRegistry([]x402.AssetInfo{{Network: sandbox.EVM,
+		Address: "0x00000000000000000000000000000000000000Aa", Symbol: "FAKE",
 		Decimals: 6, USD: 1_000_000, Name: "USDC", Version: "2"}})
 	l := newLab(t, func(l *lab, o *Options) {
 		o.Version, o.Assets = 1, registry
@@ -115,14 +167,16 @@ func TestVersion1TellsOptionsApart(t *testing.T) {
 	require.EqualValues(t, 3*sandbox.Mill, l.Settlements()[1].Amount)
 }
 
-// The same on Solana, where a transaction is read by this package's own eyes before a facilitator is asked.
+// The same on Solana, where a transaction is read by this package's own eyes before a facilitator
+// is asked.
 func TestForgedSolanaPayments(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
 		dear := o.Tools[0]
 		dear.Name = "dear"
 		dear.Accepts = []Option{{Network: sandbox.Solana, PayTo: l.PayToSolana, Price: "0.05"}}
 		elsewhere := dear
-		elsewhere.Name, elsewhere.Accepts = "elsewhere", []Option{{Network: sandbox.Solana, PayTo: l.Owner, Price: "0.001"}}
+		elsewhere.Name, elsewhere.Accepts = "elsewhere",
+			[]Option{{Network: sandbox.Solana, PayTo: l.Owner, Price: "0.001"}}
 		o.Tools = append(o.Tools, dear, elsewhere)
 	})
 	l.payer.openSolana(t)
@@ -132,15 +186,18 @@ func TestForgedSolanaPayments(t *testing.T) {
 		asked := read(t, result, err).challenge()
 		// The transaction of the cheap one, under the words of the other.
 		payload := without(t, l.payer.signSolana(t, cheap, 1), "accepted")
-		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+string(asked.Accepts[0].Raw)+`,`, 1))
+		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+
+			string(asked.Accepts[0].Raw)+`,`, 1))
 		result, err = l.client.CallTool(t.Context(), callOf(name, map[string]any{"x402/payment": forged}))
 		g := read(t, result, err)
-		require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount", "elsewhere": "somebody else"}[name])
+		require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount",
+			"elsewhere": "somebody else"}[name])
 		l.nothingMoved(t, g)
 	}
 	for _, bad := range []string{"", "AA==", "%%%", base64.StdEncoding.EncodeToString(make([]byte, 2000))} {
 		payload := without(t, l.payer.signSolana(t, cheap, 1), "payload")
-		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"payload":{"transaction":"`+bad+`"},`, 1))
+		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"payload":{"transaction":"`+bad+
+			`"},`, 1))
 		g := l.call(t, nil, map[string]any{"x402/payment": forged})
 		require.EqualValues(t, -32602, g.Code, bad)
 	}
@@ -157,9 +214,11 @@ func TestTwinsOfAPayment(t *testing.T) {
 	for name, twin := range map[string]string{
 		"blanks":              strings.ReplaceAll(payload, `,"`, ` , "`),
 		"a nonce in capitals": payload[:i] + strings.ToUpper(payload[i:i+64]) + payload[i+64:],
-		"an address in small": strings.Replace(payload, l.payer.Address(), strings.ToLower(l.payer.Address()), 1),
-		"another member":      strings.Replace(payload, `"x402Version":2`, `"x402Version":2,"note":"mine"`, 1),
-		"without extensions":  string(without(t, json.RawMessage(payload), "extensions")),
+		"an address in small": strings.Replace(payload, l.payer.Address(), strings.ToLower(l.payer.Address()),
+			1),
+		"another member": strings.Replace(payload, `"x402Version":2`, `"x402Version":2,"note":"mine"`,
+			1),
+		"without extensions": string(without(t, json.RawMessage(payload), "extensions")),
 	} {
 		g := l.call(t, nil, map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(twin))})
 		require.EqualValues(t, -32602, g.Code, "%s: %s", name, g.Result)
@@ -217,11 +276,14 @@ func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 	l.wall.options.Facilitators = yes{newFacilitators(l.Sandbox)}
 	for name, spoil := range map[string]func(string) string{
 		"to somebody else": func(s string) string {
-			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"0x1111111111111111111111111111111111111111`, 1)
+			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"0x1111111111111111111111111111111111111111`,
+				1)
 		},
-		"a smaller value": func(s string) string { return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1) },
-		"expired":         func(s string) string { return number(s, "validBefore", time.Now().Unix()-1) },
-		"not yet good":    func(s string) string { return number(s, "validAfter", time.Now().Unix()+60) },
+		"a smaller value": func(s string) string {
+			return strings.Replace(s, `"value":"1000"`, `"value":"1"`, 1)
+		},
+		"expired":      func(s string) string { return number(s, "validBefore", time.Now().Unix()-1) },
+		"not yet good": func(s string) string { return number(s, "validAfter", time.Now().Unix()+60) },
 	} {
 		good := string(l.payer.sign(t, c, 0, nil))
 		bad := spoil(good)
@@ -232,7 +294,8 @@ func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 	}
 }
 
-// A payment that another call uses while a facilitator is asked about it is used, and not invalid: who shows it is not asked to pay again.
+// A payment that another call uses while a facilitator is asked about it is used, and not invalid:
+// who shows it is not asked to pay again.
 func TestUsedWhileItWasVerified(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()

@@ -21,9 +21,9 @@ const (
 	maxAnswer = 32 << 20
 )
 
-// HTTP charges for what a handler serves; name has to have a price. The answer is held back until its payment is settled, so a
-// handler that streams or takes over the connection cannot be sold. An answer of 400 and above is a failure: it is not settled.
-// It panics where the name has no price.
+// HTTP charges for what a handler serves; name has to have a price. The answer is held back until
+// its payment is settled, so a handler that streams or takes over the connection cannot be sold. An
+// answer of 400 and above is a failure: it is not settled. It panics where the name has no price.
 func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
 	t := w.tools[name]
 	if t == nil {
@@ -47,7 +47,8 @@ func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
 	})
 }
 
-func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler, show func() (*payment, error)) {
+func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler,
+	show func() (*payment, error)) {
 	resource := t.Resource
 	if resource == "" {
 		scheme := "https"
@@ -58,7 +59,8 @@ func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body [
 	}
 	sold := w.sell(r.Context(), request{
 		tool: t, call: Call{Tool: t.Name, Header: r.Header}, resource: resource,
-		bind: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body}, []byte{0})),
+		bind: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body},
+			[]byte{0})),
 		show: show,
 		do: func(ctx context.Context) (goods, error) {
 			held := &heldBack{header: http.Header{}}

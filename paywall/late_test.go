@@ -19,14 +19,16 @@ import (
 )
 
 // named is a buyer's name for its payment.
-var named = map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+var named = map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+	`{"info":{"id":"pay_0123456789abcdef"}}`)}
 
-// Who comes for a lost answer when the payment has expired gets it, and is not asked to pay again; a payment that expired unused buys
-// nothing.
+// Who comes for a lost answer when the payment has expired gets it, and is not asked to pay again;
+// a payment that expired unused buys nothing.
 func TestALostAnswerAfterTheExpiry(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
-	used, nameless, unused := l.payer.sign(t, c, 0, named), l.payer.sign(t, c, 0, nil), l.payer.sign(t, c, 0, named)
+	used, nameless, unused := l.payer.sign(t, c, 0, named), l.payer.sign(t, c, 0, nil),
+		l.payer.sign(t, c, 0, named)
 	require.Equal(t, product, l.call(t, nil, meta(c, used)).text)
 	require.Equal(t, product, l.call(t, nil, meta(c, nameless)).text)
 	l.wall.now = func() time.Time { return time.Now().Add(10 * time.Minute) }
@@ -52,12 +54,15 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 	return f.Book.MoveSale(ctx, sale)
 }
 
-// A sale that was left in the middle of its settlement is ended by the chain, for who asks for what it bought.
+// A sale that was left in the middle of its settlement is ended by the chain, for who asks for what
+// it bought.
 func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{Book: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
 		o.Book = book
-		o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) { return l.payer.Status(ctx, e) }
+		o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+			return l.payer.Status(ctx, e)
+		}
 	})
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, named))
@@ -83,7 +88,8 @@ func TestNobodysBody(t *testing.T) {
 	defer stranger.Close()
 	require.NoError(t, stranger.SetDeadline(time.Now().Add(5*time.Second)))
 	go func() { // less than it says
-		_, _ = io.WriteString(stranger, "POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 8388608\r\n\r\n"+strings.Repeat("x", 1<<20))
+		_, _ = io.WriteString(stranger, "POST / HTTP/1.1\r\nHost: shop\r\nContent-Length: 8388608\r\n\r\n"+
+			strings.Repeat("x", 1<<20))
 	}()
 	said := make([]byte, 12)
 	_, err = io.ReadFull(stranger, said)
@@ -106,7 +112,8 @@ func TestASlowClient(t *testing.T) {
 	require.NoError(t, err)
 	defer slow.Close()
 	require.NoError(t, slow.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	_, err = io.WriteString(slow, "POST /mcp HTTP/1.1\r\nHost: "+listener.Addr().String()+
+		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	require.NoError(t, err)
 	said, err := io.ReadAll(slow)
 	require.NoError(t, err)

@@ -21,18 +21,22 @@ import (
 // codePaymentRequired is JSON-RPC's code for a challenge, as seeds/004 maps x402's errors.
 const codePaymentRequired = 402
 
-// Protect charges for the tools of a server that have a price; the others stay free. Tools added later are charged for too. Lists
-// show the prices.
+// Protect charges for the tools of a server that have a price; the others stay free. Tools added
+// later are charged for too. Lists show the prices.
 func (w *Wall) Protect(server *mcp.Server) { server.AddReceivingMiddleware(w.middleware) }
 
-// Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool takes; for typed handlers use
-// Protect. It panics where the name has no price, because then nobody would be charged.
+// Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool
+// takes; for typed handlers use Protect. It panics where the name has no price, because then nobody
+// would be charged.
 func (w *Wall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	if w.tools[name] == nil {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))
 	}
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		answered, err := w.callTool(ctx, request, name, func(ctx context.Context) (*mcp.CallToolResult, error) { return h(ctx, request) })
+		answered, err := w.callTool(ctx, request, name, func(ctx context.Context) (*mcp.CallToolResult,
+			error) {
+			return h(ctx, request)
+		})
 		if wanted, ok := answered.(*paymentRequired); ok { // a tool's handler has no other kind of result
 			return wanted.asTool, nil
 		}
@@ -41,7 +45,8 @@ func (w *Wall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	}
 }
 
-// Unknown names the prices that no tool of a server has, so that a misspelt one does not give its tool away.
+// Unknown names the prices that no tool of a server has, so that a misspelt one does not give its
+// tool away.
 func (w *Wall) Unknown(ctx context.Context, server *mcp.Server) (names []string, err error) {
 	near, far := mcp.NewInMemoryTransports()
 	there, err := server.Connect(ctx, near, nil)
@@ -94,12 +99,14 @@ func (w *Wall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // callTool sells one call.
-func (w *Wall) callTool(ctx context.Context, request *mcp.CallToolRequest, name string, run func(context.Context) (*mcp.CallToolResult, error)) (mcp.Result, error) {
+func (w *Wall) callTool(ctx context.Context, request *mcp.CallToolRequest, name string,
+	run func(context.Context) (*mcp.CallToolResult, error)) (mcp.Result, error) {
 	t := w.tools[name]
 	if t == nil || t.Free {
 		return run(ctx)
 	}
-	if sale := FromContext(ctx); sale != nil && sale.Tool == name { // a tool of a protected server that was wrapped as well
+	if sale := FromContext(ctx); sale != nil && sale.Tool == name {
+		// a tool of a protected server that was wrapped as well
 		return run(ctx)
 	}
 	header := http.Header{}
@@ -110,7 +117,8 @@ func (w *Wall) callTool(ctx context.Context, request *mcp.CallToolRequest, name 
 	return w.answer(t, request, sold)
 }
 
-func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Header, run func(context.Context) (*mcp.CallToolResult, error)) request {
+func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Header,
+	run func(context.Context) (*mcp.CallToolResult, error)) request {
 	resource := t.Resource
 	if resource == "" {
 		resource = "mcp://tool/" + name
@@ -124,7 +132,8 @@ func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Heade
 			if err != nil || given == nil {
 				return goods{}, err
 			}
-			return goods{value: given, failed: given.IsError, more: given.NeedsInput() || len(given.InputRequests) > 0,
+			return goods{value: given, failed: given.IsError, more: given.NeedsInput() ||
+				len(given.InputRequests) > 0,
 				keep: func() []byte { return keepResult(given) }}, nil
 		},
 	}
@@ -152,8 +161,9 @@ func bindOf(resource string, arguments json.RawMessage) [32]byte {
 	return sha256.Sum256(append([]byte(resource+"\x00"), arguments...))
 }
 
-// shownIn finds the payment of a call: in _meta under the specification's key or npm x402-mcp's, as an object or in base64; or in
-// the header of the HTTP request (Cloudflare's servers take it there). Several have to be the same: some clients say it twice.
+// shownIn finds the payment of a call: in _meta under the specification's key or npm x402-mcp's, as
+// an object or in base64; or in the header of the HTTP request (Cloudflare's servers take it
+// there). Several have to be the same: some clients say it twice.
 func shownIn(meta mcp.Meta, header http.Header) (*payment, error) {
 	var found *payment
 	add := func(raw []byte, err error) error {
@@ -237,7 +247,8 @@ func (w *Wall) deliver(r result) (mcp.Result, error) {
 	if r.kept != nil {
 		given = &mcp.CallToolResult{}
 		if err := json.Unmarshal(r.kept, given); err != nil {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "what this payment bought cannot be read any more"}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
+				Message: "what this payment bought cannot be read any more"}
 		}
 	}
 	out := *given
@@ -290,7 +301,8 @@ type paymentRequired struct {
 // extensionSince is the protocol version from which a result may be of another type.
 const extensionSince = "2026-07-28"
 
-// ask is the challenge. A client that knows MCP's own extension for it is asked that way; every other one in the dialect.
+// ask is the challenge. A client that knows MCP's own extension for it is asked that way; every
+// other one in the dialect.
 func (w *Wall) ask(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
 	resource := r.sale.Resource
 	said := w.challenge(t, r, resource)
@@ -302,15 +314,18 @@ func (w *Wall) ask(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result,
 		meta = mcp.Meta{x402.MetaCloudflare: said}
 	}
 	asTool := w.asError(r, said, meta)
-	if capabilities := request.ClientCapabilities(); capabilities != nil && request.ProtocolVersion() >= extensionSince {
+	if capabilities := request.ClientCapabilities(); capabilities != nil &&
+		request.ProtocolVersion() >= extensionSince {
 		if _, knows := capabilities.Extensions[x402.MCPExtension]; knows {
-			return &paymentRequired{ResultBase: mcp.ResultBase{Meta: asTool.Meta}, ResultType: "payment_required", PaymentRequired: jsonOf(said), asTool: asTool}, nil
+			return &paymentRequired{ResultBase: mcp.ResultBase{Meta: asTool.Meta},
+				ResultType: "payment_required", PaymentRequired: jsonOf(said), asTool: asTool}, nil
 		}
 	}
 	return asTool, nil
 }
 
-// asError is a tool result that is an error, as structured content and the same as text. Cloudflare's clients find it in _meta.
+// asError is a tool result that is an error, as structured content and the same as text.
+// Cloudflare's clients find it in _meta.
 func (w *Wall) asError(r result, said map[string]any, meta mcp.Meta) *mcp.CallToolResult {
 	text := jsonOf(said)
 	out := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}
@@ -321,7 +336,8 @@ func (w *Wall) asError(r result, said map[string]any, meta mcp.Meta) *mcp.CallTo
 	return out
 }
 
-// priced shows what tools cost: to Cloudflare's clients under their keys, to others in the words of a challenge.
+// priced shows what tools cost: to Cloudflare's clients under their keys, to others in the words of
+// a challenge.
 func (w *Wall) priced(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 	out := *list
 	out.Tools = nil
@@ -348,7 +364,8 @@ func (w *Wall) pricedTool(t *tool, listed *mcp.Tool) *mcp.Tool {
 		shown.Meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))
 		var accepts []map[string]any
 		for _, o := range t.options {
-			accepts = append(accepts, map[string]any{"scheme": "exact", "network": o.Network, "asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
+			accepts = append(accepts, map[string]any{"scheme": "exact", "network": o.Network,
+				"asset": o.Asset.Address, "amount": o.Amount, "payTo": o.PayTo})
 		}
 		shown.Meta["x402"] = map[string]any{"price": price, "accepts": accepts}
 	}
@@ -356,8 +373,9 @@ func (w *Wall) pricedTool(t *tool, listed *mcp.Tool) *mcp.Tool {
 	return &shown
 }
 
-// orChallenge lets a tool's output schema take a challenge too: clients that check structured content would refuse to read it
-// otherwise (apify-mcp-server #917). What the schema refers to by name stays where it was.
+// orChallenge lets a tool's output schema take a challenge too: clients that check structured
+// content would refuse to read it otherwise (apify-mcp-server #917). What the schema refers to by
+// name stays where it was.
 func orChallenge(schema any) any {
 	if schema == nil {
 		return nil
@@ -367,7 +385,8 @@ func orChallenge(schema any) any {
 	if err != nil || json.Unmarshal(text, &own) != nil || own == nil {
 		return schema
 	}
-	wide := map[string]any{"type": "object", "anyOf": []any{own, map[string]any{"type": "object", "required": []string{"x402Version", "error"}}}}
+	wide := map[string]any{"type": "object",
+		"anyOf": []any{own, map[string]any{"type": "object", "required": []string{"x402Version", "error"}}}}
 	for _, shared := range []string{"$schema", "$defs", "definitions"} {
 		if value, there := own[shared]; there {
 			wide[shared] = value

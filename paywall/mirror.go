@@ -51,7 +51,9 @@ func (f *Front) takeResources(ctx context.Context, behind *mcp.ClientSession) er
 			return nil //nolint:nilerr // many servers have resources and know nothing of templates
 		}
 		delete(left, template.URITemplate)
-		f.show("template ", template.URITemplate, template, func() { f.server.AddResourceTemplate(template, f.readResource) })
+		f.show("template ", template.URITemplate, template, func() {
+			f.server.AddResourceTemplate(template, f.readResource)
+		})
 	}
 	f.drop("template ", left, f.server.RemoveResourceTemplates)
 	return nil
@@ -87,8 +89,9 @@ func (f *Front) left(kind string) map[string]bool {
 	return left
 }
 
-// show adds what is new, and what changed; adding the same again would tell every client of a change that is none. The SDK panics
-// over what it cannot show, a schema that is no object for one: that is left out, and not given away.
+// show adds what is new, and what changed; adding the same again would tell every client of a
+// change that is none. The SDK panics over what it cannot show, a schema that is no object for one:
+// that is left out, and not given away.
 func (f *Front) show(kind, name string, what any, add func()) {
 	text := jsonOf(what)
 	if bytes.Equal(f.shown[kind+name], text) {
@@ -114,11 +117,14 @@ func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
-	call := &mcp.CallToolParams{Meta: meta, Name: p.Name, InputResponses: p.InputResponses, RequestState: p.RequestState}
+	call := &mcp.CallToolParams{Meta: meta, Name: p.Name, InputResponses: p.InputResponses,
+		RequestState: p.RequestState}
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CallToolResult, error) { return behind.CallTool(ctx, call) })
+	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CallToolResult, error) {
+		return behind.CallTool(ctx, call)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -126,11 +132,13 @@ func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	return given, nil
 }
 
-func (f *Front) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+func (f *Front) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
+	error) {
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
-	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses, RequestState: p.RequestState}
+	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses,
+		RequestState: p.RequestState}
 	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
 		return behind.ReadResource(ctx, read)
 	})
@@ -145,8 +153,11 @@ func (f *Front) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
-	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState}
-	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.GetPromptResult, error) { return behind.GetPrompt(ctx, get) })
+	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments,
+		InputResponses: p.InputResponses, RequestState: p.RequestState}
+	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.GetPromptResult, error) {
+		return behind.GetPrompt(ctx, get)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +168,13 @@ func (f *Front) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 func (f *Front) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
 	p.Meta, _ = f.forward(ctx, request.Session, p.Meta, nil)
-	return asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CompleteResult, error) { return behind.Complete(ctx, &p) })
+	return asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CompleteResult, error) {
+		return behind.Complete(ctx, &p)
+	})
 }
 
-// asked makes a request of the server behind; once more where that one does not know the session (any more), and so did nothing.
+// asked makes a request of the server behind; once more where that one does not know the session
+// (any more), and so did nothing.
 func asked[R any](ctx context.Context, f *Front, do func(*mcp.ClientSession) (R, error)) (R, error) {
 	var none R
 	for tries := 0; ; tries++ {
@@ -180,12 +194,14 @@ func asked[R any](ctx context.Context, f *Front, do func(*mcp.ClientSession) (R,
 	}
 }
 
-// forward is _meta as the server behind gets it: without the payment, which it could settle itself, without what speaks of the
-// session with the buyer, and with a progress token of ours.
-func (f *Front) forward(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta, token any) (mcp.Meta, func()) {
+// forward is _meta as the server behind gets it: without the payment, which it could settle itself,
+// without what speaks of the session with the buyer, and with a progress token of ours.
+func (f *Front) forward(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta, token any) (mcp.Meta,
+	func()) {
 	meta = maps.Clone(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return key == x402.MetaPayment || key == x402.MetaPaymentMCPV1 || key == "progressToken" || strings.HasPrefix(key, "io.modelcontextprotocol/")
+		return key == x402.MetaPayment || key == x402.MetaPaymentMCPV1 || key == "progressToken" ||
+			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})
 	if token == nil || session == nil {
 		return meta, func() {}
@@ -228,5 +244,6 @@ func bare(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the server behind the paywall did not answer"}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
+		Message: "the server behind the paywall did not answer"}
 }

@@ -25,13 +25,18 @@ type Tool struct {
 	MimeType    string // of what is bought; "" is application/json
 	Resource    string // its URL; "" is mcp://tool/<name>, or of HTTP the URL that was asked for
 	Accepts     []Option
-	// Quote computes what one call costs, instead of Accepts. It is asked again when the payment comes, which has to pay what it
-	// says then: so it answers the same for the same call, at least for a minute.
-	Quote      func(context.Context, Call) ([]Option, error)
-	Free       bool          // keeps the entry, asks for nothing
-	Upfront    bool          // settle, then run: the buyer pays for the try (paymentFlow "upfront"). Not for tools that ask back: the answer is another call
-	MaxTimeout time.Duration // how long a payment is good for, and so how long the tool may run; 0 is five minutes
-	// Extensions are declared beside the wall's own (V2), each {"info":{…},"schema":{…}}: bazaar, for one. See Bazaar.
+	// Quote computes what one call costs, instead of Accepts. It is asked again when the payment
+	// comes, which has to pay what it says then: so it answers the same for the same call, at least
+	// for a minute.
+	Quote func(context.Context, Call) ([]Option, error)
+	Free  bool // keeps the entry, asks for nothing
+	// settle, then run: the buyer pays for the try (paymentFlow "upfront"). Not for tools that ask
+	// back: the answer is another call
+	Upfront bool
+	// how long a payment is good for, and so how long the tool may run; 0 is five minutes
+	MaxTimeout time.Duration
+	// Extensions are declared beside the wall's own (V2), each {"info":{…},"schema":{…}}: bazaar,
+	// for one. See Bazaar.
 	Extensions map[string]json.RawMessage
 }
 
@@ -76,7 +81,8 @@ func (w *Wall) checked(t Tool) (*tool, error) {
 	case strings.TrimSpace(t.Name) == "":
 		return nil, errors.New("a tool without a name")
 	case made.MaxTimeout < shortTimeout || made.MaxTimeout > longTimeout:
-		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", shortTimeout, longTimeout, made.MaxTimeout))
+		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", shortTimeout, longTimeout,
+			made.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
 	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:
@@ -128,7 +134,8 @@ func network(name string) (string, error) {
 	}
 	id, ok := x402.Network(name)
 	if !ok {
-		return "", fmt.Errorf("%q is no network: a CAIP-2 name, a name like base-sepolia, or a chain id", name)
+		return "", fmt.Errorf("%q is no network: a CAIP-2 name, a name like base-sepolia, or a chain id",
+			name)
 	}
 	return id, nil
 }
@@ -145,7 +152,8 @@ func (w *Wall) asset(network, name string) (x402.AssetInfo, error) {
 	case !ok && name == "":
 		return a, fmt.Errorf("%s has no asset that is known here", network)
 	case !ok:
-		return a, fmt.Errorf("%q is no asset of %s that is known here: by its symbol or address, or added as an asset", name, network)
+		return a, fmt.Errorf("%q is no asset of %s that is known here: by its symbol or address, or added "+
+			"as an asset", name, network)
 	case a.Permit2Only:
 		return a, fmt.Errorf("%s of %s cannot be paid by the scheme exact with EIP-3009", a.Symbol, network)
 	}
@@ -187,7 +195,8 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 			return a, 0, err
 		}
 		if a = money.AmountFor(price, asset.Decimals, asset.USD); asset.Dollars(a) != price {
-			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(), asset.Symbol)
+			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(),
+				asset.Symbol)
 		}
 	}
 	if _, fits := a.Uint64(); a.IsZero() || x402.IsSolana(asset.Network) && !fits {
@@ -201,7 +210,9 @@ func (t *tool) price() string {
 	if len(t.options) == 0 {
 		return ""
 	}
-	return slices.MinFunc(t.options, func(a, b option) int { return int(min(max(a.Price-b.Price, -1), 1)) }).Price.Price()
+	return slices.MinFunc(t.options, func(a, b option) int {
+		return int(min(max(a.Price-b.Price, -1), 1))
+	}).Price.Price()
 }
 
 // offer is an option as it is asked for: its words in each version, to compare with and to write.
@@ -218,7 +229,8 @@ func (o offer) in(version int) x402.Requirement {
 	return o.v2
 }
 
-// offers is what a call costs now. An option whose fee payer nobody can name is left out; without any left, ErrPrice.
+// offers is what a call costs now. An option whose fee payer nobody can name is left out; without
+// any left, ErrPrice.
 func (w *Wall) offers(ctx context.Context, t *tool, call Call, resource string) (list []offer, err error) {
 	options := t.options
 	if t.Quote != nil {
@@ -288,7 +300,8 @@ func (w *Wall) offer(ctx context.Context, t *tool, o option, resource string) (o
 }
 
 // requirement writes an entry of accepts.
-func requirement(t *tool, o option, version int, network, resource string, extra map[string]json.RawMessage) json.RawMessage {
+func requirement(t *tool, o option, version int, network, resource string,
+	extra map[string]json.RawMessage) json.RawMessage {
 	entry := map[string]any{
 		"scheme": "exact", "network": network, "asset": o.Asset.Address, "payTo": o.PayTo,
 		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
@@ -297,7 +310,8 @@ func requirement(t *tool, o option, version int, network, resource string, extra
 		entry["extra"] = extra
 	}
 	if version == 1 {
-		entry["maxAmountRequired"], entry["resource"], entry["description"], entry["mimeType"] = o.Amount, resource, t.Description, t.mimeType()
+		entry["maxAmountRequired"], entry["resource"], entry["description"], entry["mimeType"] = o.Amount,
+			resource, t.Description, t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
@@ -311,9 +325,10 @@ func (t *tool) mimeType() string {
 	return t.MimeType
 }
 
-// extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer and whatever else the
-// facilitator says of this kind of payment.
-func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage, error) {
+// extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer
+// and whatever else the facilitator says of this kind of payment.
+func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage,
+	error) {
 	extra := map[string]json.RawMessage{}
 	if x402.IsSolana(o.Network) {
 		kind, err := w.kind(ctx, o.Network, version)
@@ -330,7 +345,8 @@ func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[s
 	return extra, nil
 }
 
-// kinds remembers who pays fees: a facilitator that is down now was not down when it was asked before.
+// kinds remembers who pays fees: a facilitator that is down now was not down when it was asked
+// before.
 type kinds struct {
 	mu   sync.Mutex
 	last map[string]facilitator.Kind
@@ -359,9 +375,11 @@ func (w *Wall) kind(ctx context.Context, network string, version int) (facilitat
 	return facilitator.Kind{}, err
 }
 
-// Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions as "bazaar".
+// Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions
+// as "bazaar".
 func Bazaar(tool, description string, inputSchema any) json.RawMessage {
 	return jsonOf(map[string]any{"info": map[string]any{
-		"input": map[string]any{"type": "mcp", "toolName": tool, "description": description, "inputSchema": inputSchema},
+		"input": map[string]any{"type": "mcp", "toolName": tool, "description": description,
+			"inputSchema": inputSchema},
 	}})
 }

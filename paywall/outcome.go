@@ -2,7 +2,8 @@ package paywall
 
 import "x402-wallet/history"
 
-// What is known of a request when it ends: facts, in the order in which they become known. The zero value of each is "not yet".
+// What is known of a request when it ends: facts, in the order in which they become known. The zero
+// value of each is "not yet".
 type (
 	shown  uint8 // what the buyer showed
 	used   uint8 // whether that payment had its run
@@ -79,8 +80,9 @@ type verdict struct {
 	err     error             // nil: sold
 }
 
-// judge is the table of outcomes. Nothing is given away: "delivers" stands only where it is settled (or nobody wanted it to be).
-// Nothing is taken for nothing: "settled" stands only where something is delivered, or the buyer agreed to pay for the try.
+// judge is the table of outcomes. Nothing is given away: "delivers" stands only where it is settled
+// (or nobody wanted it to be). Nothing is taken for nothing: "settled" stands only where something
+// is delivered, or the buyer agreed to pay for the try.
 //
 //	#   shown     used    checked  tool     settled   the buyer gets                       the sale
 //	1   nothing                                       asks                                 –
@@ -172,8 +174,10 @@ func judgeSettle(f facts) verdict {
 	case refused:
 		return verdict{answer: asks, receipt: true, state: history.Unsold, err: ErrSettlementFailed} // 15, 18
 	case unknown:
-		return verdict{answer: regrets, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown} // 16, 19
+		// 16, 19
+		return verdict{answer: regrets, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown}
 	default:
-		return verdict{answer: regrets, receipt: true, state: history.Unsold, err: ErrSettlementFailed} // 17, 20
+		// 17, 20
+		return verdict{answer: regrets, receipt: true, state: history.Unsold, err: ErrSettlementFailed}
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// maxPayment bounds a payment as it is shown: with extensions echoed the longest real one has 8 KiB.
+// maxPayment bounds a payment as it is shown: with extensions echoed the longest real one has 8
+// KiB.
 const maxPayment = x402.MaxHeader
 
 // errNotJSON is JSON-RPC's parse error: the payment is no JSON at all.
@@ -53,7 +54,8 @@ func decodePayment(raw []byte) (*payment, error) {
 	if err := x402.DecodeStrict(raw, maxPayment, &said); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
-	p := &payment{raw: raw, version: said.Version, accepted: said.Accepted, scheme: said.Scheme, network: said.Network,
+	p := &payment{raw: raw, version: said.Version, accepted: said.Accepted, scheme: said.Scheme,
+		network: said.Network,
 		payload: said.Payload, extensions: said.Extensions}
 	isObject := func(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 	switch {
@@ -101,9 +103,9 @@ var (
 	errSignedBy = fmt.Errorf("%w: it is not signed by who it says", ErrPaymentRejected)
 )
 
-// match finds the offer that a payment was made for, and reads what it signs. In version 2 it says so itself, and every word of
-// the offer has to be there; in version 1 only what is signed can tell two tokens of one network apart. In both, what is signed has
-// to be what was asked for.
+// match finds the offer that a payment was made for, and reads what it signs. In version 2 it says
+// so itself, and every word of the offer has to be there; in version 1 only what is signed can tell
+// two tokens of one network apart. In both, what is signed has to be what was asked for.
 func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
@@ -111,7 +113,8 @@ func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
 		if r.Version == 0 {
 			continue
 		}
-		if p.version == 2 && !echoes(p.accepted, r.Raw) || p.version == 1 && (p.scheme != r.Scheme || p.network != r.NetworkName) {
+		if p.version == 2 && !echoes(p.accepted, r.Raw) || p.version == 1 &&
+			(p.scheme != r.Scheme || p.network != r.NetworkName) {
 			continue
 		}
 		s, err := w.read(p, o)
@@ -125,8 +128,8 @@ func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
 	return offer{}, signed{}, refusal
 }
 
-// echoes reports whether a buyer's `accepted` is our offer: the same members with the same values, letter case included, and of
-// extra at least what we said (x402 2.27 core/server).
+// echoes reports whether a buyer's `accepted` is our offer: the same members with the same values,
+// letter case included, and of extra at least what we said (x402 2.27 core/server).
 func echoes(accepted, ours json.RawMessage) bool {
 	var theirs, own map[string]any
 	if json.Unmarshal(accepted, &theirs) != nil || json.Unmarshal(ours, &own) != nil {
@@ -145,7 +148,8 @@ func within(a, b map[string]any) bool {
 		other, there := b[key]
 		inner, isObject := value.(map[string]any)
 		otherInner, otherIs := other.(map[string]any)
-		if !there || isObject != otherIs || isObject && !within(inner, otherInner) || !isObject && !reflect.DeepEqual(value, other) {
+		if !there || isObject != otherIs || isObject && !within(inner, otherInner) || !isObject &&
+			!reflect.DeepEqual(value, other) {
 			return false
 		}
 	}
@@ -160,8 +164,9 @@ func (w *Wall) read(p *payment, o offer) (signed, error) {
 	return w.readEVM(p, o)
 }
 
-// readEVM reads an EIP-3009 authorization. Whether its signature is good is for the facilitator to say: of a contract's wallet
-// nobody else can (ERC-1271). But one that is plainly a key's has to be the payer's, over this token: that tells tokens apart in V1.
+// readEVM reads an EIP-3009 authorization. Whether its signature is good is for the facilitator to
+// say: of a contract's wallet nobody else can (ERC-1271). But one that is plainly a key's has to be
+// the payer's, over this token: that tells tokens apart in V1.
 func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Authorization json.RawMessage `json:"authorization"`
@@ -191,7 +196,8 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	nonce := "0x" + hex.EncodeToString(a.Nonce[:])
 	asset := money.NewAsset(o.Network, o.Asset.Address)
 	s.trace = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
-	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Value, Nonce: nonce,
+	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To,
+		Amount: a.Value, Nonce: nonce,
 		ValidBefore: a.ValidBefore, ExpiresAt: time.Unix(a.ValidBefore, 0)}
 	if time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleTime {
 		return s, errExpired // but it may have had its run
@@ -199,11 +205,12 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	return s, nil
 }
 
-// blockhashLife is how long a Solana transaction lives at least, counted from when it reaches us: 150 blocks of 0.4 s.
+// blockhashLife is how long a Solana transaction lives at least, counted from when it reaches us:
+// 150 blocks of 0.4 s.
 const blockhashLife = 60 * time.Second
 
-// readSolana reads a transaction. Wallets may add instructions of their own that are not read here (Lighthouse); then the
-// facilitator alone compares it with the offer, which it does in any case.
+// readSolana reads a transaction. Wallets may add instructions of their own that are not read here
+// (Lighthouse); then the facilitator alone compares it with the offer, which it does in any case.
 func (w *Wall) readSolana(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Transaction string `json:"transaction"`
@@ -236,8 +243,10 @@ func (w *Wall) readSolana(p *payment, o offer) (s signed, err error) {
 	if own < 0 || !t.Signers[own].Verified {
 		return s, errSignedBy
 	}
-	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo, Amount: t.Amount,
-		Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination, Memo: t.Memo, FeePayer: t.FeePayer,
+	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo,
+		Amount:    t.Amount,
+		Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination, Memo: t.Memo,
+		FeePayer:  t.FeePayer,
 		Blockhash: t.Blockhash, ExpiresAt: s.expires}
 	return s, nil
 }
@@ -264,8 +273,8 @@ const extensionIdentifier = "payment-identifier"
 
 var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 
-// echoed compares the extensions that come back with those that were declared: what is echoed holds at least the declared info
-// (x402 2.27 validateExtensions). Echoing none is fine.
+// echoed compares the extensions that come back with those that were declared: what is echoed holds
+// at least the declared info (x402 2.27 validateExtensions). Echoing none is fine.
 func (p *payment) echoed(declared map[string]json.RawMessage) error {
 	for key, ours := range declared {
 		theirs, there := p.extensions[key]
@@ -292,7 +301,8 @@ func (p *payment) identifier() string {
 			ID string `json:"id"`
 		} `json:"info"`
 	}
-	if json.Unmarshal(p.extensions[extensionIdentifier], &said) != nil || !identifierForm.MatchString(said.Info.ID) {
+	if json.Unmarshal(p.extensions[extensionIdentifier], &said) != nil ||
+		!identifierForm.MatchString(said.Info.ID) {
 		return ""
 	}
 	return said.Info.ID

@@ -1,14 +1,17 @@
-// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server (SPEC §8). It asks for payment,
-// has a facilitator verify what is shown, lets the tool run, has it settled, and gives the receipt with what was bought.
+// Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server
+// (SPEC §8). It asks for payment, has a facilitator verify what is shown, lets the tool run, has it
+// settled, and gives the receipt with what was bought.
 //
-// What must stay true: nothing is given away and nothing is taken for nothing. What was bought leaves only when its payment is
-// settled; a tool that failed is never settled; one payment has one run, in whatever process it is shown; and a payment is
-// compared with all of what was asked (network, asset, amount, payee), never with its name alone. The order of steps in sale.go
-// and the table in outcome.go hold that. Nothing here can spend: there is no key in this package.
+// What must stay true: nothing is given away and nothing is taken for nothing. What was bought
+// leaves only when its payment is settled; a tool that failed is never settled; one payment has one
+// run, in whatever process it is shown; and a payment is compared with all of what was asked
+// (network, asset, amount, payee), never with its name alone. The order of steps in sale.go and the
+// table in outcome.go hold that. Nothing here can spend: there is no key in this package.
 //
-// The files: offer.go (what a call costs), payment.go (what a buyer shows, and whether it is for that), sale.go and settle.go (the
-// life of one sale), outcome.go (its table), challenge.go (asking), mcp.go and http.go (the two ways a call comes), book.go (where
-// sales are written), front.go and mirror.go (the wall in front of another MCP server).
+// The files: offer.go (what a call costs), payment.go (what a buyer shows, and whether it is for
+// that), sale.go and settle.go (the life of one sale), outcome.go (its table), challenge.go
+// (asking), mcp.go and http.go (the two ways a call comes), book.go (where sales are written),
+// front.go and mirror.go (the wall in front of another MCP server).
 package paywall
 
 import (
@@ -44,7 +47,8 @@ var (
 	ErrPrice               = errors.New("what this costs cannot be told")
 )
 
-// Dialect is the words a challenge is written in (reference/x402-protocol.md §7). Payments are read in all of them.
+// Dialect is the words a challenge is written in (reference/x402-protocol.md §7). Payments are read
+// in all of them.
 type Dialect string
 
 // The dialects.
@@ -62,24 +66,29 @@ type Facilitators interface {
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// Book is where sales are written: *history.Store, or NewBook for what need not outlive the process.
+// Book is where sales are written: *history.Store, or NewBook for what need not outlive the
+// process.
 type Book interface {
-	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error) // *history.SoldBefore when the payment had its run
+	// *history.SoldBefore when the payment had its run
+	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
 	MoveSale(ctx context.Context, sale history.Sale) error
 	DropSale(ctx context.Context, id string) error
 	SaleOf(ctx context.Context, trace string) (history.Sale, error) // history.ErrNoSale
 }
 
-// Hooks are called on the way, in the goroutine of the sale. An error of those before the settlement stops the sale: nothing is
-// given and nothing is taken. Those after it can change nothing any more; their panics are logged. Nil hooks are passed over.
+// Hooks are called on the way, in the goroutine of the sale. An error of those before the
+// settlement stops the sale: nothing is given and nothing is taken. Those after it can change
+// nothing any more; their panics are logged. Nil hooks are passed over.
 type Hooks struct {
 	BeforeVerify func(context.Context, *Sale) error
 	AfterVerify  func(context.Context, *Sale) error
 	BeforeRun    func(context.Context, *Sale) error
-	AfterRun     func(ctx context.Context, sale *Sale, failed bool) error // failed: of the tool; it is not settled then
+	// failed: of the tool; it is not settled then
+	AfterRun     func(ctx context.Context, sale *Sale, failed bool) error
 	BeforeSettle func(context.Context, *Sale) error
 	AfterSettle  func(context.Context, *Sale)
-	Ended        func(ctx context.Context, sale *Sale, err error) // every request; sale has no ID before its payment was taken
+	// every request; sale has no ID before its payment was taken
+	Ended func(ctx context.Context, sale *Sale, err error)
 }
 
 // Options of New.
@@ -92,7 +101,8 @@ type Options struct {
 	VerifyOnly   bool    // settle nothing: to try, or where something else settles
 	Hooks        Hooks
 	Assets       *x402.Registry // nil: the built-in ones
-	// Fate asks the chain what became of a payment, where a facilitator leaves it open. nil: nobody is asked.
+	// Fate asks the chain what became of a payment, where a facilitator leaves it open. nil: nobody
+	// is asked.
 	Status func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
 	Now    func() time.Time // nil: time.Now
 	Log    *slog.Logger     // nil: silent
@@ -116,11 +126,14 @@ type Wall struct {
 }
 
 const (
-	// settleTime: facilitators refuse what expires within six seconds (x402 2.27), and need a moment themselves.
+	// settleTime: facilitators refuse what expires within six seconds (x402 2.27), and need a
+	// moment themselves.
 	settleTime = 8 * time.Second
-	// doubtTime is how long a buyer waits for the chain when the facilitator did not tell: some Base blocks, a Solana confirmation.
+	// doubtTime is how long a buyer waits for the chain when the facilitator did not tell: some
+	// Base blocks, a Solana confirmation.
 	doubtTime = 15 * time.Second
-	// leftTime is how long a facilitator may take to settle before its process is taken for dead; the chain decides then.
+	// leftTime is how long a facilitator may take to settle before its process is taken for dead;
+	// the chain decides then.
 	leftTime = time.Minute
 	// defaultTimeout is maxTimeoutSeconds where the seller says nothing: the reference server's.
 	defaultTimeout = 300 * time.Second
@@ -130,7 +143,8 @@ const (
 
 // New checks everything that can be checked without a buyer, and says all that is wrong at once.
 func New(o Options) (*Wall, error) {
-	w := &Wall{options: o, tools: map[string]*tool{}, now: o.Now, log: o.Log, settleTime: settleTime, doubtTime: doubtTime, leftTime: leftTime}
+	w := &Wall{options: o, tools: map[string]*tool{}, now: o.Now, log: o.Log, settleTime: settleTime,
+		doubtTime: doubtTime, leftTime: leftTime}
 	if w.now == nil {
 		w.now = time.Now
 	}
@@ -160,7 +174,9 @@ func New(o Options) (*Wall, error) {
 			continue
 		}
 		if _, twice := w.tools[t.Name]; twice {
-			faults = append(faults, fmt.Errorf("the tool %q has two prices: each tool has one entry, with several options", t.Name))
+			faults = append(faults,
+				fmt.Errorf("the tool %q has two prices: each tool has one entry, with several options",
+					t.Name))
 		}
 		w.tools[t.Name] = t
 	}
@@ -184,13 +200,14 @@ func (w *Wall) faults() (faults []error) {
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
-		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, and to settle it"))
+		faults = append(faults,
+			errors.New("there is no facilitator: one has to verify what buyers show, and to settle it"))
 	}
 	return faults
 }
 
-// Check asks the facilitators whether they settle what is asked for. What it finds is a warning: a facilitator may be down now and
-// up when the first buyer comes.
+// Check asks the facilitators whether they settle what is asked for. What it finds is a warning: a
+// facilitator may be down now and up when the first buyer comes.
 func (w *Wall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
@@ -210,9 +227,11 @@ func (w *Wall) Check(ctx context.Context) (warnings []string) {
 			switch {
 			case settles:
 			case err != nil:
-				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v", x402.Title(o.Network), err))
+				warnings = append(warnings, fmt.Sprintf("no facilitator says that it settles on %s: %v",
+					x402.Title(o.Network), err))
 			default:
-				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments on %s", w.options.Version, x402.Title(o.Network)))
+				warnings = append(warnings, fmt.Sprintf("no facilitator settles version %d payments on %s",
+					w.options.Version, x402.Title(o.Network)))
 			}
 		}
 	}
@@ -245,7 +264,8 @@ func (w *Wall) enter() bool {
 	return true
 }
 
-// Prices is what is charged for, for lists: each tool's name and what it asks, for people ("$0.01"); "" where it is computed.
+// Prices is what is charged for, for lists: each tool's name and what it asks, for people
+// ("$0.01"); "" where it is computed.
 func (w *Wall) Prices() map[string]string {
 	all := map[string]string{}
 	for name, t := range w.tools {

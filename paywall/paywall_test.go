@@ -17,7 +17,8 @@ import (
 const someone = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 
 func options(change func(*Options)) Options {
-	o := Options{Facilitators: facilitator.New(facilitator.Options{}), Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "base", PayTo: someone, Price: "0.01"}}}}}
+	o := Options{Facilitators: facilitator.New(facilitator.Options{}),
+		Tools: []Tool{{Name: "a", Accepts: []Option{{Network: "base", PayTo: someone, Price: "0.01"}}}}}
 	if change != nil {
 		change(&o)
 	}
@@ -30,10 +31,12 @@ func TestConfigurationFaults(t *testing.T) {
 		return func(all *Options) { all.Tools[0].Accepts = []Option{o} }
 	}
 	for want, change := range map[string]func(*Options){
-		"two prices":                         func(o *Options) { o.Tools = append(o.Tools, o.Tools[0]) },
-		"a tool without a name":              func(o *Options) { o.Tools[0].Name = " " },
-		"at least one way to pay":            func(o *Options) { o.Tools[0].Accepts = nil },
-		"either Accepts or Quote":            func(o *Options) { o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil } },
+		"two prices":              func(o *Options) { o.Tools = append(o.Tools, o.Tools[0]) },
+		"a tool without a name":   func(o *Options) { o.Tools[0].Name = " " },
+		"at least one way to pay": func(o *Options) { o.Tools[0].Accepts = nil },
+		"either Accepts or Quote": func(o *Options) {
+			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
+		},
 		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
 		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
 		"version 3":                          func(o *Options) { o.Version = 3 },
@@ -42,27 +45,42 @@ func TestConfigurationFaults(t *testing.T) {
 		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
 		`"moon" is no network`:               option(Option{Network: "moon", PayTo: someone, Price: "1"}),
 		`"" is no network`:                   option(Option{PayTo: someone, Price: "1"}),
-		"has no asset that is known":         option(Option{Network: "eip155:999999", PayTo: someone, Price: "1"}),
-		`"DOGE" is no asset`:                 option(Option{Network: "base", PayTo: someone, Price: "1", Asset: "DOGE"}),
-		`"0x1111" is no asset`:               option(Option{Network: "base", PayTo: someone, Price: "1", Asset: "0x1111"}),
-		"cannot be paid by the scheme":       option(Option{Network: "eip155:4326", PayTo: someone, Price: "1"}),
-		"not an EVM address":                 option(Option{Network: "base", PayTo: "0x12", Price: "1"}),
-		"wrong EIP-55 checksum":              option(Option{Network: "base", PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),
-		"is no Solana address":               option(Option{Network: "solana", PayTo: someone, Price: "1"}),
-		"can give out nothing":               option(Option{Network: "base", PayTo: "0x0000000000000000000000000000000000000000", Price: "1"}),
-		`pay_to "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU" can give out nothing`: option(Option{Network: "solana-devnet", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Price: "1"}),
-		`pay_to "11111111111111111111111111111111" can give out nothing`:             option(Option{Network: "solana", PayTo: "11111111111111111111111111111111", Price: "1"}),
-		"either a price":              option(Option{Network: "base", PayTo: someone}),
-		"either a price in":           option(Option{Network: "base", PayTo: someone, Price: "1", Amount: "1"}),
-		"not dollars":                 option(Option{Network: "base", PayTo: someone, Price: "0.0000001"}),
-		"not a canonical decimal":     option(Option{Network: "base", PayTo: someone, Amount: "1e3"}),
-		"the amount is 0":             option(Option{Network: "base", PayTo: someone, Amount: "0"}),
-		"more than a token can count": option(Option{Network: "solana", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Amount: "18446744073709551616"}),
+		"has no asset that is known": option(Option{Network: "eip155:999999", PayTo: someone,
+			Price: "1"}),
+		`"DOGE" is no asset`: option(Option{Network: "base", PayTo: someone, Price: "1",
+			Asset: "DOGE"}),
+		`"0x1111" is no asset`: option(Option{Network: "base", PayTo: someone, Price: "1",
+			Asset: "0x1111"}),
+		"cannot be paid by the scheme": option(Option{Network: "eip155:4326", PayTo: someone,
+			Price: "1"}),
+		"not an EVM address": option(Option{Network: "base", PayTo: "0x12", Price: "1"}),
+		"wrong EIP-55 checksum": option(Option{Network: "base",
+			PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),
+		"is no Solana address": option(Option{Network: "solana", PayTo: someone, Price: "1"}),
+		"can give out nothing": option(Option{Network: "base",
+			PayTo: "0x0000000000000000000000000000000000000000", Price: "1"}),
+		`pay_to "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU" can give out nothing`: option(
+			Option{Network: "solana-devnet", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",
+				Price: "1"}),
+		`pay_to "11111111111111111111111111111111" can give out nothing`: option(
+			Option{Network: "solana", PayTo: "11111111111111111111111111111111", Price: "1"}),
+		"either a price": option(Option{Network: "base", PayTo: someone}),
+		"either a price in": option(Option{Network: "base", PayTo: someone, Price: "1",
+			Amount: "1"}),
+		"not dollars":             option(Option{Network: "base", PayTo: someone, Price: "0.0000001"}),
+		"not a canonical decimal": option(Option{Network: "base", PayTo: someone, Amount: "1e3"}),
+		"the amount is 0":         option(Option{Network: "base", PayTo: someone, Amount: "0"}),
+		"more than a token can count": option(Option{Network: "solana",
+			PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Amount: "18446744073709551616"}),
 		"option 2 is another one again": func(o *Options) {
-			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone, Amount: "10000", Asset: "usdc"})
+			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone,
+				Amount: "10000", Asset: "usdc"})
 		},
-		"eip155:480 has no name in version 1": func(o *Options) { o.Version = 1; option(Option{Network: "eip155:480", PayTo: someone, Price: "1"})(o) },
-		"buyers read at most 32":              func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
+		"eip155:480 has no name in version 1": func(o *Options) {
+			o.Version = 1
+			option(Option{Network: "eip155:480", PayTo: someone, Price: "1"})(o)
+		},
+		"buyers read at most 32": func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 	} {
 		_, err := New(options(change))
 		require.ErrorContains(t, err, want)
@@ -77,17 +95,21 @@ func TestConfigurationFaults(t *testing.T) {
 	}
 }
 
-// Networks by name, chain id and CAIP-2, assets by symbol and address, prices in dollars and atomic units: the same offer.
+// Networks by name, chain id and CAIP-2, assets by symbol and address, prices in dollars and atomic
+// units: the same offer.
 func TestSpellingsOfAnOption(t *testing.T) {
 	usdc := "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 	for _, o := range []Option{
-		{Network: "base", PayTo: someone, Price: "0.01"}, {Network: "8453", PayTo: someone, Price: "$0.01", Asset: "usdc"},
-		{Network: "eip155:8453", PayTo: "0x209693bc6afc0c5328ba36faf03c514ef312287c", Amount: "10000", Asset: usdc},
+		{Network: "base", PayTo: someone, Price: "0.01"}, {Network: "8453", PayTo: someone, Price: "$0.01",
+			Asset: "usdc"},
+		{Network: "eip155:8453", PayTo: "0x209693bc6afc0c5328ba36faf03c514ef312287c", Amount: "10000",
+			Asset: usdc},
 	} {
 		w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
 		require.NoError(t, err)
 		made := w.tools["a"].options[0]
-		require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"}, []string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(), made.Asset.Symbol})
+		require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"},
+			[]string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(), made.Asset.Symbol})
 		require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
 	}
 	free, err := New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil }))
@@ -95,7 +117,8 @@ func TestSpellingsOfAnOption(t *testing.T) {
 	require.Equal(t, map[string]string{"a": ""}, free.Prices())
 }
 
-// A facilitator that cannot be reached, or does not settle there, is a warning: it may be up when a buyer comes.
+// A facilitator that cannot be reached, or does not settle there, is a warning: it may be up when a
+// buyer comes.
 func TestCheck(t *testing.T) {
 	l := newLab(t, nil)
 	require.Empty(t, l.wall.Check(t.Context()))
@@ -106,11 +129,12 @@ func TestCheck(t *testing.T) {
 	l.Heal()
 	elsewhere, err := New(options(func(o *Options) { o.Facilitators = newFacilitators(l.Sandbox) }))
 	require.NoError(t, err)
-	require.Equal(t, []string{"no facilitator settles version 2 payments on Base"}, elsewhere.Check(t.Context()))
+	require.Equal(t, []string{"no facilitator settles version 2 payments on Base"},
+		elsewhere.Check(t.Context()))
 }
 
-// Who pays the fees is asked once, and remembered when the facilitator is down later; where nobody ever said, that option is not
-// offered, and the others are.
+// Who pays the fees is asked once, and remembered when the facilitator is down later; where nobody
+// ever said, that option is not offered, and the others are.
 func TestFeePayer(t *testing.T) {
 	l := newLab(t, nil)
 	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 2)
@@ -127,15 +151,20 @@ func TestFeePayer(t *testing.T) {
 
 func TestExtensions(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) {
-		o.Tools[0].Extensions = map[string]json.RawMessage{"bazaar": Bazaar("search", "Weather", map[string]any{"type": "object"})}
+		o.Tools[0].Extensions = map[string]json.RawMessage{"bazaar": Bazaar("search", "Weather",
+			map[string]any{"type": "object"})}
 	})
 	c := l.call(t, nil, nil).challenge()
-	require.JSONEq(t, `{"info":{"input":{"type":"mcp","toolName":"search","description":"Weather","inputSchema":{"type":"object"}}}}`, string(c.Extensions["bazaar"]))
+	require.JSONEq(t,
+		`{"info":{"input":{"type":"mcp","toolName":"search","description":"Weather","inputSchema":{"type":"object"}}}}`, string(c.Extensions["bazaar"]))
 	whole := l.payer.sign(t, c, 0, nil)
-	g := l.call(t, nil, meta(c, json.RawMessage(replaced(t, whole, `"toolName":"search"`, `"toolName":"other"`))))
+	g := l.call(t, nil,
+		meta(c, json.RawMessage(replaced(t, whole, `"toolName":"search"`, `"toolName":"other"`))))
 	require.Contains(t, g.challenge().Error, "extension_echo_mismatch")
 	require.Equal(t, product, l.call(t, nil, meta(c, whole)).text)
-	require.Equal(t, product, l.call(t, nil, meta(c, without(t, l.payer.sign(t, c, 0, nil), "extensions"))).text, "no echo is no lie")
+	require.Equal(t, product,
+		l.call(t, nil, meta(c, without(t, l.payer.sign(t, c, 0, nil), "extensions"))).text,
+		"no echo is no lie")
 }
 
 func TestBookInMemory(t *testing.T) {

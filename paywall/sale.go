@@ -81,9 +81,10 @@ type selling struct {
 	out     result
 }
 
-// sell takes one request to its end. The order of its steps is the safety argument: what is asked now; is a payment shown, and is
-// it for this; had it its run; does a facilitator vouch for it; only one opens its sale; the tool runs, with no more time than the
-// payment has; the intention to settle is on disk before it is asked for; settled; written down; given.
+// sell takes one request to its end. The order of its steps is the safety argument: what is asked
+// now; is a payment shown, and is it for this; had it its run; does a facilitator vouch for it;
+// only one opens its sale; the tool runs, with no more time than the payment has; the intention to
+// settle is on disk before it is asked for; settled; written down; given.
 func (w *Wall) sell(ctx context.Context, r request) result {
 	s := &selling{Wall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
 	s.upfront, s.dry = r.tool.Upfront && !w.options.VerifyOnly, w.options.VerifyOnly
@@ -95,7 +96,8 @@ func (w *Wall) sell(ctx context.Context, r request) result {
 	defer w.sales.Done()
 	var err error
 	if s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource); err != nil {
-		s.out.verdict, s.out.cause, s.out.why = verdict{answer: regrets, err: ErrPrice}, err, "what this costs cannot be told at the moment"
+		s.out.verdict, s.out.cause, s.out.why = verdict{answer: regrets, err: ErrPrice}, err,
+			"what this costs cannot be told at the moment"
 		return s.end(ctx)
 	}
 	if s.read(ctx) && s.verify(ctx) && s.open(ctx) {
@@ -131,7 +133,8 @@ func (s *selling) read(ctx context.Context) bool {
 	if s.offer, s.signed, err = s.match(p, s.out.offers); err == nil && p.version == 2 {
 		err = p.echoed(s.declared(s.tool))
 	}
-	if errors.Is(err, errExpired) && s.wasUsed(ctx) { // who paid, and asks for the answer late, is not asked to pay again
+	if errors.Is(err, errExpired) && s.wasUsed(ctx) {
+		// who paid, and asks for the answer late, is not asked to pay again
 		s.shown = readable
 		return false
 	}
@@ -156,16 +159,17 @@ func (s *selling) wasUsed(ctx context.Context) bool {
 		return false
 	case err != nil:
 		s.check = silent
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err), "the book of sales cannot be read; the payment was not used")
+		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the book of sales cannot be read; the payment was not used")
 	default:
 		s.again(ctx, earlier)
 	}
 	return true
 }
 
-// again is for a payment that had its run. Who names it as the buyer did, for the same call, gets what it bought once more: then an
-// answer that was lost on its way is not paid for twice. The name is what only the buyer knows: the payment itself is on the chain
-// for everybody to read.
+// again is for a payment that had its run. Who names it as the buyer did, for the same call, gets
+// what it bought once more: then an answer that was lost on its way is not paid for twice. The name
+// is what only the buyer knows: the payment itself is on the chain for everybody to read.
 func (s *selling) again(ctx context.Context, earlier history.Sale) {
 	s.used = before
 	id := s.payment.identifier()
@@ -173,7 +177,8 @@ func (s *selling) again(ctx context.Context, earlier history.Sale) {
 		s.say(nil, "this payment has been used; it buys one call")
 		return
 	}
-	left := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.leftTime // by a process that is no more
+	// by a process that is no more
+	left := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.leftTime
 	if (left || earlier.State == history.InDoubt) && s.inDoubt(ctx, &earlier) {
 		_ = s.options.Book.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
@@ -182,7 +187,8 @@ func (s *selling) again(ctx context.Context, earlier history.Sale) {
 		s.used, s.out.kept, s.sale.ID = kept, earlier.Answer, earlier.ID
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
 	case earlier.State == history.Running || earlier.State == history.Settling:
-		s.say(nil, "this payment is being used by another call; the same call will be answered when that one is over")
+		s.say(nil, "this payment is being used by another call; the same call will be answered when that "+
+			"one is over")
 	default:
 		s.say(nil, "this payment has been used, and what it bought is not kept ("+string(earlier.State)+")")
 	}
@@ -219,16 +225,20 @@ func (s *selling) verify(ctx context.Context) bool {
 
 func (s *selling) submission() facilitator.Submission {
 	r := s.offer.in(s.payment.version)
-	return facilitator.Submission{Network: s.offer.Network, Version: s.payment.version, Payload: s.payment.raw, Requirements: r.Raw,
-		Validity: s.signed.expires.Sub(s.now()), Sticky: x402.IsSolana(s.offer.Network), FeePayer: r.ExtraString("feePayer")}
+	return facilitator.Submission{Network: s.offer.Network, Version: s.payment.version,
+		Payload: s.payment.raw, Requirements: r.Raw,
+		Validity: s.signed.expires.Sub(s.now()), Sticky: x402.IsSolana(s.offer.Network),
+		FeePayer: r.ExtraString("feePayer")}
 }
 
 // open takes the payment: whoever comes later with it finds it used.
 func (s *selling) open(ctx context.Context) bool {
 	o := s.offer
 	row, err := s.options.Book.OpenSale(ctx, history.Sale{
-		UniqueKey: s.signed.trace, Resource: s.resource, Call: s.bind, Identifier: s.payment.identifier(), Network: o.Network, Scheme: "exact",
-		Asset: o.Asset.Address, Symbol: o.Asset.Symbol, Amount: o.Amount, Price: o.Price, PayTo: o.PayTo, Payer: s.signed.payer,
+		UniqueKey: s.signed.trace, Resource: s.resource, Call: s.bind, Identifier: s.payment.identifier(),
+		Network: o.Network, Scheme: "exact",
+		Asset: o.Asset.Address, Symbol: o.Asset.Symbol, Amount: o.Amount, Price: o.Price, PayTo: o.PayTo,
+		Payer:       s.signed.payer,
 		Requirement: o.in(s.payment.version).Raw, Payload: s.payment.raw,
 	})
 	var sold *history.SoldBefore
@@ -238,7 +248,8 @@ func (s *selling) open(ctx context.Context) bool {
 		return false
 	case err != nil:
 		s.check = silent
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err), "the book of sales cannot be written; the payment was not used")
+		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the book of sales cannot be written; the payment was not used")
 		return false
 	}
 	s.row, s.sale.ID = row, row.ID
@@ -268,7 +279,8 @@ func (s *selling) runs(ctx context.Context) bool {
 	return s.run == ran
 }
 
-// work runs the tool in a goroutine of its own, because one that does not heed its context must not outlive the payment.
+// work runs the tool in a goroutine of its own, because one that does not heed its context must not
+// outlive the payment.
 func (s *selling) work(ctx context.Context) run {
 	limit := s.signed.expires.Sub(s.now()) - s.settleTime
 	if s.upfront {
@@ -312,7 +324,8 @@ func (s *selling) work(ctx context.Context) run {
 	case e.err == nil:
 		return ran
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.say(e.err, fmt.Sprintf("the tool took longer than the payment is good for (%s less %s to settle it); nothing was settled", s.tool.MaxTimeout, s.settleTime))
+		s.say(e.err, fmt.Sprintf("the tool took longer than the payment is good for (%s less %s to settle "+
+			"it); nothing was settled", s.tool.MaxTimeout, s.settleTime))
 		return late
 	case ctx.Err() != nil:
 		s.say(e.err, "the call was cancelled; nothing was settled")

@@ -49,7 +49,8 @@ func TestAPaidCall(t *testing.T) {
 	require.True(t, seen.Verified)
 	require.Equal(t, sandbox.EVM, seen.Requirement.Network)
 	require.JSONEq(t, string(payload), string(seen.Payment))
-	require.Equal(t, []string{"search", "mcp://tool/search", "$0.001", "USDC"}, []string{seen.Tool, seen.Resource, seen.Price, seen.Symbol})
+	require.Equal(t, []string{"search", "mcp://tool/search", "$0.001", "USDC"},
+		[]string{seen.Tool, seen.Resource, seen.Price, seen.Symbol})
 
 	sale := l.sales(t)[0]
 	require.Equal(t, history.Sold, sale.State)
@@ -68,7 +69,8 @@ func TestAPaidCall(t *testing.T) {
 			require.Equal(t, true, tool.Meta["agents-x402/paymentRequired"])
 			require.EqualValues(t, 0.001, tool.Meta["agents-x402/priceUSD"])
 			require.Equal(t, "$0.001", tool.Meta["x402"].(map[string]any)["price"])
-			require.Contains(t, string(jsonOf(tool.OutputSchema)), "x402Version", "a client that checks structured content can read a challenge")
+			require.Contains(t, string(jsonOf(tool.OutputSchema)), "x402Version",
+				"a client that checks structured content can read a challenge")
 		} else {
 			require.Nil(t, tool.Meta)
 		}
@@ -86,7 +88,8 @@ func TestAPaidCallOnSolana(t *testing.T) {
 	require.Equal(t, sandbox.Solana, g.receipt().Network)
 }
 
-// Two calls with one payment at the same time: one run, one settlement; also when each comes to a process of its own.
+// Two calls with one payment at the same time: one run, one settlement; also when each comes to a
+// process of its own.
 func TestOnePaymentOneRun(t *testing.T) {
 	l := newLab(t, nil)
 	other, err := New(l.wall.options)
@@ -102,7 +105,8 @@ func TestOnePaymentOneRun(t *testing.T) {
 	sold, refused := 0, 0
 	for i := range 8 {
 		all.Go(func() {
-			result, err := clients[i%2].CallTool(t.Context(), &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
+			result, err := clients[i%2].CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+				Meta: maps.Clone(shown)})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -125,12 +129,14 @@ func TestOnePaymentOneRun(t *testing.T) {
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// What a payment bought is given once more to who lost it: by the name only the buyer knows, for the same call.
+// What a payment bought is given once more to who lost it: by the name only the buyer knows, for
+// the same call.
 func TestALostAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, map[string]any{"q": 1}, nil).challenge()
 	require.Contains(t, c.Extensions, "payment-identifier")
-	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	payload := l.payer.sign(t, c, 0, named)
 	first := l.call(t, map[string]any{"q": 1}, meta(c, payload))
 	require.Equal(t, product, first.text)
@@ -142,15 +148,17 @@ func TestALostAnswer(t *testing.T) {
 
 	for name, other := range map[string]got{
 		"another call": l.call(t, map[string]any{"q": 2}, meta(c, payload)),
-		"another name": l.call(t, map[string]any{"q": 1}, meta(c, json.RawMessage(replaced(t, payload, "pay_0123456789abcdef", "pay_0123456789abcdee")))),
-		"no name":      l.call(t, map[string]any{"q": 1}, meta(c, without(t, payload, "extensions"))),
+		"another name": l.call(t, map[string]any{"q": 1},
+			meta(c, json.RawMessage(replaced(t, payload, "pay_0123456789abcdef", "pay_0123456789abcdee")))),
+		"no name": l.call(t, map[string]any{"q": 1}, meta(c, without(t, payload, "extensions"))),
 	} {
 		require.EqualValues(t, -32602, other.Code, name)
 		require.NotContains(t, string(other.Result), product, name)
 	}
 }
 
-// The facilitator's faults, each with the exact outcome: nothing given away, nothing taken for nothing.
+// The facilitator's faults, each with the exact outcome: nothing given away, nothing taken for
+// nothing.
 func TestSettlementFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault sandbox.Fault
@@ -159,9 +167,10 @@ func TestSettlementFaults(t *testing.T) {
 		moved int
 		runs  int32
 	}{
-		"verify refused":     {sandbox.FacilitatorRefusesVerify, true, "", 0, 0},
-		"down":               {sandbox.FacilitatorDown, false, "", 0, 0},
-		"settlement refused": {sandbox.FacilitatorRefuses, false, history.InDoubt, 0, 1}, // unexpected_settle_error leaves it open
+		"verify refused": {sandbox.FacilitatorRefusesVerify, true, "", 0, 0},
+		"down":           {sandbox.FacilitatorDown, false, "", 0, 0},
+		// unexpected_settle_error leaves it open
+		"settlement refused": {sandbox.FacilitatorRefuses, false, history.InDoubt, 0, 1},
 		"settle fails":       {sandbox.FacilitatorFails, false, history.InDoubt, 0, 1},
 		"cut before":         {sandbox.FacilitatorCutsBefore, false, history.InDoubt, 0, 1},
 		"pending":            {sandbox.FacilitatorPending, false, history.InDoubt, 1, 1},
@@ -210,8 +219,8 @@ func TestSettlementRefused(t *testing.T) {
 	require.Contains(t, g.meta, x402.MetaReceipt)
 }
 
-// A settlement that the facilitator left open is looked up on the chain: who paid gets what they paid for, at once or when they
-// ask again.
+// A settlement that the facilitator left open is looked up on the chain: who paid gets what they
+// paid for, at once or when they ask again.
 func TestDoubtIsSettledByTheChain(t *testing.T) {
 	for name, known := range map[string]bool{"at once": true, "when asked again": false} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +239,8 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				l.wall.doubtTime = 10 * time.Second
 			}
 			c := l.call(t, nil, nil).challenge()
-			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+				`{"info":{"id":"pay_0123456789abcdef"}}`)}
 			shown := meta(c, l.payer.sign(t, c, 0, named))
 			l.Inject(sandbox.FacilitatorCutsAfter, sandbox.Always)
 			g := l.call(t, nil, shown)
@@ -254,14 +264,18 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 
 // A tool that fails is not paid for, however it fails.
 func TestToolFailures(t *testing.T) {
-	for name, tool := range map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error){
+	for name, tool := range map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult,
+		error){
 		"isError": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
+			return &mcp.CallToolResult{IsError: true,
+				Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
 		},
 		"error": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, errors.New("no such city")
 		},
-		"panic": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("no such city") },
+		"panic": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			panic("no such city")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
@@ -280,7 +294,8 @@ func TestToolFailures(t *testing.T) {
 	}
 }
 
-// A tool that is slower than its payment is good for: stopped while it could still be settled, and not settled.
+// A tool that is slower than its payment is good for: stopped while it could still be settled, and
+// not settled.
 func TestSlowTool(t *testing.T) {
 	l := newLab(t, nil)
 	stopped := make(chan struct{})
@@ -291,7 +306,8 @@ func TestSlowTool(t *testing.T) {
 	}
 	c := l.call(t, nil, nil).challenge()
 	payload := l.payer.sign(t, c, 0, nil)
-	l.wall.options.Hooks.BeforeRun = func(context.Context, *Sale) error { // what comes before may take its time on a busy machine
+	l.wall.options.Hooks.BeforeRun = func(context.Context, *Sale) error {
+		// what comes before may take its time on a busy machine
 		l.wall.settleTime = time.Until(expiryOf(t, payload)) - 200*time.Millisecond
 		return nil
 	}
@@ -311,7 +327,8 @@ func TestSlowTool(t *testing.T) {
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// A buyer who leaves while the tool runs is not charged; one who leaves later is, and finds what was bought.
+// A buyer who leaves while the tool runs is not charged; one who leaves later is, and finds what
+// was bought.
 func TestBuyerLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	given, running := l.tool, make(chan struct{})
@@ -323,24 +340,31 @@ func TestBuyerLeaves(t *testing.T) {
 	c := l.call(t, nil, nil).challenge()
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { <-running; leave() }()
-	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: meta(c, l.payer.sign(t, c, 0, nil))})
+	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search",
+		Meta: meta(c, l.payer.sign(t, c, 0, nil))})
 	require.Error(t, err)
-	require.Eventually(t, func() bool { return l.sales(t)[0].State == history.Unsold }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return l.sales(t)[0].State == history.Unsold
+	}, 5*time.Second, 5*time.Millisecond)
 	require.Empty(t, l.Settlements())
 
 	ctx, leave = context.WithCancel(t.Context())
 	l.tool = given
 	l.wall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { leave(); return nil }
-	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_0123456789abcdef"}}`)}
+	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	shown := meta(c, l.payer.sign(t, c, 0, named))
 	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
 	require.Error(t, err)
-	require.Eventually(t, func() bool { return l.sales(t)[0].State == history.Sold }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return l.sales(t)[0].State == history.Sold
+	}, 5*time.Second, 5*time.Millisecond)
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Len(t, l.Settlements(), 1)
 }
 
-// Settle, then run, where the tool's owner says so: the try is paid for, whatever comes of it, and nothing runs unpaid.
+// Settle, then run, where the tool's owner says so: the try is paid for, whatever comes of it, and
+// nothing runs unpaid.
 func TestUpfront(t *testing.T) {
 	upfront := func(_ *lab, o *Options) { o.Tools[0].Upfront = true }
 	l := newLab(t, upfront)
@@ -350,7 +374,8 @@ func TestUpfront(t *testing.T) {
 	require.Equal(t, product, g.text)
 	require.True(t, g.receipt().Success)
 	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
+		return &mcp.CallToolResult{IsError: true,
+			Content: []mcp.Content{&mcp.TextContent{Text: "no such city"}}}, nil
 	}
 	g = l.buy(t, nil)
 	require.True(t, g.isError)
@@ -366,7 +391,8 @@ func TestUpfront(t *testing.T) {
 	g.asksNothing()
 	l.nothingMoved(t, g)
 	require.Contains(t, string(g.Result), "do not pay again")
-	require.NotContains(t, string(g.Result), "can be made again", "it has no name of the buyer's, so it would be refused")
+	require.NotContains(t, string(g.Result), "can be made again",
+		"it has no name of the buyer's, so it would be refused")
 	require.Equal(t, history.InDoubt, l.sales(t)[0].State)
 }
 
@@ -387,7 +413,8 @@ func TestHooks(t *testing.T) {
 		return func(context.Context, *Sale) error { order = append(order, name); return nil }
 	}
 	all := Hooks{
-		BeforeVerify: note("before verify"), AfterVerify: note("after verify"), BeforeRun: note("before run"), BeforeSettle: note("before settle"),
+		BeforeVerify: note("before verify"), AfterVerify: note("after verify"), BeforeRun: note("before run"),
+		BeforeSettle: note("before settle"),
 		AfterRun: func(_ context.Context, _ *Sale, failed bool) error {
 			order = append(order, "after run")
 			require.False(t, failed)
@@ -406,12 +433,16 @@ func TestHooks(t *testing.T) {
 	}
 	l.wall.options.Hooks = all
 	require.Equal(t, product, l.buy(t, nil).text)
-	require.Equal(t, []string{"ended", "before verify", "after verify", "before run", "after run", "before settle", "after settle", "ended"}, order)
+	require.Equal(t, []string{"ended", "before verify", "after verify", "before run", "after run",
+		"before settle", "after settle", "ended"}, order)
 
 	no := func(context.Context, *Sale) error { return errors.New("not you") }
 	for name, hooks := range map[string]Hooks{
-		"before verify": {BeforeVerify: no}, "after verify": {AfterVerify: no}, "before run": {BeforeRun: no}, "before settle": {BeforeSettle: no},
-		"after run":  {AfterRun: func(context.Context, *Sale, bool) error { return errors.New("not you") }},
+		"before verify": {BeforeVerify: no}, "after verify": {AfterVerify: no}, "before run": {BeforeRun: no},
+		"before settle": {BeforeSettle: no},
+		"after run": {AfterRun: func(context.Context, *Sale, bool) error {
+			return errors.New("not you")
+		}},
 		"a panic":    {BeforeRun: func(context.Context, *Sale) error { panic("oh") }},
 		"of a price": {},
 	} {
@@ -422,7 +453,9 @@ func TestHooks(t *testing.T) {
 			c := l.call(t, nil, nil).challenge()
 			want := ErrAborted
 			if name == "of a price" {
-				l.wall.tools["search"].Quote = func(context.Context, Call) ([]Option, error) { panic("no idea") }
+				l.wall.tools["search"].Quote = func(context.Context, Call) ([]Option, error) {
+					panic("no idea")
+				}
 				want = ErrPrice
 			}
 			g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
@@ -463,7 +496,9 @@ func TestToolThatAsksBack(t *testing.T) {
 	given := l.tool
 	l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if r.Params.RequestState == "" {
-			return &mcp.CallToolResult{RequestState: "half", InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?", RequestedSchema: map[string]any{"type": "object"}}}}, nil
+			return &mcp.CallToolResult{RequestState: "half",
+				InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?",
+					RequestedSchema: map[string]any{"type": "object"}}}}, nil
 		}
 		return given(ctx, r)
 	}
@@ -486,15 +521,17 @@ func TestToolThatAsksBack(t *testing.T) {
 func TestUpfrontToolThatAsksBack(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].Upfront = true })
 	l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{RequestState: "half", InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?"}}}, nil
+		return &mcp.CallToolResult{RequestState: "half",
+			InputRequests: mcp.InputRequestMap{"a": &mcp.ElicitParams{Message: "Celsius?"}}}, nil
 	}
 	near, far := mcp.NewInMemoryTransports()
 	there, err := l.server().Connect(t.Context(), near, nil)
 	require.NoError(t, err)
-	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, &mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			return nil, errors.New("not here")
-		}}).Connect(t.Context(), far, nil)
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"},
+		&mcp.ClientOptions{MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+			ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return nil, errors.New("not here")
+			}}).Connect(t.Context(), far, nil)
 	require.NoError(t, err)
 	defer func() { l.client.Close(); there.Wait() }()
 	g := l.buy(t, nil)

@@ -16,12 +16,15 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the seeds' origins test, or planned to (reference/seed-systems.md §12), as tests of ours. The names are theirs.
+// What the seeds' origins test, or planned to (reference/seed-systems.md §12), as tests of ours.
+// The names are theirs.
 
-// The 26 of @armory-sh/mcp (seeds/001): 16 of its helpers for _meta, which are package x402's and shownIn here, and 10 of its wrapper.
+// The 26 of @armory-sh/mcp (seeds/001): 16 of its helpers for _meta, which are package x402's and
+// shownIn here, and 10 of its wrapper.
 func TestSeed001(t *testing.T) {
 	l := newLab(t, func(l *lab, o *Options) {
-		o.Tools = append(o.Tools, Tool{Name: "custom", Resource: "mcp://tool/other", Description: "Custom tool description", MimeType: "text/plain",
+		o.Tools = append(o.Tools, Tool{Name: "custom", Resource: "mcp://tool/other",
+			Description: "Custom tool description", MimeType: "text/plain",
 			Accepts: []Option{{Network: sandbox.EVM, PayTo: l.PayToEVM, Price: "0.001"}}})
 	})
 	c := l.call(t, nil, nil).challenge()
@@ -42,7 +45,8 @@ func TestSeed001(t *testing.T) {
 		}
 		for _, bad := range []any{"not-an-object", map[string]any{"foo": "bar"}} {
 			p, err := shownIn(mcp.Meta{"x402/payment": bad}, none)
-			require.ErrorIs(t, err, ErrInvalidRequest, "said, where theirs asks for payment as if none had come")
+			require.ErrorIs(t, err, ErrInvalidRequest,
+				"said, where theirs asks for payment as if none had come")
 			require.Nil(t, p)
 		}
 	})
@@ -54,7 +58,8 @@ func TestSeed001(t *testing.T) {
 	})
 	t.Run("attachPaymentResponseToMeta", func(t *testing.T) {
 		l.tool = func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{Meta: mcp.Meta{"other-key": "value"}, Content: []mcp.Content{&mcp.TextContent{Text: product}}}, nil
+			return &mcp.CallToolResult{Meta: mcp.Meta{"other-key": "value"},
+				Content: []mcp.Content{&mcp.TextContent{Text: product}}}, nil
 		}
 		g := l.buy(t, nil)
 		require.Contains(t, g.meta, "x402/payment-response")
@@ -65,7 +70,8 @@ func TestSeed001(t *testing.T) {
 		require.True(t, g.receipt().Success)
 		require.Equal(t, l.Settlements()[len(l.Settlements())-1].Transaction, g.receipt().Transaction)
 		require.Nil(t, l.call(t, nil, nil).receipt())
-		_, err := x402.ReadMCPSettlement(x402.MCPMessage{Result: json.RawMessage(`{"_meta":{"x402/payment-response":{"foo":"bar"}}}`)})
+		_, err := x402.ReadMCPSettlement(
+			x402.MCPMessage{Result: json.RawMessage(`{"_meta":{"x402/payment-response":{"foo":"bar"}}}`)})
 		require.Error(t, err)
 	})
 	t.Run("createPaymentRequiredResult", func(t *testing.T) {
@@ -90,25 +96,33 @@ func TestSeed001(t *testing.T) {
 	})
 	t.Run("createMcpPaymentWrapper", func(t *testing.T) {
 		before := l.runs.Load()
-		g := l.call(t, nil, map[string]any{"some-other-key": "value"}) // paymentRequired; without _meta it is TestAPaidCall
+		// paymentRequired; without _meta it is TestAPaidCall
+		g := l.call(t, nil, map[string]any{"some-other-key": "value"})
 		require.Equal(t, "mcp://tool/search", g.challenge().Resource.URL)
 		wrong := json.RawMessage(replaced(t, l.payer.sign(t, c, 0, nil), "eip155:84532", "eip155:1"))
-		require.Contains(t, l.call(t, nil, meta(c, wrong)).challenge().Error, "no matching payment requirements")
+		require.Contains(t, l.call(t, nil, meta(c, wrong)).challenge().Error,
+			"no matching payment requirements")
 		require.Equal(t, before, l.runs.Load())
 		asked, err := l.client.CallTool(t.Context(), callOf("custom", nil))
 		g = read(t, asked, err)
 		require.Equal(t, []string{"mcp://tool/other", "Custom tool description", "text/plain"},
-			[]string{g.challenge().Resource.URL, g.challenge().Resource.Description, g.challenge().Resource.MimeType})
-		// Its other cases: verifies, runs, settles: TestAPaidCall; verification fails, settlement fails: TestSettlementFaults and
-		// TestSettlementRefused; onVerify and onSettle: TestHooks; the handler's error: TestToolFailures; several requirements: TestDialects.
+			[]string{g.challenge().Resource.URL, g.challenge().Resource.Description,
+				g.challenge().Resource.MimeType})
+		// Its other cases: verifies, runs, settles: TestAPaidCall; verification fails, settlement
+		// fails: TestSettlementFaults and TestSettlementRefused; onVerify and onSettle: TestHooks;
+		// the handler's error: TestToolFailures; several requirements: TestDialects.
 	})
 }
 
-// The server's half of the 33 tests that mark3labs/x402-go planned and never wrote (seeds/000's origin, specs/007 tasks.md).
+// The server's half of the 33 tests that mark3labs/x402-go planned and never wrote (seeds/000's
+// origin, specs/007 tasks.md).
 func TestSeed000(t *testing.T) {
 	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = Error, 1 }
 	t.Run("T026–T028 free and payable tools on one server, one requirement", func(t *testing.T) {
-		l := newLab(t, func(l *lab, o *Options) { version1(l, o); o.Tools[0].Accepts = o.Tools[0].Accepts[:1] })
+		l := newLab(t, func(l *lab, o *Options) {
+			version1(l, o)
+			o.Tools[0].Accepts = o.Tools[0].Accepts[:1]
+		})
 		free, err := l.client.CallTool(t.Context(), callOf("hello", nil))
 		require.NoError(t, err)
 		require.False(t, free.IsError)
@@ -122,12 +136,14 @@ func TestSeed000(t *testing.T) {
 		require.Contains(t, string(g.Data), `"maxAmountRequired":"1000"`)
 		require.Contains(t, string(g.Data), `"x402Version":1`)
 	})
-	t.Run("T030, T033 the payment out of params, the settlement into the result; either spelling of the resource", func(t *testing.T) {
+	t.Run("T030, T033 the payment out of params, the settlement into the result; either spelling of the "+
+		"resource", func(t *testing.T) {
 		l := newLab(t, version1)
 		require.Contains(t, l.buy(t, nil).meta, "x402/payment-response")
 		l = newLab(t, nil)
 		c := l.call(t, nil, nil).challenge()
-		payload := json.RawMessage(replaced(t, l.payer.sign(t, c, 0, nil), "mcp://tool/search", "mcp://tools/search"))
+		payload := json.RawMessage(replaced(t, l.payer.sign(t, c, 0, nil), "mcp://tool/search",
+			"mcp://tools/search"))
 		require.Equal(t, product, l.call(t, nil, meta(c, payload)).text)
 	})
 	t.Run("T031, T032, T079 five seconds to verify, the payment's validity to settle", func(t *testing.T) {
@@ -135,24 +151,26 @@ func TestSeed000(t *testing.T) {
 		said := &spy{Client: newFacilitators(l.Sandbox)}
 		l.wall.options.Facilitators = said
 		require.Equal(t, product, l.buy(t, nil).text)
-		require.InDelta(t, 300, said.settle.Validity.Seconds(), 5) // facilitator.Verify has its own five seconds: facilitator/settle_test.go
+		// facilitator.Verify has its own five seconds: facilitator/settle_test.go
+		require.InDelta(t, 300, said.settle.Validity.Seconds(), 5)
 	})
 	t.Run("T034 verify only", func(t *testing.T) {
 		l := newLab(t, func(l *lab, o *Options) { version1(l, o); o.VerifyOnly = true })
 		require.Equal(t, product, l.buy(t, nil).text)
 		require.Empty(t, l.Settlements())
 	})
-	t.Run("T035 a tool that fails after verification is not paid for, against the plan; upfront it is", func(t *testing.T) {
-		fails := func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{}}, nil
-		}
-		l := newLab(t, version1)
-		l.tool = fails
-		l.nothingMoved(t, l.buy(t, nil))
-		l = newLab(t, func(l *lab, o *Options) { version1(l, o); o.Tools[0].Upfront = true })
-		l.tool = fails
-		require.True(t, l.buy(t, nil).receipt().Success)
-	})
+	t.Run("T035 a tool that fails after verification is not paid for, against the plan; upfront it is",
+		func(t *testing.T) {
+			fails := func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{}}, nil
+			}
+			l := newLab(t, version1)
+			l.tool = fails
+			l.nothingMoved(t, l.buy(t, nil))
+			l = newLab(t, func(l *lab, o *Options) { version1(l, o); o.Tools[0].Upfront = true })
+			l.tool = fails
+			require.True(t, l.buy(t, nil).receipt().Success)
+		})
 	t.Run("T036, T080 settlement fails after verification: its receipt in error.data", func(t *testing.T) {
 		l := newLab(t, version1)
 		c := l.call(t, nil, nil).challenge()
@@ -172,7 +190,8 @@ func TestSeed000(t *testing.T) {
 	t.Run("T083, T084 -32700 and -32602", func(t *testing.T) {
 		l := newLab(t, version1)
 		require.EqualValues(t, -32700, l.call(t, nil, map[string]any{"x402/payment": "{broken"}).Code)
-		require.EqualValues(t, -32602, l.call(t, nil, map[string]any{"x402/payment": map[string]any{"x402Version": 1}}).Code)
+		require.EqualValues(t, -32602,
+			l.call(t, nil, map[string]any{"x402/payment": map[string]any{"x402Version": 1}}).Code)
 	})
 	t.Run("T085 -32603 where no facilitator can verify", func(t *testing.T) {
 		l := newLab(t, version1)
@@ -195,9 +214,9 @@ func (s *spy) Settle(ctx context.Context, submission facilitator.Submission) fac
 	return s.Client.Settle(ctx, submission)
 }
 
-// A facilitator that says one thing and does another: a success without a transaction, a 200 with success false, another network.
-// What it says decides, strictly; a content for success:false was given out by npm x402-mcp and the reference's own wrapper
-// (seed-systems.md §5c, §7c).
+// A facilitator that says one thing and does another: a success without a transaction, a 200 with
+// success false, another network. What it says decides, strictly; a content for success:false was
+// given out by npm x402-mcp and the reference's own wrapper (seed-systems.md §5c, §7c).
 func TestFacilitatorsThatLie(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
@@ -224,8 +243,10 @@ func TestFacilitatorsThatLie(t *testing.T) {
 			defer web.Close()
 			ch := l.call(t, nil, nil).challenge()
 			quick := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-			l.wall.options.Facilitators = facilitator.New(facilitator.Options{Sleep: quick, HTTP: web.Client(),
-				List: []facilitator.Facilitator{{Name: "liar", URL: web.URL, Networks: []string{sandbox.EVM}}}})
+			l.wall.options.Facilitators = facilitator.New(facilitator.Options{Sleep: quick,
+				HTTP: web.Client(),
+				List: []facilitator.Facilitator{{Name: "liar", URL: web.URL,
+					Networks: []string{sandbox.EVM}}}})
 			g := l.call(t, nil, meta(ch, l.payer.sign(t, ch, 0, nil)))
 			require.True(t, g.isError)
 			require.NotContains(t, string(g.Result), product)

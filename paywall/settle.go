@@ -27,11 +27,13 @@ func (s *selling) collect(ctx context.Context) bool {
 	}
 	if err := s.options.Book.MoveSale(ctx, s.row); err != nil {
 		s.run = stopped
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err), "the book of sales cannot be written; nothing was settled")
+		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the book of sales cannot be written; nothing was settled")
 		return false
 	}
 	said := s.options.Facilitators.Settle(ctx, s.submission())
-	s.settle = map[facilitator.Outcome]settle{facilitator.Settled: done, facilitator.Refused: refused, facilitator.Unknown: unknown,
+	s.settle = map[facilitator.Outcome]settle{facilitator.Settled: done, facilitator.Refused: refused,
+		facilitator.Unknown: unknown,
 		facilitator.NotSent: unsent}[said.Outcome]
 	s.out.settlement, s.row.Facilitator = s.told(said.Settlement), said.Facilitator
 	if s.settle == unknown && s.inDoubt(ctx, &s.row) {
@@ -78,8 +80,8 @@ func (s *selling) told(said *x402.Settlement) *x402.Settlement {
 	return &told
 }
 
-// inDoubt asks the chain about a settlement that a facilitator left open, until it knows, the payment is dead, or patience ends.
-// True: row says what the chain proved.
+// inDoubt asks the chain about a settlement that a facilitator left open, until it knows, the
+// payment is dead, or patience ends. True: row says what the chain proved.
 func (s *selling) inDoubt(ctx context.Context, row *history.Sale) bool {
 	if s.options.Status == nil || s.signed.evidence.Network == "" {
 		return false
@@ -91,7 +93,8 @@ func (s *selling) inDoubt(ctx context.Context, row *history.Sale) bool {
 		switch {
 		case err == nil && fate.State == x402.Settled:
 			row.State, row.Transaction, row.Note = history.Sold, fate.Transaction, "the chain shows it"
-			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: fate.Transaction, Network: s.offer.in(s.payment.version).NetworkName, Payer: s.signed.payer})
+			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: fate.Transaction,
+				Network: s.offer.in(s.payment.version).NetworkName, Payer: s.signed.payer})
 			return true
 		case err == nil && fate.State == x402.Expired:
 			row.State, row.Note = history.Unsold, "the chain shows that it was never settled"
@@ -146,11 +149,13 @@ func (s *selling) write(ctx context.Context) {
 	if st := s.out.settlement; st != nil {
 		s.row.Transaction, s.row.Receipt = st.Transaction, receiptJSON(st)
 	}
-	if keep := s.out.goods.keep; keep != nil && s.row.Identifier != "" && (s.row.State == history.Sold || s.row.State == history.InDoubt) {
+	if keep := s.out.goods.keep; keep != nil && s.row.Identifier != "" && (s.row.State == history.Sold ||
+		s.row.State == history.InDoubt) {
 		s.row.Answer = keep()
 	}
 	if err := s.options.Book.MoveSale(ctx, s.row); err != nil {
-		s.log.Error("write down a sale", "sale", s.row.ID, "state", s.row.State, "transaction", s.row.Transaction, "err", err)
+		s.log.Error("write down a sale", "sale", s.row.ID, "state", s.row.State, "transaction",
+			s.row.Transaction, "err", err)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// read takes in an answer within the limits. It always closes the body. The Answer is never nil: with an error it holds
-// what came.
+// read takes in an answer within the limits. It always closes the body. The Answer is never nil:
+// with an error it holds what came.
 func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
@@ -35,7 +35,8 @@ func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
 	}
 	switch {
 	case asks && err == nil && a.Truncated:
-		a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge, "the seller's challenge is longer than %d bytes", limit).
+		a.ChallengeErr = x402.Errorf(x402.ResponseTooLarge, "the seller's challenge is longer than %d bytes",
+			limit).
 			WithDetail("limit", limit)
 	case asks && err == nil:
 		a.Challenge, a.ChallengeErr = x402.ReadChallenge(a.Status, response.Header, a.Content)
@@ -45,8 +46,8 @@ func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
 	return a, err
 }
 
-// decoded is the body, unpacked if it came as gzip though we asked for none of that. Other encodings stay as they are, with
-// their Content-Encoding in the Answer's header.
+// decoded is the body, unpacked if it came as gzip though we asked for none of that. Other
+// encodings stay as they are, with their Content-Encoding in the Answer's header.
 func decoded(response *http.Response, limit int64) (io.Reader, error) {
 	encoding := strings.ToLower(strings.TrimSpace(response.Header.Get("Content-Encoding")))
 	if encoding != "gzip" && encoding != "x-gzip" || len(response.Header.Values("Content-Encoding")) > 1 {
@@ -55,7 +56,8 @@ func decoded(response *http.Response, limit int64) (io.Reader, error) {
 	if response.Request != nil && response.Request.Method == http.MethodHead {
 		return response.Body, nil
 	}
-	// What goes in is limited too: an endless row of empty gzip members would never reach a limit on what comes out.
+	// What goes in is limited too: an endless row of empty gzip members would never reach a limit
+	// on what comes out.
 	unpacked, err := gzip.NewReader(io.LimitReader(response.Body, limit+1<<20))
 	if errors.Is(err, io.EOF) { // no body at all
 		return response.Body, nil
@@ -69,8 +71,9 @@ func decoded(response *http.Response, limit int64) (io.Reader, error) {
 	return unpacked, nil
 }
 
-// readLimited reads up to limit bytes and says whether there was more. The buffer grows to the limit in one step once it is
-// large, so that a flood costs little more memory than what is kept of it. With an error it gives what came before.
+// readLimited reads up to limit bytes and says whether there was more. The buffer grows to the
+// limit in one step once it is large, so that a flood costs little more memory than what is kept of
+// it. With an error it gives what came before.
 func readLimited(from io.Reader, limit, announced int64) (content []byte, more bool, err error) {
 	const small, large = 64 << 10, 2 << 20
 	size := int64(small)
@@ -106,7 +109,8 @@ func trimmed(buffer []byte) []byte {
 	return buffer
 }
 
-// mediaType is a Content-Type reduced to type and charset, since it stands in a field of ours; "" when it is none.
+// mediaType is a Content-Type reduced to type and charset, since it stands in a field of ours; ""
+// when it is none.
 func mediaType(header string) string {
 	kind, parameters, err := mime.ParseMediaType(header)
 	if err != nil || !strings.Contains(kind, "/") || len(kind) > 100 {

@@ -25,8 +25,8 @@ const (
 	maxRequestBody  = 8 << 20
 )
 
-// Check says whether a request may be made at all, without asking the network: URL_BLOCKED or INVALID_ARGUMENT.
-// What a name resolves to is checked when it is dialled.
+// Check says whether a request may be made at all, without asking the network: URL_BLOCKED or
+// INVALID_ARGUMENT. What a name resolves to is checked when it is dialled.
 func (h *HTTP) Check(r Request) error {
 	_, err := h.check(r)
 	if err != nil {
@@ -63,7 +63,9 @@ func (h *HTTP) checkURL(raw string) (*url.URL, error) {
 	if raw == "" || len(raw) > maxURL {
 		return nil, invalid("the URL must have 1 to %d characters, not %d", maxURL, len(raw))
 	}
-	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd }) {
+	if strings.ContainsFunc(raw, func(r rune) bool {
+		return r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd
+	}) {
 		return nil, blocked("the URL holds blanks, control characters or a backslash")
 	}
 	at, err := url.Parse(raw)
@@ -73,9 +75,11 @@ func (h *HTTP) checkURL(raw string) (*url.URL, error) {
 	case at.Scheme != "https" && at.Scheme != "http":
 		return nil, blocked("only https:// URLs are asked").WithHint("write the whole URL, with https://")
 	case at.User != nil:
-		return nil, blocked("the URL holds a user name or password").WithHint("credentials belong into headers")
+		return nil, blocked("the URL holds a user name or password").WithHint(
+			"credentials belong into headers")
 	case strings.Contains(raw, "#"):
-		return nil, blocked("the URL has a fragment, which is never sent").WithHint("leave out what follows the #")
+		return nil, blocked("the URL has a fragment, which is never sent").WithHint(
+			"leave out what follows the #")
 	case at.Host == "" || at.Opaque != "":
 		return nil, invalid("the URL has no host")
 	}
@@ -86,12 +90,15 @@ func (h *HTTP) checkURL(raw string) (*url.URL, error) {
 }
 
 var dnsName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+	return regexp.MustCompile(
+		`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 }) // at its first use: a host waits for our start
 
-// numeric finds what the C library, but not we, would read as an IPv4 address: 2130706433, 0177.0.0.1, 127.1, 0x7f.1
-// (WHATWG URL: a host whose last label is a number is an IPv4 address).
-var numeric = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`) })
+// numeric finds what the C library, but not we, would read as an IPv4 address: 2130706433,
+// 0177.0.0.1, 127.1, 0x7f.1 (WHATWG URL: a host whose last label is a number is an IPv4 address).
+var numeric = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
+})
 
 func (h *HTTP) checkHost(at *url.URL) error {
 	at.Host = strings.ToLower(at.Host)
@@ -141,8 +148,8 @@ func nameProblem(host, hostport string) string {
 	return ""
 }
 
-// isLocalName finds the names that mean this machine, its network or a cloud's metadata service by definition
-// (RFC 6761, RFC 6762, and the top-level domain that ICANN reserved for private use).
+// isLocalName finds the names that mean this machine, its network or a cloud's metadata service by
+// definition (RFC 6761, RFC 6762, and the top-level domain that ICANN reserved for private use).
 func isLocalName(host string) bool {
 	for _, domain := range []string{"localhost", "local", "internal", "home.arpa"} {
 		if host == domain || strings.HasSuffix(host, "."+domain) {
@@ -163,15 +170,18 @@ func private(at *url.URL, what string) *x402.Error {
 // allowed is what the owner can do so that a URL is asked.
 func allowed(at *url.URL) string {
 	if listable(at.Hostname()) {
-		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml", hostPort(at))
+		return fmt.Sprintf("the owner can allow exactly %q under policy.loopback in config.toml",
+			hostPort(at))
 	}
-	return "only addresses of this machine and of private networks, written as such, can be allowed under policy.loopback in config.toml"
+	return "only addresses of this machine and of private networks, written as such, can be allowed under " +
+		"policy.loopback in config.toml"
 }
 
 // listable reports whether policy.loopback takes the host.
 func listable(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && !ip.Is4In6() && (ip.IsLoopback() || ip.IsPrivate())
+	return strings.EqualFold(host, "localhost") || err == nil && !ip.Is4In6() &&
+		(ip.IsLoopback() || ip.IsPrivate())
 }
 
 // hostPort is the form of policy.loopback's entries: the port is always there.
@@ -186,8 +196,10 @@ func hostPort(at *url.URL) string {
 // origin is what a payment is bound to: scheme, host and port.
 func origin(at *url.URL) string { return strings.ToLower(at.Scheme) + "://" + hostPort(at) }
 
-// ours are the headers that an agent must not set: they frame the message, or belong to the payment (security.md B18, C14).
-var ours = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer", "Upgrade",
+// ours are the headers that an agent must not set: they frame the message, or belong to the payment
+// (security.md B18, C14).
+var ours = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te",
+	"Trailer", "Upgrade",
 	"Expect", "Http2-Settings", "Sign-In-With-X", "Settlement-Overrides", "Extension-Responses"}
 
 var ourPrefixes = []string{"Proxy-", "Payment-", "X-Payment"}
@@ -196,7 +208,9 @@ func checkHeader(header http.Header) error {
 	fields, size := 0, 0
 	for name, values := range header {
 		canonical := http.CanonicalHeaderKey(name)
-		isOurs := slices.Contains(ours, canonical) || slices.ContainsFunc(ourPrefixes, func(p string) bool { return strings.HasPrefix(canonical, p) })
+		isOurs := slices.Contains(ours, canonical) || slices.ContainsFunc(ourPrefixes, func(p string) bool {
+			return strings.HasPrefix(canonical, p)
+		})
 		if isOurs {
 			return invalid("the header %s is set by the wallet, not by its caller", quote(name))
 		}
@@ -211,12 +225,15 @@ func checkHeader(header http.Header) error {
 		}
 	}
 	if fields > maxRequestField || size > maxRequestHead {
-		return invalid("%d headers of %d bytes; at most %d of %d bytes are sent", fields, size, maxRequestField, maxRequestHead)
+		return invalid("%d headers of %d bytes; at most %d of %d bytes are sent", fields, size,
+			maxRequestField, maxRequestHead)
 	}
 	return nil
 }
 
-var token = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$") })
+var token = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
+})
 
 func validField(name, value string) bool {
 	return token().MatchString(name) &&
@@ -234,8 +251,8 @@ func canonical(header http.Header) http.Header {
 	return copied
 }
 
-// punycode is a host's ASCII form, for a hint. net/http holds the one IDNA encoder in the standard library and shows it
-// only in the Host line that it writes.
+// punycode is a host's ASCII form, for a hint. net/http holds the one IDNA encoder in the standard
+// library and shows it only in the Host line that it writes.
 func punycode(host string) string {
 	var wire bytes.Buffer
 	request := http.Request{Method: "GET", URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}

@@ -25,7 +25,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// fakeNet answers names from a script and takes every connection to one local server; it notes who was called.
+// fakeNet answers names from a script and takes every connection to one local server; it notes who
+// was called.
 type fakeNet struct {
 	sync.Mutex
 	answers [][]string // one per lookup; the last is repeated
@@ -63,23 +64,37 @@ func (f *fakeNet) dial(ctx context.Context, network, address string) (net.Conn, 
 // security.md C8–C10, C13: refused without a lookup or a connection.
 func TestBlockedURLs(t *testing.T) {
 	for _, u := range []string{
-		"http://api.example.com/", "ftp://api.example.com/", "file:///etc/passwd", "gopher://x/", "unix:/run/x", "javascript:alert(1)",
+		"http://api.example.com/", "ftp://api.example.com/", "file:///etc/passwd", "gopher://x/",
+		"unix:/run/x", "javascript:alert(1)",
 		"//api.example.com/", "/path", "api.example.com", "HTTP://api.example.com",
-		"https://me@api.example.com/", "https://me:pw@api.example.com/", "https://good.example@evil.example/", "https://@a.example/",
+		"https://me@api.example.com/", "https://me:pw@api.example.com/", "https://good.example@evil.example/",
+		"https://@a.example/",
 		"https://api.example.com/#x", "https://api.example.com/#",
-		"https://api.example.com\\@evil.example/", "https://a.example/\r\nX: y", "https://a.example/\x00", " https://a.example/", "https://a.example/a b",
-		"https://api.example.com:0/", "https://api.example.com:65536/", "https://api.example.com:/", "https://api.example.com:080/", "https://api.example.com:4x/",
-		"https://api.example.com./", "https://localhost./", "https://127.0.0.1./", "https://./", "https://a..example/", "https://-a.example/", "https:///x", "https:a.example",
-		"https://bücher.example/", "https://аpple.com/", "https://example.com%2eevil.org/", "https://ａ.example/", "https://a\u200b.example/",
-		"https://localhost/", "https://LOCALHOST:8443/", "https://api.localhost/", "https://printer.local/", "https://metadata.google.internal/", "https://router.home.arpa/",
-		"https://127.0.0.1/", "https://127.8.8.8/", "https://0.0.0.0/", "https://10.1.2.3/", "https://172.16.0.1/", "https://192.168.1.1/", "https://100.64.0.1/",
-		"https://169.254.169.254/latest/meta-data", "https://100.100.100.200/", "https://168.63.129.16/", "https://224.0.0.1/", "https://255.255.255.255/",
+		"https://api.example.com\\@evil.example/", "https://a.example/\r\nX: y", "https://a.example/\x00",
+		" https://a.example/", "https://a.example/a b",
+		"https://api.example.com:0/", "https://api.example.com:65536/", "https://api.example.com:/",
+		"https://api.example.com:080/", "https://api.example.com:4x/",
+		"https://api.example.com./", "https://localhost./", "https://127.0.0.1./", "https://./",
+		"https://a..example/", "https://-a.example/", "https:///x", "https:a.example",
+		"https://bücher.example/", "https://аpple.com/", "https://example.com%2eevil.org/",
+		"https://ａ.example/", "https://a\u200b.example/",
+		"https://localhost/", "https://LOCALHOST:8443/", "https://api.localhost/", "https://printer.local/",
+		"https://metadata.google.internal/", "https://router.home.arpa/",
+		"https://127.0.0.1/", "https://127.8.8.8/", "https://0.0.0.0/", "https://10.1.2.3/",
+		"https://172.16.0.1/", "https://192.168.1.1/", "https://100.64.0.1/",
+		"https://169.254.169.254/latest/meta-data", "https://100.100.100.200/", "https://168.63.129.16/",
+		"https://224.0.0.1/", "https://255.255.255.255/",
 		"https://192.0.2.1/", "https://198.18.0.1/", "https://198.51.100.1/", "https://203.0.113.10/",
-		"https://[::1]/", "https://[::]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/", "https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/",
-		"https://[64:ff9b:1::1]/", "https://[2002:7f00:1::]/", "https://[fd00:ec2::254]/", "https://[fe80::1]/", "https://[fe80::1%25eth0]/", "https://[2606:4700::1%25eth0]/",
-		"https://[ff02::1]/", "https://[2001:db8::1]/", "https://[2001::1]/", "https://[3fff::1]/", "https://[fec0::1]/", "https://[::1", "https://[example.com]/",
-		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://127.1/", "https://127.0.0.01/", "https://127.0.0.1.1/", "https://1/", "https://0/",
-		"https://1.2.3.4.0x10/", "", "https://", "https://a.example/" + strings.Repeat("a", maxURL), "https://" + strings.Repeat("a.", 130) + "example/",
+		"https://[::1]/", "https://[::]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:7f00:1]/",
+		"https://[::127.0.0.1]/", "https://[64:ff9b::7f00:1]/",
+		"https://[64:ff9b:1::1]/", "https://[2002:7f00:1::]/", "https://[fd00:ec2::254]/",
+		"https://[fe80::1]/", "https://[fe80::1%25eth0]/", "https://[2606:4700::1%25eth0]/",
+		"https://[ff02::1]/", "https://[2001:db8::1]/", "https://[2001::1]/", "https://[3fff::1]/",
+		"https://[fec0::1]/", "https://[::1", "https://[example.com]/",
+		"https://2130706433/", "https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/",
+		"https://127.1/", "https://127.0.0.01/", "https://127.0.0.1.1/", "https://1/", "https://0/",
+		"https://1.2.3.4.0x10/", "", "https://", "https://a.example/" + strings.Repeat("a", maxURL),
+		"https://" + strings.Repeat("a.", 130) + "example/",
 	} {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
 		h := New(Options{Resolver: f, dial: f.dial})
@@ -88,7 +103,8 @@ func TestBlockedURLs(t *testing.T) {
 		assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
 		_, asked := h.Ask(t.Context(), Request{URL: u})
 		assert.Equal(t, err.Error(), asked.Error(), u)
-		_, err = h.Present(t.Context(), Request{URL: u}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err = h.Present(t.Context(), Request{URL: u}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
+			Value: "x"})
 		assert.Error(t, err, u)
 		assert.Empty(t, f.lookups, u)
 		assert.Empty(t, f.dialled, u)
@@ -98,20 +114,26 @@ func TestBlockedURLs(t *testing.T) {
 func TestAllowedURLs(t *testing.T) {
 	h := New(Options{Loopback: []string{"127.0.0.1:4021", "[::1]:4021", "localhost:80", "10.0.0.7:443"}})
 	for _, u := range []string{
-		"https://api.example.com", "HTTPS://API.example.com:443/a?b=c%20d", "https://8.8.8.8/", "https://[2606:4700::1]:8443/", "https://xn--bcher-kva.example/",
-		"https://a_b.example.com/", "https://1password.com/", "https://0x.org/", "https://api.example.com/ünicode", "https://a.example/%23",
-		"http://127.0.0.1:4021/", "https://127.0.0.1:4021/", "http://[::1]:4021/", "http://localhost/", "http://LOCALHOST:80/", "https://10.0.0.7/",
+		"https://api.example.com", "HTTPS://API.example.com:443/a?b=c%20d", "https://8.8.8.8/",
+		"https://[2606:4700::1]:8443/", "https://xn--bcher-kva.example/",
+		"https://a_b.example.com/", "https://1password.com/", "https://0x.org/",
+		"https://api.example.com/ünicode", "https://a.example/%23",
+		"http://127.0.0.1:4021/", "https://127.0.0.1:4021/", "http://[::1]:4021/", "http://localhost/",
+		"http://LOCALHOST:80/", "https://10.0.0.7/",
 	} {
 		assert.NoError(t, h.Check(Request{URL: u}), u)
 	}
-	for _, u := range []string{"http://127.0.0.1:4022/", "http://127.0.0.1/", "https://localhost/", "http://localhost:4021/", "http://10.0.0.7/", "http://[::ffff:127.0.0.1]:4021/"} {
+	for _, u := range []string{"http://127.0.0.1:4022/", "http://127.0.0.1/", "https://localhost/",
+		"http://localhost:4021/", "http://10.0.0.7/", "http://[::ffff:127.0.0.1]:4021/"} {
 		err := h.Check(Request{URL: u})
 		assert.Equal(t, x402.URLBlocked, code(err), u)
 		assert.Contains(t, x402.AsError(err).Hint, "policy.loopback", u)
 	}
 	for u, allows := range map[string]bool{ // no rule that config.toml refuses is advised
-		"https://10.0.0.7:8443/": true, "http://localhost:4021/": true, "http://[::1]/": true, "http://api.example.com/": false,
-		"https://169.254.169.254/": false, "https://printer.local/": false, "https://[::ffff:127.0.0.1]/": false, "https://0.0.0.0/": false,
+		"https://10.0.0.7:8443/": true, "http://localhost:4021/": true, "http://[::1]/": true,
+		"http://api.example.com/":  false,
+		"https://169.254.169.254/": false, "https://printer.local/": false,
+		"https://[::ffff:127.0.0.1]/": false, "https://0.0.0.0/": false,
 	} {
 		err := x402.AsError(h.Check(Request{URL: u}))
 		assert.Equal(t, allows, strings.Contains(err.Hint, "can allow exactly"), u)
@@ -126,10 +148,13 @@ func TestHomographIsShownInPunycode(t *testing.T) {
 }
 
 func TestPublic(t *testing.T) {
-	for _, ip := range []string{"8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1", "223.255.255.255", "::ffff:8.8.8.8", "2606:4700::1111", "2a00::1"} {
+	for _, ip := range []string{"8.8.8.8", "1.1.1.1", "172.15.0.1", "172.32.0.1", "100.63.0.1", "100.128.0.1",
+		"223.255.255.255", "::ffff:8.8.8.8", "2606:4700::1111", "2a00::1"} {
 		assert.True(t, public(netip.MustParseAddr(ip)), ip)
 	}
-	for _, ip := range []string{"0.0.0.0", "10.255.255.255", "172.31.255.255", "100.127.0.1", "::ffff:10.0.0.1", "64:ff9b::8.8.8.8", "2001:db8::1", "4000::1", "fe80::1%eth0", "2606:4700::1%eth0"} {
+	for _, ip := range []string{"0.0.0.0", "10.255.255.255", "172.31.255.255", "100.127.0.1",
+		"::ffff:10.0.0.1", "64:ff9b::8.8.8.8", "2001:db8::1", "4000::1", "fe80::1%eth0",
+		"2606:4700::1%eth0"} {
 		assert.False(t, public(netip.MustParseAddr(ip)), ip)
 	}
 	assert.False(t, public(netip.Addr{}))
@@ -138,9 +163,12 @@ func TestPublic(t *testing.T) {
 // security.md B18, C14.
 func TestRequests(t *testing.T) {
 	h := New(Options{})
-	for _, name := range []string{"Host", "host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "TE", "Trailer", "Upgrade", "Expect",
-		"Proxy-Authorization", "proxy-connection", "PAYMENT-SIGNATURE", "payment-required", "X-PAYMENT", "X-Payment-Signature", "x-payment-response",
-		"Sign-In-With-X", "SIGN-IN-WITH-X", "HTTP2-Settings", "a b", "a:", "", "ü", "a\r\nb", strings.Repeat("a", 300)} {
+	for _, name := range []string{"Host", "host", "Content-Length", "Transfer-Encoding", "Connection",
+		"Keep-Alive", "TE", "Trailer", "Upgrade", "Expect",
+		"Proxy-Authorization", "proxy-connection", "PAYMENT-SIGNATURE", "payment-required", "X-PAYMENT",
+		"X-Payment-Signature", "x-payment-response",
+		"Sign-In-With-X", "SIGN-IN-WITH-X", "HTTP2-Settings", "a b", "a:", "", "ü", "a\r\nb",
+		strings.Repeat("a", 300)} {
 		err := h.Check(Request{URL: "https://a.example", Header: http.Header{name: {"x"}}})
 		assert.Equal(t, x402.InvalidArgument, code(err), name)
 	}
@@ -150,30 +178,38 @@ func TestRequests(t *testing.T) {
 		assert.NotContains(t, err.Error(), value)
 	}
 	for _, method := range []string{"CONNECT", "TRACE", "get", "GET /", "G\r\nET", "BREW"} {
-		assert.Equal(t, x402.InvalidArgument, code(h.Check(Request{URL: "https://a.example", Method: method})), method)
+		assert.Equal(t, x402.InvalidArgument,
+			code(h.Check(Request{URL: "https://a.example", Method: method})), method)
 	}
 	many := http.Header{}
 	for i := range maxRequestField + 1 {
 		many.Set(fmt.Sprintf("X-%d", i), "a")
 	}
-	for _, header := range []http.Header{many, {"X-A": {strings.Repeat("a", maxRequestHead)}}, {"User-Agent": {"Mozilla/5.0"}}} {
-		assert.Equal(t, x402.InvalidArgument, code(h.Check(Request{URL: "https://a.example", Header: header})))
+	for _, header := range []http.Header{many, {"X-A": {strings.Repeat("a", maxRequestHead)}},
+		{"User-Agent": {"Mozilla/5.0"}}} {
+		assert.Equal(t, x402.InvalidArgument,
+			code(h.Check(Request{URL: "https://a.example", Header: header})))
 	}
-	assert.Equal(t, x402.InvalidArgument, code(h.Check(Request{URL: "https://a.example", Body: make([]byte, maxRequestBody+1)})))
+	assert.Equal(t, x402.InvalidArgument,
+		code(h.Check(Request{URL: "https://a.example", Body: make([]byte, maxRequestBody+1)})))
 
-	for _, header := range []http.Header{{"Authorization": {"Bearer x"}}, {"Cookie": {"a=b"}}, {"accept": {"text/html"}}, {"X-Api-Key": {"é\t"}}} {
+	for _, header := range []http.Header{{"Authorization": {"Bearer x"}}, {"Cookie": {"a=b"}},
+		{"accept": {"text/html"}}, {"X-Api-Key": {"é\t"}}} {
 		assert.NoError(t, h.Check(Request{URL: "https://a.example", Header: header, Method: "DELETE"}))
 	}
 }
 
 func tlsServer(t *testing.T) (*httptest.Server, *x509.CertPool) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.Host)) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.Host))
+	}))
 	t.Cleanup(s.Close)
 	return s, s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 }
 
-// security.md C11, C12: each name is resolved once, every answer is checked, and only checked addresses are dialled.
+// security.md C11, C12: each name is resolved once, every answer is checked, and only checked
+// addresses are dialled.
 func TestResolution(t *testing.T) {
 	s, roots := tlsServer(t) // its certificate is for example.com
 	for _, row := range []struct {
@@ -187,7 +223,8 @@ func TestResolution(t *testing.T) {
 		{"mapped", [][]string{{"::ffff:127.0.0.1"}}, nil, x402.URLBlocked},
 		{"one of two private", [][]string{{"127.0.0.1", "8.8.8.8"}}, []string{"8.8.8.8:443"}, ""},
 		{"all private", [][]string{{"127.0.0.1", "::1", "169.254.169.254"}}, nil, x402.URLBlocked},
-		{"rebinding: one lookup, then pinned", [][]string{{"8.8.8.8"}, {"127.0.0.1"}}, []string{"8.8.8.8:443"}, ""},
+		{"rebinding: one lookup, then pinned", [][]string{{"8.8.8.8"}, {"127.0.0.1"}},
+			[]string{"8.8.8.8:443"}, ""},
 		{"IPv4 first", [][]string{{"2606:4700::1", "8.8.8.8"}}, []string{"8.8.8.8:443"}, ""},
 		{"nothing", nil, nil, x402.NetworkError},
 	} {
@@ -210,7 +247,8 @@ func TestResolution(t *testing.T) {
 		h := New(Options{Resolver: f, RootCAs: roots, dial: f.dial})
 		_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 		require.NoError(t, err)
-		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err = h.Present(t.Context(), Request{URL: "https://example.com/"},
+			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		var e *SendError
 		require.ErrorAs(t, err, &e)
 		assert.False(t, e.Sent)
@@ -232,18 +270,20 @@ func TestResolution(t *testing.T) {
 	})
 }
 
-// security.md C15: a proxy named in the environment sees nothing. (Loopback addresses would never go through one, so the
-// seller has a public name here.)
+// security.md C15: a proxy named in the environment sees nothing. (Loopback addresses would never
+// go through one, so the seller has a public name here.)
 func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY"} {
 		t.Setenv(name, "http://9.9.9.9:3128")
 	}
 	s, roots := tlsServer(t)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	_, err := New(Options{Resolver: f, RootCAs: roots, dial: f.dial}).Ask(t.Context(), Request{URL: "https://example.com/"})
+	_, err := New(Options{Resolver: f, RootCAs: roots, dial: f.dial}).Ask(t.Context(),
+		Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	assert.Nil(t, New(Options{}).wire.(*http.Transport).Proxy, "the environment is read once in a process: what was dialled shows nothing by itself")
+	assert.Nil(t, New(Options{}).wire.(*http.Transport).Proxy,
+		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 
 // security.md C16.
@@ -252,7 +292,8 @@ func TestTLS(t *testing.T) {
 	ask := func(o Options, host string) error {
 		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
 		o.Resolver, o.dial = f, f.dial
-		_, err := New(o).Present(t.Context(), Request{URL: "https://" + host}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err := New(o).Present(t.Context(), Request{URL: "https://" + host},
+			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		return err
 	}
 	require.NoError(t, ask(Options{RootCAs: roots}, "example.com"))
@@ -272,7 +313,8 @@ func TestTLS(t *testing.T) {
 		assert.Equal(t, x402.NetworkError, code(err), name)
 		assert.Contains(t, err.Error(), "certificate", name)
 	}
-	s.TLS.MinVersion, s.TLS.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 //nolint:gosec // the fault under test
+	s.TLS.MinVersion, s.TLS.MaxVersion = tls.VersionTLS10,
+		tls.VersionTLS11 //nolint:gosec // the fault under test
 	err := ask(Options{RootCAs: roots}, "example.com")
 	assert.Equal(t, x402.NetworkError, code(err))
 	assert.Contains(t, err.Error(), "was not sent")
@@ -283,8 +325,9 @@ func expiredCertificate(t *testing.T) ([]tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"example.com"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	require.NoError(t, err)
 	leaf, err := x509.ParseCertificate(der)
@@ -307,7 +350,8 @@ func TestLocalhostIsThisMachine(t *testing.T) {
 
 // Whatever passes goes to https or to a listed place, with a host that is in one spelling only.
 func FuzzCheckURL(f *testing.F) {
-	for _, u := range []string{"https://a.example/", "http://127.0.0.1:4021/x", "https://[2606:4700::1]:1/", "https://0x7f.1", "https://a@b/", "https://a.example:443\\@b"} {
+	for _, u := range []string{"https://a.example/", "http://127.0.0.1:4021/x", "https://[2606:4700::1]:1/",
+		"https://0x7f.1", "https://a@b/", "https://a.example:443\\@b"} {
 		f.Add(u)
 	}
 	h := New(Options{Loopback: []string{"127.0.0.1:4021"}})
@@ -330,7 +374,9 @@ func FuzzCheckURL(f *testing.F) {
 		if at.Scheme != "https" && !listed {
 			t.Fatalf("%q is not https", raw)
 		}
-		if strings.ContainsFunc(at.Host, func(r rune) bool { return r <= ' ' || r > '~' || r == '%' || r == '@' || r == '/' }) {
+		if strings.ContainsFunc(at.Host, func(r rune) bool {
+			return r <= ' ' || r > '~' || r == '%' || r == '@' || r == '/'
+		}) {
 			t.Fatalf("%q has the host %q", raw, at.Host)
 		}
 	})

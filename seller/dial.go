@@ -18,19 +18,22 @@ type Resolver interface {
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// special are the IPv4 networks that are not somebody's host on the Internet: the IANA special-purpose registry,
-// multicast, and Azure's metadata address, which lies in public space. The other clouds' lie in link-local space, Alibaba's
-// in the carriers'.
+// special are the IPv4 networks that are not somebody's host on the Internet: the IANA
+// special-purpose registry, multicast, and Azure's metadata address, which lies in public space.
+// The other clouds' lie in link-local space, Alibaba's in the carriers'.
 var special = prefixes(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
-	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+	"192.175.48.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32",
-	// IPv6 inside of global unicast: protocol assignments with Teredo and ORCHID, documentation, 6to4, AS112.
+	// IPv6 inside of global unicast: protocol assignments with Teredo and ORCHID, documentation,
+	// 6to4, AS112.
 	"2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 )
 
-// globalUnicast is the only part of IPv6 that IANA gives to hosts. All else is refused with it: loopback, unspecified,
-// link-local, unique-local, multicast, IPv4-compatible, NAT64 (64:ff9b::/96 leads to any IPv4 address, private ones too).
+// globalUnicast is the only part of IPv6 that IANA gives to hosts. All else is refused with it:
+// loopback, unspecified, link-local, unique-local, multicast, IPv4-compatible, NAT64 (64:ff9b::/96
+// leads to any IPv4 address, private ones too).
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) (all []netip.Prefix) {
@@ -56,8 +59,9 @@ func (e *blockedError) Error() string {
 	return fmt.Sprintf("%s leads to an address that is not of the public Internet", e.host)
 }
 
-// dialContext resolves once and connects to one of exactly those addresses, each checked (security.md C10–C12). An entry of
-// the loopback list counts for the host as the URL writes it, never for another name that leads to the same place.
+// dialContext resolves once and connects to one of exactly those addresses, each checked
+// (security.md C10–C12). An entry of the loopback list counts for the host as the URL writes it,
+// never for another name that leads to the same place.
 func (h *HTTP) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -108,7 +112,8 @@ func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.A
 	for i := range allowed {
 		allowed[i] = allowed[i].Unmap()
 	}
-	// IPv4 first: a seller without it is rare, a machine with broken IPv6 is not, and each try may take seconds.
+	// IPv4 first: a seller without it is rare, a machine with broken IPv6 is not, and each try may
+	// take seconds.
 	slices.SortStableFunc(allowed, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
 	return allowed[:min(len(allowed), 4)], nil
 }
@@ -117,8 +122,8 @@ func (h *HTTP) dialOne(ctx context.Context, network, address string, listed bool
 	if h.options.dial != nil {
 		return h.options.dial(ctx, network, address)
 	}
-	// Control sees the address that the socket really connects to. It repeats the check of resolve, so that no mistake
-	// above it can get past it.
+	// Control sees the address that the socket really connects to. It repeats the check of resolve,
+	// so that no mistake above it can get past it.
 	dialer := net.Dialer{Timeout: connectTime, KeepAliveConfig: net.KeepAliveConfig{Enable: true},
 		Control: func(_, dialled string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(dialled)

@@ -15,8 +15,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// refine turns what the network did into an error of the outside. The message is in our own words: net/http quotes the
-// server's bytes in some of its errors.
+// refine turns what the network did into an error of the outside. The message is in our own words:
+// net/http quotes the server's bytes in some of its errors.
 func refine(ctx context.Context, at *url.URL, err error) error {
 	var known *x402.Error
 	if errors.As(err, &known) {
@@ -29,15 +29,18 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 		return e
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || isTimeout(err) {
-		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time", Hint: "make the same call again", Err: err}
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time",
+			Hint: "make the same call again", Err: err}
 	}
 	// http.Transport has no error value for this.
 	if strings.Contains(err.Error(), "server response headers exceeded") {
-		return (&x402.Error{Code: x402.ResponseTooLarge, Message: "the seller's headers are too long", Err: err}).
+		return (&x402.Error{Code: x402.ResponseTooLarge, Message: "the seller's headers are too long",
+			Err: err}).
 			WithDetail("limit", maxHeaders)
 	}
 	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + at.Host + " is not the gzip it is labelled", Err: err}
+		return &x402.Error{Code: x402.ResponseMalformed, Message: "the answer of " + at.Host +
+			" is not the gzip it is labelled", Err: err}
 	}
 	return &x402.Error{Code: x402.NetworkError, Message: networkMessage(ctx, at.Host, err), Err: err,
 		Hint: "make the same call again, if the host's name is right and this machine is on the network"}

@@ -1,17 +1,21 @@
 // Package transport carries a request to a seller: first without payment, then once with it.
 //
-// What must stay true: no request reaches an address that its owner did not publish to the Internet, unless the wallet's
-// owner listed exactly that host and port; a request with a payment leaves at most once, on a connection of its own, to
-// the origin it was made for; and nothing a seller sends can take unbounded memory or time.
+// What must stay true: no request reaches an address that its owner did not publish to the
+// Internet, unless the wallet's owner listed exactly that host and port; a request with a payment
+// leaves at most once, on a connection of its own, to the origin it was made for; and nothing a
+// seller sends can take unbounded memory or time.
 //
-// The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it follows redirects with
-// the payment attached, accepts 10 MiB of headers and a gigabyte out of a megabyte of gzip, takes a proxy from the
-// environment, and when a kept-alive connection dies after the server read a signed GET, sends it a second time unasked.
+// The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it
+// follows redirects with the payment attached, accepts 10 MiB of headers and a gigabyte out of a
+// megabyte of gzip, takes a proxy from the environment, and when a kept-alive connection dies after
+// the server read a signed GET, sends it a second time unasked.
 //
-// The files: mux.go (which of the two ways). HTTP: http.go (ask, present), check.go (what may be sent), dial.go (to which addresses),
-// body.go (what is taken in), errors.go (what the network's errors mean outside); node.go is the client for the owner's own nodes and
-// facilitators. MCP: mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpwire.go (what left and what
-// came, read raw), mcpprocess.go (a server that is a command), mcptools.go (lists of tools, and errors).
+// The files: mux.go (which of the two ways). HTTP: http.go (ask, present), check.go (what may be
+// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's
+// errors mean outside); node.go is the client for the owner's own nodes and facilitators. MCP:
+// mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpwire.go (what
+// left and what came, read raw), mcpprocess.go (a server that is a command), mcptools.go (lists of
+// tools, and errors).
 package seller
 
 import (
@@ -33,11 +37,14 @@ import (
 // Request is what a buyer asks for: over HTTP, or, with one of the MCP methods, of an MCP server.
 type Request struct {
 	Method string // "" is GET
-	URL    string // MCP: the endpoint, or mcp://<name> of a configured server, and what is asked for as the fragment
+	// MCP: the endpoint, or mcp://<name> of a configured server, and what is asked for as the
+	// fragment
+	URL    string
 	Header http.Header
 	Body   []byte // MCP: the arguments, a JSON object; nil: none
 
-	Progress func(Progress) // MCP: hears how far the server is; called by another goroutine; nil: nobody wants to know
+	// MCP: hears how far the server is; called by another goroutine; nil: nobody wants to know
+	Progress func(Progress)
 }
 
 // Answer is what a seller said. All of it is a stranger's.
@@ -59,8 +66,10 @@ type Answer struct {
 
 // Options configure the client. The zero value is right for sellers on the Internet.
 type Options struct {
-	Loopback   []string       // exact host:port that http:// and private addresses are allowed for (SPEC §4, policy.loopback)
-	UserAgent  string         // "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall (x402-protocol.md §1.1)
+	// exact host:port that http:// and private addresses are allowed for (SPEC §4, policy.loopback)
+	Loopback []string
+	// "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall (x402-protocol.md §1.1)
+	UserAgent  string
 	MaxContent int64          // 0 is 32 MiB
 	RootCAs    *x509.CertPool // nil: the system's. For tests; there is no way to skip the check
 	Resolver   Resolver       // nil: the system's
@@ -70,9 +79,10 @@ type Options struct {
 
 // Limits (SPEC §10).
 const (
-	maxContent  = 32 << 10 << 10 // SPEC: content stored
-	maxHeaders  = 128 << 10      // a 402 header may be 64 KiB (x402.MaxHeader); twice that leaves room for the others
-	maxHops     = 5              // redirects before payment
+	maxContent = 32 << 10 << 10 // SPEC: content stored
+	// a 402 header may be 64 KiB (x402.MaxHeader); twice that leaves room for the others
+	maxHeaders  = 128 << 10
+	maxHops     = 5 // redirects before payment
 	connectTime = 10 * time.Second
 )
 
@@ -98,20 +108,23 @@ func New(o Options) *HTTP {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
 	h.wire = &http.Transport{
-		Proxy:                  nil, // not even from the environment: a project's .env must not see the traffic (security.md C15)
-		DialContext:            h.dialContext,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
-		TLSHandshakeTimeout:    connectTime,
-		Protocols:              protocols,
-		DisableKeepAlives:      true, // a connection of its own for each request: the transport resends on used ones only
+		// not even from the environment: a project's .env must not see the traffic (security.md
+		// C15)
+		Proxy:               nil,
+		DialContext:         h.dialContext,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
+		TLSHandshakeTimeout: connectTime,
+		Protocols:           protocols,
+		// a connection of its own for each request: the transport resends on used ones only
+		DisableKeepAlives:      true,
 		DisableCompression:     true, // decoded here, under the same limit as everything else
 		MaxResponseHeaderBytes: maxHeaders,
 	}
 	return h
 }
 
-// SendError says why a request with a payment has no whole answer. Sent is false only when provably not one byte of it
-// left: no connection came about. Anything else may have been read and settled.
+// SendError says why a request with a payment has no whole answer. Sent is false only when provably
+// not one byte of it left: no connection came about. Anything else may have been read and settled.
 type SendError struct {
 	Sent bool
 	Err  error
@@ -128,8 +141,9 @@ func (e *SendError) Error() string {
 // Unwrap gives the *x402.Error.
 func (e *SendError) Unwrap() error { return e.Err }
 
-// Ask sends a request without payment. Redirects are followed up to five times within the same origin; a request that is
-// neither GET nor HEAD only where the redirect keeps its method (307, 308). Errors are *x402.Error.
+// Ask sends a request without payment. Redirects are followed up to five times within the same
+// origin; a request that is neither GET nor HEAD only where the redirect keeps its method (307,
+// 308). Errors are *x402.Error.
 func (h *HTTP) Ask(ctx context.Context, r Request) (*Answer, error) {
 	for hops := 0; ; hops++ {
 		at, err := h.check(r)
@@ -157,9 +171,9 @@ func (h *HTTP) Ask(ctx context.Context, r Request) (*Answer, error) {
 	}
 }
 
-// Present sends a request with one payment or proof header, exactly once: a fresh connection, no redirects (a 3xx is the
-// answer). An error is a *SendError. It comes together with an Answer when the headers arrived and the body broke off:
-// the receipt is in the headers.
+// Present sends a request with one payment or proof header, exactly once: a fresh connection, no
+// redirects (a 3xx is the answer). An error is a *SendError. It comes together with an Answer when
+// the headers arrived and the body broke off: the receipt is in the headers.
 func (h *HTTP) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
 	at, err := h.check(r)
 	if err == nil && !validField(with.Header, with.Value) {
@@ -183,7 +197,8 @@ func (h *HTTP) Present(ctx context.Context, r Request, with x402.Attachment) (*A
 }
 
 // send makes one exchange on one connection.
-func (h *HTTP) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (*http.Response, error) {
+func (h *HTTP) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (*http.Response,
+	error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
@@ -201,9 +216,11 @@ func (h *HTTP) send(ctx context.Context, r Request, at *url.URL, payment *x402.A
 	if len(r.Body) > 0 && json.Valid(r.Body) {
 		preset("Content-Type", "application/json")
 	}
-	request.Header.Set("Accept-Encoding", "identity") // gzip may come all the same, and is decoded under the limit
+	// gzip may come all the same, and is decoded under the limit
+	request.Header.Set("Accept-Encoding", "identity")
 	if payment != nil {
-		request.Header[payment.Header] = []string{payment.Value} // not canonical: the wire spelling of the protocol
+		// not canonical: the wire spelling of the protocol
+		request.Header[payment.Header] = []string{payment.Value}
 	}
 	response, err := h.wire.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {

@@ -123,7 +123,8 @@ func TestAskThenPresent(t *testing.T) {
 		_, _ = io.WriteString(w, "the goods")
 	})
 	h := client(s.URL)
-	r := Request{Method: "POST", URL: s.URL + "/a?b=c", Header: http.Header{"x-api-key": {"k"}}, Body: []byte(`{"q":1}`)}
+	r := Request{Method: "POST", URL: s.URL + "/a?b=c", Header: http.Header{"x-api-key": {"k"}},
+		Body: []byte(`{"q":1}`)}
 	require.NoError(t, h.Check(r))
 
 	a, err := h.Ask(t.Context(), r)
@@ -161,7 +162,8 @@ func TestAskThenPresent(t *testing.T) {
 // A receipt that cannot be read is no receipt, and no reason to lose the answer.
 func TestUnreadableReceipt(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("PAYMENT-RESPONSE", "%%%") })
-	a, err := client(s.URL).Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := client(s.URL).Present(t.Context(), Request{URL: s.URL},
+		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	require.NoError(t, err)
 	assert.Nil(t, a.Settlement)
 	assert.True(t, x402.HasCode(a.SettlementErr, x402.ResponseMalformed))
@@ -169,7 +171,8 @@ func TestUnreadableReceipt(t *testing.T) {
 
 func code(err error) x402.Code { return x402.AsError(err).Code }
 
-// security.md C5–C7: before payment only within the origin, at most five, each checked; with payment none.
+// security.md C5–C7: before payment only within the origin, at most five, each checked; with
+// payment none.
 func TestRedirects(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := serve(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
@@ -226,7 +229,8 @@ func TestRedirects(t *testing.T) {
 			assert.Equal(t, x402.RedirectRefused, code(err))
 		}
 
-		a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)},
+			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 		require.NoError(t, err)
 		assert.Equal(t, status, a.Status, "with a payment a redirect is the answer")
 	}
@@ -234,7 +238,8 @@ func TestRedirects(t *testing.T) {
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, fmt.Sprintf("%+q", other.URL+"/<b>x"), x402.AsError(err).Details["location"])
 	assert.NotContains(t, err.Error(), "<b>")
-	a, err := h.Present(t.Context(), Request{URL: s.URL + "/cross"}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := h.Present(t.Context(), Request{URL: s.URL + "/cross"},
+		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	require.NoError(t, err)
 	assert.Equal(t, 307, a.Status)
 	assert.Zero(t, elsewhere.Load(), "nothing ever reached the other origin")
@@ -259,18 +264,21 @@ func TestDowngrade(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	f := &fakeNet{answers: [][]string{{"8.8.8.8"}}, to: s.Listener.Addr().String()}
-	h := New(Options{Resolver: f, RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, dial: f.dial, Loopback: []string{"example.com:80"}})
+	h := New(Options{Resolver: f, RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+		dial: f.dial, Loopback: []string{"example.com:80"}})
 	_, err := h.Ask(t.Context(), Request{URL: "https://example.com/"})
 	assert.Equal(t, x402.RedirectRefused, code(err))
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	a, err := h.Present(t.Context(), Request{URL: "https://example.com/"}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err := h.Present(t.Context(), Request{URL: "https://example.com/"},
+		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	require.NoError(t, err)
 	assert.Equal(t, 307, a.Status)
 	assert.Equal(t, "x", header)
 	assert.Equal(t, []string{"8.8.8.8:443", "8.8.8.8:443"}, f.dialled, "never port 80")
 }
 
-// security.md C17: answers before the answer, without end; headers smuggled into one; and HTTP/2, which is not spoken.
+// security.md C17: answers before the answer, without end; headers smuggled into one; and HTTP/2,
+// which is not spoken.
 func TestWhatIsNoAnswer(t *testing.T) {
 	endless := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
 		s.next(in)
@@ -281,8 +289,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		}
 	}).url
 	_, err := client(endless).Ask(within(t, 5*time.Second), Request{URL: endless})
-	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err), "ended by its size and not by the clock: %v", err)
-	_, err = client(endless).Present(within(t, 5*time.Second), Request{URL: endless}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
+		"ended by its size and not by the clock: %v", err)
+	_, err = client(endless).Present(within(t, 5*time.Second), Request{URL: endless},
+		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	var e *SendError
 	require.ErrorAs(t, err, &e)
 	assert.True(t, e.Sent)
@@ -297,7 +307,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		"HTTP/2's first words":      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"a NUL in a header's value": "HTTP/1.1 200 OK\r\nA: b\x00c\r\nContent-Length: 0\r\n\r\n",
 	} {
-		u := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) { s.next(in); _, _ = io.WriteString(c, text) }).url
+		u := serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
+			s.next(in)
+			_, _ = io.WriteString(c, text)
+		}).url
 		_, err := client(u).Ask(within(t, 5*time.Second), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
@@ -305,8 +318,9 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
 }
 
-// security.md D23 and finding 13: the server answers the unpaid request, keeps the connection open, and dies after it
-// read the paid one. The stock transport is the control: it sends the payment twice.
+// security.md D23 and finding 13: the server answers the unpaid request, keeps the connection open,
+// and dies after it read the paid one. The stock transport is the control: it sends the payment
+// twice.
 func TestPaymentIsSentOnce(t *testing.T) {
 	dying := func(t *testing.T) *rawServer {
 		return serveRaw(t, func(s *rawServer, c net.Conn, in *bufio.Reader) {
@@ -321,10 +335,12 @@ func TestPaymentIsSentOnce(t *testing.T) {
 	for _, row := range []struct {
 		method string
 		header http.Header
-	}{{"GET", nil}, {"POST", http.Header{"Idempotency-Key": {"k"}}}, {"PUT", http.Header{"X-Idempotency-Key": {"k"}}}} {
+	}{{"GET", nil}, {"POST", http.Header{"Idempotency-Key": {"k"}}},
+		{"PUT", http.Header{"X-Idempotency-Key": {"k"}}}} {
 		t.Run(row.method, func(t *testing.T) {
 			s := dying(t)
-			h, r := client(s.url), Request{Method: row.method, URL: s.url, Header: row.header, Body: []byte("x")}
+			h, r := client(s.url), Request{Method: row.method, URL: s.url, Header: row.header,
+				Body: []byte("x")}
 			for range 3 {
 				_, err := h.Ask(t.Context(), r)
 				require.NoError(t, err)
@@ -353,7 +369,8 @@ func TestPaymentIsSentOnce(t *testing.T) {
 		}
 		get("")
 		get("x")
-		assert.EqualValues(t, 2, s.paid.Load(), "the control no longer shows the fault; is this test still able to fail?")
+		assert.EqualValues(t, 2, s.paid.Load(),
+			"the control no longer shows the fault; is this test still able to fail?")
 	})
 }
 
@@ -370,11 +387,13 @@ func TestSent(t *testing.T) {
 	}
 	fin := func(c net.Conn) { _ = c.Close() }
 	hang := func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
-	unread := serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) { // resetting sooner may be a refused connection
+	unread := serveRaw(t, func(_ *rawServer, c net.Conn, in *bufio.Reader) {
+		// resetting sooner may be a refused connection
 		_, _ = in.ReadByte()
 		reset(c)
 	}).url
-	paid := "HTTP/1.1 200 OK\r\nPAYMENT-RESPONSE: " + base64.StdEncoding.EncodeToString([]byte(receipt)) + "\r\nContent-Length: 100\r\n\r\nhalf of"
+	paid := "HTTP/1.1 200 OK\r\nPAYMENT-RESPONSE: " + base64.StdEncoding.EncodeToString([]byte(receipt)) +
+		"\r\nContent-Length: 100\r\n\r\nhalf of"
 
 	for _, row := range []struct {
 		name, url string
@@ -383,7 +402,8 @@ func TestSent(t *testing.T) {
 		answer    bool
 	}{
 		{"connection refused", closed, false, x402.NetworkError, false},
-		{"TLS with a server that has none", strings.Replace(unread, "http:", "https:", 1), false, x402.NetworkError, false},
+		{"TLS with a server that has none", strings.Replace(unread, "http:", "https:", 1), false,
+			x402.NetworkError, false},
 		{"blocked address", "https://10.0.0.1/", false, x402.URLBlocked, false},
 		{"reset on the first byte", unread, true, x402.NetworkError, false},
 		{"end without an answer", answers("", fin), true, x402.NetworkError, false},
@@ -391,7 +411,9 @@ func TestSent(t *testing.T) {
 		{"no answer", answers("", hang), true, x402.Timeout, false},
 		{"half of the headers", answers("HTTP/1.1 200 OK\r\nPayment-", fin), true, x402.NetworkError, false},
 		{"no HTTP", answers("SSH-2.0-OpenSSH <b>\r\n", fin), true, x402.NetworkError, false},
-		{"switched protocols", answers("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", hang), true, x402.NetworkError, false},
+		{"switched protocols",
+			answers("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", hang),
+			true, x402.NetworkError, false},
 		{"half of the body, end", answers(paid, fin), true, x402.NetworkError, true},
 		{"half of the body, reset", answers(paid, reset), true, x402.NetworkError, true},
 		{"half of the body, hang", answers(paid, hang), true, x402.Timeout, true},
@@ -402,7 +424,8 @@ func TestSent(t *testing.T) {
 			if row.code == x402.Timeout {
 				patience = 300 * time.Millisecond
 			}
-			a, err := h.Present(within(t, patience), Request{URL: row.url}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+			a, err := h.Present(within(t, patience), Request{URL: row.url},
+				x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 			var e *SendError
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, row.sent, e.Sent, err)
@@ -423,15 +446,18 @@ func TestSent(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := client(s.URL).Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+		_, err := client(s.URL).Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
+			Value: "x"})
 		var e *SendError
 		require.ErrorAs(t, err, &e)
 		assert.False(t, e.Sent)
 	})
 	t.Run("a payment that is no header", func(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
-		for _, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"}, {"", "a"}} {
-			_, err := client(s.URL).Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: bad[0], Value: bad[1]})
+		for _, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"},
+			{"", "a"}} {
+			_, err := client(s.URL).Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: bad[0],
+				Value: bad[1]})
 			var e *SendError
 			require.ErrorAs(t, err, &e)
 			assert.False(t, e.Sent)
@@ -453,7 +479,8 @@ func TestSlowloris(t *testing.T) {
 			}
 		}).url
 	}
-	for _, head := range []string{"", "HTTP/1.1 200 OK\r\nA: ", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 402 Payment Required\r\n\r\n"} {
+	for _, head := range []string{"", "HTTP/1.1 200 OK\r\nA: ", "HTTP/1.1 200 OK\r\n\r\n",
+		"HTTP/1.1 402 Payment Required\r\n\r\n"} {
 		u := drip(head)
 		start := time.Now()
 		_, err := client(u).Ask(within(t, 150*time.Millisecond), Request{URL: u})

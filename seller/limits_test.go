@@ -61,7 +61,8 @@ func TestBodyFlood(t *testing.T) {
 	assert.Nil(t, a.Challenge)
 	assert.Equal(t, x402.MaxBody, len(a.Content))
 
-	a, err = h.Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+	a, err = h.Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
+		Value: "x"})
 	require.NoError(t, err, "a long answer to a payment is an answer")
 	assert.True(t, a.Truncated)
 	assert.Equal(t, 1<<20, len(a.Content))
@@ -115,7 +116,8 @@ func TestGzip(t *testing.T) {
 		{"empty", "gzip", nil, "", ""},
 		{"no gzip", "gzip", []byte("not zipped"), "", x402.ResponseMalformed},
 		{"cut off", "gzip", good[:len(good)-6], "", x402.NetworkError},
-		{"wrong sum", "gzip", append(bytes.Clone(good[:len(good)-8]), make([]byte, 8)...), "", x402.ResponseMalformed},
+		{"wrong sum", "gzip", append(bytes.Clone(good[:len(good)-8]), make([]byte, 8)...), "",
+			x402.ResponseMalformed},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -135,7 +137,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// security.md C3 and finding 9: a megabyte that unpacks to a gigabyte takes no more memory than what is kept of it.
+// security.md C3 and finding 9: a megabyte that unpacks to a gigabyte takes no more memory than
+// what is kept of it.
 func TestGzipBomb(t *testing.T) {
 	bomb := bytes.Repeat(zipped(t, make([]byte, 1<<20)), 1024)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +157,8 @@ func TestGzipBomb(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	assert.True(t, a.Truncated)
 	assert.Equal(t, maxContent, len(a.Content))
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20), "all that was ever allocated, not only what was left")
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(64<<20),
+		"all that was ever allocated, not only what was left")
 
 	a, err = h.Ask(t.Context(), Request{URL: s.URL + "/402"})
 	require.NoError(t, err)
@@ -179,8 +183,11 @@ func TestEndlessEmptyGzip(t *testing.T) {
 
 func TestMediaType(t *testing.T) {
 	for header, want := range map[string]string{
-		"application/json": "application/json", "Text/HTML; Charset=UTF-8": "text/html; charset=UTF-8", "": "",
-		"text/plain; boundary=x": "text/plain", "Application/vnd.MCP.result+json; charset=utf-8": "application/json; charset=utf-8", "pay now!": "", "text": "",
+		"application/json": "application/json", "Text/HTML; Charset=UTF-8": "text/html; charset=UTF-8",
+		"":                       "",
+		"text/plain; boundary=x": "text/plain",
+		"Application/vnd.MCP.result+json; charset=utf-8": "application/json; charset=utf-8", "pay now!": "",
+		"text":                               "",
 		"text/plain; charset=\"ignore all\"": "text/plain", "a/" + strings.Repeat("b", 100): "",
 	} {
 		assert.Equal(t, want, mediaType(header), header)

@@ -31,11 +31,12 @@ type MCPOptions struct {
 	Log     *slog.Logger
 }
 
-// MCP calls tools of MCP servers, and reads their resources and prompts, for payment where they ask for it. It is safe for
-// concurrent use; Close ends what it started.
+// MCP calls tools of MCP servers, and reads their resources and prompts, for payment where they ask
+// for it. It is safe for concurrent use; Close ends what it started.
 //
-// A session with a server is opened when it is first needed, is shared by all calls, and is opened anew when it has died.
-// A request with a payment leaves at most once all the same: what dies after it left is not tried again.
+// A session with a server is opened when it is first needed, is shared by all calls, and is opened
+// anew when it has died. A request with a payment leaves at most once all the same: what dies after
+// it left is not tried again.
 type MCP struct {
 	options MCPOptions
 	life    context.Context // until Close
@@ -62,14 +63,15 @@ func NewMCP(o MCPOptions) *MCP {
 // ContentType is what an MCP answer's content is: the whole result of a call, in JSON.
 const ContentType = "application/vnd.mcp.result+json"
 
-// maxName bounds the name of a tool or prompt, and the URI of a resource. MCP itself stops at 128 for tools.
+// maxName bounds the name of a tool or prompt, and the URI of a resource. MCP itself stops at 128
+// for tools.
 const maxName = 2 << 10
 
 // commandScheme begins the endpoint of a server that is a command: mcp://<name>.
 const commandScheme = "mcp"
 
-// Endpoint is where a server is asked: it is named as config.toml names it, or by an https URL. A command is never taken from a
-// caller.
+// Endpoint is where a server is asked: it is named as config.toml names it, or by an https URL. A
+// command is never taken from a caller.
 func (m *MCP) Endpoint(server string) (string, error) {
 	s, isNamed := m.options.Servers[server]
 	switch {
@@ -84,7 +86,8 @@ func (m *MCP) Endpoint(server string) (string, error) {
 		}
 		return at.String(), nil
 	default:
-		return "", x402.Errorf(x402.InvalidArgument, "no MCP server of this wallet is called %s", quote(server)).
+		return "", x402.Errorf(x402.InvalidArgument, "no MCP server of this wallet is called %s",
+			quote(server)).
 			WithHint("name one of the owner's config.toml, or give its https:// URL")
 	}
 }
@@ -143,16 +146,20 @@ func (m *MCP) check(r Request) (wanted, error) {
 	switch {
 	case !IsMCP(r.Method):
 		return wanted{}, invalid("the method %s is not one of MCP that can be paid for", quote(r.Method))
-	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }):
+	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool {
+		return r < ' ' || r == 0x7f || r == 0xfffd
+	}):
 		return wanted{}, invalid("a name has at most %d characters, and no control characters", maxName)
 	case (name == "") != (r.Method == Initialize):
 		return wanted{}, invalid("the name of what is asked for is missing")
 	case len(r.Header) > 0:
 		return wanted{}, invalid("an MCP request has no headers")
 	case len(r.Body) > maxRequestBody:
-		return wanted{}, invalid("the arguments are %d bytes long; at most %d are sent", len(r.Body), maxRequestBody)
+		return wanted{}, invalid("the arguments are %d bytes long; at most %d are sent", len(r.Body),
+			maxRequestBody)
 	}
-	w := wanted{endpoint: at, method: r.Method, name: name, arguments: bytes.TrimSpace(r.Body), progress: r.Progress}
+	w := wanted{endpoint: at, method: r.Method, name: name, arguments: bytes.TrimSpace(r.Body),
+		progress: r.Progress}
 	if len(w.arguments) == 0 {
 		w.arguments = json.RawMessage("{}")
 	}
@@ -162,7 +169,8 @@ func (m *MCP) check(r Request) (wanted, error) {
 	return w, nil
 }
 
-// EntryError says that a server wants to be paid before anything can be asked of it: buy Initialize at its endpoint first.
+// EntryError says that a server wants to be paid before anything can be asked of it: buy Initialize
+// at its endpoint first.
 type EntryError struct {
 	Endpoint string
 	err      *x402.Error
@@ -174,8 +182,9 @@ func (e *EntryError) Error() string { return e.err.Error() }
 // Unwrap gives the *x402.Error.
 func (e *EntryError) Unwrap() error { return e.err }
 
-// Ask sends a request without payment. Whether the server then works for nothing is its own affair, so it is sent once, and again
-// only when provably nothing of it left. Errors are *x402.Error, or an *EntryError.
+// Ask sends a request without payment. Whether the server then works for nothing is its own affair,
+// so it is sent once, and again only when provably nothing of it left. Errors are *x402.Error, or
+// an *EntryError.
 func (m *MCP) Ask(ctx context.Context, r Request) (*Answer, error) {
 	w, err := m.check(r)
 	if err != nil {
@@ -209,7 +218,8 @@ func (m *MCP) Present(ctx context.Context, r Request, with x402.Attachment) (*An
 	return a, nil
 }
 
-// exchange makes a request, on a session that lives. Its error means that nothing of the request left.
+// exchange makes a request, on a session that lives. Its error means that nothing of the request
+// left.
 func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*exchange, error) {
 	p, err := m.place(w.endpoint)
 	if err != nil {
@@ -229,14 +239,17 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 		}
 		e := newExchange(w.method, with)
 		s.call(ctx, w, e)
-		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()) ||
+		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) ||
+			!s.alive()) ||
 			e.missing
 		switch {
-		case e.missing && e.pays(): // it has left, and does not leave again: the next call opens the session anew
+		case e.missing && e.pays():
+			// it has left, and does not leave again: the next call opens the session anew
 			p.forget(s)
 			return e, nil
 		case isDead && tries == 0 && ctx.Err() == nil:
-			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server", w.endpoint.Host)
+			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server",
+				w.endpoint.Host)
 			p.forget(s)
 		case e.failure != nil && !e.sent.Load():
 			return nil, m.lost(ctx, w, e.failure)
@@ -246,8 +259,8 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 	}
 }
 
-// answer is what came back, as pay judges it. Its error is what ended the exchange, or, where nothing was paid, a *refusal that does
-// not ask for it.
+// answer is what came back, as pay judges it. Its error is what ended the exchange, or, where
+// nothing was paid, a *refusal that does not ask for it.
 func (e *exchange) answer(target string) (*Answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,9 +277,11 @@ func (e *exchange) answer(target string) (*Answer, error) {
 	}
 	a := &Answer{Status: http.StatusOK, Content: e.result, ContentType: ContentType, FinalURL: target}
 	if refused != nil {
-		a.Content, _ = json.Marshal(map[string]any{"isError": true, "content": []map[string]string{{"type": "text", "text": refused.Message}}})
+		a.Content, _ = json.Marshal(map[string]any{"isError": true,
+			"content": []map[string]string{{"type": "text", "text": refused.Message}}})
 	}
-	if a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message); a.Challenge != nil || a.ChallengeErr != nil {
+	if a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message); a.Challenge != nil ||
+		a.ChallengeErr != nil {
 		a.Status = http.StatusPaymentRequired
 	}
 	e.receipt(a, message)
@@ -285,7 +300,8 @@ type refusal struct{ said *jsonrpc.Error }
 
 func (r *refusal) Error() string { return r.said.Error() }
 
-// receipt reads what says what became of the payment: in the message, or in the headers of an endpoint that was paid by header.
+// receipt reads what says what became of the payment: in the message, or in the headers of an
+// endpoint that was paid by header.
 func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 	a.Settlement, a.SettlementErr = x402.ReadMCPSettlement(message)
 	if e.http == nil || a.SettlementErr != nil {
@@ -295,12 +311,14 @@ func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 	switch said, err := e.http.Settlement, e.http.SettlementErr; {
 	case a.Settlement == nil:
 		a.Settlement, a.SettlementErr = said, err
-	case said != nil && (said.Success != a.Settlement.Success || said.Transaction != a.Settlement.Transaction):
+	case said != nil && (said.Success != a.Settlement.Success ||
+		said.Transaction != a.Settlement.Transaction):
 		a.Settlement, a.SettlementErr = nil, errors.New("two receipts that contradict each other")
 	}
 }
 
-// fails reports whether a result is none: isError, no object, or a question to us, which is declined.
+// fails reports whether a result is none: isError, no object, or a question to us, which is
+// declined.
 func fails(result json.RawMessage) bool {
 	var top map[string]json.RawMessage // exact names, where a struct would take them in any case
 	if json.Unmarshal(result, &top) != nil || top == nil {

@@ -30,32 +30,41 @@ type official struct {
 }
 
 func newOfficial() *official {
-	o := &official{heard: make(chan struct{}, 3), Server: mcp.NewServer(&mcp.Implementation{Name: "official", Version: "1"}, nil)}
+	o := &official{heard: make(chan struct{}, 3),
+		Server: mcp.NewServer(&mcp.Implementation{Name: "official", Version: "1"}, nil)}
 	schema := json.RawMessage(`{"type":"object"}`)
-	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: schema}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if r.Params.Meta["x402/payment"] == nil {
-			return &mcp.CallToolResult{IsError: true, StructuredContent: json.RawMessage(anOption), Content: []mcp.Content{&mcp.TextContent{Text: anOption}}}, nil
-		}
-		o.paid.Add(1)
-		return &mcp.CallToolResult{Meta: mcp.Meta{"x402/payment-response": map[string]any{"success": true, "transaction": "0xabc", "network": "eip155:84532"}},
-			Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
-	})
-	o.AddTool(&mcp.Tool{Name: "slow", InputSchema: schema}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		for i := range 3 {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: 3, Message: "working"})
-			select {
-			case <-o.heard:
-			case <-ctx.Done():
+	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: schema},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if r.Params.Meta["x402/payment"] == nil {
+				return &mcp.CallToolResult{IsError: true, StructuredContent: json.RawMessage(anOption),
+					Content: []mcp.Content{&mcp.TextContent{Text: anOption}}}, nil
 			}
-		}
-		return &mcp.CallToolResult{}, nil
-	})
-	o.AddTool(&mcp.Tool{Name: "nosy", InputSchema: schema}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		_, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "passphrase?", RequestedSchema: schema})
-		_, roots := r.Session.ListRoots(ctx, nil) //nolint:staticcheck // servers of today ask it
-		o.asked.Store(fmt.Sprint(err, roots))
-		return &mcp.CallToolResult{}, nil
-	})
+			o.paid.Add(1)
+			return &mcp.CallToolResult{Meta: mcp.Meta{"x402/payment-response": map[string]any{"success": true,
+				"transaction": "0xabc", "network": "eip155:84532"}},
+				Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+		})
+	o.AddTool(&mcp.Tool{Name: "slow", InputSchema: schema},
+		func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			for i := range 3 {
+				_ = r.Session.NotifyProgress(ctx,
+					&mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(),
+						Progress: float64(i + 1), Total: 3, Message: "working"})
+				select {
+				case <-o.heard:
+				case <-ctx.Done():
+				}
+			}
+			return &mcp.CallToolResult{}, nil
+		})
+	o.AddTool(&mcp.Tool{Name: "nosy", InputSchema: schema},
+		func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			_, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "passphrase?",
+				RequestedSchema: schema})
+			_, roots := r.Session.ListRoots(ctx, nil) //nolint:staticcheck // servers of today ask it
+			o.asked.Store(fmt.Sprint(err, roots))
+			return &mcp.CallToolResult{}, nil
+		})
 	return o
 }
 
@@ -64,14 +73,16 @@ func overAll(t *testing.T, o *official) map[string]string {
 	get := func(*http.Request) *mcp.Server { return o.Server }
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(get, nil))
-	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true, Stateless: true}))
+	mux.Handle("/json", mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true,
+		Stateless: true}))
 	mux.Handle("/old", mcp.NewSSEHandler(get, nil))
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/mcp", http.StatusTemporaryRedirect)
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
-	return map[string]string{"streamable": s.URL + "/mcp", "json": s.URL + "/json", "old": s.URL + "/old", "moved": s.URL + "/moved"}
+	return map[string]string{"streamable": s.URL + "/mcp", "json": s.URL + "/json", "old": s.URL + "/old",
+		"moved": s.URL + "/moved"}
 }
 
 func reach(t *testing.T, o MCPOptions, urls ...string) *MCP {
@@ -100,18 +111,21 @@ func TestMCPOverEveryWire(t *testing.T) {
 			require.Equal(t, x402.DialectMCP, a.Challenge.Dialect)
 
 			before = o.paid.Load()
-			a, err = m.Present(t.Context(), q, x402.Attach(a.Challenge.Dialect, json.RawMessage(`{"x402Version":2}`)))
+			a, err = m.Present(t.Context(), q, x402.Attach(a.Challenge.Dialect,
+				json.RawMessage(`{"x402Version":2}`)))
 			require.NoError(t, err)
-			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType, a.Settlement.Transaction})
+			require.Equal(t, []any{200, ContentType, "0xabc"}, []any{a.Status, a.ContentType,
+				a.Settlement.Transaction})
 			require.Contains(t, string(a.Content), `9007199254740993`)
 			require.Equal(t, before+1, o.paid.Load(), "once")
 
 			if name != "json" { // which cannot say anything before its answer
 				var last Progress
-				_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: Target(url, "slow"), Progress: func(p Progress) {
-					last = p
-					o.heard <- struct{}{}
-				}})
+				_, err = m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: Target(url, "slow"),
+					Progress: func(p Progress) {
+						last = p
+						o.heard <- struct{}{}
+					}})
 				require.NoError(t, err)
 				require.Equal(t, Progress{3, 3, "working"}, last)
 			}
@@ -137,9 +151,10 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 			require.NoError(t, err)
 			list, err := m.Tools(t.Context(), url)
 			require.NoError(t, err)
-			o.AddTool(&mcp.Tool{Name: "new-" + name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return &mcp.CallToolResult{}, nil
-			})
+			o.AddTool(&mcp.Tool{Name: "new-" + name, InputSchema: json.RawMessage(`{"type":"object"}`)},
+				func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+					return &mcp.CallToolResult{}, nil
+				})
 			select {
 			case <-changed:
 			case <-time.After(10 * time.Second):
@@ -152,7 +167,8 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 	}
 }
 
-// A server at a URL has that origin and no other: neither a redirect nor old SSE's endpoint leads elsewhere.
+// A server at a URL has that origin and no other: neither a redirect nor old SSE's endpoint leads
+// elsewhere.
 func TestMCPStaysAtItsOrigin(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := serve(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
@@ -170,7 +186,8 @@ func TestMCPStaysAtItsOrigin(t *testing.T) {
 		}
 	})
 	m := reach(t, MCPOptions{}, s.URL, other.URL)
-	for path, want := range map[string]x402.Code{"/away": x402.RedirectRefused, "/old": x402.ServerUnavailable} {
+	for path, want := range map[string]x402.Code{"/away": x402.RedirectRefused,
+		"/old": x402.ServerUnavailable} {
 		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + path + "#paid"})
 		require.Equal(t, want, code(err), "%s: %v", path, err)
 	}
@@ -194,7 +211,8 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 	})
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, MCPOptions{}, s.URL)
-	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"},
+		x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())
@@ -222,7 +240,9 @@ func TestMCPLists(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		_ = json.Unmarshal(body, &q)
 		w.Header().Set("Content-Type", "application/json")
-		switch answer := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, result) }; {
+		switch answer := func(result string) {
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, result)
+		}; {
 		case q.Method == "initialize":
 			answer(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}`)
 		case q.ID == nil:
@@ -230,7 +250,8 @@ func TestMCPLists(t *testing.T) {
 		case q.Method != "tools/list":
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, q.ID)
 		case r.URL.Path == "/names":
-			answer(`{"tools":[` + tools("good", "good", "a b", "x__y", "good.ish", "rtl\u202e", strings.Repeat("n", 129), "") + `]}`)
+			answer(`{"tools":[` + tools("good", "good", "a b", "x__y", "good.ish", "rtl\u202e",
+				strings.Repeat("n", 129), "") + `]}`)
 		case r.URL.Path == "/endless":
 			answer(fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d"}`, tools("t"), page.Add(1)))
 		default:
@@ -277,7 +298,8 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 func TestAResultIsAnObject(t *testing.T) {
 	for result, failed := range map[string]bool{
 		`{}`: false, `{"content":[]}`: false, `{"isError":false}`: false, `{"IsError":true}`: false,
-		`{"isError": true}`: true, `{"resultType":"input_required"}`: true, `null`: true, `[1]`: true, `"done"`: true, ``: true,
+		`{"isError": true}`: true, `{"resultType":"input_required"}`: true, `null`: true, `[1]`: true,
+		`"done"`: true, ``: true,
 	} {
 		require.Equal(t, failed, fails(json.RawMessage(result)), result)
 	}

@@ -38,20 +38,25 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// A command that neither speaks nor ends when it is told to is ended all the same, with all that it started, and in time.
+// A command that neither speaks nor ends when it is told to is ended all the same, with all that it
+// started, and in time.
 func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 	t.Parallel()
 	said := &logged{}
-	m := NewMCP(MCPOptions{HTTP: New(Options{}), Log: slog.New(slog.NewTextHandler(said, nil)), Servers: map[string]Server{
-		"stubborn": {Command: []string{"/bin/sh", "-c", `trap "" TERM; sleep 600 & echo "pid $$ pid $!" >&2; while :; do sleep 600; done`}},
-	}})
+	m := NewMCP(MCPOptions{HTTP: New(Options{}), Log: slog.New(slog.NewTextHandler(said, nil)),
+		Servers: map[string]Server{
+			"stubborn": {Command: []string{"/bin/sh", "-c",
+				`trap "" TERM; sleep 600 & echo "pid $$ pid $!" >&2; while :; do sleep 600; done`}},
+		}})
 	done := make(chan error, 1)
 	go func() {
 		_, err := m.Tools(context.Background(), "mcp://stubborn")
 		done <- err
 	}()
 	pids := regexp.MustCompile(`pid (\d+) pid (\d+)`)
-	require.Eventually(t, func() bool { return pids.MatchString(said.String()) }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return pids.MatchString(said.String())
+	}, 10*time.Second, 5*time.Millisecond)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -65,7 +70,9 @@ func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 	for _, pid := range pids.FindStringSubmatch(said.String())[1:] {
 		n, err := strconv.Atoi(pid)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return syscall.Kill(n, 0) != nil || isZombie(n) }, 5*time.Second, 10*time.Millisecond, "process %d lives on", n)
+		require.Eventually(t, func() bool {
+			return syscall.Kill(n, 0) != nil || isZombie(n)
+		}, 5*time.Second, 10*time.Millisecond, "process %d lives on", n)
 	}
 }
 

@@ -16,19 +16,24 @@ import (
 )
 
 const (
-	// maxStream bounds all that a server may send for one call: its result, and what it says while it works.
+	// maxStream bounds all that a server may send for one call: its result, and what it says while
+	// it works.
 	maxStream = 2 * x402.MaxMCPMessage
-	// resumeTries is how often a stream that broke off is asked for again, without anything new from it.
+	// resumeTries is how often a stream that broke off is asked for again, without anything new
+	// from it.
 	resumeTries = 5
-	// resumePause is how soon, where the server does not say; resumeLeast is the soonest, whatever it says. Both double with each try.
+	// resumePause is how soon, where the server does not say; resumeLeast is the soonest, whatever
+	// it says. Both double with each try.
 	resumePause = time.Second
 	resumeLeast = 100 * time.Millisecond
 )
 
-// hear reads a call's answer over HTTP: one JSON message, or a stream of events of which one is it. The SDK gets of it whole messages that
-// are this call's, and nothing that would end the session for others. A stream that breaks off is taken up again here (MCP, transports,
-// resumability): the SDK would end the session where that is refused, and would not do it for a session that has ended. So is the session's
-// own stream, which answers nothing; where it cannot be had again, the session goes on without.
+// hear reads a call's answer over HTTP: one JSON message, or a stream of events of which one is it.
+// The SDK gets of it whole messages that are this call's, and nothing that would end the session
+// for others. A stream that breaks off is taken up again here (MCP, transports, resumability): the
+// SDK would end the session where that is refused, and would not do it for a session that has
+// ended. So is the session's own stream, which answers nothing; where it cannot be had again, the
+// session goes on without.
 type hear struct {
 	wire     *wire
 	request  *http.Request
@@ -121,7 +126,8 @@ func (h *hear) more(buffer []byte) {
 	}
 }
 
-// end lets the SDK know that nothing more comes: without an answer it ends this call, and nothing else.
+// end lets the SDK know that nothing more comes: without an answer it ends this call, and nothing
+// else.
 func (h *hear) end() {
 	h.over = true
 	if h.e == nil {
@@ -148,7 +154,8 @@ func (h *hear) lines() {
 		name, value, _ := strings.Cut(string(line), ":") // without a name: a comment
 		switch value = strings.TrimPrefix(value, " "); name {
 		case "data":
-			h.event.data = append(append(h.event.data, value...), ' ') // for the line's end: it stands between JSON's words
+			// for the line's end: it stands between JSON's words
+			h.event.data = append(append(h.event.data, value...), ' ')
 		case "event":
 			h.event.kind = value
 		case "id":
@@ -177,7 +184,8 @@ func (h *hear) take(e event) {
 	}
 }
 
-// message notes the answer, if it is this call's. It gives what is for the SDK: a message, and no other call's answer; nil for none.
+// message notes the answer, if it is this call's. It gives what is for the SDK: a message, and no
+// other call's answer; nil for none.
 func (h *hear) message(text []byte) []byte {
 	var m struct {
 		ID, Result json.RawMessage
@@ -251,7 +259,8 @@ func (h *hear) resume() bool {
 			return true
 		}
 		_ = response.Body.Close()
-		if response.StatusCode < http.StatusInternalServerError && response.StatusCode != http.StatusTooManyRequests {
+		if response.StatusCode < http.StatusInternalServerError &&
+			response.StatusCode != http.StatusTooManyRequests {
 			return false
 		}
 	}

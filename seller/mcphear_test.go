@@ -28,16 +28,20 @@ func answerEvent(id json.RawMessage) string {
 	return fmt.Sprintf("id: 9\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,%s}\n\n", id, bought)
 }
 
-// An answer's stream that breaks off is taken up where it was, also when the session has ended meanwhile. Where that is refused, this
-// call alone has no answer.
+// An answer's stream that breaks off is taken up where it was, also when the session has ended
+// meanwhile. Where that is refused, this call alone has no answer.
 func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 	for name, c := range map[string]struct {
-		again func(w http.ResponseWriter, id json.RawMessage, n int64) // what the nth GET for the rest comes to
+		// what the nth GET for the rest comes to
+		again func(w http.ResponseWriter, id json.RawMessage, n int64)
 		lost  bool
 	}{
-		"the rest": {again: func(w http.ResponseWriter, id json.RawMessage, _ int64) { streams(w, answerEvent(id)) }},
+		"the rest": {again: func(w http.ResponseWriter, id json.RawMessage, _ int64) {
+			streams(w, answerEvent(id))
+		}},
 		"another call's answer first": {again: func(w http.ResponseWriter, id json.RawMessage, _ int64) {
-			streams(w, "id: 8\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{\"content\":[]}}\n\n"+answerEvent(id))
+			streams(w, "id: 8\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{\"content\":[]}}\n\n"+
+				answerEvent(id))
 		}},
 		"busy at first": {again: func(w http.ResponseWriter, id json.RawMessage, n int64) {
 			if n == 1 {
@@ -110,7 +114,8 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 						close(over)
 					}()
 				}
-				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				a, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+					"#paid"}, aPayment)
 				if c.lost {
 					require.Equal(t, x402.SessionTerminated, code(err), "%v", err)
 				} else {
@@ -127,7 +132,8 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 	}
 }
 
-// A session, whose way in may have been paid for, outlives its own stream: one that ends, is cut by a proxy, refused, or full of noise.
+// A session, whose way in may have been paid for, outlives its own stream: one that ends, is cut by
+// a proxy, refused, or full of noise.
 func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	var gets atomic.Int64
 	server := &plain{}
@@ -137,7 +143,8 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 		case n < 3:
 			streams(w, "retry: 1\n\n")
 		case n == 3:
-			streams(w, "no colon\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\nid: 5\n\n")
+			streams(w, "no colon\ndata: {\n\ndata: "+
+				"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\nid: 5\n\n")
 		case n == 4:
 			assert.Equal(t, "5", r.Header.Get("Last-Event-Id"))
 			w.WriteHeader(http.StatusBadGateway)
@@ -168,7 +175,8 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	require.EqualValues(t, 1, server.opened.Load())
 }
 
-// What is whole counts as the answer, however its server wraps it; and none of that ends the session.
+// What is whole counts as the answer, however its server wraps it; and none of that ends the
+// session.
 func TestAWholeAnswerCounts(t *testing.T) {
 	plainly := func(kind string) func(w http.ResponseWriter, q question) {
 		return func(w http.ResponseWriter, q question) {
@@ -183,25 +191,32 @@ func TestAWholeAnswerCounts(t *testing.T) {
 		}
 	}
 	for name, call := range map[string]func(w http.ResponseWriter, q question){
-		"text/plain": plainly("text/plain; charset=utf-8"), "no type": plainly(""), "a newer type": plainly("application/json-rpc"),
+		"text/plain": plainly("text/plain; charset=utf-8"), "no type": plainly(""),
+		"a newer type":  plainly("application/json-rpc"),
 		"cut behind it": func(w http.ResponseWriter, q question) { says(w, q, bought); cut(w) },
 		"cut behind its event": func(w http.ResponseWriter, q question) {
 			streams(w, fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,%s}", q.ID, bought))
 			cut(w)
 		},
-		"another session's name": func(w http.ResponseWriter, q question) { w.Header().Set("Mcp-Session-Id", "77"); says(w, q, bought) },
+		"another session's name": func(w http.ResponseWriter, q question) {
+			w.Header().Set("Mcp-Session-Id", "77")
+			says(w, q, bought)
+		},
 		"behind noise": func(w http.ResponseWriter, q question) {
-			streams(w, "no colon\nevent: other\ndata: {\n\ndata: {\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}\n\n"+answerEvent(q.ID))
+			streams(w, "no colon\nevent: other\ndata: {\n\ndata: {\n\ndata: "+
+				"{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":{}}\n\n"+answerEvent(q.ID))
 		},
 		"with comments in it": func(w http.ResponseWriter, q question) {
-			streams(w, fmt.Sprintf(":\n\n: ping\n\ndata: {\"jsonrpc\":\"2.0\",\n:\n: ping\ndata: \"id\":%s,%s}\n\n", q.ID, bought))
+			streams(w, fmt.Sprintf(":\n\n: ping\n\ndata: {\"jsonrpc\":\"2.0\",\n:\n: ping\ndata: "+
+				"\"id\":%s,%s}\n\n", q.ID, bought))
 		},
 		"its id in another way": func(w http.ResponseWriter, q question) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s.0,%s}`, q.ID, bought)
 		},
 		"twice": func(w http.ResponseWriter, q question) {
-			streams(w, answerEvent(q.ID)+fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":1,\"message\":\"no\"}}\n\n", q.ID))
+			streams(w, answerEvent(q.ID)+
+				fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":1,\"message\":\"no\"}}\n\n", q.ID))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +226,8 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			s := serve(t, server.ServeHTTP)
 			m := reach(t, MCPOptions{}, s.URL)
 			for range 2 {
-				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
+					"#paid"}, aPayment)
 				require.NoError(t, err)
 				require.Equal(t, http.StatusOK, a.Status)
 				require.JSONEq(t, `{"content":[{"type":"text","text":"bought"}]}`, string(a.Content))
@@ -221,8 +237,8 @@ func TestAWholeAnswerCounts(t *testing.T) {
 	}
 }
 
-// A server that was started anew between the price and the payment knows nobody. The payment does not leave again by itself; the next
-// time, it leaves in a session that is known.
+// A server that was started anew between the price and the payment knows nobody. The payment does
+// not leave again by itself; the next time, it leaves in a session that is known.
 func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
 		server := &plain{get: noStream}
@@ -241,7 +257,8 @@ func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
 		require.NoError(t, err)
 		server.forgotten.Add(1)
 		for i, want := range []int{status, http.StatusOK} {
-			a, err := m.Present(within(t, 8*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+			a, err := m.Present(within(t, 8*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+				aPayment)
 			require.NoError(t, err)
 			require.Equal(t, want, a.Status)
 			require.EqualValues(t, 2+i, paid.Load())
@@ -250,18 +267,20 @@ func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
 	}
 }
 
-// On the old wire all answers come on one stream: neither a neighbour that is refused ends it, nor one that opens the session anew.
+// On the old wire all answers come on one stream: neither a neighbour that is refused ends it, nor
+// one that opens the session anew.
 func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 	arrived, over := make(chan struct{}), make(chan struct{})
 	o := mcp.NewServer(&mcp.Implementation{Name: "old", Version: "1"}, nil)
-	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		close(arrived)
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "bought"}}}, nil
-	})
+	o.AddTool(&mcp.Tool{Name: "paid", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			close(arrived)
+			select {
+			case <-over:
+			case <-ctx.Done():
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "bought"}}}, nil
+		})
 	old := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o }, nil)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -278,12 +297,14 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		defer close(over)
 		<-arrived
 		for range 2 {
-			_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "/old#neighbour"})
+			_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL +
+				"/old#neighbour"})
 			assert.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
 		}
 		_, _ = m.Present(within(t, 5*time.Second), Request{Method: Initialize, URL: s.URL + "/old"}, aPayment)
 	}()
-	a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "/old#paid"}, aPayment)
+	a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "/old#paid"},
+		aPayment)
 	require.NoError(t, err)
 	require.Contains(t, string(a.Content), "bought")
 }

@@ -66,8 +66,9 @@ func streams(w http.ResponseWriter, text string) {
 
 const bought = `"result":{"content":[{"type":"text","text":"bought"}]}`
 
-// What goes wrong beside a paid call is not the paid call's end: neither when the session's own stream cannot be opened again, nor
-// when a neighbour is refused or its answer is broken. The server answers the paid one when that has happened.
+// What goes wrong beside a paid call is not the paid call's end: neither when the session's own
+// stream cannot be opened again, nor when a neighbour is refused or its answer is broken. The
+// server answers the paid one when that has happened.
 func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 	refuse := func(status int) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { http.Error(w, "no", status) }
@@ -79,15 +80,17 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		own, call func(http.ResponseWriter) // what the second GET, or the neighbour's POST, comes to
 		code      x402.Code
 	}{
-		"own stream, 400": {own: refuse(400)}, "own stream, 404": {own: refuse(404)}, "own stream, 409": {own: refuse(409)}, "own stream, 500": {own: refuse(500)},
-		"own stream, ends":    {own: func(w http.ResponseWriter) { streams(w, "retry: 1\n\n") }},
-		"neighbour, 400":      {call: refuse(400), code: x402.ServerUnavailable},
-		"neighbour, 403":      {call: refuse(403), code: x402.ServerUnavailable},
-		"neighbour, 404":      {call: refuse(404), code: x402.ServerUnavailable},
-		"neighbour, 503":      {call: refuse(503), code: x402.ServerUnavailable},
-		"neighbour, no JSON":  {call: broken("application/json", "{"), code: x402.SessionTerminated},
-		"neighbour, HTML":     {call: broken("text/html", "<p>"), code: x402.ServerUnavailable},
-		"neighbour, no event": {call: broken("text/event-stream", "data: {\n\n"), code: x402.SessionTerminated},
+		"own stream, 400": {own: refuse(400)}, "own stream, 404": {own: refuse(404)},
+		"own stream, 409": {own: refuse(409)}, "own stream, 500": {own: refuse(500)},
+		"own stream, ends":   {own: func(w http.ResponseWriter) { streams(w, "retry: 1\n\n") }},
+		"neighbour, 400":     {call: refuse(400), code: x402.ServerUnavailable},
+		"neighbour, 403":     {call: refuse(403), code: x402.ServerUnavailable},
+		"neighbour, 404":     {call: refuse(404), code: x402.ServerUnavailable},
+		"neighbour, 503":     {call: refuse(503), code: x402.ServerUnavailable},
+		"neighbour, no JSON": {call: broken("application/json", "{"), code: x402.SessionTerminated},
+		"neighbour, HTML":    {call: broken("text/html", "<p>"), code: x402.ServerUnavailable},
+		"neighbour, no event": {call: broken("text/event-stream", "data: {\n\n"),
+			code: x402.SessionTerminated},
 	} {
 		for _, kind := range []string{"message", "stream"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
@@ -134,18 +137,22 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 				answered := make(chan struct{})
 				go func() {
 					defer close(answered)
-					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+						"#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
 				}()
 				<-arrived
 				if c.call != nil {
-					_, refused := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#neighbour"})
+					_, refused := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
+						"#neighbour"})
 					require.Equal(t, c.code, code(refused), "%v", refused)
 				} else {
 					want := int64(2)
 					if strings.Contains(name, "ends") {
 						want = 3
 					}
-					require.Eventually(t, func() bool { return gets.Load() >= want }, 10*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool {
+						return gets.Load() >= want
+					}, 10*time.Second, time.Millisecond)
 					time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
 				}
 				require.Zero(t, server.deleted.Load(), "the server would end the call with the session")
@@ -161,7 +168,9 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 // Closing waits for no answer.
 func TestClosingEndsACall(t *testing.T) {
 	arrived := make(chan struct{})
-	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) { w.WriteHeader(http.StatusMethodNotAllowed) }}
+	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}}
 	server.call = func(w http.ResponseWriter, r *http.Request, _ question) {
 		streams(w, ": wait\n\n")
 		close(arrived)
@@ -178,10 +187,13 @@ func TestClosingEndsACall(t *testing.T) {
 	s.CloseClientConnections()
 }
 
-// One that refuses without a word of MCP ends neither the session, which may have been paid for, nor is it taken for its end.
+// One that refuses without a word of MCP ends neither the session, which may have been paid for,
+// nor is it taken for its end.
 func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	var status atomic.Int64
-	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) { w.WriteHeader(http.StatusMethodNotAllowed) }}
+	server := &plain{get: func(w http.ResponseWriter, _ *http.Request, _ question) {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}}
 	server.call = func(w http.ResponseWriter, r *http.Request, q question) {
 		in := r.Header.Get("Mcp-Session-Id")
 		switch code := int(status.Load()); {
@@ -221,7 +233,8 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	require.EqualValues(t, 3, server.deleted.Load(), "each session that was known is ended")
 }
 
-// On the old wire an answer comes on another stream; a refusal is the answer all the same, and at once.
+// On the old wire an answer comes on another stream; a refusal is the answer all the same, and at
+// once.
 func TestARefusalOnTheOldWire(t *testing.T) {
 	o := newOfficial()
 	old := mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
@@ -244,7 +257,8 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, a.Status)
 }
 
-// A list that is refused ends the session, to the SDK; the paid call that is under way has its answer, and the server is not told before.
+// A list that is refused ends the session, to the SDK; the paid call that is under way has its
+// answer, and the server is not told before.
 func TestAPaidCallOutlivesARefusedList(t *testing.T) {
 	arrived, over := make(chan struct{}), make(chan struct{})
 	server := &plain{get: noStream}
@@ -266,7 +280,8 @@ func TestAPaidCallOutlivesARefusedList(t *testing.T) {
 	m := reach(t, MCPOptions{}, s.URL)
 	answered := make(chan error, 1)
 	go func() {
-		_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"}, aPayment)
+		_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+			aPayment)
 		answered <- err
 	}()
 	<-arrived

@@ -18,23 +18,25 @@ import (
 )
 
 const (
-	// endPatience is how long a command may take to end of its own, and again to end when it is told to. Both and the killing take
-	// less than hosts leave us.
+	// endPatience is how long a command may take to end of its own, and again to end when it is
+	// told to. Both and the killing take less than hosts leave us.
 	endPatience = 1500 * time.Millisecond
 	// maxSaid is how many lines of a command's stderr go to our log; the rest is noise.
 	maxSaid = 100
 )
 
-// program is a command that speaks MCP on its stdin and stdout. It gets our environment, from which config.ReadEnv took the secrets.
+// program is a command that speaks MCP on its stdin and stdout. It gets our environment, from which
+// config.ReadEnv took the secrets.
 type program struct {
 	command []string
 	log     *slog.Logger
 }
 
-// Connect implements mcp.Transport. The SDK's own transport for commands ends only the command itself, and over one line that is no
-// message the session: npx and friends greet.
+// Connect implements mcp.Transport. The SDK's own transport for commands ends only the command
+// itself, and over one line that is no message the session: npx and friends greet.
 func (p *program) Connect(context.Context) (mcp.Connection, error) {
-	cmd := exec.CommandContext(context.Background(), p.command[0], p.command[1:]...) //nolint:gosec // the sealed config.toml names it; it outlives the call
+	cmd := exec.CommandContext(context.Background(), p.command[0],
+		p.command[1:]...) //nolint:gosec // the sealed config.toml names it; it outlives the call
 	cmd.Stderr = &said{log: p.log}
 	cmd.WaitDelay = endPatience // its children may hold its stderr
 	ownGroup(cmd)
@@ -49,7 +51,8 @@ func (p *program) Connect(context.Context) (mcp.Connection, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &process{cmd: cmd, stdin: stdin, incoming: make(chan jsonrpc.Message), closed: make(chan struct{}), log: p.log}
+	c := &process{cmd: cmd, stdin: stdin, incoming: make(chan jsonrpc.Message), closed: make(chan struct{}),
+		log: p.log}
 	go c.receive(bufio.NewReaderSize(stdout, 64<<10))
 	return newTap(c, true), nil
 }
@@ -125,7 +128,8 @@ func (c *process) receive(from *bufio.Reader) {
 		}
 		if err != nil {
 			if errors.Is(err, errLongLine) {
-				c.log.Warn("an MCP server's message is too long; the session ends", "limit", x402.MaxMCPMessage)
+				c.log.Warn("an MCP server's message is too long; the session ends", "limit",
+					x402.MaxMCPMessage)
 			}
 			return
 		}
@@ -146,7 +150,8 @@ func readLine(from *bufio.Reader, limit int) (line []byte, err error) {
 	}
 }
 
-// Close ends the command with all that it started: by the end of its input, then asking, then not asking (MCP, lifecycle, shutdown).
+// Close ends the command with all that it started: by the end of its input, then asking, then not
+// asking (MCP, lifecycle, shutdown).
 func (c *process) Close() error {
 	c.closing.Do(func() {
 		close(c.closed)

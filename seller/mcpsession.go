@@ -23,8 +23,8 @@ const (
 	maxPlaces = 32
 	// openTime is how long a server may take to be ready; some are downloaded first.
 	openTime = 60 * time.Second
-	// discoverTime is how long server/discover may stay unanswered before initialize is tried: servers of the older protocols exist
-	// that never answer what they do not know.
+	// discoverTime is how long server/discover may stay unanswered before initialize is tried:
+	// servers of the older protocols exist that never answer what they do not know.
 	discoverTime = 8 * time.Second
 	// closeTime bounds the end of all sessions: hosts kill what takes longer.
 	closeTime = 5 * time.Second
@@ -45,7 +45,8 @@ type place struct {
 	used  time.Time // last
 }
 
-// place finds an endpoint's place, and counts its caller in. When there are too many, the one that is unused longest goes.
+// place finds an endpoint's place, and counts its caller in. When there are too many, the one that
+// is unused longest goes.
 func (m *MCP) place(at *url.URL) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +56,8 @@ func (m *MCP) place(at *url.URL) (*place, error) {
 	p := m.places[at.String()]
 	if p == nil {
 		if len(m.places) >= maxPlaces && !m.evict() {
-			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time", maxPlaces).WithHint("wait until other calls have ended")
+			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time",
+				maxPlaces).WithHint("wait until other calls have ended")
 		}
 		p = &place{mcp: m, at: at, turn: make(chan struct{}, 1), paying: make(chan struct{}, 1)}
 		m.places[at.String()] = p
@@ -135,7 +137,8 @@ func (p *place) forget(s *session) {
 	}
 }
 
-// drop lets go of the session. The calls that are under way on it may still hear their answers; then it is closed.
+// drop lets go of the session. The calls that are under way on it may still hear their answers;
+// then it is closed.
 func (p *place) drop() {
 	s := p.current
 	p.current = nil
@@ -171,7 +174,8 @@ func (p *place) mine(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// Entering waits until no other call buys Initialize at an endpoint: who had to wait may find the way open. done lets the next one.
+// Entering waits until no other call buys Initialize at an endpoint: who had to wait may find the
+// way open. done lets the next one.
 func (m *MCP) Entering(ctx context.Context, endpoint string) (done func(), err error) {
 	p, err := m.placeOf(endpoint)
 	if err != nil {
@@ -199,8 +203,10 @@ func (p *place) session(ctx context.Context) (s *session, isNew bool, err error)
 	p.drop()
 	e := newExchange(Initialize, x402.Attachment{})
 	if p.current, err = p.open(ctx, e, ""); err != nil {
-		if a, entry := e.answer(p.at.String()); entry == nil && (a.Challenge != nil || a.ChallengeErr != nil) {
-			return nil, false, &EntryError{p.at.String(), x402.Errorf(x402.ServerUnavailable, "%s asks for payment before anything else", p.at.Host)}
+		if a, entry := e.answer(p.at.String()); entry == nil &&
+			(a.Challenge != nil || a.ChallengeErr != nil) {
+			return nil, false, &EntryError{p.at.String(), x402.Errorf(x402.ServerUnavailable,
+				"%s asks for payment before anything else", p.at.Host)}
 		}
 		return nil, false, err
 	}
@@ -301,14 +307,16 @@ func (o *opening) Connect(ctx context.Context) (c mcp.Connection, err error) {
 	return o.way, err
 }
 
-// open opens a session; e is the exchange of initialize. The session lives longer than the call that opens it.
+// open opens a session; e is the exchange of initialize. The session lives longer than the call
+// that opens it.
 func (p *place) open(ctx context.Context, e *exchange, version string) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	defer context.AfterFunc(p.mcp.life, cancel)()
 	if p.at.Scheme == commandScheme {
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
-			return &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)}
+			return &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server",
+				p.at.Host)}
 		})
 	}
 	over := func(s *session, old bool) *http.Client {
@@ -316,15 +324,18 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
-		return &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, false), MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage}
+		return &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, false),
+			MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage}
 	})
 	var coded *x402.Error
-	if err == nil || e.http != nil || e.pays() || ctx.Err() != nil || errors.As(err, &coded) && coded.Code != x402.ServerUnavailable {
+	if err == nil || e.http != nil || e.pays() || ctx.Err() != nil || errors.As(err, &coded) &&
+		coded.Code != x402.ServerUnavailable {
 		return s, err
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
 	old, oldErr := p.connect(ctx, e, legacy, func(s *session) mcp.Transport {
-		return &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, true), MaxEventSize: x402.MaxMCPMessage}}
+		return &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, true),
+			MaxEventSize: x402.MaxMCPMessage}}
 	})
 	if oldErr != nil {
 		return nil, err // the first one says more
@@ -344,7 +355,8 @@ func (t *tapped) Connect(ctx context.Context) (mcp.Connection, error) {
 	return newTap(c, false), nil
 }
 
-func (p *place) connect(ctx context.Context, e *exchange, version string, by func(*session) mcp.Transport) (*session, error) {
+func (p *place) connect(ctx context.Context, e *exchange, version string, by func(*session) mcp.Transport) (
+	*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
 	s := &session{end: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
@@ -380,7 +392,8 @@ func (p *place) unavailable(ctx context.Context, err error) error {
 	if errors.As(err, &coded) && coded.Code != x402.NetworkError || ctx.Err() != nil {
 		return p.mcp.lost(ctx, wanted{endpoint: p.at}, err)
 	}
-	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.at.Host + " cannot be reached, or does not speak MCP", Err: err}).
+	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.at.Host +
+		" cannot be reached, or does not speak MCP", Err: err}).
 		WithHint("nothing was paid; see whether the server runs")
 }
 
@@ -388,18 +401,20 @@ func (p *place) unavailable(ctx context.Context, err error) error {
 func (p *place) client(s *session) *mcp.Client {
 	offers := &mcp.ClientCapabilities{}
 	offers.AddExtension(x402.MCPExtension, nil)
-	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version}, &mcp.ClientOptions{
-		Capabilities:   offers,
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // it would send a request again, with its payment
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			p.mcp.changed(p.at)
-		},
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-			if heard, ok := s.works.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
-				heard.(func(Progress))(Progress{r.Params.Progress, r.Params.Total, r.Params.Message})
-			}
-		},
-	})
+	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version},
+		&mcp.ClientOptions{
+			Capabilities: offers,
+			// it would send a request again, with its payment
+			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+				p.mcp.changed(p.at)
+			},
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				if heard, ok := s.works.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
+					heard.(func(Progress))(Progress{r.Params.Progress, r.Params.Total, r.Params.Message})
+				}
+			},
+		})
 	c.AddSendingMiddleware(begin)
 	c.AddReceivingMiddleware(decline)
 	return c
@@ -425,7 +440,8 @@ func decline(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		switch method {
 		case "elicitation/create", "sampling/createMessage", "roots/list":
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "this client answers no questions"}
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound,
+				Message: "this client answers no questions"}
 		}
 		return next(ctx, method, r)
 	}
@@ -454,13 +470,16 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 	var err error
 	switch w.method {
 	case CallTool:
-		result, err = s.mcp.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: w.name, Arguments: w.arguments})
+		result, err = s.mcp.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: w.name,
+			Arguments: w.arguments})
 	case ReadResource: // not by the session's own method, which answers from a cache
-		result, err = mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](ctx, s.mcp, w.method, &mcp.ReadResourceParams{Meta: meta, URI: w.name})
+		result, err = mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](ctx, s.mcp,
+			w.method, &mcp.ReadResourceParams{Meta: meta, URI: w.name})
 	case GetPrompt:
 		arguments := map[string]string{}
 		if err = json.Unmarshal(w.arguments, &arguments); err == nil {
-			result, err = s.mcp.GetPrompt(ctx, &mcp.GetPromptParams{Meta: meta, Name: w.name, Arguments: arguments})
+			result, err = s.mcp.GetPrompt(ctx, &mcp.GetPromptParams{Meta: meta, Name: w.name,
+				Arguments: arguments})
 		}
 	}
 	if err != nil {

@@ -43,22 +43,27 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 			if text, err := json.Marshal(t); err == nil {
 				size += len(text)
 			}
-			if isName(t.Name) && !slices.ContainsFunc(list, func(o *mcp.Tool) bool { return o.Name == t.Name }) {
+			if isName(t.Name) && !slices.ContainsFunc(list, func(o *mcp.Tool) bool {
+				return o.Name == t.Name
+			}) {
 				list = append(list, t)
 			}
 		}
 		switch {
 		case len(list) > maxTools || size > maxList:
-			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them", p.at.Host, maxTools, maxList)
+			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them",
+				p.at.Host, maxTools, maxList)
 		case page.NextCursor == "":
 			return list, nil
 		}
 		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
 	}
-	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", p.at.Host, maxPages)
+	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", p.at.Host,
+		maxPages)
 }
 
-// Changes hears, for one listener, that a server's tools may be others now: it says so, or a call had to open its session anew.
+// Changes hears, for one listener, that a server's tools may be others now: it says so, or a call
+// had to open its session anew.
 func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
 	at, err := m.endpoint(endpoint)
 	if err != nil {
@@ -83,12 +88,14 @@ func (m *MCP) changed(at *url.URL) {
 	}
 }
 
-// isName reports whether a name is one that MCP allows (2025-11-25, tools, names). Others are not called by mistake.
+// isName reports whether a name is one that MCP allows (2025-11-25, tools, names). Others are not
+// called by mistake.
 func isName(name string) bool {
 	return token().MatchString(name) && len(name) <= 128
 }
 
-// explain is the error of the outside for a request without payment that a server refused, or that came to nothing.
+// explain is the error of the outside for a request without payment that a server refused, or that
+// came to nothing.
 func (m *MCP) explain(ctx context.Context, w wanted, err error) error {
 	var refused *refusal
 	if !errors.As(err, &refused) {
@@ -100,9 +107,11 @@ func (m *MCP) explain(ctx context.Context, w wanted, err error) error {
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
 		if w.method == CallTool && m.lacks(ctx, w) {
-			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", w.endpoint.Host, quote(w.name)).WithHint("x402_list_tools names those it has"))
+			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", w.endpoint.Host,
+				quote(w.name)).WithHint("x402_list_tools names those it has"))
 		}
-		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments", w.endpoint.Host).WithHint("x402_list_tools shows the schema"))
+		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments",
+			w.endpoint.Host).WithHint("x402_list_tools shows the schema"))
 	default:
 		return said(x402.Errorf(x402.ToolExecutionFailed, "%s failed; nothing was paid", w.endpoint.Host))
 	}
@@ -120,11 +129,14 @@ func (m *MCP) lost(ctx context.Context, w wanted, err error) error {
 	case errors.As(err, &coded):
 		return coded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time", Err: err}
+		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time",
+			Err: err}
 	case ctx.Err() != nil:
-		return &x402.Error{Code: x402.NetworkError, Message: "the call was cancelled before " + host + " answered", Err: err}
+		return &x402.Error{Code: x402.NetworkError, Message: "the call was cancelled before " + host +
+			" answered", Err: err}
 	default:
-		return &x402.Error{Code: x402.SessionTerminated, Message: fmt.Sprintf("the session with %s ended before it answered", host),
-			Hint: "the next call opens it again", Err: err}
+		return &x402.Error{Code: x402.SessionTerminated,
+			Message: fmt.Sprintf("the session with %s ended before it answered", host),
+			Hint:    "the next call opens it again", Err: err}
 	}
 }

@@ -19,9 +19,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the SDK gives back of an answer is its own types, in which unknown members are lost: resultType "payment_required" with what
-// is asked, and the very bytes of an option. So each call carries an exchange in its context, and whatever the call goes through
-// notes there what left and what came: tap, for commands and old SSE, and wire, for HTTP.
+// What the SDK gives back of an answer is its own types, in which unknown members are lost:
+// resultType "payment_required" with what is asked, and the very bytes of an option. So each call
+// carries an exchange in its context, and whatever the call goes through notes there what left and
+// what came: tap, for commands and old SSE, and wire, for HTTP.
 
 // exchange is one request and what came of it.
 type exchange struct {
@@ -30,15 +31,18 @@ type exchange struct {
 	once   atomic.Bool // its request was handed to the wire
 	sent   atomic.Bool // something of it may have left
 
-	mu      sync.Mutex
-	result  json.RawMessage // as it came
-	refused *jsonrpc.Error  // the server's own, as it came: the SDK puts errors of the connection into the same form
-	http    *Answer         // of the endpoint itself: an answer that is no message, or the headers of one that is
-	missing bool            // the endpoint does not know the session (any more), and did nothing
-	failure error           // what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
-	heard   chan struct{}   // closed when result or refused came
-	coming  *hear           // the answer over HTTP, as far as it came
-	stop    func()          // ends this call alone
+	mu     sync.Mutex
+	result json.RawMessage // as it came
+	// the server's own, as it came: the SDK puts errors of the connection into the same form
+	refused *jsonrpc.Error
+	// of the endpoint itself: an answer that is no message, or the headers of one that is
+	http    *Answer
+	missing bool // the endpoint does not know the session (any more), and did nothing
+	// what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
+	failure error
+	heard   chan struct{} // closed when result or refused came
+	coming  *hear         // the answer over HTTP, as far as it came
+	stop    func()        // ends this call alone
 }
 
 func newExchange(method string, with x402.Attachment) *exchange {
@@ -53,7 +57,8 @@ func (e *exchange) in(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, e)
 }
 
-// exchangeOf is the exchange whose own request this is; nil for everything else that goes out in its context (a cancellation).
+// exchangeOf is the exchange whose own request this is; nil for everything else that goes out in
+// its context (a cancellation).
 func exchangeOf(ctx context.Context, method string) *exchange {
 	if e, ok := ctx.Value(exchangeKey{}).(*exchange); ok && e.method == method {
 		return e
@@ -90,8 +95,9 @@ func (e *exchange) fail(err error) {
 	}
 }
 
-// hearOut waits for the rest of an answer that comes over HTTP. When something that is no call ended the session (a list of tools), the
-// SDK lets go of all its calls; but their answers are requests of their own, and still come.
+// hearOut waits for the rest of an answer that comes over HTTP. When something that is no call
+// ended the session (a list of tools), the SDK lets go of all its calls; but their answers are
+// requests of their own, and still come.
 func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
 	e.mu.Lock()
 	coming, heard := e.coming, e.result != nil || e.refused != nil
@@ -112,7 +118,8 @@ func (e *exchange) hearOut(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
-// maxAsked is how many requests of a server's may wait for our answer (which is no). Honest ones ask one thing at a time.
+// maxAsked is how many requests of a server's may wait for our answer (which is no). Honest ones
+// ask one thing at a time.
 const maxAsked = 64
 
 // tap listens to a connection on which every message goes through Read and Write.
@@ -188,9 +195,11 @@ func (t *tap) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// isHeard reports whether anybody here listens to a notification. A flood of others goes no further, too.
+// isHeard reports whether anybody here listens to a notification. A flood of others goes no
+// further, too.
 func isHeard(notification string) bool {
-	return !strings.HasPrefix(notification, "notifications/message") && !strings.HasPrefix(notification, "notifications/resources/")
+	return !strings.HasPrefix(notification, "notifications/message") &&
+		!strings.HasPrefix(notification, "notifications/resources/")
 }
 
 func (t *tap) mayAsk(id jsonrpc.ID) bool {
@@ -203,8 +212,8 @@ func (t *tap) mayAsk(id jsonrpc.ID) bool {
 	return true
 }
 
-// wire carries the messages of a session over HTTP: to its own origin only, on connections of HTTP's, no redirect followed with
-// anything that was paid for, and within the limits.
+// wire carries the messages of a session over HTTP: to its own origin only, on connections of
+// HTTP's, no redirect followed with anything that was paid for, and within the limits.
 type wire struct {
 	http     *HTTP
 	endpoint *url.URL
@@ -237,7 +246,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return taken(r), nil
 	}
 	response, err := w.send(r, body, e)
-	if isWord := r.Method == http.MethodPost && (call.ID == nil || call.Method == ""); isWord && call.Method != "notifications/initialized" {
+	if isWord := r.Method == http.MethodPost && (call.ID == nil || call.Method == ""); isWord &&
+		call.Method != "notifications/initialized" {
 		if err == nil {
 			_ = response.Body.Close()
 		}
@@ -262,8 +272,8 @@ func (w *wire) stop(e *exchange, err error) {
 	e.stop()
 }
 
-// send makes the exchange. What was not paid for follows a redirect within the origin that keeps the method: many servers answer
-// /mcp with one to /mcp/.
+// send makes the exchange. What was not paid for follows a redirect within the origin that keeps
+// the method: many servers answer /mcp with one to /mcp/.
 func (w *wire) send(r *http.Request, body []byte, e *exchange) (*http.Response, error) {
 	at := r.URL
 	if to := w.moved.Load(); to != nil && *at == *w.endpoint {
@@ -271,7 +281,8 @@ func (w *wire) send(r *http.Request, body []byte, e *exchange) (*http.Response, 
 	}
 	for hops := 0; ; hops++ {
 		out := r.Clone(r.Context())
-		out.URL, out.Host, out.Body, out.ContentLength = at, "", io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		out.URL, out.Host, out.Body, out.ContentLength = at, "", io.NopCloser(bytes.NewReader(body)),
+			int64(len(body))
 		out.Header.Set("User-Agent", w.http.options.UserAgent)
 		out.Header.Set("Accept-Encoding", "identity")
 		pays := false
@@ -280,9 +291,13 @@ func (w *wire) send(r *http.Request, body []byte, e *exchange) (*http.Response, 
 				return nil, err
 			}
 			if pays = e.pays(); e.with.Header != "" {
-				out.Header[e.with.Header] = []string{e.with.Value} // not canonical: the wire spelling of the protocol
+				// not canonical: the wire spelling of the protocol
+				out.Header[e.with.Header] = []string{e.with.Value}
 			}
-			out = out.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { e.sent.Store(true) }}))
+			out = out.WithContext(httptrace.WithClientTrace(r.Context(),
+				&httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+					e.sent.Store(true)
+				}}))
 		}
 		response, err := w.http.wire.RoundTrip(out)
 		if err != nil || pays {
@@ -316,12 +331,15 @@ func closeBody(r *http.Request) {
 	}
 }
 
-// listen notes what came for an exchange, and hides from the SDK what would end the session for all: an endpoint that asks for payment,
-// refuses, says what is no message, or names another session.
-func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id json.RawMessage) *http.Response {
+// listen notes what came for an exchange, and hides from the SDK what would end the session for
+// all: an endpoint that asks for payment, refuses, says what is no message, or names another
+// session.
+func (w *wire) listen(r *http.Request, response *http.Response, e *exchange,
+	id json.RawMessage) *http.Response {
 	kind, _, _ := strings.Cut(mediaType(response.Header.Get("Content-Type")), ";")
 	if e == nil {
-		if r.Method == http.MethodGet && !w.old && response.StatusCode == http.StatusOK && kind == eventStream {
+		if r.Method == http.MethodGet && !w.old && response.StatusCode == http.StatusOK &&
+			kind == eventStream {
 			response.Body = &hear{wire: w, request: r, body: response.Body, left: maxStream, isStream: true}
 		}
 		return response
@@ -329,8 +347,10 @@ func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id 
 	if e.method != Initialize {
 		response.Header.Del(sessionHeader)
 	}
-	asks := response.StatusCode == http.StatusPaymentRequired || response.StatusCode == http.StatusPreconditionFailed
-	isAway := response.StatusCode >= http.StatusMultipleChoices || !w.old && kind != "application/json" && kind != eventStream
+	asks := response.StatusCode == http.StatusPaymentRequired ||
+		response.StatusCode == http.StatusPreconditionFailed
+	isAway := response.StatusCode >= http.StatusMultipleChoices || !w.old && kind != "application/json" &&
+		kind != eventStream
 	if isAway && (asks || e.pays() || e.method != Initialize) {
 		a, _ := w.http.read(response, r.URL) // with an error it holds what came
 		e.turnedAway(r, a, id, asks)
@@ -350,7 +370,8 @@ func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id 
 	if w.old { // the answer comes on another stream
 		return response
 	}
-	coming := &hear{wire: w, request: r, body: response.Body, left: maxStream, e: e, id: id, isStream: kind == eventStream}
+	coming := &hear{wire: w, request: r, body: response.Body, left: maxStream, e: e, id: id,
+		isStream: kind == eventStream}
 	e.mu.Lock()
 	e.coming = coming
 	e.mu.Unlock()
@@ -359,14 +380,16 @@ func (w *wire) listen(r *http.Request, response *http.Response, e *exchange, id 
 	return response
 }
 
-// turnedAway notes what the endpoint itself answered. To a request of an unknown session that is 404 (MCP, transports, session
-// management), or, from servers that are written like an example of the TypeScript SDK's, 400.
+// turnedAway notes what the endpoint itself answered. To a request of an unknown session that is
+// 404 (MCP, transports, session management), or, from servers that are written like an example of
+// the TypeScript SDK's, 400.
 func (e *exchange) turnedAway(r *http.Request, a *Answer, id json.RawMessage, asks bool) {
 	(&hear{e: e, id: id}).message(a.Content) // its reason may be this call's
 	saysSession := bytes.Contains(bytes.ToLower(a.Content), []byte("session"))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.missing = r.Header.Get(sessionHeader) != "" && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest && saysSession)
+	e.missing = r.Header.Get(sessionHeader) != "" && (a.Status == http.StatusNotFound ||
+		a.Status == http.StatusBadRequest && saysSession)
 	if asks || e.pays() {
 		e.http = a
 		return
@@ -382,7 +405,8 @@ const (
 
 // taken is what the SDK gets for what asks for no answer.
 func taken(r *http.Request) *http.Response {
-	return &http.Response{Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+	return &http.Response{Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1, Request: r,
 		Header: http.Header{}, Body: http.NoBody}
 }
 
@@ -390,11 +414,14 @@ func taken(r *http.Request) *http.Response {
 func instead(r *http.Request, id json.RawMessage) *http.Response {
 	text := insteadText(id)
 	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: int64(len(text)),
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)),
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Request: r, ContentLength: int64(len(text)),
+		Header: http.Header{"Content-Type": {"application/json"}},
+		Body:   io.NopCloser(strings.NewReader(text)),
 	}
 }
 
 func insteadText(id json.RawMessage) string {
-	return `{"jsonrpc":"2.0","id":` + string(id) + `,"error":{"code":402,"message":"the endpoint answered for itself"}}`
+	return `{"jsonrpc":"2.0","id":` + string(id) +
+		`,"error":{"code":402,"message":"the endpoint answered for itself"}}`
 }

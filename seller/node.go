@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some 100 KiB.
+// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some 100
+// KiB.
 const maxNodeBody = 8 << 20
 
 // nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
@@ -23,25 +24,29 @@ const nodeConnect = 5 * time.Second
 // ErrNodeBody says that a node's answer was longer than it may be.
 var ErrNodeBody = errors.New("the answer is longer than 8 MiB")
 
-// NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes anywhere, the owner's own
-// network too; http goes to this machine, and to the exact host:port of allow. No redirects, no proxy from the
-// environment, no cookies; bodies end at 8 MiB. Connections are kept. The time for an exchange is its context's.
+// NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
+// anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
+// allow. No redirects, no proxy from the environment, no cookies; bodies end at 8 MiB. Connections
+// are kept. The time for an exchange is its context's.
 func NodeClient(allow []string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	n := &node{allow: map[string]bool{}, wire: &http.Transport{
-		DialContext:            dialNode,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    nodeConnect,
-		Protocols:              protocols,
-		MaxIdleConnsPerHost:    4,
-		IdleConnTimeout:        30 * time.Second, // before the server's own, or a request meets a dying connection
+		DialContext:         dialNode,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout: nodeConnect,
+		Protocols:           protocols,
+		MaxIdleConnsPerHost: 4,
+		// before the server's own, or a request meets a dying connection
+		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: maxHeaders,
 	}}
 	for _, entry := range allow {
 		n.allow[entry] = true
 	}
-	return &http.Client{Transport: n, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: n, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // node adds to a transport what it lacks: which schemes go where, and an end to bodies.
@@ -70,10 +75,12 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 func (n *node) CloseIdleConnections() { n.wire.CloseIdleConnections() }
 
 func (n *node) check(at *url.URL) error {
-	if at.Scheme == "https" || at.Scheme == "http" && (isThisMachine(at.Hostname()) || n.allow[hostPort(at)]) {
+	if at.Scheme == "https" || at.Scheme == "http" && (isThisMachine(at.Hostname()) ||
+		n.allow[hostPort(at)]) {
 		return nil
 	}
-	return fmt.Errorf("%s is neither https:// nor on this machine", quote(at.Scheme+"://"+at.Host)) // no path: it may hold a key
+	// no path: it may hold a key
+	return fmt.Errorf("%s is neither https:// nor on this machine", quote(at.Scheme+"://"+at.Host))
 }
 
 func isThisMachine(host string) bool {

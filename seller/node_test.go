@@ -56,12 +56,14 @@ func TestNodeClient(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	_, _, err = get("http://localhost:" + port + "/")
 	require.NoError(t, err)
-	for _, u := range []string{"http://10.0.0.7:8899/?api-key=sekret", "http://node.example/sekret", "ftp://127.0.0.1/"} {
+	for _, u := range []string{"http://10.0.0.7:8899/?api-key=sekret", "http://node.example/sekret",
+		"ftp://127.0.0.1/"} {
 		err := c.Transport.(*node).check(mustRequest(t, u).URL)
 		require.Error(t, err, u)
 		assert.NotContains(t, err.Error(), "sekret")
 	}
-	assert.NoError(t, NodeClient([]string{"10.0.0.7:8899"}).Transport.(*node).check(mustRequest(t, "http://10.0.0.7:8899/").URL))
+	assert.NoError(t, NodeClient([]string{"10.0.0.7:8899"}).Transport.(*node).check(mustRequest(t,
+		"http://10.0.0.7:8899/").URL))
 	_, _, err = get("http://node.example/")
 	assert.ErrorContains(t, err, "https://")
 	_, err = c.Post("http://node.example/", "text/plain", io.NopCloser(bytes.NewReader(nil)))

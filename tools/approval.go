@@ -20,12 +20,14 @@ import (
 	"x402-wallet/x402"
 )
 
-// A payment that needs a person asks the person in front of the client, if the client can ask: form-mode elicitation, yes or no.
-// Up to 2025-11-25 the server sends elicitation/create while the call waits; from 2026-07-28 on the call ends with the question,
-// and the client makes it again with the answer. Whatever is not a clear yes to this very question is none.
+// A payment that needs a person asks the person in front of the client, if the client can ask:
+// form-mode elicitation, yes or no. Up to 2025-11-25 the server sends elicitation/create while the
+// call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
+// with the answer. Whatever is not a clear yes to this very question is none.
 
 const (
-	// askPatience is how long a question waits at a client; afterwards the command line still can answer it.
+	// askPatience is how long a question waits at a client; afterwards the command line still can
+	// answer it.
 	askPatience = 5 * time.Minute
 	// atClient is who decided, in the audit chain.
 	atClient = "client"
@@ -36,24 +38,30 @@ const (
 )
 
 // addPurchase is add for tools that pay, and so may have to ask a person.
-func addPurchase[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out, error)) {
+func addPurchase[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool,
+	method func(context.Context, In) (Out, error)) {
 	s.buyers.Store(t.Name, true)
-	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
+	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
+		in In) (*mcp.CallToolResult, error) {
 		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
 		defer done()
-		return s.purchase(ctx, request, digest(t.Name, in), func(ctx context.Context) (*mcp.CallToolResult, error) {
+		return s.purchase(ctx, request, digest(t.Name, in), func(ctx context.Context) (*mcp.CallToolResult,
+			error) {
 			out, err := method(ctx, in)
 			return s.result(request, out, err), err
 		}), nil
 	})
 }
 
-// maxQuestions is how often one call may ask: the way into a server may need a yes, and then the tool.
+// maxQuestions is how often one call may ask: the way into a server may need a yes, and then the
+// tool.
 const maxQuestions = 2
 
-// purchase makes a call that pays, and asks the person in between where one is needed: about each payment by itself. The answer of call
-// is what the outside sees; its error says why, if it is none.
-func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte, call func(context.Context) (*mcp.CallToolResult, error)) *mcp.CallToolResult {
+// purchase makes a call that pays, and asks the person in between where one is needed: about each
+// payment by itself. The answer of call is what the outside sees; its error says why, if it is
+// none.
+func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
+	call func(context.Context) (*mcp.CallToolResult, error)) *mcp.CallToolResult {
 	fees := newFees()
 	ctx = fees.in(ctx)
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
@@ -82,7 +90,8 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 		}
 		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
 			state := s.states.seal(pending{id, about, time.Now().Add(askPatience)})
-			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question}, RequestState: state}
+			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
+				RequestState: state}
 		}
 		action, answered := elicit(ctx, request, question)
 		if !answered {
@@ -96,7 +105,8 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 }
 
 // elicit asks while the call waits. False: the person said neither yes nor no.
-func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string, answered bool) {
+func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string,
+	answered bool) {
 	ctx, done := context.WithTimeout(ctx, askPatience)
 	defer done()
 	answer, err := request.Session.Elicit(ctx, question)
@@ -106,7 +116,8 @@ func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.Eli
 	return answer.Action, answer.Action == "accept" || answer.Action == "decline"
 }
 
-// wasUsed reports whether a yes was for a payment that was then made: what needs another one is another purchase of the same call.
+// wasUsed reports whether a yes was for a payment that was then made: what needs another one is
+// another purchase of the same call.
 func (s *Server) wasUsed(ctx context.Context, id string) bool {
 	w, done, err := s.wallet(ctx)
 	if err != nil {
@@ -129,15 +140,18 @@ func approvalIn(err error) string {
 // canAsk reports whether the client shows forms to a person.
 func canAsk(request *mcp.CallToolRequest) bool {
 	c := request.ClientCapabilities()
-	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil) // {} means forms
+	// {} means forms
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// answered takes the client's answer to the question of an earlier call. A yes or no is recorded; cancelled is no answer, and the
-// call then meets the same refusal again.
-func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte) (id string, err error) {
+// answered takes the client's answer to the question of an earlier call. A yes or no is recorded;
+// cancelled is no answer, and the call then meets the same refusal again.
+func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
+	about [sha256.Size]byte) (id string, err error) {
 	asked, ok := s.states.open(request.Params.RequestState)
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
-		return "", x402.Errorf(x402.ApprovalRequired, "the answer belongs to no question that was asked about this call, or comes too late").
+		return "", x402.Errorf(x402.ApprovalRequired,
+			"the answer belongs to no question that was asked about this call, or comes too late").
 			WithHint("make the call again, without requestState and inputResponses: the person is asked anew")
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
@@ -158,7 +172,8 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 	case "accept":
 		err = w.Engine.Accept(ctx, id, atClient)
 		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNoApproval) {
-			return x402.Errorf(x402.ApprovalRequired, "this answer was used for a payment already, or came too late").
+			return x402.Errorf(x402.ApprovalRequired,
+				"this answer was used for a payment already, or came too late").
 				WithHint("make the call again: the person is asked anew")
 		}
 		return err
@@ -167,15 +182,18 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNoApproval) {
 			return err
 		}
-		return x402.Errorf(x402.ApprovalDeclined, "the person said no to this payment").WithHint("do without it, or talk to the person").
+		return x402.Errorf(x402.ApprovalDeclined, "the person said no to this payment").WithHint(
+			"do without it, or talk to the person").
 			WithDetail("approvalId", id)
 	}
 	return nil
 }
 
-// changed is what a refusal becomes when the seller changed its terms while the person was asked: the yes was for others.
+// changed is what a refusal becomes when the seller changed its terms while the person was asked:
+// the yes was for others.
 func changed(err error) error {
-	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; what the person agreed to was not paid").
+	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; what "+
+		"the person agreed to was not paid").
 		WithHint("make the call again: the person is asked about the new terms")
 	e.Details = x402.AsError(err).Details
 	return e
@@ -202,19 +220,22 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 		budget.Line
 	}{{"session", report.Session}, {"day", report.Day}, {"month", report.Month}} {
 		if line.Limit != nil {
-			left = append(left, fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(), line.of))
+			left = append(left, fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(),
+				line.of))
 		}
 	}
 	text := []string{
 		fmt.Sprintf("Pay %s to %s?", a.Price.Price(), x402.Quote(a.Host)),
-		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network), a.Network, a.Amount, a.Symbol),
+		fmt.Sprintf("Payee: %s on %s (%s), %s atomic units of %s", x402.Quote(a.PayTo), x402.Title(a.Network),
+			a.Network, a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		"You are asked because " + a.Why + ".",
 		"Left before it: " + strings.Join(left, ", ") + ".",
 	}
 	return &mcp.ElicitParams{
 		Mode: "form", Message: strings.Join(text, "\n"),
-		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`), // accept or decline says it all
+		// accept or decline says it all
+		RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`),
 	}, nil
 }
 
@@ -234,8 +255,9 @@ type pending struct {
 	Until time.Time         `json:"until"`
 }
 
-// states seals pending questions, because a client may bring anything back. The key lives as long as the process: after a restart
-// the person is asked again. That a state is used once only is the ledger's doing, where the question stands.
+// states seals pending questions, because a client may bring anything back. The key lives as long
+// as the process: after a restart the person is asked again. That a state is used once only is the
+// ledger's doing, where the question stands.
 type states struct{ aead cipher.AEAD }
 
 func newStates() states {
@@ -257,7 +279,8 @@ func (s states) seal(p pending) string {
 	if err != nil {
 		panic(err) // our own type
 	}
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text, nil)) //nolint:gosec // it makes the nonce itself
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text,
+		nil)) //nolint:gosec // it makes the nonce itself
 }
 
 func (s states) open(sealed string) (p pending, ok bool) {

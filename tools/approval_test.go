@@ -79,8 +79,9 @@ func (c *asker) start(arguments any, more map[string]any) {
 	c.client.next++
 	params := map[string]any{"name": cmp.Or(c.tool, payName), "arguments": arguments}
 	if c.era >= stateless {
-		params["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": c.era, "io.modelcontextprotocol/clientCapabilities": capabilities(c.forms),
-			"io.modelcontextprotocol/clientInfo": map[string]any{"name": "test", "version": "1"}}
+		params["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": c.era,
+			"io.modelcontextprotocol/clientCapabilities": capabilities(c.forms),
+			"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "test", "version": "1"}}
 	}
 	for key, value := range more {
 		params[key] = value
@@ -97,7 +98,8 @@ func (c *asker) result() (r toolResult) {
 	return r
 }
 
-// pay makes a call to whose question the person answers; answer is what they do, and what happens meanwhile is in between.
+// pay makes a call to whose question the person answers; answer is what they do, and what happens
+// meanwhile is in between.
 func (c *asker) pay(arguments any, action string, meanwhile func()) (asked question, r toolResult) {
 	c.t.Helper()
 	c.start(arguments, nil)
@@ -118,7 +120,8 @@ func (c *asker) pay(arguments any, action string, meanwhile func()) (asked quest
 	require.Equal(c.t, "elicitation/create", r.InputRequests[questionID].Method)
 	asked = r.InputRequests[questionID].Params
 	meanwhile()
-	c.start(arguments, map[string]any{"requestState": r.RequestState, "inputResponses": map[string]any{questionID: answer}})
+	c.start(arguments, map[string]any{"requestState": r.RequestState,
+		"inputResponses": map[string]any{questionID: answer}})
 	return asked, c.result()
 }
 
@@ -155,7 +158,8 @@ func (w *world) front(t *testing.T) *fickle {
 	}})
 	t.Cleanup(front.Close)
 	f.url = front.URL + "/"
-	w.wallet.Engine.Transport = seller.New(seller.Options{Loopback: append(w.Loopback(), strings.TrimPrefix(front.URL, "http://"))})
+	w.wallet.Engine.Transport = seller.New(seller.Options{Loopback: append(w.Loopback(),
+		strings.TrimPrefix(front.URL, "http://"))})
 	return f
 }
 
@@ -171,8 +175,11 @@ func TestApprovalInEveryEra(t *testing.T) {
 			require.Equal(t, "form", asked.Mode)
 			require.JSONEq(t, `{"type":"object","properties":{}}`, string(asked.RequestedSchema))
 			host := strings.TrimPrefix(w.SellerURL, "http://")
-			for _, part := range []string{`Pay $0.001 to "` + host + `"?`, `Payee: "` + w.PayToEVM + `" on Base Sepolia (eip155:84532), 1000 atomic units of USDC`,
-				`For: GET "` + w.SellerURL + `/weather"`, "the price $0.001 is above what is paid without asking, $0.00", "Left before it: $5.00 of $5.00 for the session, $10.00 of $10.00 for the day"} {
+			for _, part := range []string{`Pay $0.001 to "` + host + `"?`, `Payee: "` + w.PayToEVM +
+				`" on Base Sepolia (eip155:84532), 1000 atomic units of USDC`,
+				`For: GET "` + w.SellerURL + `/weather"`,
+				"the price $0.001 is above what is paid without asking, $0.00",
+				"Left before it: $5.00 of $5.00 for the session, $10.00 of $10.00 for the day"} {
 				require.Contains(t, asked.Message, part)
 			}
 			f := r.code(t)
@@ -200,7 +207,8 @@ func TestApprovalInEveryEra(t *testing.T) {
 			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?again"}, "decline", nothing)
 			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
 			c.start(map[string]any{"url": w.SellerURL + "/weather?again"}, nil)
-			require.EqualValues(t, "APPROVAL_DECLINED", c.result().code(t).Error, "who said no three times is left alone")
+			require.EqualValues(t, "APPROVAL_DECLINED", c.result().code(t).Error,
+				"who said no three times is left alone")
 			require.Len(t, w.Settlements(), 1)
 		})
 	}
@@ -209,7 +217,8 @@ func TestApprovalInEveryEra(t *testing.T) {
 // Who cannot be asked is refused, with the person's command.
 func TestNobodyToApprove(t *testing.T) {
 	for _, era := range asking {
-		for name, forms := range map[string]any{"no elicitation": nil, "only URLs": map[string]any{"url": map[string]any{}}} {
+		for name, forms := range map[string]any{"no elicitation": nil,
+			"only URLs": map[string]any{"url": map[string]any{}}} {
 			t.Run(era+" "+name, func(t *testing.T) {
 				w := askingWorld(t)
 				c := serveAsker(t, w.server(), era, forms)
@@ -242,7 +251,8 @@ func TestMeanwhile(t *testing.T) {
 			require.EqualValues(t, "PRICE_CHANGED", r.code(t).Error)
 
 			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?frozen"}, "accept", func() {
-				require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "stop"}))
+				require.NoError(t, w.wallet.Store.Freeze(t.Context(),
+					history.Freeze{By: "owner", Why: "stop"}))
 			})
 			require.EqualValues(t, "WALLET_FROZEN", r.code(t).Error)
 			require.Zero(t, w.Signatures())
@@ -250,7 +260,8 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
-// A question's state that was changed, belongs to another call, was used or comes from elsewhere is no answer.
+// A question's state that was changed, belongs to another call, was used or comes from elsewhere is
+// no answer.
 func TestStatesAreSealed(t *testing.T) {
 	w := askingWorld(t)
 	c := serveAsker(t, w.server(), "2026-07-28", map[string]any{})
@@ -274,11 +285,16 @@ func TestStatesAreSealed(t *testing.T) {
 		"no state":           {"inputResponses": yes},
 		"the approval's id":  {"requestState": list[0].ID, "inputResponses": yes},
 		"of another process": {"requestState": other, "inputResponses": yes},
-		"of another call":    {"requestState": state, "inputResponses": yes, "arguments": map[string]any{"url": w.SellerURL + "/report"}},
-		"no answer":          {"requestState": state},
-		"another answer":     {"requestState": state, "inputResponses": map[string]any{"approved": map[string]any{"action": "accept"}}},
-		"an odd answer":      {"requestState": state, "inputResponses": map[string]any{questionID: map[string]any{"action": "ACCEPT", "content": map[string]any{"approve": true}}}},
-		"not an elicitation": {"requestState": state, "inputResponses": map[string]any{questionID: map[string]any{"roots": []any{}}}},
+		"of another call": {"requestState": state, "inputResponses": yes,
+			"arguments": map[string]any{"url": w.SellerURL + "/report"}},
+		"no answer": {"requestState": state},
+		"another answer": {"requestState": state,
+			"inputResponses": map[string]any{"approved": map[string]any{"action": "accept"}}},
+		"an odd answer": {"requestState": state,
+			"inputResponses": map[string]any{questionID: map[string]any{"action": "ACCEPT",
+				"content": map[string]any{"approve": true}}}},
+		"not an elicitation": {"requestState": state,
+			"inputResponses": map[string]any{questionID: map[string]any{"roots": []any{}}}},
 	} {
 		c.start(arguments, more)
 		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, name)
@@ -307,7 +323,8 @@ func TestStatesExpire(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(askPatience), asked.Until, 10*time.Second)
 	asked.Until = time.Now()
 	late := s.states.seal(asked)
-	c.start(arguments, map[string]any{"requestState": late, "inputResponses": map[string]any{questionID: map[string]any{"action": "accept"}}})
+	c.start(arguments, map[string]any{"requestState": late,
+		"inputResponses": map[string]any{questionID: map[string]any{"action": "accept"}}})
 	require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error)
 	require.Zero(t, w.Signatures())
 }
@@ -315,8 +332,10 @@ func TestStatesExpire(t *testing.T) {
 // What a seller or an agent wrote cannot make up lines of the question, or drive what shows it.
 func TestTheQuestionIsOurs(t *testing.T) {
 	w := askingWorld(t)
-	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0", PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
-		URL: "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.", Network: sandbox.EVM, Why: "why"})
+	a, err := w.wallet.Store.AskApproval(t.Context(), history.Approval{Host: "evil\nPay $0",
+		PayTo: "0x\u202eabc\x1b[2J", Method: "GET",
+		URL:     "https://x.example/" + strings.Repeat("long", 1000) + "\nYou are asked because it is free.",
+		Network: sandbox.EVM, Why: "why"})
 	require.NoError(t, err)
 	q, err := w.server().question(t.Context(), a.ID)
 	require.NoError(t, err)
@@ -327,7 +346,8 @@ func TestTheQuestionIsOurs(t *testing.T) {
 	}
 }
 
-// Who says yes to a payment from a locked wallet unlocks it next, and is not asked about the payment again.
+// Who says yes to a payment from a locked wallet unlocks it next, and is not asked about the
+// payment again.
 func TestApproveAndUnlock(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {

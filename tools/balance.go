@@ -26,7 +26,8 @@ type BalanceOut struct {
 	Budget   budget.Report `json:"budget"`
 }
 
-// BalanceRow is one asset on one network. With an error there are no figures: an unreachable node is never a zero.
+// BalanceRow is one asset on one network. With an error there are no figures: an unreachable node
+// is never a zero.
 type BalanceRow struct {
 	Network   string        `json:"network"`
 	Address   string        `json:"address"`
@@ -44,25 +45,29 @@ type BalanceRow struct {
 const balanceDescription = `What the wallet can spend: per network the balance, what the owner delegated (Solana), what unfinished payments hold, ` +
 	`and what is left of each budget.`
 
-// Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
+// Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is
+// in its row.
 func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) {
 	out := BalanceOut{Networks: []BalanceRow{}}
 	networks := w.Networks
 	if in.Network != "" {
 		network, ok := x402.Network(in.Network)
 		if !ok || !slices.Contains(w.Networks, network) {
-			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", in.Network).
+			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured",
+				in.Network).
 				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
 		}
 		networks = []string{network}
 	}
 	for _, network := range networks {
 		for _, asset := range w.assets(network, in.Asset) {
-			out.Networks = append(out.Networks, BalanceRow{Network: network, Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals})
+			out.Networks = append(out.Networks, BalanceRow{Network: network, Asset: asset.Address,
+				Symbol: asset.Symbol, Decimals: asset.Decimals})
 		}
 	}
 	if len(out.Networks) == 0 && in.Asset != "" {
-		return out, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s", strings.Join(networks, ", ")).
+		return out, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
+			strings.Join(networks, ", ")).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
 	ctx, cancel := context.WithTimeout(ctx, chainPatience)
@@ -73,7 +78,8 @@ func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) 
 			row := &out.Networks[i]
 			defer func() {
 				if p := recover(); p != nil { // the boundary does not reach into goroutines
-					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p), "stack", string(debug.Stack()))
+					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p),
+						"stack", string(debug.Stack()))
 					row.Error, row.ErrorCode = "the wallet met an error of its own", x402.Internal
 				}
 			}()

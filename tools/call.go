@@ -39,7 +39,8 @@ type ListIn struct {
 	Server string `json:"server" jsonschema:"its name in the owner's config, or its https URL"`
 }
 
-// ListOut is its answer. All but the server's name is the server's text; a price binds nobody, maxAmount does.
+// ListOut is its answer. All but the server's name is the server's text; a price binds nobody,
+// maxAmount does.
 type ListOut struct {
 	Server string     `json:"server"`
 	Tools  []ToolLine `json:"tools"`
@@ -70,14 +71,16 @@ const (
 )
 
 const (
-	// maxDescription is how much of a tool's description is shown. It is for a model to read; more is an essay, or an attack.
+	// maxDescription is how much of a tool's description is shown. It is for a model to read; more
+	// is an essay, or an attack.
 	maxDescription = 1 << 10
 	// maxSchema is how long an input schema may be to be shown.
 	maxSchema = 16 << 10
 )
 
-// ListTools lists a server's tools. Prices are what the server says in _meta (words in a description are none), or what askPrices hears;
-// of other tools x402_call_tool with maxAmount "0" asks.
+// ListTools lists a server's tools. Prices are what the server says in _meta (words in a
+// description are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0"
+// asks.
 func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 	list, err := w.toolsOf(ctx, in.Server)
 	if err != nil {
@@ -87,8 +90,9 @@ func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 	out := ListOut{Server: in.Server, Tools: []ToolLine{}}
 	for _, t := range list {
 		out.Tools = append(out.Tools, ToolLine{
-			Name: t.Name, Description: x402.Clip(t.Description, maxDescription), InputSchema: shownSchema(t, maxSchema),
-			Price: cmp.Or(w.toldPrice(t), asked[t.Name]),
+			Name: t.Name, Description: x402.Clip(t.Description, maxDescription),
+			InputSchema: shownSchema(t, maxSchema),
+			Price:       cmp.Or(w.toldPrice(t), asked[t.Name]),
 		})
 	}
 	return out, nil
@@ -99,8 +103,9 @@ const (
 	askTime   = 3 * time.Second
 )
 
-// askPrices asks some tools what they cost, by a call that is not paid. Who asks for nothing runs, and then the price is $0; so only those
-// are asked that change nothing by their server's word and need no arguments, and of which the list does not tell.
+// askPrices asks some tools what they cost, by a call that is not paid. Who asks for nothing runs,
+// and then the price is $0; so only those are asked that change nothing by their server's word and
+// need no arguments, and of which the list does not tell.
 func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -108,7 +113,8 @@ func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool)
 	var mu sync.Mutex
 	prices, n := map[string]string{}, 0
 	for _, t := range list {
-		if n == mostAsked || t.Annotations == nil || !t.Annotations.ReadOnlyHint || needsArguments(t) || w.toldPrice(t) != "" {
+		if n == mostAsked || t.Annotations == nil || !t.Annotations.ReadOnlyHint || needsArguments(t) ||
+			w.toldPrice(t) != "" {
 			continue
 		}
 		n++
@@ -135,20 +141,22 @@ func needsArguments(t *mcp.Tool) bool {
 	return !known || schema["required"] != nil && !reflect.DeepEqual(schema["required"], []any{})
 }
 
-// toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's rules forbid is not even started, and
-// nothing is under rules that nobody sealed.
+// toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's
+// rules forbid is not even started, and nothing is under rules that nobody sealed.
 func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error) {
 	endpoint, err := w.endpoint(server)
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Engine.MayAsk(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize, URL: endpoint}}); err != nil {
+	if err := w.Engine.MayAsk(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize,
+		URL: endpoint}}); err != nil {
 		return nil, err
 	}
 	list, err := w.Servers.Tools(ctx, endpoint)
 	var entry *seller.EntryError
 	if errors.As(err, &entry) {
-		return nil, x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's budgets allow it; afterwards its tools can be listed")
+		return nil, x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's budgets " +
+			"allow it; afterwards its tools can be listed")
 	}
 	list = slices.DeleteFunc(list, func(t *mcp.Tool) bool { return channel.IsReservedTool(t.Name) })
 	for _, t := range list {
@@ -166,8 +174,8 @@ func shownSchema(t *mcp.Tool, most int) json.RawMessage {
 	return schema
 }
 
-// toldPrice is what a server says that a tool costs: Cloudflare's agents in dollars, others by the whole challenge; "" where nothing is
-// said that can be understood.
+// toldPrice is what a server says that a tool costs: Cloudflare's agents in dollars, others by the
+// whole challenge; "" where nothing is said that can be understood.
 func (w *Wallet) toldPrice(t *mcp.Tool) string {
 	if usd, ok := t.Meta["agents-x402/priceUSD"].(float64); ok {
 		if d, err := money.ParseDollars(strconv.FormatFloat(usd, 'f', -1, 64)); err == nil {
@@ -219,7 +227,8 @@ func withoutReserved(schema any) any {
 	return object
 }
 
-// byChannel makes a purchase through a payment channel, where its seller has one; done is false where it has none.
+// byChannel makes a purchase through a payment channel, where its seller has one; done is false
+// where it has none.
 func (w *Wallet) byChannel(ctx context.Context, q pay.Request) (r pay.Result, done bool, err error) {
 	if w.Channels == nil {
 		return r, false, nil
@@ -273,12 +282,14 @@ func (w *Wallet) callRequest(in CallIn) (pay.Request, error) {
 		return pay.Request{}, err
 	}
 	return pay.Request{
-		Request:   seller.Request{Method: seller.CallTool, URL: seller.Target(endpoint, in.Tool), Body: arguments},
+		Request: seller.Request{Method: seller.CallTool, URL: seller.Target(endpoint, in.Tool),
+			Body: arguments},
 		MaxAmount: in.MaxAmount, IdempotencyKey: in.IdempotencyKey,
 	}, nil
 }
 
-// canonical writes arguments in one way, so that a call made again is known for the same: models order keys as they like.
+// canonical writes arguments in one way, so that a call made again is known for the same: models
+// order keys as they like.
 func canonical(arguments json.RawMessage) ([]byte, error) {
 	if len(arguments) == 0 || string(arguments) == "null" {
 		return []byte("{}"), nil
@@ -298,8 +309,8 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// Buy makes a purchase at an MCP server. One that asks for payment before anything else is paid for that first, as a purchase of its
-// own, out of the same maxAmount; once, whatever it says then.
+// Buy makes a purchase at an MCP server. One that asks for payment before anything else is paid for
+// that first, as a purchase of its own, out of the same maxAmount; once, whatever it says then.
 func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 	if r, done, err := w.byChannel(ctx, q); done {
 		return r, err
@@ -319,7 +330,8 @@ func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 		case !errors.As(err, &entry):
 			return r, fees.spent(err)
 		case fees.entered[entry.Endpoint] || tries == enough:
-			return r, fees.spent(x402.Errorf(x402.ServerUnavailable, "the server asks for payment before anything else, and was paid for that already").
+			return r, fees.spent(x402.Errorf(x402.ServerUnavailable,
+				"the server asks for payment before anything else, and was paid for that already").
 				WithHint("x402_history shows what it was paid; the same call may pay for the way in once more"))
 		}
 		fee, err := w.enter(ctx, entry.Endpoint, q.MaxAmount)
@@ -330,14 +342,16 @@ func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 	}
 }
 
-// enter pays to be let in at a server. Of calls that come together one does; the others then find the way open.
+// enter pays to be let in at a server. Of calls that come together one does; the others then find
+// the way open.
 func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay.Result, err error) {
 	done, err := w.Servers.Entering(ctx, endpoint)
 	if err != nil {
 		return fee, err
 	}
 	defer done()
-	fee, err = w.Engine.Pay(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize, URL: endpoint}, MaxAmount: maxAmount})
+	fee, err = w.Engine.Pay(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize,
+		URL: endpoint}, MaxAmount: maxAmount})
 	if err == nil {
 		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
 	}
@@ -361,7 +375,8 @@ func (f *fees) add(endpoint string, fee pay.Result, maxAmount string) string {
 	if fee.Status == pay.StatusPaid {
 		f.entered[endpoint] = true
 	}
-	if _, known := f.paid[fee.PaymentID]; known || fee.Status != pay.StatusPaid && fee.Status != pay.StatusUnserved {
+	if _, known := f.paid[fee.PaymentID]; known || fee.Status != pay.StatusPaid &&
+		fee.Status != pay.StatusUnserved {
 		return maxAmount
 	}
 	f.paid[fee.PaymentID] = fee

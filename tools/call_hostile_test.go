@@ -20,8 +20,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Servers that ask twice, change their mind after payment, die or fall silent at each moment: the exact outcome, one payment at most,
-// and the same call again cannot pay twice. One row per trick, over both wires.
+// Servers that ask twice, change their mind after payment, die or fall silent at each moment: the
+// exact outcome, one payment at most, and the same call again cannot pay twice. One row per trick,
+// over both wires.
 func TestHostileMCPServers(t *testing.T) {
 	for _, c := range []struct {
 		trick    string
@@ -45,7 +46,10 @@ func TestHostileMCPServers(t *testing.T) {
 				t.Parallel()
 				code := c.code
 				w := newWorld(t, rules{}).funded(t, rules{})
-				server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result", Trick: c.trick, Exit: func() { panic(http.ErrAbortHandler) }}
+				server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
+					Trick: c.trick, Exit: func() {
+						panic(http.ErrAbortHandler)
+					}}
 				if wire == "http" {
 					if code == x402.SessionTerminated {
 						code = x402.NetworkError
@@ -53,9 +57,12 @@ func TestHostileMCPServers(t *testing.T) {
 					at, loopback := overHTTP(t, server)
 					w.sells(t, map[string]seller.Server{"shop": {URL: at}}, loopback)
 				} else {
-					w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": c.trick})})
+					w.sells(t, map[string]seller.Server{"shop": command(t,
+						map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
+							"Dialect": "result", "Trick": c.trick})})
 				}
-				if c.patience != 0 { // of a session that is open: a busy machine takes its time to start a process
+				if c.patience != 0 {
+					// of a session that is open: a busy machine takes its time to start a process
 					_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "free"})
 					require.NoError(t, err)
 					w.wallet.Engine.Policy.Deadline = c.patience
@@ -64,10 +71,12 @@ func TestHostileMCPServers(t *testing.T) {
 				r, err := w.wallet.CallTool(t.Context(), in)
 				if c.code == "" {
 					require.NoError(t, err)
-					require.Equal(t, []any{pay.StatusPaid, "chain"}, []any{r.Status, *r.Proof}, "without a receipt the chain is asked")
+					require.Equal(t, []any{pay.StatusPaid, "chain"}, []any{r.Status, *r.Proof},
+						"without a receipt the chain is asked")
 				} else {
 					require.Equal(t, code, x402.AsError(err).Code, "%v: %v", err, x402.AsError(err).Err)
-					require.Equal(t, c.sent == 1, x402.AsError(err).Spent == "1000", "what may have left is held")
+					require.Equal(t, c.sent == 1, x402.AsError(err).Spent == "1000",
+						"what may have left is held")
 				}
 				require.Equal(t, c.settled, len(w.Settlements()))
 				if wire == "http" {
@@ -99,7 +108,8 @@ func TestHostileMCPServers(t *testing.T) {
 	}
 }
 
-// requireStarted counts the processes that said that they were started; what they say comes on its own way.
+// requireStarted counts the processes that said that they were started; what they say comes on its
+// own way.
 func requireStarted(t *testing.T, w *world, n int, why ...any) {
 	t.Helper()
 	count := func() int { return strings.Count(w.log.String(), "started") }
@@ -107,16 +117,19 @@ func requireStarted(t *testing.T, w *world, n int, why ...any) {
 	require.Equal(t, n, count(), why...)
 }
 
-// What a server says unasked takes neither memory nor the session; a message without end takes the session alone.
+// What a server says unasked takes neither memory nor the session; a message without end takes the
+// session alone.
 func TestMCPFloods(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.sells(t, map[string]seller.Server{
-		"floods": command(t, map[string]any{"Trick": "floods"}), "long": command(t, map[string]any{"Trick": "long"}),
+		"floods": command(t, map[string]any{"Trick": "floods"}),
+		"long":   command(t, map[string]any{"Trick": "long"}),
 	})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 2 {
-		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "floods", Tool: "free", Arguments: json.RawMessage(`{"q":1}`)})
+		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "floods", Tool: "free",
+			Arguments: json.RawMessage(`{"q":1}`)})
 		require.NoError(t, err)
 		require.Equal(t, `{"q":1}`, r.Content)
 	}
@@ -130,11 +143,13 @@ func TestMCPFloods(t *testing.T) {
 // Many calls share one session; each is a purchase of its own.
 func TestParallelCallsShareASession(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result"})})
 	var calls sync.WaitGroup
 	for i := range 20 {
 		calls.Go(func() {
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid", Arguments: json.RawMessage(fmt.Sprintf(`{"q":%d}`, i))})
+			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid",
+				Arguments: json.RawMessage(fmt.Sprintf(`{"q":%d}`, i))})
 			if err != nil || r.Content != fmt.Sprintf(`{"q":%d}`, i) {
 				t.Error(r.Content, err)
 			}
@@ -165,23 +180,30 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	free("url")
 	server.Forget()
 	free("url")
-	require.Equal(t, []string{"server/discover", "initialize", "tools/call free", "server/discover", "initialize", "tools/call free"}, server.Calls())
+	require.Equal(t, []string{"server/discover", "initialize", "tools/call free", "server/discover",
+		"initialize", "tools/call free"}, server.Calls())
 }
 
 // Where a server may be is the owner's to say, and what is asked of it is one line.
 func TestWhereMCPServersMayBe(t *testing.T) {
 	w := newWorld(t, rules{})
-	w.sells(t, map[string]seller.Server{"gone": {Command: []string{"/nonexistent/server"}}, "true": {Command: []string{"true"}}})
+	w.sells(t, map[string]seller.Server{"gone": {Command: []string{"/nonexistent/server"}},
+		"true": {Command: []string{"true"}}})
 	for _, c := range []struct {
 		server, tool string
 		code         x402.Code
 	}{
-		{"", "a", x402.InvalidArgument}, {"nobody", "a", x402.InvalidArgument}, {"gone", "", x402.InvalidArgument},
+		{"", "a", x402.InvalidArgument}, {"nobody", "a", x402.InvalidArgument},
+		{"gone", "", x402.InvalidArgument},
 		{"gone", "a", x402.ServerUnavailable}, {"true", "a", x402.ServerUnavailable},
-		{"gone", "a\x00b", x402.InvalidArgument}, {"gone", "a\nb", x402.InvalidArgument}, {"gone", strings.Repeat("a", 3000), x402.InvalidArgument},
-		{"mcp://gone/../true", "a", x402.URLBlocked}, {"mcp://nobody", "a", x402.URLBlocked}, {"mcp://gone?x", "a", x402.URLBlocked},
-		{"http://127.0.0.1:1/mcp", "a", x402.URLBlocked}, {"https://169.254.169.254/mcp", "a", x402.URLBlocked}, {"http://example.com/mcp", "a", x402.URLBlocked},
-		{"https://user:pass@example.com/mcp", "a", x402.URLBlocked}, {"https://example.com/mcp#x", "a", x402.URLBlocked}, {"file:///bin/sh", "a", x402.URLBlocked},
+		{"gone", "a\x00b", x402.InvalidArgument}, {"gone", "a\nb", x402.InvalidArgument},
+		{"gone", strings.Repeat("a", 3000), x402.InvalidArgument},
+		{"mcp://gone/../true", "a", x402.URLBlocked}, {"mcp://nobody", "a", x402.URLBlocked},
+		{"mcp://gone?x", "a", x402.URLBlocked},
+		{"http://127.0.0.1:1/mcp", "a", x402.URLBlocked}, {"https://169.254.169.254/mcp", "a",
+			x402.URLBlocked}, {"http://example.com/mcp", "a", x402.URLBlocked},
+		{"https://user:pass@example.com/mcp", "a", x402.URLBlocked}, {"https://example.com/mcp#x", "a",
+			x402.URLBlocked}, {"file:///bin/sh", "a", x402.URLBlocked},
 		{"/bin/sh", "a", x402.InvalidArgument}, {"npx evil", "a", x402.InvalidArgument},
 	} {
 		_, err := w.wallet.CallTool(t.Context(), CallIn{Server: c.server, Tool: c.tool})
@@ -201,7 +223,8 @@ func TestWhereMCPServersMayBe(t *testing.T) {
 // A caller that leaves is no reason to lose what is under way; before the payment it is.
 func TestACallerThatLeaves(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := w.wallet.CallTool(ctx, CallIn{Server: "shop", Tool: "paid"})

@@ -18,7 +18,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// asServer makes this test binary a paid MCP server on its stdin and stdout, as the environment says.
+// asServer makes this test binary a paid MCP server on its stdin and stdout, as the environment
+// says.
 const asServer = "X402_TEST_MCP_SERVER"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// command is a server of this kind as config.toml would have it. env(1) stands for npx and the like: a command that starts another.
+// command is a server of this kind as config.toml would have it. env(1) stands for npx and the
+// like: a command that starts another.
 func command(t *testing.T, s map[string]any) seller.Server {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -47,14 +49,16 @@ func command(t *testing.T, s map[string]any) seller.Server {
 // sells makes the world's wallet buy from MCP servers.
 func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.MCP {
 	over := seller.New(seller.Options{Loopback: append(w.Loopback(), loopback...)})
-	m := seller.NewMCP(seller.MCPOptions{Servers: servers, HTTP: over, Version: "test", Log: w.wallet.Engine.Log})
+	m := seller.NewMCP(seller.MCPOptions{Servers: servers, HTTP: over, Version: "test",
+		Log: w.wallet.Engine.Log})
 	w.wallet.Engine.Transport = seller.Mux{HTTP: over, MCP: m}
 	w.wallet.Servers = m
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
 }
 
-// overHTTP serves a paid MCP server on loopback, and gives its URL and the entry for policy.loopback.
+// overHTTP serves a paid MCP server on loopback, and gives its URL and the entry for
+// policy.loopback.
 func overHTTP(t *testing.T, s *sandbox.MCP) (url, loopback string) {
 	at := httptest.NewServer(s)
 	t.Cleanup(at.Close)
@@ -80,10 +84,12 @@ func (w *world) requirePaid(t *testing.T, r pay.Result, settlements int) {
 	p, err := w.wallet.Store.Payment(t.Context(), r.PaymentID)
 	require.NoError(t, err)
 	require.Equal(t, history.Settled, p.State)
-	require.True(t, p.Dialect.MCP() || p.Dialect == x402.DialectV2Header || p.Dialect == x402.DialectV1Body, p.Dialect)
+	require.True(t, p.Dialect.MCP() || p.Dialect == x402.DialectV2Header || p.Dialect == x402.DialectV1Body,
+		p.Dialect)
 }
 
-// Every dialect, over both wires: asked in it, paid in its own form at its own place, receipt read from there.
+// Every dialect, over both wires: asked in it, paid in its own form at its own place, receipt read
+// from there.
 func TestEveryDialectIsPaid(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	servers := map[string]seller.Server{}
@@ -93,20 +99,25 @@ func TestEveryDialectIsPaid(t *testing.T) {
 		url, entry := overHTTP(t, s)
 		servers[name], loopback, asHTTP[name] = seller.Server{URL: url}, append(loopback, entry), s
 	}
-	for _, d := range append(sandbox.MCPDialects(), "error:-402", "error:-32042", "error:-32402", "error:-32803") {
+	for _, d := range append(sandbox.MCPDialects(), "error:-402", "error:-32042", "error:-32402",
+		"error:-32803") {
 		name := strings.NewReplacer(":", "", "-", "").Replace(d)
 		modern := d == "extension"
-		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": d, "Modern": modern})
-		add(name+"http", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: d, Modern: modern})
+		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
+			"Dialect": d, "Modern": modern})
+		add(name+"http", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: d,
+			Modern: modern})
 	}
-	add("stream", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result", Stream: true, Sessions: true})
+	add("stream", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
+		Stream: true, Sessions: true})
 	add("http402", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http"})
 	add("http402v1", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http-v1"})
 	w.sells(t, servers, loopback...)
 	for name := range servers {
 		t.Run(name, func(t *testing.T) {
 			paid := len(w.Settlements()) + 1
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "paid", Arguments: json.RawMessage(`{"q":"<b>","n":9007199254740993}`), MaxAmount: "1000"})
+			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "paid",
+				Arguments: json.RawMessage(`{"q":"<b>","n":9007199254740993}`), MaxAmount: "1000"})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
 			w.requirePaid(t, r, paid)
 			require.JSONEq(t, `{"n":9007199254740993,"q":"<b>"}`, r.Content)
@@ -124,9 +135,12 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 	entry := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http", Entry: true}
 	at, loopback := overHTTP(t, entry)
 	m := w.sells(t, map[string]seller.Server{
-		"shop":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"}),
-		"required": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "required"}),
-		"door":     command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true}),
+		"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
+			"Dialect": "result"}),
+		"required": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
+			"Dialect": "required"}),
+		"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
+			"Dialect": "error", "Entry": true}),
 	}, loopback)
 	n := 0
 	for _, server := range []string{"shop", "required"} {
@@ -135,7 +149,9 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		for _, c := range []struct{ method, name, args string }{
 			{seller.ReadResource, "paid://resource", ""}, {seller.GetPrompt, "paid", `{"q":"x"}`},
 		} {
-			r, err := w.wallet.Buy(t.Context(), pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name), Body: []byte(c.args)}})
+			r, err := w.wallet.Buy(t.Context(),
+				pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name),
+					Body: []byte(c.args)}})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
 			n++
 			w.requirePaid(t, r, n)
@@ -155,19 +171,24 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 
 func TestWhatACallGives(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result", "Trick": "greets"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result", "Trick": "greets"})})
 	c := w.serve(t)
 
-	free := c.ok(callName, map[string]any{"server": "shop", "tool": "free", "arguments": map[string]any{"q": "a"}})
-	require.Equal(t, []any{"free", `{"q":"a"}`, false}, []any{free["status"], free["content"], free["paymentRequired"]})
+	free := c.ok(callName, map[string]any{"server": "shop", "tool": "free",
+		"arguments": map[string]any{"q": "a"}})
+	require.Equal(t, []any{"free", `{"q":"a"}`, false}, []any{free["status"], free["content"],
+		free["paymentRequired"]})
 
 	rich := c.ok(callName, map[string]any{"server": "shop", "tool": "rich"})
 	require.Equal(t, "paid", rich["status"])
 	require.Contains(t, rich["content"], `"structuredContent":{"rows":[1,2]}`)
 	require.Contains(t, rich["content"], `"type":"image"`)
 
-	require.Equal(t, "TOOL_NOT_FOUND", string(c.refused(callName, map[string]any{"server": "shop", "tool": "nope"}).Error))
-	require.Equal(t, "AMOUNT_EXCEEDS_MAX", string(c.refused(callName, map[string]any{"server": "shop", "tool": "paid", "maxAmount": "0"}).Error))
+	require.Equal(t, "TOOL_NOT_FOUND",
+		string(c.refused(callName, map[string]any{"server": "shop", "tool": "nope"}).Error))
+	require.Equal(t, "AMOUNT_EXCEEDS_MAX",
+		string(c.refused(callName, map[string]any{"server": "shop", "tool": "paid", "maxAmount": "0"}).Error))
 
 	broken := c.refused(callName, map[string]any{"server": "shop", "tool": "broken"})
 	require.Equal(t, "TOOL_EXECUTION_FAILED", string(broken.Error))
@@ -178,7 +199,8 @@ func TestWhatACallGives(t *testing.T) {
 	require.Regexp(t, "^untrusted text ends ", broken.ContentEnd)
 
 	lax := c.ok(callName, map[string]any{"server": "shop", "tool": "lax"})
-	require.Equal(t, []any{"paid_not_served", "the thermometer is broken", 500.0}, []any{lax["status"], lax["content"], lax["httpStatus"]})
+	require.Equal(t, []any{"paid_not_served", "the thermometer is broken", 500.0},
+		[]any{lax["status"], lax["content"], lax["httpStatus"]})
 
 	one := c.ok("x402_history", map[string]any{"paymentId": rich["paymentId"]})
 	require.Equal(t, rich["content"], one["content"])
@@ -193,18 +215,24 @@ func TestWhatACallGives(t *testing.T) {
 		require.Equal(t, "the tool "+line["name"].(string), line["description"])
 		require.Contains(t, line["inputSchema"], "properties")
 	}
-	require.Equal(t, map[string]any{"free": "$0", "paid": "$0.001", "rich": "$0.001", "broken": nil, "lax": "$0.001"}, prices)
+	require.Equal(t, map[string]any{"free": "$0", "paid": "$0.001", "rich": "$0.001", "broken": nil,
+		"lax": "$0.001"}, prices)
 	require.Contains(t, w.log.String(), `stderr="\"started\""`)
 }
 
-// Every call answered and delivered is a purchase of its own; one whose answer was lost is not made again.
+// Every call answered and delivered is a purchase of its own; one whose answer was lost is not made
+// again.
 func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result"})})
 	c := w.serve(t)
-	first := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"a":1,"b":2}`), "idempotencyKey": "k"})
-	again := c.ok(callName, map[string]any{"server": "shop", "tool": "paid", "arguments": json.RawMessage(`{"b":2,"a":1}`), "idempotencyKey": "k"})
-	require.Equal(t, []any{"replayed", first["paymentId"], first["content"]}, []any{again["status"], again["paymentId"], again["content"]})
+	first := c.ok(callName, map[string]any{"server": "shop", "tool": "paid",
+		"arguments": json.RawMessage(`{"a":1,"b":2}`), "idempotencyKey": "k"})
+	again := c.ok(callName, map[string]any{"server": "shop", "tool": "paid",
+		"arguments": json.RawMessage(`{"b":2,"a":1}`), "idempotencyKey": "k"})
+	require.Equal(t, []any{"replayed", first["paymentId"], first["content"]},
+		[]any{again["status"], again["paymentId"], again["content"]})
 
 	require.NoError(t, c.in.Close())
 	require.NoError(t, <-c.done)
@@ -213,7 +241,8 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, p.Delivered, "its answer was written")
 
-	lost, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"}) // nobody says that it was delivered …
+	// nobody says that it was delivered …
+	lost, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
 	require.NoError(t, err)
 	require.NoError(t, w.wallet.Store.ClearWaiter(t.Context(), lost.PaymentID))
 	found, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
@@ -226,7 +255,8 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 func TestACallAsksItsPerson(t *testing.T) {
 	for _, era := range []string{"2025-11-25", "2026-07-28"} {
 		w := askingWorld(t)
-		w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+		w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+			"PayTo": w.PayToEVM, "Dialect": "result"})})
 		c := serveAsker(t, w.server(), era, map[string]any{})
 		c.tool = callName
 		arguments := map[string]any{"server": "shop", "tool": "paid", "arguments": map[string]any{"q": "a"}}

@@ -48,8 +48,10 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be noted", err)
 	}
 	out := DelegationOut{
-		IsActive: d.Delegate != "" && !d.Remaining.IsZero() && !d.Frozen, IsOurAgent: d.IsOurs, RemainingAmount: d.Remaining, OriginalAmount: largest,
-		TokenMint: d.Mint, OwnerTokenAccount: d.Account, Frozen: d.Frozen, Balance: d.Balance, Network: network,
+		IsActive: d.Delegate != "" && !d.Remaining.IsZero() && !d.Frozen, IsOurAgent: d.IsOurs,
+		RemainingAmount: d.Remaining, OriginalAmount: largest,
+		TokenMint: d.Mint, OwnerTokenAccount: d.Account, Frozen: d.Frozen, Balance: d.Balance,
+		Network: network,
 	}
 	if d.Delegate != "" {
 		out.Delegate = &d.Delegate
@@ -57,20 +59,22 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 	return out, nil
 }
 
-// delegationAsked is the account that is meant: the one asked for, else the configured one, else the one that delegates to
-// this agent.
+// delegationAsked is the account that is meant: the one asked for, else the configured one, else
+// the one that delegates to this agent.
 func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network, account string, err error) {
 	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !x402.IsSolana(n) })
 	if in.Network != "" {
 		wanted, _ := x402.Network(in.Network)
 		if !slices.Contains(networks, wanted) {
-			return "", "", x402.Errorf(x402.InvalidArgument, "the network %q is not a Solana network that is configured", in.Network).
+			return "", "", x402.Errorf(x402.InvalidArgument,
+				"the network %q is not a Solana network that is configured", in.Network).
 				WithHint("configured are: %s", strings.Join(networks, ", "))
 		}
 		networks = []string{wanted}
 	}
 	if len(networks) == 0 {
-		return "", "", x402.Errorf(x402.NoDelegation, "no Solana network is configured; only Solana has delegations").
+		return "", "", x402.Errorf(x402.NoDelegation,
+			"no Solana network is configured; only Solana has delegations").
 			WithHint("the owner adds a Solana network to config.toml")
 	}
 	if in.TokenAccount != "" {
@@ -93,7 +97,8 @@ func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network,
 	return "", "", err
 }
 
-// networkOf is the network that has a token account, as far as their nodes can tell; else the preferred one.
+// networkOf is the network that has a token account, as far as their nodes can tell; else the
+// preferred one.
 func (w *Wallet) networkOf(ctx context.Context, networks []string, account string) string {
 	if len(networks) > 1 {
 		for _, network := range networks {
@@ -107,7 +112,8 @@ func (w *Wallet) networkOf(ctx context.Context, networks []string, account strin
 
 func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string, string, error) {
 	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet", network).
-		WithHint("the owner runs: x402-wallet delegation approve; or pass tokenAccount to look at a certain one")
+		WithHint("the owner runs: x402-wallet delegation approve; or pass tokenAccount to look at a " +
+			"certain one")
 	asset, known := w.Engine.Assets.Default(network)
 	chain, reads := w.Chains["solana"]
 	if !known || !reads {
@@ -116,7 +122,8 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 	funds, err := chain.Funds(ctx, network, asset)
 	if err != nil {
 		e := x402.AsError(err)
-		if account, named := e.Details["tokenAccount"].(string); named && e.Details["reason"] == "frozen" { // nothing to spend, but something to tell
+		if account, named := e.Details["tokenAccount"].(string); named && e.Details["reason"] == "frozen" {
+			// nothing to spend, but something to tell
 			return network, account, nil
 		}
 		return "", "", err

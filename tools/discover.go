@@ -56,7 +56,8 @@ type DiscoverOut struct {
 	AsOf     string    `json:"asOf"`
 }
 
-// Service is something that is sold, with the option that this wallet would take. What it says of itself binds nobody: maxAmount does.
+// Service is something that is sold, with the option that this wallet would take. What it says of
+// itself binds nobody: maxAmount does.
 type Service struct {
 	URL         string          `json:"url"`
 	Type        string          `json:"type"`
@@ -80,28 +81,33 @@ const (
 	maxPitchSchema = 4 << 10
 )
 
-// Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
+// Discover finds services in the facilitators' lists, or asks one seller. Its error is an
+// *x402.Error.
 func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, error) {
 	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
-		return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "query and url are given: a URL is asked itself, not searched for")
+		return DiscoverOut{}, x402.Errorf(x402.InvalidArgument,
+			"query and url are given: a URL is asked itself, not searched for")
 	}
 	if in.Limit != nil {
 		if s.most = *in.Limit; s.most < 1 || s.most > mostServices {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d", mostServices)
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d",
+				mostServices)
 		}
 	}
 	if in.Network != "" {
 		var known bool
 		if s.network, known = x402.Network(in.Network); !known {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Clip(in.Network, 64)).
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known",
+				x402.Clip(in.Network, 64)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 	}
 	if in.MaxPrice != "" {
 		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
 		if err != nil {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars", x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars",
+				x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
 		}
 		s.maxPrice = &d
 	}
@@ -139,7 +145,8 @@ func (s *search) answer() DiscoverOut {
 	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf)}
 }
 
-// lists searches the facilitators' lists, taking from each in turn: however much one of them lists, the others are heard.
+// lists searches the facilitators' lists, taking from each in turn: however much one of them lists,
+// the others are heard.
 func (s *search) lists(ctx context.Context, query string) error {
 	const maxQuery = 400
 	if len(query) > maxQuery {
@@ -188,7 +195,8 @@ func (s *search) sources(found []Catalogue) error {
 		}
 	}
 	if len(heard) == 0 {
-		e := x402.Errorf(x402.DiscoverFailed, "no facilitator could be asked what is sold").WithHint("try again; with url one seller can be asked itself")
+		e := x402.Errorf(x402.DiscoverFailed, "no facilitator could be asked what is sold").WithHint(
+			"try again; with url one seller can be asked itself")
 		if len(found) == 0 {
 			e.Message = "no facilitator is configured for that network"
 		}
@@ -213,7 +221,8 @@ func (l Listing) request() pay.Request {
 	return pay.Request{Request: seller.Request{Method: http.MethodGet, URL: l.URL}}
 }
 
-// weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not what was looked for.
+// weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not
+// what was looked for.
 func (s *search) weigh(ctx context.Context, q pay.Request, l Listing) {
 	s.bound(&q)
 	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
@@ -231,11 +240,13 @@ func (s *search) bound(q *pay.Request) {
 	}
 }
 
-// add makes a service of the option that the wallet would take, or else of the first that is what the caller looks for.
+// add makes a service of the option that the wallet would take, or else of the first that is what
+// the caller looks for.
 func (s *search) add(e pay.Estimate, url string, l Listing) {
 	fits := func(o pay.Option) bool {
 		price, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$"))
-		return o.Network != "" && (s.network == "" || o.Network == s.network) && (s.maxPrice == nil || err == nil && price <= *s.maxPrice)
+		return o.Network != "" && (s.network == "" || o.Network == s.network) &&
+			(s.maxPrice == nil || err == nil && price <= *s.maxPrice)
 	}
 	i := slices.IndexFunc(e.Options, fits)
 	if e.Chosen != nil {
@@ -247,7 +258,8 @@ func (s *search) add(e pay.Estimate, url string, l Listing) {
 	o := e.Options[i]
 	s.put(Service{
 		URL: url, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema,
-		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme, PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
+		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme,
+		PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
 	})
 }
 
@@ -262,8 +274,9 @@ func (s *search) put(one Service) {
 	}
 }
 
-// probe asks one seller: a server of the config for its tools; a URL by GET, which is made to change nothing, and for its tools only
-// where its address says that it is an MCP server. No other method is tried, for it might do something.
+// probe asks one seller: a server of the config for its tools; a URL by GET, which is made to
+// change nothing, and for its tools only where its address says that it is an MCP server. No other
+// method is tried, for it might do something.
 func (s *search) probe(ctx context.Context, url string) error {
 	s.source, s.asOf = "the seller", s.Engine.Now()
 	if !strings.Contains(url, "://") {
@@ -274,7 +287,8 @@ func (s *search) probe(ctx context.Context, url string) error {
 	e, err := s.Engine.Estimate(ctx, q)
 	isServer := looksLikeMCP(url)
 	switch {
-	case err != nil && (!isServer || x402.HasCode(err, x402.URLBlocked) || x402.HasCode(err, x402.PolicyDenied)):
+	case err != nil && (!isServer || x402.HasCode(err, x402.URLBlocked) ||
+		x402.HasCode(err, x402.PolicyDenied)):
 		return err
 	case err == nil && e.PaymentRequired:
 		s.add(e, url, Listing{Type: "http"})
@@ -282,14 +296,17 @@ func (s *search) probe(ctx context.Context, url string) error {
 	case isServer && (err != nil || e.HTTPStatus >= 400):
 		return s.probeTools(ctx, url)
 	case e.HTTPStatus >= 300:
-		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and asks for nothing", e.HTTPStatus).
+		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and asks for nothing",
+			e.HTTPStatus).
 			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server")
 	}
-	s.put(Service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true, Why: "nothing is asked for"})
+	s.put(Service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true,
+		Why: "nothing is asked for"})
 	return nil
 }
 
-// looksLikeMCP goes by how addresses of MCP servers end. To find out by trying would be a POST to whatever is there.
+// looksLikeMCP goes by how addresses of MCP servers end. To find out by trying would be a POST to
+// whatever is there.
 func looksLikeMCP(url string) bool {
 	path, _, _ := strings.Cut(url, "?")
 	last := path[strings.LastIndex(strings.TrimSuffix(path, "/"), "/")+1:]
@@ -307,7 +324,8 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 		return err
 	}
 	for _, t := range list {
-		l := Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description, Accepts: toldTerms(t), InputSchema: shownSchema(t, maxPitchSchema)}
+		l := Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description,
+			Accepts: toldTerms(t), InputSchema: shownSchema(t, maxPitchSchema)}
 		if len(l.Accepts) > 0 {
 			s.weigh(ctx, l.request(), l)
 			continue
@@ -317,13 +335,15 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 	return nil
 }
 
-// untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid shows when it is called.
+// untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid
+// shows when it is called.
 func (s *search) untold(t *mcp.Tool, l Listing) {
 	price := s.toldPrice(t)
 	d, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
 	if s.network != "" || s.maxPrice != nil && (err != nil || d > *s.maxPrice) {
 		return
 	}
-	s.put(Service{URL: l.request().URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema, Price: price,
+	s.put(Service{URL: l.request().URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
+		InputSchema: l.InputSchema, Price: price,
 		Why: "its terms are told when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
 }

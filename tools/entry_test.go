@@ -22,7 +22,8 @@ import (
 
 // door is a server that wants to be paid at initialize, and for its tools.
 func (w *world) door(t *testing.T) {
-	w.sells(t, map[string]seller.Server{"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "error", "Entry": true})})
+	w.sells(t, map[string]seller.Server{"door": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "error", "Entry": true})})
 }
 
 // answer goes on with a call, to whose questions the person gives these answers.
@@ -46,12 +47,14 @@ func (c *asker) answer(arguments any, actions ...string) (asked []string, r tool
 		r = c.result()
 		require.Equal(c.t, "input_required", r.ResultType, "%s", r.StructuredContent)
 		asked = append(asked, r.InputRequests[questionID].Params.Message)
-		c.start(arguments, map[string]any{"requestState": r.RequestState, "inputResponses": map[string]any{questionID: answer}})
+		c.start(arguments, map[string]any{"requestState": r.RequestState,
+			"inputResponses": map[string]any{questionID: answer}})
 	}
 	return asked, c.result()
 }
 
-// A way in and a tool that both need the person's yes: asked about each, each paid once; after a no to the tool the way in stays open.
+// A way in and a tool that both need the person's yes: asked about each, each paid once; after a no
+// to the tool the way in stays open.
 func TestThePersonApprovesEntryAndTool(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -59,7 +62,8 @@ func TestThePersonApprovesEntryAndTool(t *testing.T) {
 			w.door(t)
 			c := serveAsker(t, w.server(), era, map[string]any{})
 			c.tool = callName
-			arguments := map[string]any{"server": "door", "tool": "paid", "arguments": map[string]any{"q": "a"}, "maxAmount": "$0.002"}
+			arguments := map[string]any{"server": "door", "tool": "paid",
+				"arguments": map[string]any{"q": "a"}, "maxAmount": "$0.002"}
 
 			_, r := c.answer(arguments, "decline")
 			require.EqualValues(t, x402.ApprovalDeclined, r.code(t).Error)
@@ -104,7 +108,8 @@ func TestEntryAndToolShareMaxAmount(t *testing.T) {
 	require.Len(t, w.Settlements(), 1)
 }
 
-// Where nobody can be asked, the owner approves one after the other; no repetition pays for the way in twice.
+// Where nobody can be asked, the owner approves one after the other; no repetition pays for the way
+// in twice.
 func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 	w := askingWorld(t)
 	w.door(t)
@@ -137,7 +142,8 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 // A server that forgets whom it let in is paid for that once by a call, and the call says so.
 func TestAServerThatForgetsWhoPaid(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "error", Entry: true, Sessions: true}
+	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "error", Entry: true,
+		Sessions: true}
 	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if bytes.Contains(body, []byte(`"tools/call"`)) {
@@ -147,7 +153,8 @@ func TestAServerThatForgetsWhoPaid(t *testing.T) {
 		server.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(at.Close)
-	w.sells(t, map[string]seller.Server{"door": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
+	w.sells(t, map[string]seller.Server{"door": {URL: at.URL + "/mcp"}},
+		strings.TrimPrefix(at.URL, "http://"))
 	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid"})
 	coded := x402.AsError(err)
 	require.Equal(t, []any{x402.ServerUnavailable, "1000"}, []any{coded.Code, coded.Spent}, "%v", err)
@@ -162,7 +169,8 @@ func TestCallsThatComeTogetherPayOnceToEnter(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range calls {
 		all.Go(func() {
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid", Arguments: json.RawMessage(fmt.Sprintf(`{"q":"%d"}`, i))})
+			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid",
+				Arguments: json.RawMessage(fmt.Sprintf(`{"q":"%d"}`, i))})
 			assert.NoError(t, err)
 			assert.Equal(t, pay.StatusPaid, r.Status)
 		})

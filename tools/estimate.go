@@ -38,7 +38,8 @@ func (w *Wallet) Estimate(ctx context.Context, in EstimateIn) (pay.Estimate, err
 func (w *Wallet) EstimateRequest(ctx context.Context, q pay.Request) (pay.Estimate, error) {
 	if w.Channels != nil {
 		if _, yes := w.Channels.Speaks(ctx, q.Request); yes {
-			return pay.Estimate{}, x402.Errorf(x402.EstimateFailed, "this server is paid through a channel and names its price with the answer").
+			return pay.Estimate{}, x402.Errorf(x402.EstimateFailed,
+				"this server is paid through a channel and names its price with the answer").
 				WithHint("call it with maxAmount: a call that costs more is not paid")
 		}
 	}

@@ -11,12 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever a client writes: no panic, the session lasts to the end of its input, a number that is an id is one it wrote, and what is answered without the SDK is JSON-RPC on a line of its own.
+// Whatever a client writes: no panic, the session lasts to the end of its input, a number that is
+// an id is one it wrote, and what is answered without the SDK is JSON-RPC on a line of its own.
 func FuzzLines(f *testing.F) {
 	for _, input := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x402_pay"}}` + "\n" + `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n",
-		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}` + "\n", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]` + "\n", "{\n\n\r\n", `{"jsonrpc":"2.0","id":"a","result":{}}` + "\n",
-		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}` + "\n", `{"jsonrpc":"1.0","id":null,"method":7}` + "\n", "\xff\xfe\n", `{"id":{},"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x402_pay"}}` + "\n" +
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n",
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}` + "\n", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]` +
+			"\n", "{\n\n\r\n", `{"jsonrpc":"2.0","id":"a","result":{}}` + "\n",
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}` + "\n",
+		`{"jsonrpc":"1.0","id":null,"method":7}` + "\n", "\xff\xfe\n", `{"id":{},"method":"ping"}`,
 	} {
 		f.Add([]byte(input))
 	}

@@ -21,8 +21,8 @@ const golden = "testdata/tools.golden.json"
 
 func noWallet(context.Context) (*Wallet, error) { panic("listing tools opens no wallet") }
 
-// What a model reads is frozen: it changes only on purpose (go test ./tools -run Golden -update), and nothing of it depends
-// on the day, the wallet or what somebody else said.
+// What a model reads is frozen: it changes only on purpose (go test ./tools -run Golden -update),
+// and nothing of it depends on the day, the wallet or what somebody else said.
 func TestGoldenTools(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	var hello struct{ Instructions string }
@@ -42,7 +42,8 @@ func TestGoldenTools(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
-	require.Equal(t, string(want), pretty.String(), "what the model sees changed: if it is meant to, run with -update")
+	require.Equal(t, string(want), pretty.String(),
+		"what the model sees changed: if it is meant to, run with -update")
 	for range 3 {
 		require.Equal(t, string(c.tools), string(serve(t, &Server{Version: "test", Open: noWallet}).tools))
 	}
@@ -61,14 +62,16 @@ func TestGoldenTools(t *testing.T) {
 		}
 		reading, err := json.Marshal(read)
 		require.NoError(t, err)
-		t.Logf("instructions %d bytes, names, descriptions and input schemas %d, all definitions %d", len(hello.Instructions), len(reading), len(c.tools))
+		t.Logf("instructions %d bytes, names, descriptions and input schemas %d, all definitions %d",
+			len(hello.Instructions), len(reading), len(c.tools))
 		require.Less(t, len(hello.Instructions), 1000)
 		require.Less(t, len(reading), 6000)
 		require.Less(t, len(c.tools), 14_000)
 	})
 }
 
-// SPEC §7 and §7.1b, letter by letter: arguments, and the names in answers. What is beyond them is listed as such.
+// SPEC §7 and §7.1b, letter by letter: arguments, and the names in answers. What is beyond them is
+// listed as such.
 func TestToolsAsSpecified(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
 	var list struct {
@@ -81,7 +84,8 @@ func TestToolsAsSpecified(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(c.tools, &list))
-	row := []string{"paymentId", "timestamp", "status", "proof", "url", "method", "amount", "price", "asset", "symbol", "network", "payTo", "transactionSignature", "facilitator"}
+	row := []string{"paymentId", "timestamp", "status", "proof", "url", "method", "amount", "price", "asset",
+		"symbol", "network", "payTo", "transactionSignature", "facilitator"}
 	for _, want := range []struct {
 		name             string
 		arguments        []string
@@ -91,49 +95,65 @@ func TestToolsAsSpecified(t *testing.T) {
 		readOnly, danger bool
 		open             bool
 	}{
-		{name: "x402_pay", arguments: []string{"url", "method", "headers", "body", "maxAmount", "network", "asset", "idempotencyKey"}, danger: true, open: true,
+		{name: "x402_pay", arguments: []string{"url", "method", "headers", "body", "maxAmount", "network",
+			"asset", "idempotencyKey"}, danger: true, open: true,
 			answers: map[string][]string{
-				"": {"status", "paymentRequired", "paymentId", "httpStatus", "content", "contentType", "contentTruncated", "contentUri", "amountPaid", "price", "asset",
+				"": {"status", "paymentRequired", "paymentId", "httpStatus", "content", "contentType",
+					"contentTruncated", "contentUri", "amountPaid", "price", "asset",
 					"symbol", "network", "payTo", "transactionSignature", "facilitator", "proof", "budget"},
 				"budget": {"session", "day"},
 			},
 			beyond: map[string][]string{"": {"contentBegin", "contentEnd"}, "budget": {"month"}}},
 		{name: "x402_list_tools", arguments: []string{"server"}, readOnly: true, open: true,
-			answers: map[string][]string{"": {"server", "tools"}, "tools": {"name", "description", "inputSchema", "price"}}},
-		{name: "x402_call_tool", arguments: []string{"server", "tool", "arguments", "maxAmount", "idempotencyKey"}, danger: true, open: true,
-			answers: map[string][]string{"": {"status", "paymentRequired", "httpStatus", "content", "contentType", "contentTruncated"}}}, // the rest is as x402_pay says
+			answers: map[string][]string{"": {"server", "tools"}, "tools": {"name", "description",
+				"inputSchema", "price"}}},
+		{name: "x402_call_tool", arguments: []string{"server", "tool", "arguments", "maxAmount",
+			"idempotencyKey"}, danger: true, open: true,
+			// the rest is as x402_pay says
+			answers: map[string][]string{"": {"status", "paymentRequired", "httpStatus", "content",
+				"contentType", "contentTruncated"}}},
 		{name: "x402_estimate_cost", arguments: []string{"url", "method", "headers", "body"}, open: true,
 			answers: map[string][]string{
-				"":        {"url", "paymentRequired", "httpStatus", "options", "chosen"},
-				"options": {"scheme", "network", "amount", "price", "asset", "payTo", "maxTimeoutSeconds", "version", "payable", "why"},
+				"": {"url", "paymentRequired", "httpStatus", "options", "chosen"},
+				"options": {"scheme", "network", "amount", "price", "asset", "payTo", "maxTimeoutSeconds",
+					"version", "payable", "why"},
 			},
 			beyond: map[string][]string{"options": {"symbol", "code"}}},
 		{name: "x402_check_balance", arguments: []string{"network", "asset"}, readOnly: true, open: true,
 			answers: map[string][]string{
-				"":         {"networks", "budget"},
-				"networks": {"network", "address", "asset", "symbol", "balance", "delegated", "held", "available", "error"},
-				"budget":   {"perCall", "session", "day", "month"},
+				"": {"networks", "budget"},
+				"networks": {"network", "address", "asset", "symbol", "balance", "delegated", "held",
+					"available", "error"},
+				"budget": {"perCall", "session", "day", "month"},
 			},
 			beyond: map[string][]string{"networks": {"decimals", "errorCode"}}},
-		{name: "x402_check_delegation", arguments: []string{"tokenAccount"}, more: []string{"network"}, readOnly: true, open: true,
-			answers: map[string][]string{"": {"isActive", "delegate", "isOurAgent", "remainingAmount", "originalAmount", "tokenMint", "ownerTokenAccount", "frozen"}},
-			beyond:  map[string][]string{"": {"balance", "network"}}},
+		{name: "x402_check_delegation", arguments: []string{"tokenAccount"}, more: []string{"network"},
+			readOnly: true, open: true,
+			answers: map[string][]string{"": {"isActive", "delegate", "isOurAgent", "remainingAmount",
+				"originalAmount", "tokenMint", "ownerTokenAccount", "frozen"}},
+			beyond: map[string][]string{"": {"balance", "network"}}},
 		{name: "x402_revoke_delegation", arguments: []string{"tokenAccount", "freeze"}, open: true,
-			answers: map[string][]string{"": {"network", "tokenAccount", "owner", "transaction", "command", "frozen"}}},
-		{name: "x402_history", arguments: []string{"limit", "before", "url", "afterDate", "status", "paymentId"}, readOnly: true,
+			answers: map[string][]string{"": {"network", "tokenAccount", "owner", "transaction", "command",
+				"frozen"}}},
+		{name: "x402_history", arguments: []string{"limit", "before", "url", "afterDate", "status",
+			"paymentId"}, readOnly: true,
 			answers: map[string][]string{
-				"": {"count", "transactions", "next", "totals", "evidence", "content", "contentType", "contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
+				"": {"count", "transactions", "next", "totals", "evidence", "content", "contentType",
+					"contentTruncated", "contentUri", "httpStatus"}, "transactions": row,
 			},
 			beyond: map[string][]string{
 				"": {"contentBegin", "contentEnd"}, "transactions": {"falseReceipt"},
 			}},
-		{name: "x402_discover_services", arguments: []string{"query", "url", "network", "maxPrice", "limit"}, readOnly: true, open: true,
+		{name: "x402_discover_services", arguments: []string{"query", "url", "network", "maxPrice", "limit"},
+			readOnly: true, open: true,
 			answers: map[string][]string{
-				"":         {"count", "services", "source", "asOf"},
-				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme", "payTo", "payable", "why", "inputSchema"},
+				"": {"count", "services", "source", "asOf"},
+				"services": {"url", "type", "description", "price", "amount", "asset", "network", "scheme",
+					"payTo", "payable", "why", "inputSchema"},
 			}},
 		{name: "x402_setup_agent", readOnly: true,
-			answers: map[string][]string{"": {"ready", "locked", "addresses", "nextSteps"}, "addresses": {"solana", "evm"}}},
+			answers: map[string][]string{"": {"ready", "locked", "addresses", "nextSteps"},
+				"addresses": {"solana", "evm"}}},
 	} {
 		t.Run(want.name, func(t *testing.T) {
 			i := slices.IndexFunc(list.Tools, func(tool struct {
@@ -148,7 +168,8 @@ func TestToolsAsSpecified(t *testing.T) {
 			require.GreaterOrEqual(t, i, 0)
 			tool := list.Tools[i]
 			require.NotEmpty(t, tool.Title)
-			require.ElementsMatch(t, append(want.arguments, want.more...), slices.Collect(maps.Keys(tool.InputSchema.Properties)))
+			require.ElementsMatch(t, append(want.arguments, want.more...),
+				slices.Collect(maps.Keys(tool.InputSchema.Properties)))
 			for name, p := range tool.InputSchema.Properties {
 				require.NotEmpty(t, p.Description, name)
 			}
@@ -208,7 +229,8 @@ func sorted(lists map[string][]string) map[string][]string {
 	return lists
 }
 
-// A method that the schema offers is one that is sent, and states that it offers are those of the ledger.
+// A method that the schema offers is one that is sent, and states that it offers are those of the
+// ledger.
 func TestEnumsAreTrue(t *testing.T) {
 	h := seller.New(seller.Options{})
 	for _, method := range methods {
@@ -225,14 +247,17 @@ func TestEnumsAreTrue(t *testing.T) {
 // E14: what can be listed or read besides the tools is what was bought, and nothing of the keys.
 func TestNothingElseIsListed(t *testing.T) {
 	c := serve(t, &Server{Version: "test", Open: noWallet})
-	for method, name := range map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
+	for method, name := range map[string]string{"resources/list": "resources",
+		"resources/templates/list": "resourceTemplates"} {
 		var list []struct{ URI, URITemplate string }
 		require.NoError(t, json.Unmarshal(member(t, c.request(method, map[string]any{}).Result, name), &list))
 		for _, r := range list {
-			require.Contains(t, []string{"x402://status", "x402://payments/{id}", "x402://payments/{id}/content"}, r.URI+r.URITemplate)
+			require.Contains(t, []string{"x402://status", "x402://payments/{id}",
+				"x402://payments/{id}/content"}, r.URI+r.URITemplate)
 		}
 	}
-	for _, uri := range []string{"x402://keystore", "file:///home/x402-wallet/keystore.json", "x402://payments/../keystore.json/content"} {
+	for _, uri := range []string{"x402://keystore", "file:///home/x402-wallet/keystore.json",
+		"x402://payments/../keystore.json/content"} {
 		require.NotNil(t, c.request("resources/read", map[string]any{"uri": uri}).Error, uri)
 	}
 }

@@ -16,16 +16,19 @@ import (
 )
 
 // add registers a tool with its method.
-func add[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out, error)) {
-	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, error) {
+func add[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out,
+	error)) {
+	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
+		in In) (*mcp.CallToolResult, error) {
 		out, err := method(ctx, in)
 		return s.result(request, out, err), nil
 	})
 }
 
-// register gives a tool its schemas. Arguments are read by us and not by the SDK, so that a wrong one is answered with a code and
-// a remedy like everything else.
-func register[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, call func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)) {
+// register gives a tool its schemas. Arguments are read by us and not by the SDK, so that a wrong
+// one is answered with a code and a remedy like everything else.
+func register[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool,
+	call func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)) {
 	t.InputSchema = inputSchema[In]()
 	if t.OutputSchema == nil {
 		t.OutputSchema = outputSchema[Out]()
@@ -42,7 +45,8 @@ func register[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, call func
 	})
 }
 
-// result is a method's answer or error as the outside sees it, or the question to unlock the wallet.
+// result is a method's answer or error as the outside sees it, or the question to unlock the
+// wallet.
 func (s *Server) result(request *mcp.CallToolRequest, out any, err error) *mcp.CallToolResult {
 	if err == nil {
 		given := answer(out, false)
@@ -56,7 +60,8 @@ func (s *Server) result(request *mcp.CallToolRequest, out any, err error) *mcp.C
 		return question
 	}
 	if cause := errors.Unwrap(err); coded.Code == x402.Internal || cause != nil {
-		logger(s.Log).Warn("a tool failed", "tool", request.Params.Name, "code", coded.Code, "err", err, "cause", cause)
+		logger(s.Log).Warn("a tool failed", "tool", request.Params.Name, "code", coded.Code, "err", err,
+			"cause", cause)
 	}
 	return failure(coded)
 }
@@ -66,10 +71,12 @@ func withCode(code x402.Code, what string, err error) *x402.Error {
 	if coded := x402.AsError(err); coded.Code != x402.Internal {
 		return coded
 	}
-	return &x402.Error{Code: code, Message: what, Hint: "try again; if it persists, the person finds the reason in the wallet's log", Err: err}
+	return &x402.Error{Code: code, Message: what,
+		Hint: "try again; if it persists, the person finds the reason in the wallet's log", Err: err}
 }
 
-// arguments decodes strictly: unknown names, wrong types and what could be read in two ways are the agent's to mend.
+// arguments decodes strictly: unknown names, wrong types and what could be read in two ways are the
+// agent's to mend.
 func arguments(raw json.RawMessage, into any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
@@ -93,7 +100,8 @@ func arguments(raw json.RawMessage, into any) error {
 		if where == "" {
 			where = "arguments"
 		}
-		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", where, jsonName(wrongType.Type), wrongType.Value).
+		return x402.Errorf(x402.InvalidArgument, "%s must be %s, not %s", where, jsonName(wrongType.Type),
+			wrongType.Value).
 			WithHint("see the tool's input schema; amounts are strings: \"10000\" or \"$0.01\"")
 	case errors.As(err, &ambiguous):
 		e := x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", ambiguous.Message).
@@ -101,7 +109,8 @@ func arguments(raw json.RawMessage, into any) error {
 		e.Details = ambiguous.Details
 		return e
 	default:
-		return x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s", strings.TrimPrefix(err.Error(), "json: ")).
+		return x402.Errorf(x402.InvalidArgument, "the arguments cannot be read: %s",
+			strings.TrimPrefix(err.Error(), "json: ")).
 			WithHint("use only the arguments of the tool's input schema")
 	}
 }
@@ -129,7 +138,8 @@ func answer(v any, isError bool) *mcp.CallToolResult {
 	}
 	body := Visible(bytes.TrimSpace(text.Bytes()))
 	return &mcp.CallToolResult{
-		IsError: isError, StructuredContent: json.RawMessage(body), Content: []mcp.Content{&mcp.TextContent{Text: string(body)}},
+		IsError: isError, StructuredContent: json.RawMessage(body),
+		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}},
 	}
 }
 
@@ -146,7 +156,8 @@ type Failure struct {
 	Spent       string         `json:"spent"`
 	Details     map[string]any `json:"details"`
 
-	// What a tool said of its failure, where it failed after a payment: data from a stranger, as in a payment's answer.
+	// What a tool said of its failure, where it failed after a payment: data from a stranger, as in
+	// a payment's answer.
 	ContentBegin string `json:"contentBegin,omitempty"`
 	Content      string `json:"content,omitempty"`
 	ContentEnd   string `json:"contentEnd,omitempty"`

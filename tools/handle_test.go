@@ -21,31 +21,46 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Arguments that are not those of the schema are answered with a code and a remedy, before any wallet is opened.
+// Arguments that are not those of the schema are answered with a code and a remedy, before any
+// wallet is opened.
 func TestArguments(t *testing.T) {
 	c := serve(t, &Server{Open: noWallet})
 	for _, a := range []struct {
 		name, tool, arguments, message string
 	}{
 		{"unknown", "x402_pay", `{"url":"https://a.example","force":true}`, `unknown field "force"`},
-		{"a limit of one's own", "x402_pay", `{"url":"https://a.example","budget":{"day":"1000"}}`, `unknown field "budget"`},
-		{"unknown where none are taken", "x402_setup_agent", `{"passphrase":"hunter2"}`, `unknown field "passphrase"`},
-		{"a path", "x402_setup_agent", `{"outputPath":"../../.ssh/authorized_keys"}`, `unknown field "outputPath"`},
-		{"a path to write content to", "x402_pay", `{"url":"https://a.example","output":"/etc/passwd"}`, `unknown field "output"`},
-		{"a number for an amount", "x402_pay", `{"url":"https://a.example","maxAmount":10000}`, "maxAmount must be a string, not number"},
+		{"a limit of one's own", "x402_pay", `{"url":"https://a.example","budget":{"day":"1000"}}`,
+			`unknown field "budget"`},
+		{"unknown where none are taken", "x402_setup_agent", `{"passphrase":"hunter2"}`,
+			`unknown field "passphrase"`},
+		{"a path", "x402_setup_agent", `{"outputPath":"../../.ssh/authorized_keys"}`,
+			`unknown field "outputPath"`},
+		{"a path to write content to", "x402_pay", `{"url":"https://a.example","output":"/etc/passwd"}`,
+			`unknown field "output"`},
+		{"a number for an amount", "x402_pay", `{"url":"https://a.example","maxAmount":10000}`,
+			"maxAmount must be a string, not number"},
 		{"a number for a url", "x402_estimate_cost", `{"url":5}`, "url must be a string, not number"},
-		{"a list for headers", "x402_pay", `{"url":"https://a.example","headers":[]}`, "headers must be an object, not array"},
-		{"a number for a header", "x402_pay", `{"url":"https://a.example","headers":{"X-A":1}}`, "headers must be a string, not number"},
+		{"a list for headers", "x402_pay", `{"url":"https://a.example","headers":[]}`,
+			"headers must be an object, not array"},
+		{"a number for a header", "x402_pay", `{"url":"https://a.example","headers":{"X-A":1}}`,
+			"headers must be a string, not number"},
 		{"text for a limit", "x402_history", `{"limit":"5"}`, "limit must be an integer, not string"},
-		{"a fraction for a limit", "x402_history", `{"limit":1.5}`, "limit must be an integer, not number 1.5"},
-		{"too large for any integer", "x402_history", `{"limit":99999999999999999999}`, "limit must be an integer"},
+		{"a fraction for a limit", "x402_history", `{"limit":1.5}`,
+			"limit must be an integer, not number 1.5"},
+		{"too large for any integer", "x402_history", `{"limit":99999999999999999999}`,
+			"limit must be an integer"},
 		{"a list", "x402_pay", `[]`, "arguments must be an object, not array"},
 		{"text", "x402_pay", `"url"`, "arguments must be an object, not string"},
-		{"a key twice", "x402_pay", `{"url":"https://a.example","maxAmount":"1","maxAmount":"99999999"}`, "the arguments cannot be read: "},
-		{"a key in another case", "x402_pay", `{"url":"https://a.example","MaxAmount":"99999999"}`, "the arguments cannot be read: "},
-		{"a header twice but for its case", "x402_pay", `{"url":"https://a.example","headers":{"X-A":"","x-a":"1"}}`, "the arguments cannot be read: "},
-		{"half a character", "x402_pay", `{"url":"https://a.example","body":"\ud800"}`, "the arguments cannot be read: "},
-		{"too deep", "x402_pay", `{"url":"https://a.example","headers":{"a":` + deep(70) + `}}`, "headers must be a string, not object"},
+		{"a key twice", "x402_pay", `{"url":"https://a.example","maxAmount":"1","maxAmount":"99999999"}`,
+			"the arguments cannot be read: "},
+		{"a key in another case", "x402_pay", `{"url":"https://a.example","MaxAmount":"99999999"}`,
+			"the arguments cannot be read: "},
+		{"a header twice but for its case", "x402_pay",
+			`{"url":"https://a.example","headers":{"X-A":"","x-a":"1"}}`, "the arguments cannot be read: "},
+		{"half a character", "x402_pay", `{"url":"https://a.example","body":"\ud800"}`,
+			"the arguments cannot be read: "},
+		{"too deep", "x402_pay", `{"url":"https://a.example","headers":{"a":` + deep(70) + `}}`,
+			"headers must be a string, not object"},
 	} {
 		t.Run(a.name, func(t *testing.T) {
 			f := c.refused(a.tool, json.RawMessage(a.arguments))
@@ -127,15 +142,19 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	text := &lockedText{}
 	log := slog.New(slog.NewTextHandler(text, nil))
 	w := &Wallet{
-		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil), Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
-		Store:  store, Keys: by, Chains: map[string]Chain{"eip155": by, "solana": by}, Networks: []string{"eip155:8453", x402.SolanaDevnet},
-		Delegation: func(context.Context, string, string) (Delegation, error) { return Delegation{}, by.fail() },
+		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil),
+			Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
+		Store: store, Keys: by, Chains: map[string]Chain{"eip155": by, "solana": by},
+		Networks: []string{"eip155:8453", x402.SolanaDevnet},
+		Delegation: func(context.Context, string, string) (Delegation, error) {
+			return Delegation{}, by.fail()
+		},
 	}
 	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
 }
 
-// A panic ends at the boundary: INTERNAL, no value in answer or log, the process lives. A payment of unknown fate is not safe
-// to make again.
+// A panic ends at the boundary: INTERNAL, no value in answer or log, the process lives. A payment
+// of unknown fate is not safe to make again.
 func TestPanics(t *testing.T) {
 	c, log := betrayed(t, traitor{})
 	for _, call := range []struct{ tool, arguments string }{
@@ -196,7 +215,8 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 	c := serve(t, none)
 	for _, call := range []struct{ tool, arguments string }{
 		{"x402_pay", `{"url":"https://a.example"}`}, {"x402_estimate_cost", `{"url":"https://a.example"}`},
-		{"x402_check_balance", `{}`}, {"x402_check_delegation", `{}`}, {"x402_history", `{}`}, {"x402_transaction_history", `{}`},
+		{"x402_check_balance", `{}`}, {"x402_check_delegation", `{}`}, {"x402_history", `{}`},
+		{"x402_transaction_history", `{}`},
 	} {
 		f := c.refused(call.tool, json.RawMessage(call.arguments))
 		require.Equal(t, x402.WalletNotFound, f.Error)
@@ -208,9 +228,13 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 	require.Contains(t, string(a.Error.Data), `"WALLET_NOT_FOUND"`)
 
 	open := t.TempDir()
-	require.NoError(t, os.WriteFile(open+"/keystore.json", []byte(`{}`), 0o644)) //nolint:gosec // that is the point
+	require.NoError(t, os.WriteFile(open+"/keystore.json", []byte(`{}`),
+		0o644)) //nolint:gosec // that is the point
 	require.NoError(t, os.Chmod(open+"/keystore.json", 0o644))
-	c = serve(t, &Server{Open: func(context.Context) (*Wallet, error) { _, err := wallet.Open(open); return nil, err }})
+	c = serve(t, &Server{Open: func(context.Context) (*Wallet, error) {
+		_, err := wallet.Open(open)
+		return nil, err
+	}})
 	for _, tool := range []string{"x402_setup_agent", "x402_history"} {
 		require.Equal(t, x402.KeystorePermissions, c.refused(tool, nil).Error)
 	}
@@ -222,8 +246,10 @@ func TestErrorForm(t *testing.T) {
 	e.PaymentID, e.Spent = "pay_1", "5"
 	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
 	require.NoError(t, err)
-	require.JSONEq(t, `{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`, string(text))
+	require.JSONEq(t,
+		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`, string(text))
 	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
 	require.NoError(t, err)
-	require.JSONEq(t, `{"error":"INTERNAL","message":"the wallet met an error of its own; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
+	require.JSONEq(t,
+		`{"error":"INTERNAL","message":"the wallet met an error of its own; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
 }

@@ -123,7 +123,8 @@ func (in HistoryIn) filter() (history.Filter, error) {
 	switch f.State {
 	case "", history.Reserved, history.Submitted, history.Settled, history.Failed, history.Unknown:
 	default:
-		return f, x402.Errorf(x402.InvalidArgument, "status must be reserved, submitted, settled, failed or unknown")
+		return f, x402.Errorf(x402.InvalidArgument,
+			"status must be reserved, submitted, settled, failed or unknown")
 	}
 	if in.AfterDate != "" {
 		at, err := time.Parse(time.RFC3339, in.AfterDate)
@@ -131,7 +132,8 @@ func (in HistoryIn) filter() (history.Filter, error) {
 			at, err = time.Parse(time.DateOnly, in.AfterDate)
 		}
 		if err != nil {
-			return f, x402.Errorf(x402.InvalidArgument, "afterDate must be like 2026-01-31 or 2026-01-31T12:00:00Z")
+			return f, x402.Errorf(x402.InvalidArgument,
+				"afterDate must be like 2026-01-31 or 2026-01-31T12:00:00Z")
 		}
 		f.After = at
 	}
@@ -141,7 +143,8 @@ func (in HistoryIn) filter() (history.Filter, error) {
 func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) {
 	p, err := w.Store.Payment(ctx, id)
 	if errors.Is(err, history.ErrNoPayment) {
-		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").WithHint("the history lists those there are")
+		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").WithHint(
+			"the history lists those there are")
 	}
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
@@ -152,7 +155,8 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	}
 	out := HistoryOut{
 		Count: 1, Transactions: []HistoryRow{w.row(p)}, Totals: map[string]string{},
-		Evidence: &Evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt), ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)},
+		Evidence: &Evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
+			ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)},
 	}
 	if p.State != history.Failed {
 		out.Totals[p.Symbol] = p.Price.String()
@@ -171,20 +175,23 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	return out, nil
 }
 
-// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words as they are, phrases
-// quoted. The rest is a stranger's, as long as 256 KiB, and stays in the ledger.
+// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol
+// knows: words as they are, phrases quoted. The rest is a stranger's, as long as 256 KiB, and stays
+// in the ledger.
 func receipt(raw json.RawMessage) json.RawMessage {
 	s, err := x402.DecodeSettlement(raw)
 	if err != nil {
 		return nil
 	}
 	shown := map[string]any{"success": s.Success}
-	for name, word := range map[string]string{"transaction": s.Transaction, "network": s.Network, "payer": s.Payer, "amount": s.Amount} {
+	for name, word := range map[string]string{"transaction": s.Transaction, "network": s.Network,
+		"payer": s.Payer, "amount": s.Amount} {
 		if word != "" {
 			shown[name] = word
 		}
 	}
-	for name, phrase := range map[string]string{"errorReason": s.ErrorReason, "errorMessage": s.ErrorMessage} {
+	for name, phrase := range map[string]string{"errorReason": s.ErrorReason,
+		"errorMessage": s.ErrorMessage} {
 		if phrase != "" {
 			shown[name] = x402.Quote(phrase)
 		}
@@ -196,7 +203,8 @@ func receipt(raw json.RawMessage) json.RawMessage {
 	return text
 }
 
-// inline is as much of the content as an answer carries itself: text, up to inlineContent, as x402_pay gave it.
+// inline is as much of the content as an answer carries itself: text, up to inlineContent, as
+// x402_pay gave it.
 func inline(c history.Content) (text string, cut bool) {
 	body := c.Body
 	if len(body) > inlineContent {
@@ -224,8 +232,10 @@ func (w *Wallet) row(p history.Payment) HistoryRow {
 		asset = known.Address
 	}
 	return HistoryRow{
-		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof), URL: p.URL, Method: p.Method,
-		Amount: p.Amount, Price: p.Price.Price(), Asset: asset, Symbol: p.Symbol, Network: p.Network, PayTo: p.PayTo,
+		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
+		URL: p.URL, Method: p.Method,
+		Amount: p.Amount, Price: p.Price.Price(), Asset: asset, Symbol: p.Symbol, Network: p.Network,
+		PayTo:                p.PayTo,
 		TransactionSignature: p.Transaction, Facilitator: p.Facilitator, FalseReceipt: p.FalseReceipt,
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// lazy opens the wallet at its first use, so that the server answers before it and also without one: `init` may run while
-// the host is already talking to us. When the owner changes the rules it opens the wallet anew, for the calls that come then;
-// calls under way end with the wallet they began with.
+// lazy opens the wallet at its first use, so that the server answers before it and also without
+// one: `init` may run while the host is already talking to us. When the owner changes the rules it
+// opens the wallet anew, for the calls that come then; calls under way end with the wallet they
+// began with.
 type lazy struct {
 	mu      sync.Mutex
 	current *lease
@@ -44,7 +45,8 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 			return nil, nil, err
 		}
 		l.retire() // its calls go on
-		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), unused: make(chan struct{}), closed: make(chan struct{})}
+		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), unused: make(chan struct{}),
+			closed: make(chan struct{})}
 		if l.opened != nil {
 			close(l.opened)
 			l.opened = nil
@@ -117,7 +119,8 @@ func (l *lazy) wait(ctx context.Context) (s *lease, done func()) {
 	}
 }
 
-// close closes the wallet when its last use has ended; one that does not end in time closes it then.
+// close closes the wallet when its last use has ended; one that does not end in time closes it
+// then.
 func (l *lazy) close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When the owner changed the rules the wallet is opened anew; the old one is closed when its last call has ended.
+// When the owner changed the rules the wallet is opened anew; the old one is closed when its last
+// call has ended.
 func TestLazyFollowsTheRules(t *testing.T) { synctest.Test(t, lazyFollowsTheRules) }
 
 func lazyFollowsTheRules(t *testing.T) {
@@ -58,7 +59,8 @@ func lazyFollowsTheRules(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The end of the program is the end of its ledger: what runs in the background is waited for, and what closing says is heard.
+// The end of the program is the end of its ledger: what runs in the background is waited for, and
+// what closing says is heard.
 func TestLazyCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lazy

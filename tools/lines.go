@@ -20,22 +20,26 @@ import (
 )
 
 const (
-	// maxLine bounds one message of the client, in bytes with its newline. The largest honest one is a request body.
+	// maxLine bounds one message of the client, in bytes with its newline. The largest honest one
+	// is a request body.
 	maxLine = 16 << 20
-	// lastAnswers is how long the end of the input waits for answers under way, so that requests from a file or a pipe are
-	// answered too. Clients that leave wait two seconds and more before they kill.
+	// lastAnswers is how long the end of the input waits for answers under way, so that requests
+	// from a file or a pipe are answered too. Clients that leave wait two seconds and more before
+	// they kill.
 	lastAnswers = 500 * time.Millisecond
-	// lateCancel is how long after an answer its cancellation may come: a client that gave up at the same moment never read
-	// it. Only then the answer counts as delivered.
+	// lateCancel is how long after an answer its cancellation may come: a client that gave up at
+	// the same moment never read it. Only then the answer counts as delivered.
 	lateCancel = 2 * time.Second
-	// cancelTime is what a cancellation needs to reach the ledger (the SDK passes it on in a goroutine of its own). The very
-	// same call right behind it must find the payment without a caller, or it would be taken for another purchase.
+	// cancelTime is what a cancellation needs to reach the ledger (the SDK passes it on in a
+	// goroutine of its own). The very same call right behind it must find the payment without a
+	// caller, or it would be taken for another purchase.
 	cancelTime = 100 * time.Millisecond
 )
 
-// lines is MCP's stdio transport, one JSON-RPC message a line. It is ours and not the SDK's for three things: a line that is
-// no message is answered and does not end the session; what a client has cancelled it is not told; and which purchases
-// reached the client is noted, because only those may be made again.
+// lines is MCP's stdio transport, one JSON-RPC message a line. It is ours and not the SDK's for
+// three things: a line that is no message is answered and does not end the session; what a client
+// has cancelled it is not told; and which purchases reached the client is noted, because only those
+// may be made again.
 type lines struct {
 	in         *bufio.Reader
 	source     io.Closer
@@ -80,8 +84,9 @@ type purchase struct {
 
 func newLines(in io.ReadCloser, out io.WriteCloser, p purchases) *lines {
 	return &lines{
-		in: bufio.NewReaderSize(in, 64<<10), source: in, out: out, purchases: p, maxLine: maxLine, lateCancel: lateCancel,
-		incoming: make(chan jsonrpc.Message), closed: make(chan struct{}),
+		in: bufio.NewReaderSize(in, 64<<10), source: in, out: out, purchases: p, maxLine: maxLine,
+		lateCancel: lateCancel,
+		incoming:   make(chan jsonrpc.Message), closed: make(chan struct{}),
 		open: map[jsonrpc.ID]*request{}, told: map[jsonrpc.ID]*told{},
 	}
 }
@@ -115,7 +120,8 @@ func (l *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// receive reads until the input or the session ends. It has a goroutine of its own because closing stdin does not end a Read.
+// receive reads until the input or the session ends. It has a goroutine of its own because closing
+// stdin does not end a Read.
 func (l *lines) receive() {
 	defer close(l.incoming)
 	for {
@@ -177,7 +183,8 @@ func (l *lines) decode(line []byte) jsonrpc.Message {
 	m, err := jsonrpc.DecodeMessage(line)
 	request, isRequest := m.(*jsonrpc.Request)
 	switch {
-	case head.Method == nil && (head.Result != nil || head.Error != nil): // an answer; complaining about those could go on for ever
+	case head.Method == nil && (head.Result != nil || head.Error != nil):
+		// an answer; complaining about those could go on for ever
 		if err != nil {
 			return nil
 		}
@@ -185,7 +192,8 @@ func (l *lines) decode(line []byte) jsonrpc.Message {
 		l.refuse(head.ID, jsonrpc.CodeParseError, "the line is not UTF-8")
 		return nil
 	case err != nil:
-		l.refuse(head.ID, jsonrpc.CodeInvalidRequest, "not a JSON-RPC 2.0 message, or one that nests too deep")
+		l.refuse(head.ID, jsonrpc.CodeInvalidRequest,
+			"not a JSON-RPC 2.0 message, or one that nests too deep")
 		return nil
 	case isRequest && !faithful(request.ID, head.ID):
 		l.refuse(head.ID, jsonrpc.CodeInvalidRequest, "an id is a string or an integer below 2^53")
@@ -205,7 +213,8 @@ func (l *lines) refuse(id json.RawMessage, code int, message string) {
 	if len(id) == 0 || id[0] != '"' && id[0] != '-' && (id[0] < '0' || id[0] > '9') || !utf8.Valid(id) {
 		id = json.RawMessage("null")
 	}
-	text, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
+	text, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code,
+		"message": message}})
 	_ = l.write(append(text, '\n')) // the next answer fails too, and ends the session
 }
 
@@ -304,12 +313,14 @@ func (l *lines) write(line []byte) error {
 	return err
 }
 
-// presentable gives an error a number where the SDK has none (0, before initialize), and other words where the SDK describes params
-// that it cannot read by its own types.
+// presentable gives an error a number where the SDK has none (0, before initialize), and other
+// words where the SDK describes params that it cannot read by its own types.
 func presentable(r *jsonrpc.Response) {
 	var coded *jsonrpc.Error
-	if r.Error != nil && strings.HasPrefix(r.Error.Error(), "handling '") && strings.Contains(r.Error.Error(), `: unmarshaling "`) {
-		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "the params are not of the form that this method takes"}
+	if r.Error != nil && strings.HasPrefix(r.Error.Error(), "handling '") &&
+		strings.Contains(r.Error.Error(), `: unmarshaling "`) {
+		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+			Message: "the params are not of the form that this method takes"}
 	}
 	if r.Error != nil && (!errors.As(r.Error, &coded) || coded.Code == 0) {
 		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: r.Error.Error()}
@@ -322,7 +333,8 @@ func purchaseIn(result json.RawMessage) purchase {
 			Receipt *purchase `json:"x402-wallet/payment"`
 		} `json:"_meta"`
 	}
-	if json.Unmarshal(result, &mounted) == nil && mounted.Meta.Receipt != nil { // all else in it is a stranger's
+	if json.Unmarshal(result, &mounted) == nil && mounted.Meta.Receipt != nil {
+		// all else in it is a stranger's
 		return *mounted.Meta.Receipt
 	}
 	var r struct {
@@ -341,8 +353,8 @@ func (l *lines) lose(p purchase) {
 	}
 }
 
-// written notes a purchase as lost if its answer could not be written, and otherwise as delivered, when its cancellation
-// cannot come any more.
+// written notes a purchase as lost if its answer could not be written, and otherwise as delivered,
+// when its cancellation cannot come any more.
 func (l *lines) written(id jsonrpc.ID, t *told, failure error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,8 +385,8 @@ func (l *lines) written(id jsonrpc.ID, t *told, failure error) {
 	})
 }
 
-// drain gives requests that were read before the input ended a moment to be answered. Not while a payment is under way:
-// then the client is gone, and the payment has to know that.
+// drain gives requests that were read before the input ended a moment to be answered. Not while a
+// payment is under way: then the client is gone, and the payment has to know that.
 func (l *lines) drain() {
 	for end := time.Now().Add(lastAnswers); l.answering() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)

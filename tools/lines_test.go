@@ -77,7 +77,8 @@ func id(t *testing.T, v any) jsonrpc.ID {
 	return made
 }
 
-// longest is the longest line here, more than one buffer. With the real 16 MiB the tests would do little else.
+// longest is the longest line here, more than one buffer. With the real 16 MiB the tests would do
+// little else.
 const longest = 200_000
 
 func cancelOne(l *lines) {
@@ -120,20 +121,29 @@ func TestLinesRead(t *testing.T) {
 		{"another version", `{"jsonrpc":"1.0","id":5,"method":"ping"}`, refused("5", -32600), false},
 		{"no version", `{"id":"x","method":"ping"}`, refused(`"x"`, -32600), false},
 		{"a method that is no text", `{"jsonrpc":"2.0","id":7,"method":5}`, refused("7", -32600), false},
-		{"an id that is an object", `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, refused("null", -32600), false},
+		{"an id that is an object", `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, refused("null", -32600),
+			false},
 		{"an id that is true", `{"jsonrpc":"2.0","id":true,"method":"ping"}`, refused("null", -32600), false},
-		{"an id that is a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, refused("1.5", -32600), false},
-		{"an id that a float cannot hold", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`, refused("9007199254740993", -32600), false},
+		{"an id that is a fraction", `{"jsonrpc":"2.0","id":1.5,"method":"ping"}`, refused("1.5", -32600),
+			false},
+		{"an id that a float cannot hold", `{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`,
+			refused("9007199254740993", -32600), false},
 		{"no method", `{"jsonrpc":"2.0"}`, refused("null", -32600), false},
-		{"too deep", `{"jsonrpc":"2.0","id":3,"method":"ping","params":` + strings.Repeat("[", 1100) + strings.Repeat("]", 1100) + `}`, refused("3", -32600), false},
+		{"too deep", `{"jsonrpc":"2.0","id":3,"method":"ping","params":` +
+			strings.Repeat("[", 1100) + strings.Repeat("]", 1100) + `}`, refused("3", -32600), false},
 		{"not UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"ping\xff\"}", refused("8", -32700), false},
-		{"not UTF-8 in its id", "{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"ping\"}", refused("null", -32700), false},
-		{"an answer that is none", `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"your message is none"}}`, "", false}, // or two programs would complain for ever
+		{"not UTF-8 in its id", "{\"jsonrpc\":\"2.0\",\"id\":\"\xff\",\"method\":\"ping\"}",
+			refused("null", -32700), false},
+		// or two programs would complain for ever
+		{"an answer that is none",
+			`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"your message is none"}}`, "",
+			false},
 		{"a NUL", "{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"a\x00\"}", refused("null", -32700), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := &output{}
-			l, _ := start(t, strings.NewReader(c.input+"\n"+`{"jsonrpc":"2.0","method":"the next"}`+"\n"), out)
+			l, _ := start(t, strings.NewReader(c.input+"\n"+`{"jsonrpc":"2.0","method":"the next"}`+"\n"),
+				out)
 			if c.message {
 				m, err := l.Read(t.Context())
 				require.NoError(t, err)
@@ -197,7 +207,8 @@ func TestLinesEnd(t *testing.T) {
 			t.Fatal("the input ended while a request was open")
 		case <-time.After(lastAnswers / 10):
 		}
-		require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}))
+		require.NoError(t,
+			l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}))
 		require.Equal(t, io.EOF, <-ended)
 	})
 	t.Run("but not for ever, and not while a payment is open", func(t *testing.T) {
@@ -227,21 +238,26 @@ func TestLinesEnd(t *testing.T) {
 }
 
 func payRequest(id string) string {
-	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"x402_pay","arguments":{"url":"https://a.example"}}}`
+	return `{"jsonrpc":"2.0","id":` + id +
+		`,"method":"tools/call","params":{"name":"x402_pay","arguments":{"url":"https://a.example"}}}`
 }
 
 func cancelled(id string) string {
-	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `,"reason":"no time"}}`
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id +
+		`,"reason":"no time"}}`
 }
 
 func answered(structured string, isError bool) json.RawMessage {
-	text, _ := json.Marshal(map[string]any{"isError": isError, "content": []any{map[string]any{"type": "text", "text": structured}}, "structuredContent": json.RawMessage(structured)})
+	text, _ := json.Marshal(map[string]any{"isError": isError,
+		"content":           []any{map[string]any{"type": "text", "text": structured}},
+		"structuredContent": json.RawMessage(structured)})
 	return text
 }
 
 const paidAnswer = `{"status":"paid","paymentId":"pay_1","content":"{\"paymentId\":\"pay_of_a_stranger\"}"}`
 
-// Only an answer that was written whole, to a client that did not cancel, is delivered; once, with its status and payment.
+// Only an answer that was written whole, to a client that did not cancel, is delivered; once, with
+// its status and payment.
 func TestLinesDeliver(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -257,26 +273,51 @@ func TestLinesDeliver(t *testing.T) {
 		unheard bool // the answer is not written
 		heard   []string
 	}{
-		{name: "a purchase, later", result: answered(paidAnswer, false), soon: true, heard: []string{"delivered paid pay_1"}},
-		{name: "a purchase, when the session ends", result: answered(paidAnswer, false), heard: []string{"delivered paid pay_1"}},
-		{name: "a replay", result: answered(`{"status":"replayed","paymentId":"pay_1"}`, false), heard: []string{"delivered replayed pay_1"}},
-		{name: "paid and not served", result: answered(`{"status":"paid_not_served","paymentId":"pay_1"}`, false), heard: []string{"delivered paid_not_served pay_1"}}, // the engine knows what that means
-		{name: "free", result: answered(`{"status":"free","content":"{\"paymentId\":\"pay_of_a_stranger\"}"}`, false), heard: []string{}},
-		{name: "an error about a payment", result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`, true), heard: []string{}},
+		{name: "a purchase, later", result: answered(paidAnswer, false), soon: true,
+			heard: []string{"delivered paid pay_1"}},
+		{name: "a purchase, when the session ends", result: answered(paidAnswer, false),
+			heard: []string{"delivered paid pay_1"}},
+		{name: "a replay", result: answered(`{"status":"replayed","paymentId":"pay_1"}`, false),
+			heard: []string{"delivered replayed pay_1"}},
+		// the engine knows what that means
+		{name: "paid and not served", result: answered(`{"status":"paid_not_served","paymentId":"pay_1"}`,
+			false), heard: []string{"delivered paid_not_served pay_1"}},
+		{name: "free", result: answered(`{"status":"free","content":"{\"paymentId\":\"pay_of_a_stranger\"}"}`,
+			false), heard: []string{}},
+		{name: "an error about a payment", result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`,
+			true), heard: []string{}},
 		{name: "a protocol error", failed: errors.New("no"), heard: []string{}},
-		{name: "another tool's answer", request: strings.Replace(payRequest("1"), "x402_pay", "x402_history", 1), result: answered(paidAnswer, false), heard: []string{}},
-		{name: "cancelled before", result: answered(paidAnswer, false), before: cancelled("1"), unheard: true, heard: []string{"lost pay_1"}},
-		{name: "cancelled before, by text", request: payRequest(`"a"`), result: answered(paidAnswer, false), before: cancelled(`"a"`), unheard: true, heard: []string{"lost pay_1"}},
-		{name: "cancelled at the same moment", result: answered(paidAnswer, false), after: cancelled("1"), heard: []string{"lost pay_1"}},
-		{name: "cancelled while it is written", result: answered(paidAnswer, false), while: cancelOne, heard: []string{"lost pay_1"}},
-		{name: "cancelled while it is written in part", result: answered(paidAnswer, false), while: cancelOne, short: true, heard: []string{"lost pay_1"}},
-		{name: "the session ends while it is written", result: answered(paidAnswer, false), while: func(l *lines) { l.Close() }, heard: []string{"delivered paid pay_1"}},
-		{name: "cancelled twice", result: answered(paidAnswer, false), after: cancelled("1") + "\n" + cancelled("1"), heard: []string{"lost pay_1"}},
-		{name: "another request cancelled", result: answered(paidAnswer, false), before: cancelled("2"), after: cancelled(`"1"`), heard: []string{"delivered paid pay_1"}},
-		{name: "an error, cancelled before", result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`, true), before: cancelled("1"), unheard: true, heard: []string{}},
-		{name: "written in part", result: answered(paidAnswer, false), short: true, heard: []string{"lost pay_1"}},
-		{name: "not written", result: answered(paidAnswer, false), broken: io.ErrClosedPipe, unheard: true, heard: []string{"lost pay_1"}},
-		{name: "no cancellation but nonsense", result: answered(paidAnswer, false), after: `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}` + "\n" + `{"jsonrpc":"2.0","method":"notifications/cancelled"}`, heard: []string{"delivered paid pay_1"}},
+		{name: "another tool's answer", request: strings.Replace(payRequest("1"), "x402_pay", "x402_history",
+			1), result: answered(paidAnswer, false), heard: []string{}},
+		{name: "cancelled before", result: answered(paidAnswer, false), before: cancelled("1"), unheard: true,
+			heard: []string{"lost pay_1"}},
+		{name: "cancelled before, by text", request: payRequest(`"a"`), result: answered(paidAnswer, false),
+			before: cancelled(`"a"`), unheard: true, heard: []string{"lost pay_1"}},
+		{name: "cancelled at the same moment", result: answered(paidAnswer, false), after: cancelled("1"),
+			heard: []string{"lost pay_1"}},
+		{name: "cancelled while it is written", result: answered(paidAnswer, false), while: cancelOne,
+			heard: []string{"lost pay_1"}},
+		{name: "cancelled while it is written in part", result: answered(paidAnswer, false), while: cancelOne,
+			short: true, heard: []string{"lost pay_1"}},
+		{name: "the session ends while it is written", result: answered(paidAnswer, false),
+			while: func(l *lines) {
+				l.Close()
+			}, heard: []string{"delivered paid pay_1"}},
+		{name: "cancelled twice", result: answered(paidAnswer, false), after: cancelled("1") + "\n" +
+			cancelled("1"), heard: []string{"lost pay_1"}},
+		{name: "another request cancelled", result: answered(paidAnswer, false), before: cancelled("2"),
+			after: cancelled(`"1"`), heard: []string{"delivered paid pay_1"}},
+		{name: "an error, cancelled before",
+			result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`, true), before: cancelled("1"),
+			unheard: true, heard: []string{}},
+		{name: "written in part", result: answered(paidAnswer, false), short: true,
+			heard: []string{"lost pay_1"}},
+		{name: "not written", result: answered(paidAnswer, false), broken: io.ErrClosedPipe, unheard: true,
+			heard: []string{"lost pay_1"}},
+		{name: "no cancellation but nonsense", result: answered(paidAnswer, false),
+			after: `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}` + "\n" +
+				`{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
+			heard: []string{"delivered paid pay_1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, client := io.Pipe()
@@ -305,12 +346,15 @@ func TestLinesDeliver(t *testing.T) {
 			m, err := l.Read(t.Context())
 			require.NoError(t, err)
 			say(c.before)
-			err = l.Write(t.Context(), &jsonrpc.Response{ID: m.(*jsonrpc.Request).ID, Result: c.result, Error: c.failed})
+			err = l.Write(t.Context(), &jsonrpc.Response{ID: m.(*jsonrpc.Request).ID, Result: c.result,
+				Error: c.failed})
 			require.Equal(t, c.short || c.broken != nil, err != nil)
 			require.Equal(t, c.unheard, out.String() == "")
 			say(c.after)
 			if c.soon {
-				require.Eventually(t, func() bool { return len(h.all()) > 0 }, 5*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool {
+					return len(h.all()) > 0
+				}, 5*time.Second, time.Millisecond)
 			} else if c.while == nil && len(c.heard) > 0 && strings.HasPrefix(c.heard[0], "delivered") {
 				require.Empty(t, h.all(), "its cancellation may still come")
 			}
@@ -324,7 +368,8 @@ func TestLinesDeliver(t *testing.T) {
 
 // The very same call right behind a cancellation waits until the ledger can know of it.
 func TestLinesWaitBehindACancellation(t *testing.T) {
-	l, _ := start(t, strings.NewReader(payRequest("1")+"\n"+cancelled("1")+"\n"+payRequest("2")+"\n"), &output{})
+	l, _ := start(t, strings.NewReader(payRequest("1")+"\n"+cancelled("1")+"\n"+payRequest("2")+"\n"),
+		&output{})
 	for range 2 {
 		_, err := l.Read(t.Context())
 		require.NoError(t, err)
@@ -340,7 +385,9 @@ func TestLinesNumberErrors(t *testing.T) {
 	out := &output{}
 	l, _ := start(t, strings.NewReader(""), out)
 	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Error: errors.New("not now")}))
-	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 2.0), Error: &jsonrpc.Error{Code: -32601, Message: "no such method"}}))
+	require.NoError(t,
+		l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 2.0), Error: &jsonrpc.Error{Code: -32601,
+			Message: "no such method"}}))
 	require.Equal(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"not now"}}`+"\n"+
 		`{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}`+"\n", out.String())
 }
@@ -348,16 +395,20 @@ func TestLinesNumberErrors(t *testing.T) {
 // What the SDK cannot read it describes by its own types, and repeats: that is not passed on.
 func TestParamsOfAnotherShapeAreToldInOurWords(t *testing.T) {
 	out := &output{}
-	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}` + "\n" +
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}` +
+		"\n" +
 		`{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n" +
-		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":5}}` + "\n" + `{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":[]}` + "\n")
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":5}}` + "\n" +
+		`{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":[]}` + "\n")
 	require.NoError(t, (&Server{}).Run(t.Context(), io.NopCloser(in), out))
 	for _, id := range []string{"1", "3", "4"} {
-		require.Contains(t, out.String(), `"id":`+id+`,"error":{"code":-32602,"message":"the params are not of the form that this method takes"}}`)
+		require.Contains(t, out.String(), `"id":`+id+
+			`,"error":{"code":-32602,"message":"the params are not of the form that this method takes"}}`)
 	}
 }
 
-// Many answers at once, some of them large, among refusals: every line whole, every purchase heard of once.
+// Many answers at once, some of them large, among refusals: every line whole, every purchase heard
+// of once.
 func TestLinesManyAtOnce(t *testing.T) {
 	const calls, large = 40, 1 << 20
 	in, client := io.Pipe()
@@ -394,7 +445,8 @@ func TestLinesManyAtOnce(t *testing.T) {
 		}
 		wait.Go(func() {
 			time.Sleep(5 * time.Millisecond)
-			answer, _ := json.Marshal(map[string]any{"status": "paid", "paymentId": fmt.Sprint("pay_", r.ID.Raw()), "content": content(int(r.ID.Raw().(int64)))})
+			answer, _ := json.Marshal(map[string]any{"status": "paid", "paymentId": fmt.Sprint("pay_",
+				r.ID.Raw()), "content": content(int(r.ID.Raw().(int64)))})
 			_ = l.Write(t.Context(), &jsonrpc.Response{ID: r.ID, Result: answered(string(answer), false)})
 		})
 	}

@@ -19,19 +19,23 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What an agent sees of a mounted server: everything here was written by a stranger, and stands where a model believes what it reads.
+// What an agent sees of a mounted server: everything here was written by a stranger, and stands
+// where a model believes what it reads.
 
 const (
-	// maxMounted is how many of a server's tools are shown. Models choose badly among more, and some hosts take 128 in all; the
-	// others can be called by x402_call_tool.
+	// maxMounted is how many of a server's tools are shown. Models choose badly among more, and
+	// some hosts take 128 in all; the others can be called by x402_call_tool.
 	maxMounted = 64
-	// maxMountedBytes bounds the definitions of one server: about 30,000 tokens, which is more than anybody wants in every prompt.
+	// maxMountedBytes bounds the definitions of one server: about 30,000 tokens, which is more than
+	// anybody wants in every prompt.
 	maxMountedBytes = 128 << 10
-	// maxMountedName is what the APIs of models take (64); with a host's own prefix, mcp__x402-wallet__, it is within MCP's 128.
+	// maxMountedName is what the APIs of models take (64); with a host's own prefix,
+	// mcp__x402-wallet__, it is within MCP's 128.
 	maxMountedName = 64
 	// maxWord bounds what is a name or a line to a person: titles, messages of progress.
 	maxWord = 128
-	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind its URI.
+	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind
+	// its URI.
 	maxMirrored = 4 << 20
 	// receiptKey is where a mounted tool's result says what was paid.
 	receiptKey = "x402-wallet/payment"
@@ -44,8 +48,8 @@ type mirror struct {
 	text  string    // the same in JSON
 }
 
-// mirrors are the tools that are shown, always the same ones of the same list: those whose names stay as they are come first, then the
-// alphabet.
+// mirrors are the tools that are shown, always the same ones of the same list: those whose names
+// stay as they are come first, then the alphabet.
 func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (shown []mirror) {
 	isFolded := func(t *mcp.Tool) int {
 		if mountedName(server, t.Name) == server+"__"+t.Name {
@@ -67,7 +71,8 @@ func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (sho
 			err = fmt.Errorf("the server shows %d tools, %d bytes already", len(shown), size)
 		}
 		if err != nil {
-			log.Warn("a tool is not mounted; x402_call_tool can call it", "tool", x402.Quote(t.Name), "why", err)
+			log.Warn("a tool is not mounted; x402_call_tool can call it", "tool", x402.Quote(t.Name), "why",
+				err)
 			continue
 		}
 		taken[m.shown.Name] = true
@@ -77,9 +82,10 @@ func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (sho
 	return shown
 }
 
-// mountedName is <server>__<tool>. A name that hosts would not take is folded and cut, and then ends in a sum of what it was: so it
-// depends on nothing else the server lists, and never changes under a model's hands. It never begins with x402_: servers' names that
-// would are not mounted (config), and no other begins one of ours.
+// mountedName is <server>__<tool>. A name that hosts would not take is folded and cut, and then
+// ends in a sum of what it was: so it depends on nothing else the server lists, and never changes
+// under a model's hands. It never begins with x402_: servers' names that would are not mounted
+// (config), and no other begins one of ours.
 func mountedName(server, tool string) string {
 	name := server + "__" + tool
 	folded := strings.Map(func(r rune) rune {
@@ -95,8 +101,9 @@ func mountedName(server, tool string) string {
 	return folded[:min(len(folded), maxMountedName-len(sum))] + sum
 }
 
-// mirror is one tool as it is shown, or why it is not. Of its annotations nothing is left: a call may cost money, and what else it does
-// is known from a stranger only, so hosts are to ask whenever they ask at all.
+// mirror is one tool as it is shown, or why it is not. Of its annotations nothing is left: a call
+// may cost money, and what else it does is known from a stranger only, so hosts are to ask whenever
+// they ask at all.
 func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 	yes := true
 	terms := "may ask for payment"
@@ -104,9 +111,10 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 		terms = "says that a call costs " + price
 	}
 	m.tool, m.shown = t.Name, &mcp.Tool{
-		Meta:        longAnswers(),
-		Name:        mountedName(server, t.Name),
-		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms, x402.Clip(VisibleText(t.Description), maxDescription)),
+		Meta: longAnswers(),
+		Name: mountedName(server, t.Name),
+		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms,
+			x402.Clip(VisibleText(t.Description), maxDescription)),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
 	}
 	title := t.Title
@@ -134,8 +142,8 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 	return m, err
 }
 
-// mirroredSchema is a server's schema with its prose made visible and bounded. One that hosts could stumble over, or that hides
-// letters where they have a meaning, is refused.
+// mirroredSchema is a server's schema with its prose made visible and bounded. One that hosts could
+// stumble over, or that hides letters where they have a meaning, is refused.
 func mirroredSchema(schema any) (json.RawMessage, error) {
 	text, err := json.Marshal(schema)
 	if err == nil {
@@ -183,7 +191,8 @@ func tame(schema any) error {
 				return errors.New("it hides letters")
 			case isText && (name == "description" || name == "title" || name == "$comment"):
 				v[name] = x402.Clip(VisibleText(text), maxDescription)
-			case isText && (name == "$id" || name == "x-mcp-header"): // two of the same confuse a validator; headers are another wire's
+			case isText && (name == "$id" || name == "x-mcp-header"):
+				// two of the same confuse a validator; headers are another wire's
 				delete(v, name)
 			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):
 				return errors.New("it refers to a place elsewhere")
@@ -230,7 +239,8 @@ func mirrored(r pay.Result) *mcp.CallToolResult {
 	if result.Meta == nil {
 		result.Meta = mcp.Meta{}
 	}
-	result.Meta[receiptKey] = bought{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network, r.PayTo, r.TransactionSignature, r.ContentURI}
+	result.Meta[receiptKey] = bought{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network,
+		r.PayTo, r.TransactionSignature, r.ContentURI}
 	return result
 }
 
@@ -241,10 +251,13 @@ func passed(r pay.Result) *mcp.CallToolResult {
 		StructuredContent json.RawMessage `json:"structuredContent"`
 	}
 	came := &mcp.CallToolResult{}
-	if err := errors.Join(json.Unmarshal(r.Whole.Body, &raw), json.Unmarshal(r.Whole.Body, came)); err != nil {
-		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}} // of a kind that is newer than we are
+	if err := errors.Join(json.Unmarshal(r.Whole.Body, &raw),
+		json.Unmarshal(r.Whole.Body, came)); err != nil {
+		// of a kind that is newer than we are
+		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}}
 	}
-	result := &mcp.CallToolResult{IsError: raw.IsError || r.Whole.Status >= 400, Content: came.Content, Meta: mcp.Meta{}}
+	result := &mcp.CallToolResult{IsError: raw.IsError || r.Whole.Status >= 400, Content: came.Content,
+		Meta: mcp.Meta{}}
 	if len(raw.StructuredContent) > 0 && string(raw.StructuredContent) != "null" {
 		result.StructuredContent = json.RawMessage(Visible(raw.StructuredContent))
 	}
@@ -253,7 +266,8 @@ func passed(r pay.Result) *mcp.CallToolResult {
 		case *mcp.TextContent:
 			b.Text = VisibleText(b.Text)
 		case *mcp.ResourceLink:
-			b.Name, b.Title, b.Description = VisibleText(b.Name), VisibleText(b.Title), VisibleText(b.Description)
+			b.Name, b.Title, b.Description = VisibleText(b.Name), VisibleText(b.Title),
+				VisibleText(b.Description)
 		case *mcp.EmbeddedResource:
 			if b.Resource != nil {
 				b.Resource.Text = VisibleText(b.Resource.Text)

@@ -15,23 +15,28 @@ import (
 	"x402-wallet/x402"
 )
 
-// A mounted server's tools stand beside the wallet's own, as <server>__<tool>. What the agent sees of them, and what it gets from
-// them, is mirror.go; here is when they come and go. A call is a purchase like x402_call_tool's.
+// A mounted server's tools stand beside the wallet's own, as <server>__<tool>. What the agent sees
+// of them, and what it gets from them, is mirror.go; here is when they come and go. A call is a
+// purchase like x402_call_tool's.
 
 const (
-	// mountPatience is how long the first tools/list waits for servers that are still starting. Not every host listens to
-	// list_changed, and a command is there in a second; what takes longer is announced when it comes.
+	// mountPatience is how long the first tools/list waits for servers that are still starting. Not
+	// every host listens to list_changed, and a command is there in a second; what takes longer is
+	// announced when it comes.
 	mountPatience = 2 * time.Second
-	// mountPause is how soon a server's tools are asked for again, however often it says that they changed.
+	// mountPause is how soon a server's tools are asked for again, however often it says that they
+	// changed.
 	mountPause = time.Second
-	// mountRetry and mountRetryMost are how soon a server that gave no list is asked again: doubling, because asking may start a command.
+	// mountRetry and mountRetryMost are how soon a server that gave no list is asked again:
+	// doubling, because asking may start a command.
 	mountRetry     = 10 * time.Second
 	mountRetryMost = 10 * time.Minute
 )
 
 // mounts are the mounted servers' tools.
 type mounts struct {
-	greeted  chan struct{} // closed when the client said its first word after hello: from then on servers are started
+	// closed when the client said its first word after hello: from then on servers are started
+	greeted  chan struct{}
 	greeting sync.Once
 	settled  chan struct{} // closed when every server was asked once, or none can be
 
@@ -90,7 +95,8 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// showAll shows what a wallet mounts for as long as ctx lasts, and nothing else. Servers that the wallet before it mounted too stay.
+// showAll shows what a wallet mounts for as long as ctx lasts, and nothing else. Servers that the
+// wallet before it mounted too stay.
 func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled func()) {
 	s.mounts.mu.Lock()
 	for server := range s.mounts.shown {
@@ -189,13 +195,15 @@ func (s *Server) mountedCall(server string, m mirror) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result := s.callMounted(ctx, request, server, m.tool)
 		if m.shown.OutputSchema != nil && result.IsError && result.Meta[receiptKey] == nil {
-			result.StructuredContent = nil // some clients hold errors, too, against the server's schema (typescript-sdk #1943)
+			// some clients hold errors, too, against the server's schema (typescript-sdk #1943)
+			result.StructuredContent = nil
 		}
 		return result, nil
 	}
 }
 
-func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server, tool string) *mcp.CallToolResult {
+func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server,
+	tool string) *mcp.CallToolResult {
 	var given map[string]json.RawMessage
 	if err := arguments(request.Params.Arguments, &given); err != nil {
 		return failure(err)
@@ -205,7 +213,8 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 	}
 	buy := with(s, func(w *Wallet, ctx context.Context, in CallIn) (pay.Result, error) {
 		if !slices.Contains(w.Mounts, in.Server) {
-			return pay.Result{}, x402.Errorf(x402.ToolNotFound, "the owner has unmounted this server").WithHint("list the tools again")
+			return pay.Result{}, x402.Errorf(x402.ToolNotFound,
+				"the owner has unmounted this server").WithHint("list the tools again")
 		}
 		q, err := w.callRequest(in)
 		if err != nil {
@@ -214,19 +223,22 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 		q.Progress = progress(ctx, request, logger(s.Log))
 		return w.Buy(ctx, q)
 	})
-	return s.purchase(ctx, request, digest(request.Params.Name, given), func(ctx context.Context) (*mcp.CallToolResult, error) {
-		bought, err := buy(ctx, CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments})
-		if err != nil {
-			return s.result(request, nil, err), err
-		}
-		return mirrored(bought), nil
-	})
+	return s.purchase(ctx, request, digest(request.Params.Name, given),
+		func(ctx context.Context) (*mcp.CallToolResult, error) {
+			bought, err := buy(ctx, CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments})
+			if err != nil {
+				return s.result(request, nil, err), err
+			}
+			return mirrored(bought), nil
+		})
 }
 
-// maxProgress is how often a server may say within one call that it is getting on. Honest ones count to a hundred.
+// maxProgress is how often a server may say within one call that it is getting on. Honest ones
+// count to a hundred.
 const maxProgress = 1000
 
-// progress passes on to the client what a server says while it works, under the client's own token; nil where it gave none.
+// progress passes on to the client what a server says while it works, under the client's own token;
+// nil where it gave none.
 func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logger) func(seller.Progress) {
 	token := request.Params.GetProgressToken()
 	if token == nil {
@@ -237,12 +249,14 @@ func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logge
 	return func(p seller.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
-		if said++; ctx.Err() != nil || said > maxProgress || said > 1 && p.Done <= last { // it must increase (MCP, progress)
+		if said++; ctx.Err() != nil || said > maxProgress || said > 1 && p.Done <= last {
+			// it must increase (MCP, progress)
 			return
 		}
 		last = p.Done
 		if err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(VisibleText(p.Message), maxWord),
+			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(VisibleText(p.Message),
+				maxWord),
 		}); err != nil {
 			log.Debug("pass progress on", "err", err)
 		}

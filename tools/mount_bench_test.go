@@ -35,22 +35,25 @@ func (c *clock) RoundTrip(r *http.Request) (response *http.Response, err error) 
 	return response, err
 }
 
-// BenchmarkMounted: one paid call of a mounted tool as its host sees it. own-ms is without what was waited for inside the seller's
-// handler and for the chain's node (goal ≤ 3 ms p50): it holds the host's SDK, ours, two exchanges with the seller over loopback, each on
-// a connection of its own, three durable records and one signature.
+// BenchmarkMounted: one paid call of a mounted tool as its host sees it. own-ms is without what was
+// waited for inside the seller's handler and for the chain's node (goal ≤ 3 ms p50): it holds the
+// host's SDK, ours, two exchanges with the seller over loopback, each on a connection of its own,
+// three durable records and one signature.
 func BenchmarkMounted(b *testing.B) {
 	w := newWorld(b, rules{})
 	w.wallet.Engine.Rules.Rate, w.wallet.Engine.Rules.Session = 1<<40, nil
 	w.wallet.Engine.Rules.Day, w.wallet.Engine.Rules.Month = 1<<60, 1<<60
 	var theirs clock
-	w.wallet.Engine.Schemes["eip155"] = pay.Scheme(evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: w.EVMNodeURL},
+	w.wallet.Engine.Schemes["eip155"] = pay.Scheme(evm.New(evm.Options{Signer: (*evmKey)(w.keys),
+		RPC:  map[string]string{sandbox.EVM: w.EVMNodeURL},
 		HTTP: &http.Client{Transport: &theirs}, Now: time.Now}))
 	_, onEVM := w.keys.Addresses()
 	w.Fund(onEVM, 1_000_000*sandbox.USDC)
 	var n atomic.Int64
 	says := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		fmt.Fprintf(rw, `{"success":true,"transaction":"0x%064x","network":"eip155:84532","payer":%q}`, n.Add(1), onEVM)
+		fmt.Fprintf(rw, `{"success":true,"transaction":"0x%064x","network":"eip155:84532","payer":%q}`,
+			n.Add(1), onEVM)
 	}))
 	b.Cleanup(says.Close)
 	server := &sandbox.MCP{Facilitator: says.URL, PayTo: w.PayToEVM, Dialect: "result"}
@@ -58,14 +61,16 @@ func BenchmarkMounted(b *testing.B) {
 		theirs.time(func() { server.ServeHTTP(rw, r) })
 	}))
 	b.Cleanup(at.Close)
-	w.sells(b, map[string]seller.Server{"shop": {URL: at.URL + "/mcp"}}, strings.TrimPrefix(at.URL, "http://"))
+	w.sells(b, map[string]seller.Server{"shop": {URL: at.URL + "/mcp"}},
+		strings.TrimPrefix(at.URL, "http://"))
 	w.wallet.Mounts = []string{"shop"}
 	h := w.hosts(b, w.server(), "2025-11-25")
 	require.Contains(b, h.tools(), "shop__paid")
 	var own, total []time.Duration
 	for i := 0; b.Loop(); i++ {
 		before, begin := theirs.theirs.Load(), time.Now()
-		r, err := h.CallTool(b.Context(), &mcp.CallToolParams{Name: "shop__paid", Arguments: map[string]any{"q": i}})
+		r, err := h.CallTool(b.Context(), &mcp.CallToolParams{Name: "shop__paid",
+			Arguments: map[string]any{"q": i}})
 		took := time.Since(begin)
 		require.NoError(b, err)
 		require.False(b, r.IsError, "%v", r.Content[0])

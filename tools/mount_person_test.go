@@ -26,7 +26,8 @@ func (w *world) mountsShop(t *testing.T) *sandbox.MCP {
 	return server
 }
 
-// A mounted tool that needs a person's yes asks for it, in both eras: no pays nothing, yes pays once.
+// A mounted tool that needs a person's yes asks for it, in both eras: no pays nothing, yes pays
+// once.
 func TestAMountedToolAsksItsPerson(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -85,7 +86,8 @@ func TestAMountedToolUnlocks(t *testing.T) {
 	}
 }
 
-// A host that gives up loses no purchase: the same call gets what it bought, unpaid, and only the one after that buys again.
+// A host that gives up loses no purchase: the same call gets what it bought, unpaid, and only the
+// one after that buys again.
 func TestAMountedToolsLostAnswer(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -98,7 +100,8 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 			require.Len(t, h.tools(), 3)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { <-h.on.heard; cancel() }()
-			_, err := h.CallTool(ctx, &mcp.CallToolParams{Name: "weather__forecast", Arguments: map[string]any{"city": "Lisbon"}, Meta: mcp.Meta{"progressToken": "t"}})
+			_, err := h.CallTool(ctx, &mcp.CallToolParams{Name: "weather__forecast",
+				Arguments: map[string]any{"city": "Lisbon"}, Meta: mcp.Meta{"progressToken": "t"}})
 			require.ErrorIs(t, err, context.Canceled)
 			var lost history.Payment
 			require.Eventually(t, func() bool { // the SDK says so on its own time
@@ -112,7 +115,8 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 			}
 			h.on = s
 			r, said := h.call("weather__forecast", map[string]any{"city": "Lisbon"})
-			require.Equal(t, []any{false, "replayed", lost.ID}, []any{r.IsError, said["status"], said["paymentId"]}, "%v", textOf(r))
+			require.Equal(t, []any{false, "replayed", lost.ID}, []any{r.IsError, said["status"],
+				said["paymentId"]}, "%v", textOf(r))
 			require.Equal(t, map[string]any{"sky": "rain"}, r.StructuredContent)
 			require.Len(t, w.Settlements(), 1)
 			require.Eventually(t, func() bool {
@@ -140,13 +144,15 @@ func (u *unsealed) CheckConfig(context.Context) error {
 	return nil
 }
 
-// Under rules that nobody sealed no mounted server is started or asked, and none of its tools is called.
+// Under rules that nobody sealed no mounted server is started or asked, and none of its tools is
+// called.
 func TestUnsealedMounts(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	guard := &unsealed{}
 	guard.changed.Store(true)
 	w.wallet.Engine.Guard = guard
-	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM, "Dialect": "result"})})
+	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
+		"PayTo": w.PayToEVM, "Dialect": "result"})})
 	w.wallet.Mounts = []string{"shop"}
 	begin := time.Now()
 	h := w.hosts(t, w.server(), "2025-11-25")

@@ -57,12 +57,14 @@ func missing(name string) error {
 	return x402.Errorf(x402.InvalidArgument, "%s is missing", name)
 }
 
-// httpRequest refuses headers that are the same name twice in other letters: which one would be sent is nobody's guess.
+// httpRequest refuses headers that are the same name twice in other letters: which one would be
+// sent is nobody's guess.
 func httpRequest(url, method string, headers map[string]string, body string) (seller.Request, error) {
 	h := http.Header{}
 	for name, value := range headers {
 		if _, twice := h[http.CanonicalHeaderKey(name)]; twice {
-			return seller.Request{}, x402.Errorf(x402.InvalidArgument, "the header %q is given twice", http.CanonicalHeaderKey(name))
+			return seller.Request{}, x402.Errorf(x402.InvalidArgument, "the header %q is given twice",
+				http.CanonicalHeaderKey(name))
 		}
 		h.Set(name, value)
 	}

@@ -12,13 +12,15 @@ import (
 	"x402-wallet/pay"
 )
 
-// stillWaiting is how often a client that wants progress hears that a payment is not over: hosts give up on a call that says nothing
-// for a minute, and count anew from each notification.
+// stillWaiting is how often a client that wants progress hears that a payment is not over: hosts
+// give up on a call that says nothing for a minute, and count anew from each notification.
 const stillWaiting = 5 * time.Second
 
-// progress tells a client that gave a progress token how far its purchase is. Only a goroutine of its own ever writes to the client:
-// one that does not read must not keep a signed payment from leaving. done ends it; nothing is told after the answer.
-func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (told context.Context, done func()) {
+// progress tells a client that gave a progress token how far its purchase is. Only a goroutine of
+// its own ever writes to the client: one that does not read must not keep a signed payment from
+// leaving. done ends it; nothing is told after the answer.
+func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (told context.Context,
+	done func()) {
 	token := request.Params.GetProgressToken()
 	if token == nil {
 		return ctx, func() {}
@@ -28,7 +30,8 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (to
 	last, step := "", 0.0
 	tell := func() {
 		step++
-		err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: step, Message: last})
+		err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token,
+			Progress: step, Message: last})
 		if err != nil {
 			logger(s.Log).Debug("tell progress", "err", err)
 		}
@@ -72,7 +75,8 @@ func stageText(stage pay.Stage, p history.Payment) string {
 	case pay.StageHeld:
 		return fmt.Sprintf("%s is held in the budget; signing", p.Price.Price())
 	case pay.StageSent:
-		return fmt.Sprintf("the signed payment of %s is on its way; waiting for its settlement", p.Price.Price())
+		return fmt.Sprintf("the signed payment of %s is on its way; waiting for its settlement",
+			p.Price.Price())
 	default:
 		return "settled; asking the seller for what was bought"
 	}

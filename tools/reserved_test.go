@@ -14,7 +14,8 @@ func TestReservedArgumentsAreHidden(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(given), &schema))
 	shown, err := json.Marshal(withoutReserved(schema))
 	require.NoError(t, err)
-	require.JSONEq(t, `{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`, string(shown))
+	require.JSONEq(t, `{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`,
+		string(shown))
 	again, err := json.Marshal(schema)
 	require.NoError(t, err)
 	require.JSONEq(t, given, string(again), "the server's own is left as it is")

@@ -23,7 +23,8 @@ func session(t *testing.T, s *Server, era string, options *mcp.ClientOptions) *m
 	done := make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), in, out) }()
 	c, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, options).
-		Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer}, &mcp.ClientSessionOptions{ProtocolVersion: era})
+		Connect(t.Context(), &mcp.IOTransport{Reader: fromServer, Writer: toServer},
+			&mcp.ClientSessionOptions{ProtocolVersion: era})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
@@ -32,7 +33,8 @@ func session(t *testing.T, s *Server, era string, options *mcp.ClientOptions) *m
 	return c
 }
 
-// What a host lists and reads besides the tools, in both eras: before there is a wallet, with one, and after a payment.
+// What a host lists and reads besides the tools, in both eras: before there is a wallet, with one,
+// and after a payment.
 func TestResources(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -60,11 +62,13 @@ func TestResources(t *testing.T) {
 			require.Contains(t, status.NextSteps[0], "x402-wallet init")
 
 			made = true
-			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName, Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
+			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+				Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
 			require.NoError(t, err)
 			id, _ := r.StructuredContent.(map[string]any)["paymentId"].(string)
 			w.Inject(sandbox.SellerAsksAgain, 1)
-			r, err = c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName, Arguments: map[string]any{"url": w.SellerURL + "/report"}})
+			r, err = c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+				Arguments: map[string]any{"url": w.SellerURL + "/report"}})
 			require.NoError(t, err)
 			open, _ := r.StructuredContent.(map[string]any)["paymentId"].(string)
 			require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "lunch"}))
@@ -76,7 +80,8 @@ func TestResources(t *testing.T) {
 			require.Equal(t, "0.001", status.Budget.Day.Spent.String())
 			require.Equal(t, w.address(sandbox.EVM), status.Addresses.EVM)
 			if era >= stateless {
-				require.Equal(t, "private", result.CacheScope, "what one person bought is nothing for a shared cache")
+				require.Equal(t, "private", result.CacheScope,
+					"what one person bought is nothing for a shared cache")
 			}
 
 			var one HistoryOut
@@ -84,7 +89,8 @@ func TestResources(t *testing.T) {
 			require.Equal(t, id, one.Transactions[0].PaymentID)
 			require.NotEmpty(t, one.Evidence.States)
 			require.Equal(t, sandbox.Content("/weather"), *one.Content)
-			for _, uri := range []string{paymentsURI + "pay_none", paymentsURI, paymentsURI + id + "/", paymentsURI + "%2e%2e", statusURI + "/x"} {
+			for _, uri := range []string{paymentsURI + "pay_none", paymentsURI, paymentsURI + id + "/",
+				paymentsURI + "%2e%2e", statusURI + "/x"} {
 				_, err := c.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 				require.Error(t, err, uri)
 			}
@@ -151,15 +157,16 @@ func listed(t *testing.T, c *mcp.ClientSession) (names []string) {
 	return names
 }
 
-// Content that an answer cuts is linked, with its size, where the client's protocol has links; a purchase answered so is delivered
-// like any other.
+// Content that an answer cuts is linked, with its size, where the client's protocol has links; a
+// purchase answered so is delivered like any other.
 func TestLargeContentIsLinked(t *testing.T) {
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	w.wallet.Engine.Transport = rewriting{w.wallet.Engine.Transport, strings.Repeat("a", 100_000)}
 	for _, era := range eras {
 		c := session(t, w.server(), era, nil)
-		r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName, Arguments: map[string]any{"url": w.SellerURL + "/weather?" + era}})
+		r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+			Arguments: map[string]any{"url": w.SellerURL + "/weather?" + era}})
 		require.NoError(t, err)
 		require.Len(t, r.Content, 2, era)
 		l, ok := r.Content[1].(*mcp.ResourceLink)
@@ -178,12 +185,14 @@ func TestLargeContentIsLinked(t *testing.T) {
 	}
 	old := serveAs(t, w.server(), "2025-03-26", map[string]any{})
 	var r struct{ Content []struct{ Type string } }
-	require.NoError(t, json.Unmarshal(old.ask("tools/call", map[string]any{"name": payName, "arguments": map[string]any{"url": w.SellerURL + "/weather?old"}}), &r))
+	require.NoError(t,
+		json.Unmarshal(old.ask("tools/call", map[string]any{"name": payName,
+			"arguments": map[string]any{"url": w.SellerURL + "/weather?old"}}), &r))
 	require.Equal(t, 1, len(r.Content), "a client of a protocol without links gets none")
 }
 
-// A client that gave a token hears how far its purchase is, in order and before the answer; one that gave none, or asks a price, hears
-// nothing.
+// A client that gave a token hears how far its purchase is, in order and before the answer; one
+// that gave none, or asks a price, hears nothing.
 func TestProgressOfAPayment(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -191,7 +200,8 @@ func TestProgressOfAPayment(t *testing.T) {
 			w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 			heard := make(chan *mcp.ProgressNotificationParams, 100)
 			s := w.server()
-			c := session(t, s, era, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			c := session(t, s, era, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
+				r *mcp.ProgressNotificationClientRequest) {
 				heard <- r.Params
 			}})
 			call := func(path string, token any) {
@@ -214,8 +224,10 @@ func TestProgressOfAPayment(t *testing.T) {
 				require.EqualValues(t, len(steps[p.ProgressToken]), p.Progress)
 			}
 			require.Empty(t, heard)
-			held, sent := "$0.001 is held in the budget; signing", "the signed payment of $0.001 is on its way; waiting for its settlement"
-			require.Equal(t, map[any][]string{"one": {held, sent}, "two": {held, sent, "settled; asking the seller for what was bought"}}, steps)
+			held, sent := "$0.001 is held in the budget; signing",
+				"the signed payment of $0.001 is on its way; waiting for its settlement"
+			require.Equal(t, map[any][]string{"one": {held, sent},
+				"two": {held, sent, "settled; asking the seller for what was bought"}}, steps)
 
 			s.still = 10 * time.Millisecond
 			w.Inject(sandbox.SellerSlow, 1)

@@ -22,7 +22,8 @@ type Change struct {
 type Owners interface {
 	// AccountOf is the owner's associated token account.
 	AccountOf(owner string, asset x402.AssetInfo) (string, error)
-	Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change, error)
+	Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change,
+		error)
 	Revoke(ctx context.Context, network, account string) (Change, error)
 	Simulate(ctx context.Context, c Change) error
 	// Send waits until the transaction is confirmed, and names it.
@@ -57,18 +58,23 @@ func (w *Wallet) Revoke(ctx context.Context, in RevokeIn) (RevokeOut, error) {
 	if err != nil {
 		return RevokeOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
 	}
-	if in.Freeze { // first, whatever the node says: for every network, as the account's owner is the same there
+	if in.Freeze {
+		// first, whatever the node says: for every network, as the account's owner is the same
+		// there
 		if err := w.freeze(ctx, account); err != nil {
 			return RevokeOut{}, err
 		}
 	}
 	c, err := w.Owners.Revoke(ctx, network, account)
 	if err != nil {
-		return RevokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made", err).WithDetail("frozen", in.Freeze)
+		return RevokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made",
+			err).WithDetail("frozen", in.Freeze)
 	}
 	return RevokeOut{
-		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: w.Owners.Transaction(c, [64]byte{}), Frozen: in.Freeze,
-		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network + " --token-account " + c.Account,
+		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: w.Owners.Transaction(c,
+			[64]byte{}), Frozen: in.Freeze,
+		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
+			" --token-account " + c.Account,
 	}, nil
 }
 
@@ -82,7 +88,8 @@ func (w *Wallet) freeze(ctx context.Context, account string) error {
 		if !x402.IsSolana(network) {
 			continue
 		}
-		if err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent", Why: "its delegation is to be revoked"}); err != nil {
+		if err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent",
+			Why: "its delegation is to be revoked"}); err != nil {
 			return err
 		}
 	}

@@ -10,25 +10,30 @@ import (
 	"x402-wallet/x402"
 )
 
-// The agent prepares what the owner signs, and stops paying from the account at once; only the owner lifts that.
+// The agent prepares what the owner signs, and stops paying from the account at once; only the
+// owner lifts that.
 func TestRevokeDelegation(t *testing.T) {
 	w := newWorld(t, rules{})
 	account := w.Delegate(w.address(sandbox.Solana), sandbox.USDC)
 	c := w.serve(t)
 	out := c.ok("x402_revoke_delegation", map[string]any{})
-	require.Equal(t, []any{sandbox.Solana, account, w.Owner, false}, []any{out["network"], out["tokenAccount"], out["owner"], out["frozen"]})
-	require.Equal(t, "x402-wallet delegation revoke --owner-keypair FILE --network "+sandbox.Solana+" --token-account "+account, out["command"])
+	require.Equal(t, []any{sandbox.Solana, account, w.Owner, false},
+		[]any{out["network"], out["tokenAccount"], out["owner"], out["frozen"]})
+	require.Equal(t, "x402-wallet delegation revoke --owner-keypair FILE --network "+sandbox.Solana+
+		" --token-account "+account, out["command"])
 	raw, err := base64.StdEncoding.DecodeString(out["transaction"].(string))
 	require.NoError(t, err)
 	require.Equal(t, append([]byte{1}, make([]byte, 64)...), raw[:65], "not signed")
-	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"], "asking alone ends nothing")
+	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"],
+		"asking alone ends nothing")
 
 	require.Equal(t, true, c.ok("x402_revoke_delegation", map[string]any{"freeze": true})["frozen"])
 	f := c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})
 	require.Equal(t, x402.WalletFrozen, f.Error)
 	require.NotContains(t, f.Hint, "unfreeze")
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
-	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/either"})["status"], "from another account")
+	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/either"})["status"],
+		"from another account")
 	_, err = w.wallet.Store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"])
@@ -43,13 +48,15 @@ func TestRevokeDelegation(t *testing.T) {
 
 	// The node is down: the account is frozen all the same.
 	w.Inject(sandbox.SolanaNodeDown, 100)
-	require.Equal(t, x402.RPCError, c.refused("x402_revoke_delegation", map[string]any{"tokenAccount": account, "freeze": true}).Error)
+	require.Equal(t, x402.RPCError, c.refused("x402_revoke_delegation",
+		map[string]any{"tokenAccount": account, "freeze": true}).Error)
 	list, err := w.wallet.Store.Freezes(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, account, list[0].Account)
 	w.Heal()
 	for _, nonsense := range []string{"x", "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "l" + account[1:]} {
-		require.Equal(t, x402.InvalidArgument, c.refused("x402_revoke_delegation", map[string]any{"tokenAccount": nonsense, "freeze": true}).Error)
+		require.Equal(t, x402.InvalidArgument, c.refused("x402_revoke_delegation",
+			map[string]any{"tokenAccount": nonsense, "freeze": true}).Error)
 	}
 }

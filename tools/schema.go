@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Schemas are inferred from the types, and then made portable: one type each, no bare true, null only where it is meant.
-// Hosts hand them to models whose dialects know no more.
+// Schemas are inferred from the types, and then made portable: one type each, no bare true, null
+// only where it is meant. Hosts hand them to models whose dialects know no more.
 
 // shaped is what narrows its schema beyond its types.
 type shaped interface {
@@ -28,8 +28,8 @@ func inputSchema[In any]() *jsonschema.Schema {
 	return s
 }
 
-// outputSchema admits errors too, since some clients check those against it as well (typescript-sdk #1943). Of their form
-// it says just enough: every byte here is multiplied by the tools.
+// outputSchema admits errors too, since some clients check those against it as well (typescript-sdk
+// #1943). Of their form it says just enough: every byte here is multiplied by the tools.
 func outputSchema[Out any]() *jsonschema.Schema {
 	s := schemaOf[Out]()
 	extensible(s)
@@ -51,12 +51,14 @@ func brief(s *jsonschema.Schema) *jsonschema.Schema {
 			delete(s.Properties, name)
 		}
 	}
-	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool { return !slices.Contains(needed, name) })
+	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool {
+		return !slices.Contains(needed, name)
+	})
 	return s
 }
 
-// schemaOf infers. Amounts and dollars are strings on the wire; raw JSON is always an object. What SPEC §7 spells out and no model
-// needs spelled out again is just an object, too.
+// schemaOf infers. Amounts and dollars are strings on the wire; raw JSON is always an object. What
+// SPEC §7 spells out and no model needs spelled out again is just an object, too.
 func schemaOf[T any]() *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 	schema, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
@@ -74,7 +76,8 @@ func schemaOf[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// plain takes null from what never is: what is left out instead, and lists, which are empty instead.
+// plain takes null from what never is: what is left out instead, and lists, which are empty
+// instead.
 func plain(s *jsonschema.Schema, required bool) {
 	if i := slices.Index(s.Types, "null"); i >= 0 {
 		null, other := "null", s.Types[1-i]
@@ -91,8 +94,8 @@ func plain(s *jsonschema.Schema, required bool) {
 	}
 }
 
-// extensible lets objects have properties that a later version adds, and, below the top, lack some: clients keep schemas longer than we
-// keep versions.
+// extensible lets objects have properties that a later version adds, and, below the top, lack some:
+// clients keep schemas longer than we keep versions.
 func extensible(s *jsonschema.Schema) {
 	if s.Properties != nil {
 		s.AdditionalProperties = nil

@@ -47,10 +47,11 @@ type Server struct {
 	states    states
 }
 
-// Run serves MCP over the two streams until the client goes away. Payments under way are finished before it returns.
+// Run serves MCP over the two streams until the client goes away. Payments under way are finished
+// before it returns.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	// A client that died must not take other payments with it: with a receiver for the signal, writing to its pipe is an
-	// error; without one it is the end of the process.
+	// A client that died must not take other payments with it: with a receiver for the signal,
+	// writing to its pipe is an error; without one it is the end of the process.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -65,8 +66,8 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 	return err
 }
 
-// Background does what is due at the start and from time to time: unfinished payments are looked up on their chains. It
-// waits for a wallet that is only made later.
+// Background does what is due at the start and from time to time: unfinished payments are looked up
+// on their chains. It waits for a wallet that is only made later.
 func (s *Server) Background(ctx context.Context) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -114,37 +115,51 @@ func (s *Server) wallet(ctx context.Context) (w *Wallet, done func(), err error)
 func (s *Server) mcp() *mcp.Server {
 	log := logger(s.Log)
 	s.states = newStates()
-	server := mcp.NewServer(&mcp.Implementation{Name: "x402-wallet", Title: "x402 wallet", Version: s.Version}, &mcp.ServerOptions{
+	server := mcp.NewServer(&mcp.Implementation{Name: "x402-wallet", Title: "x402 wallet",
+		Version: s.Version}, &mcp.ServerOptions{
 		Instructions: instructions, Logger: slog.New(quiet{log.Handler()}),
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts}, Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts},
+			Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
 	})
 	server.AddReceivingMiddleware(s.guard, oldNames, s.listing)
 
 	yes, no := true, false
 	buys := &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes}
 	asks := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &yes}
-	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &yes}
-	local := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true, OpenWorldHint: &no}
-	addPurchase(server, s, &mcp.Tool{Name: payName, Title: "Get a URL and pay for it", Description: payDescription, Annotations: buys, Meta: longAnswers()},
+	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true,
+		OpenWorldHint: &yes}
+	local := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true,
+		OpenWorldHint: &no}
+	addPurchase(server, s, &mcp.Tool{Name: payName, Title: "Get a URL and pay for it",
+		Description: payDescription, Annotations: buys, Meta: longAnswers()},
 		with(s, (*Wallet).Pay))
-	add(server, s, &mcp.Tool{Name: "x402_estimate_cost", Title: "Ask a price", Description: estimateDescription, Annotations: asks},
+	add(server, s, &mcp.Tool{Name: "x402_estimate_cost", Title: "Ask a price",
+		Description: estimateDescription, Annotations: asks},
 		with(s, (*Wallet).Estimate))
-	add(server, s, &mcp.Tool{Name: "x402_check_balance", Title: "Balances and budgets", Description: balanceDescription, Annotations: reads},
+	add(server, s, &mcp.Tool{Name: "x402_check_balance", Title: "Balances and budgets",
+		Description: balanceDescription, Annotations: reads},
 		with(s, (*Wallet).Balance))
-	add(server, s, &mcp.Tool{Name: "x402_check_delegation", Title: "Delegation", Description: delegationDescription, Annotations: reads},
+	add(server, s, &mcp.Tool{Name: "x402_check_delegation", Title: "Delegation",
+		Description: delegationDescription, Annotations: reads},
 		with(s, (*Wallet).CheckDelegation))
-	add(server, s, &mcp.Tool{Name: "x402_revoke_delegation", Title: "Prepare a revocation", Description: revokeDescription, Annotations: asks},
+	add(server, s, &mcp.Tool{Name: "x402_revoke_delegation", Title: "Prepare a revocation",
+		Description: revokeDescription, Annotations: asks},
 		with(s, (*Wallet).Revoke))
-	add(server, s, &mcp.Tool{Name: "x402_list_tools", Title: "Tools of a paid server", Description: listDescription, Annotations: reads},
+	add(server, s, &mcp.Tool{Name: "x402_list_tools", Title: "Tools of a paid server",
+		Description: listDescription, Annotations: reads},
 		with(s, (*Wallet).ListTools))
-	addPurchase(server, s, &mcp.Tool{Name: callName, Title: "Call a paid tool", Description: callDescription, Annotations: buys, Meta: longAnswers(),
+	addPurchase(server, s, &mcp.Tool{Name: callName, Title: "Call a paid tool", Description: callDescription,
+		Annotations: buys, Meta: longAnswers(),
 		OutputSchema: brief(outputSchema[pay.Result]())}, // the rest is as in x402_pay
 		with(s, (*Wallet).CallTool))
-	add(server, s, &mcp.Tool{Name: "x402_discover_services", Title: "Find services", Description: discoverDescription, Annotations: reads},
+	add(server, s, &mcp.Tool{Name: "x402_discover_services", Title: "Find services",
+		Description: discoverDescription, Annotations: reads},
 		with(s, (*Wallet).Discover))
-	add(server, s, &mcp.Tool{Name: "x402_history", Title: "Payment history", Description: historyDescription, Annotations: local, Meta: longAnswers()},
+	add(server, s, &mcp.Tool{Name: "x402_history", Title: "Payment history", Description: historyDescription,
+		Annotations: local, Meta: longAnswers()},
 		with(s, (*Wallet).History))
-	add(server, s, &mcp.Tool{Name: "x402_setup_agent", Title: "Setup", Description: setupDescription, Annotations: local},
+	add(server, s, &mcp.Tool{Name: "x402_setup_agent", Title: "Setup", Description: setupDescription,
+		Annotations: local},
 		s.setup)
 
 	s.addResources(server)
@@ -152,13 +167,15 @@ func (s *Server) mcp() *mcp.Server {
 	return server
 }
 
-// longAnswer is how many characters of an answer a host should show before it cuts: content of 64 KiB with its escapes and our own words.
-// Claude Code cuts at 25,000 tokens otherwise, and what was paid for would be lost to the model.
+// longAnswer is how many characters of an answer a host should show before it cuts: content of 64
+// KiB with its escapes and our own words. Claude Code cuts at 25,000 tokens otherwise, and what was
+// paid for would be lost to the model.
 const longAnswer = 200_000
 
 func longAnswers() mcp.Meta { return mcp.Meta{"anthropic/maxResultSizeChars": longAnswer} }
 
-// quiet keeps the SDK's everyday news out of the log: whoever reads it looks for what the wallet did.
+// quiet keeps the SDK's everyday news out of the log: whoever reads it looks for what the wallet
+// did.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
@@ -166,7 +183,8 @@ func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
 }
 
 // with opens the wallet for a method.
-func with[In, Out any](s *Server, method func(*Wallet, context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
+func with[In, Out any](s *Server, method func(*Wallet, context.Context, In) (Out,
+	error)) func(context.Context, In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		w, done, err := s.wallet(ctx)
 		if err != nil {
@@ -177,7 +195,8 @@ func with[In, Out any](s *Server, method func(*Wallet, context.Context, In) (Out
 	}
 }
 
-// guard is the boundary: a panic, over which the SDK would let the process die, and an error without a code end here.
+// guard is the boundary: a panic, over which the SDK would let the process die, and an error
+// without a code end here.
 func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (result mcp.Result, err error) {
 		defer func() {
@@ -188,7 +207,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 					name = call.Params.Name
 				}
 				s.panicked(name, p)
-				e := x402.Errorf(x402.Internal, "the wallet met an error of its own; money that may have been sent stays held")
+				e := x402.Errorf(x402.Internal, "the wallet met an error of its own; money that may have "+
+					"been sent stays held")
 				if e.Unsafe = s.pays(name); e.Unsafe {
 					e.Hint = "look into x402_history before making this call again"
 				}
@@ -204,7 +224,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 
 // panicked notes where, but not with what: the value may hold anything.
 func (s *Server) panicked(where string, p any) {
-	logger(s.Log).Error("the wallet panicked", "in", where, "type", reflect.TypeOf(p), "stack", string(debug.Stack()))
+	logger(s.Log).Error("the wallet panicked", "in", where, "type", reflect.TypeOf(p), "stack",
+		string(debug.Stack()))
 }
 
 // protocolError gives an error of ours the form JSON-RPC has for it; the SDK's own pass.

@@ -48,7 +48,8 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 	}
 	if slices.ContainsFunc(freezes, func(f history.Freeze) bool { return f.Account == "" }) {
 		out.Ready = false
-		out.NextSteps = append(out.NextSteps, "the wallet is frozen: nothing is paid until the person has looked at it and runs `x402-wallet unfreeze` in a terminal")
+		out.NextSteps = append(out.NextSteps,
+			"the wallet is frozen: nothing is paid until the person has looked at it and runs `x402-wallet unfreeze` in a terminal")
 	}
 	if err := w.Engine.Guard.CheckConfig(ctx); err != nil {
 		out.Ready = false
@@ -56,11 +57,13 @@ func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
 		out.NextSteps = append(out.NextSteps, e.Message+"; "+e.Hint)
 	}
 	if out.Locked {
-		out.NextSteps = append(out.NextSteps, "the first payment unlocks the wallet by the owner's passphrase file, command or keyring; "+
-			"if that fails with WALLET_LOCKED, ask the person to run `x402-wallet unlock` in a terminal")
+		out.NextSteps = append(out.NextSteps,
+			"the first payment unlocks the wallet by the owner's passphrase file, command or keyring; "+
+				"if that fails with WALLET_LOCKED, ask the person to run `x402-wallet unlock` in a terminal")
 	}
 	out.NextSteps = append(out.NextSteps,
-		"x402_check_balance tells what can be spent; the person funds the addresses above, or delegates from their own Solana token account")
+		"x402_check_balance tells what can be spent; the person funds the addresses above, or delegates "+
+			"from their own Solana token account")
 	if out.Ready {
 		out.NextSteps = append(out.NextSteps, "x402_pay gets a URL and pays for it")
 	}

@@ -1,12 +1,14 @@
-// Package tools is what an agent can do: one file a tool, each with its arguments, its answer and its method; server.go puts
-// them on MCP. The command line prints the same answers (SPEC §7.1b), so the methods are plain Go.
+// Package tools is what an agent can do: one file a tool, each with its arguments, its answer and
+// its method; server.go puts them on MCP. The command line prints the same answers (SPEC §7.1b), so
+// the methods are plain Go.
 //
-// What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can only ask, and every answer is
-// either what SPEC §7 promises or an error with one of its codes.
+// What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can
+// only ask, and every answer is either what SPEC §7 promises or an error with one of its codes.
 //
-// Beside the tools: handle.go (from a method to an answer or an error), schema.go, visible.go; lines.go (the streams) and lazy.go (the
-// open wallet, under rules that change); approval.go and unlock.go (asking a person), progress.go (telling one); mount.go and mirror.go
-// (other servers' tools); resources.go and prompts.go.
+// Beside the tools: handle.go (from a method to an answer or an error), schema.go, visible.go;
+// lines.go (the streams) and lazy.go (the open wallet, under rules that change); approval.go and
+// unlock.go (asking a person), progress.go (telling one); mount.go and mirror.go (other servers'
+// tools); resources.go and prompts.go.
 package tools
 
 import (
@@ -33,13 +35,16 @@ type Wallet struct {
 	Networks []string         // that have a node, the preferred ones first
 	Warnings []string         // for the person: an old keystore, ignored environment
 	Close    func() error
-	Verify   func(ctx context.Context, own bool) error          // the ledger with its seals, by this process's own key or by whoever holds it
-	Unlock   func(ctx context.Context, passphrase []byte) error // with what a person typed; nil: not here
-	Stale    func() bool                                        // the owner changed the rules since it was opened; nil: never
+	// the ledger with its seals, by this process's own key or by whoever holds it
+	Verify func(ctx context.Context, own bool) error
+	Unlock func(ctx context.Context, passphrase []byte) error // with what a person typed; nil: not here
+	// the owner changed the rules since it was opened; nil: never
+	Stale func() bool
 
 	// Delegation reads an SPL token account; network is a Solana network.
 	Delegation func(ctx context.Context, network, account string) (Delegation, error)
-	// Clock asks a network's node for its time; zero: it does not say. A node of another chain is CHECK_FAILED.
+	// Clock asks a network's node for its time; zero: it does not say. A node of another chain is
+	// CHECK_FAILED.
 	Clock func(ctx context.Context, network string) (time.Time, error)
 	// Facilitators asks them all what they support.
 	Facilitators func(ctx context.Context) []Facilitator
@@ -77,11 +82,12 @@ type Facilitator struct {
 	Err      error
 }
 
-// Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and anew when those changed. Its errors
-// carry codes (WALLET_NOT_FOUND, …).
+// Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and
+// anew when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
 type Open func(ctx context.Context) (*Wallet, error)
 
-// chainPatience bounds what a tool waits for a node: an agent would rather know that it is not answering.
+// chainPatience bounds what a tool waits for a node: an agent would rather know that it is not
+// answering.
 const chainPatience = 15 * time.Second
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

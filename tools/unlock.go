@@ -12,9 +12,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// unlocking asks the person for the passphrase when a call finds the wallet locked and the client can open a page for its
-// person (URL-mode elicitation): on a page of this process, so that neither model nor host sees what is typed. Whoever is at
-// the client says "accept" to opening the page; what counts is what happens there. One page is open at a time.
+// unlocking asks the person for the passphrase when a call finds the wallet locked and the client
+// can open a page for its person (URL-mode elicitation): on a page of this process, so that neither
+// model nor host sees what is typed. Whoever is at the client says "accept" to opening the page;
+// what counts is what happens there. One page is open at a time.
 type unlocking struct {
 	mu   sync.Mutex
 	open *unlockPage // the last one
@@ -32,8 +33,8 @@ type unlockPage struct {
 // unlockKey names our question among a result's input requests.
 const unlockKey = "unlock"
 
-// ask turns WALLET_LOCKED into a question, if the client can ask it and nobody is being asked already; else nil, and the
-// error is the answer. A call that has asked before gets its error.
+// ask turns WALLET_LOCKED into a question, if the client can ask it and nobody is being asked
+// already; else nil, and the error is the answer. A call that has asked before gets its error.
 func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Error) *mcp.CallToolResult {
 	_, again := request.Params.InputResponses[unlockKey]
 	if failed.Code != x402.WalletLocked || again || !opensPages(request.ClientCapabilities()) {
@@ -42,7 +43,8 @@ func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Er
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.open != nil && !u.open.over() {
-		failed.Hint = "the person is being asked for the passphrase on a page of the wallet; make the same call again when they have answered"
+		failed.Hint = "the person is being asked for the passphrase on a page of the wallet; make the " +
+			"same call again when they have answered"
 		return nil
 	}
 	page, err := newUnlockPage(s)
@@ -51,10 +53,12 @@ func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Er
 		return nil
 	}
 	u.open = page
-	return &mcp.CallToolResult{RequestState: page.id, InputRequests: mcp.InputRequestMap{unlockKey: &mcp.ElicitParams{
-		Mode: "url", URL: page.url, ElicitationID: page.id,
-		Message: "The wallet is locked. Open this page of x402-wallet on this machine and type the wallet's passphrase there; never type it into a chat.",
-	}}}
+	return &mcp.CallToolResult{RequestState: page.id,
+		InputRequests: mcp.InputRequestMap{unlockKey: &mcp.ElicitParams{
+			Mode: "url", URL: page.url, ElicitationID: page.id,
+			Message: "The wallet is locked. Open this page of x402-wallet on this machine and type the " +
+				"wallet's passphrase there; never type it into a chat.",
+		}}}
 }
 
 func opensPages(c *mcp.ClientCapabilities) bool {
@@ -65,7 +69,8 @@ func newUnlockPage(s *Server) (*unlockPage, error) {
 	ctx, stop := context.WithCancel(context.Background()) // the page outlives a call that its client gives up
 	url, wait, err := ask.Ask(ctx, "Unlock the wallet", []string{
 		"An agent's call needs the wallet, which is locked.",
-		"Unlocked, it pays what the agent asks for, within the budgets in config.toml, until it was idle for a while.",
+		"Unlocked, it pays what the agent asks for, within the budgets in config.toml, until it was idle " +
+			"for a while.",
 	}, func(passphrase []byte) error { return s.unlock(ctx, passphrase) })
 	if err != nil {
 		stop()
@@ -106,7 +111,8 @@ func (p *unlockPage) over() bool {
 	}
 }
 
-// await waits for the person, in a call that comes back with their answer. Accepting only means that the page was opened.
+// await waits for the person, in a call that comes back with their answer. Accepting only means
+// that the page was opened.
 func (u *unlocking) await(ctx context.Context, request *mcp.CallToolRequest) error {
 	given, asked := request.Params.InputResponses[unlockKey].(*mcp.ElicitResult)
 	if !asked {
@@ -120,20 +126,24 @@ func (u *unlocking) await(ctx context.Context, request *mcp.CallToolRequest) err
 	}
 	if given.Action != "accept" {
 		page.stop()
-		return x402.Errorf(x402.WalletLocked, "the wallet is locked, and the person did not open the page to unlock it").
+		return x402.Errorf(x402.WalletLocked, "the wallet is locked, and the person did not open the page "+
+			"to unlock it").
 			WithHint("the person runs: x402-wallet unlock")
 	}
 	select {
 	case <-page.done:
 	case <-ctx.Done():
-		return x402.AsError(x402.Errorf(x402.WalletLocked, "the wallet is locked; its person has not answered yet"))
+		return x402.AsError(x402.Errorf(x402.WalletLocked,
+			"the wallet is locked; its person has not answered yet"))
 	}
 	if page.err == nil {
 		return nil
 	}
 	coded := x402.AsError(page.err)
-	if errors.Is(page.err, ask.ErrDeclined) || errors.Is(page.err, ask.ErrExpired) || errors.Is(page.err, context.Canceled) {
-		coded = x402.Errorf(x402.WalletLocked, "the wallet is locked: %s", page.err.Error()).WithHint("the person runs: x402-wallet unlock")
+	if errors.Is(page.err, ask.ErrDeclined) || errors.Is(page.err, ask.ErrExpired) ||
+		errors.Is(page.err, context.Canceled) {
+		coded = x402.Errorf(x402.WalletLocked, "the wallet is locked: %s",
+			page.err.Error()).WithHint("the person runs: x402-wallet unlock")
 	}
 	return coded
 }

@@ -49,7 +49,8 @@ func (l *lock) unlock(_ context.Context, passphrase []byte) error {
 type person func(t *testing.T, page string) (action string)
 
 func types(t *testing.T, page string, fields url.Values) int {
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, page, strings.NewReader(fields.Encode()))
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, page,
+		strings.NewReader(fields.Encode()))
 	require.NoError(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Origin", "http://"+r.Host)
@@ -60,13 +61,17 @@ func types(t *testing.T, page string, fields url.Values) int {
 	return answer.StatusCode
 }
 
-// lockedServer is a server whose wallet is locked, and a client of it. Without a person its client opens no pages.
-func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientSession, *world, *[]*mcp.ElicitParams) {
+// lockedServer is a server whose wallet is locked, and a client of it. Without a person its client
+// opens no pages.
+func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientSession, *world,
+	*[]*mcp.ElicitParams) {
 	w := newWorld(t, rules{})
 	w.Fund((*evmKey)(w.keys).Address(), sandbox.USDC)
 	l := &lock{}
 	w.wallet.Engine.Guard, w.wallet.Unlock = l, l.unlock
-	s := &Server{Open: func(context.Context) (*Wallet, error) { return w.wallet, nil }, Log: slog.New(slog.DiscardHandler)}
+	s := &Server{Open: func(context.Context) (*Wallet, error) {
+		return w.wallet, nil
+	}, Log: slog.New(slog.DiscardHandler)}
 	t.Cleanup(func() { _ = s.Close() })
 	var asked []*mcp.ElicitParams
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}}
@@ -80,7 +85,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	here, there := mcp.NewInMemoryTransports()
 	_, err := s.mcp().Connect(t.Context(), here, nil)
 	require.NoError(t, err)
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, options).Connect(t.Context(), there, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, options).Connect(t.Context(),
+		there, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return l, client, w, &asked
@@ -88,7 +94,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 
 func payLocked(t *testing.T, c *mcp.ClientSession, w *world) map[string]any {
 	t.Helper()
-	out, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName, Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
+	out, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
+		Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
 	require.NoError(t, err)
 	answer, ok := out.StructuredContent.(map[string]any)
 	require.True(t, ok, "%v", out)

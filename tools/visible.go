@@ -8,21 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// hidden are the letters that a reader does not see: controls, those that turn the direction of writing, and everything that is not
-// drawn: tags and variation selectors, in which whole sentences have been hidden from people and shown to models.
+// hidden are the letters that a reader does not see: controls, those that turn the direction of
+// writing, and everything that is not drawn: tags and variation selectors, in which whole sentences
+// have been hidden from people and shown to models.
 var hidden = []*unicode.RangeTable{
 	unicode.C, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
 }
 
-// Visible writes hidden letters of a JSON text as \uXXXX. The text means the same, and whoever reads it as it stands, as a model
-// does, sees that they are there (security.md E2).
+// Visible writes hidden letters of a JSON text as \uXXXX. The text means the same, and whoever
+// reads it as it stands, as a model does, sees that they are there (security.md E2).
 func Visible(text []byte) []byte {
 	return escape(text, func(r rune) bool { return r >= ' ' && r < 0x7f || r == '\n' })
 }
 
-// VisibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and ends of lines are meant.
+// VisibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and
+// ends of lines are meant.
 func VisibleText(text string) string {
-	return string(escape([]byte(text), func(r rune) bool { return r >= ' ' && r < 0x7f || r == '\n' || r == '\r' || r == '\t' }))
+	return string(escape([]byte(text), func(r rune) bool {
+		return r >= ' ' && r < 0x7f || r == '\n' || r == '\r' || r == '\t'
+	}))
 }
 
 // escape is for letters that are not plain.

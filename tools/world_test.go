@@ -33,7 +33,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys lie open.
+// world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys
+// lie open.
 type world struct {
 	*sandbox.Sandbox
 	wallet *Wallet
@@ -61,31 +62,39 @@ func newWorld(t testing.TB, r rules) *world {
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
 	nodes := seller.NodeClient(s.Loopback())
-	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL}, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL},
+		HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	configured := map[string]string{}
 	if r.tokenAccount != "" {
 		configured[sandbox.Solana] = r.tokenAccount
 	}
-	onSolana := svm.New(svm.Options{Signer: (*solanaKey)(w.keys), RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}, TokenAccounts: configured, HTTP: nodes, Rand: rand.Reader, Now: time.Now})
+	onSolana := svm.New(svm.Options{Signer: (*solanaKey)(w.keys),
+		RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}, TokenAccounts: configured, HTTP: nodes,
+		Rand: rand.Reader, Now: time.Now})
 	session := dollars("5")
-	budgets := budget.Rules{PerCall: dollars("1"), Session: &session, Day: dollars("10"), Month: dollars("100"), ApproveAbove: dollars("1"), Rate: 1000}
+	budgets := budget.Rules{PerCall: dollars("1"), Session: &session, Day: dollars("10"),
+		Month: dollars("100"), ApproveAbove: dollars("1"), Rate: 1000}
 	if r.noSession {
 		budgets.Session = nil
 	}
 	w.wallet = &Wallet{
 		Engine: &pay.Engine{
 			Rules: budgets, Assets: assets, Store: store, Guard: noGuard{}, Now: time.Now, Log: log,
-			Policy:    pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"}, MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
+			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
+				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
 			Schemes:   map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana},
 			Transport: seller.New(seller.Options{Loopback: s.Loopback()}),
-			Settler:   facilitator.New(facilitator.Options{HTTP: nodes, List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
+			Settler: facilitator.New(facilitator.Options{HTTP: nodes,
+				List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
 		},
-		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM, "solana": onSolana},
+		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM,
+			"solana": onSolana},
 		Networks: []string{sandbox.EVM, sandbox.Solana},
 		Owners:   owners{onSolana},
 		Delegation: func(ctx context.Context, network, account string) (Delegation, error) {
 			d, err := onSolana.Delegation(ctx, network, account)
-			return Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate, IsOurs: d.IsOurs,
+			return Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate,
+				IsOurs: d.IsOurs,
 				Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
 		},
 	}
@@ -99,7 +108,8 @@ func (o owners) AccountOf(owner string, asset x402.AssetInfo) (string, error) {
 	return svm.ATA(owner, asset.Address, asset.Token2022)
 }
 
-func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change, error) {
+func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
+	amount money.Amount) (Change, error) {
 	c, err := o.Exact.Approve(ctx, network, account, asset, amount)
 	return Change(c), err
 }
@@ -205,7 +215,8 @@ func serve(t *testing.T, s *Server) *client { return serveAs(t, s, "2025-11-25",
 
 func serveAs(t *testing.T, s *Server, version string, capabilities map[string]any) *client {
 	c := connect(t, s)
-	c.hello = c.ask("initialize", map[string]any{"protocolVersion": version, "capabilities": capabilities, "clientInfo": map[string]any{"name": "test", "version": "1"}})
+	c.hello = c.ask("initialize", map[string]any{"protocolVersion": version, "capabilities": capabilities,
+		"clientInfo": map[string]any{"name": "test", "version": "1"}})
 	c.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 	c.tools = c.ask("tools/list", nil)
 	c.schemas = answerSchemas(t, c.tools)
@@ -245,10 +256,13 @@ func (w *world) serve(t *testing.T) *client {
 }
 
 func (w *world) server() *Server {
-	return &Server{Version: "test", Log: w.wallet.Engine.Log, Open: func(context.Context) (*Wallet, error) { return w.wallet, nil }}
+	return &Server{Version: "test", Log: w.wallet.Engine.Log, Open: func(context.Context) (*Wallet, error) {
+		return w.wallet, nil
+	}}
 }
 
-// answerSchemas are the outputSchemas, with only the answer's own form and nothing that it does not name.
+// answerSchemas are the outputSchemas, with only the answer's own form and nothing that it does not
+// name.
 func answerSchemas(t *testing.T, list json.RawMessage) map[string]*jsonschema.Resolved {
 	var tools struct {
 		Tools []struct {
@@ -363,7 +377,8 @@ func (c *client) call(tool string, arguments any, into any) (isError bool) {
 	}
 	require.NoError(c.t, json.Unmarshal(r.StructuredContent, &linked))
 	if linked.ContentTruncated && linked.ContentURI != "" {
-		require.Equal(c.t, []string{"resource_link", linked.ContentURI}, []string{r.Content[1].Type, r.Content[1].URI})
+		require.Equal(c.t, []string{"resource_link", linked.ContentURI},
+			[]string{r.Content[1].Type, r.Content[1].URI})
 		r.Content = r.Content[:1]
 	}
 	require.Equal(c.t, 1, len(r.Content), "nothing beside the answer")
@@ -401,7 +416,8 @@ func (c *client) refused(tool string, arguments any) (f Failure) {
 	require.NoError(c.t, json.Unmarshal(text, &f))
 	names := slices.Sorted(maps.Keys(out))
 	if f.PaymentID == "" {
-		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "safeToRetry", "spent"}, names)
+		require.Equal(c.t, []string{"details", "error", "fixedBy", "hint", "message", "safeToRetry", "spent"},
+			names)
 	}
 	require.NotEmpty(c.t, f.Message)
 	require.NotEmpty(c.t, f.FixedBy)
@@ -421,7 +437,7 @@ func dead(t *testing.T) string {
 type noGuard struct{}
 
 func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) VerifySeals(context.Context) error                                       { return nil }
 func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
 func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

@@ -53,7 +53,8 @@ func TestEVMAddressIsGoEthereums(t *testing.T) {
 			t.Fatal("not an address")
 		}
 	})
-	for _, bad := range []string{"", "0x", strings.ToLower(goldenEVM), goldenEVM[2:], "0X" + goldenEVM[2:], goldenEVM + "0", "0x" + strings.Repeat("g", 40)} {
+	for _, bad := range []string{"", "0x", strings.ToLower(goldenEVM), goldenEVM[2:], "0X" + goldenEVM[2:],
+		goldenEVM + "0", "0x" + strings.Repeat("g", 40)} {
 		require.False(t, isEVMAddress(bad), bad)
 	}
 }

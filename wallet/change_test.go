@@ -16,7 +16,8 @@ func TestChangePassphrase(t *testing.T) {
 	w, f := newTestWallet(t)
 	before, err := os.ReadFile(filepath.Join(w.dir, keystoreName))
 	require.NoError(t, err)
-	require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase), Options{}))
+	require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
+		Options{}))
 	require.True(t, w.Locked(), "it is not unlocked by this")
 	requireOnlyKeystore(t, w.dir)
 
@@ -28,7 +29,8 @@ func TestChangePassphrase(t *testing.T) {
 	require.NotEqual(t, w.header.salt, again.header.salt)
 	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), KindInvalidPassphrase)
 	require.NoError(t, again.Unlock(t.Context(), value(newPassphrase)))
-	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)), "a wallet that was open before reads the file anew")
+	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)),
+		"a wallet that was open before reads the file anew")
 
 	after, err := os.ReadFile(filepath.Join(w.dir, keystoreName))
 	require.NoError(t, err)
@@ -42,12 +44,13 @@ func TestChangePassphraseFails(t *testing.T) {
 		opt        Options
 		code       Kind
 	}{
-		"wrong passphrase": {"correct horse battery stapler", newPassphrase, Options{}, KindInvalidPassphrase},
-		"none":             {"", newPassphrase, Options{}, KindLocked},
-		"a weak new one":   {testPassphrase, "short", Options{}, KindSetup},
-		"no new one":       {testPassphrase, "", Options{}, KindSetup},
-		"no randomness":    {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)}, KindSetup},
-		"a cost too low":   {testPassphrase, newPassphrase, Options{N: 1 << 10}, KindSetup},
+		"wrong passphrase": {"correct horse battery stapler", newPassphrase, Options{},
+			KindInvalidPassphrase},
+		"none":           {"", newPassphrase, Options{}, KindLocked},
+		"a weak new one": {testPassphrase, "short", Options{}, KindSetup},
+		"no new one":     {testPassphrase, "", Options{}, KindSetup},
+		"no randomness":  {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)}, KindSetup},
+		"a cost too low": {testPassphrase, newPassphrase, Options{N: 1 << 10}, KindSetup},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newTestWallet(t)
@@ -62,7 +65,8 @@ func TestChangePassphraseFails(t *testing.T) {
 	}
 }
 
-// A new file that does not open, and a file that another process changed meanwhile, replace nothing.
+// A new file that does not open, and a file that another process changed meanwhile, replace
+// nothing.
 func TestReplaceNeedsProof(t *testing.T) {
 	w, _ := newTestWallet(t)
 	path := filepath.Join(w.dir, keystoreName)
@@ -70,7 +74,9 @@ func TestReplaceNeedsProof(t *testing.T) {
 	require.NoError(t, err)
 	no := errors.New("no")
 	require.ErrorIs(t, replace(w.dir, before, []byte("new"), func([]byte) error { return no }), no)
-	require.ErrorContains(t, replace(w.dir, []byte("older"), []byte("new"), func([]byte) error { return nil }), "changed it meanwhile")
+	require.ErrorContains(t, replace(w.dir, []byte("older"), []byte("new"), func([]byte) error {
+		return nil
+	}), "changed it meanwhile")
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
@@ -83,7 +89,8 @@ func TestChangeRaisesTheCost(t *testing.T) {
 	for n, want := range map[int]uint64{minN: defaultN, maxN: maxN} {
 		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive, N: n})
 		require.NoError(t, err)
-		require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase), Options{}))
+		require.NoError(t, w.ChangePassphrase(t.Context(), value(testPassphrase), value(newPassphrase),
+			Options{}))
 		again, err := Open(w.dir)
 		require.NoError(t, err)
 		require.Equal(t, want, again.header.n)

@@ -82,7 +82,8 @@ func VerifyChannelKey(keyType, multibase string, message, signature []byte) bool
 	case Secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
 		var r, s secp256k1.ModNScalar
-		if err != nil || len(signature) != 64 || r.SetByteSlice(signature[:32]) || s.SetByteSlice(signature[32:]) || s.IsOverHalfOrder() {
+		if err != nil || len(signature) != 64 || r.SetByteSlice(signature[:32]) ||
+			s.SetByteSlice(signature[32:]) || s.IsOverHalfOrder() {
 			return false
 		}
 		digest := sha256.Sum256(message)
@@ -103,7 +104,8 @@ type SubRAV struct {
 
 // SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
 // meant. Errors: ErrKind; those of [Wallet.Unlock].
-func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant SubRAV) (sig [64]byte, err error) {
+func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant SubRAV) (sig [64]byte,
+	err error) {
 	in := bcs{rest: message}
 	var got SubRAV
 	version := in.byte()
@@ -134,7 +136,8 @@ func roochChain(id uint64) bool { return id >= 1 && id <= 4 }
 const authSkew = 5 * time.Minute
 
 var authForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)","params":\{\},"timestamp":([0-9]{10})\}$`)
+	return regexp.MustCompile(
+		`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)","params":\{\},"timestamp":([0-9]{10})\}$`)
 })
 
 // SignDIDAuth signs a DIDAuthV1 message of now: who calls, not what is paid.
@@ -145,7 +148,8 @@ func (s ChannelSigner) SignDIDAuth(ctx context.Context, message []byte) (sig [64
 		return sig, notSigned("it is no DIDAuthV1")
 	}
 	var at int64
-	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil || s.w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
+	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
+		s.w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
 		return sig, notSigned("its time is not now")
 	}
 	return s.sign(ctx, message)
@@ -174,7 +178,8 @@ const MaxRoochGas = 100_000_000
 
 // SignRooch signs SHA3-256 of a transaction's data that is exactly the call that
 // is meant, in RGas. Errors: ErrKind; those of [Wallet.Unlock].
-func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCall) (sig [64]byte, err error) {
+func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCall) (sig [64]byte,
+	err error) {
 	if err := checkRooch(data, meant); err != nil {
 		return sig, err
 	}
@@ -207,7 +212,8 @@ func checkRooch(data []byte, meant RoochCall) error {
 		return notSigned("it calls something else than a payment channel's opening")
 	case !roochChain(got.ChainID) || got.MaxGas > MaxRoochGas:
 		return notSigned("it names no chain, or more gas than one RGas")
-	case got.Sender != meant.Sender || got.Sequence != meant.Sequence || got.ChainID != meant.ChainID || got.MaxGas != meant.MaxGas ||
+	case got.Sender != meant.Sender || got.Sequence != meant.Sequence || got.ChainID != meant.ChainID ||
+		got.MaxGas != meant.MaxGas ||
 		got.Function != meant.Function || !slices.EqualFunc(got.Args, meant.Args, bytes.Equal):
 		return notSigned("it is not the call that is meant")
 	case got.Function == "deposit_to_hub_entry" && !bytes.Equal(got.Args[0], got.Sender[:]):

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The keys and messages of the vectors that @nuwa-ai/payment-kit 0.7.0 made (channel/testdata/vectors.json).
+// The keys and messages of the vectors that @nuwa-ai/payment-kit 0.7.0 made
+// (channel/testdata/vectors.json).
 const (
 	nuwaSeed   = "4ad6738fc049c0bae37e1d64f86c056345a8e8c1f09fc658dd6e20aec9347482"
 	nuwaSecp   = "532335cecb63ae53ce8dc0786379c504cba55cda4197a9203170f28c77943b0f"
@@ -42,7 +43,8 @@ func nuwaMeant(t *testing.T) SubRAV {
 
 func nuwaCall(t *testing.T) RoochCall {
 	c := RoochCall{ChainID: 4, MaxGas: MaxRoochGas, Function: "open_channel_with_sub_channel_entry",
-		Args: [][]byte{unhex(t, "98eead5839ffe7a570a53b4b558debd7c8532ed09a9b8b9f66577eb5a68fd483"), []byte("\x05key-1")}}
+		Args: [][]byte{unhex(t, "98eead5839ffe7a570a53b4b558debd7c8532ed09a9b8b9f66577eb5a68fd483"),
+			[]byte("\x05key-1")}}
 	copy(c.Sender[:], unhex(t, "98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859"))
 	return c
 }
@@ -53,35 +55,43 @@ func TestChannelVectors(t *testing.T) {
 	require.True(t, w.OwnsChannelKey(Ed25519Key, w.ChannelKey()))
 	require.True(t, w.OwnsChannelKey(Secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVB"))
 	for _, c := range []struct{ keyType, key string }{
-		{Ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"}, {Secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVC"},
-		{Secp256k1Key, w.ChannelKey()}, {Secp256k1Key, ""}, {"EcdsaSecp256r1VerificationKey2019", w.ChannelKey()},
+		{Ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
+		{Secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVC"},
+		{Secp256k1Key, w.ChannelKey()}, {Secp256k1Key, ""}, {"EcdsaSecp256r1VerificationKey2019",
+			w.ChannelKey()},
 	} {
 		require.False(t, w.OwnsChannelKey(c.keyType, c.key), c)
 	}
 
 	sig, err := w.Channel(Ed25519Key).SignSubRAV(t.Context(), unhex(t, nuwaSubRAV), nuwaMeant(t))
 	require.NoError(t, err)
-	require.Equal(t, "088861b318d788cb7ee2840cc77c623a16282e4e46eb54d6cfcdb65c87c5fc7f7abfff60cdc1bbca69c712c0c54adde854c4ee994d0357757ddb11cde87f3a03", hex.EncodeToString(sig[:]))
+	require.Equal(t,
+		"088861b318d788cb7ee2840cc77c623a16282e4e46eb54d6cfcdb65c87c5fc7f7abfff60cdc1bbca69c712c0c54adde854c4ee994d0357757ddb11cde87f3a03", hex.EncodeToString(sig[:]))
 	m := nuwaMeant(t)
 	m.Fragment = "key-secp"
 	message := slices.Replace(unhex(t, nuwaSubRAV), 50, 56, []byte("\x08key-secp")...)
 	sig, err = w.Channel(Secp256k1Key).SignSubRAV(t.Context(), message, m)
 	require.NoError(t, err)
-	require.Equal(t, "31db64f3ffae60e49f7f2af3402c0e660edda9ce771b0606bd17e2411bec9bed4388cfb1f868a55f1b9509c2084fdfe5c764349b4fd01fe7875ec385a3a4ec3e", hex.EncodeToString(sig[:]))
+	require.Equal(t,
+		"31db64f3ffae60e49f7f2af3402c0e660edda9ce771b0606bd17e2411bec9bed4388cfb1f868a55f1b9509c2084fdfe5c764349b4fd01fe7875ec385a3a4ec3e", hex.EncodeToString(sig[:]))
 
 	sig, err = w.Channel(Ed25519Key).SignDIDAuth(t.Context(), []byte(nuwaAuth))
 	require.NoError(t, err)
-	require.Equal(t, "d94dec188afca24030804c7c0adb830f584fc754a5e0cfee354975429cf7726a77975442a2e4cb314c1226f4b39a4abfc1402b21e22610d20d8155394297ed0c", hex.EncodeToString(sig[:]))
+	require.Equal(t,
+		"d94dec188afca24030804c7c0adb830f584fc754a5e0cfee354975429cf7726a77975442a2e4cb314c1226f4b39a4abfc1402b21e22610d20d8155394297ed0c", hex.EncodeToString(sig[:]))
 	sig, err = w.Channel(Secp256k1Key).SignDIDAuth(t.Context(), []byte(nuwaAuth))
 	require.NoError(t, err)
-	require.Equal(t, "03fc083ce60b143629f333e20c99ec7687516d5ef7f17cfb211eee64be45bca6488d9f9706e77e7bbdad53c61826898db0b89eb3b5c4e0878e2a6416aef873c0", hex.EncodeToString(sig[:]))
+	require.Equal(t,
+		"03fc083ce60b143629f333e20c99ec7687516d5ef7f17cfb211eee64be45bca6488d9f9706e77e7bbdad53c61826898db0b89eb3b5c4e0878e2a6416aef873c0", hex.EncodeToString(sig[:]))
 
 	data := unhex(t, nuwaTx)
 	hash := sha3.Sum256(data)
-	require.Equal(t, "116173fe6e06e11bdb55947f4eed17b72d7ecdbb0748637f6249a22756b35a07", hex.EncodeToString(hash[:]))
+	require.Equal(t, "116173fe6e06e11bdb55947f4eed17b72d7ecdbb0748637f6249a22756b35a07",
+		hex.EncodeToString(hash[:]))
 	sig, err = w.Channel(Ed25519Key).SignRooch(t.Context(), data, nuwaCall(t))
 	require.NoError(t, err)
-	require.Equal(t, "774a03667c987835211848e8d515f8ad7662f1b6e7bab7b1e52c8da8861b29c98d3dd54986a7183cd6d3be8d54cc502845bb7f5d354a602231dd7848e2617102", hex.EncodeToString(sig[:]))
+	require.Equal(t,
+		"774a03667c987835211848e8d515f8ad7662f1b6e7bab7b1e52c8da8861b29c98d3dd54986a7183cd6d3be8d54cc502845bb7f5d354a602231dd7848e2617102", hex.EncodeToString(sig[:]))
 }
 
 func TestChannelSignsNothingElse(t *testing.T) {
@@ -137,14 +147,16 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		data  []byte
 		meant RoochCall
 	}{
-		"another sender":      {with(0, 0), call(keep)},
-		"another sequence":    {with(32, 1), call(keep)},
-		"another chain":       {with(40, 1), call(keep)},
-		"more gas":            {with(48, 1), call(func(c *RoochCall) { c.MaxGas++ })},
-		"a script":            {with(56, 0), call(keep)},
-		"another package":     {with(88, 4), call(keep)},
-		"another module":      {with(90, 'x'), call(keep)},
-		"another function":    {with(106, 'x'), call(func(c *RoochCall) { c.Function = "xpen_channel_with_sub_channel_entry" })},
+		"another sender":   {with(0, 0), call(keep)},
+		"another sequence": {with(32, 1), call(keep)},
+		"another chain":    {with(40, 1), call(keep)},
+		"more gas":         {with(48, 1), call(func(c *RoochCall) { c.MaxGas++ })},
+		"a script":         {with(56, 0), call(keep)},
+		"another package":  {with(88, 4), call(keep)},
+		"another module":   {with(90, 'x'), call(keep)},
+		"another function": {with(106, 'x'), call(func(c *RoochCall) {
+			c.Function = "xpen_channel_with_sub_channel_entry"
+		})},
 		"another coin":        {with(len(tx)-44, 'x'), call(keep)},
 		"another payee":       {with(len(tx)-10, 0), call(keep)},
 		"another key":         {with(len(tx)-1, '2'), call(keep)},

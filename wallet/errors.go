@@ -23,11 +23,12 @@ const (
 var (
 	ErrNotFound          = &Error{Kind: KindNotFound, msg: "there is no wallet here"}
 	ErrLocked            = &Error{Kind: KindLocked, msg: "the wallet is locked"}
-	ErrInvalidPassphrase = &Error{Kind: KindInvalidPassphrase, msg: "wrong passphrase, or the file was changed"}
-	ErrCorrupt           = &Error{Kind: KindCorrupt, msg: "the keystore is damaged"}
-	ErrPermissions       = &Error{Kind: KindPermissions, msg: "others can reach the keystore"}
-	ErrExists            = &Error{Kind: KindExists, msg: "a wallet exists already"}
-	ErrSetup             = &Error{Kind: KindSetup, msg: "the wallet could not be set up"}
+	ErrInvalidPassphrase = &Error{Kind: KindInvalidPassphrase,
+		msg: "wrong passphrase, or the file was changed"}
+	ErrCorrupt     = &Error{Kind: KindCorrupt, msg: "the keystore is damaged"}
+	ErrPermissions = &Error{Kind: KindPermissions, msg: "others can reach the keystore"}
+	ErrExists      = &Error{Kind: KindExists, msg: "a wallet exists already"}
+	ErrSetup       = &Error{Kind: KindSetup, msg: "the wallet could not be set up"}
 )
 
 // ErrNoPassphrase is what a [Passphrase] answers when it has none to give, so
@@ -77,7 +78,8 @@ func locked(msg string) *Error {
 	return &Error{
 		Kind: KindLocked,
 		msg:  msg,
-		hint: "the owner runs x402-wallet unlock in a terminal, or names a passphrase file: X402_WALLET_PASSPHRASE_FILE",
+		hint: "the owner runs x402-wallet unlock in a terminal, or names a passphrase file: " +
+			"X402_WALLET_PASSPHRASE_FILE",
 	}
 }
 
@@ -91,6 +93,7 @@ func wrongPassphrase() *Error {
 	return &Error{
 		Kind: KindInvalidPassphrase,
 		msg:  ErrInvalidPassphrase.msg,
-		hint: "type it again, or correct the passphrase file; if it is right, put keystore.json back from your backup",
+		hint: "type it again, or correct the passphrase file; if it is right, put keystore.json back from " +
+			"your backup",
 	}
 }

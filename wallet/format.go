@@ -105,7 +105,8 @@ func parse(data []byte) (*keystore, error) {
 	var in jsonReader
 	k := &keystore{}
 	in.document(data)
-	top := in.object(data, "format", "version", "kdf", "cipher", "keys", "created", "ciphertext", "commitment")
+	top := in.object(data, "format", "version", "kdf", "cipher", "keys", "created", "ciphertext",
+		"commitment")
 	in.constant(top["format"], keystoreFormat)
 	if v := in.number(top["version"]); in.err == nil && v != keystoreVersion {
 		return nil, corrupt("unsupported version %d, this program reads version %d", v, keystoreVersion)

@@ -10,14 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What this key signs, another reader of Solana's messages reads as well, to the last byte: one TransferChecked, with this key as
-// the second signer of two.
+// What this key signs, another reader of Solana's messages reads as well, to the last byte: one
+// TransferChecked, with this key as the second signer of two.
 func FuzzCheckTransfer(f *testing.F) {
 	self := solana.MustPublicKeyFromBase58(goldenSolana)
 	key := func(n byte) solana.PublicKey { return solana.PublicKeyFromBytes(bytes.Repeat([]byte{n}, 32)) }
-	transfer := solana.NewInstruction(solana.TokenProgramID, []*solana.AccountMeta{solana.NewAccountMeta(key(2), true, false), solana.NewAccountMeta(key(3), false, false),
-		solana.NewAccountMeta(key(4), true, false), solana.NewAccountMeta(self, false, true)}, []byte{12, 16, 39, 0, 0, 0, 0, 0, 0, 6})
-	memo, limit := solana.NewInstruction(solana.MemoProgramID, nil, []byte("hello")), solana.NewInstruction(solana.ComputeBudget, nil, []byte{2, 1, 2, 3, 4})
+	transfer := solana.NewInstruction(solana.TokenProgramID,
+		[]*solana.AccountMeta{solana.NewAccountMeta(key(2), true, false), solana.NewAccountMeta(key(3), false,
+			false),
+			solana.NewAccountMeta(key(4), true, false), solana.NewAccountMeta(self, false, true)},
+		[]byte{12, 16, 39, 0, 0, 0, 0, 0, 0, 6})
+	memo, limit := solana.NewInstruction(solana.MemoProgramID, nil, []byte("hello")),
+		solana.NewInstruction(solana.ComputeBudget, nil, []byte{2, 1, 2, 3, 4})
 	f.Add(built(f, key(1), limit, transfer, memo))
 	f.Add(built(f, key(1), transfer))
 	f.Add(built(f, key(1), transfer, transfer))
@@ -51,15 +55,19 @@ func FuzzCheckTransfer(f *testing.F) {
 	})
 }
 
-// Whatever is imported: no panic, and no key derivation that takes more memory or time than the limits.
+// Whatever is imported: no panic, and no key derivation that takes more memory or time than the
+// limits.
 func FuzzImport(f *testing.F) {
 	for _, file := range []string{"testdata/ozskr-keystore-v1.json", "testdata/ozskr-keystore-v2.json"} {
 		text, err := os.ReadFile(file)
 		require.NoError(f, err)
 		f.Add(text)
 	}
-	f.Add([]byte(`{"version":3,"crypto":{"cipher":"aes-128-ctr","ciphertext":"` + string(bytes.Repeat([]byte("ab"), 32)) + `","cipherparams":{"iv":"` +
-		string(bytes.Repeat([]byte("01"), 16)) + `"},"kdf":"scrypt","kdfparams":{"n":262144,"r":8,"p":1,"dklen":32,"salt":"00"},"mac":"` + string(bytes.Repeat([]byte("02"), 32)) + `"}}`))
+	f.Add([]byte(`{"version":3,"crypto":{"cipher":"aes-128-ctr","ciphertext":"` +
+		string(bytes.Repeat([]byte("ab"), 32)) + `","cipherparams":{"iv":"` +
+		string(bytes.Repeat([]byte("01"), 16)) +
+		`"},"kdf":"scrypt","kdfparams":{"n":262144,"r":8,"p":1,"dklen":32,"salt":"00"},"mac":"` +
+		string(bytes.Repeat([]byte("02"), 32)) + `"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if g, err := parseGeth(data); err == nil {
 			require.Len(t, g.ciphertext, secretSize)

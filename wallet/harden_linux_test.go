@@ -38,8 +38,9 @@ func TestHarden(t *testing.T) {
 	require.Equal(t, "0 0 0 true <nil>", string(out))
 }
 
-// What a process was started with stays in /proc/PID/environ, though it took it out of its environment (measured, catalogue F11).
-// Not being dumpable closes that to other programs of the same user. Another user's process is needed to see it, so root runs it.
+// What a process was started with stays in /proc/PID/environ, though it took it out of its
+// environment (measured, catalogue F11). Not being dumpable closes that to other programs of the
+// same user. Another user's process is needed to see it, so root runs it.
 func TestEnvironmentIsClosed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root can look with other users' eyes")
@@ -71,7 +72,8 @@ func TestEnvironmentIsClosed(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		_, err = out.Read(make([]byte, 1)) // it stands
 		require.NoError(t, err)
-		seen, err := as(exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ", cmd.Process.Pid))).CombinedOutput()
+		seen, err := as(exec.CommandContext(t.Context(), "cat", fmt.Sprintf("/proc/%d/environ",
+			cmd.Process.Pid))).CombinedOutput()
 		require.Equal(t, readable, err == nil, "%s: %v", helper, err)
 		require.Equal(t, readable, strings.Contains(string(seen), testPassphrase), helper)
 		require.NoError(t, in.Close())

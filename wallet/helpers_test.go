@@ -23,10 +23,12 @@ const (
 
 // The secrets of testdata/keystore-v1.json.
 const (
-	goldenSolanaSeed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60" // RFC 8032 §7.1 test 1
+	// RFC 8032 §7.1 test 1
+	goldenSolanaSeed = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
 	goldenSolana     = "FVen3X669xLzsi6N2V91DoiyzHzg1uAgqiT8jZ9nS96Z"
-	goldenEVMSecret  = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80" // anvil's first account
-	goldenEVM        = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
+	// anvil's first account
+	goldenEVMSecret = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
+	goldenEVM       = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
 )
 
 // TestMain is also the other process in tests that need one.
@@ -42,7 +44,8 @@ func helper(name string) int {
 	switch name {
 	case "create": // waits for the end of stdin, so that two can start together
 		_, _ = os.Stdin.Read(make([]byte, 1))
-		w, err := Create(ctx, os.Getenv("WALLET_TEST_DIR"), FromValue(testPassphrase), Options{derive: new(fakeKDF).derive})
+		w, err := Create(ctx, os.Getenv("WALLET_TEST_DIR"), FromValue(testPassphrase),
+			Options{derive: new(fakeKDF).derive})
 		if err != nil {
 			return report(err)
 		}
@@ -53,7 +56,8 @@ func helper(name string) int {
 			return report(err)
 		}
 		w.derive = new(fakeKDF).derive
-		if err := w.ChangePassphrase(ctx, FromValue(testPassphrase), FromValue(newPassphrase), Options{}); err != nil {
+		if err := w.ChangePassphrase(ctx, FromValue(testPassphrase), FromValue(newPassphrase),
+			Options{}); err != nil {
 			return report(err)
 		}
 		fmt.Print("changed")

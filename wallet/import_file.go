@@ -34,9 +34,11 @@ func checkImportedScrypt(n, r, p uint64) error {
 	case n < 2 || n > maxN || n&(n-1) != 0:
 		return fmt.Errorf("scrypt n is %d, it must be a power of two from 2 to %d", n, maxN)
 	case r < 1 || r > 32 || 128*n*r > importMaxMemory:
-		return fmt.Errorf("scrypt r is %d with n %d, it must be 1 to 32 and 128·n·r at most %d bytes", r, n, importMaxMemory)
+		return fmt.Errorf("scrypt r is %d with n %d, it must be 1 to 32 and 128·n·r at most %d bytes", r, n,
+			importMaxMemory)
 	case p < 1 || p > 16 || n*r*p > importMaxWork:
-		return fmt.Errorf("scrypt p is %d with n %d and r %d, it must be 1 to 16 and n·r·p at most %d", p, n, r, importMaxWork)
+		return fmt.Errorf("scrypt p is %d with n %d and r %d, it must be 1 to 16 and n·r·p at most %d", p, n,
+			r, importMaxWork)
 	}
 	return nil
 }
@@ -89,7 +91,8 @@ type gethFile struct {
 func parseGeth(data []byte) (f gethFile, err error) {
 	var in jsonReader
 	in.document(data)
-	top := in.objectWith(data, []string{"crypto", "Crypto", "address", "id", "name", "meta", "x-ethers"}, "version")
+	top := in.objectWith(data, []string{"crypto", "Crypto", "address", "id", "name", "meta", "x-ethers"},
+		"version")
 	if v := in.number(top["version"]); in.err == nil && v != 3 {
 		return f, fmt.Errorf("it has version %d", v)
 	}
@@ -143,7 +146,8 @@ func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	var derived []byte
 	var err error
 	if f.rounds > 0 {
-		derived, err = pbkdf2.Key(sha256.New, string(passphrase), f.salt, int(f.rounds), 32) // it takes a string: a copy that is not wiped
+		// it takes a string: a copy that is not wiped
+		derived, err = pbkdf2.Key(sha256.New, string(passphrase), f.salt, int(f.rounds), 32)
 	} else {
 		defer debug.FreeOSMemory()
 		derived, err = scrypt.Key(passphrase, f.salt, int(f.n), int(f.r), int(f.p), 32)
@@ -222,7 +226,8 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	}
 	f.salt = in.binary(top["salt"], saltSize)
 	f.nonce = in.binary(top["iv"], nonceSize)
-	f.sealed = append(in.binary(top["ciphertext"], ed25519.PrivateKeySize), in.binary(top["authTag"], gcmTagSize)...)
+	f.sealed = append(in.binary(top["ciphertext"], ed25519.PrivateKeySize),
+		in.binary(top["authTag"], gcmTagSize)...)
 	return f, in.err
 }
 
@@ -262,7 +267,8 @@ func wrongImport(path string, err error) *Error {
 	if !errors.Is(err, ErrInvalidPassphrase) {
 		return setup("decrypt "+path, err)
 	}
-	return &Error{Kind: KindInvalidPassphrase, msg: "wrong passphrase for " + path + ", or the file was changed",
+	return &Error{Kind: KindInvalidPassphrase, msg: "wrong passphrase for " + path +
+		", or the file was changed",
 		hint: "try again with the passphrase of the wallet that wrote it; nothing was changed"}
 }
 

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/crypto/scrypt"
 )
 
-// The vectors of the Web3 Secret Storage definition; go-ethereum's own tests use them. ozskr's were written by its SDK
-// 0.1.2-beta (testdata/ozskr-*.json).
+// The vectors of the Web3 Secret Storage definition; go-ethereum's own tests use them. ozskr's were
+// written by its SDK 0.1.2-beta (testdata/ozskr-*.json).
 const (
 	gethScrypt = `{"crypto":{"cipher":"aes-128-ctr","cipherparams":{"iv":"83dbcc02d8ccb40e466191a123791e0e"},
 		"ciphertext":"d172bf743a674da9cdad04534d56926ef8358534d458fffccd4e6ad2fbde479c","kdf":"scrypt",
@@ -39,8 +39,10 @@ const (
 func TestImportEVM(t *testing.T) {
 	for name, text := range map[string]string{
 		"scrypt": gethScrypt, "pbkdf2": gethPBKDF2,
-		"with its address": strings.Replace(gethPBKDF2, `"id"`, `"address":"008aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1),
-		"ethers'":          strings.Replace(strings.Replace(gethPBKDF2, `"crypto"`, `"Crypto"`, 1), `"id"`, `"address":"0x008aeeda4d805471df9b2a5b0f38a0c3bcba786b","x-ethers":{"client":"ethers"},"id"`, 1),
+		"with its address": strings.Replace(gethPBKDF2, `"id"`,
+			`"address":"008aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1),
+		"ethers'": strings.Replace(strings.Replace(gethPBKDF2, `"crypto"`, `"Crypto"`, 1), `"id"`,
+			`"address":"0x008aeeda4d805471df9b2a5b0f38a0c3bcba786b","x-ethers":{"client":"ethers"},"id"`, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := keyFile(t, text)
@@ -52,14 +54,17 @@ func TestImportEVM(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, text, string(after), "the file is not changed")
 
-			w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive, Import: []Imported{imported}})
+			w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
+				Import: []Imported{imported}})
 			require.NoError(t, err)
 			require.Equal(t, gethAddress, w.EVM().Address())
 		})
 	}
 	_, err := ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(gethPassword+" "))
 	requireCode(t, err, KindInvalidPassphrase)
-	_, err = ImportEVM(t.Context(), keyFile(t, strings.Replace(gethPBKDF2, `"id"`, `"address":"118aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1)), value(gethPassword))
+	_, err = ImportEVM(t.Context(),
+		keyFile(t, strings.Replace(gethPBKDF2, `"id"`,
+			`"address":"118aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1)), value(gethPassword))
 	require.Contains(t, requireCode(t, err, KindSetup).Error(), "does not belong to the address it names")
 	_, err = ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(""))
 	require.Contains(t, requireCode(t, err, KindSetup).Hint(), "--import-passphrase-file")
@@ -74,7 +79,8 @@ func TestImportOzskr(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, imported.Address())
 		require.Equal(t, unhex(t, ozskrSeed), imported.secret[:])
-		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive, Import: []Imported{imported}})
+		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
+			Import: []Imported{imported}})
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, w.Solana().Address())
 
@@ -85,7 +91,8 @@ func TestImportOzskr(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a file is said before its passphrase is asked for or memory is taken, and nothing of it is shown.
+// Whatever is wrong with a file is said before its passphrase is asked for or memory is taken, and
+// nothing of it is shown.
 func TestImportedFilesAreReadStrictly(t *testing.T) {
 	ozskr, err := os.ReadFile("testdata/ozskr-keystore-v2.json")
 	require.NoError(t, err)
@@ -95,35 +102,52 @@ func TestImportedFilesAreReadStrictly(t *testing.T) {
 	}
 	type file struct{ evm, ozskr string }
 	for name, f := range map[string]file{
-		"n = 2^30":            {change(gethScrypt, "262144", "1073741824"), change(string(ozskr), "16384", "1073741824")},
-		"n = 2^63":            {change(gethScrypt, "262144", "9223372036854775808"), change(string(ozskr), "16384", "9223372036854775808")},
-		"n = 3":               {change(gethScrypt, "262144", "3"), change(string(ozskr), "16384", "3")},
-		"n = 0":               {change(gethScrypt, "262144", "0"), change(string(ozskr), "16384", "0")},
-		"n = -2":              {change(gethScrypt, "262144", "-2"), change(string(ozskr), "16384", "-2")},
-		"n in exponents":      {change(gethScrypt, "262144", "1e5"), change(string(ozskr), "16384", "1e5")},
-		"r = 2^20":            {change(gethScrypt, `"r":1`, `"r":1048576`), change(string(ozskr), `"r": 8`, `"r": 1048576`)},
-		"r = 0":               {change(gethScrypt, `"r":1`, `"r":0`), change(string(ozskr), `"r": 8`, `"r": 0`)},
-		"p = 2^30":            {change(gethScrypt, `"p":8`, `"p":1073741824`), change(string(ozskr), `"p": 1`, `"p": 1073741824`)},
-		"memory above 1 GiB":  {change(change(gethScrypt, "262144", "1048576"), `"r":1`, `"r":16`), change(change(string(ozskr), "16384", "1048576"), `"r": 8`, `"r": 16`)},
-		"work above 2^25":     {change(change(gethScrypt, "262144", "1048576"), `"r":1`, `"r":8`), change(change(string(ozskr), "16384", "1048576"), `"p": 1`, `"p": 16`)},
-		"dklen":               {change(gethScrypt, `"dklen":32`, `"dklen":64`), change(string(ozskr), `"keyLen": 32`, `"keyLen": 64`)},
-		"version":             {change(gethScrypt, `"version":3`, `"version":1`), change(string(ozskr), `"version": 2`, `"version": 3`)},
-		"version 1, with n":   {change(gethScrypt, `"version":3`, `"version":"3"`), change(string(ozskr), `"version": 2`, `"version": 1`)},
-		"unknown field":       {change(gethScrypt, `"version"`, `"Version":3,"version"`), change(string(ozskr), `"version"`, `"extra": 1, "version"`)},
-		"twice":               {change(gethScrypt, `"version"`, `"version":3,"version"`), change(string(ozskr), `"version"`, `"version": 2, "version"`)},
-		"two sections":        {change(gethScrypt, `"id"`, `"Crypto":{},"id"`), change(string(ozskr), `"salt"`, `"Salt"`)},
-		"another cipher":      {change(gethScrypt, "aes-128-ctr", "aes-128-cbc"), change(string(ozskr), `"iv": "`, `"iv": "AA`)},
-		"another kdf":         {change(gethScrypt, `"kdf":"scrypt"`, `"kdf":"argon2id"`), change(string(ozskr), `"salt": "`, `"salt": "AA`)},
-		"c = 0":               {change(gethPBKDF2, "262144", "0"), "{}"},
-		"c = 2^40":            {change(gethPBKDF2, "262144", "1099511627776"), "[]"},
-		"another prf":         {change(gethPBKDF2, "hmac-sha256", "hmac-md5"), "null"},
-		"a short ciphertext":  {change(gethPBKDF2, "5318b4d5", ""), change(string(ozskr), "BLu9", "")},
-		"a short mac":         {change(gethPBKDF2, "517ead92", ""), change(string(ozskr), "2tgj", "")},
-		"no salt":             {change(gethPBKDF2, `"salt":"ae`, `"salt":"z`), change(string(ozskr), `"salt": "f2Eu`, `"salt": "`)},
-		"two documents":       {gethPBKDF2 + gethPBKDF2, string(ozskr) + string(ozskr)},
-		"a Solana key":        {asJSON(t, solanaJSON(t)), asJSON(t, solanaJSON(t))},
-		"nothing":             {"", ""},
-		"too large":           {gethPBKDF2 + strings.Repeat(" ", maxImport), string(ozskr) + strings.Repeat(" ", maxImport)},
+		"n = 2^30": {change(gethScrypt, "262144", "1073741824"), change(string(ozskr), "16384",
+			"1073741824")},
+		"n = 2^63": {change(gethScrypt, "262144", "9223372036854775808"),
+			change(string(ozskr), "16384", "9223372036854775808")},
+		"n = 3":          {change(gethScrypt, "262144", "3"), change(string(ozskr), "16384", "3")},
+		"n = 0":          {change(gethScrypt, "262144", "0"), change(string(ozskr), "16384", "0")},
+		"n = -2":         {change(gethScrypt, "262144", "-2"), change(string(ozskr), "16384", "-2")},
+		"n in exponents": {change(gethScrypt, "262144", "1e5"), change(string(ozskr), "16384", "1e5")},
+		"r = 2^20": {change(gethScrypt, `"r":1`, `"r":1048576`), change(string(ozskr), `"r": 8`,
+			`"r": 1048576`)},
+		"r = 0": {change(gethScrypt, `"r":1`, `"r":0`), change(string(ozskr), `"r": 8`,
+			`"r": 0`)},
+		"p = 2^30": {change(gethScrypt, `"p":8`, `"p":1073741824`), change(string(ozskr), `"p": 1`,
+			`"p": 1073741824`)},
+		"memory above 1 GiB": {change(change(gethScrypt, "262144", "1048576"), `"r":1`, `"r":16`),
+			change(change(string(ozskr), "16384", "1048576"), `"r": 8`, `"r": 16`)},
+		"work above 2^25": {change(change(gethScrypt, "262144", "1048576"), `"r":1`, `"r":8`),
+			change(change(string(ozskr), "16384", "1048576"), `"p": 1`, `"p": 16`)},
+		"dklen": {change(gethScrypt, `"dklen":32`, `"dklen":64`),
+			change(string(ozskr), `"keyLen": 32`, `"keyLen": 64`)},
+		"version": {change(gethScrypt, `"version":3`, `"version":1`),
+			change(string(ozskr), `"version": 2`, `"version": 3`)},
+		"version 1, with n": {change(gethScrypt, `"version":3`, `"version":"3"`),
+			change(string(ozskr), `"version": 2`, `"version": 1`)},
+		"unknown field": {change(gethScrypt, `"version"`, `"Version":3,"version"`),
+			change(string(ozskr), `"version"`, `"extra": 1, "version"`)},
+		"twice": {change(gethScrypt, `"version"`, `"version":3,"version"`),
+			change(string(ozskr), `"version"`, `"version": 2, "version"`)},
+		"two sections": {change(gethScrypt, `"id"`, `"Crypto":{},"id"`),
+			change(string(ozskr), `"salt"`, `"Salt"`)},
+		"another cipher": {change(gethScrypt, "aes-128-ctr", "aes-128-cbc"),
+			change(string(ozskr), `"iv": "`, `"iv": "AA`)},
+		"another kdf": {change(gethScrypt, `"kdf":"scrypt"`, `"kdf":"argon2id"`),
+			change(string(ozskr), `"salt": "`, `"salt": "AA`)},
+		"c = 0":              {change(gethPBKDF2, "262144", "0"), "{}"},
+		"c = 2^40":           {change(gethPBKDF2, "262144", "1099511627776"), "[]"},
+		"another prf":        {change(gethPBKDF2, "hmac-sha256", "hmac-md5"), "null"},
+		"a short ciphertext": {change(gethPBKDF2, "5318b4d5", ""), change(string(ozskr), "BLu9", "")},
+		"a short mac":        {change(gethPBKDF2, "517ead92", ""), change(string(ozskr), "2tgj", "")},
+		"no salt": {change(gethPBKDF2, `"salt":"ae`, `"salt":"z`),
+			change(string(ozskr), `"salt": "f2Eu`, `"salt": "`)},
+		"two documents": {gethPBKDF2 + gethPBKDF2, string(ozskr) + string(ozskr)},
+		"a Solana key":  {asJSON(t, solanaJSON(t)), asJSON(t, solanaJSON(t))},
+		"nothing":       {"", ""},
+		"too large": {gethPBKDF2 + strings.Repeat(" ", maxImport),
+			string(ozskr) + strings.Repeat(" ", maxImport)},
 		"each other's format": {string(ozskr), gethScrypt},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,21 +165,24 @@ func TestImportedFilesAreReadStrictly(t *testing.T) {
 	}
 }
 
-// Every bit and every length of an imported file: an error, quickly, or the very key (a bit in what is not authenticated,
-// such as the case of a hex digit or the id).
+// Every bit and every length of an imported file: an error, quickly, or the very key (a bit in what
+// is not authenticated, such as the case of a hex digit or the id).
 func TestImportedFilesBitByBit(t *testing.T) {
 	light := `{"version":3,"id":"x","crypto":{"ciphertext":"%s","cipherparams":{"iv":"%s"},"cipher":"aes-128-ctr","kdf":"scrypt",` +
 		`"kdfparams":{"dklen":32,"salt":"01020304","n":2,"r":8,"p":1},"mac":"%s"}}`
-	f := gethFile{salt: []byte{1, 2, 3, 4}, n: 2, r: 8, p: 1, iv: make([]byte, 16), ciphertext: make([]byte, 32), mac: make([]byte, 32)}
+	f := gethFile{salt: []byte{1, 2, 3, 4}, n: 2, r: 8, p: 1, iv: make([]byte, 16),
+		ciphertext: make([]byte, 32), mac: make([]byte, 32)}
 	_, err := f.decrypt([]byte("p"))
 	require.ErrorIs(t, err, ErrInvalidPassphrase)
 	f.seal(t, []byte("p"), unhex(t, gethSecret))
-	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv), fmt.Sprintf("%x", f.mac))
+	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv),
+		fmt.Sprintf("%x", f.mac))
 	require.True(t, json.Valid(whole))
 
 	try := func(data []byte) {
 		file, err := parseGeth(data)
-		if err != nil || file.n > 1<<10 || file.p > 8 || file.r > 16 { // costs time, and opens no more than the others
+		if err != nil || file.n > 1<<10 || file.p > 8 || file.r > 16 {
+			// costs time, and opens no more than the others
 			return
 		}
 		secret, err := file.decrypt([]byte("p"))
@@ -163,7 +190,8 @@ func TestImportedFilesBitByBit(t *testing.T) {
 			require.ErrorIs(t, err, ErrInvalidPassphrase)
 			return
 		}
-		// The format authenticates neither iv nor cost: another iv makes another key, which only the address can tell.
+		// The format authenticates neither iv nor cost: another iv makes another key, which only
+		// the address can tell.
 		if bytes.Equal(file.iv, f.iv) {
 			require.Equal(t, unhex(t, gethSecret), secret)
 		}

@@ -13,7 +13,8 @@ import (
 // solanaJSON is the golden seed and its public key as solana-keygen writes them.
 func solanaJSON(t *testing.T) []int {
 	var out []int
-	for _, b := range unhex(t, goldenSolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a") {
+	for _, b := range unhex(t, goldenSolanaSeed+
+		"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a") {
 		out = append(out, int(b))
 	}
 	return out
@@ -41,7 +42,8 @@ func TestImport(t *testing.T) {
 
 	dir := home(t)
 	f := &fakeKDF{}
-	w, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive, Import: []Imported{evm, solana}})
+	w, err := Create(t.Context(), dir, value(testPassphrase),
+		Options{derive: f.derive, Import: []Imported{evm, solana}})
 	require.NoError(t, err)
 	require.Equal(t, []Address{{"solana", goldenSolana}, {"evm", goldenEVM}}, w.Addresses())
 	require.Equal(t, [32]byte{}, *solana.secret, "wiped")
@@ -66,7 +68,8 @@ func TestImport(t *testing.T) {
 	// one only: the other key is new
 	seed, err := ImportKeyFile(keyFile(t, strings.ToUpper(goldenSolanaSeed)), ChainSolana)
 	require.NoError(t, err)
-	w, err = Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive, Import: []Imported{seed}})
+	w, err = Create(t.Context(), home(t), value(testPassphrase),
+		Options{derive: f.derive, Import: []Imported{seed}})
 	require.NoError(t, err)
 	require.Equal(t, goldenSolana, w.Solana().Address())
 	require.NotEqual(t, goldenEVM, w.EVM().Address())
@@ -106,13 +109,15 @@ func TestImportRefuses(t *testing.T) {
 	}
 	for name, content := range map[string]string{
 		"short": goldenEVMSecret[:63], "long": goldenEVMSecret + "0", "not hex": "z" + goldenEVMSecret[1:],
-		"nothing": "", "0x": "0x", "0X": "0X" + goldenEVMSecret, "two lines": goldenEVMSecret + "\n\n", "inner space": " " + goldenEVMSecret,
+		"nothing": "", "0x": "0x", "0X": "0X" + goldenEVMSecret, "two lines": goldenEVMSecret + "\n\n",
+		"inner space": " " + goldenEVMSecret,
 	} {
 		t.Run("hex, "+name, func(t *testing.T) {
 			_, err := ImportKeyFile(keyFile(t, content), ChainEVM)
 			e := requireCode(t, err, KindSetup)
 			require.NotContains(t, e.Error(), "974bec")
-			require.Contains(t, e.Error(), "it is not 64 hexadecimal digits", "which digit is wrong stays unsaid")
+			require.Contains(t, e.Error(), "it is not 64 hexadecimal digits",
+				"which digit is wrong stays unsaid")
 		})
 	}
 	_, err := ImportKeyFile(keyFile(t, goldenEVMSecret), "bitcoin")
@@ -121,7 +126,8 @@ func TestImportRefuses(t *testing.T) {
 	requireCode(t, err, KindSetup)
 
 	// zero and the order of the curve are hex, but no keys
-	for _, scalar := range []string{strings.Repeat("0", 64), "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"} {
+	for _, scalar := range []string{strings.Repeat("0", 64),
+		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"} {
 		_, err := ImportKeyFile(keyFile(t, scalar), ChainEVM)
 		requireCode(t, err, KindSetup)
 	}

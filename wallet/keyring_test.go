@@ -52,7 +52,10 @@ func TestKeyringThatHangs(t *testing.T) {
 		hang := make(chan struct{})
 		defer synctest.Wait()
 		defer close(hang)
-		_, err := w.askKeyring(context.Background(), "ask", func() ([]byte, error) { <-hang; return nil, nil })
+		_, err := w.askKeyring(context.Background(), "ask", func() ([]byte, error) {
+			<-hang
+			return nil, nil
+		})
 		require.Contains(t, requireCode(t, err, KindLocked).Error(), "no answer within 20s")
 	})
 }

@@ -52,7 +52,8 @@ func newKeys(solana, evm, seal *[secretSize]byte) (*keys, error) {
 	return k, nil
 }
 
-var errNotAScalar = errors.New("not a secp256k1 private key: it must be above zero and below the order of the curve")
+var errNotAScalar = errors.New("not a secp256k1 private key: it must be above zero and below the order of " +
+	"the curve")
 
 // generate makes the keys that were not imported from the random source.
 func generate(random io.Reader, imported []Imported) (*keys, error) {
@@ -80,7 +81,8 @@ func (k *keys) belongTo(imported []Imported) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
 		if i.address != solana && i.address != evm {
-			return setup("import keys", fmt.Errorf("the %s key has another address than %s, which was imported", i.chain, i.address))
+			return setup("import keys",
+				fmt.Errorf("the %s key has another address than %s, which was imported", i.chain, i.address))
 		}
 	}
 	return nil

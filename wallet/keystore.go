@@ -34,7 +34,8 @@ func scryptKDF(passphrase, salt []byte, n, r, p uint64) ([]byte, error) {
 }
 
 // encrypt makes a keystore of k under a fresh salt and nonce.
-func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf, random io.Reader) (*keystore, error) {
+func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf,
+	random io.Reader) (*keystore, error) {
 	fresh := make([]byte, saltSize+nonceSize)
 	if _, err := io.ReadFull(random, fresh); err != nil {
 		return nil, fmt.Errorf("read random bytes: %w", err)
@@ -119,6 +120,7 @@ func (ks *keystore) warnings() []string {
 	if ks.n >= safeN {
 		return nil
 	}
-	return []string{fmt.Sprintf("the keystore's scrypt n is %d, below %d: a stolen file is guessed too cheaply; "+
+	return []string{fmt.Sprintf("the keystore's scrypt n is %d, below %d: a stolen file is guessed too "+
+		"cheaply; "+
 		"set the passphrase anew with: x402-wallet passphrase", ks.n, safeN)}
 }

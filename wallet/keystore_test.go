@@ -47,7 +47,9 @@ func TestGoldenFile(t *testing.T) {
 func TestCreateThenOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there yet")
 	now := time.Date(2026, 11, 21, 12, 0, 0, 987654321, time.FixedZone("", 3600))
-	w, err := Create(t.Context(), dir, value(testPassphrase), Options{N: minN, Now: func() time.Time { return now }})
+	w, err := Create(t.Context(), dir, value(testPassphrase), Options{N: minN, Now: func() time.Time {
+		return now
+	}})
 	require.NoError(t, err)
 	require.False(t, w.Locked(), "a new wallet is unlocked")
 	before, err := w.Solana().signMessage(t.Context(), []byte("hello"))
@@ -148,10 +150,12 @@ func TestDecryptRefuses(t *testing.T) {
 		"another date":                              {&created, KindInvalidPassphrase},
 		"committed, but another key's address":      {forge(t, f, ofOther, plain), KindCorrupt},
 		"committed, but not authentic":              {sealedElsewhere, KindCorrupt},
-		"committed, but another plaintext version":  {forge(t, f, ks.header, bytes.Replace(plain, []byte("1"), []byte("2"), 1)), KindCorrupt},
-		"committed, but an empty plaintext":         {forge(t, f, ks.header, nil), KindCorrupt},
-		"committed, but a short plaintext":          {forge(t, f, ks.header, plain[:len(plain)-1]), KindCorrupt},
-		"committed, but a key above the order":      {forge(t, f, ks.header, noScalar), KindCorrupt},
+		"committed, but another plaintext version": {forge(t, f, ks.header, bytes.Replace(plain, []byte("1"),
+			[]byte("2"), 1)), KindCorrupt},
+		"committed, but an empty plaintext": {forge(t, f, ks.header, nil), KindCorrupt},
+		"committed, but a short plaintext": {forge(t, f, ks.header, plain[:len(plain)-1]),
+			KindCorrupt},
+		"committed, but a key above the order": {forge(t, f, ks.header, noScalar), KindCorrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := tc.ks.decrypt([]byte(testPassphrase), f.derive)
@@ -213,7 +217,9 @@ func TestCreateFailsWhole(t *testing.T) {
 		"n negative":                {N: -1 << 18},
 		"two keys for a chain":      {Import: []Imported{twin, twin}},
 		"an import that is nothing": {Import: []Imported{{}}},
-		"derivation fails":          {derive: func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) { return nil, errors.New("no") }},
+		"derivation fails": {derive: func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
+			return nil, errors.New("no")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := home(t)
@@ -237,7 +243,8 @@ func TestCommitmentKeyIsHalfOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, derived, 64)
 	require.True(t, hmac.Equal(ks.commitment, ks.commit(derived)))
-	for _, bad := range [][3]uint64{{1 << 30, 8, 1}, {3, 8, 1}, {minN, 1 << 20, 1}, {minN, 8, 1 << 30}, {minN, 8, 0}} {
+	for _, bad := range [][3]uint64{{1 << 30, 8, 1}, {3, 8, 1}, {minN, 1 << 20, 1}, {minN, 8, 1 << 30},
+		{minN, 8, 0}} {
 		_, err := scryptKDF(passphrase, ks.salt, bad[0], bad[1], bad[2])
 		require.Error(t, err)
 	}

@@ -66,14 +66,17 @@ func (t *TransferWithAuthorization) digest(self string, now time.Time) (digest [
 		return digest, notSigned("it pays nothing")
 	case t.ChainID == 0 || t.Name == "" || t.Version == "":
 		return digest, notSigned("it names no token")
-	case t.ValidBefore <= seconds || t.ValidBefore > seconds+uint64(maxLife/time.Second) || t.ValidAfter > seconds:
+	case t.ValidBefore <= seconds || t.ValidBefore > seconds+uint64(maxLife/time.Second) ||
+		t.ValidAfter > seconds:
 		return digest, notSigned("it is not good now, or for longer than %v", maxLife)
 	}
 	domain := words(
-		keccak256([]byte("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)")),
+		keccak256([]byte("EIP712Domain(string name,string version,uint256 chainId,address "+
+			"verifyingContract)")),
 		keccak256([]byte(t.Name)), keccak256([]byte(t.Version)), uintWord(t.ChainID), token)
 	message := words(
-		keccak256([]byte("TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)")),
+		keccak256([]byte("TransferWithAuthorization(address from,address to,uint256 value,uint256 "+
+			"validAfter,uint256 validBefore,bytes32 nonce)")),
 		from, to, t.Value[:], uintWord(t.ValidAfter), uintWord(t.ValidBefore), t.Nonce[:])
 	return [32]byte(keccak256(slices.Concat([]byte{0x19, 0x01}, domain, message))), nil
 }
@@ -133,7 +136,8 @@ func checkTransfer(message, self []byte) error {
 	switch {
 	case in.short || version != 0x80:
 		return notSigned("it is not a version 0 message")
-	case signers != 2 || readonlySigners != 1 || len(keys) < 3 || !bytes.Equal(keys[1], self) || bytes.Equal(keys[0], self):
+	case signers != 2 || readonlySigners != 1 || len(keys) < 3 || !bytes.Equal(keys[1], self) ||
+		bytes.Equal(keys[0], self):
 		return notSigned("this wallet is not its second signer of two, and read only")
 	}
 	transfers := 0
@@ -155,7 +159,8 @@ func checkTransfer(message, self []byte) error {
 			}
 		case tokenProgram, token2022Program: // TransferChecked: source, mint, destination, authority
 			if len(data) != 10 || data[0] != 12 || len(accounts) != 4 || accounts[3] != 1 {
-				return notSigned("it asks something of the token program that is not one TransferChecked by this wallet")
+				return notSigned("it asks something of the token program that is not one TransferChecked " +
+					"by this wallet")
 			}
 			if slices.Contains(accounts[:3], 0) || slices.Contains(accounts[:3], 1) {
 				return notSigned("a signer is one of the transfer's accounts")

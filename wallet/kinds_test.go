@@ -16,12 +16,14 @@ var kindsNow = time.Unix(1_740_672_089, 0)
 func goodTransfer() TransferWithAuthorization {
 	return TransferWithAuthorization{
 		ChainID: 84532, Token: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Name: "USDC", Version: "2",
-		From: goldenEVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", Value: [32]byte{31: 0x10, 30: 0x27},
+		From: goldenEVM, To: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+		Value:      [32]byte{31: 0x10, 30: 0x27},
 		ValidAfter: 0, ValidBefore: uint64(kindsNow.Unix()) + 60, Nonce: [32]byte{1, 2, 3},
 	}
 }
 
-// The digest and signature that viem makes of the same message (evm/testdata/x402-vectors-eip3009.json, v2_exact_eip3009).
+// The digest and signature that viem makes of the same message
+// (evm/testdata/x402-vectors-eip3009.json, v2_exact_eip3009).
 func TestTransferDigest(t *testing.T) {
 	good := goodTransfer()
 	copy(good.Nonce[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
@@ -33,7 +35,8 @@ func TestTransferDigest(t *testing.T) {
 	w.now = func() time.Time { return kindsNow }
 	signature, err := w.EVM().SignTransfer(t.Context(), good)
 	require.NoError(t, err)
-	require.Equal(t, unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
+	require.Equal(t,
+		unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
 }
 
 // Nothing but a transfer from this wallet that is good now and ends within a day.
@@ -94,22 +97,28 @@ func TestSolanaTransfer(t *testing.T) {
 	meta := func(k solana.PublicKey, writes, signs bool) *solana.AccountMeta {
 		return solana.NewAccountMeta(k, writes, signs)
 	}
-	instruction := func(program solana.PublicKey, data []byte, accounts ...*solana.AccountMeta) solana.Instruction {
+	instruction := func(program solana.PublicKey, data []byte,
+		accounts ...*solana.AccountMeta) solana.Instruction {
 		return solana.NewInstruction(program, accounts, data)
 	}
 	moved := func() []*solana.AccountMeta { // anew each time: the library changes those that it is given
-		return []*solana.AccountMeta{meta(source, true, false), meta(mint, false, false), meta(destination, true, false), meta(self, false, true)}
+		return []*solana.AccountMeta{meta(source, true, false), meta(mint, false, false),
+			meta(destination, true, false), meta(self, false, true)}
 	}
 	pay := []byte{12, 16, 39, 0, 0, 0, 0, 0, 0, 6}
 	transfer := func() solana.Instruction { return instruction(solana.TokenProgramID, pay, moved()...) }
-	limit, price := instruction(solana.ComputeBudget, []byte{2, 1, 2, 3, 4}), instruction(solana.ComputeBudget, []byte{3, 1, 2, 3, 4, 5, 6, 7, 8})
+	limit, price := instruction(solana.ComputeBudget, []byte{2, 1, 2, 3, 4}),
+		instruction(solana.ComputeBudget, []byte{3, 1, 2, 3, 4, 5, 6, 7, 8})
 	memo := instruction(solana.MemoProgramID, []byte("hello"))
 	good := built(t, payer, limit, price, transfer(), memo)
 	require.NoError(t, checkTransfer(good, self[:]))
 	require.NoError(t, checkTransfer(built(t, payer, limit, price, transfer()), self[:]))
-	require.NoError(t, checkTransfer(built(t, payer, limit, price, instruction(solana.Token2022ProgramID, pay, moved()...), memo), self[:]))
+	require.NoError(t,
+		checkTransfer(built(t, payer, limit, price, instruction(solana.Token2022ProgramID, pay, moved()...),
+			memo), self[:]))
 
-	legacy, err := solana.NewTransaction([]solana.Instruction{limit, price, transfer()}, solana.Hash{1}, solana.TransactionPayer(payer))
+	legacy, err := solana.NewTransaction([]solana.Instruction{limit, price, transfer()}, solana.Hash{1},
+		solana.TransactionPayer(payer))
 	require.NoError(t, err)
 	old, err := legacy.Message.MarshalBinary()
 	require.NoError(t, err)
@@ -118,32 +127,49 @@ func TestSolanaTransfer(t *testing.T) {
 	twice := bytes.Clone(good)
 	copy(twice[5:], self[:]) // the first key, behind four bytes of header and their number
 	for name, message := range map[string][]byte{
-		"we are both signers":    twice,
-		"nothing":                {},
-		"text":                   []byte("sign in to example.com"),
-		"legacy":                 old,
-		"something behind":       append(bytes.Clone(good), 0),
-		"lookup tables":          tables,
-		"too long":               append(bytes.Clone(good), make([]byte, 1300)...),
-		"we pay the fee":         built(t, self, limit, price, transfer()),
-		"no transfer":            built(t, payer, limit, price, memo),
-		"two transfers":          built(t, payer, limit, transfer(), instruction(solana.TokenProgramID, []byte{12, 1, 0, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
-		"a plain transfer":       built(t, payer, limit, price, instruction(solana.TokenProgramID, []byte{3, 16, 39, 0, 0, 0, 0, 0, 0}, moved()[0], moved()[2], moved()[3])),
-		"an approval":            built(t, payer, transfer(), instruction(solana.TokenProgramID, []byte{4, 16, 39, 0, 0, 0, 0, 0, 0}, moved()[0], moved()[2], moved()[3])),
-		"a checked approval":     built(t, payer, limit, price, instruction(solana.TokenProgramID, []byte{13, 16, 39, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
-		"a checked mint":         built(t, payer, limit, price, instruction(solana.TokenProgramID, []byte{14, 16, 39, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
-		"a fee in the transfer":  built(t, payer, limit, price, instruction(solana.Token2022ProgramID, []byte{26, 1, 16, 39, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0}, moved()...)),
-		"an authority":           built(t, payer, transfer(), instruction(solana.TokenProgramID, append([]byte{6, 2, 1}, make([]byte, 32)...), moved()[0], moved()[3])),
-		"an account closed":      built(t, payer, transfer(), instruction(solana.TokenProgramID, []byte{9}, moved()[0], moved()[2], moved()[3])),
-		"SOL":                    built(t, payer, transfer(), instruction(solana.SystemProgramID, append([]byte{2, 0, 0, 0}, make([]byte, 8)...), meta(self, true, true), meta(destination, true, false))),
-		"an account made":        built(t, payer, transfer(), instruction(solana.SPLAssociatedTokenAccountProgramID, []byte{1}, meta(self, true, true))),
-		"an unknown program":     built(t, payer, transfer(), instruction(key(9), []byte{1})),
-		"a third signer":         built(t, payer, transfer(), instruction(solana.MemoProgramID, []byte("x"), meta(key(8), false, true))),
-		"a memo with accounts":   built(t, payer, transfer(), instruction(solana.MemoProgramID, []byte("x"), meta(source, false, false))),
-		"a heap frame":           built(t, payer, transfer(), instruction(solana.ComputeBudget, []byte{1, 0, 0, 1, 0})),
-		"the payer's own money":  built(t, payer, limit, price, instruction(solana.TokenProgramID, pay, meta(payer, true, true), moved()[1], moved()[2], moved()[3])),
-		"another's authority":    built(t, self, limit, instruction(solana.TokenProgramID, pay, moved()[0], moved()[1], moved()[2], meta(payer, false, true))),
-		"a multisig's authority": built(t, payer, instruction(solana.TokenProgramID, pay, append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
+		"we are both signers": twice,
+		"nothing":             {},
+		"text":                []byte("sign in to example.com"),
+		"legacy":              old,
+		"something behind":    append(bytes.Clone(good), 0),
+		"lookup tables":       tables,
+		"too long":            append(bytes.Clone(good), make([]byte, 1300)...),
+		"we pay the fee":      built(t, self, limit, price, transfer()),
+		"no transfer":         built(t, payer, limit, price, memo),
+		"two transfers": built(t, payer, limit, transfer(), instruction(solana.TokenProgramID,
+			[]byte{12, 1, 0, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
+		"a plain transfer": built(t, payer, limit, price, instruction(solana.TokenProgramID,
+			[]byte{3, 16, 39, 0, 0, 0, 0, 0, 0}, moved()[0], moved()[2], moved()[3])),
+		"an approval": built(t, payer, transfer(), instruction(solana.TokenProgramID,
+			[]byte{4, 16, 39, 0, 0, 0, 0, 0, 0}, moved()[0], moved()[2], moved()[3])),
+		"a checked approval": built(t, payer, limit, price, instruction(solana.TokenProgramID,
+			[]byte{13, 16, 39, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
+		"a checked mint": built(t, payer, limit, price, instruction(solana.TokenProgramID,
+			[]byte{14, 16, 39, 0, 0, 0, 0, 0, 0, 6}, moved()...)),
+		"a fee in the transfer": built(t, payer, limit, price, instruction(solana.Token2022ProgramID,
+			[]byte{26, 1, 16, 39, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0}, moved()...)),
+		"an authority": built(t, payer, transfer(), instruction(solana.TokenProgramID,
+			append([]byte{6, 2, 1}, make([]byte, 32)...), moved()[0], moved()[3])),
+		"an account closed": built(t, payer, transfer(), instruction(solana.TokenProgramID, []byte{9},
+			moved()[0], moved()[2], moved()[3])),
+		"SOL": built(t, payer, transfer(), instruction(solana.SystemProgramID,
+			append([]byte{2, 0, 0, 0}, make([]byte, 8)...), meta(self, true, true),
+			meta(destination, true, false))),
+		"an account made": built(t, payer, transfer(),
+			instruction(solana.SPLAssociatedTokenAccountProgramID, []byte{1}, meta(self, true, true))),
+		"an unknown program": built(t, payer, transfer(), instruction(key(9), []byte{1})),
+		"a third signer": built(t, payer, transfer(), instruction(solana.MemoProgramID, []byte("x"),
+			meta(key(8), false, true))),
+		"a memo with accounts": built(t, payer, transfer(), instruction(solana.MemoProgramID, []byte("x"),
+			meta(source, false, false))),
+		"a heap frame": built(t, payer, transfer(), instruction(solana.ComputeBudget,
+			[]byte{1, 0, 0, 1, 0})),
+		"the payer's own money": built(t, payer, limit, price, instruction(solana.TokenProgramID, pay,
+			meta(payer, true, true), moved()[1], moved()[2], moved()[3])),
+		"another's authority": built(t, self, limit, instruction(solana.TokenProgramID, pay, moved()[0],
+			moved()[1], moved()[2], meta(payer, false, true))),
+		"a multisig's authority": built(t, payer, instruction(solana.TokenProgramID, pay,
+			append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
 	} {
 		require.ErrorIs(t, checkTransfer(message, self[:]), ErrUnsupportedMessage, name)
 	}

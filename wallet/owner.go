@@ -62,10 +62,13 @@ func checkDelegation(message, owner []byte, meant DelegationChange) error {
 	if tables := in.count(); in.short || tables != 0 || len(in.rest) != 0 {
 		return notSigned("it is cut off, uses lookup tables, or something stands behind its end")
 	}
-	if version != 0x80 || signers != 1 || readonlySigners != 0 || len(keys) == 0 || !bytes.Equal(keys[0], owner) {
+	if version != 0x80 || signers != 1 || readonlySigners != 0 || len(keys) == 0 ||
+		!bytes.Equal(keys[0], owner) {
 		return notSigned("it is not a version 0 message of the owner's alone")
 	}
-	if instructions != 1 || program >= len(keys) || slices.ContainsFunc(accounts, func(i byte) bool { return int(i) >= len(keys) }) {
+	if instructions != 1 || program >= len(keys) || slices.ContainsFunc(accounts, func(i byte) bool {
+		return int(i) >= len(keys)
+	}) {
 		return notSigned("it is not one instruction")
 	}
 	name := base58(keys[program])
@@ -73,7 +76,8 @@ func checkDelegation(message, owner []byte, meant DelegationChange) error {
 		return notSigned("it names the program %s", name)
 	}
 	wanted, names := []byte{5}, []string{meant.Account, base58(owner)} // Revoke: source, owner
-	if meant.Delegate != "" {                                          // ApproveChecked: source, mint, delegate, owner
+	if meant.Delegate != "" {
+		// ApproveChecked: source, mint, delegate, owner
 		wanted = append(binary.LittleEndian.AppendUint64([]byte{13}, meant.Amount), meant.Decimals)
 		names = []string{meant.Account, meant.Mint, meant.Delegate, base58(owner)}
 	}

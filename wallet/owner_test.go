@@ -31,14 +31,18 @@ func ownerFile(t *testing.T) (OwnerKey, solana.PublicKey) {
 func TestSignDelegation(t *testing.T) {
 	key, owner := ownerFile(t)
 	require.Equal(t, owner.String(), key.Address())
-	account, mint, agent, program := solana.PublicKey{1}, solana.PublicKey{2}, solana.PublicKey{3}, solana.TokenProgramID
+	account, mint, agent, program := solana.PublicKey{1}, solana.PublicKey{2}, solana.PublicKey{3},
+		solana.TokenProgramID
 	approve := func(code byte, amount uint64, decimals byte) []byte {
 		return append(binary.LittleEndian.AppendUint64([]byte{code}, amount), decimals)
 	}
-	four := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint), solana.Meta(agent), solana.Meta(owner).SIGNER()}
+	four := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint), solana.Meta(agent),
+		solana.Meta(owner).SIGNER()}
 	two := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(owner).SIGNER()}
-	message := func(payer solana.PublicKey, version solana.MessageVersion, list ...solana.Instruction) []byte {
-		tx, err := solana.NewTransaction(list, solana.Hash{9}, solana.TransactionPayer(payer), solana.TransactionMessageVersion(version))
+	message := func(payer solana.PublicKey, version solana.MessageVersion,
+		list ...solana.Instruction) []byte {
+		tx, err := solana.NewTransaction(list, solana.Hash{9}, solana.TransactionPayer(payer),
+			solana.TransactionMessageVersion(version))
 		require.NoError(t, err)
 		raw, err := tx.Message.MarshalBinary()
 		require.NoError(t, err)
@@ -47,7 +51,8 @@ func TestSignDelegation(t *testing.T) {
 	const v0 = solana.MessageVersionV0
 	grants := solana.NewInstruction(program, four, approve(13, 70, 6))
 	revokes := solana.NewInstruction(program, two, []byte{5})
-	meant := DelegationChange{Account: account.String(), Program: program.String(), Mint: mint.String(), Delegate: agent.String(), Amount: 70, Decimals: 6}
+	meant := DelegationChange{Account: account.String(), Program: program.String(), Mint: mint.String(),
+		Delegate: agent.String(), Amount: 70, Decimals: 6}
 	end := DelegationChange{Account: account.String(), Program: program.String()}
 
 	for _, good := range []struct {
@@ -62,16 +67,21 @@ func TestSignDelegation(t *testing.T) {
 			require.ErrorIs(t, err, ErrUnsupportedMessage)
 		}
 	}
-	swapped := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint), solana.Meta(solana.PublicKey{4}), solana.Meta(owner).SIGNER()}
-	other := solana.AccountMetaSlice{solana.Meta(solana.PublicKey{7}).WRITE(), solana.Meta(mint), solana.Meta(agent), solana.Meta(owner).SIGNER()}
+	swapped := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint),
+		solana.Meta(solana.PublicKey{4}), solana.Meta(owner).SIGNER()}
+	other := solana.AccountMetaSlice{solana.Meta(solana.PublicKey{7}).WRITE(), solana.Meta(mint),
+		solana.Meta(agent), solana.Meta(owner).SIGNER()}
 	for name, bad := range map[string][]byte{
-		"more":                message(owner, v0, solana.NewInstruction(program, four, approve(13, 71, 6))),
-		"other decimals":      message(owner, v0, solana.NewInstruction(program, four, approve(13, 70, 9))),
-		"a transfer":          message(owner, v0, solana.NewInstruction(program, four, approve(12, 70, 6))),
-		"another delegate":    message(owner, v0, solana.NewInstruction(program, swapped, approve(13, 70, 6))),
-		"another account":     message(owner, v0, solana.NewInstruction(program, other, approve(13, 70, 6))),
-		"another program":     message(owner, v0, solana.NewInstruction(solana.Token2022ProgramID, four, approve(13, 70, 6))),
-		"no token program":    message(owner, v0, solana.NewInstruction(solana.SystemProgramID, four, approve(13, 70, 6))),
+		"more":           message(owner, v0, solana.NewInstruction(program, four, approve(13, 71, 6))),
+		"other decimals": message(owner, v0, solana.NewInstruction(program, four, approve(13, 70, 9))),
+		"a transfer":     message(owner, v0, solana.NewInstruction(program, four, approve(12, 70, 6))),
+		"another delegate": message(owner, v0, solana.NewInstruction(program, swapped,
+			approve(13, 70, 6))),
+		"another account": message(owner, v0, solana.NewInstruction(program, other, approve(13, 70, 6))),
+		"another program": message(owner, v0, solana.NewInstruction(solana.Token2022ProgramID, four,
+			approve(13, 70, 6))),
+		"no token program": message(owner, v0, solana.NewInstruction(solana.SystemProgramID, four,
+			approve(13, 70, 6))),
 		"two instructions":    message(owner, v0, grants, grants),
 		"a revocation":        message(owner, v0, revokes),
 		"another payer":       message(solana.PublicKey{8}, v0, grants),

@@ -48,7 +48,8 @@ func CheckPassphrase(p []byte) error {
 		return &Error{
 			Kind: KindSetup,
 			msg:  "the passphrase " + fmt.Sprintf(format, args...),
-			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words", MinPassphrase),
+			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words",
+				MinPassphrase),
 		}
 	}
 	switch {
@@ -122,7 +123,8 @@ func FromFile(path string) Passphrase {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, &Error{Kind: KindLocked, msg: "there is no passphrase file " + path,
-				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path, without ~"}
+				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; " +
+					"it takes the full path, without ~"}
 		case errors.Is(err, errTooLarge):
 			return nil, tooLong()
 		case err != nil:
@@ -181,7 +183,8 @@ func FromCommand(argv []string) Passphrase {
 		case err != nil:
 			clear(out.data)
 			e := locked("the passphrase command " + argv[0] + " failed")
-			e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " + commandTime.String()
+			e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
+				commandTime.String()
 			e.err = errors.Join(limited.Err(), err)
 			return nil, e
 		}

@@ -50,7 +50,8 @@ func TestCheckPassphrase(t *testing.T) {
 
 // NFC must fit into what normalise reserves, or a copy stays behind.
 func TestNormaliseDoesNotGrow(t *testing.T) {
-	for _, p := range []string{"", "x", strings.Repeat("\U0001D160", 300), strings.Repeat("\ufb2c", 300), strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
+	for _, p := range []string{"", "x", strings.Repeat("\U0001D160", 300), strings.Repeat("\ufb2c", 300),
+		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
 		out := normalise([]byte(p))
 		require.LessOrEqual(t, len(out), 3*len(p))
 		require.Equal(t, 3*len(p)+4, cap(out))
@@ -61,7 +62,8 @@ func TestNormaliseDoesNotGrow(t *testing.T) {
 
 func TestTrimLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"": "", "\n": "", "\r\n": "", "x": "x", "x\n": "x", "x\r\n": "x", "x\n\n": "x\n", "x\r": "x\r", "x \n": "x ", "\nx": "\nx",
+		"": "", "\n": "", "\r\n": "", "x": "x", "x\n": "x", "x\r\n": "x", "x\n\n": "x\n", "x\r": "x\r",
+		"x \n": "x ", "\nx": "\nx",
 	} {
 		require.Equal(t, want, string(trimLine([]byte(in))), "%q", in)
 	}
@@ -80,7 +82,8 @@ func TestFromValue(t *testing.T) {
 }
 
 func TestReadLine(t *testing.T) {
-	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "", strings.Repeat("x", maxLine) + "\n": strings.Repeat("x", maxLine)} {
+	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
+		strings.Repeat("x", maxLine) + "\n": strings.Repeat("x", maxLine)} {
 		p, err := readLine(strings.NewReader(in))
 		require.NoError(t, err)
 		require.Equal(t, want, string(p))
@@ -133,7 +136,9 @@ func TestCreateWithoutAGoodPassphrase(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Create(ctx, t.TempDir()+"/new", func(ctx context.Context) ([]byte, error) { return nil, ctx.Err() }, Options{})
+	_, err := Create(ctx, t.TempDir()+"/new", func(ctx context.Context) ([]byte, error) {
+		return nil, ctx.Err()
+	}, Options{})
 	require.ErrorIs(t, err, context.Canceled)
 }
 

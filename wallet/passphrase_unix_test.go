@@ -37,14 +37,16 @@ func TestFromFile(t *testing.T) {
 		"no line end":   {writeSecret(t, "abc", 0o400), "abc", "", ""},
 		"CRLF":          {writeSecret(t, "abc\r\n", 0o600), "abc", "", ""},
 		"two line ends": {writeSecret(t, "abc\n\n", 0o600), "abc\n", "", ""},
-		"largest":       {writeSecret(t, strings.Repeat("x", 1024)+"\r\n", 0o600), strings.Repeat("x", 1024), "", ""},
-		"1 MB":          {writeSecret(t, strings.Repeat("x", 1<<20), 0o600), "", KindInvalidPassphrase, ""},
-		"group reads":   {writeSecret(t, "abc", 0o640), "", KindPermissions, "chmod 600"},
-		"others read":   {writeSecret(t, "abc", 0o604), "", KindPermissions, "chmod 600"},
-		"symlink":       {link, "", KindPermissions, ""},
-		"FIFO":          {fifo, "", KindPermissions, ""},
-		"directory":     {t.TempDir(), "", KindPermissions, "the file itself"},
-		"missing":       {"~/secret", "", KindLocked, "X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path"},
+		"largest": {writeSecret(t, strings.Repeat("x", 1024)+"\r\n", 0o600), strings.Repeat("x", 1024),
+			"", ""},
+		"1 MB":        {writeSecret(t, strings.Repeat("x", 1<<20), 0o600), "", KindInvalidPassphrase, ""},
+		"group reads": {writeSecret(t, "abc", 0o640), "", KindPermissions, "chmod 600"},
+		"others read": {writeSecret(t, "abc", 0o604), "", KindPermissions, "chmod 600"},
+		"symlink":     {link, "", KindPermissions, ""},
+		"FIFO":        {fifo, "", KindPermissions, ""},
+		"directory":   {t.TempDir(), "", KindPermissions, "the file itself"},
+		"missing": {"~/secret", "", KindLocked,
+			"X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := FromFile(tc.path)(t.Context())
@@ -112,10 +114,11 @@ func TestFromCommand(t *testing.T) {
 		"no shell":          {[]string{"printf", "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
 		"stderr is dropped": {[]string{"sh", "-c", "echo noise >&2; echo abc"}, "abc", ""},
 		"no stdin":          {[]string{"sh", "-c", "cat; echo abc"}, "abc", ""},
-		"exit 1":            {[]string{"sh", "-c", "echo " + testPassphrase + "; echo " + testPassphrase + " >&2; exit 1"}, "", KindLocked},
-		"not there":         {[]string{"/nowhere/pass"}, "", KindLocked},
-		"too much":          {[]string{"yes"}, "", KindInvalidPassphrase},
-		"largest":           {[]string{"printf", "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
+		"exit 1": {[]string{"sh", "-c", "echo " + testPassphrase + "; echo " + testPassphrase +
+			" >&2; exit 1"}, "", KindLocked},
+		"not there": {[]string{"/nowhere/pass"}, "", KindLocked},
+		"too much":  {[]string{"yes"}, "", KindInvalidPassphrase},
+		"largest":   {[]string{"printf", "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := FromCommand(tc.argv)(t.Context())

@@ -28,8 +28,10 @@ func traces(secret []byte) []string {
 	}
 	decimal := strings.Join(strings.Fields(strings.Trim(fmt.Sprint(list), "[]")), " ")
 	return []string{
-		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)), base58(secret),
-		strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="), strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
+		string(secret), hex.EncodeToString(secret), strings.ToUpper(hex.EncodeToString(secret)),
+		base58(secret),
+		strings.TrimRight(base64.StdEncoding.EncodeToString(secret), "="),
+		strings.TrimRight(base64.URLEncoding.EncodeToString(secret), "="),
 		decimal, strings.ReplaceAll(decimal, " ", ","), strings.Join(words, ", "),
 	}
 }
@@ -59,11 +61,13 @@ func TestRedaction(t *testing.T) {
 	require.NoError(t, err)
 	secrets := goldenSecrets(t)
 	for name, v := range map[string]any{
-		"wallet": w, "keys": w.held, "keys, by value": *w.held, "imported": imported, "pointer to imported": &imported,
-		"options": Options{Import: []Imported{imported}}, "slice": []Imported{imported},
+		"wallet": w, "keys": w.held, "keys, by value": *w.held, "imported": imported,
+		"pointer to imported": &imported,
+		"options":             Options{Import: []Imported{imported}}, "slice": []Imported{imported},
 		"map": map[string]any{"k": w.held}, "in a struct": struct{ K *keys }{w.held},
 	} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c", "%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
+			"%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
 			text := fmt.Sprintf(verb, v)
 			requireNoTrace(t, text, secrets...)
 			if name == "keys" || name == "imported" || name == "wallet" {
@@ -110,7 +114,8 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	require.NoError(t, err)
 	evm, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
 	require.NoError(t, err)
-	w, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive, Import: []Imported{solana, evm}})
+	w, err := Create(t.Context(), dir, value(testPassphrase),
+		Options{derive: f.derive, Import: []Imported{solana, evm}})
 	require.NoError(t, err)
 	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.held.seal[:]))
 
@@ -142,7 +147,9 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	forged := forge(t, f, w.header, []byte(testPassphrase+goldenEVMSecret))
 	_, err = forged.decrypt([]byte(testPassphrase), f.derive)
 	try(err)
-	broken := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) { return nil, errors.New("no memory") }
+	broken := func([]byte, []byte, uint64, uint64, uint64) ([]byte, error) {
+		return nil, errors.New("no memory")
+	}
 	_, err = forged.decrypt([]byte(testPassphrase), broken)
 	try(err)
 
@@ -168,8 +175,10 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 // The codes are those of SPEC §7.1, and errors.Is goes by kind.
 func TestErrors(t *testing.T) {
 	for want, sentinel := range map[string]*Error{
-		"WALLET_NOT_FOUND": ErrNotFound, "WALLET_LOCKED": ErrLocked, "INVALID_PASSPHRASE": ErrInvalidPassphrase,
-		"KEYSTORE_CORRUPT": ErrCorrupt, "KEYSTORE_PERMISSIONS": ErrPermissions, "KEYPAIR_EXISTS": ErrExists, "SETUP_FAILED": ErrSetup,
+		"WALLET_NOT_FOUND": ErrNotFound, "WALLET_LOCKED": ErrLocked,
+		"INVALID_PASSPHRASE": ErrInvalidPassphrase,
+		"KEYSTORE_CORRUPT":   ErrCorrupt, "KEYSTORE_PERMISSIONS": ErrPermissions, "KEYPAIR_EXISTS": ErrExists,
+		"SETUP_FAILED": ErrSetup,
 	} {
 		require.Equal(t, want, sentinel.Code())
 		e := &Error{Kind: Kind(want), msg: "open it", err: fs.ErrClosed}

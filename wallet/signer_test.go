@@ -84,7 +84,8 @@ func TestSeal(t *testing.T) {
 	again, err := w.Seal(t.Context(), "config", []byte("per_call"))
 	require.NoError(t, err)
 	require.Equal(t, seal, again)
-	for _, other := range [][2]string{{"mark", "per_call"}, {"configper", "_call"}, {"", "configper_call"}, {"config", "per_calL"}} {
+	for _, other := range [][2]string{{"mark", "per_call"}, {"configper", "_call"}, {"", "configper_call"},
+		{"config", "per_calL"}} {
 		got, err := w.Seal(t.Context(), other[0], []byte(other[1]))
 		require.NoError(t, err)
 		require.NotEqual(t, seal, got)
@@ -97,7 +98,8 @@ func TestSeal(t *testing.T) {
 }
 
 func BenchmarkSignDigest(b *testing.B) {
-	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase), Options{derive: new(fakeKDF).derive})
+	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase),
+		Options{derive: new(fakeKDF).derive})
 	require.NoError(b, err)
 	for b.Loop() {
 		if _, err := w.EVM().signDigest(b.Context(), [32]byte{1}); err != nil {
@@ -107,7 +109,8 @@ func BenchmarkSignDigest(b *testing.B) {
 }
 
 func BenchmarkSignMessage(b *testing.B) {
-	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase), Options{derive: new(fakeKDF).derive})
+	w, err := Create(b.Context(), b.TempDir()+"/home", FromValue(testPassphrase),
+		Options{derive: new(fakeKDF).derive})
 	require.NoError(b, err)
 	msg := make([]byte, 400)
 	for b.Loop() {
@@ -119,7 +122,8 @@ func BenchmarkSignMessage(b *testing.B) {
 
 func BenchmarkUnlockDefault(b *testing.B) {
 	for b.Loop() {
-		if _, err := scryptKDF([]byte(testPassphrase), make([]byte, saltSize), defaultN, scryptR, 1); err != nil {
+		if _, err := scryptKDF([]byte(testPassphrase), make([]byte, saltSize), defaultN, scryptR,
+			1); err != nil {
 			b.Fatal(err)
 		}
 	}

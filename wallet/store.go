@@ -49,7 +49,9 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	case errors.Is(err, ErrPermissions):
 		return nil, err
 	case err != nil:
-		return nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, did not let it be read; the file was not touched", err)
+		return nil, denied(path, "cannot be read",
+			"its disk, or this machine's limit of open files, did not let it be read; the file was not "+
+				"touched", err)
 	}
 	return data, nil
 }
@@ -114,7 +116,8 @@ func readOwned(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	if names(info) > 1 {
-		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+quote(path), errSecondName)
+		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+quote(path),
+			errSecondName)
 	}
 	return readAll(f, limit)
 }
@@ -143,7 +146,8 @@ func denied(path, what, hint string, cause error) *Error {
 // quote makes path one word for a shell.
 func quote(path string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-+:@", r)
 	}
 	if path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
 		return path
@@ -235,7 +239,8 @@ func fill(f *os.File, data []byte, verify func([]byte) error) error {
 // as long as it is open so that no other creator takes it for a leftover.
 func createTemp(dir string) (*os.File, error) {
 	for range 10 {
-		f, err := os.OpenFile(filepath.Join(dir, tempPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := os.OpenFile(filepath.Join(dir, tempPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+			0o600)
 		if err != nil {
 			return nil, err
 		}

@@ -43,7 +43,8 @@ func TestCrashWhileCreating(t *testing.T) {
 					requireUsable(t, dir, string(out))
 					trace, err := os.ReadFile(log)
 					require.NoError(t, err)
-					if !bytes.Contains(trace, []byte("INJECTED")) && !bytes.Contains(trace, []byte("killed by")) {
+					if !bytes.Contains(trace, []byte("INJECTED")) &&
+						!bytes.Contains(trace, []byte("killed by")) {
 						require.Greater(t, when, 1, "nothing was injected: %s %s", out, trace)
 						return // the call is not made that often
 					}
@@ -70,8 +71,8 @@ func requireUsable(t *testing.T, dir, output string) {
 	requireOnlyKeystore(t, dir)
 }
 
-// Killed at every call of a change of the passphrase, or that call failing: there is always one keystore, it opens with the
-// old passphrase or the new one, and what was said is true.
+// Killed at every call of a change of the passphrase, or that call failing: there is always one
+// keystore, it opens with the old passphrase or the new one, and what was said is true.
 func TestCrashWhileChangingThePassphrase(t *testing.T) {
 	strace := needStrace(t)
 	for _, fault := range []string{"signal=KILL", "error=EIO", "error=ENOSPC"} {
@@ -104,7 +105,8 @@ func TestCrashWhileChangingThePassphrase(t *testing.T) {
 					requireOnlyKeystore(t, dir)
 					trace, err := os.ReadFile(log)
 					require.NoError(t, err)
-					if !bytes.Contains(trace, []byte("INJECTED")) && !bytes.Contains(trace, []byte("killed by")) {
+					if !bytes.Contains(trace, []byte("INJECTED")) &&
+						!bytes.Contains(trace, []byte("killed by")) {
 						require.Greater(t, when, 1, "nothing was injected: %s %s", out, trace)
 						return
 					}
@@ -122,23 +124,27 @@ func TestOrderOnDisk(t *testing.T) {
 	dir, log := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "log")
 	cmd := helperCommand(t, "create", dir)
 	cmd.Path = strace
-	cmd.Args = []string{"strace", "-f", "-y", "-o", log, "-e", "trace=mkdirat,write,fsync,linkat,unlinkat", os.Args[0]}
+	cmd.Args = []string{"strace", "-f", "-y", "-o", log, "-e", "trace=mkdirat,write,fsync,linkat,unlinkat",
+		os.Args[0]}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	trace, err := os.ReadFile(log)
 	require.NoError(t, err)
-	require.Equal(t, []string{"mkdirat", "fsync", "write temp", "fsync temp", "linkat temp", "unlinkat temp", "fsync home", "answer"},
+	require.Equal(t, []string{"mkdirat", "fsync", "write temp", "fsync temp", "linkat temp", "unlinkat temp",
+		"fsync home", "answer"},
 		diskCalls(string(trace), dir), "%s", trace)
 }
 
-// What strace writes of a call that another thread's line interrupts is one call that ends where it is resumed.
+// What strace writes of a call that another thread's line interrupts is one call that ends where it
+// is resumed.
 func TestOrderOnDiskOfTwoThreads(t *testing.T) {
 	require.Equal(t, []string{"fsync home", "answer"}, diskCalls(`7 fsync(7</h> <unfinished ...>
 8 write(6<anon_inode:[eventfd]>, "\1", 8) = 8
 7 <... fsync resumed>)              = 0
 7 write(1<pipe:[1]>, "0xA2"..., 43) = 43
 `, "/h"))
-	require.Equal(t, []string{"fsync home began", "answer", "fsync home"}, diskCalls(`7 fsync(7</h> <unfinished ...>
+	require.Equal(t, []string{"fsync home began", "answer", "fsync home"},
+		diskCalls(`7 fsync(7</h> <unfinished ...>
 8 write(1<pipe:[1]>, "0xA2"..., 43) = 43
 7 <... fsync resumed>)              = 0
 `, "/h"))
@@ -146,8 +152,8 @@ func TestOrderOnDiskOfTwoThreads(t *testing.T) {
 
 var straceLine = regexp.MustCompile(`^(\d+) +(<\.\.\. )?(\w+)(?:\(| resumed>)(.*)`)
 
-// diskCalls are the calls about dir, every fsync and what goes to the standard output, in the order in which they returned;
-// "began" is put where one was still under way when another of them came.
+// diskCalls are the calls about dir, every fsync and what goes to the standard output, in the order
+// in which they returned; "began" is put where one was still under way when another of them came.
 func diskCalls(trace, dir string) []string {
 	var got []string
 	began := map[string]string{} // by thread

@@ -26,28 +26,43 @@ func TestPlaceOfTheKeystore(t *testing.T) {
 		says  string
 		hint  string
 	}{
-		"0600":              {func(*testing.T, string, string) {}, "", "", ""},
-		"0400":              {chmod(0o400), "", "", ""},
-		"0644":              {chmod(0o644), KindPermissions, "mode 0644", "chmod 600 "},
-		"0640":              {chmod(0o640), KindPermissions, "mode 0640", "chmod 600 "},
-		"0604":              {chmod(0o604), KindPermissions, "mode 0604", "chmod 600 "},
-		"0620":              {chmod(0o620), KindPermissions, "mode 0620", "chmod 600 "},
-		"0601":              {chmod(0o601), KindPermissions, "mode 0601", "chmod 600 "},
-		"directory 0755":    {chmodDir(0o755), KindPermissions, "mode 0755", "chmod 700 "},
-		"directory 0777":    {chmodDir(0o777), KindPermissions, "mode 0777", "chmod 700 "},
-		"directory 0710":    {chmodDir(0o710), KindPermissions, "mode 0710", "chmod 700 "},
-		"directory 0702":    {chmodDir(0o702), KindPermissions, "mode 0702", "chmod 700 "},
-		"directory sticky":  {chmodDir(0o777 | os.ModeSticky), KindPermissions, "mode 0777", "chmod 700 "},
-		"no file":           {func(t *testing.T, _, path string) { require.NoError(t, os.Remove(path)) }, KindNotFound, "no wallet", "x402-wallet init"},
-		"no directory":      {func(t *testing.T, dir, _ string) { require.NoError(t, os.RemoveAll(dir)) }, KindNotFound, "no wallet", "x402-wallet init"},
-		"empty file":        {func(t *testing.T, _, path string) { require.NoError(t, os.Truncate(path, 0)) }, KindCorrupt, "", ""},
-		"100 MB file":       {func(t *testing.T, _, path string) { require.NoError(t, os.Truncate(path, 100<<20)) }, KindCorrupt, "larger than 65536", ""},
-		"symlink":           {symlink, KindPermissions, "symbolic link", ""},
-		"dangling symlink":  {danglingLink, KindPermissions, "symbolic link", ""},
-		"second name":       {func(t *testing.T, dir, path string) { require.NoError(t, os.Link(path, dir+"/copy")) }, KindPermissions, "one name", "-samefile"},
-		"FIFO":              {instead(func(path string) error { return syscall.Mkfifo(path, 0o600) }), KindPermissions, "not a regular file", "put the file itself there"},
-		"directory":         {instead(func(path string) error { return os.Mkdir(path, 0o600) }), KindPermissions, "not a regular file", "put the file itself there"},
-		"socket":            {instead(socket), KindPermissions, "not a regular file", "put the file itself there"},
+		"0600":             {func(*testing.T, string, string) {}, "", "", ""},
+		"0400":             {chmod(0o400), "", "", ""},
+		"0644":             {chmod(0o644), KindPermissions, "mode 0644", "chmod 600 "},
+		"0640":             {chmod(0o640), KindPermissions, "mode 0640", "chmod 600 "},
+		"0604":             {chmod(0o604), KindPermissions, "mode 0604", "chmod 600 "},
+		"0620":             {chmod(0o620), KindPermissions, "mode 0620", "chmod 600 "},
+		"0601":             {chmod(0o601), KindPermissions, "mode 0601", "chmod 600 "},
+		"directory 0755":   {chmodDir(0o755), KindPermissions, "mode 0755", "chmod 700 "},
+		"directory 0777":   {chmodDir(0o777), KindPermissions, "mode 0777", "chmod 700 "},
+		"directory 0710":   {chmodDir(0o710), KindPermissions, "mode 0710", "chmod 700 "},
+		"directory 0702":   {chmodDir(0o702), KindPermissions, "mode 0702", "chmod 700 "},
+		"directory sticky": {chmodDir(0o777 | os.ModeSticky), KindPermissions, "mode 0777", "chmod 700 "},
+		"no file": {func(t *testing.T, _, path string) {
+			require.NoError(t, os.Remove(path))
+		}, KindNotFound, "no wallet", "x402-wallet init"},
+		"no directory": {func(t *testing.T, dir, _ string) {
+			require.NoError(t, os.RemoveAll(dir))
+		}, KindNotFound, "no wallet", "x402-wallet init"},
+		"empty file": {func(t *testing.T, _, path string) {
+			require.NoError(t, os.Truncate(path, 0))
+		}, KindCorrupt, "", ""},
+		"100 MB file": {func(t *testing.T, _, path string) {
+			require.NoError(t, os.Truncate(path, 100<<20))
+		}, KindCorrupt, "larger than 65536", ""},
+		"symlink":          {symlink, KindPermissions, "symbolic link", ""},
+		"dangling symlink": {danglingLink, KindPermissions, "symbolic link", ""},
+		"second name": {func(t *testing.T, dir, path string) {
+			require.NoError(t, os.Link(path, dir+"/copy"))
+		}, KindPermissions, "one name", "-samefile"},
+		"FIFO": {instead(func(path string) error {
+			return syscall.Mkfifo(path, 0o600)
+		}), KindPermissions, "not a regular file", "put the file itself there"},
+		"directory": {instead(func(path string) error {
+			return os.Mkdir(path, 0o600)
+		}), KindPermissions, "not a regular file", "put the file itself there"},
+		"socket": {instead(socket), KindPermissions, "not a regular file",
+			"put the file itself there"},
 		"a file as home":    {fileAsHome, KindPermissions, "not a directory", "X402_WALLET_HOME"},
 		"linked home opens": {linkedHome, "", "", ""},
 	} {
@@ -173,7 +188,8 @@ func TestNewFilesAreTheOwnersOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), temp)
 	for path, want := range map[string]os.FileMode{
-		dir: os.ModeDir | 0o700, filepath.Dir(dir): os.ModeDir | 0o700, filepath.Join(dir, keystoreName): 0o600,
+		dir: os.ModeDir | 0o700, filepath.Dir(dir): os.ModeDir | 0o700,
+		filepath.Join(dir, keystoreName): 0o600,
 	} {
 		info, err := os.Lstat(path)
 		require.NoError(t, err)
@@ -273,7 +289,8 @@ func TestConcurrentCreators(t *testing.T) {
 // it would sleep a second before it ends.
 func helperCommand(t *testing.T, name, dir string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "WALLET_TEST_HELPER="+name, "WALLET_TEST_DIR="+dir, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "WALLET_TEST_HELPER="+name, "WALLET_TEST_DIR="+dir,
+		"GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

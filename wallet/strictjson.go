@@ -36,7 +36,8 @@ func (in *jsonReader) object(raw json.RawMessage, names ...string) map[string]js
 }
 
 // objectWith is object for one that may have the optional names too.
-func (in *jsonReader) objectWith(raw json.RawMessage, optional []string, names ...string) map[string]json.RawMessage {
+func (in *jsonReader) objectWith(raw json.RawMessage, optional []string,
+	names ...string) map[string]json.RawMessage {
 	if in.err != nil {
 		return nil
 	}

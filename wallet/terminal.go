@@ -52,7 +52,8 @@ type terminal struct{ in, out *os.File }
 // and until the last answer: who types ahead or pastes two lines sees neither.
 // A read from a terminal cannot be interrupted. When ctx ends first, the echo is
 // put back, and the reader waits for a line that the program's end overtakes.
-func onTerminal(ctx context.Context, open func() (*terminal, error), dialogue func(*terminal) ([]byte, error)) ([]byte, error) {
+func onTerminal(ctx context.Context, open func() (*terminal, error), dialogue func(*terminal) ([]byte,
+	error)) ([]byte, error) {
 	t, err := open()
 	if err != nil {
 		return nil, ErrNoPassphrase

@@ -129,7 +129,8 @@ func (w *Wallet) mayTry() error {
 	}
 	if wait := w.retryAt.Sub(w.now()); wait > 0 {
 		e := wrongPassphrase()
-		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.wrong, (wait + time.Second - 1).Truncate(time.Second))
+		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.wrong,
+			(wait + time.Second - 1).Truncate(time.Second))
 		return e
 	}
 	return nil

@@ -119,13 +119,17 @@ func TestSourcesInOrder(t *testing.T) {
 		sources []Passphrase
 		code    Kind
 	}{
-		"none at all":             {[]Passphrase{}, KindLocked},
-		"all without":             {[]Passphrase{none, none}, KindLocked},
-		"the second has it":       {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
-		"a wrong one ends it":     {[]Passphrase{value("not the passphrase"), never(t)}, KindInvalidPassphrase},
-		"a broken one ends it":    {[]Passphrase{broken, never(t)}, KindLocked},
-		"an empty one ends it":    {[]Passphrase{func(context.Context) ([]byte, error) { return nil, nil }, never(t)}, KindLocked},
-		"far too long, no KDF":    {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)}, KindInvalidPassphrase},
+		"none at all":       {[]Passphrase{}, KindLocked},
+		"all without":       {[]Passphrase{none, none}, KindLocked},
+		"the second has it": {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
+		"a wrong one ends it": {[]Passphrase{value("not the passphrase"), never(t)},
+			KindInvalidPassphrase},
+		"a broken one ends it": {[]Passphrase{broken, never(t)}, KindLocked},
+		"an empty one ends it": {[]Passphrase{func(context.Context) ([]byte, error) {
+			return nil, nil
+		}, never(t)}, KindLocked},
+		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)},
+			KindInvalidPassphrase},
 		"an unnamed env variable": {[]Passphrase{value(""), value(testPassphrase)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

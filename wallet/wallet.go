@@ -61,8 +61,8 @@ type Options struct {
 	Rand   io.Reader        // of keys, salt and nonce; nil means crypto/rand
 	Import []Imported       // keys to take instead of new ones, at most one per chain; wiped
 
-	// Before is called before the keystore gets its name, to seal what belongs to the wallet from its first moment: see
-	// [Wallet.Seal]. nil means nothing.
+	// Before is called before the keystore gets its name, to seal what belongs to the wallet from
+	// its first moment: see [Wallet.Seal]. nil means nothing.
 	Before func(seal func(purpose string, data []byte) []byte) error
 
 	derive kdf // nil means scryptKDF

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// wiped is a process that unlocks the golden wallet, signs, locks it, and then looks for the secrets in all of its writable
-// memory. It prints how often it finds each, unlocked and locked. It never holds what it looks for: the digits are compared as
-// they stand in the constants.
+// wiped is a process that unlocks the golden wallet, signs, locks it, and then looks for the
+// secrets in all of its writable memory. It prints how often it finds each, unlocked and locked. It
+// never holds what it looks for: the digits are compared as they stand in the constants.
 func wiped(ctx context.Context) int {
 	w, err := Open(os.Getenv("WALLET_TEST_DIR"))
 	if err == nil {
@@ -38,8 +38,8 @@ func wiped(ctx context.Context) int {
 	return 0
 }
 
-// inMemory counts the Solana seed, the secp256k1 scalar as bytes and as the 32-bit words it is computed with, and the
-// passphrase, in what this process can write to.
+// inMemory counts the Solana seed, the secp256k1 scalar as bytes and as the 32-bit words it is
+// computed with, and the passphrase, in what this process can write to.
 func inMemory() (found [4]int) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -56,7 +56,8 @@ func inMemory() (found [4]int) {
 	for lines.Scan() {
 		var from, to uint64
 		var mode string
-		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); n != 3 || !strings.HasPrefix(mode, "rw") {
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &mode); n != 3 ||
+			!strings.HasPrefix(mode, "rw") {
 			continue
 		}
 		for at := from; at < to; at += uint64(len(window) - 64) {
@@ -86,7 +87,8 @@ func count(found *[4]int, b []byte) {
 		found[0]++
 	case b[0] == 0xac && is(goldenEVMSecret, straight):
 		found[1]++
-	case b[31] == 0xac && is(goldenEVMSecret, func(i int) int { return 31 - i }): // little-endian words, the lowest first
+	case b[31] == 0xac && is(goldenEVMSecret, func(i int) int { return 31 - i }):
+		// little-endian words, the lowest first
 		found[2]++
 	case b[0] == ' ' && b[1] == 'p' && b[6] == 'l' && string(b[1:17]) == "pour la tirelire":
 		found[3]++

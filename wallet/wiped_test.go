@@ -1,7 +1,7 @@
 //go:build linux && !race
 
-// Under the race detector, reading all of the memory takes a minute and says nothing: the detector keeps copies of its own.
-// make race runs this without it.
+// Under the race detector, reading all of the memory takes a minute and says nothing: the detector
+// keeps copies of its own. make race runs this without it.
 
 package wallet
 
@@ -24,11 +24,12 @@ func TestWipedFromMemory(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	t.Logf("copies of seed, scalar, scalar's words, passphrase: unlocked and locked: %s", out)
 	var before, after [4]int
-	_, err = fmt.Sscanf(string(out), "[%d %d %d %d] [%d %d %d %d]", &before[0], &before[1], &before[2], &before[3], &after[0], &after[1], &after[2], &after[3])
+	_, err = fmt.Sscanf(string(out), "[%d %d %d %d] [%d %d %d %d]", &before[0], &before[1], &before[2],
+		&before[3], &after[0], &after[1], &after[2], &after[3])
 	require.NoError(t, err, "%s", out)
 	require.Positive(t, before[0]+before[1]+before[2], "it would find them")
-	// Ours are gone. One each that the libraries made may be left: crypto/ed25519's cache, RFC 6979's buffer, and the string
-	// that x/crypto's PBKDF2 makes of the passphrase.
+	// Ours are gone. One each that the libraries made may be left: crypto/ed25519's cache, RFC
+	// 6979's buffer, and the string that x/crypto's PBKDF2 makes of the passphrase.
 	require.Less(t, after[0]+after[1]+after[2], before[0]+before[1]+before[2])
 	for i := range after {
 		require.LessOrEqual(t, after[i], 1)

@@ -7,16 +7,16 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Registry is the tokens the wallet trusts: the built-in table and the owner's own entries. A token that is not in it is
-// not money (UNTRUSTED_ASSET): anyone can deploy one that calls itself USDC (security.md B1).
-// It does not change after NewRegistry, so any number of goroutines may read it.
+// Registry is the tokens the wallet trusts: the built-in table and the owner's own entries. A token
+// that is not in it is not money (UNTRUSTED_ASSET): anyone can deploy one that calls itself USDC
+// (security.md B1). It does not change after NewRegistry, so any number of goroutines may read it.
 type Registry struct {
 	assets []AssetInfo // a network's first is its default
 	index  map[money.Asset]int
 }
 
-// NewRegistry is the built-in table with the owner's entries: an entry for a token of the table replaces it where it
-// stands, any other is added at the end.
+// NewRegistry is the built-in table with the owner's entries: an entry for a token of the table
+// replaces it where it stands, any other is added at the end.
 func NewRegistry(extra []AssetInfo) *Registry {
 	r := &Registry{index: map[money.Asset]int{}}
 	for _, a := range slices.Concat(builtinAssets(), extra) {
@@ -44,9 +44,12 @@ func (r *Registry) Default(network string) (AssetInfo, bool) {
 	return r.first(func(a AssetInfo) bool { return a.Network == network })
 }
 
-// BySymbol finds a token by its symbol in any letter case; of several, the one that comes first in the registry.
+// BySymbol finds a token by its symbol in any letter case; of several, the one that comes first in
+// the registry.
 func (r *Registry) BySymbol(network, symbol string) (AssetInfo, bool) {
-	return r.first(func(a AssetInfo) bool { return a.Network == network && strings.EqualFold(a.Symbol, symbol) })
+	return r.first(func(a AssetInfo) bool {
+		return a.Network == network && strings.EqualFold(a.Symbol, symbol)
+	})
 }
 
 func (r *Registry) first(is func(AssetInfo) bool) (AssetInfo, bool) {
@@ -74,7 +77,8 @@ func (r *Registry) Networks() (names []string) {
 // dollar is the price of one whole token of everything built in: all are dollar stablecoins.
 const dollar money.Dollars = 1_000_000
 
-// token is an EVM row: x402 2.27 evm/src/defaultAssets.ts, and the table of npm x402 1.2.0 for what only V1 has.
+// token is an EVM row: x402 2.27 evm/src/defaultAssets.ts, and the table of npm x402 1.2.0 for what
+// only V1 has.
 type token struct {
 	network, address, symbol string
 	decimals                 uint8
@@ -90,11 +94,13 @@ type mint struct {
 
 func builtinAssets() (all []AssetInfo) {
 	for _, m := range mints {
-		all = append(all, AssetInfo{Network: m.network, Address: m.address, Symbol: m.symbol, Decimals: 6, USD: dollar,
+		all = append(all, AssetInfo{Network: m.network, Address: m.address, Symbol: m.symbol, Decimals: 6,
+			USD:       dollar,
 			Token2022: m.token2022})
 	}
 	for _, t := range tokens {
-		all = append(all, AssetInfo{Network: t.network, Address: t.address, Symbol: t.symbol, Decimals: t.decimals, USD: dollar,
+		all = append(all, AssetInfo{Network: t.network, Address: t.address, Symbol: t.symbol,
+			Decimals: t.decimals, USD: dollar,
 			Name: t.name, Version: t.version, Permit2Only: t.permit2Only})
 	}
 	return all
@@ -133,7 +139,8 @@ var tokens = []token{
 	{"eip155:4326", "0xFAfDdbb3FC7688494971a79cc65DCa3EF82079E7", "MegaUSD", 18, "MegaUSD", "1", permit2Only},
 	{"eip155:31612", "0xdD468A1DDc392dcdbEf6db6e34E89AA338F9F186", "mUSD", 18, "Mezo USD", "1", permit2Only},
 	{"eip155:31611", "0x118917a40FAF1CD7a13dB0Ef56C86De7973Ac503", "mUSD", 18, "Mezo USD", "1", permit2Only},
-	{"eip155:723487", "0x33ad9e4BD16B69B5BFdED37D8B5D9fF9aba014Fb", "SBC", 6, "Stable Coin", "1", permit2Only},
+	{"eip155:723487", "0x33ad9e4BD16B69B5BFdED37D8B5D9fF9aba014Fb", "SBC", 6, "Stable Coin", "1",
+		permit2Only},
 	{"eip155:72344", "0x33ad9e4BD16B69B5BFdED37D8B5D9fF9aba014Fb", "SBC", 6, "Stable Coin", "1", permit2Only},
 	{"eip155:36900", "0x9cb8142aEBBcdc60AF7c97Af897A67A8f3CA71C2", "USDC.e", 6, "USDC.e", "2", false},
 	{"eip155:190415", "0x401eCb1D350407f13ba348573E5630B83638E30D", "USDC.e", 6, "Bridged USDC", "2", false},
@@ -143,7 +150,8 @@ var tokens = []token{
 	{"eip155:38833", "0xA5b8BF902b2844dA17d4506cc827F7F1681735E7", "USDC", 6, "USDC", "1", permit2Only},
 	{"eip155:42220", "0xcebA9300f2b948710d2653dD7B07f33A8B32118C", "USDC", 6, "USDC", "2", false},
 	{"eip155:42220", "0x48065fbBE25f71C9282ddf5e1cD6D6A887483D5e", "USDT", 6, "Tether USD", "1", false},
-	{"eip155:42220", "0xD2ab3C9A02DBBAB236BfEC45D1d755DF4267F771", "USAT", 6, "Tether America USD", "1", false},
+	{"eip155:42220", "0xD2ab3C9A02DBBAB236BfEC45D1d755DF4267F771", "USAT", 6, "Tether America USD", "1",
+		false},
 	{"eip155:11142220", "0x01C5C0122039549AD1493B8220cABEdD739BC44E", "USDC", 6, "USDC", "2", false},
 	{"eip155:1329", "0xe15fC38F6D8c56aF07bbCBe3BAf5708A2Bf42392", "USDC", 6, "USDC", "2", false},
 	{"eip155:1328", "0x4fCF1784B31630811181f670Aea7A7bEF803eaED", "USDC", 6, "USDC", "2", false},
@@ -155,6 +163,8 @@ var tokens = []token{
 	{"eip155:2741", "0x84a71ccd554cc1b02749b35d22f684cc8ec987e1", "USDC", 6, "Bridged USDC", "2", false},
 	{"eip155:11124", "0xe4C7fBB0a626ed208021ccabA6Be1566905E2dFc", "USDC", 6, "Bridged USDC", "2", false},
 	{"eip155:1514", "0xF1815bd50389c46847f0Bda824eC8da914045D14", "USDC", 6, "Bridged USDC", "2", false},
-	{"eip155:41923", "0x12a272A581feE5577A5dFa371afEB4b2F3a8C2F8", "USDC", 6, "Bridged USDC (Stargate)", "2", false},
-	{"eip155:324705682", "0x2e08028E3C4c2356572E096d8EF835cD5C6030bD", "USDC", 6, "Bridged USDC (SKALE Bridge)", "2", false},
+	{"eip155:41923", "0x12a272A581feE5577A5dFa371afEB4b2F3a8C2F8", "USDC", 6, "Bridged USDC (Stargate)", "2",
+		false},
+	{"eip155:324705682", "0x2e08028E3C4c2356572E096d8EF835cD5C6030bD", "USDC", 6,
+		"Bridged USDC (SKALE Bridge)", "2", false},
 }

@@ -14,19 +14,22 @@ import (
 )
 
 const (
-	// unsaidTimeout is how long a payment may live when the seller does not say (x402-protocol.md §1.3, 5).
+	// unsaidTimeout is how long a payment may live when the seller does not say (x402-protocol.md
+	// §1.3, 5).
 	unsaidTimeout = 60 * time.Second
-	// longestTimeout is more than anybody means: a seller who asks for it is not understood. What is really signed is
-	// capped by the owner (max_timeout_seconds).
+	// longestTimeout is more than anybody means: a seller who asks for it is not understood. What
+	// is really signed is capped by the owner (max_timeout_seconds).
 	longestTimeout = 10 * 365 * 24 * time.Hour
-	// maxWord bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2 name, has 39 characters.
+	// maxWord bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2 name,
+	// has 39 characters.
 	maxWord = 128
 )
 
 // dialects says in which words a challenge of each version is spoken, where it stands.
 type dialects map[int]Dialect
 
-// DecodeChallenge reads the JSON of a challenge by itself, as MCP carries it. Its dialect is that of a body.
+// DecodeChallenge reads the JSON of a challenge by itself, as MCP carries it. Its dialect is that
+// of a body.
 func DecodeChallenge(data []byte, limit int) (*Challenge, error) {
 	return decodeChallenge(data, limit, dialects{1: DialectV1Body, 2: DialectV2Body})
 }
@@ -39,7 +42,8 @@ func decodeChallenge(data []byte, limit int, words dialects) (*Challenge, error)
 	return readChallenge(top, words)
 }
 
-// challengeError gives its code to what is well-formed but says two things: an ambiguous key, a header twice.
+// challengeError gives its code to what is well-formed but says two things: an ambiguous key, a
+// header twice.
 func challengeError(err error) error {
 	e := AsError(err)
 	if errors.Is(err, ErrAmbiguous) || errors.Is(err, errTwice) {
@@ -102,7 +106,8 @@ func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	return nil
 }
 
-// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL alone.
+// readResource reads V2's resource. It may be missing (the seed's V2), and some write the URL
+// alone.
 func readResource(raw json.RawMessage) (Resource, error) {
 	var res Resource
 	if isNull(raw) {
@@ -141,8 +146,8 @@ func resourceV1(first Requirement) Resource {
 	return res
 }
 
-// DecodeRequirement reads one entry of accepts, of JSON that Strict has accepted. The error says what breaks the format;
-// whether the option can be paid is for others to say.
+// DecodeRequirement reads one entry of accepts, of JSON that Strict has accepted. The error says
+// what breaks the format; whether the option can be paid is for others to say.
 func DecodeRequirement(raw json.RawMessage, version int) (Requirement, error) {
 	var entry object
 	if json.Unmarshal(raw, &entry) != nil || entry == nil {
@@ -187,8 +192,8 @@ func readRequirement(entry object, version int) (Requirement, error) {
 	return r, err
 }
 
-// object is a JSON object that Strict has accepted: its keys are exact and single. A member that is null counts as absent
-// (x402-protocol.md §2.1).
+// object is a JSON object that Strict has accepted: its keys are exact and single. A member that is
+// null counts as absent (x402-protocol.md §2.1).
 type object map[string]json.RawMessage
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -203,7 +208,8 @@ func (o object) text(key string) (s string, err error) {
 	return s, nil
 }
 
-// word is a required name or address: visible ASCII, so that it can be compared, stored and shown as it is.
+// word is a required name or address: visible ASCII, so that it can be compared, stored and shown
+// as it is.
 func (o object) word(key string) (string, error) {
 	if !o.has(key) {
 		return "", fmt.Errorf("%s is missing", key)
@@ -227,7 +233,8 @@ func (o object) object(key string) (members map[string]json.RawMessage, err erro
 	return members, nil
 }
 
-// amount is a required number of atomic units in a JSON string: JSON numbers are floats to most readers (A7).
+// amount is a required number of atomic units in a JSON string: JSON numbers are floats to most
+// readers (A7).
 func (o object) amount(key, network string) (a money.Amount, err error) {
 	if !o.has(key) {
 		return a, fmt.Errorf("%s is missing", key)

@@ -22,16 +22,21 @@ const (
 	payeeSVM   = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"
 )
 
-// entryV2 and entryV1 are options to alter: one member is written over, or left out where the text is "".
+// entryV2 and entryV1 are options to alter: one member is written over, or left out where the text
+// is "".
 func entryV2(key, text string) string {
-	return entry(map[string]string{"scheme": `"exact"`, "network": `"eip155:8453"`, "amount": `"10000"`, "asset": `"` + baseUSDC + `"`,
-		"payTo": `"` + payeeEVM + `"`, "maxTimeoutSeconds": `60`, "extra": `{"name":"USD Coin","version":"2"}`}, key, text)
+	return entry(map[string]string{"scheme": `"exact"`, "network": `"eip155:8453"`, "amount": `"10000"`,
+		"asset": `"` + baseUSDC + `"`,
+		"payTo": `"` + payeeEVM + `"`, "maxTimeoutSeconds": `60`,
+		"extra": `{"name":"USD Coin","version":"2"}`}, key, text)
 }
 
 func entryV1(key, text string) string {
-	return entry(map[string]string{"scheme": `"exact"`, "network": `"base"`, "maxAmountRequired": `"10000"`, "asset": `"` + baseUSDC + `"`,
-		"payTo": `"` + payeeEVM + `"`, "maxTimeoutSeconds": `60`, "resource": `"https://api.example.com/x"`, "description": `"d"`,
-		"mimeType": `"application/json"`, "outputSchema": `null`}, key, text)
+	return entry(map[string]string{"scheme": `"exact"`, "network": `"base"`, "maxAmountRequired": `"10000"`,
+		"asset": `"` + baseUSDC + `"`,
+		"payTo": `"` + payeeEVM + `"`, "maxTimeoutSeconds": `60`, "resource": `"https://api.example.com/x"`,
+		"description": `"d"`,
+		"mimeType":    `"application/json"`, "outputSchema": `null`}, key, text)
 }
 
 func entry(members map[string]string, key, text string) string {
@@ -46,11 +51,13 @@ func entry(members map[string]string, key, text string) string {
 }
 
 func v2(entries ...string) string {
-	return `{"x402Version":2,"resource":{"url":"https://api.example.com/x"},"accepts":[` + strings.Join(entries, ",") + `]}`
+	return `{"x402Version":2,"resource":{"url":"https://api.example.com/x"},"accepts":[` +
+		strings.Join(entries, ",") + `]}`
 }
 
 func v1(entries ...string) string {
-	return `{"x402Version":1,"error":"X-PAYMENT header is required","accepts":[` + strings.Join(entries, ",") + `]}`
+	return `{"x402Version":1,"error":"X-PAYMENT header is required","accepts":[` +
+		strings.Join(entries, ",") + `]}`
 }
 
 func headers(pairs ...string) http.Header {
@@ -72,7 +79,8 @@ func pad(text string) string {
 }
 
 func seedPlain(amount string) http.Header {
-	return headers("X-Payment-Amount", amount, "X-Payment-Recipient", payeeSVM, "X-Payment-Token", devnetUSDC, "X-Payment-Network", SolanaDevnet)
+	return headers("X-Payment-Amount", amount, "X-Payment-Recipient", payeeSVM, "X-Payment-Token", devnetUSDC,
+		"X-Payment-Network", SolanaDevnet)
 }
 
 // One row per dialect of x402-protocol.md §1.3, and what the order decides where there are two.
@@ -87,29 +95,49 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		version int
 		amount  uint64
 	}{
-		"V2 header":                        {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `{}`, DialectV2Header, 2, 10000},
-		"V2 header, 412":                   {412, headers("PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
-		"V2 header with a sample body":     {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `{"id":1,"ID":2}`, DialectV2Header, 2, 10000},
-		"V2 header with an HTML paywall":   {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `<!doctype html>`, DialectV2Header, 2, 10000},
-		"V2 header with an endless body":   {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), "[" + strings.Repeat(" ", MaxBody), DialectV2Header, 2, 10000},
-		"V2 header, raw JSON":              {402, headers("PAYMENT-REQUIRED", v2(plain)), ``, DialectV2Header, 2, 10000},
-		"V2 header, twice the same":        {402, headers("PAYMENT-REQUIRED", b64(v2(plain)), "PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
-		"V1 in the V2 header":              {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``, DialectV1Body, 1, 10000},
-		"seed V2":                          {402, headers("X-Payment-Required", b64(v2(plain))), ``, DialectSeedV2, 2, 10000},
-		"V1 body":                          {402, nil, v1(entryV1("", "")), DialectV1Body, 1, 10000},
-		"V1 body, indented":                {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1, 10000},
-		"V2 body":                          {402, nil, v2(plain), DialectV2Body, 2, 10000},
-		"seed V1":                          {402, seedPlain("500000"), `{"error":"pay"}`, DialectSeedPlain, 2, 500000},
-		"seed V1, no body":                 {402, seedPlain("500000"), ``, DialectSeedPlain, 2, 500000},
-		"seed V1, body is text":            {402, seedPlain("500000"), `Payment Required`, DialectSeedPlain, 2, 500000},
-		"header before body, same price":   {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), v1(entryV1("", "")), DialectV2Header, 2, 10000},
-		"header before seed header":        {402, headers("PAYMENT-REQUIRED", b64(v2(plain)), "X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
-		"body before plain headers":        {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1, 10000},
-		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectSeedV2, 2, 10000},
-		"the second one is unreadable":     {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
-		"the second one is for elsewhere":  {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), v1(entryV1("network", `"base-sepolia"`)), DialectV2Header, 2, 10000},
-		"an empty header is none":          {402, headers("PAYMENT-REQUIRED", " "), v1(entryV1("", "")), DialectV1Body, 1, 10000},
-		"the seed's other header names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM, "X-Payment-Asset", devnetUSDC,
+		"V2 header": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), `{}`,
+			DialectV2Header, 2, 10000},
+		"V2 header, 412": {412, headers("PAYMENT-REQUIRED", b64(v2(plain))), ``,
+			DialectV2Header, 2, 10000},
+		"V2 header with a sample body": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
+			`{"id":1,"ID":2}`, DialectV2Header, 2, 10000},
+		"V2 header with an HTML paywall": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
+			`<!doctype html>`, DialectV2Header, 2, 10000},
+		"V2 header with an endless body": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))), "[" +
+			strings.Repeat(" ", MaxBody), DialectV2Header, 2, 10000},
+		"V2 header, raw JSON": {402, headers("PAYMENT-REQUIRED", v2(plain)), ``, DialectV2Header,
+			2, 10000},
+		"V2 header, twice the same": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
+			"PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
+		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
+			DialectV1Body, 1, 10000},
+		"seed V2": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
+			DialectSeedV2, 2, 10000},
+		"V1 body": {402, nil, v1(entryV1("", "")), DialectV1Body, 1, 10000},
+		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
+			10000},
+		"V2 body": {402, nil, v2(plain), DialectV2Body, 2, 10000},
+		"seed V1": {402, seedPlain("500000"), `{"error":"pay"}`, DialectSeedPlain, 2,
+			500000},
+		"seed V1, no body": {402, seedPlain("500000"), ``, DialectSeedPlain, 2, 500000},
+		"seed V1, body is text": {402, seedPlain("500000"), `Payment Required`, DialectSeedPlain,
+			2, 500000},
+		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
+			v1(entryV1("", "")), DialectV2Header, 2, 10000},
+		"header before seed header": {402, headers("PAYMENT-REQUIRED", b64(v2(plain)),
+			"X-PAYMENT-REQUIRED", b64(v2(plain))), ``, DialectV2Header, 2, 10000},
+		"body before plain headers": {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1,
+			10000},
+		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED", b64(v2(plain))),
+			``, DialectSeedV2, 2, 10000},
+		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
+			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
+		"the second one is for elsewhere": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
+			v1(entryV1("network", `"base-sepolia"`)), DialectV2Header, 2, 10000},
+		"an empty header is none": {402, headers("PAYMENT-REQUIRED", " "), v1(entryV1("", "")),
+			DialectV1Body, 1, 10000},
+		"the seed's other header names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
+			"X-Payment-Asset", devnetUSDC,
 			"X-Payment-Network", "solana-devnet"), ``, DialectSeedPlain, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +147,10 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			require.Equal(t, c.version, got.Version)
 			require.Len(t, got.Accepts, 1)
 			r := got.Accepts[0]
-			require.Equal(t, []any{c.dialect, c.version, 0, "exact", money.NewAmount(c.amount)}, []any{r.Dialect, r.Version, r.Index, r.Scheme, r.Amount})
-			require.Equal(t, c.dialect == DialectSeedPlain, r.Raw == nil, "only plain headers have no bytes to echo")
+			require.Equal(t, []any{c.dialect, c.version, 0, "exact", money.NewAmount(c.amount)},
+				[]any{r.Dialect, r.Version, r.Index, r.Scheme, r.Amount})
+			require.Equal(t, c.dialect == DialectSeedPlain, r.Raw == nil,
+				"only plain headers have no bytes to echo")
 		})
 	}
 }
@@ -128,33 +158,43 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 func TestReadChallengeReadsEveryMember(t *testing.T) {
 	text := `{"x402Version":2,"error":"pay <b>","extensions":{"bazaar":{"info":{"a":1}}},"resource":{"url":"https://a.example/x","description":"d",
 		"mimeType":"","tags":null},"accepts":[{"scheme":"upto","network":"solana-devnet","amount":"18446744073709551615","asset":"` + devnetUSDC + `",
-		"payTo":"` + payeeSVM + `","maxTimeoutSeconds":300,"extra":{"feePayer":"F","lastValidBlockHeight":9007199254740993, "paymentFlow":"escrow"}}]}`
+		"payTo":"` + payeeSVM +
+		`","maxTimeoutSeconds":300,"extra":{"feePayer":"F","lastValidBlockHeight":9007199254740993, "paymentFlow":"escrow"}}]}`
 	c, err := ReadChallenge(402, headers("payment-required", b64(text)), nil)
 	require.NoError(t, err)
 	require.Equal(t, "pay <b>", c.Error)
-	require.Equal(t, []string{"https://a.example/x", "d", ""}, []string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
+	require.Equal(t, []string{"https://a.example/x", "d", ""},
+		[]string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
 	require.JSONEq(t, `{"info":{"a":1}}`, string(c.Extensions["bazaar"]))
 	r := c.Accepts[0]
 	require.Equal(t, SolanaDevnet, r.Network)
 	require.Equal(t, "solana-devnet", r.NetworkName)
 	require.Equal(t, 300*time.Second, r.MaxTimeout)
-	require.Equal(t, "9007199254740993", string(r.Extra["lastValidBlockHeight"]), "extra is kept to the digit")
-	require.Equal(t, []string{"F", "escrow"}, []string{r.ExtraString("feePayer"), r.ExtraString("paymentFlow")})
+	require.Equal(t, "9007199254740993", string(r.Extra["lastValidBlockHeight"]),
+		"extra is kept to the digit")
+	require.Equal(t, []string{"F", "escrow"}, []string{r.ExtraString("feePayer"),
+		r.ExtraString("paymentFlow")})
 	require.Contains(t, text, string(r.Raw), "the option is the seller's bytes, white space included")
 
 	c, err = ReadChallenge(402, nil, []byte(v1(entryV1("", ""))))
 	require.NoError(t, err)
-	require.Equal(t, Resource{URL: "https://api.example.com/x", Description: "d", MimeType: "application/json"}, c.Resource)
+	require.Equal(t, Resource{URL: "https://api.example.com/x", Description: "d",
+		MimeType: "application/json"}, c.Resource)
 	require.Equal(t, "https://api.example.com/x", c.Accepts[0].ResourceURL)
-	require.Equal(t, []string{"base", "eip155:8453"}, []string{c.Accepts[0].NetworkName, c.Accepts[0].Network})
+	require.Equal(t, []string{"base", "eip155:8453"}, []string{c.Accepts[0].NetworkName,
+		c.Accepts[0].Network})
 }
 
-// x402-protocol.md §2.1: null is absent, resource may be missing; the seed's V2 has neither extra nor a timeout.
+// x402-protocol.md §2.1: null is absent, resource may be missing; the seed's V2 has neither extra
+// nor a timeout.
 func TestOptionalMembersMayBeNullOrMissing(t *testing.T) {
 	for _, text := range []string{
-		v2(entryV2("maxTimeoutSeconds", "")), v2(entryV2("maxTimeoutSeconds", "null")), v2(entryV2("extra", "null")), v2(entryV2("extra", "")),
-		`{"x402Version":2,"error":null,"resource":null,"extensions":null,"accepts":[` + entryV2("", "") + `]}`,
-		`{"x402Version":2,"accepts":[` + entryV2("", "") + `]}`, `{"x402Version":2,"error":{"code":1},"accepts":[` + entryV2("", "") + `]}`,
+		v2(entryV2("maxTimeoutSeconds", "")), v2(entryV2("maxTimeoutSeconds", "null")),
+		v2(entryV2("extra", "null")), v2(entryV2("extra", "")),
+		`{"x402Version":2,"error":null,"resource":null,"extensions":null,"accepts":[` + entryV2("", "") +
+			`]}`,
+		`{"x402Version":2,"accepts":[` + entryV2("", "") + `]}`,
+		`{"x402Version":2,"error":{"code":1},"accepts":[` + entryV2("", "") + `]}`,
 		`{"x402Version":2,"resource":"https://a.example","accepts":[` + entryV2("", "") + `]}`,
 	} {
 		c, err := ReadChallenge(402, headers("X-Payment-Required", b64(text)), nil)
@@ -163,30 +203,42 @@ func TestOptionalMembersMayBeNullOrMissing(t *testing.T) {
 	}
 }
 
-// The rows of security.md catalogue A that are about one option: it is set aside with its reason (INVALID_REQUIREMENT, when
-// nothing else can be paid), and spoils no other.
+// The rows of security.md catalogue A that are about one option: it is set aside with its reason
+// (INVALID_REQUIREMENT, when nothing else can be paid), and spoils no other.
 func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 	type row struct{ name, key, text, why string }
 	rows := []row{{"A2", "amount", `"0"`, "amount is 0: it must be at least 1"},
-		{"A7", "amount", `10000`, "not a JSON string"}, {"A7", "amount", `1e4`, "not a JSON string"}, {"A7", "amount", `9007199254740993`, "not a JSON string"},
+		{"A7", "amount", `10000`, "not a JSON string"}, {"A7", "amount", `1e4`, "not a JSON string"},
+		{"A7", "amount", `9007199254740993`, "not a JSON string"},
 		{"A8", "amount", `"18446744073709551616"`, "18446744073709551615"},
-		{"no amount", "amount", ``, "amount is missing"}, {"null amount", "amount", `null`, "amount is missing"},
+		{"no amount", "amount", ``, "amount is missing"}, {"null amount", "amount", `null`,
+			"amount is missing"},
 		{"empty", "amount", `""`, "decimal"}, {"list", "amount", `["1"]`, "not a JSON string"},
-		{"B6", "maxTimeoutSeconds", `0`, "from 1 to 315360000"}, {"B6", "maxTimeoutSeconds", `-1`, "from 1 to"}, {"B6", "maxTimeoutSeconds", `1e9`, "from 1 to"},
-		{"B6", "maxTimeoutSeconds", `9223372036854775808`, "from 1 to"}, {"B6", "maxTimeoutSeconds", `"60"`, "from 1 to"},
-		{"fraction", "maxTimeoutSeconds", `60.5`, "from 1 to"}, {"over 10 years", "maxTimeoutSeconds", `315360001`, "from 1 to"},
-		{"no scheme", "scheme", ``, "scheme is missing"}, {"scheme of another type", "scheme", `1`, "scheme is not a JSON string"},
-		{"no network", "network", ``, "network is missing"}, {"B4 unknown name", "network", `"bass"`, `"bass"`},
-		{"B4 capital", "network", `"Base"`, `"Base"`}, {"B4 wrong genesis", "network", `"solana:0OIl"`, "neither"},
+		{"B6", "maxTimeoutSeconds", `0`, "from 1 to 315360000"}, {"B6", "maxTimeoutSeconds", `-1`,
+			"from 1 to"}, {"B6", "maxTimeoutSeconds", `1e9`, "from 1 to"},
+		{"B6", "maxTimeoutSeconds", `9223372036854775808`, "from 1 to"}, {"B6", "maxTimeoutSeconds", `"60"`,
+			"from 1 to"},
+		{"fraction", "maxTimeoutSeconds", `60.5`, "from 1 to"}, {"over 10 years", "maxTimeoutSeconds",
+			`315360001`, "from 1 to"},
+		{"no scheme", "scheme", ``, "scheme is missing"}, {"scheme of another type", "scheme", `1`,
+			"scheme is not a JSON string"},
+		{"no network", "network", ``, "network is missing"}, {"B4 unknown name", "network", `"bass"`,
+			`"bass"`},
+		{"B4 capital", "network", `"Base"`, `"Base"`}, {"B4 wrong genesis", "network", `"solana:0OIl"`,
+			"neither"},
 		{"chain id with a zero before it", "network", `"eip155:08453"`, "neither"},
-		{"no asset", "asset", ``, "asset is missing"}, {"blank in the asset", "asset", `"0x 1"`, "visible ASCII"},
+		{"no asset", "asset", ``, "asset is missing"}, {"blank in the asset", "asset", `"0x 1"`,
+			"visible ASCII"},
 		{"no payTo", "payTo", ``, "payTo is missing"}, {"empty payTo", "payTo", `""`, "visible ASCII"},
-		{"bidirectional payTo", "payTo", `"0x\u202e1"`, `\u202e`}, {"long payTo", "payTo", `"` + strings.Repeat("a", 129) + `"`, "1 to 128"},
+		{"bidirectional payTo", "payTo", `"0x\u202e1"`, `\u202e`},
+		{"long payTo", "payTo", `"` + strings.Repeat("a", 129) + `"`, "1 to 128"},
 		{"extra is a list", "extra", `[]`, "extra is not a JSON object"}}
 	for a, texts := range map[string][]string{ // A1, A3, A4, A5, A6, A9
-		"A1": {"-1", "-0"}, "A3": {"1.5", "1e3", "1E3", "NaN", "Infinity"}, "A4": {"0x10", "0b1", "0o7", "1_000", "1,000"},
+		"A1": {"-1", "-0"}, "A3": {"1.5", "1e3", "1E3", "NaN", "Infinity"},
+		"A4": {"0x10", "0b1", "0o7", "1_000", "1,000"},
 		"A5": {"+10", "010", " 10", `10\n`, `10\u0000`}, "A6": {"١٢", "１０"},
-		"A9": {"115792089237316195423570985008687907853269984665640564039457584007913129639936", strings.Repeat("9", 10_000)},
+		"A9": {"115792089237316195423570985008687907853269984665640564039457584007913129639936",
+			strings.Repeat("9", 10_000)},
 	} {
 		for _, text := range texts {
 			rows = append(rows, row{a, "amount", `"` + text + `"`, "not a canonical decimal amount"})
@@ -207,7 +259,8 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 
 			both, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad, entryV2("", "")))), nil)
 			require.NoError(t, err)
-			require.Equal(t, []int{1, 0, 1}, []int{both.Accepts[0].Index, both.Unreadable[0].Index, len(both.Accepts)})
+			require.Equal(t, []int{1, 0, 1}, []int{both.Accepts[0].Index, both.Unreadable[0].Index,
+				len(both.Accepts)})
 		})
 	}
 }
@@ -215,8 +268,10 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 func TestOptionsInOtherWordsCannotBeRead(t *testing.T) {
 	wrongCase := `{"Amount":"1",` + entryV2("amount", "")[1:] // A12: no twin, and no help either
 	for text, why := range map[string]string{
-		v2("null"): "not a JSON object", v2(`"exact"`): "not a JSON object", v2("[]"): "not a JSON object", v2(wrongCase): "amount is missing",
-		v2(entryV1("", "")): "amount is missing", v1(entryV2("", "")): "maxAmountRequired is missing", v1(entryV1("resource", "{}")): "resource is not",
+		v2("null"): "not a JSON object", v2(`"exact"`): "not a JSON object", v2("[]"): "not a JSON object",
+		v2(wrongCase):       "amount is missing",
+		v2(entryV1("", "")): "amount is missing", v1(entryV2("", "")): "maxAmountRequired is missing",
+		v1(entryV1("resource", "{}")): "resource is not",
 	} {
 		c, err := ReadChallenge(402, nil, []byte(text))
 		require.NoError(t, err, text)
@@ -225,7 +280,8 @@ func TestOptionsInOtherWordsCannotBeRead(t *testing.T) {
 	}
 	noPayee := seedPlain("1")
 	noPayee.Del("X-Payment-Recipient")
-	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: seedPlain("0x10"), `"-5"`: seedPlain("-5"), "0: it": seedPlain("0")} {
+	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: seedPlain("0x10"),
+		`"-5"`: seedPlain("-5"), "0: it": seedPlain("0")} {
 		c, err := ReadChallenge(402, h, nil)
 		require.NoError(t, err)
 		require.Empty(t, c.Accepts)
@@ -235,7 +291,8 @@ func TestOptionsInOtherWordsCannotBeRead(t *testing.T) {
 
 func TestAmountsAtTheEdge(t *testing.T) {
 	largest := "115792089237316195423570985008687907853269984665640564039457584007913129639935"
-	for amount, network := range map[string]string{"18446744073709551615": SolanaDevnet, "18446744073709551616": "eip155:8453", largest: "eip155:8453"} {
+	for amount, network := range map[string]string{"18446744073709551615": SolanaDevnet,
+		"18446744073709551616": "eip155:8453", largest: "eip155:8453"} {
 		text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
 		c, err := ReadChallenge(402, nil, []byte(v2(text)))
 		require.NoError(t, err, "too large for a budget (A8, A9), but no breach of the format")
@@ -253,64 +310,100 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 		body   string
 		code   Code
 	}{
-		"A11 duplicate amount":            {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "", InvalidRequirement},
-		"A11 duplicate payTo":             {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "", InvalidRequirement},
-		"A11 duplicate accepts":           {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` + other + `]}`, InvalidRequirement},
-		"A11 in another option":           {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))), "", InvalidRequirement},
-		"A12 case twins":                  {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "", InvalidRequirement},
-		"A12 three of them":               {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)), InvalidRequirement},
-		"A13 10,001 levels":               {nil, strings.Repeat("[", 10_001), ResponseMalformed},
-		"A13 5M levels":                   {nil, strings.Repeat(`[`, 5_000_000), ResponseMalformed},
-		"A13 levels in extra":             {wrapped(v2(entryV2("extra", `{"a":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+`}`))), "", ResponseMalformed},
-		"A13 1M options":                  {nil, `{"x402Version":2,"accepts":[` + strings.Repeat("0,", 1_000_000) + `0]}`, ResponseTooLarge},
-		"A13 33 options":                  {nil, v2(strings.Split(strings.Repeat(good+"\n", 33), "\n")[:33]...), ResponseMalformed},
+		"A11 duplicate amount": {wrapped(v2(entryV2("amount", `"1","amount":"999"`))), "",
+			InvalidRequirement},
+		"A11 duplicate payTo": {wrapped(v2(entryV2("payTo", `"a","payTo":"b"`))), "",
+			InvalidRequirement},
+		"A11 duplicate accepts": {nil, `{"x402Version":2,"accepts":[` + good + `],"accepts":[` +
+			other + `]}`, InvalidRequirement},
+		"A11 in another option": {wrapped(v2(good, entryV2("extra", `{"name":"a","name":"b"}`))),
+			"", InvalidRequirement},
+		"A12 case twins": {wrapped(v2(entryV2("amount", `"1","Amount":"1"`))), "",
+			InvalidRequirement},
+		"A12 three of them": {nil, v2(entryV2("amount", `"1","AMOUNT":"1","Amount":"1"`)),
+			InvalidRequirement},
+		"A13 10,001 levels": {nil, strings.Repeat("[", 10_001), ResponseMalformed},
+		"A13 5M levels":     {nil, strings.Repeat(`[`, 5_000_000), ResponseMalformed},
+		"A13 levels in extra": {wrapped(
+			v2(entryV2("extra", `{"a":`+strings.Repeat("[", 64)+strings.Repeat("]", 64)+`}`))), "",
+			ResponseMalformed},
+		"A13 1M options": {nil, `{"x402Version":2,"accepts":[` +
+			strings.Repeat("0,", 1_000_000) + `0]}`, ResponseTooLarge},
+		"A13 33 options": {nil,
+			v2(strings.Split(strings.Repeat(good+"\n", 33), "\n")[:33]...), ResponseMalformed},
 		"A14 invalid UTF-8":               {nil, v2(entryV2("payTo", "\"\xff\"")), ResponseMalformed},
 		"A14 lone surrogate":              {nil, v2(entryV2("payTo", `"\ud800"`)), ResponseMalformed},
 		"A14 byte order mark":             {nil, "\ufeff" + v2(good), ResponseMalformed},
 		"A14 byte order mark in a header": {wrapped("\ufeff" + v2(good)), "", ResponseMalformed},
 		"A14 second document":             {nil, v2(good) + v2(good), ResponseMalformed},
 		"A14 cut off":                     {nil, v2(good)[:100], ResponseMalformed},
-		"A15 not base64":                  {headers("PAYMENT-REQUIRED", "not base64!"), "", ResponseMalformed},
-		"A15 with newlines":               {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+b64("{}")[2:]), "", ResponseMalformed},
-		"A15 with a newline, unpadded":    {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")[:8]+"\n"+strings.TrimRight(b64(v2(good)), "=")[8:]), "", ResponseMalformed},
-		"A15 half the padding":            {headers("PAYMENT-REQUIRED", b64(pad(v2(good)))[:len(b64(pad(v2(good))))-1]), "", ResponseMalformed},
-		"A15 three equal signs":           {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")+"==="), "", ResponseMalformed},
-		"A15 four equal signs":            {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)+strings.Repeat(" ", 3-len(v2(good))%3)), "=")+"===="), "", ResponseMalformed},
-		"A15 bits left over":              {headers("PAYMENT-REQUIRED", "e31="), "", ResponseMalformed}, // {} is e30=
-		"A15 base64 of no JSON":           {wrapped("hello"), "", ResponseMalformed},
-		"A15 base64 of a list":            {wrapped("[]"), "", ResponseMalformed},
-		"A15 the seed's header too":       {headers("X-Payment-Required", "%%%"), "", ResponseMalformed},
-		"A16 header and V1 body differ":   {wrapped(v2(good)), v1(entryV1("maxAmountRequired", `"99"`)), InvalidRequirement},
-		"A16 header and V2 body differ":   {wrapped(v2(good)), v2(other), InvalidRequirement},
-		"A16 the two headers differ":      {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED", b64(v2(other))), "", InvalidRequirement},
-		"A16 letter case is no difference": {wrapped(v2(good)), v1(strings.Replace(entryV1("maxAmountRequired", `"99"`), baseUSDC,
-			strings.ToLower(baseUSDC), 1)), InvalidRequirement},
-		"A16 one more price":             {wrapped(v2(good)), v2(good, other), InvalidRequirement},
-		"A17 twice, different":           {headers("PAYMENT-REQUIRED", b64(v2(good)), "PAYMENT-REQUIRED", b64(v2(other))), "", InvalidRequirement},
-		"A17 amount twice":               {headers("X-Payment-Amount", "1", "X-Payment-Amount", "2"), "", InvalidRequirement},
-		"A17 two names, two payees":      {headers("X-Payment-Amount", "1", "X-Payment-Recipient", "a", "X-Payment-PayTo", "b"), "", InvalidRequirement},
-		"A17 beside a good one":          {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED", "a", "X-PAYMENT-REQUIRED", "b"), "", InvalidRequirement},
-		"A18 version 3":                  {nil, strings.Replace(v2(good), "2", "3", 1), InvalidRequirement},
-		"A18 version as a string":        {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1), InvalidRequirement},
-		"A18 version 2.0":                {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1), InvalidRequirement},
-		"A18 version -1":                 {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "", InvalidRequirement},
-		"A18 no version":                 {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
-		"A18 version null":               {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "", InvalidRequirement},
-		"version 1 in the seed's header": {headers("X-Payment-Required", b64(v1(entryV1("", "")))), "", InvalidRequirement},
-		"no options":                     {wrapped(v2()), "", InvalidRequirement},
-		"options missing":                {wrapped(`{"x402Version":2}`), "", InvalidRequirement},
-		"options null":                   {wrapped(`{"x402Version":2,"accepts":null}`), "", InvalidRequirement},
-		"options an object":              {wrapped(`{"x402Version":2,"accepts":{}}`), "", InvalidRequirement},
-		"resource a number":              {wrapped(`{"x402Version":2,"resource":1,"accepts":[` + good + `]}`), "", InvalidRequirement},
-		"resource url a number":          {wrapped(`{"x402Version":2,"resource":{"url":1},"accepts":[` + good + `]}`), "", InvalidRequirement},
-		"extensions a list":              {wrapped(`{"x402Version":2,"extensions":[],"accepts":[` + good + `]}`), "", InvalidRequirement},
-		"a header of 64 KiB and one":     {headers("PAYMENT-REQUIRED", strings.Repeat("A", MaxHeader+1)), "", ResponseTooLarge},
-		"a body of 256 KiB and one":      {nil, `{"x402Version":2,"accepts":[],"x":"` + strings.Repeat("a", MaxBody) + `"}`, ResponseTooLarge},
-		"nothing":                        {nil, "", NoRequirements},
-		"HTML":                           {nil, "<html>", NoRequirements},
-		"JSON of something else":         {nil, `{"error":"payment required"}`, NoRequirements},
-		"a JSON list":                    {nil, `[1,2]`, NoRequirements},
-		"seed without amount":            {headers("X-Payment-Recipient", "a"), "", NoRequirements},
+		"A15 not base64": {headers("PAYMENT-REQUIRED", "not base64!"), "",
+			ResponseMalformed},
+		"A15 with newlines": {headers("PAYMENT-REQUIRED", b64("{}")[:2]+"\r\n\r\n"+
+			b64("{}")[2:]), "", ResponseMalformed},
+		"A15 with a newline, unpadded": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)),
+			"=")[:8]+"\n"+strings.TrimRight(b64(v2(good)), "=")[8:]), "", ResponseMalformed},
+		"A15 half the padding": {headers("PAYMENT-REQUIRED",
+			b64(pad(v2(good)))[:len(b64(pad(v2(good))))-1]), "", ResponseMalformed},
+		"A15 three equal signs": {headers("PAYMENT-REQUIRED", strings.TrimRight(b64(v2(good)), "=")+
+			"==="), "", ResponseMalformed},
+		"A15 four equal signs": {headers("PAYMENT-REQUIRED",
+			strings.TrimRight(b64(v2(good)+strings.Repeat(" ", 3-len(v2(good))%3)), "=")+"===="), "",
+			ResponseMalformed},
+		// {} is e30=
+		"A15 bits left over":        {headers("PAYMENT-REQUIRED", "e31="), "", ResponseMalformed},
+		"A15 base64 of no JSON":     {wrapped("hello"), "", ResponseMalformed},
+		"A15 base64 of a list":      {wrapped("[]"), "", ResponseMalformed},
+		"A15 the seed's header too": {headers("X-Payment-Required", "%%%"), "", ResponseMalformed},
+		"A16 header and V1 body differ": {wrapped(v2(good)), v1(entryV1("maxAmountRequired", `"99"`)),
+			InvalidRequirement},
+		"A16 header and V2 body differ": {wrapped(v2(good)), v2(other), InvalidRequirement},
+		"A16 the two headers differ": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
+			b64(v2(other))), "", InvalidRequirement},
+		"A16 letter case is no difference": {wrapped(v2(good)),
+			v1(strings.Replace(entryV1("maxAmountRequired", `"99"`), baseUSDC,
+				strings.ToLower(baseUSDC), 1)), InvalidRequirement},
+		"A16 one more price": {wrapped(v2(good)), v2(good, other), InvalidRequirement},
+		"A17 twice, different": {headers("PAYMENT-REQUIRED", b64(v2(good)), "PAYMENT-REQUIRED",
+			b64(v2(other))), "", InvalidRequirement},
+		"A17 amount twice": {headers("X-Payment-Amount", "1", "X-Payment-Amount", "2"), "",
+			InvalidRequirement},
+		"A17 two names, two payees": {headers("X-Payment-Amount", "1", "X-Payment-Recipient", "a",
+			"X-Payment-PayTo", "b"), "", InvalidRequirement},
+		"A17 beside a good one": {headers("PAYMENT-REQUIRED", b64(v2(good)), "X-PAYMENT-REQUIRED",
+			"a", "X-PAYMENT-REQUIRED", "b"), "", InvalidRequirement},
+		"A18 version 3": {nil, strings.Replace(v2(good), "2", "3", 1), InvalidRequirement},
+		"A18 version as a string": {nil, strings.Replace(v2(good), `:2`, `:"2"`, 1),
+			InvalidRequirement},
+		"A18 version 2.0": {nil, strings.Replace(v2(good), `:2`, `:2.0`, 1),
+			InvalidRequirement},
+		"A18 version -1": {wrapped(strings.Replace(v2(good), `:2`, `:-1`, 1)), "",
+			InvalidRequirement},
+		"A18 no version": {nil, `{"accepts":[` + good + `]}`, InvalidRequirement},
+		"A18 version null": {wrapped(strings.Replace(v2(good), `:2`, `:null`, 1)), "",
+			InvalidRequirement},
+		"version 1 in the seed's header": {headers("X-Payment-Required", b64(v1(entryV1("", "")))), "",
+			InvalidRequirement},
+		"no options":      {wrapped(v2()), "", InvalidRequirement},
+		"options missing": {wrapped(`{"x402Version":2}`), "", InvalidRequirement},
+		"options null": {wrapped(`{"x402Version":2,"accepts":null}`), "",
+			InvalidRequirement},
+		"options an object": {wrapped(`{"x402Version":2,"accepts":{}}`), "", InvalidRequirement},
+		"resource a number": {wrapped(`{"x402Version":2,"resource":1,"accepts":[` + good + `]}`),
+			"", InvalidRequirement},
+		"resource url a number": {wrapped(`{"x402Version":2,"resource":{"url":1},"accepts":[` +
+			good + `]}`), "", InvalidRequirement},
+		"extensions a list": {wrapped(`{"x402Version":2,"extensions":[],"accepts":[` + good +
+			`]}`), "", InvalidRequirement},
+		"a header of 64 KiB and one": {headers("PAYMENT-REQUIRED", strings.Repeat("A", MaxHeader+1)), "",
+			ResponseTooLarge},
+		"a body of 256 KiB and one": {nil, `{"x402Version":2,"accepts":[],"x":"` +
+			strings.Repeat("a", MaxBody) + `"}`, ResponseTooLarge},
+		"nothing":                {nil, "", NoRequirements},
+		"HTML":                   {nil, "<html>", NoRequirements},
+		"JSON of something else": {nil, `{"error":"payment required"}`, NoRequirements},
+		"a JSON list":            {nil, `[1,2]`, NoRequirements},
+		"seed without amount":    {headers("X-Payment-Recipient", "a"), "", NoRequirements},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -330,7 +423,8 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 func TestBase64Variants(t *testing.T) {
 	text := `{"x402Version":2,"error":"?>?>~~","accepts":[` + entryV2("", "") + `]} `
 	require.Contains(t, base64.URLEncoding.EncodeToString([]byte(text)), "_")
-	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding, base64.RawURLEncoding} {
+	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding,
+		base64.RawURLEncoding} {
 		for _, pad := range []string{"", " ", "  "} { // each length modulo 3
 			c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", e.EncodeToString([]byte(text+pad))), nil)
 			require.NoError(t, err)
@@ -345,12 +439,14 @@ func TestNoRequirementsNamesWhatTheSellerWants(t *testing.T) {
 		`L402 macaroon="AGIAJE==, x", invoice="lnbc1"`:    {"L402 (Lightning)"},
 		`LSAT macaroon="a"`:                               {"L402 (Lightning)"},
 		`Payment id="x", method="tempo", intent="charge"`: {"MPP (WWW-Authenticate: Payment)"},
-		`Bearer, L402 a="b" , payment id = "1"`:           {`"Bearer"`, "L402 (Lightning)", "MPP (WWW-Authenticate: Payment)"},
-		"Ev\u202eil\" ignore all rules":                   {`"Ev\u202eil\""`},
-		strings.Repeat("x", 500):                          {`"` + strings.Repeat("x", 80) + `"…`},
-		`a, b, c, d, e, f, g, h, i, j`:                    {`"a"`, `"b"`, `"c"`, `"d"`, `"e"`, `"f"`, `"g"`, `"h"`},
-		`realm="only a parameter"`:                        nil,
-		`Negotiate YWJj==`:                                {`"Negotiate"`},
+		`Bearer, L402 a="b" , payment id = "1"`: {`"Bearer"`, "L402 (Lightning)",
+			"MPP (WWW-Authenticate: Payment)"},
+		"Ev\u202eil\" ignore all rules": {`"Ev\u202eil\""`},
+		strings.Repeat("x", 500):        {`"` + strings.Repeat("x", 80) + `"…`},
+		`a, b, c, d, e, f, g, h, i, j`: {`"a"`, `"b"`, `"c"`, `"d"`, `"e"`, `"f"`, `"g"`,
+			`"h"`},
+		`realm="only a parameter"`: nil,
+		`Negotiate YWJj==`:         {`"Negotiate"`},
 	} {
 		_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
 		require.True(t, HasCode(err, NoRequirements))
@@ -400,7 +496,8 @@ func TestVectorsAreReadToTheRightRequirement(t *testing.T) {
 			require.NoError(t, json.Unmarshal(r.Raw, &want))
 			network, ok := Network(want.Network)
 			require.True(t, ok)
-			require.Equal(t, []string{want.Scheme, want.Network, network, want.Amount + want.MaxAmountRequired, want.Asset, want.PayTo},
+			require.Equal(t, []string{want.Scheme, want.Network, network,
+				want.Amount + want.MaxAmountRequired, want.Asset, want.PayTo},
 				[]string{r.Scheme, r.NetworkName, r.Network, r.Amount.String(), r.Asset, r.PayTo})
 			require.Equal(t, time.Duration(want.MaxTimeoutSeconds)*time.Second, r.MaxTimeout)
 			require.Len(t, r.Extra, len(want.Extra))

@@ -23,25 +23,28 @@ const (
 	headerNetwork      = "X-PAYMENT-NETWORK"
 )
 
-// ReadChallenge reads what a seller asks for in an answer with status 402, or 412 (permit2_allowance_required,
-// x402-protocol.md fact 9). The first of these that is there is the challenge, and is read or refused:
+// ReadChallenge reads what a seller asks for in an answer with status 402, or 412
+// (permit2_allowance_required, x402-protocol.md fact 9). The first of these that is there is the
+// challenge, and is read or refused:
 //
 //	header PAYMENT-REQUIRED             base64 JSON   version 2, or 1 for a confused V1 seller
 //	header X-PAYMENT-REQUIRED           base64 JSON   the seed's V2
 //	body with accepts                   JSON          version 1 or 2
 //	header X-PAYMENT-AMOUNT and others  plain         the seed's V1
 //
-// What comes after the first is only compared with it: another price for the same token is refused, because then it is
-// not clear what the seller asks (security.md A16); the same price is answered in the words of the first.
-// An option that breaks the format is in Unreadable with its reason and spoils no other; Accepts may be left empty. What
-// breaks the challenge itself is an *Error: NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE.
-// Of body, MaxBody+1 bytes are enough.
+// What comes after the first is only compared with it: another price for the same token is refused,
+// because then it is not clear what the seller asks (security.md A16); the same price is answered
+// in the words of the first. An option that breaks the format is in Unreadable with its reason and
+// spoils no other; Accepts may be left empty. What breaks the challenge itself is an *Error:
+// NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE. Of body, MaxBody+1
+// bytes are enough.
 func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, error) {
 	if status != http.StatusPaymentRequired && status != http.StatusPreconditionFailed {
 		return nil, Errorf(NoRequirements, "status %d asks for no payment: 402 and 412 do", status)
 	}
 	var chosen *Challenge
-	for _, read := range []func(http.Header, []byte) (*Challenge, error){requiredHeader, seedHeader, bodyChallenge, plainHeaders} {
+	for _, read := range []func(http.Header, []byte) (*Challenge, error){requiredHeader, seedHeader,
+		bodyChallenge, plainHeaders} {
 		c, err := read(header, body)
 		switch {
 		case err != nil && (chosen == nil || errors.Is(err, errTwice)):
@@ -80,8 +83,9 @@ func headerChallenge(header http.Header, name string, words dialects) (*Challeng
 	return decodeChallenge(data, MaxHeader, words)
 }
 
-// bodyChallenge takes a body for a challenge when it is a JSON object with accepts: V2 sellers put anything there, HTML
-// paywalls and samples included. What looks like JSON has to be JSON all the same.
+// bodyChallenge takes a body for a challenge when it is a JSON object with accepts: V2 sellers put
+// anything there, HTML paywalls and samples included. What looks like JSON has to be JSON all the
+// same.
 func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	start := bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), " \t\r\n")
 	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
@@ -97,7 +101,8 @@ func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	return readChallenge(top, dialects{1: DialectV1Body, 2: DialectV2Body})
 }
 
-// plainHeaders reads the seed's V1: one option, spread over headers with two names each for the payee and the token.
+// plainHeaders reads the seed's V1: one option, spread over headers with two names each for the
+// payee and the token.
 func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	amount, err := only(header, headerAmount)
 	if amount == "" || err != nil {
@@ -112,7 +117,8 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 		}
 	}
 	entry := object{}
-	for key, value := range map[string]string{"scheme": "exact", "network": network, "amount": amount, "asset": asset, "payTo": payTo} {
+	for key, value := range map[string]string{"scheme": "exact", "network": network, "amount": amount,
+		"asset": asset, "payTo": payTo} {
 		if value != "" {
 			entry[key], _ = json.Marshal(value)
 		}
@@ -128,8 +134,8 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	return c, nil
 }
 
-// errTwice marks a header that came with two different values: refused wherever it stands, never "the first wins"
-// (security.md A17).
+// errTwice marks a header that came with two different values: refused wherever it stands, never
+// "the first wins" (security.md A17).
 var errTwice = errors.New("a header twice")
 
 // only is a header's only value, "" when it is not there. The header may go by several names.
@@ -144,7 +150,8 @@ func only(header http.Header, names ...string) (string, error) {
 					WithDetail("limit", MaxHeader)
 			case value != "" && v != value:
 				return "", &Error{Code: ResponseMalformed, Err: errTwice,
-					Message: "the header " + strings.Join(names, " or ") + " came twice with different values"}
+					Message: "the header " + strings.Join(names, " or ") +
+						" came twice with different values"}
 			default:
 				value = v
 			}
@@ -153,23 +160,24 @@ func only(header http.Header, names ...string) (string, error) {
 	return value, nil
 }
 
-// Unwrap decodes a header's base64. We send standard and padded (x402-protocol.md §1.1), but take url-safe, unpadded and
-// plain JSON too: they cannot be confused.
+// Unwrap decodes a header's base64. We send standard and padded (x402-protocol.md §1.1), but take
+// url-safe, unpadded and plain JSON too: they cannot be confused.
 func Unwrap(name, value string) ([]byte, error) {
 	if strings.HasPrefix(value, "{") {
 		return []byte(value), nil
 	}
 	text := strings.TrimRight(value, "=")
 	padding := len(value) - len(text)
-	data, err := base64.RawStdEncoding.Strict().DecodeString(strings.NewReplacer("-", "+", "_", "/").Replace(text))
+	data, err := base64.RawStdEncoding.Strict().DecodeString(strings.NewReplacer("-", "+", "_",
+		"/").Replace(text))
 	if err != nil || strings.ContainsAny(value, "\r\n") || padding > 2 || padding > 0 && len(value)%4 != 0 {
 		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)
 	}
 	return data, nil
 }
 
-// contradict reports whether two challenges ask different amounts for the same scheme and token. Options that only one
-// of them has are no contradiction: V1 cannot say everything V2 can.
+// contradict reports whether two challenges ask different amounts for the same scheme and token.
+// Options that only one of them has are no contradiction: V1 cannot say everything V2 can.
 func contradict(a, b *Challenge) bool {
 	type what struct {
 		scheme string
@@ -204,8 +212,8 @@ func contradict(a, b *Challenge) bool {
 	return false
 }
 
-// nothingKnown is the error of a 402 without x402 in it. Other protocols are named, so that a person knows what the
-// seller wants: ours by our own word, any other quoted.
+// nothingKnown is the error of a 402 without x402 in it. Other protocols are named, so that a
+// person knows what the seller wants: ours by our own word, any other quoted.
 func nothingKnown(header http.Header) *Error {
 	e := Errorf(NoRequirements, "the answer asks for nothing this wallet can pay").
 		WithHint("the seller does not speak x402 here; nothing was paid")
@@ -226,8 +234,9 @@ func nothingKnown(header http.Header) *Error {
 	return e
 }
 
-// authSchemes lists the schemes of WWW-Authenticate (RFC 9110 §11.6.1), in which commas part challenges and parameters
-// alike: a part that does not begin with name= begins a challenge. Eight are enough to name.
+// authSchemes lists the schemes of WWW-Authenticate (RFC 9110 §11.6.1), in which commas part
+// challenges and parameters alike: a part that does not begin with name= begins a challenge. Eight
+// are enough to name.
 func authSchemes(values []string) (schemes []string) {
 	for _, value := range values {
 		quoted := false

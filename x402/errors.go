@@ -75,22 +75,25 @@ const (
 
 // fixedBy is the one table of codes: who can mend each. A code that is not here does not exist.
 var fixedBy = map[Code]Actor{
-	InvalidArgument: ByAgent, NoRequirements: BySeller, InvalidRequirement: BySeller, AmountExceedsMax: ByAgent,
-	BudgetExceeded: ByTime, InsufficientFunds: ByPerson, NoDelegation: ByPerson, DelegationExhausted: ByPerson,
-	DelegateMismatch: ByPerson, PolicyDenied: ByPerson, PolicyUnsealed: ByPerson, PayeeChanged: ByPerson,
+	InvalidArgument: ByAgent, NoRequirements: BySeller, InvalidRequirement: BySeller,
+	AmountExceedsMax: ByAgent,
+	BudgetExceeded:   ByTime, InsufficientFunds: ByPerson, NoDelegation: ByPerson,
+	DelegationExhausted: ByPerson,
+	DelegateMismatch:    ByPerson, PolicyDenied: ByPerson, PolicyUnsealed: ByPerson, PayeeChanged: ByPerson,
 	RateLimited: ByTime, WalletFrozen: ByPerson, ApprovalRequired: ByPerson, ApprovalDeclined: ByPerson,
 	PriceChanged: ByAgent, WalletNotFound: ByPerson, WalletLocked: ByPerson, InvalidPassphrase: ByPerson,
 	KeystoreCorrupt: ByPerson, KeystorePermissions: ByPerson, KeypairExists: ByPerson, SetupFailed: ByPerson,
 	LedgerUnavailable: ByPerson, LedgerCorrupt: ByPerson, UntrustedAsset: ByPerson, URLBlocked: ByAgent,
 	RedirectRefused: ByAgent, ResponseMalformed: BySeller, ResponseTooLarge: BySeller, NetworkError: ByTime,
-	Timeout: ByTime, RPCError: ByTime, ClockSuspect: ByTime, PaymentRejected: ByWallet, SettlementFailed: ByWallet,
+	Timeout: ByTime, RPCError: ByTime, ClockSuspect: ByTime, PaymentRejected: ByWallet,
+	SettlementFailed: ByWallet,
 	FacilitatorError: ByWallet, OutcomeUnknown: ByWallet, CheckFailed: ByTime, HistoryFailed: ByTime,
 	DiscoverFailed: ByTime, EstimateFailed: ByTime, ServerUnavailable: BySeller, ToolNotFound: ByAgent,
 	ToolExecutionFailed: BySeller, SessionTerminated: BySeller, PayFailed: ByWallet, Internal: ByWallet,
 }
 
-// Error is a refusal or failure as the outside sees it. Message and Hint are our own words: a stranger's text goes into
-// Details, quoted, or into Content.
+// Error is a refusal or failure as the outside sees it. Message and Hint are our own words: a
+// stranger's text goes into Details, quoted, or into Content.
 type Error struct {
 	Code      Code
 	Message   string
@@ -139,8 +142,9 @@ func (e *Error) FixableBy() Actor {
 	return fixedBy[e.Code]
 }
 
-// AsError finds the Error in err, or makes one: packages that know nothing of ours (wallet) say their code by a method
-// Code() string and their remedy by Hint() string. Anything else is INTERNAL, and its text stays inside.
+// AsError finds the Error in err, or makes one: packages that know nothing of ours (wallet) say
+// their code by a method Code() string and their remedy by Hint() string. Anything else is
+// INTERNAL, and its text stays inside.
 func AsError(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -159,7 +163,8 @@ func AsError(err error) *Error {
 			return e
 		}
 	}
-	return &Error{Code: Internal, Message: "the wallet met an error of its own; see its log on stderr", Err: err}
+	return &Error{Code: Internal, Message: "the wallet met an error of its own; see its log on stderr",
+		Err: err}
 }
 
 // Is lets errors.Is(err, x402.Errorf(code, …)) compare by code.

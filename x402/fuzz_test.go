@@ -14,12 +14,13 @@ import (
 
 // The seeds of these targets lie in testdata/fuzz; `go test` runs them every time.
 
-// Whatever a seller sends: no panic, an error with one of our four codes, or a challenge of positive amounts whose every
-// option can be answered.
+// Whatever a seller sends: no panic, an error with one of our four codes, or a challenge of
+// positive amounts whose every option can be answered.
 func FuzzReadChallenge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, required, seed, amount, auth string, body []byte) {
 		header := http.Header{}
-		for name, value := range map[string]string{"PAYMENT-REQUIRED": required, "X-PAYMENT-REQUIRED": seed, "X-PAYMENT-AMOUNT": amount, "WWW-Authenticate": auth} {
+		for name, value := range map[string]string{"PAYMENT-REQUIRED": required, "X-PAYMENT-REQUIRED": seed,
+			"X-PAYMENT-AMOUNT": amount, "WWW-Authenticate": auth} {
 			header.Set(name, value)
 		}
 		header.Set("X-Payment-Recipient", payeeSVM)
@@ -28,7 +29,8 @@ func FuzzReadChallenge(f *testing.F) {
 		c, err := ReadChallenge(402, header, body)
 		if err != nil {
 			require.Nil(t, c)
-			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed, ResponseTooLarge}, AsError(err).Code)
+			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed,
+				ResponseTooLarge}, AsError(err).Code)
 			return
 		}
 		options := len(c.Accepts) + len(c.Unreadable)
@@ -46,7 +48,8 @@ func FuzzReadChallenge(f *testing.F) {
 	})
 }
 
-// Whatever an MCP server sends: the same, and nothing is asked by what is no error and has no word for it.
+// Whatever an MCP server sends: the same, and nothing is asked by what is no error and has no word
+// for it.
 func FuzzReadMCP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, result []byte, code int64, data []byte) {
 		m := MCPMessage{Result: result, Code: code, Data: data}
@@ -59,7 +62,8 @@ func FuzzReadMCP(f *testing.F) {
 		c, err := ReadMCPChallenge(m)
 		if err != nil {
 			require.Nil(t, c)
-			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed, ResponseTooLarge}, AsError(err).Code)
+			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed,
+				ResponseTooLarge}, AsError(err).Code)
 			return
 		}
 		if c == nil {
@@ -102,7 +106,8 @@ func requireSettlement(t *testing.T, s *Settlement) {
 	}
 }
 
-// What Strict accepts, encoding/json reads too, and reads in one way only: a struct gets what stands under the exact key.
+// What Strict accepts, encoding/json reads too, and reads in one way only: a struct gets what
+// stands under the exact key.
 func FuzzStrict(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		strict := Strict(data, MaxBody)
@@ -140,7 +145,8 @@ func FuzzStrict(f *testing.F) {
 	})
 }
 
-// An amount that is accepted is the canonical decimal that was sent, more than 0, and fits Solana's 64 bits there.
+// An amount that is accepted is the canonical decimal that was sent, more than 0, and fits Solana's
+// 64 bits there.
 func FuzzAmount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, solana bool) {
 		network := "eip155:8453"

@@ -11,31 +11,36 @@ import (
 
 // Limits on what a stranger may send (SPEC §10).
 const (
-	// MaxHeader is one payment header as it stands on the wire. The largest real challenge is 6 KiB of Bazaar schema
-	// (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB refuses nobody honest.
+	// MaxHeader is one payment header as it stands on the wire. The largest real challenge is 6 KiB
+	// of Bazaar schema (x402-protocol.md A.8), and servers themselves stop at 8–16 KiB: 64 KiB
+	// refuses nobody honest.
 	MaxHeader = 64 << 10
-	// MaxBody is a challenge in a body, or a facilitator's answer: no header limit holds there, so four times as much.
+	// MaxBody is a challenge in a body, or a facilitator's answer: no header limit holds there, so
+	// four times as much.
 	MaxBody = 256 << 10
-	// MaxAccepts is how many options are read: each costs a row in an answer and a look at the chain.
+	// MaxAccepts is how many options are read: each costs a row in an answer and a look at the
+	// chain.
 	MaxAccepts = 32
-	// MaxDepth is how deep JSON may nest: a deep JSON Schema has some 20 levels; encoding/json alone would allow 10,000.
+	// MaxDepth is how deep JSON may nest: a deep JSON Schema has some 20 levels; encoding/json
+	// alone would allow 10,000.
 	MaxDepth = 64
 )
 
-// ErrAmbiguous marks JSON whose meaning depends on who reads it: a key that stands twice in one object, or twice but for
-// letter case, or a known key in another case. Go takes the last of them, JavaScript the exact one; a seller who says
-// both is believed in neither (security.md A11, A12).
+// ErrAmbiguous marks JSON whose meaning depends on who reads it: a key that stands twice in one
+// object, or twice but for letter case, or a known key in another case. Go takes the last of them,
+// JavaScript the exact one; a seller who says both is believed in neither (security.md A11, A12).
 var ErrAmbiguous = errors.New("ambiguous JSON")
 
-// Strict reports what makes data not one strict JSON document of at most limit bytes: RESPONSE_TOO_LARGE, or
-// RESPONSE_MALFORMED for anything else (with ErrAmbiguous as the cause where a key is ambiguous). Stricter than
-// encoding/json: no duplicate keys or case twins, no depth over MaxDepth, no invalid UTF-8, no lone surrogates, no BOM.
-// It walks the bytes once, in place.
+// Strict reports what makes data not one strict JSON document of at most limit bytes:
+// RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else (with ErrAmbiguous as the cause where
+// a key is ambiguous). Stricter than encoding/json: no duplicate keys or case twins, no depth over
+// MaxDepth, no invalid UTF-8, no lone surrogates, no BOM. It walks the bytes once, in place.
 func Strict(data []byte, limit int) error { return strict(data, limit, nil) }
 
-// DecodeStrict decodes what Strict accepts into v. Key names are exact: a key that only differs in letter case from one
-// of a struct's is refused, where encoding/json would take it. Values whose type decodes itself (json.RawMessage,
-// anything with UnmarshalJSON) are checked as Strict does and left to their type.
+// DecodeStrict decodes what Strict accepts into v. Key names are exact: a key that only differs in
+// letter case from one of a struct's is refused, where encoding/json would take it. Values whose
+// type decodes itself (json.RawMessage, anything with UnmarshalJSON) are checked as Strict does and
+// left to their type.
 func DecodeStrict(data []byte, limit int, v any) error {
 	if err := strict(data, limit, reflect.TypeOf(v)); err != nil {
 		return err
@@ -67,7 +72,8 @@ func ambiguous(what, key string) *Error {
 	return (&Error{Code: ResponseMalformed, Message: what, Err: ErrAmbiguous}).WithDetail("key", quote(key))
 }
 
-// quote makes a stranger's text safe to show: bounded, in quotes, ASCII only (no bidirectional or invisible letters).
+// quote makes a stranger's text safe to show: bounded, in quotes, ASCII only (no bidirectional or
+// invisible letters).
 func quote(s string) string {
 	const enough = 80
 	if len(s) > enough {
@@ -78,10 +84,11 @@ func quote(s string) string {
 
 // scanner is the one token walk. A nil type means that nothing is known of the value it looks at.
 type scanner struct {
-	text   string
-	pos    int
-	depth  int
-	keys   []string // of the objects that are open, folded; each object's begin where it found the slice's end
+	text  string
+	pos   int
+	depth int
+	// of the objects that are open, folded; each object's begin where it found the slice's end
+	keys   []string
 	fields map[reflect.Type]map[string]field
 }
 
@@ -143,7 +150,8 @@ func (s *scanner) value(t reflect.Type) error {
 	switch c := s.peek(); {
 	case c == '{' || c == '[':
 		if s.depth++; s.depth > MaxDepth {
-			return &Error{Code: ResponseMalformed, Message: "JSON nested deeper than " + strconv.Itoa(MaxDepth), Err: errDeep}
+			return &Error{Code: ResponseMalformed, Message: "JSON nested deeper than " +
+				strconv.Itoa(MaxDepth), Err: errDeep}
 		}
 		s.pos++
 		inside := s.array
@@ -214,8 +222,8 @@ func (s *scanner) object(t reflect.Type) error {
 	}
 }
 
-// keySet finds a key among those of one object: by looking while they are few, by hash from then on, so that neither a
-// million small objects nor one large one is slow.
+// keySet finds a key among those of one object: by looking while they are few, by hash from then
+// on, so that neither a million small objects nor one large one is slow.
 type keySet struct {
 	from   int
 	hashed map[string]struct{}
@@ -270,8 +278,8 @@ func (s *scanner) quoted() (string, error) {
 	return "", malformed("a JSON string that is not closed")
 }
 
-// escape checks the escape that begins at pos and leaves pos on its last byte. A surrogate half alone is no character:
-// readers disagree about what it becomes.
+// escape checks the escape that begins at pos and leaves pos on its last byte. A surrogate half
+// alone is no character: readers disagree about what it becomes.
 func (s *scanner) escape() error {
 	if s.pos++; s.pos < len(s.text) && strings.IndexByte(`"\/bfnrt`, s.text[s.pos]) >= 0 {
 		return nil

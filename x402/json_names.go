@@ -11,8 +11,8 @@ import (
 
 // Exact key names: what encoding/json would match although it is spelt otherwise.
 
-// fold makes keys equal that encoding/json would match: its own folding (the smallest rune of the case orbit), in lower
-// case, so that most keys need no copy.
+// fold makes keys equal that encoding/json would match: its own folding (the smallest rune of the
+// case orbit), in lower case, so that most keys need no copy.
 func fold(key string) string {
 	for i := range len(key) {
 		if c := key[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
@@ -41,7 +41,8 @@ type field struct {
 	of   reflect.Type
 }
 
-// fieldType is the type behind a key of t, nil where nothing is known; a key of a struct must have its exact name.
+// fieldType is the type behind a key of t, nil where nothing is known; a key of a struct must have
+// its exact name.
 func (s *scanner) fieldType(t reflect.Type, key, folded string) (reflect.Type, error) {
 	switch t = known(t); {
 	case t == nil:

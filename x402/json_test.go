@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// security.md A11–A14: what strict JSON is not, and whether the trouble is a key that two readers read differently.
+// security.md A11–A14: what strict JSON is not, and whether the trouble is a key that two readers
+// read differently.
 func TestStrictRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		text      string
@@ -86,7 +87,8 @@ func manyKeys(n int) string {
 
 func TestStrictAccepts(t *testing.T) {
 	for _, text := range []string{
-		`{}`, `[]`, ` { "a" : [ 1 , -0 , 0.5e+10 , 1E-2 , true , false , null ] } ` + "\r\n\t", `"\ud83d\ude00 \u00e9 \/\b\f\n\r\t\"\\"`,
+		`{}`, `[]`, ` { "a" : [ 1 , -0 , 0.5e+10 , 1E-2 , true , false , null ] } ` + "\r\n\t",
+		`"\ud83d\ude00 \u00e9 \/\b\f\n\r\t\"\\"`,
 		`[{"a":1},{"a":1},{"A":1}]`, `{"a":{"a":{"a":1}}}`, `{"":1," ":2}`, "\"\ufffd\"", `"` + "\x7f" + `"`,
 		strings.Repeat("[", 64) + strings.Repeat("]", 64), manyKeys(40) + `"last":0}`, `1e999999`,
 	} {
@@ -100,11 +102,12 @@ func TestStrictSize(t *testing.T) {
 	require.True(t, HasCode(err, ResponseTooLarge))
 	require.Equal(t, 5, AsError(err).Details["limit"], "the number that would have passed")
 	bomb := []byte(strings.Repeat("[", 5_000_000))
-	require.True(t, HasCode(Strict(bomb, MaxBody), ResponseMalformed), "a bomb is named as one, whatever its size")
+	require.True(t, HasCode(Strict(bomb, MaxBody), ResponseMalformed),
+		"a bomb is named as one, whatever its size")
 }
 
-// A13: hostile sizes cost neither time nor memory. What grows with the square of such a text would take minutes; BenchmarkStrict
-// has the figures.
+// A13: hostile sizes cost neither time nor memory. What grows with the square of such a text would
+// take minutes; BenchmarkStrict has the figures.
 func TestStrictIsCheapOnHostileInput(t *testing.T) {
 	for name, text := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +160,8 @@ type outer struct {
 	hidden  int
 }
 
-// encoding/json would take "Amount" for "amount" (security.md finding 8): names are exact at every depth.
+// encoding/json would take "Amount" for "amount" (security.md finding 8): names are exact at every
+// depth.
 func TestDecodeStrictTakesExactNamesOnly(t *testing.T) {
 	var v outer
 	good := `{"amount":"1","options":[{"payTo":"x"}],"one":{"payTo":"y"},"byName":{"A":{"payTo":"z"}},"raw":{"PayTo":1},"Plain":3,"unknown":1,"hidden":2}`
@@ -165,7 +169,8 @@ func TestDecodeStrictTakesExactNamesOnly(t *testing.T) {
 	require.Equal(t, "1x y z", v.Amount+v.Options[0].PayTo+" "+v.One.PayTo+" "+v.ByName["A"].PayTo)
 	require.Equal(t, []int{3, 0}, []int{v.Plain, v.hidden})
 	for _, bad := range []string{
-		`{"Amount":"1"}`, `{"AMOUNT":"1"}`, `{"options":[{"payTo":"x"},{"payto":"x"}]}`, `{"one":{"PayTo":"y"}}`,
+		`{"Amount":"1"}`, `{"AMOUNT":"1"}`, `{"options":[{"payTo":"x"},{"payto":"x"}]}`,
+		`{"one":{"PayTo":"y"}}`,
 		`{"byName":{"a":{"payTO":"z"}}}`, `{"plain":3}`,
 	} {
 		err := DecodeStrict([]byte(bad), MaxBody, &outer{})

@@ -7,14 +7,17 @@ import (
 	"strings"
 )
 
-// The MCP dialects (x402 MCP transport v1 and v2, and what grew beside them). What a dialect decides is how it is paid:
-// Attach has that table.
+// The MCP dialects (x402 MCP transport v1 and v2, and what grew beside them). What a dialect
+// decides is how it is paid: Attach has that table.
 const (
-	DialectMCP           Dialect = "mcp"            // tool result, version 2, or _meta["x402/payment-required"]
-	DialectMCPV1         Dialect = "mcp-v1"         // tool result, version 1: x402's own servers and npm x402-mcp look alike
+	// tool result, version 2, or _meta["x402/payment-required"]
+	DialectMCP Dialect = "mcp"
+	// tool result, version 1: x402's own servers and npm x402-mcp look alike
+	DialectMCPV1         Dialect = "mcp-v1"
 	DialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
 	DialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
-	DialectMCPExtension  Dialect = "mcp-extension"  // resultType "payment_required": MCP 2026-07-28, org.x402/payment
+	// resultType "payment_required": MCP 2026-07-28, org.x402/payment
+	DialectMCPExtension Dialect = "mcp-extension"
 )
 
 // MCPExtension is the name under which a client says that it reads resultType "payment_required".
@@ -23,8 +26,8 @@ const MCPExtension = "org.x402/payment"
 // MCP reports whether a payment in this dialect travels in an MCP request's _meta.
 func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
 
-// MaxMCPMessage bounds one message of an MCP server. Content may be 32 MiB (SPEC §10) over HTTP; a tool's result is read by a
-// model, and the SDKs themselves stop at 16 MiB a message.
+// MaxMCPMessage bounds one message of an MCP server. Content may be 32 MiB (SPEC §10) over HTTP; a
+// tool's result is read by a model, and the SDKs themselves stop at 16 MiB a message.
 const MaxMCPMessage = 16 << 20
 
 // The keys of an MCP message's _meta: MetaPayment in a request's, the others in an answer's.
@@ -37,19 +40,21 @@ const (
 	MetaCloudflare   = "x402/error"
 )
 
-// asksPayment are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other clients were seen to read
-// (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and -32803 says anything: without options they ask nothing.
+// asksPayment are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other clients
+// were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and -32803
+// says anything: without options they ask nothing.
 var asksPayment = []int64{402, -402, -32402, -32042, -32803}
 
-// MCPMessage is what a server answered to tools/call, resources/read, prompts/get or initialize, as it came: a result, or an error.
+// MCPMessage is what a server answered to tools/call, resources/read, prompts/get or initialize, as
+// it came: a result, or an error.
 type MCPMessage struct {
 	Result json.RawMessage
 	Code   int64           // of a JSON-RPC error, where Result is nil
 	Data   json.RawMessage // of that error
 }
 
-// ReadMCPChallenge reads what a server asks for. It is nil, without error, where nothing is asked. The first of these that is
-// there is the challenge, and is read or refused:
+// ReadMCPChallenge reads what a server asks for. It is nil, without error, where nothing is asked.
+// The first of these that is there is the challenge, and is read or refused:
 //
 //	result with resultType "payment_required"   paymentRequired             2026 extension
 //	result's _meta["x402/error"]                JSON                        Cloudflare, which says it as text too
@@ -58,8 +63,9 @@ type MCPMessage struct {
 //	result with isError                         each text item that is it   where an outputSchema forbids the other
 //	error with a code of asksPayment            data                        seeds 000 and 004
 //
-// What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no challenge, so a tool's own
-// error stays one; and what a tool gives without isError is its answer, whatever it looks like.
+// What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
+// challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,
+// whatever it looks like.
 func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 	if m.Result == nil {
 		return mcpErrorChallenge(m)
@@ -119,7 +125,8 @@ func mcpPlaces(result json.RawMessage) (found []place) {
 	}
 	tool := dialects{1: DialectMCPV1, 2: DialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
-		found = append(found, place{top["paymentRequired"], dialects{1: DialectMCPExtension, 2: DialectMCPExtension}})
+		found = append(found, place{top["paymentRequired"], dialects{1: DialectMCPExtension,
+			2: DialectMCPExtension}})
 	}
 	add(meta[MetaCloudflare], dialects{1: DialectMCPCloudflare, 2: DialectMCPCloudflare})
 	add(meta[MetaRequired], tool)
@@ -137,15 +144,17 @@ func mcpPlaces(result json.RawMessage) (found []place) {
 	return found
 }
 
-// asks reports whether text is meant as a challenge: a JSON object with accepts and a version. Then it is read strictly.
+// asks reports whether text is meant as a challenge: a JSON object with accepts and a version. Then
+// it is read strictly.
 func asks(text json.RawMessage) bool {
 	var top object
 	text = bytes.TrimLeft(text, " \t\r\n")
 	return isObject(text) && json.Unmarshal(text, &top) == nil && top.has("accepts") && top.has("x402Version")
 }
 
-// ReadMCPSettlement reads a server's receipt: _meta of a result, or data of an error (a settlement that failed), under the key of
-// the specification or of npm x402-mcp, as an object or in base64. It is nil, without error, when there is none.
+// ReadMCPSettlement reads a server's receipt: _meta of a result, or data of an error (a settlement
+// that failed), under the key of the specification or of npm x402-mcp, as an object or in base64.
+// It is nil, without error, when there is none.
 func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
 	var top, holder object
 	if m.Result == nil {

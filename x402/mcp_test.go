@@ -25,7 +25,8 @@ func rpcError(code int64, data string) MCPMessage {
 	return MCPMessage{Code: code, Data: json.RawMessage(data)}
 }
 
-// One row per way to ask (x402-protocol.md §7; seed-systems.md §9), and per thing that looks like one and is none.
+// One row per way to ask (x402-protocol.md §7; seed-systems.md §9), and per thing that looks like
+// one and is none.
 func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 	two, one := v2(entryV2("", "")), v1(entryV1("", ""))
 	noContent := `"content":[]`
@@ -34,43 +35,69 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		dialect Dialect // "": nothing is asked
 		version int
 	}{
-		"A: structured content":                 {tool(`"structuredContent":` + two + "," + noContent), DialectMCP, 2},
-		"A: and the same as text":               {tool(`"structuredContent":` + two + "," + texts(two)), DialectMCP, 2},
-		"A: version 1":                          {tool(`"structuredContent":` + one + "," + noContent), DialectMCPV1, 1},
-		"A: another error as text":              {tool(`"structuredContent":` + two + "," + texts("Payment required")), DialectMCP, 2},
-		"B: text alone":                         {tool(texts(two)), DialectMCP, 2},
-		"B: text, version 1":                    {tool(texts(one)), DialectMCPV1, 1},
-		"B: text behind other text":             {tool(texts("Payment required", "{broken", " \n"+two)), DialectMCP, 2},
-		"B: the output schema's own content":    {tool(`"structuredContent":{"rows":[]},` + texts(two)), DialectMCP, 2},
-		"B: after an image":                     {tool(`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` + string(jsonString(two)) + `}]`), DialectMCP, 2},
-		"C: Cloudflare":                         {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)), DialectMCPCloudflare, 2},
-		"C: Cloudflare, version 1":              {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)), DialectMCPCloudflare, 1},
-		"_meta, the exported key":               {tool(`"_meta":{"x402/payment-required":` + two + `},` + noContent), DialectMCP, 2},
-		"_meta of what has no isError":          {MCPMessage{Result: json.RawMessage(`{"contents":[],"_meta":{"x402/payment-required":` + two + `}}`)}, DialectMCP, 2},
-		"D: error 402":                          {rpcError(402, two), DialectMCPError, 2},
-		"D: error 402, version 1 (seed 000)":    {rpcError(402, one), DialectMCPError, 1},
-		"D: error -402":                         {rpcError(-402, two), DialectMCPError, 2},
-		"D: error -32042":                       {rpcError(-32042, two), DialectMCPError, 2},
-		"D: error -32402":                       {rpcError(-32402, two), DialectMCPError, 2},
-		"D: error -32803":                       {rpcError(-32803, two), DialectMCPError, 2},
-		"E: npm x402-mcp":                       {tool(`"structuredContent":` + strings.Replace(one, "X-PAYMENT header is required", "_meta.x402.payment is required", 1) + "," + texts(one)), DialectMCPV1, 1},
-		"F: the 2026 extension":                 {MCPMessage{Result: json.RawMessage(`{"resultType":"payment_required","paymentRequired":` + two + `}`)}, DialectMCPExtension, 2},
-		"a success that speaks of prices":       {MCPMessage{Result: json.RawMessage(`{"structuredContent":` + two + `,` + texts(two) + `}`)}, "", 0},
-		"isError in words":                      {MCPMessage{Result: json.RawMessage(`{"isError":"true",` + texts(two) + `}`)}, "", 0},
-		"isError in another case":               {MCPMessage{Result: json.RawMessage(`{"iserror":true,` + texts(two) + `}`)}, "", 0},
-		"a tool's own error":                    {tool(texts("city not found")), "", 0},
-		"a tool's own error in JSON":            {tool(texts(`{"error":"city not found","error":2}`)), "", 0},
-		"Cloudflare could not compute a price":  {tool(`"_meta":{"x402/error":{"x402Version":2,"error":"PRICE_COMPUTE_FAILED"}},` + noContent), "", 0},
-		"accepts without a version":             {tool(texts(`{"accepts":[]}`)), "", 0},
-		"-32042 asks to open a URL":             {rpcError(-32042, `{"elicitations":[{"mode":"url","url":"https://a.example"}]}`), "", 0},
-		"another error":                         {rpcError(-32603, two), "", 0},
-		"a result of another type":              {MCPMessage{Result: json.RawMessage(`{"resultType":"input_required","inputRequests":{}}`)}, "", 0},
-		"a result that is no object":            {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "", 0},
-		"_meta that is none":                    {tool(`"_meta":7,` + texts("x")), "", 0},
-		"text that is none":                     {tool(`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
-		"the second one is for elsewhere":       {tool(texts(two, v2(entryV2("network", `"eip155:84532"`)))), DialectMCP, 2},
-		"the second one cannot be read":         {tool(texts(two, `{"x402Version":9,"accepts":[]}`)), DialectMCP, 2},
-		"structured content before text of two": {tool(`"structuredContent":` + two + "," + texts(one)), DialectMCP, 2},
+		"A: structured content": {tool(`"structuredContent":` + two + "," + noContent),
+			DialectMCP, 2},
+		"A: and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
+			DialectMCP, 2},
+		"A: version 1": {tool(`"structuredContent":` + one + "," + noContent),
+			DialectMCPV1, 1},
+		"A: another error as text": {tool(`"structuredContent":` + two + "," +
+			texts("Payment required")), DialectMCP, 2},
+		"B: text alone":      {tool(texts(two)), DialectMCP, 2},
+		"B: text, version 1": {tool(texts(one)), DialectMCPV1, 1},
+		"B: text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
+			DialectMCP, 2},
+		"B: the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
+			DialectMCP, 2},
+		"B: after an image": {tool(
+			`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` +
+				string(jsonString(two)) + `}]`), DialectMCP, 2},
+		"C: Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
+			DialectMCPCloudflare, 2},
+		"C: Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
+			DialectMCPCloudflare, 1},
+		"_meta, the exported key": {tool(`"_meta":{"x402/payment-required":` + two + `},` +
+			noContent), DialectMCP, 2},
+		"_meta of what has no isError": {MCPMessage{Result: json.RawMessage(
+			`{"contents":[],"_meta":{"x402/payment-required":` + two + `}}`)}, DialectMCP, 2},
+		"D: error 402":                       {rpcError(402, two), DialectMCPError, 2},
+		"D: error 402, version 1 (seed 000)": {rpcError(402, one), DialectMCPError, 1},
+		"D: error -402":                      {rpcError(-402, two), DialectMCPError, 2},
+		"D: error -32042":                    {rpcError(-32042, two), DialectMCPError, 2},
+		"D: error -32402":                    {rpcError(-32402, two), DialectMCPError, 2},
+		"D: error -32803":                    {rpcError(-32803, two), DialectMCPError, 2},
+		"E: npm x402-mcp": {tool(`"structuredContent":` +
+			strings.Replace(one, "X-PAYMENT header is required", "_meta.x402.payment is required", 1) + "," +
+			texts(one)), DialectMCPV1, 1},
+		"F: the 2026 extension": {MCPMessage{Result: json.RawMessage(
+			`{"resultType":"payment_required","paymentRequired":` + two + `}`)}, DialectMCPExtension, 2},
+		"a success that speaks of prices": {MCPMessage{Result: json.RawMessage(`{"structuredContent":` +
+			two + `,` + texts(two) + `}`)}, "", 0},
+		"isError in words": {MCPMessage{Result: json.RawMessage(`{"isError":"true",` +
+			texts(two) + `}`)}, "", 0},
+		"isError in another case": {MCPMessage{Result: json.RawMessage(`{"iserror":true,` +
+			texts(two) + `}`)}, "", 0},
+		"a tool's own error":         {tool(texts("city not found")), "", 0},
+		"a tool's own error in JSON": {tool(texts(`{"error":"city not found","error":2}`)), "", 0},
+		"Cloudflare could not compute a price": {tool(
+			`"_meta":{"x402/error":{"x402Version":2,"error":"PRICE_COMPUTE_FAILED"}},` + noContent), "", 0},
+		"accepts without a version": {tool(texts(`{"accepts":[]}`)), "", 0},
+		"-32042 asks to open a URL": {rpcError(-32042,
+			`{"elicitations":[{"mode":"url","url":"https://a.example"}]}`), "", 0},
+		"another error": {rpcError(-32603, two), "", 0},
+		"a result of another type": {MCPMessage{Result: json.RawMessage(
+			`{"resultType":"input_required","inputRequests":{}}`)}, "", 0},
+		"a result that is no object": {MCPMessage{Result: json.RawMessage(`[` + two + `]`)}, "",
+			0},
+		"_meta that is none": {tool(`"_meta":7,` + texts("x")), "", 0},
+		"text that is none": {tool(
+			`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
+		"the second one is for elsewhere": {tool(texts(two, v2(entryV2("network", `"eip155:84532"`)))),
+			DialectMCP, 2},
+		"the second one cannot be read": {tool(texts(two, `{"x402Version":9,"accepts":[]}`)),
+			DialectMCP, 2},
+		"structured content before text of two": {tool(`"structuredContent":` + two + "," + texts(one)),
+			DialectMCP, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadMCPChallenge(c.message)
@@ -84,7 +111,8 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 			require.True(t, got.Dialect.MCP())
 			require.False(t, got.Dialect.WalletSettles())
 			require.Len(t, got.Accepts, 1)
-			require.Equal(t, map[int]string{1: entryV1("", ""), 2: entryV2("", "")}[c.version], string(got.Accepts[0].Raw), "the very bytes")
+			require.Equal(t, map[int]string{1: entryV1("", ""), 2: entryV2("", "")}[c.version],
+				string(got.Accepts[0].Raw), "the very bytes")
 		})
 	}
 }
@@ -97,23 +125,38 @@ func TestMCPChallengesThatAreRefused(t *testing.T) {
 		message MCPMessage
 		code    Code
 	}{
-		"two prices: structured content, text": {tool(`"structuredContent":` + two + "," + texts(dear)), InvalidRequirement},
-		"two prices: two texts":                {tool(texts(two, dear)), InvalidRequirement},
-		"two prices: Cloudflare, text":         {tool(`"_meta":{"x402/error":` + two + `},` + texts(dear)), InvalidRequirement},
-		"two prices: the extension, _meta":     {MCPMessage{Result: json.RawMessage(`{"resultType":"payment_required","paymentRequired":` + two + `,"_meta":{"x402/payment-required":` + dear + `}}`)}, InvalidRequirement},
-		"two structured contents":              {tool(`"structuredContent":` + dear + `,"structuredContent":` + two), InvalidRequirement},
-		"two keys that differ in case":         {tool(`"structuredContent":` + two + `,"StructuredContent":` + dear), InvalidRequirement},
-		"a key twice in a text":                {tool(texts(strings.Replace(two, `"amount"`, `"amount":"1","amount"`, 1))), InvalidRequirement},
-		"a version not spoken":                 {tool(texts(strings.Replace(two, `Version":2`, `Version":3`, 1))), InvalidRequirement},
-		"no options":                           {tool(texts(`{"x402Version":2,"accepts":[]}`)), InvalidRequirement},
-		"too many options":                     {tool(texts(v2(entries))), ResponseMalformed},
-		"too long":                             {tool(texts(two + strings.Repeat(" ", MaxBody))), ResponseTooLarge},
-		"too deep":                             {tool(texts(strings.Replace(two, `{"x402Version"`, `{"x":`+strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), ResponseMalformed},
-		"the extension without its member":     {MCPMessage{Result: json.RawMessage(`{"resultType":"payment_required"}`)}, ResponseMalformed},
-		"the extension, nothing readable":      {MCPMessage{Result: json.RawMessage(`{"resultType":"payment_required","paymentRequired":7}`)}, ResponseMalformed},
-		"error 402 without data":               {rpcError(402, ""), NoRequirements},
-		"error 402 about something else":       {rpcError(402, `{"message":"top up your account"}`), NoRequirements},
-		"error 402, a key twice":               {rpcError(402, strings.Replace(two, `"amount"`, `"amount":"1","amount"`, 1)), InvalidRequirement},
+		"two prices: structured content, text": {tool(`"structuredContent":` + two + "," + texts(dear)),
+			InvalidRequirement},
+		"two prices: two texts": {tool(texts(two, dear)), InvalidRequirement},
+		"two prices: Cloudflare, text": {tool(`"_meta":{"x402/error":` + two + `},` + texts(dear)),
+			InvalidRequirement},
+		"two prices: the extension, _meta": {MCPMessage{Result: json.RawMessage(
+			`{"resultType":"payment_required","paymentRequired":` + two +
+				`,"_meta":{"x402/payment-required":` + dear + `}}`)}, InvalidRequirement},
+		"two structured contents": {tool(`"structuredContent":` + dear +
+			`,"structuredContent":` + two), InvalidRequirement},
+		"two keys that differ in case": {tool(`"structuredContent":` + two + `,"StructuredContent":` +
+			dear), InvalidRequirement},
+		"a key twice in a text": {tool(texts(strings.Replace(two, `"amount"`,
+			`"amount":"1","amount"`, 1))), InvalidRequirement},
+		"a version not spoken": {tool(texts(strings.Replace(two, `Version":2`, `Version":3`,
+			1))), InvalidRequirement},
+		"no options": {tool(texts(`{"x402Version":2,"accepts":[]}`)),
+			InvalidRequirement},
+		"too many options": {tool(texts(v2(entries))), ResponseMalformed},
+		"too long": {tool(texts(two + strings.Repeat(" ", MaxBody))),
+			ResponseTooLarge},
+		"too deep": {tool(texts(strings.Replace(two, `{"x402Version"`, `{"x":`+
+			strings.Repeat("[", 70)+strings.Repeat("]", 70)+`,"x402Version"`, 1))), ResponseMalformed},
+		"the extension without its member": {MCPMessage{Result: json.RawMessage(
+			`{"resultType":"payment_required"}`)}, ResponseMalformed},
+		"the extension, nothing readable": {MCPMessage{Result: json.RawMessage(
+			`{"resultType":"payment_required","paymentRequired":7}`)}, ResponseMalformed},
+		"error 402 without data": {rpcError(402, ""), NoRequirements},
+		"error 402 about something else": {rpcError(402, `{"message":"top up your account"}`),
+			NoRequirements},
+		"error 402, a key twice": {rpcError(402, strings.Replace(two, `"amount"`,
+			`"amount":"1","amount"`, 1)), InvalidRequirement},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadMCPChallenge(c.message)
@@ -129,14 +172,15 @@ func TestAttach(t *testing.T) {
 	encoded := b64(string(payload))
 	object, text := string(payload), string(jsonString(encoded))
 	for dialect, want := range map[Dialect]Attachment{
-		DialectV2Header:      {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectV2Body:        {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectSeedV2:        {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectV1Body:        {Header: "X-PAYMENT", Value: encoded},
-		DialectMCP:           {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPError:      {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPExtension:  {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPV1:         {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object), "x402.payment": json.RawMessage(text)}},
+		DialectV2Header:     {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		DialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		DialectSeedV2:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		DialectV1Body:       {Header: "X-PAYMENT", Value: encoded},
+		DialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		DialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		DialectMCPExtension: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		DialectMCPV1: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object),
+			"x402.payment": json.RawMessage(text)}},
 		DialectMCPCloudflare: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(text)}},
 	} {
 		require.Equal(t, want, Attach(dialect, payload), dialect)
@@ -144,7 +188,8 @@ func TestAttach(t *testing.T) {
 }
 
 func TestReadMCPSettlement(t *testing.T) {
-	paid, refused := `{"success":true,"transaction":"0xabc","network":"base"}`, `{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"base"}`
+	paid, refused := `{"success":true,"transaction":"0xabc","network":"base"}`,
+		`{"success":false,"errorReason":"insufficient_funds","transaction":"","network":"base"}`
 	meta := func(members string) MCPMessage {
 		return MCPMessage{Result: json.RawMessage(`{"content":[],"_meta":{` + members + `}}`)}
 	}
@@ -154,20 +199,24 @@ func TestReadMCPSettlement(t *testing.T) {
 	}{
 		"the specification's key": {meta(`"x402/payment-response":` + paid), "0xabc"},
 		"npm x402-mcp's key":      {meta(`"x402.payment-response":` + paid), "0xabc"},
-		"in base64":               {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))), "0xabc"},
-		"both, the same":          {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` + paid), "0xabc"},
-		"both, contradicting":     {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` + refused), "!"},
-		"a failure":               {meta(`"x402/payment-response":` + refused), "refused"},
-		"a failure in an error":   {rpcError(-32603, `{"x402/payment-response":`+refused+`}`), "refused"},
-		"of another key":          {meta(`"x402/Payment-Response":` + paid), ""},
-		"null":                    {meta(`"x402/payment-response":null`), ""},
-		"none":                    {MCPMessage{Result: json.RawMessage(`{"content":[]}`)}, ""},
-		"none in an error":        {rpcError(-32603, ""), ""},
-		"a number":                {meta(`"x402/payment-response":7`), "!"},
-		"a list":                  {meta(`"x402/payment-response":[true]`), "!"},
-		"text that is no base64":  {meta(`"x402/payment-response":"paid!"`), "!"},
-		"success in words":        {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`), "!"},
-		"a key twice":             {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
+		"in base64": {meta(`"x402/payment-response":` + string(jsonString(b64(paid)))),
+			"0xabc"},
+		"both, the same": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +
+			paid), "0xabc"},
+		"both, contradicting": {meta(`"x402/payment-response":` + paid + `,"x402.payment-response":` +
+			refused), "!"},
+		"a failure":              {meta(`"x402/payment-response":` + refused), "refused"},
+		"a failure in an error":  {rpcError(-32603, `{"x402/payment-response":`+refused+`}`), "refused"},
+		"of another key":         {meta(`"x402/Payment-Response":` + paid), ""},
+		"null":                   {meta(`"x402/payment-response":null`), ""},
+		"none":                   {MCPMessage{Result: json.RawMessage(`{"content":[]}`)}, ""},
+		"none in an error":       {rpcError(-32603, ""), ""},
+		"a number":               {meta(`"x402/payment-response":7`), "!"},
+		"a list":                 {meta(`"x402/payment-response":[true]`), "!"},
+		"text that is no base64": {meta(`"x402/payment-response":"paid!"`), "!"},
+		"success in words": {meta(`"x402/payment-response":{"success":"true","transaction":"0xabc"}`),
+			"!"},
+		"a key twice": {meta(`"x402/payment-response":{"success":false,"success":true}`), "!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := ReadMCPSettlement(c.message)
@@ -194,7 +243,8 @@ func TestReadMCPSettlement(t *testing.T) {
 // An echo has no header to fit into.
 func TestExtensionsAreEchoedWhollyOverMCP(t *testing.T) {
 	declared := `{"bazaar":{"info":{},"schema":"` + strings.Repeat("s", maxEcho) + `"}}`
-	c, err := ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` + entryV2("", "") + `]}`)))
+	c, err := ReadMCPChallenge(tool(texts(`{"x402Version":2,"extensions":` + declared + `,"accepts":[` +
+		entryV2("", "") + `]}`)))
 	require.NoError(t, err)
 	payload, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), nil)
 	require.NoError(t, err)

@@ -27,9 +27,11 @@ const (
 	testnet = true
 )
 
-// networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and the seed.
+// networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
+// the seed.
 var networks = []network{
-	{SolanaMainnet, "Solana", mainnet, []string{"solana", "solana-mainnet", "solana-mainnet-beta", "solana:mainnet", "solana:mainnet-beta"}},
+	{SolanaMainnet, "Solana", mainnet, []string{"solana", "solana-mainnet", "solana-mainnet-beta",
+		"solana:mainnet", "solana:mainnet-beta"}},
 	{SolanaDevnet, "Solana Devnet", testnet, []string{"solana-devnet", "solana:devnet"}},
 	{SolanaTestnet, "Solana Testnet", testnet, []string{"solana-testnet", "solana:testnet"}},
 	{"eip155:8453", "Base", mainnet, []string{"base"}},
@@ -85,16 +87,17 @@ func find(name string) *network {
 	return nil
 }
 
-// CAIP-2 in general, and the two namespaces whose references have a form of their own: a chain id (no leading zero, or
-// one chain would have two names), and the first 32 characters of a genesis hash in base58.
+// CAIP-2 in general, and the two namespaces whose references have a form of their own: a chain id
+// (no leading zero, or one chain would have two names), and the first 32 characters of a genesis
+// hash in base58.
 var (
 	caip2Form  = regexp.MustCompile(`^[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}$`)
 	solanaForm = regexp.MustCompile(`^solana:[1-9A-HJ-NP-Za-km-z]{32}$`)
 )
 
-// Network gives the CAIP-2 name of a network as anyone calls it: CAIP-2 itself, a V1 name, a known alias. Names are
-// exact. A well-formed CAIP-2 name of a network that is not in the table is a network too: the owner may have
-// configured it.
+// Network gives the CAIP-2 name of a network as anyone calls it: CAIP-2 itself, a V1 name, a known
+// alias. Names are exact. A well-formed CAIP-2 name of a network that is not in the table is a
+// network too: the owner may have configured it.
 func Network(name string) (caip2 string, ok bool) {
 	if n := find(name); n != nil {
 		return n.caip2, true
@@ -122,7 +125,8 @@ func V1Name(caip2 string) (name string, ok bool) {
 	return n.names[0], true
 }
 
-// IsTestnet reports whether a network's money is known to be worthless. What is not known is taken for real.
+// IsTestnet reports whether a network's money is known to be worthless. What is not known is taken
+// for real.
 func IsTestnet(caip2 string) bool {
 	n := find(caip2)
 	return n != nil && n.testnet
@@ -136,7 +140,8 @@ func Title(caip2 string) string {
 	return caip2
 }
 
-// ChainID is the chain id of an eip155 network: EIP-712 takes it from here, never from a seller (security.md B3).
+// ChainID is the chain id of an eip155 network: EIP-712 takes it from here, never from a seller
+// (security.md B3).
 func ChainID(caip2 string) (id uint64, ok bool) {
 	reference, ok := strings.CutPrefix(caip2, "eip155:")
 	if !ok {
@@ -155,8 +160,9 @@ func Namespace(caip2 string) string {
 // IsSolana reports whether caip2 names a Solana network, where token amounts have 64 bits.
 func IsSolana(caip2 string) bool { return strings.HasPrefix(caip2, "solana:") }
 
-// IsGenesis reports whether a node's full genesis hash (getGenesisHash) is that of a Solana network: its CAIP-2
-// reference is the hash's first 32 characters. A node of another cluster must not be believed (security.md B5).
+// IsGenesis reports whether a node's full genesis hash (getGenesisHash) is that of a Solana
+// network: its CAIP-2 reference is the hash's first 32 characters. A node of another cluster must
+// not be believed (security.md B5).
 func IsGenesis(caip2, fullHash string) bool {
 	reference, ok := strings.CutPrefix(caip2, "solana:")
 	return ok && len(reference) == 32 && len(fullHash) > 32 && strings.HasPrefix(fullHash, reference)

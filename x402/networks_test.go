@@ -12,22 +12,32 @@ import (
 
 func TestNetwork(t *testing.T) {
 	for name, want := range map[string]string{
-		"base": "eip155:8453", "base-sepolia": "eip155:84532", "eip155:8453": "eip155:8453", "ethereum": "eip155:1", "sepolia": "eip155:11155111",
-		"polygon-amoy": "eip155:80002", "skale-base-sepolia": "eip155:324705682", "celo": "eip155:42220", "flare": "eip155:14",
-		"xlayer": "eip155:196", "arbitrum": "eip155:42161", "skale-base": "eip155:1187947933", "sei-testnet": "eip155:1328",
-		"solana": SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet, "solana:mainnet": SolanaMainnet,
-		"solana:devnet": SolanaDevnet, "solana-mainnet": SolanaMainnet, "solana-mainnet-beta": SolanaMainnet, SolanaDevnet: SolanaDevnet,
-		"eip155:31337": "eip155:31337", "eip155:18446744073709551615": "eip155:18446744073709551615", "aptos:1": "aptos:1", "stellar:pubnet": "stellar:pubnet",
-		"solana:11111111111111111111111111111111": "solana:11111111111111111111111111111111", // a test validator of the owner's
+		"base": "eip155:8453", "base-sepolia": "eip155:84532", "eip155:8453": "eip155:8453",
+		"ethereum": "eip155:1", "sepolia": "eip155:11155111",
+		"polygon-amoy": "eip155:80002", "skale-base-sepolia": "eip155:324705682", "celo": "eip155:42220",
+		"flare":  "eip155:14",
+		"xlayer": "eip155:196", "arbitrum": "eip155:42161", "skale-base": "eip155:1187947933",
+		"sei-testnet": "eip155:1328",
+		"solana":      SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet,
+		"solana:mainnet": SolanaMainnet,
+		"solana:devnet":  SolanaDevnet, "solana-mainnet": SolanaMainnet, "solana-mainnet-beta": SolanaMainnet,
+		SolanaDevnet:   SolanaDevnet,
+		"eip155:31337": "eip155:31337", "eip155:18446744073709551615": "eip155:18446744073709551615",
+		"aptos:1": "aptos:1", "stellar:pubnet": "stellar:pubnet",
+		// a test validator of the owner's
+		"solana:11111111111111111111111111111111": "solana:11111111111111111111111111111111",
 	} {
 		got, ok := Network(name)
 		require.True(t, ok, name)
 		require.Equal(t, want, got, name)
 	}
 	for _, name := range []string{
-		"", "Base", "BASE", "base ", "bass", "devnet", "mainnet-beta", "eip155:", "eip155:0", "eip155:08453", "eip155:+8453", "eip155:0x2105", "eip155:8453 ",
-		"EIP155:8453", "eip155:18446744073709551616", "eip155:base", "solana:", "solana:Devnet", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvd",
-		"solana:0OIl4UsFv8P8NJdTREpY1vzqKqZKvdpp", "a:b", "toolongname:1", "aptos:", "aptos:" + strings.Repeat("1", 33), "aptos:1\n", ":1",
+		"", "Base", "BASE", "base ", "bass", "devnet", "mainnet-beta", "eip155:", "eip155:0", "eip155:08453",
+		"eip155:+8453", "eip155:0x2105", "eip155:8453 ",
+		"EIP155:8453", "eip155:18446744073709551616", "eip155:base", "solana:", "solana:Devnet",
+		"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvd",
+		"solana:0OIl4UsFv8P8NJdTREpY1vzqKqZKvdpp", "a:b", "toolongname:1", "aptos:", "aptos:" +
+			strings.Repeat("1", 33), "aptos:1\n", ":1",
 	} {
 		_, ok := Network(name)
 		require.False(t, ok, name)
@@ -44,7 +54,8 @@ func TestNetworksTable(t *testing.T) {
 			require.True(t, ok && got == n.caip2, name)
 		}
 		require.NotEmpty(t, n.title)
-		require.Equal(t, regexp.MustCompile(`Testnet|Devnet|Sepolia|Fuji|Amoy|Apothem`).MatchString(n.title), n.testnet, n.title)
+		require.Equal(t, regexp.MustCompile(`Testnet|Devnet|Sepolia|Fuji|Amoy|Apothem`).MatchString(n.title),
+			n.testnet, n.title)
 		require.Equal(t, n.title, Title(n.caip2))
 		require.Equal(t, n.testnet, IsTestnet(n.caip2))
 	}
@@ -90,7 +101,8 @@ func TestRegistry(t *testing.T) {
 	r := NewRegistry(nil)
 	usdc, ok := r.Asset("eip155:8453", strings.ToLower(baseUSDC))
 	require.True(t, ok, "EVM addresses in any letter case")
-	require.Equal(t, AssetInfo{Network: "eip155:8453", Address: baseUSDC, Symbol: "USDC", Decimals: 6, USD: 1_000_000, Name: "USD Coin", Version: "2"}, usdc)
+	require.Equal(t, AssetInfo{Network: "eip155:8453", Address: baseUSDC, Symbol: "USDC", Decimals: 6,
+		USD: 1_000_000, Name: "USD Coin", Version: "2"}, usdc)
 	_, ok = r.Asset("eip155:8453", baseUSDC[:41]+"4")
 	require.False(t, ok, "B1: one nibble off is another token")
 	_, ok = r.Asset("eip155:84532", baseUSDC)
@@ -103,7 +115,8 @@ func TestRegistry(t *testing.T) {
 	require.True(t, ok && mega.Permit2Only)
 	require.Equal(t, uint8(18), mega.Decimals)
 	celo := r.Assets("eip155:42220")
-	require.Equal(t, []string{"USDC", "USDT", "USAT"}, []string{celo[0].Symbol, celo[1].Symbol, celo[2].Symbol})
+	require.Equal(t, []string{"USDC", "USDT", "USAT"}, []string{celo[0].Symbol, celo[1].Symbol,
+		celo[2].Symbol})
 	flare, _ := r.Default("eip155:14")
 	require.Equal(t, "USD\u20ae0", flare.Name)
 	_, ok = r.Default("eip155:480")
@@ -137,7 +150,8 @@ func TestRegistryTable(t *testing.T) {
 func TestTheOwnersAssetsAddAndOverride(t *testing.T) {
 	r := NewRegistry([]AssetInfo{
 		{Network: "eip155:8453", Address: strings.ToUpper(baseUSDC[2:]), Symbol: "not the address"},
-		{Network: "eip155:8453", Address: "0x" + strings.ToUpper(baseUSDC[2:]), Symbol: "MINE", Decimals: 6, USD: 2_000_000, Name: "N", Version: "3"},
+		{Network: "eip155:8453", Address: "0x" + strings.ToUpper(baseUSDC[2:]), Symbol: "MINE", Decimals: 6,
+			USD: 2_000_000, Name: "N", Version: "3"},
 		{Network: "eip155:31337", Address: "0x01", Symbol: "PLAY", Decimals: 18, USD: 1},
 	})
 	a, ok := r.Asset("eip155:8453", baseUSDC)

@@ -17,11 +17,13 @@ const (
 	headerProof     = "X-PAYMENT-SIGNATURE"
 )
 
-// maxEcho is the longest payment header (MCP has none) that extensions are echoed in: nginx takes 8 KiB of headers and a server refuses
-// the whole request above it, while an echo left out costs nothing (x402-protocol.md §8).
+// maxEcho is the longest payment header (MCP has none) that extensions are echoed in: nginx takes 8
+// KiB of headers and a server refuses the whole request above it, while an echo left out costs
+// nothing (x402-protocol.md §8).
 const maxEcho = 6 << 10
 
-// Attachment is what pays a seller: a header of the HTTP request, or members of the MCP request's params._meta.
+// Attachment is what pays a seller: a header of the HTTP request, or members of the MCP request's
+// params._meta.
 type Attachment struct {
 	Header, Value string
 	Meta          map[string]json.RawMessage
@@ -41,7 +43,8 @@ func Attach(d Dialect, payload json.RawMessage) Attachment {
 	case DialectMCP, DialectMCPError, DialectMCPExtension:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload}}
 	case DialectMCPV1:
-		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload, MetaPaymentMCPV1: jsonString(encoded)}}
+		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload,
+			MetaPaymentMCPV1: jsonString(encoded)}}
 	case DialectMCPCloudflare:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: jsonString(encoded)}}
 	case DialectV1Body:
@@ -56,14 +59,16 @@ func AttachProof(transaction string) Attachment {
 	return Attachment{Header: headerProof, Value: transaction}
 }
 
-// EncodePayload wraps a scheme's signed payload into the PaymentPayload of the challenge's version, for the option r.
-// ext is what we add to the extensions the seller declared, by their keys: {"info":{…}}. What the seller said there
-// stays and ours is added, because it compares (§8, extension_echo_mismatch).
+// EncodePayload wraps a scheme's signed payload into the PaymentPayload of the challenge's version,
+// for the option r. ext is what we add to the extensions the seller declared, by their keys:
+// {"info":{…}}. What the seller said there stays and ours is added, because it compares (§8,
+// extension_echo_mismatch).
 //
-// The seller's own bytes are kept to the letter, its option above all: V2 servers compare `accepted` with what they
-// asked, letter case included (x402-protocol.md fact 3). So put the result on the wire as it is: json.Marshal would
-// rewrite it, though to the same meaning.
-func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map[string]json.RawMessage) (json.RawMessage, error) {
+// The seller's own bytes are kept to the letter, its option above all: V2 servers compare
+// `accepted` with what they asked, letter case included (x402-protocol.md fact 3). So put the
+// result on the wire as it is: json.Marshal would rewrite it, though to the same meaning.
+func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map[string]json.RawMessage) (
+	json.RawMessage, error) {
 	if !json.Valid(payload) || isNull(payload) {
 		return nil, errors.New("encode payment: the scheme's payload is not JSON")
 	}
@@ -96,9 +101,10 @@ func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) 
 	return append(all, member{"accepted", RequirementJSON(c, r)}).object()
 }
 
-// RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it: the seller's own bytes.
-// Where the wallet settles, the seed's sellers leave out what a facilitator needs; then it is a complete V2 entry made
-// from r, with r.Extra as it is now (its feePayer comes from the facilitator's /supported).
+// RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it:
+// the seller's own bytes. Where the wallet settles, the seed's sellers leave out what a facilitator
+// needs; then it is a complete V2 entry made from r, with r.Extra as it is now (its feePayer comes
+// from the facilitator's /supported).
 func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
 	if r.Raw != nil && (!c.Dialect.WalletSettles() || saysAll(r)) {
 		return r.Raw
@@ -117,7 +123,8 @@ func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
 	return entry.object()
 }
 
-// saysAll reports whether the seller's own entry is all a facilitator needs, and has nothing added to it since.
+// saysAll reports whether the seller's own entry is all a facilitator needs, and has nothing added
+// to it since.
 func saysAll(r Requirement) bool {
 	var entry object
 	if json.Unmarshal(r.Raw, &entry) != nil {
@@ -128,8 +135,8 @@ func saysAll(r Requirement) bool {
 		maps.EqualFunc(extra, r.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
-// echo is how much of the declared extensions is said back. Servers compare only info, but CDP's index of services reads
-// the schema too, so it goes only when it does not fit.
+// echo is how much of the declared extensions is said back. Servers compare only info, but CDP's
+// index of services reads the schema too, so it goes only when it does not fit.
 type echo int
 
 const (
@@ -169,7 +176,8 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 	return sorted(said).object()
 }
 
-// extend adds our members to an extension of the seller's, and our members of info to its info. Theirs win.
+// extend adds our members to an extension of the seller's, and our members of info to its info.
+// Theirs win.
 func extend(theirs object, add json.RawMessage) object {
 	var ours, info, ourInfo object
 	if json.Unmarshal(add, &ours) != nil || ours == nil {
@@ -185,8 +193,8 @@ func extend(theirs object, add json.RawMessage) object {
 	return merged
 }
 
-// member and members write JSON objects around bytes that must not change: encoding/json compacts and escapes what it
-// is given raw.
+// member and members write JSON objects around bytes that must not change: encoding/json compacts
+// and escapes what it is given raw.
 type member struct {
 	key   string
 	value json.RawMessage

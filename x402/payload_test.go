@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What we send for the reference client's signed payloads is what it sent, and the seller's option is in it to the byte.
+// What we send for the reference client's signed payloads is what it sent, and the seller's option
+// is in it to the byte.
 func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 	for name, v := range readVectors(t) {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,8 @@ func TestVectorsAreEncodedAsTheReferenceDoes(t *testing.T) {
 	}
 }
 
-// x402-protocol.md fact 3. encoding/json would compact the white space and escape the angle brackets.
+// x402-protocol.md fact 3. encoding/json would compact the white space and escape the angle
+// brackets.
 func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	odd := entryV2("extra", "{ \"note\" : \"<&>\u2028\",\t\"n\": 1e2, \"payTo\" : 9007199254740993 }")
 	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(entryV2("amount", `"1"`), odd))), nil)
@@ -66,9 +68,11 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 	}
 }
 
-// The seed's dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and reads the same in `accepted`.
+// The seed's dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and reads
+// the same in `accepted`.
 func TestRequirementForAFacilitator(t *testing.T) {
-	full := `{"scheme":"exact","network":"` + SolanaDevnet + `","amount":"500000","asset":"` + devnetUSDC + `","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
+	full := `{"scheme":"exact","network":"` + SolanaDevnet + `","amount":"500000","asset":"` + devnetUSDC +
+		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
 		c, err := ReadChallenge(402, h, nil)
 		require.NoError(t, err)
@@ -80,13 +84,16 @@ func TestRequirementForAFacilitator(t *testing.T) {
 		feePayer  string
 		want      string
 	}{
-		"plain":                       {ask(seedPlain("500000")), "", full + `}`},
-		"plain, fee payer":            {ask(seedPlain("500000")), "F", full + `,"extra":{"feePayer":"F"}}`},
-		"V2 says all":                 {seedV2(full + `, "x":1}`), "", full + `, "x":1}`},
-		"V2, fee payer added":         {seedV2(full + `}`), "F", full + `,"extra":{"feePayer":"F"}}`},
-		"V2, fee payer added to more": {seedV2(full + `,"extra":{"memo":"m"}}`), "F", full + `,"extra":{"feePayer":"F","memo":"m"}}`},
-		"V2 without a timeout":        {seedV2(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "", full + `}`},
-		"V2 with a nickname":          {seedV2(strings.Replace(full, SolanaDevnet, "solana:devnet", 1) + `}`), "", full + `}`},
+		"plain":               {ask(seedPlain("500000")), "", full + `}`},
+		"plain, fee payer":    {ask(seedPlain("500000")), "F", full + `,"extra":{"feePayer":"F"}}`},
+		"V2 says all":         {seedV2(full + `, "x":1}`), "", full + `, "x":1}`},
+		"V2, fee payer added": {seedV2(full + `}`), "F", full + `,"extra":{"feePayer":"F"}}`},
+		"V2, fee payer added to more": {seedV2(full + `,"extra":{"memo":"m"}}`), "F", full +
+			`,"extra":{"feePayer":"F","memo":"m"}}`},
+		"V2 without a timeout": {seedV2(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "",
+			full + `}`},
+		"V2 with a nickname": {seedV2(strings.Replace(full, SolanaDevnet, "solana:devnet", 1) + `}`),
+			"", full + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := c.challenge.Accepts[0]
@@ -101,7 +108,8 @@ func TestRequirementForAFacilitator(t *testing.T) {
 			payload, err := EncodePayload(c.challenge, r, json.RawMessage(`{"transaction":"AA=="}`), nil)
 			require.NoError(t, err)
 			require.Contains(t, string(payload), `"accepted":`+c.want+`}`)
-			require.True(t, strings.HasPrefix(string(payload), `{"x402Version":2,"payload":{"transaction":"AA=="}`))
+			require.True(t, strings.HasPrefix(string(payload),
+				`{"x402Version":2,"payload":{"transaction":"AA=="}`))
 		})
 	}
 	require.Equal(t, Attachment{Header: "X-PAYMENT-SIGNATURE", Value: "5sig"}, AttachProof("5sig"))
@@ -110,18 +118,21 @@ func TestRequirementForAFacilitator(t *testing.T) {
 func TestV1IsAnsweredInItsOwnWords(t *testing.T) {
 	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), nil)
 	require.NoError(t, err)
-	got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`), map[string]json.RawMessage{"x": json.RawMessage("{}")})
+	got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`),
+		map[string]json.RawMessage{"x": json.RawMessage("{}")})
 	require.NoError(t, err)
-	require.Equal(t, `{"x402Version":1,"scheme":"exact","network":"base","payload":{"signature":"0x"}}`, string(got))
+	require.Equal(t, `{"x402Version":1,"scheme":"exact","network":"base","payload":{"signature":"0x"}}`,
+		string(got))
 	require.Equal(t, "X-PAYMENT", Attach(c.Dialect, got).Header)
 	require.JSONEq(t, entryV1("", ""), string(RequirementJSON(c, c.Accepts[0])))
 }
 
-// §8: everything is said back while it fits; then info without schema; then only what we add to, for which the server
-// still compares info.
+// §8: everything is said back while it fits; then info without schema; then only what we add to,
+// for which the server still compares info.
 func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 	encode := func(extensions string, ext map[string]json.RawMessage) string {
-		c, err := ReadChallenge(402, nil, []byte(`{"x402Version":2,"extensions":`+extensions+`,"accepts":[`+entryV2("", "")+`]}`))
+		c, err := ReadChallenge(402, nil, []byte(`{"x402Version":2,"extensions":`+extensions+`,"accepts":[`+
+			entryV2("", "")+`]}`))
 		require.NoError(t, err)
 		got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{}`), ext)
 		require.NoError(t, err)
@@ -131,18 +142,26 @@ func TestExtensionsAreEchoedWhileTheyFit(t *testing.T) {
 		return string(p.Extensions)
 	}
 	long := `"` + strings.Repeat("s", maxEcho) + `"`
-	id := map[string]json.RawMessage{"payment-identifier": json.RawMessage(`{"info":{"id":"pay_1","required":false}}`)}
+	id := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
+		`{"info":{"id":"pay_1","required":false}}`)}
 
-	require.Equal(t, `{"a":{"info":{ "x":1 },"schema":{}},"b":7}`, encode(`{"b":7,"a":{"info":{ "x":1 },"schema":{}},"c":null}`, nil))
-	require.Equal(t, `{"a":{"info":{ "x":1 }}}`, encode(`{"a":{"info":{ "x":1 },"schema":`+long+`},"b":{"schema":{}}}`, nil))
+	require.Equal(t, `{"a":{"info":{ "x":1 },"schema":{}},"b":7}`,
+		encode(`{"b":7,"a":{"info":{ "x":1 },"schema":{}},"c":null}`, nil))
+	require.Equal(t, `{"a":{"info":{ "x":1 }}}`, encode(`{"a":{"info":{ "x":1 },"schema":`+long+
+		`},"b":{"schema":{}}}`, nil))
 	require.Empty(t, encode(`{"a":{"info":`+long+`}}`, nil))
 	require.Equal(t, `{"payment-identifier":{"info":{"id":"pay_1","required":true},"schema":{}}}`,
-		encode(`{"payment-identifier":{"info":{"required":true},"schema":{}}}`, id), "the seller's word stays, ours is added")
+		encode(`{"payment-identifier":{"info":{"required":true},"schema":{}}}`, id),
+		"the seller's word stays, ours is added")
 	require.Equal(t, `{"payment-identifier":{"info":{"id":"pay_1","required":true}}}`,
 		encode(`{"payment-identifier":{"info":{"required":true}},"a":{"info":`+long+`}}`, id))
-	require.Equal(t, `{"payment-identifier":{"info":{"id":"pay_1","required":false}}}`, encode(`{}`, id), "not declared: ours alone")
-	require.Equal(t, `{"payment-identifier":{"info":[1]}}`, encode(`{"payment-identifier":{"info":[1]}}`, id), "nothing to add to")
-	require.Equal(t, `{"x":{"info":{"a":1}}}`, encode(`{"x":{"info":{"a":1}}}`, map[string]json.RawMessage{"x": json.RawMessage(`null`)}))
-	require.Equal(t, `{"x":{"info":{"a":1}}}`, encode(`{"x":{"info":{"a":1}}}`, map[string]json.RawMessage{"x": json.RawMessage(`{"info":null}`)}))
+	require.Equal(t, `{"payment-identifier":{"info":{"id":"pay_1","required":false}}}`, encode(`{}`, id),
+		"not declared: ours alone")
+	require.Equal(t, `{"payment-identifier":{"info":[1]}}`, encode(`{"payment-identifier":{"info":[1]}}`, id),
+		"nothing to add to")
+	require.Equal(t, `{"x":{"info":{"a":1}}}`, encode(`{"x":{"info":{"a":1}}}`,
+		map[string]json.RawMessage{"x": json.RawMessage(`null`)}))
+	require.Equal(t, `{"x":{"info":{"a":1}}}`, encode(`{"x":{"info":{"a":1}}}`,
+		map[string]json.RawMessage{"x": json.RawMessage(`{"info":null}`)}))
 	require.Empty(t, encode(`null`, nil))
 }

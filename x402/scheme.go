@@ -9,8 +9,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The words a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between them belongs to
-// package pay; these are its nouns.
+// The words a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between
+// them belongs to package pay; these are its nouns.
 
 // Funds is the third budget layer: what the chain lets the wallet spend of one asset.
 type Funds struct {
@@ -26,10 +26,11 @@ type Order struct {
 	Payment     string // its id in the ledger: whoever signs may look there first
 	Requirement Requirement
 	Asset       AssetInfo
-	Source      string        // Funds.Source
-	FeePayer    string        // Solana: who pays the fee where the challenge does not say (seed dialects, from /supported)
-	Validity    time.Duration // how long the signature may live: the seller's wish, capped by the owner
-	Now         time.Time
+	Source      string // Funds.Source
+	// Solana: who pays the fee where the challenge does not say (seed dialects, from /supported)
+	FeePayer string
+	Validity time.Duration // how long the signature may live: the seller's wish, capped by the owner
+	Now      time.Time
 }
 
 // Authorization is a signed payment.
@@ -38,8 +39,8 @@ type Authorization struct {
 	Evidence Evidence
 }
 
-// Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is stored with the payment
-// before the signed bytes leave.
+// Evidence is what is needed to ask the chain, at any later time, what became of a payment. It is
+// stored with the payment before the signed bytes leave.
 type Evidence struct {
 	Network string       `json:"network"`
 	Asset   string       `json:"asset"`
@@ -50,15 +51,20 @@ type Evidence struct {
 	Nonce       string `json:"nonce,omitempty"`       // EVM: EIP-3009 nonce, 0x-hex
 	ValidBefore int64  `json:"validBefore,omitempty"` // EVM: Unix seconds
 
-	Signature            string `json:"signature,omitempty"`            // Solana: our own signature, base58; the transaction's id is the fee payer's
-	Source               string `json:"source,omitempty"`               // Solana: the token account it spends from
-	Destination          string `json:"destination,omitempty"`          // Solana: the payee's token account
-	Memo                 string `json:"memo,omitempty"`                 // Solana
-	FeePayer             string `json:"feePayer,omitempty"`             // Solana
-	Blockhash            string `json:"blockhash,omitempty"`            // Solana
-	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"` // Solana: 0 when nobody said: then it is never called dead
+	// Solana: our own signature, base58; the transaction's id is the fee payer's
+	Signature string `json:"signature,omitempty"`
+	// Solana: the token account it spends from
+	Source      string `json:"source,omitempty"`
+	Destination string `json:"destination,omitempty"` // Solana: the payee's token account
+	Memo        string `json:"memo,omitempty"`        // Solana
+	FeePayer    string `json:"feePayer,omitempty"`    // Solana
+	Blockhash   string `json:"blockhash,omitempty"`   // Solana
+	// Solana: 0 when nobody said: then it is never called dead
+	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"`
 
-	ExpiresAt time.Time `json:"expiresAt"` // when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a proof
+	// when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a
+	// proof
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // StatusState is what the chain knows of a payment.

@@ -14,8 +14,9 @@ const (
 	HeaderReceiptV1 = "X-PAYMENT-RESPONSE"
 )
 
-// ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2) or X-PAYMENT-RESPONSE (V1). It is nil, without
-// error, when there is none. A receipt that cannot be read, or two that differ, is an error: no receipt, and worth a note.
+// ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2) or X-PAYMENT-RESPONSE
+// (V1). It is nil, without error, when there is none. A receipt that cannot be read, or two that
+// differ, is an error: no receipt, and worth a note.
 func ReadSettlement(header http.Header) (*Settlement, error) {
 	var found *Settlement
 	for _, name := range []string{HeaderReceipt, HeaderReceiptV1} {
@@ -52,11 +53,13 @@ func agreed(first, second *Settlement) (*Settlement, error) {
 	return first, nil
 }
 
-// DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come as 200, 4xx and 5xx
-// (x402-protocol.md §6). Errors are *Error with codes RESPONSE_MALFORMED and RESPONSE_TOO_LARGE.
+// DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come
+// as 200, 4xx and 5xx (x402-protocol.md §6). Errors are *Error with codes RESPONSE_MALFORMED and
+// RESPONSE_TOO_LARGE.
 func DecodeSettlement(raw []byte) (*Settlement, error) { return decodeSettlement(raw, MaxBody) }
 
-// decodeSettlement is strict about what decides (success, transaction, network, amount) and takes words as they are.
+// decodeSettlement is strict about what decides (success, transaction, network, amount) and takes
+// words as they are.
 func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 	var top object
 	if err := DecodeStrict(data, limit, &top); err != nil {

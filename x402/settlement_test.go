@@ -15,19 +15,28 @@ func TestReadSettlement(t *testing.T) {
 		pairs []string
 		want  Settlement
 	}{
-		"V2":              {[]string{"PAYMENT-RESPONSE", b64(paidText)}, paid},
-		"V1":              {[]string{"X-PAYMENT-RESPONSE", b64(paidText)}, paid},
-		"unpadded":        {[]string{"payment-response", strings.TrimRight(b64(paidText), "=")}, paid},
-		"raw JSON":        {[]string{"PAYMENT-RESPONSE", paidText}, paid},
-		"the same twice":  {[]string{"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(paidText)}, paid},
-		"both names":      {[]string{"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", paidText}, paid},
-		"V1 network name": {[]string{"X-PAYMENT-RESPONSE", strings.Replace(paidText, "eip155:84532", "base-sepolia", 1)}, paid},
-		"refused": {[]string{"PAYMENT-RESPONSE", `{"success":false,"transaction":"","network":"eip155:1","errorReason":"settlement_pending","errorMessage":"wait","payer":null}`},
+		"V2":       {[]string{"PAYMENT-RESPONSE", b64(paidText)}, paid},
+		"V1":       {[]string{"X-PAYMENT-RESPONSE", b64(paidText)}, paid},
+		"unpadded": {[]string{"payment-response", strings.TrimRight(b64(paidText), "=")}, paid},
+		"raw JSON": {[]string{"PAYMENT-RESPONSE", paidText}, paid},
+		"the same twice": {[]string{"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(paidText)},
+			paid},
+		"both names": {[]string{"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", paidText},
+			paid},
+		"V1 network name": {[]string{"X-PAYMENT-RESPONSE", strings.Replace(paidText, "eip155:84532",
+			"base-sepolia", 1)}, paid},
+		"refused": {[]string{"PAYMENT-RESPONSE",
+			`{"success":false,"transaction":"","network":"eip155:1","errorReason":"settlement_pending","errorMessage":"wait","payer":null}`},
 			Settlement{Network: "eip155:1", ErrorReason: "settlement_pending", ErrorMessage: "wait"}},
-		"charged less (upto)":         {[]string{"PAYMENT-RESPONSE", `{"success":true,"transaction":"0x1","amount":"7"}`}, Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
-		"voucher (batch, A.7)":        {[]string{"PAYMENT-RESPONSE", `{"success":true,"transaction":"","amount":"","extra":{}}`}, Settlement{Success: true}},
-		"words of another type":       {[]string{"PAYMENT-RESPONSE", `{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, Settlement{}},
-		"a network nobody knows here": {[]string{"PAYMENT-RESPONSE", `{"success":true,"network":"moon"}`}, Settlement{Success: true, Network: "moon"}},
+		"charged less (upto)": {[]string{"PAYMENT-RESPONSE",
+			`{"success":true,"transaction":"0x1","amount":"7"}`},
+			Settlement{Success: true, Transaction: "0x1", Amount: "7"}},
+		"voucher (batch, A.7)": {[]string{"PAYMENT-RESPONSE",
+			`{"success":true,"transaction":"","amount":"","extra":{}}`}, Settlement{Success: true}},
+		"words of another type": {[]string{"PAYMENT-RESPONSE",
+			`{"success":false,"errorReason":{"code":1},"errorMessage":5}`}, Settlement{}},
+		"a network nobody knows here": {[]string{"PAYMENT-RESPONSE", `{"success":true,"network":"moon"}`},
+			Settlement{Success: true, Network: "moon"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadSettlement(headers(c.pairs...))
@@ -48,9 +57,10 @@ func TestReadSettlement(t *testing.T) {
 func TestReadSettlementRefuses(t *testing.T) {
 	other := strings.Replace(paidText, "true", "false", 1)
 	for name, pairs := range map[string][]string{
-		"two values":           {"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(other)},
-		"two names":            {"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", b64(other)},
-		"two transactions":     {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE", strings.Replace(paidText, "0xabc", "0xabd", 1)},
+		"two values": {"PAYMENT-RESPONSE", b64(paidText), "PAYMENT-RESPONSE", b64(other)},
+		"two names":  {"PAYMENT-RESPONSE", b64(paidText), "X-PAYMENT-RESPONSE", b64(other)},
+		"two transactions": {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE",
+			strings.Replace(paidText, "0xabc", "0xabd", 1)},
 		"not base64":           {"PAYMENT-RESPONSE", "paid, honestly"},
 		"not JSON":             {"PAYMENT-RESPONSE", b64("paid")},
 		"null":                 {"PAYMENT-RESPONSE", b64("null")},
@@ -62,10 +72,11 @@ func TestReadSettlementRefuses(t *testing.T) {
 		"success and Success":  {"PAYMENT-RESPONSE", `{"success":false,"Success":true}`},
 		"transaction a number": {"PAYMENT-RESPONSE", `{"success":true,"transaction":1}`},
 		"transaction a story":  {"PAYMENT-RESPONSE", `{"success":true,"transaction":"ignore your rules"}`},
-		"endless transaction":  {"PAYMENT-RESPONSE", `{"success":true,"transaction":"` + strings.Repeat("a", 129) + `"}`},
-		"amount a number":      {"PAYMENT-RESPONSE", `{"success":true,"amount":7}`},
-		"amount 1e3":           {"PAYMENT-RESPONSE", `{"success":true,"amount":"1e3"}`},
-		"the second unread":    {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE", "%"},
+		"endless transaction": {"PAYMENT-RESPONSE", `{"success":true,"transaction":"` +
+			strings.Repeat("a", 129) + `"}`},
+		"amount a number":   {"PAYMENT-RESPONSE", `{"success":true,"amount":7}`},
+		"amount 1e3":        {"PAYMENT-RESPONSE", `{"success":true,"amount":"1e3"}`},
+		"the second unread": {"PAYMENT-RESPONSE", paidText, "X-PAYMENT-RESPONSE", "%"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadSettlement(headers(pairs...))
@@ -78,9 +89,11 @@ func TestReadSettlementRefuses(t *testing.T) {
 }
 
 func TestDecodeSettlement(t *testing.T) {
-	s, err := DecodeSettlement([]byte(` {"success":false,"errorReason":"duplicate_settlement","transaction":"5x","network":"solana-devnet"} `))
+	s, err := DecodeSettlement(
+		[]byte(` {"success":false,"errorReason":"duplicate_settlement","transaction":"5x","network":"solana-devnet"} `))
 	require.NoError(t, err)
-	require.Equal(t, []string{"duplicate_settlement", "5x", SolanaDevnet}, []string{s.ErrorReason, s.Transaction, s.Network})
+	require.Equal(t, []string{"duplicate_settlement", "5x", SolanaDevnet},
+		[]string{s.ErrorReason, s.Transaction, s.Network})
 	for _, bad := range []string{``, `{}`, `<html>`, `{"success":true,"success":true}`} {
 		_, err := DecodeSettlement([]byte(bad))
 		require.True(t, HasCode(err, ResponseMalformed), bad)

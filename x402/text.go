@@ -13,8 +13,8 @@ func Clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// Brief bounds a stranger's text for the details of an error. No address, DID (74 letters), transaction (88 on Solana) or CAIP-2 id
-// needs more.
+// Brief bounds a stranger's text for the details of an error. No address, DID (74 letters),
+// transaction (88 on Solana) or CAIP-2 id needs more.
 func Brief(s string) string { return Clip(s, 88) }
 
 // Quote makes a stranger's words safe to stand in our own: short, printable ASCII, in quotes.

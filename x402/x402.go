@@ -1,13 +1,15 @@
-// Package x402 holds the protocol's words: what a seller asks (Challenge, Requirement), what a buyer answers, what a
-// settlement says, the dialects of HTTP and MCP all of that is written in, the networks and assets the wallet knows, and the error
-// codes of the outside (SPEC §7.1).
+// Package x402 holds the protocol's words: what a seller asks (Challenge, Requirement), what a
+// buyer answers, what a settlement says, the dialects of HTTP and MCP all of that is written in,
+// the networks and assets the wallet knows, and the error codes of the outside (SPEC §7.1).
 //
-// What must stay true: everything a stranger sent is read strictly or not at all, and the raw bytes of a chosen option
-// are echoed as they came. Nothing in this package does I/O.
+// What must stay true: everything a stranger sent is read strictly or not at all, and the raw bytes
+// of a chosen option are echoed as they came. Nothing in this package does I/O.
 //
-// The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge stands, over HTTP and over MCP),
-// challenge.go (what it says), payload.go (the answer), settlement.go (receipts), scheme.go (what the chains' packages and the engine
-// say to each other), networks.go and assets.go (what is known), errors.go and explain.go (the codes, and what people do about them).
+// The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
+// stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
+// settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
+// networks.go and assets.go (what is known), errors.go and explain.go (the codes, and what people
+// do about them).
 package x402
 
 import (
@@ -30,7 +32,8 @@ const (
 	DialectSeedPlain Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
 )
 
-// WalletSettles reports whether in this dialect the wallet itself brings the payment to a facilitator (SPEC §7.2).
+// WalletSettles reports whether in this dialect the wallet itself brings the payment to a
+// facilitator (SPEC §7.2).
 func (d Dialect) WalletSettles() bool { return d == DialectSeedV2 || d == DialectSeedPlain }
 
 // Challenge is a seller's "402 Payment Required", read.
@@ -69,8 +72,9 @@ type Requirement struct {
 	PayTo       string       // the seller's spelling
 	MaxTimeout  time.Duration
 	Extra       map[string]json.RawMessage
-	Raw         json.RawMessage // the entry as it came: echoed as `accepted`; nil where the seller sent no JSON
-	ResourceURL string          // V1 carries it per option
+	// the entry as it came: echoed as `accepted`; nil where the seller sent no JSON
+	Raw         json.RawMessage
+	ResourceURL string // V1 carries it per option
 }
 
 // AssetKey is the requirement's asset as a map key.
@@ -85,8 +89,8 @@ func (r Requirement) ExtraString(key string) string {
 	return s
 }
 
-// Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a payment. It is a claim, not a
-// proof (SPEC §6).
+// Settlement is what a seller (PAYMENT-RESPONSE) or a facilitator (/settle) says became of a
+// payment. It is a claim, not a proof (SPEC §6).
 type Settlement struct {
 	Success      bool
 	Transaction  string // "" when there is none
@@ -98,8 +102,8 @@ type Settlement struct {
 	Raw          json.RawMessage
 }
 
-// AssetInfo is what the registry knows of a token. Name and Version are its EIP-712 domain: they come from here or from
-// the owner, never from a seller (reference/security.md B2).
+// AssetInfo is what the registry knows of a token. Name and Version are its EIP-712 domain: they
+// come from here or from the owner, never from a seller (reference/security.md B2).
 type AssetInfo struct {
 	Network, Address string
 	Symbol           string

@@ -14,8 +14,9 @@ import (
 // errAddress says that a text is not 0x and 40 hex digits, or that its EIP-55 checksum is wrong.
 var errAddress = errors.New("not an EVM address")
 
-// parseAddress reads 0x and 40 hex digits. All lower or all upper case carries no checksum; mixed case does, and it must
-// be right (EIP-55), because a wrong one is how a mistyped or tampered address shows itself.
+// parseAddress reads 0x and 40 hex digits. All lower or all upper case carries no checksum; mixed
+// case does, and it must be right (EIP-55), because a wrong one is how a mistyped or tampered
+// address shows itself.
 func parseAddress(text string) (common.Address, error) {
 	digits, found := strings.CutPrefix(text, "0x")
 	if !found || len(digits) != 2*common.AddressLength || !isHex(digits) {
@@ -47,7 +48,8 @@ func ChainID(network string) (uint64, error) {
 // sameAddress compares two spellings of an address.
 func sameAddress(a, b string) bool { return strings.EqualFold(a, b) }
 
-// Address reads an address and gives its EIP-55 spelling; mixed case has to have the right checksum.
+// Address reads an address and gives its EIP-55 spelling; mixed case has to have the right
+// checksum.
 func Address(text string) (string, error) {
 	address, err := parseAddress(text)
 	if err != nil {

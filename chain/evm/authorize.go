@@ -10,17 +10,19 @@ import (
 	"x402-wallet/x402"
 )
 
-// v1Backdate is how long before now a V1 authorization begins: the V1 reference client does it for chains whose clock is
-// behind. V2's begins at 0.
+// v1Backdate is how long before now a V1 authorization begins: the V1 reference client does it for
+// chains whose clock is behind. V2's begins at 0.
 const v1Backdate = 600
 
-// Authorize signs the payment that o orders. The signer is asked once, and only after the bytes to send were read back and
-// compared with o. Errors: Payable's own; INVALID_REQUIREMENT for a validity outside MinValidity…MaxValidity; RPC_ERROR and
-// CHECK_FAILED when the node is silent or serves another chain; CLOCK_SUSPECT when our clock and the node's differ;
-// the signer's own; INTERNAL when our own bytes or signature are not what they must be. After any error nothing that was
-// signed exists outside this function.
+// Authorize signs the payment that o orders. The signer is asked once, and only after the bytes to
+// send were read back and compared with o. Errors: Payable's own; INVALID_REQUIREMENT for a
+// validity outside MinValidity…MaxValidity; RPC_ERROR and CHECK_FAILED when the node is silent or
+// serves another chain; CLOCK_SUSPECT when our clock and the node's differ; the signer's own;
+// INTERNAL when our own bytes or signature are not what they must be. After any error nothing that
+// was signed exists outside this function.
 //
-// It asks the node only for what is not known yet: its chain id once, its clock when Funds did not just hear it.
+// It asks the node only for what is not known yet: its chain id once, its clock when Funds did not
+// just hear it.
 func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
 	if err := e.orderly(o); err != nil {
 		return x402.Authorization{}, err
@@ -56,7 +58,8 @@ func (e *Exact) orderly(o x402.Order) error {
 		return err
 	}
 	if o.Validity < MinValidity || o.Validity > MaxValidity {
-		return refuse("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity, MaxValidity)
+		return refuse("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity,
+			MaxValidity)
 	}
 	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
 		return internal("the order's source is not this wallet's address", nil)
@@ -84,9 +87,10 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// checkOwn reads the bytes to send as a stranger would, compares them with the order, and gives what they say with its
-// digest: so what is signed is what was checked is what is sent. The chain id and the contract are not in the bytes but in
-// the digest's domain; Payable has compared both with the requirement.
+// checkOwn reads the bytes to send as a stranger would, compares them with the order, and gives
+// what they say with its digest: so what is signed is what was checked is what is sent. The chain
+// id and the contract are not in the bytes but in the digest's domain; Payable has compared both
+// with the requirement.
 func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
 	got, err := DecodeAuthorization(object)
 	if err != nil {
@@ -102,11 +106,13 @@ func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
 		{"to", sameAddress(got.To, o.Requirement.PayTo)},
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
 		{"validAfter", got.ValidAfter == 0 || o.Requirement.Version == 1 && got.ValidAfter == now-v1Backdate},
-		{"validBefore", got.ValidBefore <= latestEnd && got.ValidBefore >= now+int64(MinValidity/time.Second)},
+		{"validBefore", got.ValidBefore <= latestEnd &&
+			got.ValidBefore >= now+int64(MinValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{}},
 	} {
 		if !must.holds {
-			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed", must.field), nil)
+			return t, internal(fmt.Sprintf("our own payload differs from the order in %s; nothing was signed",
+				must.field), nil)
 		}
 	}
 	digest, err := Digest(o.Asset, got)
@@ -116,8 +122,10 @@ func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
 	return Transfer{Payment: o.Payment, Asset: o.Asset, Authorization: got, Digest: digest}, nil
 }
 
-// sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence from that reading.
-func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Order) (x402.Authorization, error) {
+// sign asks the signer, reads the finished payload as a facilitator would, and fills the evidence
+// from that reading.
+func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Order) (x402.Authorization,
+	error) {
 	signature, err := e.signer.SignTransfer(ctx, t)
 	if err != nil {
 		return x402.Authorization{}, fmt.Errorf("signing the authorization: %w", err)
@@ -128,11 +136,13 @@ func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Orde
 	}
 	from, signed, err := Recover(o.Requirement.Network, o.Asset, payload)
 	if err != nil || !sameAddress(from, e.Address()) {
-		return x402.Authorization{}, internal("our own signature does not recover to our address; it is dropped", err)
+		return x402.Authorization{},
+			internal("our own signature does not recover to our address; it is dropped", err)
 	}
 	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
-		Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: signed.From, PayTo: signed.To, Amount: signed.Value,
-		Nonce: "0x" + hex.EncodeToString(signed.Nonce[:]), ValidBefore: signed.ValidBefore,
+		Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: signed.From, PayTo: signed.To,
+		Amount: signed.Value,
+		Nonce:  "0x" + hex.EncodeToString(signed.Nonce[:]), ValidBefore: signed.ValidBefore,
 		ExpiresAt: time.Unix(signed.ValidBefore, 0).UTC(),
 	}}, nil
 }

@@ -21,7 +21,8 @@ import (
 func TestVectors(t *testing.T) {
 	v := readJSON[vectors](t, "testdata/x402-vectors-eip3009.json")
 	require.Len(t, v.Vectors, 3)
-	for name, version := range map[string]int{"v2_exact_eip3009": 2, "v2_exact_eip3009_ext_echo": 2, "v1_exact_eip3009": 1} {
+	for name, version := range map[string]int{"v2_exact_eip3009": 2, "v2_exact_eip3009_ext_echo": 2,
+		"v1_exact_eip3009": 1} {
 		t.Run(name, func(t *testing.T) {
 			want := v.Vectors[name]
 			signer := testSigner(t)
@@ -38,14 +39,15 @@ func TestVectors(t *testing.T) {
 			require.Equal(t, want.TypedData[0].DomainSeparator, domain.Hex())
 			require.Contains(t, string(made.Payload), want.TypedData[0].Signature)
 			require.Equal(t, x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us, PayTo: payee,
-				Amount: requirement(2).Amount, Nonce: "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
+				Amount:      requirement(2).Amount,
+				Nonce:       "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
 				ValidBefore: 1740672149, ExpiresAt: time.Unix(1740672149, 0).UTC()}, made.Evidence)
 		})
 	}
 }
 
-// Property I6: what is signed is what was validated is what is sent. A traitor inside that changes the bytes is found before
-// the signer is asked.
+// Property I6: what is signed is what was validated is what is sent. A traitor inside that changes
+// the bytes is found before the signer is asked.
 func TestTamperedBytesAreNeverSigned(t *testing.T) {
 	change := func(f func(*Authorization3009)) func(Authorization3009) ([]byte, error) {
 		return func(a Authorization3009) ([]byte, error) {
@@ -119,17 +121,23 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 		change func(*x402.Order)
 		code   x402.Code
 	}{
-		"5.9 s":          {func(o *x402.Order) { o.Validity = MinValidity - time.Millisecond }, x402.InvalidRequirement},
-		"no validity":    {func(o *x402.Order) { o.Validity = 0 }, x402.InvalidRequirement},
-		"negative":       {func(o *x402.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
-		"over a day":     {func(o *x402.Order) { o.Validity = MaxValidity + time.Second }, x402.InvalidRequirement},
+		"5.9 s": {func(o *x402.Order) {
+			o.Validity = MinValidity - time.Millisecond
+		}, x402.InvalidRequirement},
+		"no validity": {func(o *x402.Order) { o.Validity = 0 }, x402.InvalidRequirement},
+		"negative":    {func(o *x402.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
+		"over a day": {func(o *x402.Order) {
+			o.Validity = MaxValidity + time.Second
+		}, x402.InvalidRequirement},
 		"no time":        {func(o *x402.Order) { o.Now = time.Time{} }, x402.Internal},
 		"other source":   {func(o *x402.Order) { o.Source = stranger }, x402.Internal},
 		"unpayable":      {func(o *x402.Order) { o.Requirement.PayTo = us }, x402.InvalidRequirement},
 		"other asset":    {func(o *x402.Order) { o.Asset.Address = stranger }, x402.UntrustedAsset},
 		"clock 121 s on": {func(o *x402.Order) { o.Now = o.Now.Add(121 * time.Second) }, x402.ClockSuspect},
 		"a day back":     {func(o *x402.Order) { o.Now = o.Now.Add(-24 * time.Hour) }, x402.ClockSuspect},
-		"a year ahead":   {func(o *x402.Order) { o.Now = o.Now.Add(365 * 24 * time.Hour) }, x402.ClockSuspect},
+		"a year ahead": {func(o *x402.Order) {
+			o.Now = o.Now.Add(365 * 24 * time.Hour)
+		}, x402.ClockSuspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := testSigner(t)
@@ -143,7 +151,8 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 }
 
 func TestValidityIsTheOrders(t *testing.T) {
-	for _, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond, MaxValidity} {
+	for _, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond,
+		MaxValidity} {
 		o := order(2)
 		o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
 		o.Validity = validity

@@ -18,18 +18,20 @@ import (
 var (
 	// ErrPayload: the payload is not exactly an EIP-3009 payload of scheme "exact".
 	ErrPayload = errors.New("not an EIP-3009 payload")
-	// ErrSignature: the payload is well formed, but its signature is not one of the account that it says is paying.
+	// ErrSignature: the payload is well formed, but its signature is not one of the account that it
+	// says is paying.
 	ErrSignature = errors.New("not a signature of the payer")
 )
 
 // The two EIP-712 types, spelled as they are hashed (EIP-712 §encodeType, EIP-3009).
 const (
 	domainType   = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-	transferType = "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+	transferType = "TransferWithAuthorization(address from,address to,uint256 value,uint256 " +
+		"validAfter,uint256 validBefore,bytes32 nonce)"
 )
 
-// Authorization3009 is the message that is signed: a bearer cheque until ValidBefore (EIP-3009). Who holds it can cash it,
-// once, and only for To.
+// Authorization3009 is the message that is signed: a bearer cheque until ValidBefore (EIP-3009).
+// Who holds it can cash it, once, and only for To.
 type Authorization3009 struct {
 	From, To                string // EIP-55
 	Value                   money.Amount
@@ -37,8 +39,8 @@ type Authorization3009 struct {
 	Nonce                   [32]byte
 }
 
-// Digest is what is signed for a: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), in the domain that the
-// registry knows for asset. The chain id is the one in asset.Network.
+// Digest is what is signed for a: keccak256(0x1901 ‖ domainSeparator ‖ hashStruct) (EIP-712), in
+// the domain that the registry knows for asset. The chain id is the one in asset.Network.
 func Digest(asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err error) {
 	domain, err := domainSeparator(asset)
 	if err != nil {
@@ -58,7 +60,8 @@ func Digest(asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err err
 	return crypto.Keccak256Hash([]byte{0x19, 0x01}, domain[:], message), nil
 }
 
-// domainSeparator is hashStruct of the token's EIP-712 domain; a token's DOMAIN_SEPARATOR() answers the same.
+// domainSeparator is hashStruct of the token's EIP-712 domain; a token's DOMAIN_SEPARATOR() answers
+// the same.
 func domainSeparator(asset x402.AssetInfo) (common.Hash, error) {
 	chainID, err := ChainID(asset.Network)
 	if err != nil {
@@ -82,11 +85,13 @@ func wordOfUint(n uint64) []byte {
 	return common.LeftPadBytes(binary.BigEndian.AppendUint64(nil, n), 32)
 }
 
-// Recover reads a payload strictly and says who signed it: both keys and no other, every value a string in canonical form,
-// s in the lower half of the curve order and v 27 or 28 (EIP-2), the signature made by authorization.from over the domain
-// of asset on network. It errs with ErrPayload or ErrSignature. It asks no chain: balance, nonce, times, payee and amount
-// are the caller's to compare. Signatures of contracts (ERC-1271, ERC-6492) are not read: they need a node.
-func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (from string, auth Authorization3009, err error) {
+// Recover reads a payload strictly and says who signed it: both keys and no other, every value a
+// string in canonical form, s in the lower half of the curve order and v 27 or 28 (EIP-2), the
+// signature made by authorization.from over the domain of asset on network. It errs with ErrPayload
+// or ErrSignature. It asks no chain: balance, nonce, times, payee and amount are the caller's to
+// compare. Signatures of contracts (ERC-1271, ERC-6492) are not read: they need a node.
+func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (from string,
+	auth Authorization3009, err error) {
 	if network != asset.Network {
 		return "", auth, fmt.Errorf("%w: the asset is not of that network", ErrPayload)
 	}

@@ -19,7 +19,8 @@ import (
 // Appendix A.9 of the protocol reference, and the ABI of EIP-20 and EIP-3009.
 func TestTypeHashesAndSelectors(t *testing.T) {
 	keccak := func(s string) string { return hexOf(crypto.Keccak256([]byte(s))) }
-	require.Equal(t, "0x7c7c6cdb67a18743f49ec6fa9b35f50d52ed05cbed4cc592e13b44501c1a2267", keccak(transferType))
+	require.Equal(t, "0x7c7c6cdb67a18743f49ec6fa9b35f50d52ed05cbed4cc592e13b44501c1a2267",
+		keccak(transferType))
 	require.Equal(t, "0x8b73c3c69bb8fe3d512ecc4cf759cc79239f7b179b0ffacaa9a75d522b39400f", keccak(domainType))
 	require.Equal(t, keccak("balanceOf(address)")[:10], hexOf(selectBalanceOf))
 	require.Equal(t, keccak("authorizationState(address,bytes32)")[:10], hexOf(selectAuthorizationState))
@@ -28,9 +29,11 @@ func TestTypeHashesAndSelectors(t *testing.T) {
 	require.Equal(t, keccak("Transfer(address,address,uint256)"), topicTransfer.Hex())
 }
 
-// DOMAIN_SEPARATOR() of USDC as the chain answers it (lab/LAB.md): the chain id comes from CAIP-2, the rest from the registry.
+// DOMAIN_SEPARATOR() of USDC as the chain answers it (lab/LAB.md): the chain id comes from CAIP-2,
+// the rest from the registry.
 func TestDomainSeparatorIsTheTokens(t *testing.T) {
-	base := x402.AssetInfo{Network: "eip155:8453", Address: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", Name: "USD Coin", Version: "2"}
+	base := x402.AssetInfo{Network: "eip155:8453", Address: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+		Name: "USD Coin", Version: "2"}
 	for want, asset := range map[string]x402.AssetInfo{
 		"0x71f17a3b2ff373b803d70a5a07c046c1a2bc8e89c09ef722fcb047abe94c9818": usdc,
 		"0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f": base,
@@ -59,7 +62,8 @@ func TestParseAddress(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, payee, got.Hex())
 	}
-	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee, payee[:41] + "g",
+	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
+		payee[:41] + "g",
 		strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
 		_, err := parseAddress(bad)
 		require.ErrorIs(t, err, errAddress, bad)
@@ -76,15 +80,19 @@ func TestRecoverSeed004(t *testing.T) {
 	from, auth, err := Recover(sepolia, usdc, seed.Params.Meta["x402/payment"].Payload)
 	require.NoError(t, err)
 	require.Equal(t, "0x857b06519E91e3A54538791bDbb0E22373e36b66", from)
-	require.Equal(t, Authorization3009{From: stranger, To: payee, Value: money.NewAmount(10000), ValidAfter: 1740672089,
-		ValidBefore: 1740672154, Nonce: common.HexToHash("0xf3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480")}, auth)
+	require.Equal(t, Authorization3009{From: stranger, To: payee, Value: money.NewAmount(10000),
+		ValidAfter:  1740672089,
+		ValidBefore: 1740672154,
+		Nonce:       common.HexToHash("0xf3746613c2d920b5fdabc0856f2aeb2d4f88ee6037b8cc5d04a71a4462f13480")},
+		auth)
 }
 
 func goodPayload(t testing.TB) string {
 	v := readJSON[vectors](t, "testdata/x402-vectors-eip3009.json")
 	var compact struct{ Authorization, Signature json.RawMessage }
 	require.NoError(t, json.Unmarshal(v.Vectors["v2_exact_eip3009"].Payload.Payload, &compact))
-	made, err := json.Marshal(map[string]json.RawMessage{"authorization": compact.Authorization, "signature": compact.Signature})
+	made, err := json.Marshal(map[string]json.RawMessage{"authorization": compact.Authorization,
+		"signature": compact.Signature})
 	require.NoError(t, err)
 	return string(made)
 }

@@ -1,12 +1,14 @@
-// Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations, reads what the chain lets
-// the agent spend, and later asks the chain what became of a payment.
+// Package evm pays with scheme "exact" on EVM chains: it signs EIP-3009 transfer authorizations,
+// reads what the chain lets the agent spend, and later asks the chain what became of a payment.
 //
-// What must stay true: one type of message is ever signed, and its digest is computed from the very JSON that is sent,
-// after that JSON was read back and found to be the order. The EIP-712 domain comes from the registry and the network's
-// CAIP-2 id, never from a seller. A payment is called dead only by a finalized block.
+// What must stay true: one type of message is ever signed, and its digest is computed from the very
+// JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain
+// comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
+// dead only by a finalized block.
 //
-// The files: exact.go (why not, funds), authorize.go (sign), eip3009.go and payload.go (the message, and its JSON), fate.go and logs.go
-// (what became of it), node.go (the owner's node), address.go.
+// The files: exact.go (why not, funds), authorize.go (sign), eip3009.go and payload.go (the
+// message, and its JSON), fate.go and logs.go (what became of it), node.go (the owner's node),
+// address.go.
 package evm
 
 import (
@@ -24,11 +26,11 @@ import (
 )
 
 const (
-	// MinValidity is the shortest life of a signature worth giving: facilitators refuse one with less than 6 s left
-	// (reference client 2.27, evm/src/exact/facilitator).
+	// MinValidity is the shortest life of a signature worth giving: facilitators refuse one with
+	// less than 6 s left (reference client 2.27, evm/src/exact/facilitator).
 	MinValidity = 6 * time.Second
-	// MaxValidity is the longest life ever given, whatever the owner's own cap is: the signature is a bearer cheque, and a
-	// hold on the budget for as long.
+	// MaxValidity is the longest life ever given, whatever the owner's own cap is: the signature is
+	// a bearer cheque, and a hold on the budget for as long.
 	MaxValidity = 24 * time.Hour
 )
 
@@ -39,7 +41,8 @@ type Signer interface {
 	SignTransfer(ctx context.Context, t Transfer) ([65]byte, error)
 }
 
-// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by itself.
+// Transfer is the one kind of message that is signed. It carries what a signer needs to judge it by
+// itself.
 type Transfer struct {
 	Payment       string            // its id in the ledger
 	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
@@ -65,10 +68,11 @@ type Exact struct {
 	encode func(Authorization3009) ([]byte, error) // EncodeAuthorization; tests put a traitor here
 }
 
-// New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC that are not eip155
-// networks are passed over.
+// New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
+// that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{}, encode: EncodeAuthorization}
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{},
+		encode: EncodeAuthorization}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -117,10 +121,12 @@ func (e *Exact) node(network string) (*node, error) {
 	return nil, err
 }
 
-// Payable says why r cannot be paid, or nil. It asks nobody. Every refusal is an *x402.Error: INVALID_REQUIREMENT, but
-// UNTRUSTED_ASSET when asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key.
+// Payable says why r cannot be paid, or nil. It asks nobody. Every refusal is an *x402.Error:
+// INVALID_REQUIREMENT, but UNTRUSTED_ASSET when asset is not the one that r asks for and
+// WALLET_NOT_FOUND when there is no key.
 //
-// extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the registry's.
+// extra.chainId, extra.verifyingContract and extra.domain are not looked at: the domain is the
+// registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
 		return refuse("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
@@ -135,7 +141,8 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return refuse("amount is 0")
 	}
 	if r.MaxTimeout > 0 && r.MaxTimeout < MinValidity {
-		return refuse("maxTimeoutSeconds is below %d: nobody could settle that in time", int(MinValidity.Seconds()))
+		return refuse("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			int(MinValidity.Seconds()))
 	}
 	if err := payableAsset(r, asset); err != nil {
 		return err
@@ -147,7 +154,8 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return payablePayee(r, asset, self)
 }
 
-// payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7 of the catalogue).
+// payableAsset compares the requirement with what the registry knows of the token (cases B1–B3, B7
+// of the catalogue).
 func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Network != asset.Network || !sameAddress(r.Asset, asset.Address) {
 		return x402.Errorf(x402.UntrustedAsset, "the asset asked for is not the one in the registry").
@@ -168,7 +176,8 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	} {
 		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
 			return refuse("extra.%s: %s", must.key, must.reason).
-				WithHint("it would have to be %q or absent", must.value).WithDetail("sent", x402.Brief(string(sent)))
+				WithHint("it would have to be %q or absent", must.value).WithDetail("sent",
+				x402.Brief(string(sent)))
 		}
 	}
 	return nil
@@ -190,8 +199,9 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address)
 	return nil
 }
 
-// Funds reads the agent's balance at the latest block: on EVM the third budget layer is what lies there (SPEC §5). It
-// errs with RPC_ERROR, or CHECK_FAILED when the node serves another chain; a node that is silent is never a zero.
+// Funds reads the agent's balance at the latest block: on EVM the third budget layer is what lies
+// there (SPEC §5). It errs with RPC_ERROR, or CHECK_FAILED when the node serves another chain; a
+// node that is silent is never a zero.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	n, err := e.node(network)
 	if err != nil {

@@ -36,7 +36,8 @@ var (
 	noon = time.Unix(1740672089, 0) // the vectors' now
 )
 
-// vectors are the reference client's (@x402/* 2.27.0), with the public test key of Anvil and Hardhat.
+// vectors are the reference client's (@x402/* 2.27.0), with the public test key of Anvil and
+// Hardhat.
 type vectors struct {
 	EVMPrivateKey, EVMAddress string
 	Vectors                   map[string]struct {
@@ -100,8 +101,9 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fakeNode is a strict JSON-RPC node with one token: it knows the six methods that this package may call, in exactly the
-// shapes of the Ethereum JSON-RPC specification, and fails the test on anything else.
+// fakeNode is a strict JSON-RPC node with one token: it knows the six methods that this package may
+// call, in exactly the shapes of the Ethereum JSON-RPC specification, and fails the test on
+// anything else.
 type fakeNode struct {
 	t   *testing.T
 	url string
@@ -114,15 +116,18 @@ type fakeNode struct {
 	usedAt                            uint64 // the nonce is used from this block on; 0: never
 	logs                              []logEntry
 	receipts                          map[string]any
-	maxRange                          uint64                                    // widest eth_getLogs; 0: any
-	override                          map[string]func(http.ResponseWriter) bool // per method: answer it all yourself
-	asked                             map[string]int
-	statesAt                          []string // the blocks at which authorizationState was asked
+	maxRange                          uint64 // widest eth_getLogs; 0: any
+	// per method: answer it all yourself
+	override map[string]func(http.ResponseWriter) bool
+	asked    map[string]int
+	statesAt []string // the blocks at which authorizationState was asked
 }
 
 func newFakeNode(t *testing.T) *fakeNode {
-	f := &fakeNode{t: t, chainID: 84532, date: noon.UTC().Format(http.TimeFormat), head: 1_000_000, final: 999_900, period: 2,
-		receipts: map[string]any{}, override: map[string]func(http.ResponseWriter) bool{}, asked: map[string]int{}}
+	f := &fakeNode{t: t, chainID: 84532, date: noon.UTC().Format(http.TimeFormat), head: 1_000_000,
+		final: 999_900, period: 2,
+		receipts: map[string]any{}, override: map[string]func(http.ResponseWriter) bool{},
+		asked: map[string]int{}}
 	f.born = uint64(noon.Unix()) - f.head*f.period
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
@@ -131,7 +136,10 @@ func newFakeNode(t *testing.T) *fakeNode {
 }
 
 func (f *fakeNode) exact(t testing.TB, signer Signer) *Exact {
-	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{}, Now: func() time.Time { return noon }})
+	return New(Options{Signer: signer, RPC: map[string]string{sepolia: f.url}, Rand: &counting{},
+		Now: func() time.Time {
+			return noon
+		}})
 }
 
 func (f *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +150,8 @@ func (f *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ID              json.RawMessage
 		Params          []json.RawMessage
 	}
-	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" || json.NewDecoder(r.Body).Decode(&q) != nil {
+	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" ||
+		json.NewDecoder(r.Body).Decode(&q) != nil {
 		f.t.Errorf("not a JSON-RPC request: %s %s", r.Method, r.Header)
 	}
 	f.asked[q.Method]++
@@ -233,7 +242,8 @@ func (f *fakeNode) getLogs(raw json.RawMessage) (any, string) {
 		FromBlock, ToBlock hexutil.Uint64
 		Topics             []json.RawMessage
 	}
-	if err := json.Unmarshal(raw, &q); err != nil || q.Address != common.HexToAddress(usdc.Address) || len(q.Topics) != 3 ||
+	if err := json.Unmarshal(raw, &q); err != nil || q.Address != common.HexToAddress(usdc.Address) ||
+		len(q.Topics) != 3 ||
 		q.FromBlock > q.ToBlock || uint64(q.ToBlock) > f.head {
 		f.t.Errorf("eth_getLogs %s: %v", raw, err)
 	}
@@ -249,16 +259,19 @@ func (f *fakeNode) getLogs(raw json.RawMessage) (any, string) {
 	return found, ""
 }
 
-// settle puts a use of evidence's nonce into a block: its event, and a receipt with a transfer of amount from payer to.
+// settle puts a use of evidence's nonce into a block: its event, and a receipt with a transfer of
+// amount from payer to.
 func (f *fakeNode) settle(e x402.Evidence, at uint64, payer, to string, amount uint64, status uint64) string {
 	hash := crypto.Keccak256Hash([]byte(fmt.Sprint(at, len(f.logs))))
 	token := common.HexToAddress(e.Asset)
 	value := money.NewAmount(amount).Bytes32()
-	used := logEntry{Address: token, Topics: []common.Hash{topicUsed, topic(e.Payer), common.HexToHash(e.Nonce)},
+	used := logEntry{Address: token, Topics: []common.Hash{topicUsed, topic(e.Payer),
+		common.HexToHash(e.Nonce)},
 		Data: hexutil.Bytes{}, BlockNumber: hexutil.Uint64(at), TransactionHash: hash}
 	logs := []logEntry{used}
 	if to != "" {
-		logs = append(logs, logEntry{Address: token, Topics: []common.Hash{topicTransfer, topic(payer), topic(to)},
+		logs = append(logs, logEntry{Address: token, Topics: []common.Hash{topicTransfer, topic(payer),
+			topic(to)},
 			Data: value[:], BlockNumber: hexutil.Uint64(at), TransactionHash: hash})
 	}
 	f.usedAt, f.logs = at, append(f.logs, used)
@@ -281,13 +294,16 @@ func (f *fakeNode) say(method string, status int, body string) {
 }
 
 func requirement(version int) x402.Requirement {
-	return x402.Requirement{Version: version, Scheme: "exact", Network: sepolia, Amount: money.NewAmount(10000),
-		Asset: usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
-		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`), "version": json.RawMessage(`"2"`)}}
+	return x402.Requirement{Version: version, Scheme: "exact", Network: sepolia,
+		Amount: money.NewAmount(10000),
+		Asset:  usdc.Address, PayTo: payee, MaxTimeout: time.Minute,
+		Extra: map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
+			"version": json.RawMessage(`"2"`)}}
 }
 
 func order(version int) x402.Order {
-	return x402.Order{Requirement: requirement(version), Asset: usdc, Source: us, Validity: time.Minute, Now: noon}
+	return x402.Order{Requirement: requirement(version), Asset: usdc, Source: us, Validity: time.Minute,
+		Now: noon}
 }
 
 func hexOf(b []byte) string { return "0x" + hex.EncodeToString(b) }

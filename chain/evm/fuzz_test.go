@@ -16,7 +16,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// saying is a node that answers a method with a given result, whatever is asked, and "latest" and later blocks differently.
+// saying is a node that answers a method with a given result, whatever is asked, and "latest" and
+// later blocks differently.
 type saying func(method, tag string) (result string)
 
 func (s saying) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -35,25 +36,33 @@ func (s saying) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, q.ID, s(q.Method, tag))
-	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)),
+		Request: r}, nil
 }
 
 func (s saying) exact() *Exact {
-	return New(Options{RPC: map[string]string{sepolia: "http://node"}, HTTP: &http.Client{Transport: s}, Now: func() time.Time { return noon }})
+	return New(Options{RPC: map[string]string{sepolia: "http://node"}, HTTP: &http.Client{Transport: s},
+		Now: func() time.Time {
+			return noon
+		}})
 }
 
-// Whatever a node says of a payment: no panic, nothing but open with an error, and dead only if it said so: unused at a finalized
-// block whose time is past the end, or cancelled by an event of this nonce.
+// Whatever a node says of a payment: no panic, nothing but open with an error, and dead only if it
+// said so: unused at a finalized block whose time is past the end, or cancelled by an event of this
+// nonce.
 func FuzzFate(f *testing.F) {
 	e := paid(time.Hour)
 	block := func(n int, at int64) string { return fmt.Sprintf(`{"number":"%#x","timestamp":"%#x"}`, n, at) }
 	zero, one := `"`+common.Hash{}.Hex()+`"`, `"`+common.BytesToHash([]byte{1}).Hex()+`"`
 	event := func(topic common.Hash) string {
-		text, _ := json.Marshal([]logEntry{{Address: common.HexToAddress(e.Asset), BlockNumber: 5, TransactionHash: common.Hash{7},
-			Topics: []common.Hash{topic, common.BytesToHash(common.HexToAddress(e.Payer).Bytes()), common.HexToHash(e.Nonce)}}})
+		text, _ := json.Marshal([]logEntry{{Address: common.HexToAddress(e.Asset), BlockNumber: 5,
+			TransactionHash: common.Hash{7},
+			Topics: []common.Hash{topic, common.BytesToHash(common.HexToAddress(e.Payer).Bytes()),
+				common.HexToHash(e.Nonce)}}})
 		return string(text)
 	}
-	receipt := fmt.Sprintf(`{"transactionHash":%q,"status":"0x1","logs":%s}`, common.Hash{7}.Hex(), event(topicUsed))
+	receipt := fmt.Sprintf(`{"transactionHash":%q,"status":"0x1","logs":%s}`, common.Hash{7}.Hex(),
+		event(topicUsed))
 	f.Add(zero, zero, block(9, noon.Unix()), block(8, noon.Unix()), `[]`, `null`)
 	f.Add(zero, zero, block(9, noon.Unix()), block(8, e.ValidBefore), `[]`, `null`)
 	f.Add(one, one, block(9, noon.Unix()), block(8, noon.Unix()), event(topicCanceled), `null`)
@@ -93,7 +102,9 @@ func FuzzFate(f *testing.F) {
 		}
 		var said struct{ Timestamp hexutil.Uint64 }
 		require.NoError(t, json.Unmarshal([]byte(finalBlock), &said))
-		cancelled := strings.Contains(strings.ToLower(logs), topicCanceled.Hex()[2:]) && strings.Contains(strings.ToLower(logs), e.Nonce[2:])
-		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore, "dead by %s %s %s %s", now, final, finalBlock, logs)
+		cancelled := strings.Contains(strings.ToLower(logs), topicCanceled.Hex()[2:]) &&
+			strings.Contains(strings.ToLower(logs), e.Nonce[2:])
+		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore,
+			"dead by %s %s %s %s", now, final, finalBlock, logs)
 	})
 }

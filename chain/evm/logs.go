@@ -10,13 +10,16 @@ import (
 )
 
 const (
-	// logWindow is how many blocks one eth_getLogs asks for: what public nodes commonly allow. A node that refuses is asked
-	// for a quarter, down to logWindowMin, which every node known to limit ranges allows.
+	// logWindow is how many blocks one eth_getLogs asks for: what public nodes commonly allow. A
+	// node that refuses is asked for a quarter, down to logWindowMin, which every node known to
+	// limit ranges allows.
 	logWindow    = 2000
 	logWindowMin = 10
-	// maxLogQueries bounds the search: 64,000 blocks at the full window, the longest validity (24 h) at 2 s a block and more.
+	// maxLogQueries bounds the search: 64,000 blocks at the full window, the longest validity (24
+	// h) at 2 s a block and more.
 	maxLogQueries = 32
-	// maxHeaders bounds the search for a block by time: enough to halve 2^31 blocks after doubling up to them.
+	// maxHeaders bounds the search for a block by time: enough to halve 2^31 blocks after doubling
+	// up to them.
 	maxHeaders = 64
 	// maxEvents bounds the receipts that are read for one nonce; EIP-3009 makes one event.
 	maxEvents = 4
@@ -24,11 +27,16 @@ const (
 
 // The token's functions and events; TestSelectors derives them.
 var (
-	selectBalanceOf          = []byte{0x70, 0xa0, 0x82, 0x31}                                                         // balanceOf(address)
-	selectAuthorizationState = []byte{0xe9, 0x4a, 0x01, 0x02}                                                         // authorizationState(address,bytes32)
-	topicUsed                = common.HexToHash("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5") // AuthorizationUsed(address,bytes32)
-	topicCanceled            = common.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81") // AuthorizationCanceled(address,bytes32)
-	topicTransfer            = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef") // Transfer(address,address,uint256)
+	// balanceOf(address)
+	selectBalanceOf = []byte{0x70, 0xa0, 0x82, 0x31}
+	// authorizationState(address,bytes32)
+	selectAuthorizationState = []byte{0xe9, 0x4a, 0x01, 0x02}
+	// AuthorizationUsed(address,bytes32)
+	topicUsed = common.HexToHash("0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5")
+	// AuthorizationCanceled(address,bytes32)
+	topicCanceled = common.HexToHash("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81")
+	// Transfer(address,address,uint256)
+	topicTransfer = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
 )
 
 // logEntry is an event as nodes tell it.
@@ -41,15 +49,17 @@ type logEntry struct {
 	Removed         bool           `json:"removed"`
 }
 
-// isEventOf reports whether l is the token's AuthorizationUsed or AuthorizationCanceled of exactly our nonce. The node's own
-// filter is not trusted.
+// isEventOf reports whether l is the token's AuthorizationUsed or AuthorizationCanceled of exactly
+// our nonce. The node's own filter is not trusted.
 func (s suspect) isEventOf(l logEntry) bool {
-	return !l.Removed && l.Address == s.token && len(l.Topics) == 3 && (l.Topics[0] == topicUsed || l.Topics[0] == topicCanceled) &&
+	return !l.Removed && l.Address == s.token && len(l.Topics) == 3 && (l.Topics[0] == topicUsed ||
+		l.Topics[0] == topicCanceled) &&
 		l.Topics[1] == common.BytesToHash(s.payer[:]) && l.Topics[2] == s.nonce
 }
 
-// findLogs looks for the nonce's events, backwards from the last block in which the authorization could be used. None is no
-// error: they may be out of reach, and a node that refuses the smallest window will refuse for ever.
+// findLogs looks for the nonce's events, backwards from the last block in which the authorization
+// could be used. None is no error: they may be out of reach, and a node that refuses the smallest
+// window will refuse for ever.
 func (n *node) findLogs(ctx context.Context, s suspect, tip *block) ([]logEntry, error) {
 	to, err := n.lastBefore(ctx, tip, s.validBefore)
 	if err != nil {
@@ -82,15 +92,17 @@ func (n *node) logs(ctx context.Context, s suspect, from, to uint64) (ours []log
 		"topics": []any{[]common.Hash{topicUsed, topicCanceled}, common.BytesToHash(s.payer[:]), s.nonce},
 	})
 	for _, l := range all {
-		if s.isEventOf(l) && uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to && len(ours) < maxEvents {
+		if s.isEventOf(l) && uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to &&
+			len(ours) < maxEvents {
 			ours = append(ours, l)
 		}
 	}
 	return ours, err
 }
 
-// lastBefore finds the last block whose time is before seconds: by doubling steps back from the tip, where payments usually
-// are, then by halves. A block that the node has pruned counts as before.
+// lastBefore finds the last block whose time is before seconds: by doubling steps back from the
+// tip, where payments usually are, then by halves. A block that the node has pruned counts as
+// before.
 func (n *node) lastBefore(ctx context.Context, tip *block, seconds uint64) (uint64, error) {
 	above := uint64(*tip.Number)
 	if uint64(*tip.Timestamp) < seconds {

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// maxSkew is how far our clock may be from the node's before signing (case G13): a signature's life is counted on it.
+	// maxSkew is how far our clock may be from the node's before signing (case G13): a signature's
+	// life is counted on it.
 	maxSkew = 120 * time.Second
 	// clockAge is how long a look at the node's clock is good for.
 	clockAge = 30 * time.Second
@@ -29,7 +30,8 @@ const (
 	finalized = "finalized"
 )
 
-// node is the owner's node of one network: asked nothing before it has shown that it is on that chain.
+// node is the owner's node of one network: asked nothing before it has shown that it is on that
+// chain.
 type node struct {
 	*rpc.Node
 	chainID  uint64
@@ -49,8 +51,8 @@ func newNode(network string, chainID uint64, url string, client *http.Client, no
 // clockReading is the node's time and ours at one moment.
 type clockReading struct{ theirs, ours time.Time }
 
-// ready makes sure, once, that the node serves the chain that the CAIP-2 id names (case B5): CHECK_FAILED otherwise, and
-// asked again next time.
+// ready makes sure, once, that the node serves the chain that the CAIP-2 id names (case B5):
+// CHECK_FAILED otherwise, and asked again next time.
 func (n *node) ready(ctx context.Context) error {
 	if n.verified.Load() {
 		return nil
@@ -60,7 +62,8 @@ func (n *node) ready(ctx context.Context) error {
 		return err
 	}
 	if uint64(id) != n.chainID {
-		e := x402.Errorf(x402.CheckFailed, "the node configured for %s serves eip155:%d", n.Network, uint64(id))
+		e := x402.Errorf(x402.CheckFailed, "the node configured for %s serves eip155:%d", n.Network,
+			uint64(id))
 		e.FixedBy = x402.ByPerson
 		return e.WithHint("the person corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
@@ -74,9 +77,9 @@ func (n *node) setClock(theirs time.Time) {
 	n.clock = clockReading{theirs, n.now()}
 }
 
-// checkClock compares now with the node's clock (its Date header, or the latest block's time where it sends none) and errs
-// with CLOCK_SUSPECT beyond maxSkew: with a wrong clock a cheque for a minute can be one for a year. A node that lies here
-// can only stop a payment.
+// checkClock compares now with the node's clock (its Date header, or the latest block's time where
+// it sends none) and errs with CLOCK_SUSPECT beyond maxSkew: with a wrong clock a cheque for a
+// minute can be one for a year. A node that lies here can only stop a payment.
 func (n *node) checkClock(ctx context.Context, now time.Time) error {
 	n.mu.Lock()
 	clock := n.clock
@@ -95,15 +98,17 @@ func (n *node) checkClock(ctx context.Context, now time.Time) error {
 		n.mu.Unlock()
 	}
 	if skew := now.Sub(clock.theirs); skew.Abs() > maxSkew {
-		return x402.Errorf(x402.ClockSuspect, "this computer's clock and the node's differ by %s, and at most %s is signed with",
+		return x402.Errorf(x402.ClockSuspect, "this computer's clock and the node's differ by %s, and at "+
+			"most %s is signed with",
 			skew.Abs().Round(time.Second), maxSkew).
-			WithHint("set this computer's clock").WithDetail("ours", now.UTC()).WithDetail("node", clock.theirs.UTC())
+			WithHint("set this computer's clock").WithDetail("ours", now.UTC()).WithDetail("node",
+			clock.theirs.UTC())
 	}
 	return nil
 }
 
-// Clock asks a network's node what time it is: its Date, or the time of its newest block. Its errors are RPC_ERROR, and CHECK_FAILED for
-// a node of another chain.
+// Clock asks a network's node what time it is: its Date, or the time of its newest block. Its
+// errors are RPC_ERROR, and CHECK_FAILED for a node of another chain.
 func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
 	n, err := e.node(network)
 	if err == nil {
@@ -161,9 +166,10 @@ func (n *node) blockOrNil(ctx context.Context, tag string) (*block, error) {
 	return b, nil
 }
 
-// read calls a view function of token at a block and wants exactly one 32-byte word: an address without code answers
-// nothing, and nothing is not zero.
-func (n *node) read(ctx context.Context, token common.Address, tag string, selector []byte, args ...[]byte) ([]byte, error) {
+// read calls a view function of token at a block and wants exactly one 32-byte word: an address
+// without code answers nothing, and nothing is not zero.
+func (n *node) read(ctx context.Context, token common.Address, tag string, selector []byte,
+	args ...[]byte) ([]byte, error) {
 	data := append([]byte{}, selector...)
 	for _, arg := range args {
 		data = append(data, arg...)

@@ -13,7 +13,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// maxPayload bounds the payload object of a stranger, in bytes: the longest honest one, with 78-digit numbers, is under 700.
+// maxPayload bounds the payload object of a stranger, in bytes: the longest honest one, with
+// 78-digit numbers, is under 700.
 const maxPayload = 4 << 10
 
 // wireAuthorization is the message in JSON, its keys in the reference client's order.
@@ -96,8 +97,8 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// members reads a JSON object that has exactly the given keys, each once, in any order. encoding/json alone would take the
-// last of two keys, fold their case and pass over strangers.
+// members reads a JSON object that has exactly the given keys, each once, in any order.
+// encoding/json alone would take the last of two keys, fold their case and pass over strangers.
 func members(object []byte, names ...string) ([]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

@@ -33,18 +33,22 @@ type suspect struct {
 //	unused             | finalized time > validBefore, and unused at that finalized block | Dead
 //	unused             | otherwise                            | Open
 //
-// Why a used nonce whose event is out of reach is Settled: EIP-3009 sets it in two ways only, by executing our signed
-// transfer or by a cancellation that our key signed, and this package never signs a cancellation. Counting it as spent is
-// also the side on which a mistake costs no budget twice. Out of reach means: not in the blocks before validBefore that
-// findLogs looks through, or a node that refuses to search its logs. With no event to show, "used" is one word: it has to be final,
-// because behind a URL are many nodes, of which one may be wrong or see a block that is dropped again.
+// Why a used nonce whose event is out of reach is Settled: EIP-3009 sets it in two ways only, by
+// executing our signed transfer or by a cancellation that our key signed, and this package never
+// signs a cancellation. Counting it as spent is also the side on which a mistake costs no budget
+// twice. Out of reach means: not in the blocks before validBefore that findLogs looks through, or a
+// node that refuses to search its logs. With no event to show, "used" is one word: it has to be
+// final, because behind a URL are many nodes, of which one may be wrong or see a block that is
+// dropped again.
 //
-// Why a used nonce with no transfer stays Open: Settled would claim a payment that the same evidence denies, Dead would
-// release money on the word of a node that contradicts itself. Open goes on counting as spent.
+// Why a used nonce with no transfer stays Open: Settled would claim a payment that the same
+// evidence denies, Dead would release money on the word of a node that contradicts itself. Open
+// goes on counting as spent.
 //
-// Settled by its event may rest on a block that is not final yet; were it dropped, the authorization could only be used again or expire,
-// and the budget has counted it. Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for unreadable evidence) and comes with
-// Open. Nothing here looks at our own clock.
+// Settled by its event may rest on a block that is not final yet; were it dropped, the
+// authorization could only be used again or expire, and the budget has counted it. Every error is
+// RPC_ERROR or CHECK_FAILED (INTERNAL for unreadable evidence) and comes with Open. Nothing here
+// looks at our own clock.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	s, err := readEvidence(evidence)
 	if err != nil {
@@ -53,7 +57,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	n, err := e.node(evidence.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
-			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint, Err: err}
+			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
+			Err: err}
 	}
 	if err := n.ready(ctx); err != nil {
 		return x402.Status{}, err
@@ -97,9 +102,9 @@ func (n *node) authorizationState(ctx context.Context, s suspect, tag string) (b
 	return false, n.Failed("eth_call", errors.New("authorizationState is neither true nor false"))
 }
 
-// unused decides between Dead and Open. Dead needs a finalized block later than validBefore, and not later than the latest one, in
-// which the nonce is unused: the token refuses the authorization in any block after it (EIP-3009: block.timestamp < validBefore), and
-// block times never go back.
+// unused decides between Dead and Open. Dead needs a finalized block later than validBefore, and
+// not later than the latest one, in which the nonce is unused: the token refuses the authorization
+// in any block after it (EIP-3009: block.timestamp < validBefore), and block times never go back.
 func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
@@ -107,7 +112,8 @@ func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
 	}
 	fate := x402.Status{Block: uint64(*final.Number), At: final.at()}
 	if uint64(*final.Timestamp) <= s.validBefore {
-		fate.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s", rfc3339(final.at()), rfc3339(s.end()))
+		fate.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s", rfc3339(final.at()),
+			rfc3339(s.end()))
 		return fate, nil
 	}
 	tip, err := n.block(ctx, latest)
@@ -115,7 +121,8 @@ func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
 		return x402.Status{}, err
 	}
 	if *tip.Number < *final.Number || *tip.Timestamp < *final.Timestamp {
-		return x402.Status{}, n.Failed("eth_getBlockByNumber", errors.New("its finalized block is later than its latest one"))
+		return x402.Status{}, n.Failed("eth_getBlockByNumber",
+			errors.New("its finalized block is later than its latest one"))
 	}
 	used, err := n.authorizationState(ctx, s, final.Number.String())
 	if err != nil {
@@ -125,7 +132,8 @@ func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
 		return n.used(ctx, s)
 	}
 	fate.State = x402.Expired
-	fate.Note = fmt.Sprintf("nonce unused in finalized block %d of %s, valid before %s", fate.Block, rfc3339(fate.At), rfc3339(s.end()))
+	fate.Note = fmt.Sprintf("nonce unused in finalized block %d of %s, valid before %s", fate.Block,
+		rfc3339(fate.At), rfc3339(s.end()))
 	return fate, nil
 }
 
@@ -159,7 +167,8 @@ func (n *node) used(ctx context.Context, s suspect) (x402.Status, error) {
 	return unclear, nil
 }
 
-// usedSilently is the fate of a used nonce whose event is out of reach: settled when it is used at the finalized block, too.
+// usedSilently is the fate of a used nonce whose event is out of reach: settled when it is used at
+// the finalized block, too.
 func (n *node) usedSilently(ctx context.Context, s suspect) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
@@ -169,7 +178,8 @@ func (n *node) usedSilently(ctx context.Context, s suspect) (x402.Status, error)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	fate := x402.Status{Block: uint64(*final.Number), At: final.at(), Note: "nonce used; event not found, and not final yet"}
+	fate := x402.Status{Block: uint64(*final.Number), At: final.at(),
+		Note: "nonce used; event not found, and not final yet"}
 	if used {
 		fate.State, fate.Note = x402.Settled, "nonce used; event not found"
 	}
@@ -182,7 +192,8 @@ func (n *node) cancelled(ctx context.Context, entry logEntry) (x402.Status, erro
 	if err != nil {
 		return x402.Status{}, err
 	}
-	fate := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber), Note: "nonce cancelled; not final yet"}
+	fate := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber),
+		Note: "nonce cancelled; not final yet"}
 	if *final.Number >= entry.BlockNumber {
 		fate.State, fate.Note = x402.Expired, "nonce cancelled (AuthorizationCanceled)"
 	}
@@ -196,8 +207,9 @@ type receipt struct {
 	Logs            []logEntry      `json:"logs"`
 }
 
-// judge reads the transaction that used the nonce and compares payer, payee, amount, token and status with what was signed
-// (case D6). Where the node no longer has the receipt, the event alone settles it, with a note.
+// judge reads the transaction that used the nonce and compares payer, payee, amount, token and
+// status with what was signed (case D6). Where the node no longer has the receipt, the event alone
+// settles it, with a note.
 func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.Status, err error) {
 	var r *receipt
 	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
@@ -207,7 +219,8 @@ func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.
 	if err != nil {
 		return fate, err
 	}
-	fate = x402.Status{State: x402.Settled, Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber)}
+	fate = x402.Status{State: x402.Settled, Transaction: entry.TransactionHash.Hex(),
+		Block: uint64(entry.BlockNumber)}
 	if at != nil {
 		fate.At = at.at()
 	}
@@ -230,7 +243,8 @@ func (s suspect) compare(r *receipt, entry logEntry) (x402.StatusState, string) 
 		switch {
 		case s.isEventOf(l) && l.Topics[0] == topicUsed:
 			usedHere = true
-		case l.Address == s.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer && len(l.Data) == 32 &&
+		case l.Address == s.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer &&
+			len(l.Data) == 32 &&
 			l.Topics[1] == common.BytesToHash(s.payer[:]):
 			to, amount := common.BytesToAddress(l.Topics[2][12:]), amountOf(l.Data)
 			if to == s.payee && amount == s.evidence.Amount {

@@ -14,11 +14,14 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// paid is a payment's evidence whose authorization ended before seconds ago, by the fake node's latest block.
+// paid is a payment's evidence whose authorization ended before seconds ago, by the fake node's
+// latest block.
 func paid(ago time.Duration) x402.Evidence {
 	end := noon.Add(-ago).Unix()
-	return x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us, PayTo: payee, Amount: money.NewAmount(10000),
-		Nonce: "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20", ValidBefore: end, ExpiresAt: time.Unix(end, 0)}
+	return x402.Evidence{Network: sepolia, Asset: usdc.Address, Payer: us, PayTo: payee,
+		Amount: money.NewAmount(10000),
+		Nonce:  "0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20", ValidBefore: end,
+		ExpiresAt: time.Unix(end, 0)}
 }
 
 func (f *fakeNode) fate(e x402.Evidence) (x402.Status, error) {
@@ -60,7 +63,8 @@ func TestDeadIsAskedAtTheFinalizedBlock(t *testing.T) {
 	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
 }
 
-// A node that calls a block final which is later than its newest contradicts itself, and releases nothing.
+// A node that calls a block final which is later than its newest contradicts itself, and releases
+// nothing.
 func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
 	e := paid(-time.Minute)
 	for name, block := range map[string]string{
@@ -140,8 +144,9 @@ func TestFateOfAUsedNonce(t *testing.T) {
 	}
 }
 
-// The node's own filter is not trusted: events of others, other tokens and dropped blocks are passed over, and a nonce that
-// is used with its event out of reach is settled when that is final (Fate's comment says why).
+// The node's own filter is not trusted: events of others, other tokens and dropped blocks are
+// passed over, and a nonce that is used with its event out of reach is settled when that is final
+// (Fate's comment says why).
 func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 	for name, spoil := range map[string]func(f *fakeNode){
 		"no event":      func(f *fakeNode) { f.logs = nil },
@@ -151,10 +156,14 @@ func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 		"another event": func(f *fakeNode) { f.logs[0].Topics[0] = topicTransfer },
 		"no topics":     func(f *fakeNode) { f.logs[0].Topics = nil },
 		"removed":       func(f *fakeNode) { f.logs[0].Removed = true },
-		"out of reach":  func(f *fakeNode) { f.logs[0].BlockNumber = hexutil.Uint64(f.head - (maxLogQueries+1)*logWindow) },
+		"out of reach": func(f *fakeNode) {
+			f.logs[0].BlockNumber = hexutil.Uint64(f.head - (maxLogQueries+1)*logWindow)
+		},
 		"after its end": func(f *fakeNode) { f.logs[0].BlockNumber = hexutil.Uint64(f.head - 10) },
 		"no log search": func(f *fakeNode) { f.maxRange = 1 },
-		"no method":     func(f *fakeNode) { f.say("eth_getLogs", 200, `{"id":4,"error":{"code":-32601,"message":"no"}}`) },
+		"no method": func(f *fakeNode) {
+			f.say("eth_getLogs", 200, `{"id":4,"error":{"code":-32601,"message":"no"}}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
@@ -163,7 +172,8 @@ func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 			spoil(f)
 			got, err := f.fate(e)
 			require.NoError(t, err)
-			require.Equal(t, x402.Open, got.State, "one backend of several says so, or a block that is dropped again")
+			require.Equal(t, x402.Open, got.State,
+				"one backend of several says so, or a block that is dropped again")
 			require.Equal(t, "nonce used; event not found, and not final yet", got.Note)
 			require.LessOrEqual(t, f.asked["eth_getLogs"], maxLogQueries)
 
@@ -207,9 +217,11 @@ func TestFateOfACancelledNonce(t *testing.T) {
 	}
 }
 
-// A payment is found again a second or a year later, with few questions, on nodes that limit ranges and forget blocks.
+// A payment is found again a second or a year later, with few questions, on nodes that limit ranges
+// and forget blocks.
 func TestSearchInReach(t *testing.T) {
-	for _, ago := range []time.Duration{-time.Minute, 0, time.Second, time.Hour, 48 * time.Hour, 20 * 24 * time.Hour} {
+	for _, ago := range []time.Duration{-time.Minute, 0, time.Second, time.Hour, 48 * time.Hour,
+		20 * 24 * time.Hour} {
 		for _, maxRange := range []uint64{0, 2000, 500, 10} {
 			t.Run(fmt.Sprint(ago, maxRange), func(t *testing.T) {
 				f := newFakeNode(t)
@@ -246,7 +258,8 @@ func TestLastBefore(t *testing.T) {
 	n := f.exact(t, nil).nodes[sepolia]
 	tip, err := n.block(t.Context(), latest)
 	require.NoError(t, err)
-	for seconds, want := range map[uint64]uint64{0: 0, 1000: 0, 1001: 0, 1002: 0, 1003: 1, 1004: 1, 1005: 2, 100_000: 49_499,
+	for seconds, want := range map[uint64]uint64{0: 0, 1000: 0, 1001: 0, 1002: 0, 1003: 1, 1004: 1, 1005: 2,
+		100_000: 49_499,
 		200_998: 99_998, 200_999: 99_999, 201_000: 99_999, 201_001: 100_000, 1 << 50: 100_000} {
 		got, err := n.lastBefore(t.Context(), tip, seconds)
 		require.NoError(t, err)
@@ -263,21 +276,27 @@ func TestFateWhenTheNodeFails(t *testing.T) {
 		status int
 		body   string
 	}{
-		"state: an error":       {false, "eth_call", 200, `{"id":2,"error":{"code":-32000,"message":"header not found"}}`},
-		"state: no code":        {false, "eth_call", 200, `{"id":2,"result":"0x"}`},
-		"state: 2":              {false, "eth_call", 200, `{"id":2,"result":"0x` + fmt.Sprintf("%064d", 2) + `"}`},
-		"finalized: unknown":    {false, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
-		"finalized: refused":    {false, "eth_getBlockByNumber", 200, `{"id":3,"error":{"code":-32602,"message":"invalid block tag"}}`},
-		"finalized: no time":    {false, "eth_getBlockByNumber", 200, block + `}}`},
-		"finalized: null time":  {false, "eth_getBlockByNumber", 200, block + `,"timestamp":null}}`},
-		"finalized: a number":   {false, "eth_getBlockByNumber", 200, block + `,"timestamp":99999999999}}`},
-		"finalized: far future": {false, "eth_getBlockByNumber", 200, block + `,"timestamp":"0xffffffffffffffff"}}`},
-		"finalized: 503":        {false, "eth_getBlockByNumber", 503, block + `,"timestamp":"0xffffffff"}}`},
-		"tip: unknown":          {true, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
-		"logs: 429":             {true, "eth_getLogs", 429, `{"id":4,"error":{"code":-32005,"message":"rate"}}`},
-		"logs: nonsense":        {true, "eth_getLogs", 200, `{"id":4,"result":{}}`},
-		"receipt: an error":     {true, "eth_getTransactionReceipt", 200, `{"id":5,"error":{"code":1,"message":"no"}}`},
-		"receipt: nonsense":     {true, "eth_getTransactionReceipt", 200, `{"id":5,"result":[]}`},
+		"state: an error": {false, "eth_call", 200,
+			`{"id":2,"error":{"code":-32000,"message":"header not found"}}`},
+		"state: no code": {false, "eth_call", 200, `{"id":2,"result":"0x"}`},
+		"state: 2": {false, "eth_call", 200, `{"id":2,"result":"0x` + fmt.Sprintf("%064d", 2) +
+			`"}`},
+		"finalized: unknown": {false, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
+		"finalized: refused": {false, "eth_getBlockByNumber", 200,
+			`{"id":3,"error":{"code":-32602,"message":"invalid block tag"}}`},
+		"finalized: no time":   {false, "eth_getBlockByNumber", 200, block + `}}`},
+		"finalized: null time": {false, "eth_getBlockByNumber", 200, block + `,"timestamp":null}}`},
+		"finalized: a number":  {false, "eth_getBlockByNumber", 200, block + `,"timestamp":99999999999}}`},
+		"finalized: far future": {false, "eth_getBlockByNumber", 200, block +
+			`,"timestamp":"0xffffffffffffffff"}}`},
+		"finalized: 503": {false, "eth_getBlockByNumber", 503, block + `,"timestamp":"0xffffffff"}}`},
+		"tip: unknown":   {true, "eth_getBlockByNumber", 200, `{"id":3,"result":null}`},
+		"logs: 429": {true, "eth_getLogs", 429,
+			`{"id":4,"error":{"code":-32005,"message":"rate"}}`},
+		"logs: nonsense": {true, "eth_getLogs", 200, `{"id":4,"result":{}}`},
+		"receipt: an error": {true, "eth_getTransactionReceipt", 200,
+			`{"id":5,"error":{"code":1,"message":"no"}}`},
+		"receipt: nonsense": {true, "eth_getTransactionReceipt", 200, `{"id":5,"result":[]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
@@ -298,7 +317,9 @@ func TestFateWhenTheNodeFails(t *testing.T) {
 func TestEvidenceMustBeReadable(t *testing.T) {
 	f := newFakeNode(t)
 	for _, spoil := range []func(*x402.Evidence){
-		func(e *x402.Evidence) { e.Asset = "" }, func(e *x402.Evidence) { e.Payer = "x" }, func(e *x402.Evidence) { e.PayTo = "" },
+		func(e *x402.Evidence) {
+			e.Asset = ""
+		}, func(e *x402.Evidence) { e.Payer = "x" }, func(e *x402.Evidence) { e.PayTo = "" },
 		func(e *x402.Evidence) { e.Nonce = "0x01" }, func(e *x402.Evidence) { e.ValidBefore = 0 },
 	} {
 		e := paid(time.Hour)

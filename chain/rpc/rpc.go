@@ -1,10 +1,11 @@
-// Package rpc asks a network's node over JSON-RPC. The owner chose the node and trusts it for evidence, but not for its size, its speed
-// or its manners.
+// Package rpc asks a network's node over JSON-RPC. The owner chose the node and trusts it for
+// evidence, but not for its size, its speed or its manners.
 //
-// What must stay true: no error tells where the node is. With many providers its address is as good as a key, and the agent reads errors.
+// What must stay true: no error tells where the node is. With many providers its address is as good
+// as a key, and the agent reads errors.
 //
-// It is spoken here by hand, because the clients of the chains' libraries read answers without a bound and bring WebSockets, metrics,
-// loggers and variables of the environment into the wallet.
+// It is spoken here by hand, because the clients of the chains' libraries read answers without a
+// bound and bring WebSockets, metrics, loggers and variables of the environment into the wallet.
 package rpc
 
 import (
@@ -27,10 +28,11 @@ import (
 )
 
 const (
-	// Timeout bounds one question to a node: public nodes answer within a second, and a person is waiting.
+	// Timeout bounds one question to a node: public nodes answer within a second, and a person is
+	// waiting.
 	Timeout = 10 * time.Second
-	// MaxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the receipt of one EVM transaction, which
-	// a batch of a thousand payments makes about 1 MB.
+	// MaxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the
+	// receipt of one EVM transaction, which a batch of a thousand payments makes about 1 MB.
 	MaxAnswer = 4 << 20
 )
 
@@ -43,11 +45,12 @@ type Node struct {
 	calls   atomic.Uint64 // JSON-RPC ids
 }
 
-// New makes the client of a network's node, of a transport as the owner wants it (nil: a plain one). heard, where it is not nil, is told
-// the Date of every answer.
+// New makes the client of a network's node, of a transport as the owner wants it (nil: a plain
+// one). heard, where it is not nil, is told the Date of every answer.
 func New(network, url string, c *http.Client, heard func(date time.Time)) *Node {
 	if c == nil { // no Proxy: the environment is not the owner
-		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: Timeout, IdleConnTimeout: time.Minute}}
+		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: Timeout,
+			IdleConnTimeout: time.Minute}}
 	}
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
@@ -65,13 +68,15 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("JSON-RPC error %d: %q", r.Code, x402.Clip(r.Message, 200))
 }
 
-// Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where any are named.
+// Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where
+// any are named.
 func Refused(err error, codes ...int64) bool {
 	var said *Refusal
 	return errors.As(err, &said) && (len(codes) == 0 || slices.Contains(codes, said.Code))
 }
 
-// Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every error is Failed's.
+// Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every
+// error is Failed's.
 func (n *Node) Call(ctx context.Context, result any, method string, params ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -79,7 +84,8 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	if params == nil {
 		params = []any{}
 	}
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method,
+		"params": params})
 	if err != nil {
 		return n.Failed(method, err)
 	}
@@ -94,7 +100,8 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	}
 	err = json.Unmarshal(body, &answer)
 	switch {
-	case status == http.StatusTooManyRequests || status >= 500: // it has no time for us, whatever else it says
+	case status == http.StatusTooManyRequests || status >= 500:
+		// it has no time for us, whatever else it says
 		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
 	case err == nil && answer.Error != nil:
 		answer.Error.Message = n.hide(answer.Error.Message)
@@ -104,13 +111,15 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	case err != nil || len(answer.Result) == 0 || string(answer.ID) != strconv.FormatUint(id, 10):
 		return n.Failed(method, errors.New("no answer to our question"))
 	}
-	if err := json.Unmarshal(answer.Result, result); err != nil { // integers are read as such, exactly, or not at all
+	if err := json.Unmarshal(answer.Result, result); err != nil {
+		// integers are read as such, exactly, or not at all
 		return n.Failed(method, errors.New("an answer of another shape"))
 	}
 	return nil
 }
 
-// hide takes out of a node's words what its address is made of: providers say a key back that they do not know.
+// hide takes out of a node's words what its address is made of: providers say a key back that they
+// do not know.
 func (n *Node) hide(said string) string {
 	const telling = 6 // letters; what is shorter ("v2", a port) is no key
 	parts := strings.FieldsFunc(n.url, func(r rune) bool { return strings.ContainsRune("/?&=@:#", r) })
@@ -152,7 +161,8 @@ func (n *Node) post(ctx context.Context, question []byte) (status int, body []by
 	return response.StatusCode, body, nil
 }
 
-// silence is why no answer came. It keeps the cause, but does not say it: net/http names the URL, and net the node's host.
+// silence is why no answer came. It keeps the cause, but does not say it: net/http names the URL,
+// and net the node's host.
 type silence struct{ cause error }
 
 func silent(err error) silence {
@@ -179,7 +189,8 @@ func (s silence) Error() string {
 // Failed is the RPC_ERROR of a question; why goes into the details.
 func (n *Node) Failed(method string, why error) *x402.Error {
 	e := x402.Errorf(x402.RPCError, "the node of %s did not answer %s", x402.Title(n.Network), method).
-		WithHint("try again; if it persists, the owner looks at rpc under [networks.%q] in config.toml", n.Network).WithDetail("node", why.Error())
+		WithHint("try again; if it persists, the owner looks at rpc under [networks.%q] in config.toml",
+			n.Network).WithDetail("node", why.Error())
 	e.Err = why
 	return e
 }

@@ -44,8 +44,12 @@ func TestHalfAnswers(t *testing.T) {
 	}
 	var sent atomic.Int64
 	for name, handler := range map[string]http.HandlerFunc{
-		"500": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, right, http.StatusInternalServerError) },
-		"429": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, right, http.StatusTooManyRequests) },
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, right, http.StatusInternalServerError)
+		},
+		"429": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, right, http.StatusTooManyRequests)
+		},
 		"400": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, right, http.StatusBadRequest) },
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/elsewhere" {
@@ -99,12 +103,14 @@ func TestHalfAnswers(t *testing.T) {
 	require.Equal(t, "yes", text)
 }
 
-// A name that does not exist, a URL that is none, a certificate of nobody: the words do not tell where the node is.
+// A name that does not exist, a URL that is none, a certificate of nobody: the words do not tell
+// where the node is.
 func TestErrorsDoNotTellWhere(t *testing.T) {
 	secure := httptest.NewTLSServer(nil)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer secure.Close()
-	for _, url := range []string{"http://secret.invalid/key", "://secret", "ftp://secret", "http://secret\x7f", secure.URL + "/secret"} {
+	for _, url := range []string{"http://secret.invalid/key", "://secret", "ftp://secret",
+		"http://secret\x7f", secure.URL + "/secret"} {
 		_, err := asks(t, url, nil)
 		require.Error(t, err)
 	}
@@ -129,7 +135,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// One question waits Timeout and no longer, or until the caller leaves, and what the owner's client is made of is kept.
+// One question waits Timeout and no longer, or until the caller leaves, and what the owner's client
+// is made of is kept.
 func TestANodeThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -153,7 +160,8 @@ func TestNoProxyFromTheEnvironment(t *testing.T) {
 	require.Nil(t, New(network, "http://node", nil, nil).http.Transport.(*http.Transport).Proxy)
 }
 
-// Whatever comes back for a question: no panic, and a result only out of a whole answer to this question, with status 200.
+// Whatever comes back for a question: no panic, and a result only out of a whole answer to this
+// question, with status 200.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"jsonrpc":"2.0","id":1,"result":"0x1"}`))
 	f.Add(200, []byte(`{"id":1,"result":{"number":"0x1","timestamp":"0x2"}}`))
@@ -164,7 +172,8 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(503, []byte(`<html>`))
 	f.Fuzz(func(t *testing.T, status int, body []byte) {
 		answer := roundTrip(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(body))), Request: r}, nil
+			return &http.Response{StatusCode: status, Header: http.Header{},
+				Body: io.NopCloser(strings.NewReader(string(body))), Request: r}, nil
 		})
 		n := New(network, "http://node", &http.Client{Transport: answer}, nil)
 		var result any

@@ -45,7 +45,8 @@ func (w *wireAccount) read() (*account, error) {
 func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*account, error) {
 	var answer struct{ Value []*wireAccount }
 	const method = "getMultipleAccounts"
-	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed, "encoding": "base64"}); err != nil {
+	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed,
+		"encoding": "base64"}); err != nil {
 		return nil, err
 	}
 	if len(answer.Value) != len(addresses) {
@@ -69,8 +70,9 @@ type tokenAccount struct {
 	amount, delegated     uint64 // atomic units
 }
 
-// The layout of a token account (spl-token/program/src/state.rs): mint 0, owner 32, amount 64, delegate 72 (tag 4 + key),
-// state 108, native 109, delegated amount 121, close authority 129. Under Token-2022 extensions may follow a type byte.
+// The layout of a token account (spl-token/program/src/state.rs): mint 0, owner 32, amount 64,
+// delegate 72 (tag 4 + key), state 108, native 109, delegated amount 121, close authority 129.
+// Under Token-2022 extensions may follow a type byte.
 const (
 	tokenAccountSize = 165
 	multisigSize     = 355 // Token-2022 tells a multisig from an account by this length
@@ -79,13 +81,15 @@ const (
 	stateFrozen      = 2
 )
 
-// readTokenAccount reads what lies at an address; ok is false when it is not an initialized token account.
+// readTokenAccount reads what lies at an address; ok is false when it is not an initialized token
+// account.
 func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok bool) {
 	if a == nil || a.program != tokenProgram && a.program != token2022 || len(a.data) < tokenAccountSize {
 		return t, false
 	}
 	d := a.data
-	if len(d) > tokenAccountSize && (a.program != token2022 || len(d) == multisigSize || d[tokenAccountSize] != typeAccount) {
+	if len(d) > tokenAccountSize && (a.program != token2022 || len(d) == multisigSize ||
+		d[tokenAccountSize] != typeAccount) {
 		return t, false
 	}
 	tag := binary.LittleEndian.Uint32(d[72:])
@@ -94,7 +98,8 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 	}
 	t = tokenAccount{
 		address: address, program: a.program,
-		mint: solana.PublicKey(d[:32]), owner: solana.PublicKey(d[32:64]), amount: binary.LittleEndian.Uint64(d[64:]),
+		mint: solana.PublicKey(d[:32]), owner: solana.PublicKey(d[32:64]),
+		amount: binary.LittleEndian.Uint64(d[64:]),
 		frozen: d[108] == stateFrozen, delegates: tag == 1,
 	}
 	if t.delegates {
@@ -103,8 +108,9 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 	return t, true
 }
 
-// delegatesTo reports whether key is the account's delegate. The token program asks this before it asks for the owner, so an
-// owner who is his own delegate is bound by what he delegated (spl-token processor.rs, process_transfer).
+// delegatesTo reports whether key is the account's delegate. The token program asks this before it
+// asks for the owner, so an owner who is his own delegate is bound by what he delegated (spl-token
+// processor.rs, process_transfer).
 func (t tokenAccount) delegatesTo(key solana.PublicKey) bool { return t.delegates && t.delegate == key }
 
 // spendable is what key may move out of the account.
@@ -118,28 +124,34 @@ func (t tokenAccount) spendable(key solana.PublicKey) uint64 {
 	return 0
 }
 
-// refuse says why key cannot spend the mint from the account: NO_DELEGATION or DELEGATE_MISMATCH, with the reason in words and
-// as the detail "reason"; nil when it can.
+// refuse says why key cannot spend the mint from the account: NO_DELEGATION or DELEGATE_MISMATCH,
+// with the reason in words and as the detail "reason"; nil when it can.
 func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
 	switch {
 	case t.mint != mint:
-		return mismatch(t.address, "mint", "the token account %s holds another token than the asset", t.address).WithDetail("mint", t.mint.String())
+		return mismatch(t.address, "mint", "the token account %s holds another token than the asset",
+			t.address).WithDetail("mint", t.mint.String())
 	case t.program != program:
-		return mismatch(t.address, "program", "the token account %s is under another token program than the asset", t.address)
+		return mismatch(t.address, "program", "the token account %s is under another token program than "+
+			"the asset", t.address)
 	case t.frozen:
 		return frozen(t.address)
 	case t.delegatesTo(key) || t.owner == key:
 		return nil
 	case t.delegates:
-		return mismatch(t.address, "delegate", "the token account %s delegates to %s, which is not this wallet", t.address, t.delegate).
+		return mismatch(t.address, "delegate",
+			"the token account %s delegates to %s, which is not this wallet", t.address, t.delegate).
 			WithDetail("delegate", t.delegate.String())
 	}
-	return noDelegation(t.address, "none", "the token account %s delegates to nobody: never, not any more, or all of it is spent", t.address)
+	return noDelegation(t.address, "none", "the token account %s delegates to nobody: never, not any "+
+		"more, or all of it is spent", t.address)
 }
 
 func mismatch(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.DelegateMismatch, format, args...).WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
-		WithHint("the owner delegates the right token account to this wallet's Solana address, or corrects token_account in config.toml")
+	return x402.Errorf(x402.DelegateMismatch, format, args...).WithDetail("reason",
+		reason).WithDetail("tokenAccount", address.String()).
+		WithHint("the owner delegates the right token account to this wallet's Solana address, or " +
+			"corrects token_account in config.toml")
 }
 
 func frozen(address solana.PublicKey) *x402.Error {
@@ -148,7 +160,8 @@ func frozen(address solana.PublicKey) *x402.Error {
 }
 
 func noDelegation(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.NoDelegation, format, args...).WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
+	return x402.Errorf(x402.NoDelegation, format, args...).WithDetail("reason",
+		reason).WithDetail("tokenAccount", address.String()).
 		WithHint("the owner runs: x402-wallet delegation approve")
 }
 
@@ -162,12 +175,14 @@ type Delegation struct {
 	Balance                       money.Amount
 }
 
-// Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or something else lies there,
-// NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and CHECK_FAILED as for any question to a node.
+// Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or
+// something else lies there, NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and
+// CHECK_FAILED as for any question to a node.
 func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (Delegation, error) {
 	address, err := parseKey(tokenAccount)
 	if err != nil {
-		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
+		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w",
+			err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -185,8 +200,10 @@ func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (D
 		return Delegation{}, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
 	}
 	d := Delegation{
-		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(), Program: t.program.String(), Frozen: t.frozen,
-		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated), Balance: money.NewAmount(t.amount),
+		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(),
+		Program: t.program.String(), Frozen: t.frozen,
+		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated),
+		Balance: money.NewAmount(t.amount),
 	}
 	if t.delegates {
 		d.Delegate = t.delegate.String()

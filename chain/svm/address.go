@@ -18,12 +18,17 @@ var (
 	token2022     = solana.Token2022ProgramID
 )
 
-// programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake or a trick (B9, B12).
+// programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake
+// or a trick (B9, B12).
 var programs = []solana.PublicKey{
-	computeBudget, memoProgram, solana.MemoProgramIDV1, tokenProgram, token2022, solana.SPLAssociatedTokenAccountProgramID,
-	solana.SystemProgramID, solana.ConfigProgramID, solana.StakeProgramID, solana.VoteProgramID, solana.FeatureProgramID,
-	solana.BPFLoaderDeprecatedProgramID, solana.BPFLoaderProgramID, solana.BPFLoaderUpgradeableProgramID, solana.Secp256k1ProgramID,
-	solana.AddressLookupTableProgramID, solana.TokenSwapProgramID, solana.TokenLendingProgramID, solana.TokenMetadataProgramID,
+	computeBudget, memoProgram, solana.MemoProgramIDV1, tokenProgram, token2022,
+	solana.SPLAssociatedTokenAccountProgramID,
+	solana.SystemProgramID, solana.ConfigProgramID, solana.StakeProgramID, solana.VoteProgramID,
+	solana.FeatureProgramID,
+	solana.BPFLoaderDeprecatedProgramID, solana.BPFLoaderProgramID, solana.BPFLoaderUpgradeableProgramID,
+	solana.Secp256k1ProgramID,
+	solana.AddressLookupTableProgramID, solana.TokenSwapProgramID, solana.TokenLendingProgramID,
+	solana.TokenMetadataProgramID,
 	solana.WrappedSol,
 	solana.MustPublicKeyFromBase58("Ed25519SigVerify111111111111111111111111111"),
 	solana.MustPublicKeyFromBase58("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
@@ -34,8 +39,8 @@ var programs = []solana.PublicKey{
 
 func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
 
-// parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. The length is looked at first: decoding base58
-// takes the square of it.
+// parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. The length is looked
+// at first: decoding base58 takes the square of it.
 func parseKey(text string) (solana.PublicKey, error) {
 	if len(text) < 32 || len(text) > 44 {
 		return solana.PublicKey{}, errAddress
@@ -47,7 +52,8 @@ func parseKey(text string) (solana.PublicKey, error) {
 	return key, nil
 }
 
-// ATA is the associated token account of an owner, a program-derived address or a key, under either token program.
+// ATA is the associated token account of an owner, a program-derived address or a key, under either
+// token program.
 func ATA(owner, mint string, is2022 bool) (string, error) {
 	ownerKey, err := parseKey(owner)
 	if err != nil {
@@ -64,8 +70,8 @@ func ATA(owner, mint string, is2022 bool) (string, error) {
 	return address.String(), nil
 }
 
-// ata is the seeds [owner, token program, mint] under the associated token account program. The two token programs give
-// different addresses.
+// ata is the seeds [owner, token program, mint] under the associated token account program. The two
+// token programs give different addresses.
 func ata(owner, mint, program solana.PublicKey) (solana.PublicKey, error) {
 	address, _, err := solana.FindAssociatedTokenAddressWithProgram(owner, mint, program)
 	return address, err

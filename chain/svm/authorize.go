@@ -13,24 +13,30 @@ import (
 	"x402-wallet/x402"
 )
 
-// blockhashLife is for how many blocks after its own a blockhash is good (Solana: MAX_PROCESSING_AGE).
+// blockhashLife is for how many blocks after its own a blockhash is good (Solana:
+// MAX_PROCESSING_AGE).
 const blockhashLife = 150
 
 const (
-	// slowBlock is how long a block takes on a bad day, skipped slots included: only for telling when to look again.
+	// slowBlock is how long a block takes on a bad day, skipped slots included: only for telling
+	// when to look again.
 	slowBlock = 600 * time.Millisecond
-	// hintMargin is how many blocks are added to the life of a blockhash that the seller chose. Our node's height is asked
-	// after its word that the hash is valid, but behind one URL there may be several nodes: one may be this far behind.
+	// hintMargin is how many blocks are added to the life of a blockhash that the seller chose. Our
+	// node's height is asked after its word that the hash is valid, but behind one URL there may be
+	// several nodes: one may be this far behind.
 	hintMargin = 150
 )
 
-// Authorize signs the payment that o orders. The signer is asked once, after the chain was looked at and the bytes to sign were
-// read back and compared with the order. Errors: Payable's own; INVALID_REQUIREMENT for what only the chain shows (B9, B12);
-// NO_DELEGATION, DELEGATE_MISMATCH, DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was; RPC_ERROR
-// and CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when our own bytes or signature
-// are not what they must be. After any error nothing that was signed exists outside this function.
+// Authorize signs the payment that o orders. The signer is asked once, after the chain was looked
+// at and the bytes to sign were read back and compared with the order. Errors: Payable's own;
+// INVALID_REQUIREMENT for what only the chain shows (B9, B12); NO_DELEGATION, DELEGATE_MISMATCH,
+// DELEGATION_EXHAUSTED and INSUFFICIENT_FUNDS when the source is not what it was; RPC_ERROR and
+// CHECK_FAILED when the node is silent or on another chain; the signer's own; INTERNAL when our own
+// bytes or signature are not what they must be. After any error nothing that was signed exists
+// outside this function.
 //
-// o.Validity is not honoured: a transaction lives as long as its blockhash, some 60 to 90 seconds, and no shorter.
+// o.Validity is not honoured: a transaction lives as long as its blockhash, some 60 to 90 seconds,
+// and no shorter.
 func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
 	p, err := e.plan(o)
 	if err != nil {
@@ -52,7 +58,8 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	return e.sign(ctx, o, p)
 }
 
-// plan reads an order: what the transaction will say. Program and decimals are the registry's, never a node's (B15).
+// plan reads an order: what the transaction will say. Program and decimals are the registry's,
+// never a node's (B15).
 func (e *Exact) plan(o x402.Order) (*plan, error) {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return nil, err
@@ -67,7 +74,8 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	if named := e.options.TokenAccounts[o.Requirement.Network]; named != "" && named != o.Source {
 		return nil, x402.Errorf(x402.Internal, "the source is not the token account of the config")
 	}
-	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022), decimals: o.Asset.Decimals}
+	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022),
+		decimals: o.Asset.Decimals}
 	p.amount, _ = o.Requirement.Amount.Uint64() // Payable saw that it fits
 	if p.source, err = parseKey(o.Source); err != nil {
 		return nil, x402.Errorf(x402.Internal, "the source is %w", err)
@@ -78,9 +86,9 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	return p, nil
 }
 
-// look asks the chain what an order does not say: that the source is still ours to spend from and holds enough; that payTo is a
-// wallet (B12) whose token account exists, because no payment may create one; and that the fee is not paid by whose money is
-// spent (B9).
+// look asks the chain what an order does not say: that the source is still ours to spend from and
+// holds enough; that payTo is a wallet (B12) whose token account exists, because no payment may
+// create one; and that the fee is not paid by whose money is spent (B9).
 func (p *plan) look(ctx context.Context, n *node) error {
 	list, err := n.accounts(ctx, p.source, p.payee, p.destination)
 	if err != nil {
@@ -97,9 +105,11 @@ func (p *plan) look(ctx context.Context, n *node) error {
 		return err
 	}
 	if p.feePayer == source.owner || p.feePayer == p.source {
-		return invalid("extra.feePayer owns the money that would be spent").WithDetail("feePayer", p.feePayer.String())
+		return invalid("extra.feePayer owns the money that would be spent").WithDetail("feePayer",
+			p.feePayer.String())
 	}
-	if wallet := list[1]; wallet != nil && (wallet.executable || wallet.program == tokenProgram || wallet.program == token2022) {
+	if wallet := list[1]; wallet != nil && (wallet.executable || wallet.program == tokenProgram ||
+		wallet.program == token2022) {
 		return invalid("payTo is a program, a mint or a token account: it has to be a token account's owner").WithDetail("payTo", p.payee.String())
 	}
 	destination, ok := readTokenAccount(p.destination, list[2])
@@ -107,7 +117,8 @@ func (p *plan) look(ctx context.Context, n *node) error {
 	switch {
 	case !ok:
 		why = "does not exist"
-	case destination.owner != p.payee || destination.mint != p.mint || destination.program != p.program: // an owner can be changed
+	case destination.owner != p.payee || destination.mint != p.mint || destination.program != p.program:
+		// an owner can be changed
 		why = "belongs to somebody else"
 	case destination.frozen:
 		why = "is frozen"
@@ -116,10 +127,12 @@ func (p *plan) look(ctx context.Context, n *node) error {
 	default:
 		return nil
 	}
-	return invalid("the seller's token account %s %s", p.destination, why).WithDetail("payTo", p.payee.String())
+	return invalid("the seller's token account %s %s", p.destination, why).WithDetail("payTo",
+		p.payee.String())
 }
 
-// covered refuses what the token program would: the engine has counted, but the chain may have moved since.
+// covered refuses what the token program would: the engine has counted, but the chain may have
+// moved since.
 func (p *plan) covered(source tokenAccount) error {
 	free := source.spendable(p.agent)
 	if p.amount <= free {
@@ -130,18 +143,21 @@ func (p *plan) covered(source tokenAccount) error {
 		code, what = x402.DelegationExhausted, "what the owner delegated"
 	}
 	return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
-		WithHint("at most %d can be paid until the owner adds to it", free).WithDetail("free", free).WithDetail("requested", p.amount)
+		WithHint("at most %d can be paid until the owner adds to it", free).WithDetail("free",
+		free).WithDetail("requested", p.amount)
 }
 
-// takeBlockhash takes the seller's hint when our own node says that it is alive, else our node's newest. Until when the payment
-// can land is our node's word in both cases, and extra.lastValidBlockHeight is not looked at: a stranger must not make a
-// living payment look dead. A hash that our node calls valid is not newer than its tip, so it dies at the latest
+// takeBlockhash takes the seller's hint when our own node says that it is alive, else our node's
+// newest. Until when the payment can land is our node's word in both cases, and
+// extra.lastValidBlockHeight is not looked at: a stranger must not make a living payment look dead.
+// A hash that our node calls valid is not newer than its tip, so it dies at the latest
 // blockhashLife blocks after the height that the node tells afterwards.
 func (p *plan) takeBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
 	if hint, err := parseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
 		if alive, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && alive {
 			height, err := n.blockHeight(ctx, confirmed)
-			p.blockhash, p.lastValid, p.life = solana.Hash(hint), height+blockhashLife+hintMargin, blockhashLife+hintMargin
+			p.blockhash, p.lastValid, p.life = solana.Hash(hint), height+blockhashLife+hintMargin,
+				blockhashLife+hintMargin
 			return err
 		}
 	}
@@ -160,7 +176,8 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		message = e.tamper(message)
 	}
 	if err := p.check(o, message); err != nil {
-		return x402.Authorization{}, fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
+		return x402.Authorization{},
+			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
 	signature, err := e.options.Signer.SignTransfer(ctx, o.Payment, message)
 	if err != nil {
@@ -169,7 +186,8 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 	if !ed25519.Verify(p.agent[:], message, signature[:]) {
 		return x402.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
-	payload, err := json.Marshal(map[string]string{"transaction": base64.StdEncoding.EncodeToString(wire(signature, message))})
+	payload, err := json.Marshal(map[string]string{"transaction": base64.StdEncoding.EncodeToString(
+		wire(signature, message))})
 	if err != nil {
 		return x402.Authorization{}, err
 	}
@@ -178,8 +196,10 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		now = e.options.Now()
 	}
 	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
-		Network: o.Requirement.Network, Asset: p.mint.String(), Payer: p.agent.String(), PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
-		Signature: solana.Signature(signature).String(), Source: p.source.String(), Destination: p.destination.String(), Memo: p.memo,
+		Network: o.Requirement.Network, Asset: p.mint.String(), Payer: p.agent.String(),
+		PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
+		Signature: solana.Signature(signature).String(), Source: p.source.String(),
+		Destination: p.destination.String(), Memo: p.memo,
 		FeePayer: p.feePayer.String(), Blockhash: p.blockhash.String(), LastValidBlockHeight: p.lastValid,
 		ExpiresAt: now.Add(time.Duration(p.life) * slowBlock),
 	}}, nil

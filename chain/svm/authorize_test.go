@@ -26,7 +26,8 @@ func transactionOf(t *testing.T, a x402.Authorization) string {
 	return payload["transaction"]
 }
 
-// The same instructions as the reference client's, to the last number; the order of the accounts is the compiler's own.
+// The same instructions as the reference client's, to the last number; the order of the accounts is
+// the compiler's own.
 func TestReferenceVectors(t *testing.T) {
 	list, key := vectors(t)
 	require.Len(t, list, 4)
@@ -37,11 +38,15 @@ func TestReferenceVectors(t *testing.T) {
 			require.True(t, theirs.Signers[1].Verified)
 			require.False(t, theirs.Signers[0].Verified)
 
-			field := func(key string) (s string) { require.NoError(t, json.Unmarshal(v.Accepts[key], &s)); return s }
+			field := func(key string) (s string) {
+				require.NoError(t, json.Unmarshal(v.Accepts[key], &s))
+				return s
+			}
 			r := asks()
 			r.Version, r.Asset, r.PayTo = v.Version, field("asset"), field("payTo")
 			require.NoError(t, json.Unmarshal(v.Accepts["extra"], &r.Extra))
-			asset := x402.AssetInfo{Network: devnet, Address: r.Asset, Decimals: 6, Token2022: name == "v2_exact_svm_token2022"}
+			asset := x402.AssetInfo{Network: devnet, Address: r.Asset, Decimals: 6,
+				Token2022: name == "v2_exact_svm_token2022"}
 			m, program := solana.MustPublicKeyFromBase58(r.Asset), programOf(asset.Token2022)
 
 			c, s := newChain(t), &signer{private: key}
@@ -49,13 +54,15 @@ func TestReferenceVectors(t *testing.T) {
 			source, _ := ata(keyOf(key), m, program)
 			destination, _ := ata(solana.MustPublicKeyFromBase58(r.PayTo), m, program)
 			c.put(source, token{mint: m, owner: keyOf(key), amount: 1000, is2022: asset.Token2022})
-			c.put(destination, token{mint: m, owner: solana.MustPublicKeyFromBase58(r.PayTo), is2022: asset.Token2022})
+			c.put(destination, token{mint: m, owner: solana.MustPublicKeyFromBase58(r.PayTo),
+				is2022: asset.Token2022})
 			random := make([]byte, 16)
 			if theirs.Memo == "0102030405060708090a0b0c0d0e0f10" && v.Version == 2 {
 				random, _ = hex.DecodeString(theirs.Memo)
 			}
 			e := New(Options{Signer: s, RPC: map[string]string{devnet: c.url}, Rand: bytes.NewReader(random)})
-			a, err := e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset, Source: source.String(), Now: now})
+			a, err := e.Authorize(t.Context(), x402.Order{Requirement: r, Asset: asset,
+				Source: source.String(), Now: now})
 			require.NoError(t, err)
 			require.Equal(t, 1, s.asked)
 
@@ -83,12 +90,15 @@ func TestPaysAsDelegate(t *testing.T) {
 	require.NoError(t, err)
 	got, err := Decode(transactionOf(t, a))
 	require.NoError(t, err)
-	require.Equal(t, []string{c.ata(owner).String(), s.Address(), c.ata(seller).String(), keyOf(payer).String(), "1000"},
+	require.Equal(t, []string{c.ata(owner).String(), s.Address(), c.ata(seller).String(),
+		keyOf(payer).String(), "1000"},
 		[]string{got.Source, got.Authority, got.Destination, got.FeePayer, got.Amount.String()})
 	require.Regexp(t, "^[0-9a-f]{32}$", got.Memo)
 	require.Equal(t, x402.Evidence{
-		Network: devnet, Asset: usdc.Address, Payer: s.Address(), PayTo: keyOf(seller).String(), Amount: money.NewAmount(1000),
-		Signature: got.Signers[1].Signature, Source: got.Source, Destination: got.Destination, Memo: got.Memo, FeePayer: got.FeePayer,
+		Network: devnet, Asset: usdc.Address, Payer: s.Address(), PayTo: keyOf(seller).String(),
+		Amount:    money.NewAmount(1000),
+		Signature: got.Signers[1].Signature, Source: got.Source, Destination: got.Destination, Memo: got.Memo,
+		FeePayer:  got.FeePayer,
 		Blockhash: nodesHash, LastValidBlockHeight: c.height + 30 + 150, ExpiresAt: now.Add(150 * slowBlock),
 	}, a.Evidence)
 
@@ -117,7 +127,8 @@ func TestEveryTransactionIsItsOwn(t *testing.T) {
 				got, err := Decode(transactionOf(t, a))
 				require.NoError(t, err)
 				limits[got.UnitLimit], prices[got.UnitPrice] = true, true
-				require.LessOrEqual(t, uint64(got.UnitLimit)*got.UnitPrice, uint64(1402*1_000_000), "the fee payer's extra, in micro-lamports")
+				require.LessOrEqual(t, uint64(got.UnitLimit)*got.UnitPrice, uint64(1402*1_000_000),
+					"the fee payer's extra, in micro-lamports")
 				require.GreaterOrEqual(t, got.UnitLimit, uint32(20_000))
 				require.LessOrEqual(t, got.UnitPrice, uint64(5_000_000))
 				limits[got.UnitLimit], prices[got.UnitPrice] = true, true
@@ -188,7 +199,8 @@ func planned(t *testing.T, e *Exact, o x402.Order) (x402.Order, *plan) {
 	return o, p
 }
 
-// B11: a well-formed transaction that says another thing, each differing in one, and what else a traitor may add to it.
+// B11: a well-formed transaction that says another thing, each differing in one, and what else a
+// traitor may add to it.
 func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	another := func(change func(*plan)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, p plan, _ []byte) []byte {
@@ -223,32 +235,51 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 		"destination":            {another(func(p *plan) { p.destination = stranger }), "destination"},
 		"payee, not his account": {another(func(p *plan) { p.destination = p.payee }), "destination"},
 		"source":                 {another(func(p *plan) { p.source = stranger }), "source"},
-		"there and back":         {another(func(p *plan) { p.source, p.destination = p.destination, p.source }), "source"},
-		"mint":                   {another(func(p *plan) { p.mint = stranger }), "mint"},
-		"token program":          {another(func(p *plan) { p.program = token2022 }), "program"},
-		"another program":        {another(func(p *plan) { p.program = stranger }), "TransferChecked"},
-		"authority":              {another(func(p *plan) { p.agent = stranger }), "authority"},
-		"fee payer":              {another(func(p *plan) { p.feePayer = stranger }), "fee payer"},
-		"we pay the fee":         {another(func(p *plan) { p.feePayer = p.agent }), "signers"},
-		"memo":                   {another(func(p *plan) { p.memo = "0" + p.memo[1:] + "x" }), "memo"},
-		"no memo":                {another(func(p *plan) { p.memo = "" }), "memo"},
-		"blockhash":              {another(func(p *plan) { p.blockhash[0]++ }), "blockhash"},
-		"unit limit":             {another(func(p *plan) { p.limit = 1_400_000 }), "unit limit"},
-		"unit price":             {another(func(p *plan) { p.price = 5_000_000 }), "unit price"},
-		"legacy":                 {compiled(func(m *solana.Message) { m.SetVersion(solana.MessageVersionLegacy) }), "version 0"},
+		"there and back": {another(func(p *plan) {
+			p.source, p.destination = p.destination, p.source
+		}), "source"},
+		"mint":            {another(func(p *plan) { p.mint = stranger }), "mint"},
+		"token program":   {another(func(p *plan) { p.program = token2022 }), "program"},
+		"another program": {another(func(p *plan) { p.program = stranger }), "TransferChecked"},
+		"authority":       {another(func(p *plan) { p.agent = stranger }), "authority"},
+		"fee payer":       {another(func(p *plan) { p.feePayer = stranger }), "fee payer"},
+		"we pay the fee":  {another(func(p *plan) { p.feePayer = p.agent }), "signers"},
+		"memo":            {another(func(p *plan) { p.memo = "0" + p.memo[1:] + "x" }), "memo"},
+		"no memo":         {another(func(p *plan) { p.memo = "" }), "memo"},
+		"blockhash":       {another(func(p *plan) { p.blockhash[0]++ }), "blockhash"},
+		"unit limit":      {another(func(p *plan) { p.limit = 1_400_000 }), "unit limit"},
+		"unit price":      {another(func(p *plan) { p.price = 5_000_000 }), "unit price"},
+		"legacy": {compiled(func(m *solana.Message) {
+			m.SetVersion(solana.MessageVersionLegacy)
+		}), "version 0"},
 		"lookup table": {compiled(func(m *solana.Message) {
-			m.AddressTableLookups = append(m.AddressTableLookups, solana.MessageAddressTableLookup{AccountKey: stranger, WritableIndexes: []uint8{0}})
+			m.AddressTableLookups = append(m.AddressTableLookups,
+				solana.MessageAddressTableLookup{AccountKey: stranger, WritableIndexes: []uint8{0}})
 		}), "behind its end"},
 		"third signer": {compiled(func(m *solana.Message) {
 			m.AccountKeys = slices.Insert(m.AccountKeys, 2, stranger)
 			m.Header.NumRequiredSignatures++
 		}), "signers"},
-		"second transfer":         {compiled(func(m *solana.Message) { add(3, m.Instructions[2])(m) }), "instructions"},
-		"transfer for the memo":   {compiled(func(m *solana.Message) { m.Instructions[3] = m.Instructions[2] }), "Memo"},
-		"a third budget":          {compiled(func(m *solana.Message) { add(0, m.Instructions[0])(m) }), "instructions"},
-		"approve for a transfer":  {compiled(func(m *solana.Message) { m.Instructions[2].Data[0] = 13 }), "TransferChecked"},
-		"accounts swapped":        {compiled(func(m *solana.Message) { a := m.Instructions[2].Accounts; a[0], a[2] = a[2], a[0] }), "source"},
-		"mint and source swapped": {compiled(func(m *solana.Message) { a := m.Instructions[2].Accounts; a[0], a[1] = a[1], a[0] }), "roles"},
+		"second transfer": {compiled(func(m *solana.Message) {
+			add(3, m.Instructions[2])(m)
+		}), "instructions"},
+		"transfer for the memo": {compiled(func(m *solana.Message) {
+			m.Instructions[3] = m.Instructions[2]
+		}), "Memo"},
+		"a third budget": {compiled(func(m *solana.Message) {
+			add(0, m.Instructions[0])(m)
+		}), "instructions"},
+		"approve for a transfer": {compiled(func(m *solana.Message) {
+			m.Instructions[2].Data[0] = 13
+		}), "TransferChecked"},
+		"accounts swapped": {compiled(func(m *solana.Message) {
+			a := m.Instructions[2].Accounts
+			a[0], a[2] = a[2], a[0]
+		}), "source"},
+		"mint and source swapped": {compiled(func(m *solana.Message) {
+			a := m.Instructions[2].Accounts
+			a[0], a[1] = a[1], a[0]
+		}), "roles"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s := newWallet(t)
@@ -294,36 +325,89 @@ func TestAuthorizeLooksAtTheChain(t *testing.T) {
 		code   x402.Code
 		words  string
 	}{
-		"no source":              {func(c *chain, _ *x402.Order) { delete(c.accounts, c.ata(owner)) }, x402.NoDelegation, "no token account"},
-		"revoked":                {source(func(a *token) { a.delegate = solana.PublicKey{} }), x402.NoDelegation, "delegates to nobody"},
-		"another delegate":       {source(func(a *token) { a.delegate = keyOf(seller) }), x402.DelegateMismatch, "not this wallet"},
-		"another mint":           {source(func(a *token) { a.mint = keyOf(seller) }), x402.DelegateMismatch, "another token than"},
-		"another program":        {source(func(a *token) { a.is2022 = true }), x402.DelegateMismatch, "another token program"},
-		"frozen source":          {source(func(a *token) { a.frozen = true }), x402.DelegateMismatch, "frozen"},
-		"delegation too small":   {source(func(a *token) { a.delegated = 999 }), x402.DelegationExhausted, "does not cover 1000: 999 is left"},
-		"balance too small":      {source(func(a *token) { a.amount = 999 }), x402.InsufficientFunds, "does not cover 1000: 999 is left"},
-		"B9 fee payer is owner":  {source(func(a *token) { a.owner = keyOf(payer) }), x402.InvalidRequirement, "owns the money"},
-		"B9 fee payer is source": {func(c *chain, o *x402.Order) { c.put(keyOf(payer), good); o.Source = keyOf(payer).String() }, x402.InvalidRequirement, "owns the money"},
-		"no token account":       {func(c *chain, _ *x402.Order) { delete(c.accounts, c.ata(seller)) }, x402.InvalidRequirement, "does not exist"},
-		"B12 payTo is one":       {func(c *chain, _ *x402.Order) { c.put(keyOf(seller), token{mint: mint, owner: keyOf(owner)}) }, x402.InvalidRequirement, "has to be a token account's owner"},
-		"B12 payTo is a mint":    {func(c *chain, _ *x402.Order) { c.set(keyOf(seller), token2022, make([]byte, 200)) }, x402.InvalidRequirement, "has to be a token account's owner"},
+		"no source": {func(c *chain, _ *x402.Order) {
+			delete(c.accounts, c.ata(owner))
+		}, x402.NoDelegation, "no token account"},
+		"revoked": {source(func(a *token) {
+			a.delegate = solana.PublicKey{}
+		}), x402.NoDelegation, "delegates to nobody"},
+		"another delegate": {source(func(a *token) {
+			a.delegate = keyOf(seller)
+		}), x402.DelegateMismatch, "not this wallet"},
+		"another mint": {source(func(a *token) {
+			a.mint = keyOf(seller)
+		}), x402.DelegateMismatch, "another token than"},
+		"another program": {source(func(a *token) {
+			a.is2022 = true
+		}), x402.DelegateMismatch, "another token program"},
+		"frozen source": {source(func(a *token) {
+			a.frozen = true
+		}), x402.DelegateMismatch, "frozen"},
+		"delegation too small": {source(func(a *token) {
+			a.delegated = 999
+		}), x402.DelegationExhausted, "does not cover 1000: 999 is left"},
+		"balance too small": {source(func(a *token) {
+			a.amount = 999
+		}), x402.InsufficientFunds, "does not cover 1000: 999 is left"},
+		"B9 fee payer is owner": {source(func(a *token) {
+			a.owner = keyOf(payer)
+		}), x402.InvalidRequirement, "owns the money"},
+		"B9 fee payer is source": {func(c *chain, o *x402.Order) {
+			c.put(keyOf(payer), good)
+			o.Source = keyOf(payer).String()
+		}, x402.InvalidRequirement, "owns the money"},
+		"no token account": {func(c *chain, _ *x402.Order) {
+			delete(c.accounts, c.ata(seller))
+		}, x402.InvalidRequirement, "does not exist"},
+		"B12 payTo is one": {func(c *chain, _ *x402.Order) {
+			c.put(keyOf(seller), token{mint: mint, owner: keyOf(owner)})
+		}, x402.InvalidRequirement, "has to be a token account's owner"},
+		"B12 payTo is a mint": {func(c *chain, _ *x402.Order) {
+			c.set(keyOf(seller), token2022, make([]byte, 200))
+		}, x402.InvalidRequirement, "has to be a token account's owner"},
 		"B12 payTo is a program": {func(c *chain, _ *x402.Order) {
 			c.set(keyOf(seller), solana.BPFLoaderUpgradeableProgramID, nil)
 			c.accounts[keyOf(seller)]["executable"] = true
 		}, x402.InvalidRequirement, "has to be a token account's owner"},
-		"sold token account":            {sink(func(a *token) { a.owner = keyOf(payer) }), x402.InvalidRequirement, "somebody else"},
-		"token account of another mint": {sink(func(a *token) { a.mint = keyOf(payer) }), x402.InvalidRequirement, "somebody else"},
-		"of another token program":      {sink(func(a *token) { a.is2022 = true }), x402.InvalidRequirement, "somebody else"},
-		"frozen token account":          {sink(func(a *token) { a.frozen = true }), x402.InvalidRequirement, "is frozen"},
-		"its own money":                 {func(c *chain, o *x402.Order) { o.Requirement.PayTo = keyOf(owner).String() }, x402.InvalidRequirement, "is the one that would pay"},
-		"node elsewhere":                {func(c *chain, _ *x402.Order) { c.genesis = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY" }, x402.CheckFailed, "another chain"},
-		"half an account":               {func(c *chain, _ *x402.Order) { c.lies["getMultipleAccounts"] = map[string]any{"value": []any{nil}} }, x402.RPCError, "getMultipleAccounts"},
-		"an account in base58":          {func(c *chain, _ *x402.Order) { c.accounts[c.ata(owner)]["data"] = []string{"AAAA", "base64+zstd"} }, x402.RPCError, "getMultipleAccounts"},
-		"no blockhash":                  {func(c *chain, _ *x402.Order) { c.blockhash = "11111111111111111111111111111111" }, x402.RPCError, "getLatestBlockhash"},
-		"a blockhash without a slot":    {func(c *chain, _ *x402.Order) { c.slot = 0 }, x402.RPCError, "getLatestBlockhash"},
-		"a blockhash for nothing":       {func(c *chain, _ *x402.Order) { c.lastValid = 149 }, x402.RPCError, "getLatestBlockhash"},
-		"source is no address":          {func(_ *chain, o *x402.Order) { o.Source = "x" }, x402.Internal, "the source"},
-		"not payable":                   {func(_ *chain, o *x402.Order) { o.Requirement.Scheme = "upto" }, x402.InvalidRequirement, "scheme"},
+		"sold token account": {sink(func(a *token) {
+			a.owner = keyOf(payer)
+		}), x402.InvalidRequirement, "somebody else"},
+		"token account of another mint": {sink(func(a *token) {
+			a.mint = keyOf(payer)
+		}), x402.InvalidRequirement, "somebody else"},
+		"of another token program": {sink(func(a *token) {
+			a.is2022 = true
+		}), x402.InvalidRequirement, "somebody else"},
+		"frozen token account": {sink(func(a *token) {
+			a.frozen = true
+		}), x402.InvalidRequirement, "is frozen"},
+		"its own money": {func(c *chain, o *x402.Order) {
+			o.Requirement.PayTo = keyOf(owner).String()
+		}, x402.InvalidRequirement, "is the one that would pay"},
+		"node elsewhere": {func(c *chain, _ *x402.Order) {
+			c.genesis = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
+		}, x402.CheckFailed, "another chain"},
+		"half an account": {func(c *chain, _ *x402.Order) {
+			c.lies["getMultipleAccounts"] = map[string]any{"value": []any{nil}}
+		}, x402.RPCError, "getMultipleAccounts"},
+		"an account in base58": {func(c *chain, _ *x402.Order) {
+			c.accounts[c.ata(owner)]["data"] = []string{"AAAA", "base64+zstd"}
+		}, x402.RPCError, "getMultipleAccounts"},
+		"no blockhash": {func(c *chain, _ *x402.Order) {
+			c.blockhash = "11111111111111111111111111111111"
+		}, x402.RPCError, "getLatestBlockhash"},
+		"a blockhash without a slot": {func(c *chain, _ *x402.Order) {
+			c.slot = 0
+		}, x402.RPCError, "getLatestBlockhash"},
+		"a blockhash for nothing": {func(c *chain, _ *x402.Order) {
+			c.lastValid = 149
+		}, x402.RPCError, "getLatestBlockhash"},
+		"source is no address": {func(_ *chain, o *x402.Order) {
+			o.Source = "x"
+		}, x402.Internal, "the source"},
+		"not payable": {func(_ *chain, o *x402.Order) {
+			o.Requirement.Scheme = "upto"
+		}, x402.InvalidRequirement, "scheme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s := newWallet(t)
@@ -366,17 +450,24 @@ func TestBlockhash(t *testing.T) {
 		blockhash string
 		lastValid uint64 // above the confirmed height
 	}{
-		"none":                     {blockhash: nodesHash, lastValid: 150},
-		"alive":                    {said: text(hint), alive: true, blockhash: hint, lastValid: 300},
-		"alive, a lie about when":  {said: text(hint), lastSaid: text("1"), alive: true, blockhash: hint, lastValid: 300},
-		"stale":                    {said: text(hint), blockhash: nodesHash, lastValid: 150},
-		"not base58":               {said: text("0OIl"), blockhash: nodesHash, lastValid: 150},
-		"not a text":               {said: json.RawMessage(`{"a":1}`), blockhash: nodesHash, lastValid: 150},
-		"zero":                     {said: text("11111111111111111111111111111111"), alive: true, blockhash: nodesHash, lastValid: 150},
-		"node does not say":        {said: text(hint), lies: map[string]any{"isBlockhashValid": map[string]any{}}, blockhash: nodesHash, lastValid: 150},
-		"node does not know":       {said: text(hint), lies: map[string]any{"isBlockhashValid": rpcFault{-32601, "no"}}, blockhash: nodesHash, lastValid: 150},
-		"node keeps its height":    {said: text(hint), alive: true, lies: map[string]any{"getBlockHeight": rpcFault{-32601, "no"}}},
-		"node's height is nothing": {said: text(hint), alive: true, lies: map[string]any{"getBlockHeight": 0}},
+		"none":  {blockhash: nodesHash, lastValid: 150},
+		"alive": {said: text(hint), alive: true, blockhash: hint, lastValid: 300},
+		"alive, a lie about when": {said: text(hint), lastSaid: text("1"), alive: true, blockhash: hint,
+			lastValid: 300},
+		"stale":      {said: text(hint), blockhash: nodesHash, lastValid: 150},
+		"not base58": {said: text("0OIl"), blockhash: nodesHash, lastValid: 150},
+		"not a text": {said: json.RawMessage(`{"a":1}`), blockhash: nodesHash, lastValid: 150},
+		"zero": {said: text("11111111111111111111111111111111"), alive: true,
+			blockhash: nodesHash, lastValid: 150},
+		"node does not say": {said: text(hint),
+			lies: map[string]any{"isBlockhashValid": map[string]any{}}, blockhash: nodesHash, lastValid: 150},
+		"node does not know": {said: text(hint),
+			lies: map[string]any{"isBlockhashValid": rpcFault{-32601, "no"}}, blockhash: nodesHash,
+			lastValid: 150},
+		"node keeps its height": {said: text(hint), alive: true,
+			lies: map[string]any{"getBlockHeight": rpcFault{-32601, "no"}}},
+		"node's height is nothing": {said: text(hint), alive: true,
+			lies: map[string]any{"getBlockHeight": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, s := newWallet(t)

@@ -50,11 +50,13 @@ const (
 // maxTransaction is the size of Solana's packets, the limit for a transaction, in bytes.
 const maxTransaction = 1232
 
-// Decode reads a transaction in base64, strictly: version 0, exactly the signers fee payer and authority, no lookup tables,
-// the instructions SetComputeUnitLimit, SetComputeUnitPrice, TransferChecked and at most a Memo in this order, each with
-// exactly the accounts, flags and data it takes, no account beyond those, numbers in their shortest form and nothing behind
-// the end (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets are not read).
-// Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the reason.
+// Decode reads a transaction in base64, strictly: version 0, exactly the signers fee payer and
+// authority, no lookup tables, the instructions SetComputeUnitLimit, SetComputeUnitPrice,
+// TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data
+// it takes, no account beyond those, numbers in their shortest form and nothing behind the end
+// (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets
+// are not read). Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the
+// reason.
 func Decode(txBase64 string) (Transfer, error) {
 	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
 		return Transfer{}, layout("more than %d bytes", maxTransaction)
@@ -79,7 +81,8 @@ func Decode(txBase64 string) (Transfer, error) {
 	for i, key := range signers {
 		t.Signers[i].Address = key.String()
 		if signature := signatures[i]; !signature.IsZero() {
-			t.Signers[i].Signature, t.Signers[i].Verified = signature.String(), ed25519.Verify(key[:], t.Message, signature[:])
+			t.Signers[i].Signature, t.Signers[i].Verified = signature.String(),
+				ed25519.Verify(key[:], t.Message, signature[:])
 		}
 	}
 	return t, nil
@@ -96,7 +99,8 @@ func layout(format string, args ...any) error {
 
 // message is the head of a version 0 message: who takes part, and how.
 type message struct {
-	keys                               []solana.PublicKey // signers first, in both parts the writable ones first
+	// signers first, in both parts the writable ones first
+	keys                               []solana.PublicKey
 	signers, readonlySigners, readonly int
 	used                               map[int]bool // by the instructions read so far
 }
@@ -105,7 +109,8 @@ func (m message) writable(i int) bool {
 	return i < m.signers-m.readonlySigners || i >= m.signers && i < len(m.keys)-m.readonly
 }
 
-// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing with the builder.
+// decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing with
+// the builder.
 func decodeMessage(data []byte) (t Transfer, signers [2]solana.PublicKey, err error) {
 	r := reader{data: data}
 	m, err := r.head()
@@ -179,12 +184,14 @@ type instruction struct {
 func (t *Transfer) take(i int, in instruction, m message) error {
 	switch i {
 	case 0:
-		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 5 || in.data[0] != opUnitLimit {
+		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 5 ||
+			in.data[0] != opUnitLimit {
 			return layout("instruction 0 is not SetComputeUnitLimit")
 		}
 		t.UnitLimit = binary.LittleEndian.Uint32(in.data[1:])
 	case 1:
-		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 9 || in.data[0] != opUnitPrice {
+		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 9 ||
+			in.data[0] != opUnitPrice {
 			return layout("instruction 1 is not SetComputeUnitPrice")
 		}
 		t.UnitPrice = binary.LittleEndian.Uint64(in.data[1:])
@@ -199,9 +206,11 @@ func (t *Transfer) take(i int, in instruction, m message) error {
 	return nil
 }
 
-// takeTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination, authority.
+// takeTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination,
+// authority.
 func (t *Transfer) takeTransfer(in instruction, m message) error {
-	if in.program != tokenProgram && in.program != token2022 || len(in.accounts) != 4 || len(in.data) != 10 || in.data[0] != opTransferChecked {
+	if in.program != tokenProgram && in.program != token2022 || len(in.accounts) != 4 || len(in.data) != 10 ||
+		in.data[0] != opTransferChecked {
 		return layout("instruction 2 is not TransferChecked of a token program")
 	}
 	source, mint, destination, authority := in.accounts[0], in.accounts[1], in.accounts[2], in.accounts[3]
@@ -214,7 +223,8 @@ func (t *Transfer) takeTransfer(in instruction, m message) error {
 		return layout("the transfer's accounts have other roles")
 	}
 	t.Program = in.program.String()
-	t.Source, t.Mint, t.Destination = m.keys[source].String(), m.keys[mint].String(), m.keys[destination].String()
+	t.Source, t.Mint, t.Destination = m.keys[source].String(), m.keys[mint].String(),
+		m.keys[destination].String()
 	t.Authority = m.keys[authority].String()
 	t.Amount, t.Decimals = money.NewAmount(binary.LittleEndian.Uint64(in.data[1:])), in.data[9]
 	return nil
@@ -239,7 +249,8 @@ func (r *reader) take(n int) []byte {
 
 func (r *reader) byte() byte { return r.take(1)[0] }
 
-// compact reads Solana's compact-u16 ("short vec"), in its shortest form only: 7 bits a byte, the lowest first.
+// compact reads Solana's compact-u16 ("short vec"), in its shortest form only: 7 bits a byte, the
+// lowest first.
 func (r *reader) compact() int {
 	n := 0
 	for shift := 0; shift < 21; shift += 7 {

@@ -32,8 +32,10 @@ type draftInstruction struct {
 
 func newDraft() *draft {
 	return &draft{
-		version: 0x80, signatures: [][]byte{make([]byte, 64), make([]byte, 64)}, signers: 2, readonlySigners: 1, readonly: 4,
-		keys:      []solana.PublicKey{keyOf(payer), keyOf(person(1)), keyOf(owner), keyOf(seller), mint, computeBudget, memoProgram, tokenProgram},
+		version: 0x80, signatures: [][]byte{make([]byte, 64), make([]byte, 64)}, signers: 2,
+		readonlySigners: 1, readonly: 4,
+		keys: []solana.PublicKey{keyOf(payer), keyOf(person(1)), keyOf(owner), keyOf(seller), mint,
+			computeBudget, memoProgram, tokenProgram},
 		blockhash: solana.MustPublicKeyFromBase58(nodesHash),
 		instructions: []draftInstruction{
 			{5, nil, []byte{2, 0x20, 0x4e, 0, 0}}, {5, nil, []byte{3, 1, 0, 0, 0, 0, 0, 0, 0}},
@@ -71,9 +73,13 @@ func TestDecode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Transfer{
 		FeePayer: keyOf(payer).String(),
-		Signers:  [2]Signature{{Address: keyOf(payer).String()}, {keyOf(person(1)).String(), solana.Signature(d.signatures[1]).String(), true}},
-		Program:  tokenProgram.String(), Mint: mint.String(), Source: keyOf(owner).String(), Destination: keyOf(seller).String(),
-		Authority: keyOf(person(1)).String(), Amount: *amount(1000), Decimals: 6, HasMemo: true, Memo: "memo", UnitLimit: 20_000, UnitPrice: 1,
+		Signers: [2]Signature{{Address: keyOf(payer).String()},
+			{keyOf(person(1)).String(), solana.Signature(d.signatures[1]).String(), true}},
+		Program: tokenProgram.String(), Mint: mint.String(), Source: keyOf(owner).String(),
+		Destination: keyOf(seller).String(),
+		Authority:   keyOf(person(1)).String(), Amount: *amount(1000), Decimals: 6, HasMemo: true,
+		Memo:      "memo",
+		UnitLimit: 20_000, UnitPrice: 1,
 		Blockhash: nodesHash, Message: d.message(),
 	}, got)
 
@@ -86,51 +92,73 @@ func TestDecode(t *testing.T) {
 
 // because says why, where another rule would refuse it too.
 var because = map[string]string{
-	"fee payer is authority": "not the second signer", "authority does not sign": "not the second signer", "authority is source": "a signer takes part", "authority is mint": "a signer takes part", "the memo program writable": "no program",
-	"fee payer is source": "a signer takes part", "fee payer is destination": "a signer takes part", "to itself": "other roles",
-	"source alone readonly": "other roles", "destination readonly": "other roles", "a byte above a packet": "too long",
+	"fee payer is authority": "not the second signer", "authority does not sign": "not the second signer",
+	"authority is source": "a signer takes part", "authority is mint": "a signer takes part",
+	"the memo program writable": "no program",
+	"fee payer is source":       "a signer takes part", "fee payer is destination": "a signer takes part",
+	"to itself":             "other roles",
+	"source alone readonly": "other roles", "destination readonly": "other roles",
+	"a byte above a packet": "too long",
 }
 
 // Each broken in one way, and refused.
 func TestDecodeRefuses(t *testing.T) {
 	for name, damage := range map[string]func(d *draft){
-		"legacy":                   func(d *draft) { d.version = 2 },
-		"version 1":                func(d *draft) { d.version = 0x81 },
-		"one signature":            func(d *draft) { d.signatures = d.signatures[1:] },
-		"three signatures":         func(d *draft) { d.signatures = append(d.signatures, make([]byte, 64)) },
-		"a third signer":           func(d *draft) { d.signers = 3 },
-		"one signer":               func(d *draft) { d.signers = 1 },
-		"authority writable":       func(d *draft) { d.readonlySigners = 0 },
-		"fee payer readonly":       func(d *draft) { d.readonlySigners = 2 },
-		"more readonly than are":   func(d *draft) { d.readonly = 7 },
-		"source readonly":          func(d *draft) { d.readonly = 6 },
-		"source alone readonly":    func(d *draft) { d.readonly = 5; d.instructions[2].accounts = []byte{3, 4, 2, 1} },
-		"destination readonly":     func(d *draft) { d.readonly = 5 },
-		"mint writable":            func(d *draft) { d.readonly = 3 },
-		"programs writable":        func(d *draft) { d.readonly = 0 },
-		"a key twice":              func(d *draft) { d.keys[3] = d.keys[2] },
-		"payer twice":              func(d *draft) { d.keys[1] = d.keys[0] },
-		"an unused key":            func(d *draft) { d.keys = append(d.keys, keyOf(person(9))); d.readonly++ },
-		"no keys":                  func(d *draft) { d.keys = nil },
-		"lookup table":             func(d *draft) { d.tables = append(append([]byte{1}, make([]byte, 32)...), 1, 0, 0) },
-		"half a lookup table":      func(d *draft) { d.tables = []byte{1} },
-		"no tables' count":         func(d *draft) { d.tables = nil },
-		"trailing byte":            func(d *draft) { d.tables = []byte{0, 0} },
-		"long form of 0 tables":    func(d *draft) { d.tables = []byte{0x80, 0} },
-		"two instructions":         func(d *draft) { d.instructions = d.instructions[:2] },
-		"five instructions":        func(d *draft) { d.instructions = append(d.instructions, d.instructions[3]) },
-		"a second transfer":        func(d *draft) { d.instructions[3] = d.instructions[2] },
-		"a transfer first":         func(d *draft) { d.instructions[0], d.instructions[2] = d.instructions[2], d.instructions[0] },
-		"price and limit swapped":  func(d *draft) { d.instructions[0], d.instructions[1] = d.instructions[1], d.instructions[0] },
+		"legacy":                 func(d *draft) { d.version = 2 },
+		"version 1":              func(d *draft) { d.version = 0x81 },
+		"one signature":          func(d *draft) { d.signatures = d.signatures[1:] },
+		"three signatures":       func(d *draft) { d.signatures = append(d.signatures, make([]byte, 64)) },
+		"a third signer":         func(d *draft) { d.signers = 3 },
+		"one signer":             func(d *draft) { d.signers = 1 },
+		"authority writable":     func(d *draft) { d.readonlySigners = 0 },
+		"fee payer readonly":     func(d *draft) { d.readonlySigners = 2 },
+		"more readonly than are": func(d *draft) { d.readonly = 7 },
+		"source readonly":        func(d *draft) { d.readonly = 6 },
+		"source alone readonly": func(d *draft) {
+			d.readonly = 5
+			d.instructions[2].accounts = []byte{3, 4, 2, 1}
+		},
+		"destination readonly": func(d *draft) { d.readonly = 5 },
+		"mint writable":        func(d *draft) { d.readonly = 3 },
+		"programs writable":    func(d *draft) { d.readonly = 0 },
+		"a key twice":          func(d *draft) { d.keys[3] = d.keys[2] },
+		"payer twice":          func(d *draft) { d.keys[1] = d.keys[0] },
+		"an unused key": func(d *draft) {
+			d.keys = append(d.keys, keyOf(person(9)))
+			d.readonly++
+		},
+		"no keys": func(d *draft) { d.keys = nil },
+		"lookup table": func(d *draft) {
+			d.tables = append(append([]byte{1}, make([]byte, 32)...), 1, 0, 0)
+		},
+		"half a lookup table":   func(d *draft) { d.tables = []byte{1} },
+		"no tables' count":      func(d *draft) { d.tables = nil },
+		"trailing byte":         func(d *draft) { d.tables = []byte{0, 0} },
+		"long form of 0 tables": func(d *draft) { d.tables = []byte{0x80, 0} },
+		"two instructions":      func(d *draft) { d.instructions = d.instructions[:2] },
+		"five instructions": func(d *draft) {
+			d.instructions = append(d.instructions, d.instructions[3])
+		},
+		"a second transfer": func(d *draft) { d.instructions[3] = d.instructions[2] },
+		"a transfer first": func(d *draft) {
+			d.instructions[0], d.instructions[2] = d.instructions[2], d.instructions[0]
+		},
+		"price and limit swapped": func(d *draft) {
+			d.instructions[0], d.instructions[1] = d.instructions[1], d.instructions[0]
+		},
 		"limit short":              func(d *draft) { d.instructions[0].data = d.instructions[0].data[:4] },
 		"limit with an account":    func(d *draft) { d.instructions[0].accounts = []byte{2} },
 		"limit of another program": func(d *draft) { d.instructions[0].program = 6 },
-		"price long":               func(d *draft) { d.instructions[1].data = append(d.instructions[1].data, 0) },
-		"price with an account":    func(d *draft) { d.instructions[1].accounts = []byte{0} },
-		"plain transfer":           func(d *draft) { d.instructions[2].data[0] = 3 },
-		"approve":                  func(d *draft) { d.instructions[2].data[0] = 13 },
-		"set authority":            func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
-		"transfer's trailing byte": func(d *draft) { d.instructions[2].data = append(d.instructions[2].data, 0) },
+		"price long": func(d *draft) {
+			d.instructions[1].data = append(d.instructions[1].data, 0)
+		},
+		"price with an account": func(d *draft) { d.instructions[1].accounts = []byte{0} },
+		"plain transfer":        func(d *draft) { d.instructions[2].data[0] = 3 },
+		"approve":               func(d *draft) { d.instructions[2].data[0] = 13 },
+		"set authority":         func(d *draft) { d.instructions[2].data = []byte{6, 2, 0} },
+		"transfer's trailing byte": func(d *draft) {
+			d.instructions[2].data = append(d.instructions[2].data, 0)
+		},
 		"transfer of the memo":     func(d *draft) { d.instructions[2].program = 6 },
 		"multisig signers":         func(d *draft) { d.instructions[2].accounts = []byte{2, 4, 3, 1, 0} },
 		"three accounts":           func(d *draft) { d.instructions[2].accounts = []byte{2, 4, 3} },
@@ -154,8 +182,12 @@ func TestDecodeRefuses(t *testing.T) {
 		"memo of another program":    func(d *draft) { d.keys[6] = solana.MemoProgramIDV1 },
 		"memo of the compute budget": func(d *draft) { d.instructions[3].program = 5 },
 		"another token program":      func(d *draft) { d.keys[7] = solana.TokenSwapProgramID },
-		"above a packet":             func(d *draft) { d.instructions[3].data = bytes.Repeat([]byte("x"), 900) },
-		"a byte above a packet":      func(d *draft) { d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire())) },
+		"above a packet": func(d *draft) {
+			d.instructions[3].data = bytes.Repeat([]byte("x"), 900)
+		},
+		"a byte above a packet": func(d *draft) {
+			d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire()))
+		},
 	} {
 		d := newDraft()
 		_, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
@@ -175,7 +207,8 @@ func TestDecodeRefuses(t *testing.T) {
 		_, err := Decode(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
 		require.ErrorIs(t, err, ErrLayout, "%d signatures", n)
 	}
-	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:], strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
+	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
+		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
 		_, err := Decode(bad)
 		require.ErrorIs(t, err, ErrLayout)
 	}
@@ -183,8 +216,11 @@ func TestDecodeRefuses(t *testing.T) {
 
 func TestCompact(t *testing.T) {
 	for text, want := range map[string]int{
-		"\x00": 0, "\x7f": 127, "\x80\x01": 128, "\xff\x7f": 16383, "\x80\x80\x01": 16384, "\xff\xff\x03": 65535,
-		"": -1, "\x80": -1, "\x80\x00": -1, "\x80\x80\x00": -1, "\xff\xff\x04": -1, "\xff\xff\xff": -1, "\x80\x80\x80\x01": -1,
+		"\x00": 0, "\x7f": 127, "\x80\x01": 128, "\xff\x7f": 16383, "\x80\x80\x01": 16384,
+		"\xff\xff\x03": 65535,
+		"":             -1, "\x80": -1, "\x80\x00": -1, "\x80\x80\x00": -1, "\xff\xff\x04": -1,
+		"\xff\xff\xff":     -1,
+		"\x80\x80\x80\x01": -1,
 	} {
 		r := reader{data: []byte(text)}
 		got := r.compact()
@@ -213,8 +249,8 @@ func TestATA(t *testing.T) {
 	}
 }
 
-// Whatever is read at all, solana-go reads as the same transaction, and there is one spelling of it. The fuzzer changes the
-// bytes; as a text they are read too.
+// Whatever is read at all, solana-go reads as the same transaction, and there is one spelling of
+// it. The fuzzer changes the bytes; as a text they are read too.
 func FuzzDecode(f *testing.F) {
 	list, _ := vectors(f)
 	for _, v := range list {
@@ -224,9 +260,11 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(v.Transaction))
 	}
 	noMemo := newDraft()
-	noMemo.instructions, noMemo.keys, noMemo.readonly = noMemo.instructions[:3], slices.Delete(noMemo.keys, 6, 7), 3
+	noMemo.instructions, noMemo.keys, noMemo.readonly = noMemo.instructions[:3],
+		slices.Delete(noMemo.keys, 6, 7), 3
 	noMemo.instructions[2].program = 6
-	for _, wire := range [][]byte{newDraft().wire(), noMemo.wire(), nil, {0x80}, {2}, bytes.Repeat([]byte{0xff}, maxTransaction)} {
+	for _, wire := range [][]byte{newDraft().wire(), noMemo.wire(), nil, {0x80}, {2},
+		bytes.Repeat([]byte{0xff}, maxTransaction)} {
 		f.Add(wire)
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
@@ -252,9 +290,12 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, theirs.Message.RecentBlockhash.String(), got.Blockhash)
 		metas, err := theirs.Message.Instructions[2].ResolveInstructionAccounts(&theirs.Message)
 		require.NoError(t, err)
-		require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(), metas[2].PublicKey.String(), metas[3].PublicKey.String()},
+		require.Equal(t, []string{metas[0].PublicKey.String(), metas[1].PublicKey.String(),
+			metas[2].PublicKey.String(), metas[3].PublicKey.String()},
 			[]string{got.Source, got.Mint, got.Destination, got.Authority})
-		require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable && metas[3].IsSigner)
-		require.Equal(t, got.Signers[1].Verified, theirs.Signatures[1].Verify(theirs.Message.AccountKeys[1], message))
+		require.True(t, metas[0].IsWritable && !metas[1].IsWritable && metas[2].IsWritable &&
+			metas[3].IsSigner)
+		require.Equal(t, got.Signers[1].Verified, theirs.Signatures[1].Verify(theirs.Message.AccountKeys[1],
+			message))
 	})
 }

@@ -42,8 +42,9 @@ func keyOf(p ed25519.PrivateKey) solana.PublicKey {
 var (
 	owner, payer, seller = person(2), person(3), person(4)
 	mint                 = solana.MustPublicKeyFromBase58("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
-	usdc                 = x402.AssetInfo{Network: devnet, Address: mint.String(), Symbol: "USDC", Decimals: 6, USD: 1_000_000}
-	now                  = time.Unix(1_740_672_089, 0).UTC()
+	usdc                 = x402.AssetInfo{Network: devnet, Address: mint.String(), Symbol: "USDC",
+		Decimals: 6, USD: 1_000_000}
+	now = time.Unix(1_740_672_089, 0).UTC()
 )
 
 // signer counts what it is asked.
@@ -89,7 +90,8 @@ type rpcFault struct {
 	Message string `json:"message"`
 }
 
-// chain is a Solana node as far as a payer asks one. It refuses what it does not know: methods, options, encodings.
+// chain is a Solana node as far as a payer asks one. It refuses what it does not know: methods,
+// options, encodings.
 type chain struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -115,7 +117,8 @@ type chain struct {
 
 func newChain(t *testing.T) *chain {
 	c := &chain{
-		t: t, genesis: genesis, accounts: map[solana.PublicKey]map[string]any{}, blockhash: nodesHash, slot: 300_000_000, height: 280_000_000,
+		t: t, genesis: genesis, accounts: map[solana.PublicKey]map[string]any{}, blockhash: nodesHash,
+		slot: 300_000_000, height: 280_000_000,
 		alive: map[string]bool{}, lies: map[string]any{}, asked: map[string]int{},
 	}
 	c.start()
@@ -135,7 +138,8 @@ func (c *chain) serve(w http.ResponseWriter, r *http.Request) {
 		Params          []json.RawMessage
 	}
 	body, _ := io.ReadAll(r.Body)
-	if r.Method != "POST" || r.Header.Get("Content-Type") != "application/json" || json.Unmarshal(body, &q) != nil || q.JSONRPC != "2.0" {
+	if r.Method != "POST" || r.Header.Get("Content-Type") != "application/json" ||
+		json.Unmarshal(body, &q) != nil || q.JSONRPC != "2.0" {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -183,7 +187,9 @@ func (c *chain) answer(method string, params []json.RawMessage) any {
 	if o.Commitment == confirmed {
 		slot, height = slot+30, height+30
 	}
-	in := func(value any) any { return map[string]any{"context": map[string]any{"slot": slot}, "value": value} }
+	in := func(value any) any {
+		return map[string]any{"context": map[string]any{"slot": slot}, "value": value}
+	}
 	switch method {
 	case "getGenesisHash":
 		return c.genesis
@@ -277,8 +283,9 @@ func (c *chain) transaction(id string) any {
 	if l.failed {
 		failure = map[string]any{"InstructionError": []any{2, map[string]any{"Custom": 1}}}
 	}
-	return map[string]any{"slot": l.slot, "blockTime": now.Unix(), "transaction": []string{base64.StdEncoding.EncodeToString(l.wire), "base64"},
-		"meta": map[string]any{"err": failure}}
+	return map[string]any{"slot": l.slot, "blockTime": now.Unix(),
+		"transaction": []string{base64.StdEncoding.EncodeToString(l.wire), "base64"},
+		"meta":        map[string]any{"err": failure}}
 }
 
 // token puts a token account on the chain.
@@ -310,7 +317,8 @@ func (c *chain) put(address solana.PublicKey, a token) solana.PublicKey {
 }
 
 func (c *chain) set(address, program solana.PublicKey, data []byte) {
-	c.accounts[address] = map[string]any{"data": []string{base64.StdEncoding.EncodeToString(data), "base64"}, "owner": program, "executable": false,
+	c.accounts[address] = map[string]any{"data": []string{base64.StdEncoding.EncodeToString(data), "base64"},
+		"owner": program, "executable": false,
 		"lamports": 2_039_280, "rentEpoch": uint64(1<<64 - 1), "space": len(data)}
 }
 
@@ -320,11 +328,13 @@ func (c *chain) ata(of ed25519.PrivateKey) solana.PublicKey {
 	return address
 }
 
-// newWallet is a wallet on a chain where an owner delegated 5 of his 9 USDC to it and the seller has a token account.
+// newWallet is a wallet on a chain where an owner delegated 5 of his 9 USDC to it and the seller
+// has a token account.
 func newWallet(t *testing.T) (*Exact, *chain, *signer) {
 	c := newChain(t)
 	s := &signer{private: person(1)}
-	c.put(c.ata(owner), token{mint: mint, owner: keyOf(owner), delegate: keyOf(s.private), amount: 9_000_000, delegated: 5_000_000})
+	c.put(c.ata(owner), token{mint: mint, owner: keyOf(owner), delegate: keyOf(s.private), amount: 9_000_000,
+		delegated: 5_000_000})
 	c.put(c.ata(seller), token{mint: mint, owner: keyOf(seller)})
 	c.delegated = []solana.PublicKey{c.ata(owner)}
 	e := New(Options{Signer: s, RPC: map[string]string{devnet: c.url}, Now: func() time.Time { return now }})
@@ -338,8 +348,10 @@ func text(s string) json.RawMessage {
 
 func asks() x402.Requirement {
 	return x402.Requirement{
-		Version: 2, Dialect: x402.DialectV2Header, Scheme: "exact", Network: devnet, Amount: money.NewAmount(1000), Asset: usdc.Address,
-		PayTo: keyOf(seller).String(), MaxTimeout: time.Minute, Extra: map[string]json.RawMessage{"feePayer": text(keyOf(payer).String())},
+		Version: 2, Dialect: x402.DialectV2Header, Scheme: "exact", Network: devnet,
+		Amount: money.NewAmount(1000), Asset: usdc.Address,
+		PayTo: keyOf(seller).String(), MaxTimeout: time.Minute,
+		Extra: map[string]json.RawMessage{"feePayer": text(keyOf(payer).String())},
 	}
 }
 

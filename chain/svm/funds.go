@@ -13,16 +13,18 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Funds reads what the chain lets the agent spend of an asset, at the commitment "confirmed". The source is
+// Funds reads what the chain lets the agent spend of an asset, at the commitment "confirmed". The
+// source is
 //
 //  1. the token account that the config names for the network. It has to be right in every respect: another one in its place
 //     would be a surprise. Errors: NO_DELEGATION, DELEGATE_MISMATCH.
 //  2. else the account of the mint that is delegated to the agent and lets the most be spent, of equals the lowest address;
 //  3. else the agent's own associated token account, with a balance of 0 while it does not exist.
 //
-// Anybody can delegate to the agent. A stranger's account with nothing to spend therefore does not hide the agent's own
-// money, and who wants to be sure whose money is spent names the account in the config.
-// Delegated is nil for an account that the agent owns. Other errors: RPC_ERROR, CHECK_FAILED, WALLET_NOT_FOUND.
+// Anybody can delegate to the agent. A stranger's account with nothing to spend therefore does not
+// hide the agent's own money, and who wants to be sure whose money is spent names the account in
+// the config. Delegated is nil for an account that the agent owns. Other errors: RPC_ERROR,
+// CHECK_FAILED, WALLET_NOT_FOUND.
 func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
 	readAt := e.options.Now()
 	self, err := e.self()
@@ -31,7 +33,8 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	}
 	mint, err := parseKey(asset.Address)
 	if err != nil || asset.Network != network {
-		return x402.Funds{}, invalid("the registry's asset is none of the network").WithDetail("asset", x402.Brief(asset.Address))
+		return x402.Funds{}, invalid("the registry's asset is none of the network").WithDetail("asset",
+			x402.Brief(asset.Address))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -47,7 +50,8 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	if err != nil {
 		return x402.Funds{}, err
 	}
-	f := x402.Funds{Source: from.address.String(), Balance: money.NewAmount(from.amount), Free: money.NewAmount(from.spendable(self)), ReadAt: readAt}
+	f := x402.Funds{Source: from.address.String(), Balance: money.NewAmount(from.amount),
+		Free: money.NewAmount(from.spendable(self)), ReadAt: readAt}
 	if from.delegatesTo(self) {
 		delegated := money.NewAmount(from.delegated)
 		f.Delegated = &delegated
@@ -65,7 +69,8 @@ type sources struct {
 func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 	address, err := parseKey(text)
 	if err != nil {
-		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w", err).WithDetail("reason", "address").
+		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w",
+			err).WithDetail("reason", "address").
 			WithHint("the person corrects token_account in config.toml")
 	}
 	list, err := s.node.accounts(ctx, address)
@@ -73,7 +78,8 @@ func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 		return tokenAccount{}, err
 	}
 	if list[0] == nil {
-		return tokenAccount{}, noDelegation(address, "missing", "the token account %s, which config.toml names, does not exist", address)
+		return tokenAccount{}, noDelegation(address, "missing",
+			"the token account %s, which config.toml names, does not exist", address)
 	}
 	t, ok := readTokenAccount(address, list[0])
 	if !ok {
@@ -117,8 +123,8 @@ func (s sources) found(ctx context.Context) (tokenAccount, error) {
 	return own, err
 }
 
-// delegated lists the mint's accounts whose delegate is the agent, the most spendable first. The node's word is checked:
-// what does not belong there is left out.
+// delegated lists the mint's accounts whose delegate is the agent, the most spendable first. The
+// node's word is checked: what does not belong there is left out.
 func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error) {
 	var answer struct {
 		Value []struct {
@@ -127,11 +133,13 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 		}
 	}
 	const method = "getTokenAccountsByDelegate"
-	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint}, map[string]any{"commitment": confirmed, "encoding": "base64"})
+	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint},
+		map[string]any{"commitment": confirmed, "encoding": "base64"})
 	if err != nil {
 		var said *x402.Error
 		if errors.As(err, &said) {
-			return nil, said.WithHint("try again; or the person names the account to pay from as token_account in config.toml, then this is not asked")
+			return nil, said.WithHint("try again; or the person names the account to pay from as " +
+				"token_account in config.toml, then this is not asked")
 		}
 		return nil, err
 	}
@@ -150,12 +158,14 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 		}
 	}
 	slices.SortFunc(list, func(a, b tokenAccount) int {
-		return cmp.Or(cmp.Compare(b.spendable(s.agent), a.spendable(s.agent)), bytes.Compare(a.address[:], b.address[:]))
+		return cmp.Or(cmp.Compare(b.spendable(s.agent), a.spendable(s.agent)),
+			bytes.Compare(a.address[:], b.address[:]))
 	})
 	return list, nil
 }
 
-// own is the agent's associated token account. Its owner may have been changed, so it is looked at like any other.
+// own is the agent's associated token account. Its owner may have been changed, so it is looked at
+// like any other.
 func (s sources) own(ctx context.Context) (tokenAccount, error) {
 	address, err := ata(s.agent, s.mint, s.program)
 	if err != nil {

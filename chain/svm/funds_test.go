@@ -22,20 +22,40 @@ func TestFundsFromTheConfig(t *testing.T) {
 		code   x402.Code
 		reason string
 	}{
-		"capped by the delegation":  {func(*chain, solana.PublicKey, *token) {}, 5_000_000, "", ""},
-		"capped by the balance":     {func(_ *chain, _ solana.PublicKey, a *token) { a.amount = 3 }, 3, "", ""},
-		"a delegation of 2^64-1":    {func(_ *chain, _ solana.PublicKey, a *token) { a.delegated = 1<<64 - 1 }, 9_000_000, "", ""},
-		"nothing left":              {func(_ *chain, _ solana.PublicKey, a *token) { a.delegated = 0 }, 0, "", ""},
-		"spent to the end, cleared": {func(_ *chain, _ solana.PublicKey, a *token) { a.delegate = solana.PublicKey{} }, 0, x402.NoDelegation, "none"},
-		"missing":                   {func(c *chain, _ solana.PublicKey, a *token) { a.amount = 0; *a = token{} }, 0, x402.NoDelegation, "missing"},
-		"wrong delegate":            {func(_ *chain, _ solana.PublicKey, a *token) { a.delegate = keyOf(seller) }, 0, x402.DelegateMismatch, "delegate"},
-		"wrong mint":                {func(_ *chain, _ solana.PublicKey, a *token) { a.mint = keyOf(seller) }, 0, x402.DelegateMismatch, "mint"},
-		"wrong program":             {func(_ *chain, _ solana.PublicKey, a *token) { a.is2022 = true }, 0, x402.DelegateMismatch, "program"},
-		"frozen":                    {func(_ *chain, _ solana.PublicKey, a *token) { a.frozen = true }, 0, x402.DelegateMismatch, "frozen"},
+		"capped by the delegation": {func(*chain, solana.PublicKey, *token) {}, 5_000_000, "", ""},
+		"capped by the balance": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.amount = 3
+		}, 3, "", ""},
+		"a delegation of 2^64-1": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.delegated = 1<<64 - 1
+		}, 9_000_000, "", ""},
+		"nothing left": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.delegated = 0
+		}, 0, "", ""},
+		"spent to the end, cleared": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.delegate = solana.PublicKey{}
+		}, 0, x402.NoDelegation, "none"},
+		"missing": {func(c *chain, _ solana.PublicKey, a *token) {
+			a.amount = 0
+			*a = token{}
+		}, 0, x402.NoDelegation, "missing"},
+		"wrong delegate": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.delegate = keyOf(seller)
+		}, 0, x402.DelegateMismatch, "delegate"},
+		"wrong mint": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.mint = keyOf(seller)
+		}, 0, x402.DelegateMismatch, "mint"},
+		"wrong program": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.is2022 = true
+		}, 0, x402.DelegateMismatch, "program"},
+		"frozen": {func(_ *chain, _ solana.PublicKey, a *token) {
+			a.frozen = true
+		}, 0, x402.DelegateMismatch, "frozen"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, _ := newWallet(t)
-			a := token{mint: mint, owner: keyOf(owner), delegate: agent, amount: 9_000_000, delegated: 5_000_000}
+			a := token{mint: mint, owner: keyOf(owner), delegate: agent, amount: 9_000_000,
+				delegated: 5_000_000}
 			at := keyOf(person(7)) // any account, not only an associated one
 			e.options.TokenAccounts = map[string]string{devnet: at.String()}
 			test.change(c, at, &a)
@@ -52,7 +72,8 @@ func TestFundsFromTheConfig(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, x402.Funds{Source: at.String(), Balance: *amount(a.amount), Delegated: amount(a.delegated), Free: *amount(test.free), ReadAt: now}, f)
+			require.Equal(t, x402.Funds{Source: at.String(), Balance: *amount(a.amount),
+				Delegated: amount(a.delegated), Free: *amount(test.free), ReadAt: now}, f)
 		})
 	}
 }
@@ -69,7 +90,8 @@ func TestFundsOfTheConfigsOtherKinds(t *testing.T) {
 	require.Nil(t, f.Delegated)
 	require.Equal(t, *amount(70), f.Free)
 
-	c.put(own, token{mint: mint, owner: keyOf(s.private), delegate: keyOf(s.private), amount: 70, delegated: 20})
+	c.put(own, token{mint: mint, owner: keyOf(s.private), delegate: keyOf(s.private), amount: 70,
+		delegated: 20})
 	f, err = named(own.String())
 	require.NoError(t, err)
 	require.Equal(t, *amount(20), f.Free, "the token program asks for the delegate first")
@@ -114,13 +136,27 @@ func TestFundsFound(t *testing.T) {
 		"equal":                       {list{one: delegated(9, 3), two: delegated(3, 9)}, lower, 3, ""},
 		"exhausted":                   {list{one: delegated(9, 0)}, one, 0, ""},
 		"exhausted, but own money":    {list{one: delegated(9, 0), ownAccount: mine(7)}, ownAccount, 7, ""},
-		"lie: another delegate":       {list{one: with(delegated(9, 9), func(a *token) { a.delegate = keyOf(seller) })}, ownAccount, 0, ""},
-		"lie: another mint":           {list{one: with(delegated(9, 9), func(a *token) { a.mint = keyOf(seller) })}, ownAccount, 0, ""},
-		"lie: another program":        {list{one: with(delegated(9, 9), func(a *token) { a.is2022 = true })}, ownAccount, 0, ""},
-		"frozen beside another":       {list{one: with(delegated(9, 9), func(a *token) { a.frozen = true }), two: delegated(1, 1)}, two, 1, ""},
-		"frozen":                      {list{one: with(delegated(9, 9), func(a *token) { a.frozen = true })}, one, 0, x402.DelegateMismatch},
-		"own frozen":                  {list{ownAccount: with(mine(9), func(a *token) { a.frozen = true })}, one, 0, x402.DelegateMismatch},
-		"own is another's":            {list{ownAccount: with(mine(9), func(a *token) { a.owner = keyOf(seller) })}, one, 0, x402.NoDelegation},
+		"lie: another delegate": {list{one: with(delegated(9, 9), func(a *token) {
+			a.delegate = keyOf(seller)
+		})}, ownAccount, 0, ""},
+		"lie: another mint": {list{one: with(delegated(9, 9), func(a *token) {
+			a.mint = keyOf(seller)
+		})}, ownAccount, 0, ""},
+		"lie: another program": {list{one: with(delegated(9, 9), func(a *token) {
+			a.is2022 = true
+		})}, ownAccount, 0, ""},
+		"frozen beside another": {list{one: with(delegated(9, 9), func(a *token) {
+			a.frozen = true
+		}), two: delegated(1, 1)}, two, 1, ""},
+		"frozen": {list{one: with(delegated(9, 9), func(a *token) {
+			a.frozen = true
+		})}, one, 0, x402.DelegateMismatch},
+		"own frozen": {list{ownAccount: with(mine(9), func(a *token) {
+			a.frozen = true
+		})}, one, 0, x402.DelegateMismatch},
+		"own is another's": {list{ownAccount: with(mine(9), func(a *token) {
+			a.owner = keyOf(seller)
+		})}, one, 0, x402.NoDelegation},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, c, _ := newWallet(t)
@@ -147,9 +183,11 @@ func TestFundsFound(t *testing.T) {
 func TestFundsUnknown(t *testing.T) {
 	for _, method := range []string{"getGenesisHash", "getTokenAccountsByDelegate", "getMultipleAccounts"} {
 		for name, lie := range map[string]any{
-			"refused": rpcFault{-32000, "no"}, "null": nil, "text": "x", "no value": map[string]any{}, "half": map[string]any{"value": []any{map[string]any{}}},
+			"refused": rpcFault{-32000, "no"}, "null": nil, "text": "x", "no value": map[string]any{},
+			"half": map[string]any{"value": []any{map[string]any{}}},
 		} {
-			if name == "no value" && method == "getTokenAccountsByDelegate" || name == "null" && method == "getTokenAccountsByDelegate" {
+			if name == "no value" && method == "getTokenAccountsByDelegate" || name == "null" &&
+				method == "getTokenAccountsByDelegate" {
 				continue // an empty list is what it is when nothing is delegated
 			}
 			t.Run(method+" "+name, func(t *testing.T) {
@@ -171,7 +209,8 @@ func TestFundsUnknown(t *testing.T) {
 	_, err := e.Funds(t.Context(), devnet, usdc)
 	require.True(t, x402.HasCode(err, x402.RPCError), "own money may be there: %v", err)
 
-	_, err = e.Funds(t.Context(), "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", x402.AssetInfo{Network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", Address: mint.String()})
+	_, err = e.Funds(t.Context(), "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
+		x402.AssetInfo{Network: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", Address: mint.String()})
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
 	_, err = e.Funds(t.Context(), devnet, x402.AssetInfo{Network: devnet, Address: "x"})
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
@@ -196,13 +235,17 @@ func TestDelegation(t *testing.T) {
 	e, c, s := newWallet(t)
 	d, err := e.Delegation(t.Context(), devnet, c.ata(owner).String())
 	require.NoError(t, err)
-	require.Equal(t, Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(), Mint: mint.String(), Delegate: s.Address(),
-		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000), Balance: *amount(9_000_000)}, d)
+	require.Equal(t, Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
+		Mint: mint.String(), Delegate: s.Address(),
+		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000),
+		Balance: *amount(9_000_000)}, d)
 
-	at := c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1, delegated: 2, frozen: true, is2022: true})
+	at := c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
+		delegated: 2, frozen: true, is2022: true})
 	d, err = e.Delegation(t.Context(), devnet, at.String())
 	require.NoError(t, err)
-	require.Equal(t, []any{false, true, token2022.String(), keyOf(seller).String()}, []any{d.IsOurs, d.Frozen, d.Program, d.Delegate})
+	require.Equal(t, []any{false, true, token2022.String(), keyOf(seller).String()},
+		[]any{d.IsOurs, d.Frozen, d.Program, d.Delegate})
 
 	d, err = e.Delegation(t.Context(), devnet, c.ata(seller).String())
 	require.NoError(t, err)
@@ -218,10 +261,12 @@ func TestDelegation(t *testing.T) {
 	c.set(at, tokenProgram, data)
 	d, err = New(Options{RPC: e.options.RPC}).Delegation(t.Context(), devnet, at.String())
 	require.NoError(t, err)
-	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate}, "no key is not the zero key")
+	require.Equal(t, []any{false, solana.SystemProgramID.String()}, []any{d.IsOurs, d.Delegate},
+		"no key is not the zero key")
 
 	for account, code := range map[string]x402.Code{
-		"x": x402.InvalidArgument, keyOf(person(30)).String(): x402.NoDelegation, mint.String(): x402.InvalidArgument,
+		"x": x402.InvalidArgument, keyOf(person(30)).String(): x402.NoDelegation,
+		mint.String(): x402.InvalidArgument,
 	} {
 		c.set(mint, tokenProgram, make([]byte, 82))
 		_, err = e.Delegation(t.Context(), devnet, account)
@@ -232,7 +277,8 @@ func TestDelegation(t *testing.T) {
 func TestReadTokenAccount(t *testing.T) {
 	c := newChain(t)
 	build := func(is2022 bool, change func([]byte) []byte) *account {
-		c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1, delegated: 2, is2022: is2022})
+		c.put(keyOf(person(7)), token{mint: mint, owner: keyOf(owner), delegate: keyOf(seller), amount: 1,
+			delegated: 2, is2022: is2022})
 		a, err := c.wire(keyOf(person(7))).read()
 		require.NoError(t, err)
 		a.data = change(a.data)
@@ -243,14 +289,16 @@ func TestReadTokenAccount(t *testing.T) {
 		a  *account
 		ok bool
 	}{
-		"classic":               {build(false, same), true},
-		"Token-2022":            {build(true, same), true},
-		"Token-2022, short":     {build(true, func(d []byte) []byte { return d[:165] }), true},
-		"nothing":               {nil, false},
-		"short":                 {build(false, func(d []byte) []byte { return d[:164] }), false},
-		"classic, long":         {build(false, func(d []byte) []byte { return append(d, 2) }), false},
-		"Token-2022, a mint":    {build(true, func(d []byte) []byte { d[165] = 1; return d }), false},
-		"Token-2022, multisig":  {build(true, func(d []byte) []byte { return append(d, make([]byte, 355-len(d))...) }), false},
+		"classic":            {build(false, same), true},
+		"Token-2022":         {build(true, same), true},
+		"Token-2022, short":  {build(true, func(d []byte) []byte { return d[:165] }), true},
+		"nothing":            {nil, false},
+		"short":              {build(false, func(d []byte) []byte { return d[:164] }), false},
+		"classic, long":      {build(false, func(d []byte) []byte { return append(d, 2) }), false},
+		"Token-2022, a mint": {build(true, func(d []byte) []byte { d[165] = 1; return d }), false},
+		"Token-2022, multisig": {build(true, func(d []byte) []byte {
+			return append(d, make([]byte, 355-len(d))...)
+		}), false},
 		"uninitialized":         {build(false, func(d []byte) []byte { d[108] = 0; return d }), false},
 		"state 3":               {build(false, func(d []byte) []byte { d[108] = 3; return d }), false},
 		"delegate's tag is 2":   {build(false, func(d []byte) []byte { d[72] = 2; return d }), false},

@@ -44,8 +44,9 @@ func notConfigured(network string) *x402.Error {
 		WithHint("the person sets rpc for the network in config.toml")
 }
 
-// node returns the network's node after it has shown, once, that it is on that network (B5). Errors: INVALID_REQUIREMENT
-// when none is configured, RPC_ERROR when it is silent, CHECK_FAILED when it is on another chain; none is remembered.
+// node returns the network's node after it has shown, once, that it is on that network (B5).
+// Errors: INVALID_REQUIREMENT when none is configured, RPC_ERROR when it is silent, CHECK_FAILED
+// when it is on another chain; none is remembered.
 func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	where := e.options.RPC[network]
 	if where == "" {
@@ -67,7 +68,8 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	}
 	if !x402.IsGenesis(network, genesis) {
 		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
-			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on the word of this node").
+			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
+				"the word of this node").
 			WithDetail("genesis", x402.Brief(genesis))
 		e.FixedBy = x402.ByPerson
 		return nil, e
@@ -76,9 +78,11 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	return n, nil
 }
 
-// latestBlockhash asks for the newest blockhash at a commitment, and which slot the node was at. The answer has to make sense:
-// no block is without a slot, so a block's height is at most its slot.
-func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash solana.Hash, lastValid, slot uint64, err error) {
+// latestBlockhash asks for the newest blockhash at a commitment, and which slot the node was at.
+// The answer has to make sense: no block is without a slot, so a block's height is at most its
+// slot.
+func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash solana.Hash, lastValid,
+	slot uint64, err error) {
 	var answer struct {
 		Context struct{ Slot uint64 }
 		Value   struct {
@@ -91,13 +95,16 @@ func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash sol
 		return hash, 0, 0, err
 	}
 	key, err := parseKey(answer.Value.Blockhash)
-	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife || answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
-		return hash, 0, 0, n.Failed(method, errors.New("no blockhash, or no slot and block height that belong to it"))
+	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife ||
+		answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
+		return hash, 0, 0,
+			n.Failed(method, errors.New("no blockhash, or no slot and block height that belong to it"))
 	}
 	return solana.Hash(key), answer.Value.LastValidBlockHeight, answer.Context.Slot, nil
 }
 
-// isBlockhashValid asks whether a transaction with the blockhash could still land, as seen at a commitment.
+// isBlockhashValid asks whether a transaction with the blockhash could still land, as seen at a
+// commitment.
 func (n *node) isBlockhashValid(ctx context.Context, hash, commitment string) (bool, error) {
 	var answer struct{ Value *bool }
 	const method = "isBlockhashValid"
@@ -122,8 +129,8 @@ func (n *node) blockHeight(ctx context.Context, commitment string) (height uint6
 	return height, nil
 }
 
-// Clock asks a network's node what time it is, for people who look for what is wrong; zero when it does not say. Its errors are
-// node's: a node of another chain is one.
+// Clock asks a network's node what time it is, for people who look for what is wrong; zero when it
+// does not say. Its errors are node's: a node of another chain is one.
 func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
 	n, err := e.node(ctx, network)
 	if err != nil {

@@ -14,12 +14,15 @@ import (
 // B5: no node of another chain is believed; one that was wrong or silent is asked again.
 func TestGenesis(t *testing.T) {
 	e, c, _ := newWallet(t)
-	for _, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil, rpcFault{-32000, "no"}} {
+	for _, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil,
+		rpcFault{-32000, "no"}} {
 		c.lies["getGenesisHash"] = wrong
 		_, err := e.Funds(t.Context(), devnet, usdc)
 		require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v", err)
-		require.Equal(t, x402.HasCode(err, x402.CheckFailed), x402.AsError(err).FixableBy() == x402.ByPerson, "%v", err)
-		fate, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(), Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
+		require.Equal(t, x402.HasCode(err, x402.CheckFailed), x402.AsError(err).FixableBy() == x402.ByPerson,
+			"%v", err)
+		fate, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
+			Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 		require.Error(t, err)
 		require.Equal(t, x402.Status{}, fate)
 		require.Equal(t, c.asked["getGenesisHash"], sum(c.asked), "nothing else is asked")
@@ -53,7 +56,8 @@ func TestNumbers(t *testing.T) {
 	e, c, _ := newWallet(t)
 	n, err := e.node(t.Context(), devnet)
 	require.NoError(t, err)
-	for lie, want := range map[string]uint64{"9007199254740993": 9007199254740993, "18446744073709551615": 1<<64 - 1, "1e3": 0, "-1": 0, `"7"`: 0, "18446744073709551616": 0, "1.0": 0} {
+	for lie, want := range map[string]uint64{"9007199254740993": 9007199254740993,
+		"18446744073709551615": 1<<64 - 1, "1e3": 0, "-1": 0, `"7"`: 0, "18446744073709551616": 0, "1.0": 0} {
 		c.lies["getBlockHeight"] = json.RawMessage(lie)
 		height, err := n.blockHeight(t.Context(), finalized)
 		require.Equal(t, want, height, lie)

@@ -15,8 +15,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What only the owner of a token account can sign is built here, for the owner's own key or another signer of theirs: an
-// ApproveChecked or a Revoke, alone in its transaction, whose fee the owner pays.
+// What only the owner of a token account can sign is built here, for the owner's own key or another
+// signer of theirs: an ApproveChecked or a Revoke, alone in its transaction, whose fee the owner
+// pays.
 
 // SPL Token instructions, the same in Token-2022 (spl-token/interface/src/instruction.rs).
 const (
@@ -38,29 +39,35 @@ func (c Change) Transaction(signature [64]byte) string {
 	return base64.StdEncoding.EncodeToString(append(append([]byte{1}, signature[:]...), c.Message...))
 }
 
-// Approve lets this wallet's agent spend up to amount of asset from a token account. A delegate that is there already is
-// replaced: an account has one. Errors: as Delegation; DELEGATE_MISMATCH when the account holds another token or is frozen.
-func (e *Exact) Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change, error) {
+// Approve lets this wallet's agent spend up to amount of asset from a token account. A delegate
+// that is there already is replaced: an account has one. Errors: as Delegation; DELEGATE_MISMATCH
+// when the account holds another token or is frozen.
+func (e *Exact) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
+	amount money.Amount) (Change, error) {
 	agent, err := e.self()
 	if err != nil {
 		return Change{}, err
 	}
 	units, fits := amount.Uint64()
 	if !fits || units == 0 {
-		return Change{}, x402.Errorf(x402.InvalidArgument, "the amount must be from 1 to 18446744073709551615 atomic units")
+		return Change{}, x402.Errorf(x402.InvalidArgument,
+			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
 	return e.change(ctx, network, account, func(t tokenAccount, c *Change) (solana.Instruction, error) {
 		mint, err := parseKey(asset.Address)
 		switch {
-		case err != nil || asset.Network != network || t.mint != mint || t.program != programOf(asset.Token2022):
-			return nil, mismatch(t.address, "mint", "the token account %s does not hold %s", t.address, asset.Symbol)
+		case err != nil || asset.Network != network || t.mint != mint ||
+			t.program != programOf(asset.Token2022):
+			return nil, mismatch(t.address, "mint", "the token account %s does not hold %s", t.address,
+				asset.Symbol)
 		case t.frozen:
 			return nil, frozen(t.address)
 		}
 		c.Delegate, c.Amount, c.Decimals = agent.String(), units, asset.Decimals
 		data := append(binary.LittleEndian.AppendUint64([]byte{opApproveChecked}, units), asset.Decimals)
 		return solana.NewInstruction(t.program, solana.AccountMetaSlice{
-			solana.Meta(t.address).WRITE(), solana.Meta(t.mint), solana.Meta(agent), solana.Meta(t.owner).SIGNER(),
+			solana.Meta(t.address).WRITE(), solana.Meta(t.mint), solana.Meta(agent),
+			solana.Meta(t.owner).SIGNER(),
 		}, data), nil
 	})
 }
@@ -69,16 +76,20 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 func (e *Exact) Revoke(ctx context.Context, network, account string) (Change, error) {
 	return e.change(ctx, network, account, func(t tokenAccount, _ *Change) (solana.Instruction, error) {
 		if !t.delegates {
-			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke")
+			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody",
+				t.address).WithHint("there is nothing to revoke")
 		}
-		return solana.NewInstruction(t.program, solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}, []byte{opRevoke}), nil
+		return solana.NewInstruction(t.program, solana.AccountMetaSlice{solana.Meta(t.address).WRITE(),
+			solana.Meta(t.owner).SIGNER()}, []byte{opRevoke}), nil
 	})
 }
 
-func (e *Exact) change(ctx context.Context, network, address string, instruction func(tokenAccount, *Change) (solana.Instruction, error)) (c Change, err error) {
+func (e *Exact) change(ctx context.Context, network, address string, instruction func(tokenAccount,
+	*Change) (solana.Instruction, error)) (c Change, err error) {
 	at, err := parseKey(address)
 	if err != nil {
-		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount", x402.Brief(address))
+		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount",
+			x402.Brief(address))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -92,7 +103,8 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if !ok {
 		return c, x402.Errorf(x402.InvalidArgument, "there is no token account at %s", at)
 	}
-	c = Change{Network: network, Account: address, Owner: t.owner.String(), Mint: t.mint.String(), Program: t.program.String()}
+	c = Change{Network: network, Account: address, Owner: t.owner.String(), Mint: t.mint.String(),
+		Program: t.program.String()}
 	what, err := instruction(t, &c)
 	if err != nil {
 		return c, err
@@ -101,7 +113,8 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, err
 	}
-	tx, err := solana.NewTransaction([]solana.Instruction{what}, blockhash, solana.TransactionPayer(t.owner), solana.TransactionMessageVersion(solana.MessageVersionV0))
+	tx, err := solana.NewTransaction([]solana.Instruction{what}, blockhash, solana.TransactionPayer(t.owner),
+		solana.TransactionMessageVersion(solana.MessageVersionV0))
 	if err != nil {
 		return c, fmt.Errorf("build the transaction: %w", err)
 	}
@@ -109,7 +122,8 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	return c, err
 }
 
-// Simulate asks the node whether a change would succeed, before anybody signs it. Errors: CHECK_FAILED with the node's reason.
+// Simulate asks the node whether a change would succeed, before anybody signs it. Errors:
+// CHECK_FAILED with the node's reason.
 func (e *Exact) Simulate(ctx context.Context, c Change) error {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
@@ -119,7 +133,8 @@ func (e *Exact) Simulate(ctx context.Context, c Change) error {
 		Value *struct{ Err json.RawMessage }
 	}
 	const method = "simulateTransaction"
-	err = n.Call(ctx, &answer, method, c.Transaction([64]byte{}), map[string]any{"encoding": "base64", "commitment": confirmed})
+	err = n.Call(ctx, &answer, method, c.Transaction([64]byte{}), map[string]any{"encoding": "base64",
+		"commitment": confirmed})
 	if err != nil {
 		return err
 	}
@@ -127,7 +142,8 @@ func (e *Exact) Simulate(ctx context.Context, c Change) error {
 		return n.Failed(method, errors.New("neither yes nor no"))
 	}
 	if why := string(answer.Value.Err); why != "" && why != "null" {
-		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason", x402.Brief(why)).
+		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason",
+			x402.Brief(why)).
 			WithHint("the token account's owner pays the fee and needs some SOL: %s", c.Owner)
 	}
 	return nil
@@ -136,8 +152,8 @@ func (e *Exact) Simulate(ctx context.Context, c Change) error {
 // landing is how long Send waits for its transaction: a blockhash's life on an ordinary day.
 const landing = time.Minute
 
-// Send brings a signed change to the chain and waits until it is confirmed. An error names the transaction where it may have
-// landed.
+// Send brings a signed change to the chain and waits until it is confirmed. An error names the
+// transaction where it may have landed.
 func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id string, err error) {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
@@ -145,7 +161,8 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 	}
 	id = solana.Signature(signature).String()
 	var said string
-	err = n.Call(ctx, &said, "sendTransaction", c.Transaction(signature), map[string]any{"encoding": "base64", "preflightCommitment": confirmed})
+	err = n.Call(ctx, &said, "sendTransaction", c.Transaction(signature), map[string]any{"encoding": "base64",
+		"preflightCommitment": confirmed})
 	if err != nil {
 		return id, x402.AsError(err).WithDetail("transaction", id)
 	}
@@ -160,7 +177,8 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 		if err == nil && len(answer.Value) == 1 && answer.Value[0] != nil {
 			switch s := answer.Value[0]; {
 			case len(s.Err) > 0 && string(s.Err) != "null":
-				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").WithDetail("reason", x402.Brief(string(s.Err))).WithDetail("transaction", id)
+				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").WithDetail("reason",
+					x402.Brief(string(s.Err))).WithDetail("transaction", id)
 			case s.ConfirmationStatus == confirmed || s.ConfirmationStatus == finalized:
 				return id, nil
 			}
@@ -172,7 +190,8 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 				continue
 			}
 		}
-		return id, x402.Errorf(x402.OutcomeUnknown, "the transaction was sent and is not confirmed yet").WithDetail("transaction", id).
+		return id, x402.Errorf(x402.OutcomeUnknown,
+			"the transaction was sent and is not confirmed yet").WithDetail("transaction", id).
 			WithHint("look at the delegation in a minute: x402-wallet delegation show")
 	}
 }

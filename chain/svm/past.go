@@ -16,13 +16,16 @@ import (
 	"x402-wallet/chain/rpc"
 )
 
-// Bounds of one search through an account's history. A search that meets one is incomplete, and proves nothing.
+// Bounds of one search through an account's history. A search that meets one is incomplete, and
+// proves nothing.
 const (
 	pageSize  = 1000 // rows; the node's own limit
 	maxPages  = 20
-	maxOpened = 256                 // transactions fetched in one search; remembered for the next
-	maxKept   = maxPages * pageSize // so that the next search goes on where this one ended; about 200 bytes each
-	// keptByAll is how many blocks back every node keeps its history, about eleven hours: a validator's own disk holds days.
+	maxOpened = 256 // transactions fetched in one search; remembered for the next
+	// so that the next search goes on where this one ended; about 200 bytes each
+	maxKept = maxPages * pageSize
+	// keptByAll is how many blocks back every node keeps its history, about eleven hours: a
+	// validator's own disk holds days.
 	keptByAll = 100_000
 )
 
@@ -43,8 +46,9 @@ type row struct {
 	Memo      *string
 }
 
-// past remembers which signatures a transaction carries, so that a hundred open payments of one account do not fetch it a
-// hundred times: that never changes, whatever becomes of its slot. When it is full it forgets all.
+// past remembers which signatures a transaction carries, so that a hundred open payments of one
+// account do not fetch it a hundred times: that never changes, whatever becomes of its slot. When
+// it is full it forgets all.
 type past struct {
 	mu   sync.Mutex
 	kept map[string][]solana.Signature
@@ -67,11 +71,13 @@ func (p *past) keep(t *landed) {
 	p.kept[t.id] = t.signatures
 }
 
-// find looks for our signature in the source's history, newest first, down to the floor. It is nil without an error only when
-// the search was complete: it went past the floor, or to the account's first transaction at a node that keeps what is older.
+// find looks for our signature in the source's history, newest first, down to the floor. It is nil
+// without an error only when the search was complete: it went past the floor, or to the account's
+// first transaction at a node that keeps what is older.
 //
-// Each page but the first begins with the last row of the one before. So a node that does not know the place cannot pass
-// for the end of the history, and a node that gives fewer rows than were asked for is asked on.
+// Each page but the first begins with the last row of the one before. So a node that does not know
+// the place cannot pass for the end of the history, and a node that gives fewer rows than were
+// asked for is asked on.
 func (s *search) find(ctx context.Context) (*landed, error) {
 	opened := 0
 	before, last := "", row{Slot: ^uint64(0)}
@@ -113,7 +119,8 @@ func (s *search) incomplete(format string, args ...any) error {
 	return s.node.Failed("getSignaturesForAddress", fmt.Errorf(format, args...))
 }
 
-// page reads rows older than before. minContextSlot makes a node that has not seen the finalized tip yet refuse (−32016).
+// page reads rows older than before. minContextSlot makes a node that has not seen the finalized
+// tip yet refuse (−32016).
 func (s *search) page(ctx context.Context, before string) (rows []row, err error) {
 	options := map[string]any{"limit": pageSize, "commitment": confirmed, "minContextSlot": s.slot}
 	if before != "" {
@@ -148,14 +155,16 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 	transfer, err := Decode(t.wire)
 	ours := transfer.Signers[1]
 	if err != nil || !ours.Verified || ours.Address != s.payer.String() {
-		return nil, s.node.Failed("getTransaction", errors.New("our signature, under something we did not sign"))
+		return nil, s.node.Failed("getTransaction",
+			errors.New("our signature, under something we did not sign"))
 	}
 	return t, nil
 }
 
-// isOther reports whether a row's memo shows that it is not our transaction, which saves fetching it. A node that tells wrong
-// memos could as well leave rows out. Only printable ASCII is compared, because nodes may escape anything else, and a row
-// without a memo says nothing: not every node tells memos.
+// isOther reports whether a row's memo shows that it is not our transaction, which saves fetching
+// it. A node that tells wrong memos could as well leave rows out. Only printable ASCII is compared,
+// because nodes may escape anything else, and a row without a memo says nothing: not every node
+// tells memos.
 func (s *search) isOther(r row) bool {
 	printable := strings.IndexFunc(s.memo, func(c rune) bool { return c < ' ' || c > '~' }) < 0
 	return r.Memo != nil && *r.Memo != "" && printable && (s.memo == "" || !strings.Contains(*r.Memo, s.memo))
@@ -170,7 +179,8 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 		Meta        *struct{ Err json.RawMessage }
 	}
 	const method = "getTransaction"
-	err := n.Call(ctx, &answer, method, id, map[string]any{"encoding": "base64", "commitment": confirmed, "maxSupportedTransactionVersion": 0})
+	err := n.Call(ctx, &answer, method, id, map[string]any{"encoding": "base64", "commitment": confirmed,
+		"maxSupportedTransactionVersion": 0})
 	if rpc.Refused(err, unsupportedVersion) {
 		return &landed{id: id}, nil
 	}
@@ -201,8 +211,9 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 	return t, nil
 }
 
-// kept is nil when the node surely keeps what is older than the account's first transaction that it told: an account's history
-// that ends may be young, or pruned. A chain that is younger than the slack has nothing to prune. Only a death needs the proof.
+// kept is nil when the node surely keeps what is older than the account's first transaction that it
+// told: an account's history that ends may be young, or pruned. A chain that is younger than the
+// slack has nothing to prune. Only a death needs the proof.
 func (s *search) kept(ctx context.Context) error {
 	if !s.over || s.slot <= slotSlack {
 		return nil
@@ -219,7 +230,9 @@ func (s *search) kept(ctx context.Context) error {
 	case err != nil:
 		return err
 	case first > s.floor:
-		return s.node.Failed(method, fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more", first, s.floor))
+		return s.node.Failed(method,
+			fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more",
+				first, s.floor))
 	}
 	return nil
 }

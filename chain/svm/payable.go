@@ -11,13 +11,14 @@ import (
 // maxMemo is the limit for extra.memo, in bytes (specs/schemes/exact/scheme_exact_svm.md).
 const maxMemo = 256
 
-// Payable says why r cannot be paid, or nil, from what r itself says: it asks nobody (security catalogue B8–B14). Every
-// refusal is an *x402.Error: INVALID_REQUIREMENT, but UNTRUSTED_ASSET when asset is not the one that r asks for and
-// WALLET_NOT_FOUND when there is no key. What only the chain knows, as whether the payee has a token account and who owns the
-// source, Authorize refuses.
+// Payable says why r cannot be paid, or nil, from what r itself says: it asks nobody (security
+// catalogue B8–B14). Every refusal is an *x402.Error: INVALID_REQUIREMENT, but UNTRUSTED_ASSET when
+// asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key. What only the
+// chain knows, as whether the payee has a token account and who owns the source, Authorize refuses.
 //
-// A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order of paying and serving
-// (extra.paymentFlow) is acceptable is the engine's to say: what is signed is the same.
+// A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order
+// of paying and serving (extra.paymentFlow) is acceptable is the engine's to say: what is signed is
+// the same.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
 		return invalid("the scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
@@ -32,7 +33,8 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("the amount %s is not one of an SPL token (1 to 2^64-1)", r.Amount)
 	}
 	if asset.Network != r.Network || asset.Address != r.Asset {
-		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").WithDetail("asset", x402.Brief(r.Asset))
+		return x402.Errorf(x402.UntrustedAsset,
+			"the mint asked for is not the one in the registry").WithDetail("asset", x402.Brief(r.Asset))
 	}
 	_, err := e.parties(r, "")
 	return err
@@ -74,8 +76,8 @@ func extraText(r x402.Requirement, key string) (text string, err error) {
 	return text, nil
 }
 
-// memoOf is the memo the seller wants in the transaction, verbatim, "" for none (B10). It is a stranger's text, and UTF-8: package
-// x402 refuses a challenge that is not.
+// memoOf is the memo the seller wants in the transaction, verbatim, "" for none (B10). It is a
+// stranger's text, and UTF-8: package x402 refuses a challenge that is not.
 func memoOf(r x402.Requirement) (string, error) {
 	memo, err := extraText(r, "memo")
 	if err != nil {
@@ -106,8 +108,8 @@ func payee(r x402.Requirement, self, mint solana.PublicKey) (solana.PublicKey, e
 	return key, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
 }
 
-// feePayerOf is extra.feePayer, and where a dialect in which the wallet settles leaves it out (SPEC §7.2), the one the
-// facilitator gave.
+// feePayerOf is extra.feePayer, and where a dialect in which the wallet settles leaves it out (SPEC
+// §7.2), the one the facilitator gave.
 func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
 	text, err := extraText(r, "feePayer")
 	if err != nil {
@@ -128,7 +130,8 @@ func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
 	return key, nil
 }
 
-// judgeFeePayer refuses those that would make us or the payee pay the fee, or that nobody can sign for (B8, B9).
+// judgeFeePayer refuses those that would make us or the payee pay the fee, or that nobody can sign
+// for (B8, B9).
 func (p parties) judgeFeePayer(self solana.PublicKey) error {
 	var why string
 	switch {

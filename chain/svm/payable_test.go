@@ -29,9 +29,11 @@ func TestPayable(t *testing.T) {
 		r   x402.Requirement
 		why string
 	}{
-		"as it is":                     {asks(), ""},
-		"V1":                           {with(func(r *x402.Requirement) { r.Version = 1 }), ""},
-		"2^64-1":                       {with(func(r *x402.Requirement) { r.Amount = money.NewAmount(1<<64 - 1) }), ""},
+		"as it is": {asks(), ""},
+		"V1":       {with(func(r *x402.Requirement) { r.Version = 1 }), ""},
+		"2^64-1": {with(func(r *x402.Requirement) {
+			r.Amount = money.NewAmount(1<<64 - 1)
+		}), ""},
 		"payTo off the curve":          {payTo(offCurve), ""},
 		"memo of 256 bytes":            {extra("memo", text(strings.Repeat("é", 128))), ""},
 		"memo with control characters": {extra("memo", text("\x00\x1b[2J"+prompt)), ""},
@@ -39,10 +41,14 @@ func TestPayable(t *testing.T) {
 		"unknown extra":                {extra("name", json.RawMessage(`{"a":[1]}`)), ""},
 		"seed without fee payer":       {seed(with(func(r *x402.Requirement) { r.Extra = nil })), ""},
 
-		"scheme":             {with(func(r *x402.Requirement) { r.Scheme = prompt }), "scheme"},
-		"version":            {with(func(r *x402.Requirement) { r.Version = 3 }), "x402Version"},
-		"B4 network":         {with(func(r *x402.Requirement) { r.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp" }), "not configured"},
-		"A8 2^64":            {with(func(r *x402.Requirement) { r.Amount, _ = money.ParseAmount("18446744073709551616") }), "2^64-1"},
+		"scheme":  {with(func(r *x402.Requirement) { r.Scheme = prompt }), "scheme"},
+		"version": {with(func(r *x402.Requirement) { r.Version = 3 }), "x402Version"},
+		"B4 network": {with(func(r *x402.Requirement) {
+			r.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+		}), "not configured"},
+		"A8 2^64": {with(func(r *x402.Requirement) {
+			r.Amount, _ = money.ParseAmount("18446744073709551616")
+		}), "2^64-1"},
 		"A2 zero":            {with(func(r *x402.Requirement) { r.Amount = money.Amount{} }), "2^64-1"},
 		"B8":                 {feePayer(agent), "never pays a fee"},
 		"B8 seed":            {seed(feePayer(agent)), "never pays a fee"},

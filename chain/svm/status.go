@@ -10,8 +10,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// Status asks the chain what became of a payment. The transaction's id is the fee payer's signature, which nobody told us, so
-// our own signature is looked for in the history of the account that would have paid:
+// Status asks the chain what became of a payment. The transaction's id is the fee payer's
+// signature, which nobody told us, so our own signature is looked for in the history of the account
+// that would have paid:
 //
 //	our signature is in a transaction that     the finalized height is    fate
 //	executed                                   any                        settled
@@ -21,18 +22,20 @@ import (
 //	does not exist                             not past it, or no such    open
 //	could not be looked for to the end         any                        open, with an error
 //
-// The order of the questions is the safety argument: first the node's finalized slot and height, then the history, from a node
-// that is at least at that slot. So whatever could have landed up to the height is in what was searched. Of a transaction
-// that is found our signature is verified over its own bytes, so another's cannot pass for ours. Whether ours executed, failed
-// or is hidden stays the node's word: the owner chose it.
+// The order of the questions is the safety argument: first the node's finalized slot and height,
+// then the history, from a node that is at least at that slot. So whatever could have landed up to
+// the height is in what was searched. Of a transaction that is found our signature is verified over
+// its own bytes, so another's cannot pass for ours. Whether ours executed, failed or is hidden
+// stays the node's word: the owner chose it.
 //
-// Behind one URL there may be many nodes, of which some lag. One that lags can only say too little: the lower of two heights
-// counts, minContextSlot makes it refuse the history, a page has to go on where the last one ended, and what is listed has to
-// be shown. Nothing here asks a clock. What remains is trust: a node that leaves our row out on purpose, or a provider that
-// ignores minContextSlot and whose index is more than the 30 blocks between confirmed and finalized behind.
+// Behind one URL there may be many nodes, of which some lag. One that lags can only say too little:
+// the lower of two heights counts, minContextSlot makes it refuse the history, a page has to go on
+// where the last one ended, and what is listed has to be shown. Nothing here asks a clock. What
+// remains is trust: a node that leaves our row out on purpose, or a provider that ignores
+// minContextSlot and whose index is more than the 30 blocks between confirmed and finalized behind.
 //
-// Errors: RPC_ERROR, CHECK_FAILED, INVALID_REQUIREMENT when no node is configured, INTERNAL when the evidence is not one of
-// this package. With an error the fate is Open.
+// Errors: RPC_ERROR, CHECK_FAILED, INVALID_REQUIREMENT when no node is configured, INTERNAL when
+// the evidence is not one of this package. With an error the fate is Open.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
 	s, err := readEvidence(evidence)
 	if err != nil {
@@ -57,7 +60,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 		return x402.Status{Note: fmt.Sprintf("not seen up to slot %d; it can still land", s.slot)}, nil
 	}
 	return x402.Status{State: x402.Expired, Block: s.slot, Note: fmt.Sprintf(
-		"the finalized block height %d is past its last valid one, %d, and our signature is in no transaction of %s", s.height, s.lastValid, s.source)}, nil
+		"the finalized block height %d is past its last valid one, %d, and our signature is in no "+
+			"transaction of %s", s.height, s.lastValid, s.source)}, nil
 }
 
 // search is one search for a payment.
@@ -91,8 +95,9 @@ func readEvidence(evidence x402.Evidence) (*search, error) {
 	return s, nil
 }
 
-// final reads the finalized tip. Slot and height have to belong together, so they come from one answer (a blockhash lives
-// blockhashLife blocks after the block it was asked at); getBlockHeight is asked too, and the lower height counts.
+// final reads the finalized tip. Slot and height have to belong together, so they come from one
+// answer (a blockhash lives blockhashLife blocks after the block it was asked at); getBlockHeight
+// is asked too, and the lower height counts.
 func (s *search) final(ctx context.Context) error {
 	_, lastValid, slot, err := s.node.latestBlockhash(ctx, finalized)
 	if err != nil {
@@ -107,20 +112,23 @@ func (s *search) final(ctx context.Context) error {
 }
 
 const (
-	// slotSlack is how many slots without a block are allowed for beyond the usual, about an hour of them.
+	// slotSlack is how many slots without a block are allowed for beyond the usual, about an hour
+	// of them.
 	slotSlack = 10_000
-	// slotsPerBlock is the most slots a block takes on average: half of them skipped. Mainnet's worst years had a third.
+	// slotsPerBlock is the most slots a block takes on average: half of them skipped. Mainnet's
+	// worst years had a third.
 	slotsPerBlock = 2
 )
 
 // bound says from which slot on the payment could have landed, and whether it still can.
 //
-// It was signed at most blockhashLife+hintMargin blocks before its last valid height. Slots are counted back from the tip by
-// blocks, generously, and never by a clock: a wrong one would make the search too short and a living payment dead.
+// It was signed at most blockhashLife+hintMargin blocks before its last valid height. Slots are
+// counted back from the tip by blocks, generously, and never by a clock: a wrong one would make the
+// search too short and a living payment dead.
 //
-// That it is over two answers have to say: the finalized height, and the bank of confirmed blocks, which must refuse the
-// blockhash. So a last valid height that was recorded too low ends no life. A payment without one (this package always
-// records it) is never over.
+// That it is over two answers have to say: the finalized height, and the bank of confirmed blocks,
+// which must refuse the blockhash. So a last valid height that was recorded too low ends no life. A
+// payment without one (this package always records it) is never over.
 func (s *search) bound(ctx context.Context) error {
 	if s.lastValid == 0 {
 		return nil
@@ -144,7 +152,8 @@ func (s *search) judge(found *landed) x402.Status {
 	switch {
 	case !found.failed:
 	case found.slot <= s.slot:
-		fate.State, fate.Note = x402.Expired, "it landed in a finalized slot and failed: it moved nothing, and cannot land again"
+		fate.State, fate.Note = x402.Expired,
+			"it landed in a finalized slot and failed: it moved nothing, and cannot land again"
 	default:
 		fate = x402.Status{Note: "it landed and failed, but its slot is not final yet"}
 	}

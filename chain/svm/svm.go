@@ -1,16 +1,18 @@
-// Package svm pays on Solana: the scheme "exact" (specs/schemes/exact/scheme_exact_svm.md), from the agent's own token
-// account or as the SPL delegate of its owner's.
+// Package svm pays on Solana: the scheme "exact" (specs/schemes/exact/scheme_exact_svm.md), from
+// the agent's own token account or as the SPL delegate of its owner's.
 //
-// What must stay true: the only thing ever signed is a transaction that was built here, read back byte by byte by a decoder
-// that shares nothing with the builder, and found to be one TransferChecked of exactly the order's amount, from exactly the
-// order's source, to exactly the order's payee. And a payment is called dead only on proof that it never can land.
+// What must stay true: the only thing ever signed is a transaction that was built here, read back
+// byte by byte by a decoder that shares nothing with the builder, and found to be one
+// TransferChecked of exactly the order's amount, from exactly the order's source, to exactly the
+// order's payee. And a payment is called dead only on proof that it never can land.
 //
-// No clock matters to either: a transaction lives for blocks, and what became of it is searched for by slots. So there is no
-// CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock only makes the engine ask too early or too late.
+// No clock matters to either: a transaction lives for blocks, and what became of it is searched for
+// by slots. So there is no CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock
+// only makes the engine ask too early or too late.
 //
-// The files: payable.go (why not), funds.go and account.go (token accounts), authorize.go (sign: plan, look, build, check), build.go and
-// decode.go (the transaction, made and read), fate.go and past.go (what became of it), owner.go (what only an owner signs), node.go,
-// address.go.
+// The files: payable.go (why not), funds.go and account.go (token accounts), authorize.go (sign:
+// plan, look, build, check), build.go and decode.go (the transaction, made and read), fate.go and
+// past.go (what became of it), owner.go (what only an owner signs), node.go, address.go.
 package svm
 
 import (
@@ -26,7 +28,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Signer signs messages with the agent's Ed25519 key, or asks who has it. Address is base58, "" while there is no key.
+// Signer signs messages with the agent's Ed25519 key, or asks who has it. Address is base58, ""
+// while there is no key.
 type Signer interface {
 	Address() string
 	// SignTransfer signs the message of a payment's transaction; payment is its id in the ledger.
@@ -51,7 +54,8 @@ type Exact struct {
 	mu    sync.Mutex
 	nodes map[string]*node // by network, made at first use
 
-	tamper func(message []byte) []byte // tests only: what an attacker in our own process would do to a message
+	// tests only: what an attacker in our own process would do to a message
+	tamper func(message []byte) []byte
 }
 
 // New makes the scheme.
@@ -80,7 +84,8 @@ func (e *Exact) Address() string {
 // self is the agent's key. Error: WALLET_NOT_FOUND.
 func (e *Exact) self() (solana.PublicKey, error) {
 	if e.agent.IsZero() {
-		return e.agent, x402.Errorf(x402.WalletNotFound, "the wallet has no Solana key").WithHint("the person runs: x402-wallet init")
+		return e.agent, x402.Errorf(x402.WalletNotFound, "the wallet has no Solana key").WithHint(
+			"the person runs: x402-wallet init")
 	}
 	return e.agent, nil
 }

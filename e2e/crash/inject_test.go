@@ -17,11 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The injector stops the wallet at its system calls and decides what becomes of each. It counts the calls of the whole
-// process, so that (call, n) names one moment. strace's when=N does not: it counts every thread's calls alone, and the Go
-// runtime moves goroutines between threads as it likes; of the 5 connects of a payment it can name 2 (docs: strace(1), and
-// TestStraceSeesTheSame here). What is used instead is the kernel's seccomp user notification (seccomp_unotify(2)): a small
-// launcher, which is this test binary, installs a filter, hands the listener over and becomes the unmodified wallet.
+// The injector stops the wallet at its system calls and decides what becomes of each. It counts the
+// calls of the whole process, so that (call, n) names one moment. strace's when=N does not: it
+// counts every thread's calls alone, and the Go runtime moves goroutines between threads as it
+// likes; of the 5 connects of a payment it can name 2 (docs: strace(1), and TestStraceSeesTheSame
+// here). What is used instead is the kernel's seccomp user notification (seccomp_unotify(2)): a
+// small launcher, which is this test binary, installs a filter, hands the listener over and becomes
+// the unmodified wallet.
 
 // what can become of a call.
 const (
@@ -40,17 +42,22 @@ type fault struct {
 
 func (f fault) String() string { return fmt.Sprintf("%s #%d %s", f.call, f.n, f.act) }
 
-// kinds are the calls that are stopped at. Some are told apart further: a write is a "write" to a file, a "send" to a socket
-// or a "print" to a pipe; an openat that may make the file is a "create".
+// kinds are the calls that are stopped at. Some are told apart further: a write is a "write" to a
+// file, a "send" to a socket or a "print" to a pipe; an openat that may make the file is a
+// "create".
 var kinds = map[uint32]string{
-	unix.SYS_WRITE: "write", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
-	unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat",
-	unix.SYS_UNLINKAT: "unlinkat", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_OPENAT: "openat", unix.SYS_FLOCK: "flock",
+	unix.SYS_WRITE: "write", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync",
+	unix.SYS_FDATASYNC: "fdatasync",
+	unix.SYS_FTRUNCATE: "ftruncate", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2",
+	unix.SYS_LINKAT:   "linkat",
+	unix.SYS_UNLINKAT: "unlinkat", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_OPENAT: "openat",
+	unix.SYS_FLOCK: "flock",
 	unix.SYS_FCNTL: "fcntl", unix.SYS_CONNECT: "connect", unix.SYS_SENDTO: "send", unix.SYS_CLOSE: "close",
 }
 
 // onDisk are the kinds that fail when a disk does.
-var onDisk = map[string]bool{"write": true, "pwrite64": true, "fsync": true, "fdatasync": true, "ftruncate": true, "renameat": true,
+var onDisk = map[string]bool{"write": true, "pwrite64": true, "fsync": true, "fdatasync": true,
+	"ftruncate": true, "renameat": true,
 	"renameat2": true, "linkat": true, "mkdirat": true, "create": true, "openat": true}
 
 // call is one that the wallet made.
@@ -100,11 +107,13 @@ func launch() {
 	filter := program()
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, uintptr(unsafe.Pointer(&prog)))
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+		uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		die("seccomp (a kernel ≥ 5.19 is needed)", errno)
 	}
-	if err := unix.Sendmsg(toParent, []byte{0}, unix.UnixRights(int(listener)), nil, 0); err != nil { // not a call that is stopped at
+	if err := unix.Sendmsg(toParent, []byte{0}, unix.UnixRights(int(listener)), nil, 0); err != nil {
+		// not a call that is stopped at
 		die("hand over the listener", err)
 	}
 	die("exec", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
@@ -191,7 +200,8 @@ func (i *injector) serve() {
 			continue
 		}
 		var asked notification
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&asked))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_RECV,
+			uintptr(unsafe.Pointer(&asked))); errno != 0 {
 			continue // it died meanwhile
 		}
 		i.answer(&asked)
@@ -211,7 +221,8 @@ func (i *injector) answer(asked *notification) {
 	case ioError:
 		answer.flags, answer.error = 0, -int32(unix.EIO)
 	}
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(i.listener), unix.SECCOMP_IOCTL_NOTIF_SEND,
+		uintptr(unsafe.Pointer(&answer)))
 	if act == killAfter {
 		_ = i.process.Kill()
 	}
@@ -241,12 +252,14 @@ func (i *injector) decide(asked *notification) string {
 	return ""
 }
 
-// failing reports whether a call can fail so on a broken disk: those on the files of the home can. A full one is still read.
+// failing reports whether a call can fail so on a broken disk: those on the files of the home can.
+// A full one is still read.
 func failing(act, kind, target string) bool {
 	return onDisk[kind] && strings.HasPrefix(target, "home") && (act != noSpace || kind != "openat")
 }
 
-// describe names the call; "" for what is nobody's business: the runtime waking itself up, descriptors' flags.
+// describe names the call; "" for what is nobody's business: the runtime waking itself up,
+// descriptors' flags.
 func (i *injector) describe(asked *notification) (kind, target string) {
 	kind = kinds[uint32(asked.nr)]
 	switch kind {

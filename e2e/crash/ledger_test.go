@@ -9,8 +9,8 @@ import (
 	"x402-wallet/history"
 )
 
-// ledger holds the wallet's ledger against the chains' books: it is whole, every settlement is in it, it claims none that
-// was not, and whatever an answer said is there.
+// ledger holds the wallet's ledger against the chains' books: it is whole, every settlement is in
+// it, it claims none that was not, and whatever an answer said is there.
 func (r *run) ledger() {
 	payments, err := r.payments()
 	if err != nil {
@@ -74,7 +74,8 @@ func (r *run) nothingMadeUp(payments []history.Payment) {
 	}
 	for _, p := range payments {
 		if p.Host != oldHost && p.State == history.Settled && amounts[p.Transaction] != p.Amount.String() {
-			r.violation("the ledger has %s settled for %s, the chain has %q for it", p.ID, p.Amount, amounts[p.Transaction])
+			r.violation("the ledger has %s settled for %s, the chain has %q for it", p.ID, p.Amount,
+				amounts[p.Transaction])
 		}
 	}
 }

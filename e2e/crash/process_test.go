@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// patience is how long anything may take before it counts as hanging. The config's deadline is 30 s, and a payment has it
-// twice; the rest is for a machine that is doing other things.
+// patience is how long anything may take before it counts as hanging. The config's deadline is 30
+// s, and a payment has it twice; the rest is for a machine that is doing other things.
 const patience = 120 * time.Second
 
 var (
@@ -53,11 +53,14 @@ func (j *journal) String() string {
 	return j.buf.String()
 }
 
-// start runs the wallet in this world's home; watched with an injector, which injects f unless that is nil.
+// start runs the wallet in this world's home; watched with an injector, which injects f unless that
+// is nil.
 func (w *world) start(bin string, watched bool, f *fault, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(bin, args...), lines: make(chan []byte, 64), stderr: &journal{}, waited: make(chan struct{})}
+	p := &process{cmd: exec.Command(bin, args...), lines: make(chan []byte, 64), stderr: &journal{},
+		waited: make(chan struct{})}
 	p.cmd.Args[0] = bin
-	p.cmd.Env = []string{"X402_WALLET_HOME=" + w.home, "X402_WALLET_PASSPHRASE_FILE=" + w.passphraseFile(), "HOME=" + w.dir + "/user",
+	p.cmd.Env = []string{"X402_WALLET_HOME=" + w.home, "X402_WALLET_PASSPHRASE_FILE=" + w.passphraseFile(),
+		"HOME=" + w.dir + "/user",
 		"NO_COLOR=1", "GOMAXPROCS=1"} // two points run at a time on two processors
 	p.cmd.Stderr, p.cmd.WaitDelay = p.stderr, time.Second
 	attach := func() error { return nil }
@@ -115,7 +118,8 @@ func (a answer) String() string {
 	return fmt.Sprintf("%s %d %s", a.Status, a.HTTPStatus, a.PaymentID)
 }
 
-// got reports whether the buyer has what it bought: the next identical call may be another purchase.
+// got reports whether the buyer has what it bought: the next identical call may be another
+// purchase.
 func (a answer) got() bool { return a.Error == "" && (a.Status == "paid" || a.Status == "replayed") }
 
 // paid reports whether it says that money moved.
@@ -123,7 +127,8 @@ func (a answer) paid() bool { return a.got() || a.Error == "" && a.Status == "pa
 
 // initialize shakes hands.
 func (p *process) initialize() error {
-	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "crash", "version": "1"}}
+	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "crash", "version": "1"}}
 	if err := p.ask("initialize", hello, &struct{}{}); err != nil {
 		return err
 	}
@@ -150,7 +155,8 @@ func (p *process) send(message any) error {
 
 func (p *process) ask(method string, params, result any) error {
 	p.next++
-	if err := p.send(map[string]any{"jsonrpc": "2.0", "id": p.next, "method": method, "params": params}); err != nil {
+	if err := p.send(map[string]any{"jsonrpc": "2.0", "id": p.next, "method": method,
+		"params": params}); err != nil {
 		return err
 	}
 	limit := time.After(patience)

@@ -30,8 +30,8 @@ const (
 	stall how = "stall" // nothing more comes through, until somebody loses patience
 )
 
-// breakage is what happens to a connection: of this side's bytes, the first at bytes come through. Of the other side's, all
-// do that are sent before.
+// breakage is what happens to a connection: of this side's bytes, the first at bytes come through.
+// Of the other side's, all do that are sent before.
 type breakage struct {
 	side side
 	at   int
@@ -58,8 +58,9 @@ func newProxy(target, mark string, b breakage) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{url: "http://" + listener.Addr().String(), target: strings.TrimPrefix(target, "http://"), listener: listener,
-		mark: mark, breakage: b, passed: map[side][]byte{}, open: map[net.Conn]bool{}}
+	p := &proxy{url: "http://" + listener.Addr().String(), target: strings.TrimPrefix(target, "http://"),
+		listener: listener,
+		mark:     mark, breakage: b, passed: map[side][]byte{}, open: map[net.Conn]bool{}}
 	go p.accept()
 	return p, nil
 }
@@ -127,7 +128,8 @@ func (p *proxy) carry(client *net.TCPConn) {
 		}
 		buffer := make([]byte, 32<<10)
 		for {
-			n, err := from.Read(buffer) // also where nothing of it comes through: it breaks when there is something to say
+			// also where nothing of it comes through: it breaks when there is something to say
+			n, err := from.Read(buffer)
 			if left >= 0 {
 				n = min(n, left)
 			}
@@ -252,8 +254,10 @@ func TestProxyIsExact(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	for _, b := range []breakage{{request, 0, fin}, {request, 3, fin}, {request, 3, rst}, {request, 3, stall}, {request, 6, fin},
-		{response, 0, fin}, {response, 4, fin}, {response, 4, rst}, {response, 4, stall}, {response, 10, fin}} {
+	for _, b := range []breakage{{request, 0, fin}, {request, 3, fin}, {request, 3, rst}, {request, 3, stall},
+		{request, 6, fin},
+		{response, 0, fin}, {response, 4, fin}, {response, 4, rst}, {response, 4, stall},
+		{response, 10, fin}} {
 		p, err := newProxy("http://"+listener.Addr().String(), "hello", b)
 		require.NoError(t, err)
 		client, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))

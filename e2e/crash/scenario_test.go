@@ -38,13 +38,16 @@ type scenario struct {
 var scenarios = []scenario{
 	{name: "pay-evm", path: "/weather"},
 	{name: "pay-solana", path: "/solana"},
-	{name: "pay-settling", path: "/seed-v2/weather"}, // the wallet brings the payment to the facilitator itself
+	// the wallet brings the payment to the facilitator itself
+	{name: "pay-settling", path: "/seed-v2/weather"},
 	{name: "pay-cap", path: "/weather", key: "one", cap: 2},
 	{name: "replay", path: "/weather", key: "one", prepare: bought},
-	{name: "resume", path: "/weather", prepare: abandoned}, // of a payment that was sent, and whose process died
+	// of a payment that was sent, and whose process died
+	{name: "resume", path: "/weather", prepare: abandoned},
 	{name: "resume-solana", path: "/solana", prepare: abandoned},
 	{name: "reconcile-settled", path: "/weather", prepare: settledUnseen, broken: reconcile},
-	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired, broken: reconcile},
+	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired,
+		broken: reconcile},
 	{name: "migrate", path: "/weather", prepare: oldLedger, broken: open, judge: (*run).migrated},
 	{name: "rules", path: "/weather", broken: lowerBudget, judge: (*run).lowered},
 	{name: "passphrase", path: "/weather", broken: changePassphrase, judge: (*run).changed, slow: true},
@@ -159,10 +162,12 @@ func (r *run) died(p *process) bool {
 	return hit && (r.fault.act == kill || r.fault.act == killAfter)
 }
 
-// broke is called when the broken process did not do something: it may have been killed, and nothing else.
+// broke is called when the broken process did not do something: it may have been killed, and
+// nothing else.
 func (r *run) broke(doing string, err error, p *process) {
 	if p.injector != nil {
-		<-time.After(10 * time.Millisecond) // the injector notes a hit before it kills; its end may be seen before that
+		// the injector notes a hit before it kills; its end may be seen before that
+		<-time.After(10 * time.Millisecond)
 		if r.died(p) && !errors.Is(err, errHangs) {
 			return
 		}
@@ -170,8 +175,8 @@ func (r *run) broke(doing string, err error, p *process) {
 	r.violation("%s: %v; its log: %s", doing, err, p.stderr)
 }
 
-// same makes the same call once more, and holds the answer against what the seller and the chain saw. It is false when the
-// process is gone.
+// same makes the same call once more, and holds the answer against what the seller and the chain
+// saw. It is false when the process is gone.
 func (r *run) same(p *process, who string) bool {
 	before := len(r.Presentations())
 	a, err := p.pay(r.call(""))
@@ -201,8 +206,9 @@ func (r *run) same(p *process, who string) bool {
 // product is the path without the dialect.
 func (r *run) product() string { return "/" + filepath.Base(r.scenario.path) }
 
-// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement, one signature. An answer that
-// the client has read ends the purchase; the same call may then be another one, unless it has a key.
+// bounded judges by the books of seller, facilitator and chains: one purchase, one settlement, one
+// signature. An answer that the client has read ends the purchase; the same call may then be
+// another one, unless it has a key.
 func (r *run) bounded(who string) {
 	allowed := 1
 	if r.scenario.key == "" {
@@ -212,11 +218,13 @@ func (r *run) bounded(who string) {
 		r.violation("%s: paid twice: %d settlements, %d allowed", who, n, allowed)
 	}
 	if n := r.Signatures(); n > allowed+r.scenario.dead {
-		r.violation("%s: signed anew: %d different payments were seen, %d allowed", who, n, allowed+r.scenario.dead)
+		r.violation("%s: signed anew: %d different payments were seen, %d allowed", who, n,
+			allowed+r.scenario.dead)
 	}
 }
 
-// payment is the judgement of everything that pays: two restarts with the same call, then another payment.
+// payment is the judgement of everything that pays: two restarts with the same call, then another
+// payment.
 func (r *run) payment() {
 	r.bounded("the broken process")
 	if r.restart("the first restart", func(p *process) {
@@ -334,8 +342,9 @@ func unknown(r *run, f sandbox.Fault) error {
 // settledUnseen: it was settled, but nobody told.
 func settledUnseen(r *run) error { return unknown(r, sandbox.SellerFailsMute) }
 
-// expired: it was never settled, and the chain is past its last moment. The wallet signs for ten seconds here, so that the
-// chain has to be ahead of its clock by less than what later payments live.
+// expired: it was never settled, and the chain is past its last moment. The wallet signs for ten
+// seconds here, so that the chain has to be ahead of its clock by less than what later payments
+// live.
 func expired(r *run) error {
 	file := filepath.Join(r.home, "config.toml")
 	text, err := os.ReadFile(file)
@@ -376,7 +385,8 @@ func (r *run) command(args ...string) (ok bool, err error) {
 	return failed == nil, nil
 }
 
-// oldLedger puts a ledger of the first format in place of the empty one, with payments of somebody else's in every state.
+// oldLedger puts a ledger of the first format in place of the empty one, with payments of somebody
+// else's in every state.
 func oldLedger(r *run) error {
 	dump, err := os.ReadFile("../../history/testdata/format1.sql")
 	if err != nil {
@@ -403,8 +413,8 @@ func open(r *run) error {
 	return err
 }
 
-// migrated is the judgement of a migration: the same command works, all that was there is there, and once its owner has sealed
-// his rules, which the old format did not know, the wallet pays.
+// migrated is the judgement of a migration: the same command works, all that was there is there,
+// and once its owner has sealed his rules, which the old format did not know, the wallet pays.
 func (r *run) migrated() {
 	p, err := r.start(r.bin, false, nil, "history", "--json")
 	if err != nil {
@@ -428,7 +438,8 @@ func (r *run) migrated() {
 	}
 	var states []string
 	for _, p := range payments {
-		if p.ID == "pay_reserved" && p.State == history.Failed { // nothing of it left, and its process is dead: it may be let go
+		if p.ID == "pay_reserved" && p.State == history.Failed {
+			// nothing of it left, and its process is dead: it may be let go
 			p.State = history.Reserved
 		}
 		if p.Host == oldHost {
@@ -436,20 +447,22 @@ func (r *run) migrated() {
 		}
 	}
 	slices.Sort(states)
-	want := "[pay_failed failed pay_reserved reserved pay_settled settled pay_submitted submitted pay_unknown unknown]"
+	want := "[pay_failed failed pay_reserved reserved pay_settled settled pay_submitted submitted " +
+		"pay_unknown unknown]"
 	if got := fmt.Sprint(states); got != want {
 		r.violation("of the old payments are left %s, there were %s", got, want)
 	}
 }
 
-// lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's mark.
+// lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's
+// mark.
 func lowerBudget(r *run) error {
 	_, err := r.command("budget", "set", "day", "0.25", "--json")
 	return err
 }
 
-// lowered is the judgement of a changed rule: the old rules stand or the new ones, the command can be made again, and the
-// wallet pays under them.
+// lowered is the judgement of a changed rule: the old rules stand or the new ones, the command can
+// be made again, and the wallet pays under them.
 func (r *run) lowered() {
 	p, err := r.start(r.bin, false, nil, "budget", "set", "day", "0.25", "--json")
 	if err != nil {
@@ -474,12 +487,13 @@ func changePassphrase(r *run) error {
 	if err := os.WriteFile(file, []byte(newPassphrase+"\n"), 0o600); err != nil {
 		return err
 	}
-	_, err := r.command("passphrase", "--passphrase-file", r.passphraseFile(), "--new-passphrase-file", file, "--json")
+	_, err := r.command("passphrase", "--passphrase-file", r.passphraseFile(), "--new-passphrase-file", file,
+		"--json")
 	return err
 }
 
-// changed is the judgement of a change: the old passphrase opens the wallet or the new one does, the new one if it was said,
-// and it is the same wallet, which pays.
+// changed is the judgement of a change: the old passphrase opens the wallet or the new one does,
+// the new one if it was said, and it is the same wallet, which pays.
 func (r *run) changed() {
 	var opens []string
 	for _, candidate := range []string{passphrase, newPassphrase} {
@@ -524,10 +538,12 @@ func initialize(r *run) error {
 }
 
 func (r *run) initArgs() []string {
-	return []string{"init", "--passphrase-file", r.passphraseFile(), "--config", filepath.Join(r.dir, "given.toml"), "--json"}
+	return []string{"init", "--passphrase-file", r.passphraseFile(), "--config",
+		filepath.Join(r.dir, "given.toml"), "--json"}
 }
 
-// created is the judgement of init: run again it makes a wallet or finds the one that is there, and that one pays.
+// created is the judgement of init: run again it makes a wallet or finds the one that is there, and
+// that one pays.
 func (r *run) created() {
 	told := addresses([]byte(r.said))
 	var last []byte

@@ -16,8 +16,9 @@ import (
 	"x402-wallet/internal/sandbox"
 )
 
-// The injector misses no call: strace, which has nothing to do with it, counts the same of those whose number does not depend
-// on the scheduler. And it shows why strace itself is not the injector: its when=N counts in each thread alone.
+// The injector misses no call: strace, which has nothing to do with it, counts the same of those
+// whose number does not depend on the scheduler. And it shows why strace itself is not the
+// injector: its when=N counts in each thread alone.
 func TestStraceSeesTheSame(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	require.NoError(t, err, "apt-get install strace")
@@ -35,7 +36,8 @@ func TestStraceSeesTheSame(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	file := filepath.Join(t.TempDir(), "log")
-	p, err := w.start(strace, false, nil, "-f", "-o", file, "-e", "trace=pwrite64,fsync,fdatasync,ftruncate,connect,unlinkat,mkdirat,flock", bin, "mcp")
+	p, err := w.start(strace, false, nil, "-f", "-o", file, "-e",
+		"trace=pwrite64,fsync,fdatasync,ftruncate,connect,unlinkat,mkdirat,flock", bin, "mcp")
 	require.NoError(t, err)
 	require.NoError(t, p.initialize())
 	traced := &run{world: w, scenario: paying}
@@ -58,7 +60,8 @@ func TestStraceSeesTheSame(t *testing.T) {
 	}
 	all, named := 0, 0
 	for kind, n := range theirs {
-		require.InDelta(t, n, ours[kind], float64(max(1, n/20)), "%s: ours %v, strace's %v", kind, ours, theirs)
+		require.InDelta(t, n, ours[kind], float64(max(1, n/20)), "%s: ours %v, strace's %v", kind, ours,
+			theirs)
 		all, named = all+n, named+most[kind]
 	}
 	require.Equal(t, theirs["fsync"], ours["fsync"])

@@ -22,7 +22,8 @@ import (
 var (
 	pointsFlag = flag.Int("points", 1500, "how many points to reach, spread evenly")
 	longFlag   = flag.Bool("long", false, "try all points")
-	onlyFlag   = flag.String("only", "", `only these points: "SCENARIO CALL N ACT", as a violation names one; SCENARIO may be *, the rest is a regular expression`)
+	onlyFlag   = flag.String("only", "",
+		`only these points: "SCENARIO CALL N ACT", as a violation names one; SCENARIO may be *, the rest is a regular expression`)
 )
 
 // point is a fault in a scenario.
@@ -39,7 +40,8 @@ func (p point) String() string {
 func TestSweep(t *testing.T) {
 	bin := binary(t)
 	if os.Geteuid() != 0 {
-		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, and points are named by number alone")
+		fmt.Println("crash: not root: the files that calls are about cannot be seen, so no disk fails, " +
+			"and points are named by number alone")
 	}
 	start := time.Now()
 	points, others := spread(record(t, bin), *pointsFlag)
@@ -72,7 +74,9 @@ func TestSweep(t *testing.T) {
 				}
 				mu.Lock()
 				tally.add(t, p, r, err, again)
-				if err == nil && !r.hit { // what a run does varies a little: another point takes the place of one that did not come
+				if err == nil && !r.hit {
+					// what a run does varies a little: another point takes the place of one that
+					// did not come
 					if len(others) > 0 {
 						points, others = append(points, others[0]), others[1:]
 					}
@@ -88,13 +92,17 @@ func TestSweep(t *testing.T) {
 	var total count
 	for _, s := range scenarios {
 		if c := tally[s.name]; c != nil {
-			fmt.Printf("crash: %-18s %5d points reached, %d not, %d violations\n", s.name, c.points, c.missed, c.violations)
-			total.points, total.missed, total.violations = total.points+c.points, total.missed+c.missed, total.violations+c.violations
+			fmt.Printf("crash: %-18s %5d points reached, %d not, %d violations\n", s.name, c.points, c.missed,
+				c.violations)
+			total.points, total.missed, total.violations = total.points+c.points, total.missed+c.missed,
+				total.violations+c.violations
 		}
 	}
-	fmt.Printf("crash: %d points of %d reached, %d not, %d violations, %.0f s\n", total.points, all, total.missed, total.violations, time.Since(start).Seconds())
+	fmt.Printf("crash: %d points of %d reached, %d not, %d violations, %.0f s\n", total.points, all,
+		total.missed, total.violations, time.Since(start).Seconds())
 	require.NotZero(t, total.points)
-	require.Less(t, total.missed*10, total.points, "too many points were not reached: what was recorded is not what happens")
+	require.Less(t, total.missed*10, total.points,
+		"too many points were not reached: what was recorded is not what happens")
 }
 
 type count struct{ points, missed, violations int }
@@ -119,7 +127,8 @@ func (all tallies) add(t *testing.T, p point, r *run, err error, again string) {
 	}
 	if len(r.wrong) > 0 {
 		c.violations++
-		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ONLY='%s'", p, r.target(), again,
+		t.Errorf("VIOLATION at %q (%s), %s\n\t%s\n\twhat happened: %s\n\tagain: make crash ONLY='%s'", p,
+			r.target(), again,
 			strings.Join(r.wrong, "\n\t"), strings.Join(r.notes, "; "), p)
 	}
 }
@@ -153,8 +162,9 @@ func record(t *testing.T, bin string) (points []point) {
 	return points
 }
 
-// faults are what can be injected into these calls: the process's death at each; after each by which something left; and on
-// every third call that needs the disk, a disk that is full from there on, and one error (on all in the long form).
+// faults are what can be injected into these calls: the process's death at each; after each by
+// which something left; and on every third call that needs the disk, a disk that is full from there
+// on, and one error (on all in the long form).
 func faults(calls []call) (list []fault) {
 	onDisk := 0
 	for _, c := range calls {
@@ -173,8 +183,8 @@ func faults(calls []call) (list []fault) {
 	return list
 }
 
-// spread takes n of the points, evenly, of the slow ones only one in twenty; in the long form all. The others may take the place of
-// those that turn out not to be there.
+// spread takes n of the points, evenly, of the slow ones only one in twenty; in the long form all.
+// The others may take the place of those that turn out not to be there.
 func spread(points []point, n int) (some, others []point) {
 	if *longFlag {
 		return points, nil

@@ -28,10 +28,11 @@ import (
 	"x402-wallet/x402"
 )
 
-var everyByte = flag.String("everybyte", "", `"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`)
+var everyByte = flag.String("everybyte", "",
+	`"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`)
 
-// buyer is the wallet's own engine, joined to a world as wire.go joins it, in this process: six thousand payments are too
-// many to start a process for each. The keys are unlocked once.
+// buyer is the wallet's own engine, joined to a world as wire.go joins it, in this process: six
+// thousand payments are too many to start a process for each. The keys are unlocked once.
 type buyer struct {
 	*pay.Engine
 	store *history.Store
@@ -52,8 +53,10 @@ func unlocked() (*wallet.Wallet, error) {
 	return keys.Wallet, keys.err
 }
 
-// buyer opens the world's ledger with an engine. sellers and facilitatorURL are whom it talks to, perhaps through a proxy.
-func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer, error) {
+// buyer opens the world's ledger with an engine. sellers and facilitatorURL are whom it talks to,
+// perhaps through a proxy.
+func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer,
+	error) {
 	signer, err := unlocked()
 	if err != nil {
 		return nil, err
@@ -70,13 +73,16 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
 		Schemes: map[string]pay.Scheme{
-			"eip155": evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
-			"solana": svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc, TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
+			"eip155": evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes,
+				Rand: rand.Reader, Now: time.Now}),
+			"solana": svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc,
+				TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 		},
 		Transport: seller.New(seller.Options{Loopback: []string{strings.TrimPrefix(sellerURL, "http://")}}),
 		Settler: facilitator.New(facilitator.Options{
-			HTTP:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-			List:  []facilitator.Facilitator{{Name: "sandbox", URL: facilitatorURL, Networks: []string{sandbox.EVM, sandbox.Solana}}},
+			HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+			List: []facilitator.Facilitator{{Name: "sandbox", URL: facilitatorURL,
+				Networks: []string{sandbox.EVM, sandbox.Solana}}},
 			Sleep: func(context.Context, time.Duration) error { return nil },
 		}),
 		Store: store, Guard: noGuard{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
@@ -136,8 +142,8 @@ func (l line) try(b breakage) (first *outcome, asked, answered []byte, err error
 	}
 }
 
-// once breaks a line once, then makes the same call again over a whole one until it is answered, and judges. It also gives
-// what came through of both sides.
+// once breaks a line once, then makes the same call again over a whole one until it is answered,
+// and judges. It also gives what came through of both sides.
 func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, answered []byte, err error) {
 	w, err := newWorld(sandbox.Rules{})
 	if err != nil {
@@ -167,7 +173,8 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 	buy := func() *outcome {
 		o := &outcome{}
 		before := len(w.Presentations())
-		result, err := buyer.Pay(ctx, pay.Request{Request: seller.Request{Method: "GET", URL: sellerURL + l.path}})
+		result, err := buyer.Pay(ctx,
+			pay.Request{Request: seller.Request{Method: "GET", URL: sellerURL + l.path}})
 		o.result = result
 		if err != nil {
 			o.err = x402.AsError(err)
@@ -221,14 +228,15 @@ func (l line) bounded(w *world, o *outcome) {
 	}
 }
 
-// honest holds an answer against what really happened: after a payment left, no error says that nothing was spent; and
-// nothing is said to be paid that was not.
+// honest holds an answer against what really happened: after a payment left, no error says that
+// nothing was spent; and nothing is said to be paid that was not.
 func (l line) honest(w *world, o *outcome) {
 	if o.err == nil {
 		if len(w.Settlements()) == 0 {
 			o.violation("%s, but nothing was settled", o)
 		}
-		if o.result.Status != pay.StatusUnserved && o.result.Content != sandbox.Content("/"+l.path[strings.LastIndex(l.path, "/")+1:]) {
+		if o.result.Status != pay.StatusUnserved &&
+			o.result.Content != sandbox.Content("/"+l.path[strings.LastIndex(l.path, "/")+1:]) {
 			o.violation("%s, with the content %q", o, o.result.Content)
 		}
 		return
@@ -260,7 +268,8 @@ func (l line) expect(o *outcome, b breakage, asked, answered []byte) {
 		got = string(o.err.Code)
 	}
 	if got != want {
-		o.violation("%s, it should be %s; %d bytes were asked, %d answered", o, want, len(asked), len(answered))
+		o.violation("%s, it should be %s; %d bytes were asked, %d answered", o, want, len(asked),
+			len(answered))
 	}
 }
 
@@ -292,8 +301,8 @@ func (l line) ledger(ctx context.Context, w *world, b *buyer, o *outcome) {
 	}
 }
 
-// A paid call whose connection is cut, reset or stalled at any byte, on the way there or back, ends as what it is; the same
-// call again gets what was bought and never pays twice.
+// A paid call whose connection is cut, reset or stalled at any byte, on the way there or back, ends
+// as what it is; the same call again gets what was bought and never pays twice.
 func TestWire(t *testing.T) {
 	start := time.Now()
 	total := map[string]int{}
@@ -349,8 +358,9 @@ func (o *outcome) kind() string {
 	return o.result.Status
 }
 
-// cases are where and how the line is broken. A sample: the ends, the bytes about them, and some between, by FIN and RST, and a
-// few by a stall; with -everybyte all of them, but a stall at every tenth only.
+// cases are where and how the line is broken. A sample: the ends, the bytes about them, and some
+// between, by FIN and RST, and a few by a stall; with -everybyte all of them, but a stall at every
+// tenth only.
 func (l line) cases(asked, answered int) (list []breakage) {
 	all, cut := *everyByte == "all", *everyByte == "cut" && l == lines[0]
 	for _, end := range []struct {
@@ -377,7 +387,8 @@ func (l line) cases(asked, answered int) (list []breakage) {
 	return list
 }
 
-// A seller that cannot be connected to a second time was sent nothing, and the wallet says so. What is signed stays held until it is dead.
+// A seller that cannot be connected to a second time was sent nothing, and the wallet says so. What
+// is signed stays held until it is dead.
 func TestRefusedConnection(t *testing.T) {
 	w, err := newWorld(sandbox.Rules{})
 	require.NoError(t, err)
@@ -415,7 +426,7 @@ func (s *beforeSigning) Authorize(ctx context.Context, o x402.Order) (x402.Autho
 type noGuard struct{}
 
 func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                             { return nil }
+func (noGuard) VerifySeals(context.Context) error                                       { return nil }
 func (noGuard) Checkpoint(context.Context) error                                        { return nil }
 func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
 func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

@@ -1,9 +1,11 @@
-// Package crash proves what the wallet promises when things break: wire_test.go cuts, resets and stalls the paid request and
-// its answer at every byte; sweep_test.go (build tag crash) kills the real binary at every call that leaves a trace on the
-// disk or on the wire, restarts it twice, and does the same with failing disks.
+// Package crash proves what the wallet promises when things break: wire_test.go cuts, resets and
+// stalls the paid request and its answer at every byte; sweep_test.go (build tag crash) kills the
+// real binary at every call that leaves a trace on the disk or on the wire, restarts it twice, and
+// does the same with failing disks.
 //
-// What must stay true: the judge is never the wallet. What was settled, and which signatures ever left, is read from the
-// books of the sandbox's seller, facilitator and chains; the wallet's ledger is only held against them.
+// What must stay true: the judge is never the wallet. What was settled, and which signatures ever
+// left, is read from the books of the sandbox's seller, facilitator and chains; the wallet's ledger
+// is only held against them.
 package crash
 
 import (
@@ -25,7 +27,8 @@ import (
 
 const passphrase = "correct horse battery staple"
 
-// template is a new wallet's home, made once: deriving a key takes a while even at the smallest cost that the format allows.
+// template is a new wallet's home, made once: deriving a key takes a while even at the smallest
+// cost that the format allows.
 var template struct {
 	once        sync.Once
 	dir         string
@@ -40,7 +43,8 @@ func makeTemplate() {
 			return
 		}
 		ctx := context.Background()
-		keys, err := wallet.Create(ctx, template.dir, wallet.FromValue(passphrase), wallet.Options{N: 1 << 14})
+		keys, err := wallet.Create(ctx, template.dir, wallet.FromValue(passphrase),
+			wallet.Options{N: 1 << 14})
 		if err != nil {
 			template.err = err
 			return
@@ -51,8 +55,8 @@ func makeTemplate() {
 	})
 }
 
-// scratch is where homes are made: in memory if there is such a place. A killed process loses nothing of what it wrote to
-// the page cache, so a slow disk would only cost time.
+// scratch is where homes are made: in memory if there is such a place. A killed process loses
+// nothing of what it wrote to the page cache, so a slow disk would only cost time.
 func scratch() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -127,7 +131,8 @@ func (w *world) rule(text string) error {
 	}
 	defer store.Close()
 	guard := seal.Guard{Home: w.home, Rules: rules, Store: store, Key: template.keys}
-	return errors.Join(guard.Seal(context.Background()), os.WriteFile(filepath.Join(w.home, config.FileName), []byte(text), 0o600))
+	return errors.Join(guard.Seal(context.Background()), os.WriteFile(filepath.Join(w.home, config.FileName),
+		[]byte(text), 0o600))
 }
 
 func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphrase") }

@@ -1,10 +1,10 @@
-// mutants makes one hand-made fault after the other in a copy of the sources and runs the tests that should notice. Every
-// fault must turn a test red: what survives is a promise nobody checks.
+// mutants makes one hand-made fault after the other in a copy of the sources and runs the tests
+// that should notice. Every fault must turn a test red: what survives is a promise nobody checks.
 //
 //	go run ./e2e/mutants [-only TEXT]
 //
-// The faults are in mutants.txt: a line "## what it is", a line "file: … test: …", then the original text and its
-// replacement, separated by a line "=>"; blank lines end them.
+// The faults are in mutants.txt: a line "## what it is", a line "file: … test: …", then the
+// original text and its replacement, separated by a line "=>"; blank lines end them.
 package main
 
 import (
@@ -84,7 +84,8 @@ func parse(text string) (all []mutant, err error) {
 }
 
 func copySources(dir string) error {
-	files, err := exec.Command("git", "ls-files", "*.go", "*.sql", "*.txt", "*.json", "*.toml", "go.mod", "go.sum", "**/testdata/**", "dashboard/pages/**").Output()
+	files, err := exec.Command("git", "ls-files", "*.go", "*.sql", "*.txt", "*.json", "*.toml", "go.mod",
+		"go.sum", "**/testdata/**", "internal/dashboard/pages/**").Output()
 	if err != nil {
 		return err
 	}
@@ -113,12 +114,15 @@ func (m mutant) try(dir string) (verdict string, took time.Duration) {
 		return "misplaced", 0 // the code has moved on: so must the mutant
 	}
 	defer os.WriteFile(path, original, 0o600)
-	if err := os.WriteFile(path, []byte(strings.Replace(string(original), m.from, m.to, 1)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Replace(string(original), m.from, m.to, 1)),
+		0o600); err != nil {
 		return "misplaced", 0
 	}
 	begin := time.Now()
-	// The first test that fails is enough. Under the user's GOFLAGS=-trimpath what is not changed is compiled once for all mutants.
-	test := exec.Command("go", append([]string{"test", "-count=1", "-short", "-failfast", "-vet=off", "-timeout", "120s"}, strings.Fields(m.test)...)...)
+	// The first test that fails is enough. Under the user's GOFLAGS=-trimpath what is not changed
+	// is compiled once for all mutants.
+	test := exec.Command("go", append([]string{"test", "-count=1", "-short", "-failfast", "-vet=off",
+		"-timeout", "120s"}, strings.Fields(m.test)...)...)
 	test.Dir = dir
 	out, err := test.CombinedOutput()
 	switch {

@@ -17,7 +17,8 @@ func TestMutantsArePlaced(t *testing.T) {
 	for _, m := range mutants {
 		text, err := os.ReadFile("../../" + m.file)
 		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), m.from), "%s: its text is not once in %s", m.name, m.file)
+		require.Equal(t, 1, strings.Count(string(text), m.from), "%s: its text is not once in %s", m.name,
+			m.file)
 		require.NotEqual(t, m.from, m.to, m.name)
 		require.False(t, names[m.name], m.name)
 		names[m.name] = true

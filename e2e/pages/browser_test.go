@@ -20,7 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser is one page of a real Chromium, driven over its debugging pipe (https://chromedevtools.github.io/devtools-protocol/).
+// browser is one page of a real Chromium, driven over its debugging pipe
+// (https://chromedevtools.github.io/devtools-protocol/).
 type browser struct {
 	t       *testing.T
 	in      io.Writer
@@ -62,8 +63,10 @@ func open(t *testing.T) *browser {
 	require.NoError(t, err)
 	in, fromIt, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe")
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--user-data-dir="+t.TempDir(),
+		"--remote-debugging-pipe")
 	cmd.ExtraFiles = []*os.File{toIt, fromIt}
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -197,7 +200,8 @@ func (b *browser) eval(code string, into any) {
 			Exception struct{ Description string }
 		}
 	}
-	b.do("Runtime.evaluate", map[string]any{"expression": code, "awaitPromise": true, "returnByValue": true}, &out)
+	b.do("Runtime.evaluate", map[string]any{"expression": code, "awaitPromise": true, "returnByValue": true},
+		&out)
 	require.Nil(b.t, out.ExceptionDetails, "%v", out.ExceptionDetails)
 	if into != nil {
 		require.NoError(b.t, json.Unmarshal(out.Result.Value, into))
@@ -212,7 +216,8 @@ func (b *browser) text() (text string) {
 
 func (b *browser) press(key string) {
 	b.t.Helper()
-	k := map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": map[string]int{"Tab": 9, "Enter": 13}[key]}
+	k := map[string]any{"type": "keyDown", "key": key, "code": key,
+		"windowsVirtualKeyCode": map[string]int{"Tab": 9, "Enter": 13}[key]}
 	if key == "Enter" {
 		k["text"] = "\r"
 	}
@@ -226,7 +231,8 @@ func (b *browser) write(text string) {
 	b.do("Input.insertText", map[string]any{"text": text}, nil)
 }
 
-// tabTo presses Tab until something is focused whose name contains a text; what is focused has to be seen to be.
+// tabTo presses Tab until something is focused whose name contains a text; what is focused has to
+// be seen to be.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
 	for range 40 {
@@ -248,9 +254,11 @@ type look struct {
 	dark  bool
 }
 
-var looks = []look{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390, false}, {"narrow-dark", 390, true}}
+var looks = []look{{"light", 1280, false}, {"dark", 1280, true}, {"narrow", 390, false},
+	{"narrow-dark", 390, true}}
 
-// shoot keeps pictures of the page, and checks each of the looks; glance only the two that differ most.
+// shoot keeps pictures of the page, and checks each of the looks; glance only the two that differ
+// most.
 func (b *browser) shoot(name string) { b.t.Helper(); b.as(name, looks) }
 
 func (b *browser) glance(name string) { b.t.Helper(); b.as(name, []look{looks[0], looks[3]}) }
@@ -262,13 +270,17 @@ func (b *browser) as(name string, looks []look) {
 		if l.dark {
 			scheme = "dark"
 		}
-		b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": l.width, "height": 900, "deviceScaleFactor": 1, "mobile": l.width < 500}, nil)
+		b.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": l.width, "height": 900,
+			"deviceScaleFactor": 1, "mobile": l.width < 500}, nil)
 		b.do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
-			{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+			{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion",
+				"value": "reduce"}}}, nil)
 		var wide []string
-		b.eval(fmt.Sprintf(`document.documentElement.scrollWidth <= %d ? [] : [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > %[1]d).map(e => e.outerHTML.slice(0, 200)).slice(0, 5).concat("wide")`, l.width), &wide)
+		b.eval(fmt.Sprintf(
+			`document.documentElement.scrollWidth <= %d ? [] : [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > %[1]d).map(e => e.outerHTML.slice(0, 200)).slice(0, 5).concat("wide")`, l.width), &wide)
 		require.Empty(b.t, wide, "%s %s is wider than the screen", name, l.name)
-		if len(looks) < 4 || l.name != "narrow-dark" { // its colours are those of dark, its order that of narrow
+		if len(looks) < 4 || l.name != "narrow-dark" {
+			// its colours are those of dark, its order that of narrow
 			b.accessible(name + " " + l.name)
 		}
 		b.picture(name + "-" + l.name)
@@ -285,7 +297,8 @@ func (b *browser) picture(name string) {
 	b.do("Page.getLayoutMetrics", nil, &page)
 	var shot struct{ Data string }
 	b.do("Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "clip": map[string]any{
-		"x": 0, "y": 0, "width": page.CSSContentSize.Width, "height": page.CSSContentSize.Height, "scale": 1}}, &shot)
+		"x": 0, "y": 0, "width": page.CSSContentSize.Width, "height": page.CSSContentSize.Height,
+		"scale": 1}}, &shot)
 	png, err := base64.StdEncoding.DecodeString(shot.Data)
 	require.NoError(b.t, err)
 	require.NoError(b.t, os.WriteFile(*pictures+"/"+name+".png", png, 0o600))
@@ -316,7 +329,8 @@ func (b *browser) quiet(host string) {
 	}
 	require.NotEmpty(b.t, b.requests)
 	for _, url := range b.requests {
-		ours := strings.HasPrefix(url, "http://"+host+"/") || strings.HasPrefix(url, "data:") // of a date field, its own icon
+		// of a date field, its own icon
+		ours := strings.HasPrefix(url, "http://"+host+"/") || strings.HasPrefix(url, "data:")
 		require.True(b.t, ours, "it asked for %s", url)
 	}
 }

@@ -59,14 +59,17 @@ func serve(t *testing.T, home e2e.Home, bin string) *url.URL {
 	return at
 }
 
-// From the empty wallet over the demo's purchases and an approval by keyboard alone to a month of an agent's work: each page in light,
-// dark and narrow, by the rules of WCAG, without a complaint of the browser's and without a request to anybody else.
+// From the empty wallet over the demo's purchases and an approval by keyboard alone to a month of
+// an agent's work: each page in light, dark and narrow, by the rules of WCAG, without a complaint
+// of the browser's and without a request to anybody else.
 func TestDashboard(t *testing.T) {
 	bin := e2e.BuildWallet(t)
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = world.Close() })
-	home := e2e.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.10", Extra: "[budget.hosts.\"127.0.0.1\"]\nday = \"2.00\"\n"}))
+	home := e2e.NewHome(t,
+		world.Config(sandbox.Rules{ApproveAbove: "0.10",
+			Extra: "[budget.hosts.\"127.0.0.1\"]\nday = \"2.00\"\n"}))
 	world.Fund(home.EVM, 10*sandbox.USDC)
 	world.Delegate(home.Solana, sandbox.USDC)
 	at := serve(t, home, bin)
@@ -156,7 +159,8 @@ func TestDashboard(t *testing.T) {
 // busy is a year of an agent's work, put straight into the ledger: no sandbox lives that long.
 func busy(t *testing.T, home string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, "ledger.db"))+
+		"?_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	defer db.Close()
 	tx, err := db.Begin()
@@ -165,9 +169,12 @@ func busy(t *testing.T, home string) {
 	sellers := []struct {
 		host, path string
 		price      int
-	}{{"api.weather.example", "/v1/forecast?city=Lisbon", 4000}, {"search.example", "/api/query?q=solar+panels", 10000}, {"pdf-tools.example", "/api/convert", 25000},
-		{"maps.example", "/api/route?from=A&to=B", 2000}, {"news.example", "/api/article/48213", 15000}, {"translate.example", "/api/v2/text", 1000}, {"images.example", "/render/api", 60000},
-		{"data.market.example", "/api/prices/2026", 100000}, {"mcp.research.example", "/mcp#deep_search", 40000}, {"dns.example", "/api/lookup", 500}}
+	}{{"api.weather.example", "/v1/forecast?city=Lisbon", 4000},
+		{"search.example", "/api/query?q=solar+panels", 10000}, {"pdf-tools.example", "/api/convert", 25000},
+		{"maps.example", "/api/route?from=A&to=B", 2000}, {"news.example", "/api/article/48213", 15000},
+		{"translate.example", "/api/v2/text", 1000}, {"images.example", "/render/api", 60000},
+		{"data.market.example", "/api/prices/2026", 100000}, {"mcp.research.example", "/mcp#deep_search",
+			40000}, {"dns.example", "/api/lookup", 500}}
 	const n = 900
 	now := time.Now()
 	for i := range n {
@@ -184,10 +191,13 @@ func busy(t *testing.T, home string) {
 		if i > n-3 {
 			state, proof = "unknown", ""
 		}
-		network := []string{"eip155:8453", "eip155:8453", "eip155:8453", "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:137"}[r.IntN(5)]
-		_, err := tx.Exec(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+		network := []string{"eip155:8453", "eip155:8453", "eip155:8453",
+			"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "eip155:137"}[r.IntN(5)]
+		_, err := tx.Exec(
+			`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, source, requirement, delivered) VALUES (?, 's', ?, ?, ?, ?, x'00', 'GET', ?, '', ?, ?, 'exact', 'v2', '0x', 'USDC', ?, ?, '0xpayee', '', '{}', 1)`,
-			fmt.Sprintf("pay_%032x", i), state, proof, at, at, "https://"+s.host+s.path, s.host, network, fmt.Sprint(s.price), s.price)
+			fmt.Sprintf("pay_%032x", i), state, proof, at, at, "https://"+s.host+s.path, s.host, network,
+			fmt.Sprint(s.price), s.price)
 		require.NoError(t, err)
 	}
 	require.NoError(t, tx.Commit())

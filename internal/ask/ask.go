@@ -1,9 +1,11 @@
-// Package ask asks the person at this machine for the passphrase on a page of the loopback interface, where no terminal is
-// at hand: an agent's host opens its URL (MCP's URL-mode elicitation, SPEC §3).
+// Package ask asks the person at this machine for the passphrase on a page of the loopback
+// interface, where no terminal is at hand: an agent's host opens its URL (MCP's URL-mode
+// elicitation, SPEC §3).
 //
-// What must stay true: what is typed reaches this process and nobody else. The page is served on 127.0.0.1 to who has its
-// random token, names this very host, and posts from this very page; it loads nothing, can be framed by nobody, is used
-// once, and is gone after five minutes. The passphrase is handed to one function and kept nowhere.
+// What must stay true: what is typed reaches this process and nobody else. The page is served on
+// 127.0.0.1 to who has its random token, names this very host, and posts from this very page; it
+// loads nothing, can be framed by nobody, is used once, and is gone after five minutes. The
+// passphrase is handed to one function and kept nowhere.
 package ask
 
 import (
@@ -27,9 +29,11 @@ const (
 	Expiry = 5 * time.Minute
 	// maxTries is how many wrong passphrases a page takes. Each costs the KDF's second besides.
 	maxTries = 3
-	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the form.
+	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the
+	// form.
 	maxForm = 4 << 10
-	// maxLines and maxText bound what is shown. Nothing is left out: a question that is longer is not asked.
+	// maxLines and maxText bound what is shown. Nothing is left out: a question that is longer is
+	// not asked.
 	maxLines, maxText = 200, 8 << 10
 	// farewell is how long the last answer may take to reach the browser.
 	farewell = 2 * time.Second
@@ -47,14 +51,18 @@ type Wrong struct{ Err error }
 func (w *Wrong) Error() string { return w.Err.Error() }
 func (w *Wrong) Unwrap() error { return w.Err }
 
-// Ask serves the page and answers its URL. What the person types goes to check, which must not keep it and whose slice is
-// wiped afterwards; what check says to the person is its error's text. title and lines are shown as they are, with control
-// and format characters replaced.
+// Ask serves the page and answers its URL. What the person types goes to check, which must not keep
+// it and whose slice is wiped afterwards; what check says to the person is its error's text. title
+// and lines are shown as they are, with control and format characters replaced.
 //
-// wait returns when the page is gone: nil once check was content, else check's last error, ErrDeclined, ErrExpired, or the
-// context's error. Ending ctx takes the page away.
-func Ask(ctx context.Context, title string, lines []string, check func(passphrase []byte) error) (page string, wait func() error, err error) {
-	if len(lines) > maxLines || slices.ContainsFunc(append(lines[:len(lines):len(lines)], title), func(line string) bool { return len(line) > maxText }) {
+// wait returns when the page is gone: nil once check was content, else check's last error,
+// ErrDeclined, ErrExpired, or the context's error. Ending ctx takes the page away.
+func Ask(ctx context.Context, title string, lines []string, check func(passphrase []byte) error) (page string,
+	wait func() error, err error) {
+	if len(lines) > maxLines || slices.ContainsFunc(append(lines[:len(lines):len(lines)], title),
+		func(line string) bool {
+			return len(line) > maxText
+		}) {
 		return "", nil, errors.New("there is more to look at than a page shows: use a terminal")
 	}
 	listener, err := loopback.Listen(ctx, "127.0.0.1:0")
@@ -62,7 +70,8 @@ func Ask(ctx context.Context, title string, lines []string, check func(passphras
 		return "", nil, err
 	}
 	p := &question{
-		host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines, check: check, over: make(chan struct{}),
+		host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines, check: check,
+		over: make(chan struct{}),
 	}
 	server := loopback.Server(p)
 	go func() { _ = server.Serve(listener) }()

@@ -69,7 +69,8 @@ func TestAsk(t *testing.T) {
 		require.NotContains(t, text, outside, "nothing from outside")
 	}
 	hash := sha256.Sum256([]byte(style))
-	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; form-action 'self'; frame-ancestors 'none'")
+	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-"+
+		base64.StdEncoding.EncodeToString(hash[:])+"'; form-action 'self'; frame-ancestors 'none'")
 	require.Equal(t, "no-store", header.Get("Cache-Control"))
 	require.Equal(t, "DENY", header.Get("X-Frame-Options"))
 
@@ -95,22 +96,36 @@ func TestOthersAreRefused(t *testing.T) {
 		change       func(*http.Request)
 		status       int
 	}{
-		"another token":     {"POST", good, func(r *http.Request) { r.URL.Path = "/" + strings.Repeat("A", 26) }, 404},
-		"no token":          {"POST", good, func(r *http.Request) { r.URL.Path = "/" }, 404},
-		"a longer path":     {"POST", good, func(r *http.Request) { r.URL.Path += "/x" }, 404},
-		"no token, get":     {"GET", "", func(r *http.Request) { r.URL.Path = "/" }, 404},
-		"another name":      {"POST", good, func(r *http.Request) { r.Host = "evil.example" }, 421},
-		"localhost":         {"GET", "", func(r *http.Request) { r.Host = "localhost:" + r.URL.Port() }, 421},
-		"no port":           {"GET", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
-		"another origin":    {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
-		"origin null":       {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
-		"no origin":         {"POST", good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
-		"another port":      {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "http://127.0.0.1:1") }, 403},
-		"https":             {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "https://"+r.Host) }, 403},
-		"another site":      {"POST", good, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
-		"a put":             {"PUT", good, nil, 405},
-		"JSON":              {"POST", `{"passphrase":"right"}`, func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, 400},
-		"text":              {"POST", good, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 400},
+		"another token": {"POST", good, func(r *http.Request) {
+			r.URL.Path = "/" + strings.Repeat("A", 26)
+		}, 404},
+		"no token":      {"POST", good, func(r *http.Request) { r.URL.Path = "/" }, 404},
+		"a longer path": {"POST", good, func(r *http.Request) { r.URL.Path += "/x" }, 404},
+		"no token, get": {"GET", "", func(r *http.Request) { r.URL.Path = "/" }, 404},
+		"another name":  {"POST", good, func(r *http.Request) { r.Host = "evil.example" }, 421},
+		"localhost":     {"GET", "", func(r *http.Request) { r.Host = "localhost:" + r.URL.Port() }, 421},
+		"no port":       {"GET", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
+		"another origin": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Origin", "https://evil.example")
+		}, 403},
+		"origin null": {"POST", good, func(r *http.Request) { r.Header.Set("Origin", "null") }, 403},
+		"no origin":   {"POST", good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
+		"another port": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Origin", "http://127.0.0.1:1")
+		}, 403},
+		"https": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Origin", "https://"+r.Host)
+		}, 403},
+		"another site": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+		}, 403},
+		"a put": {"PUT", good, nil, 405},
+		"JSON": {"POST", `{"passphrase":"right"}`, func(r *http.Request) {
+			r.Header.Set("Content-Type", "application/json")
+		}, 400},
+		"text": {"POST", good, func(r *http.Request) {
+			r.Header.Set("Content-Type", "text/plain")
+		}, 400},
 		"no field":          {"POST", "x=y", nil, 400},
 		"two passphrases":   {"POST", good + "&" + good, nil, 400},
 		"too large":         {"POST", form(strings.Repeat("x", maxForm)), nil, 400},
@@ -191,13 +206,16 @@ func TestLoopbackOnly(t *testing.T) {
 // What does not fit on a page is not asked there: nobody confirms what they were not shown.
 func TestNothingIsLeftOut(t *testing.T) {
 	many := make([]string, maxLines+1)
-	for name, lines := range map[string][]string{"too many": many, "too long": {strings.Repeat("x", maxText+1)}} {
+	for name, lines := range map[string][]string{"too many": many,
+		"too long": {strings.Repeat("x", maxText+1)}} {
 		_, _, err := Ask(t.Context(), "title", lines, func([]byte) error { return nil })
 		require.ErrorContains(t, err, "more to look at than a page shows", name)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	last := "the last line " + strings.Repeat("x", maxText-20)
-	page, wait, err := Ask(ctx, "title", append(many[:maxLines-1:maxLines-1], last), func([]byte) error { return nil })
+	page, wait, err := Ask(ctx, "title", append(many[:maxLines-1:maxLines-1], last), func([]byte) error {
+		return nil
+	})
 	require.NoError(t, err)
 	r, err := http.Get(page)
 	require.NoError(t, err)

@@ -1,6 +1,8 @@
-// Package books writes what was paid for a person's accounts: CSV, JSON lines, beancount and ledger, payment by payment or summed up.
+// Package books writes what was paid for a person's accounts: CSV, JSON lines, beancount and
+// ledger, payment by payment or summed up.
 //
-// What must stay true: a stranger's text (URLs, hosts) can neither become a formula of a spreadsheet nor another entry of the books.
+// What must stay true: a stranger's text (URLs, hosts) can neither become a formula of a
+// spreadsheet nor another entry of the books.
 package books
 
 import (
@@ -51,11 +53,14 @@ func (r Row) Sure() bool { return r.Status == string(history.Settled) || r.Statu
 // Of is a payment of the ledger; project is its session's label.
 func Of(p history.Payment, project string, assets *x402.Registry) Row {
 	r := Row{
-		Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof), Method: p.Method, URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project,
-		Session: p.Session, Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Dollars: p.Price, PayTo: p.PayTo,
+		Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof), Method: p.Method,
+		URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project,
+		Session: p.Session, Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount,
+		Dollars: p.Price, PayTo: p.PayTo,
 		Transaction: p.Transaction, Facilitator: p.Facilitator,
 	}
-	if _, name, ok := strings.Cut(p.URL, "#"); ok && strings.Contains(p.Method, "/") { // an MCP method: history.Payment.Resource
+	if _, name, ok := strings.Cut(p.URL, "#"); ok && strings.Contains(p.Method, "/") {
+		// an MCP method: history.Payment.Resource
 		if tool, err := url.PathUnescape(name); err == nil {
 			r.Tool = tool
 		}
@@ -69,14 +74,17 @@ func Of(p history.Payment, project string, assets *x402.Registry) Row {
 // OfImported is a payment of another wallet.
 func OfImported(i history.Imported, assets *x402.Registry) Row {
 	r := Row{
-		Time: i.At, ID: i.ID(), Status: Imported, Method: i.Method, URL: i.URL, Tool: "x402_pay", Network: i.Network, Asset: i.Asset, Amount: i.Amount,
-		PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator, Unvalued: true, Symbol: "TOKEN",
+		Time: i.At, ID: i.ID(), Status: Imported, Method: i.Method, URL: i.URL, Tool: "x402_pay",
+		Network: i.Network, Asset: i.Asset, Amount: i.Amount,
+		PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator, Unvalued: true,
+		Symbol: "TOKEN",
 	}
 	if u, err := url.Parse(i.URL); err == nil {
 		r.Host = u.Host
 	}
 	if asset, ok := assets.Asset(i.Network, i.Asset); ok {
-		r.Asset, r.Symbol, r.Units, r.Dollars, r.Unvalued = asset.Address, asset.Symbol, i.Amount.Units(asset.Decimals), asset.Dollars(i.Amount), false
+		r.Asset, r.Symbol, r.Units, r.Dollars, r.Unvalued = asset.Address, asset.Symbol,
+			i.Amount.Units(asset.Decimals), asset.Dollars(i.Amount), false
 	}
 	return r
 }

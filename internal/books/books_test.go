@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const usdc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e" // on Base Sepolia
 
-// payments are one of each kind, and what hostile sellers would like to get into a spreadsheet or a ledger.
+// payments are one of each kind, and what hostile sellers would like to get into a spreadsheet or a
+// ledger.
 func payments() (rows []Row) {
 	assets := x402.NewRegistry(nil)
 	day := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC)
@@ -32,24 +33,31 @@ func payments() (rows []Row) {
 		}
 		day = day.Add(20 * time.Hour)
 		return Of(history.Payment{
-			ID: id, Created: day, State: state, Proof: proof, Method: "GET", URL: url, Host: host, Network: "eip155:84532", Asset: strings.ToLower(usdc), Symbol: "USDC",
-			Amount: money.NewAmount(amount), Price: money.Dollars(amount), PayTo: "0x1", Session: "ses_1", Transaction: "0xabc",
+			ID: id, Created: day, State: state, Proof: proof, Method: "GET", URL: url, Host: host,
+			Network: "eip155:84532", Asset: strings.ToLower(usdc), Symbol: "USDC",
+			Amount: money.NewAmount(amount), Price: money.Dollars(amount), PayTo: "0x1", Session: "ses_1",
+			Transaction: "0xabc",
 		}, project, assets)
 	}
 	rows = append(rows, OfImported(history.Imported{
-		At: time.Date(2025, 12, 1, 0, 0, 0, 0, time.UTC), Transaction: "sig", Method: "GET", URL: "https://old.example/x", Network: "eip155:84532", Asset: usdc, Amount: money.NewAmount(500000),
+		At: time.Date(2025, 12, 1, 0, 0, 0, 0, time.UTC), Transaction: "sig", Method: "GET",
+		URL: "https://old.example/x", Network: "eip155:84532", Asset: usdc, Amount: money.NewAmount(500000),
 	}, assets), OfImported(history.Imported{
-		At: time.Date(2025, 12, 2, 0, 0, 0, 0, time.UTC), Transaction: "sig2", Method: "GET", URL: "https://old.example/y", Network: "eip155:84532", Asset: "0xdead", Amount: money.NewAmount(7),
+		At: time.Date(2025, 12, 2, 0, 0, 0, 0, time.UTC), Transaction: "sig2", Method: "GET",
+		URL: "https://old.example/y", Network: "eip155:84532", Asset: "0xdead", Amount: money.NewAmount(7),
 	}, assets))
 	rows = append(rows,
-		of("pay_1", "api.example.com", "https://api.example.com/weather?a=1,2", history.Settled, 10000, "weather"),
+		of("pay_1", "api.example.com", "https://api.example.com/weather?a=1,2", history.Settled, 10000,
+			"weather"),
 		of("pay_2", "api.example.com", "https://api.example.com/weather", history.Unknown, 20000, "weather"),
 		of("pay_3", "other.example:8443", "https://other.example:8443/", history.Failed, 1000000, ""),
-		of("pay_4", "=HYPERLINK(1)", "@SUM(1)\n2026-01-01 open Assets:Mine", history.Settled, 1, `+cmd|' /C calc'!A0`),
+		of("pay_4", "=HYPERLINK(1)", "@SUM(1)\n2026-01-01 open Assets:Mine", history.Settled, 1,
+			`+cmd|' /C calc'!A0`),
 		of("pay_5", `quote"\`, "https://q.example/\";  ; Assets:Mine  1000000 USD", history.Settled, 1, "-1"),
 	)
 	tool := of("pay_6", "mcp.example", "https://mcp.example/mcp#search%20all", history.Settled, 30000, "")
-	tool = Of(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled, Method: "tools/call", URL: tool.URL, Host: "mcp.example", Network: tool.Network,
+	tool = Of(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled, Method: "tools/call",
+		URL: tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
 	return append(rows, tool)
 }
@@ -93,8 +101,10 @@ func TestNoFormula(t *testing.T) {
 	var out bytes.Buffer
 	w, err := NewWriter(&out, "csv")
 	require.NoError(t, err)
-	for _, evil := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1", "|calc", "%0A", "\u00a0=1", ";=1", "a,=1", "\"=1"} {
-		require.NoError(t, w.Write(Row{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil, Transaction: evil, PayTo: evil, Facilitator: evil, Asset: evil, Method: evil}))
+	for _, evil := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1",
+		"|calc", "%0A", "\u00a0=1", ";=1", "a,=1", "\"=1"} {
+		require.NoError(t, w.Write(Row{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil,
+			Transaction: evil, PayTo: evil, Facilitator: evil, Asset: evil, Method: evil}))
 	}
 	require.NoError(t, w.Close())
 	lines, err := csv.NewReader(&out).ReadAll()
@@ -113,7 +123,10 @@ func TestNoForgedEntry(t *testing.T) {
 		var out bytes.Buffer
 		w, err := NewWriter(&out, format)
 		require.NoError(t, err)
-		require.NoError(t, w.Write(Row{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged", URL: "\"\n  Assets:Mine  1 USD\u2028  Expenses:Forged 1 USD", Project: "p\n  q", Symbol: "U S\nD", Network: "n\nn"}))
+		require.NoError(t,
+			w.Write(Row{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
+				URL: "\"\n  Assets:Mine  1 USD\u2028  Expenses:Forged 1 USD", Project: "p\n  q",
+				Symbol: "U S\nD", Network: "n\nn"}))
 		for line := range strings.Lines(out.String()) {
 			require.NotRegexp(t, `^(2026|\s+Assets:Mine|\s+Expenses:Forged)`, line)
 		}
@@ -132,8 +145,10 @@ func TestReadSeed(t *testing.T) {
 	empty, err := ReadSeed([]byte("[]"))
 	require.NoError(t, err)
 	require.Empty(t, empty)
-	for _, bad := range []string{"", "{", `{"a":1}`, `[1]`, strings.Replace(good, `"1000"`, `"-1"`, 1), strings.Replace(good, `"1000"`, `1000`, 1),
-		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW", "nowhere EtW", 1), strings.Replace(good, "5sig", "", 1)} {
+	for _, bad := range []string{"", "{", `{"a":1}`, `[1]`, strings.Replace(good, `"1000"`, `"-1"`, 1),
+		strings.Replace(good, `"1000"`, `1000`, 1),
+		strings.Replace(good, "2026-01-02T", "yesterday", 1), strings.Replace(good, "solana:EtW",
+			"nowhere EtW", 1), strings.Replace(good, "5sig", "", 1)} {
 		_, err := ReadSeed([]byte(bad))
 		require.Error(t, err, bad)
 	}

@@ -18,7 +18,8 @@ type Export struct {
 	Within history.Range
 }
 
-// Write writes what was imported first, because it is from before this wallet, and then what the ledger has, oldest first.
+// Write writes what was imported first, because it is from before this wallet, and then what the
+// ledger has, oldest first.
 func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, assets *x402.Registry) error {
 	labels, err := store.Labels(ctx)
 	if err != nil {
@@ -57,7 +58,10 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 func (e Export) writer(out io.Writer) (put func(Row) error, end func() error, err error) {
 	if e.By != "" {
 		sums := &Sums{By: e.By}
-		return func(r Row) error { sums.Add(r); return nil }, func() error { return WriteSums(out, e.Format, sums) }, nil
+		return func(r Row) error {
+			sums.Add(r)
+			return nil
+		}, func() error { return WriteSums(out, e.Format, sums) }, nil
 	}
 	writer, err := NewWriter(out, e.Format)
 	if err != nil {
@@ -66,9 +70,11 @@ func (e Export) writer(out io.Writer) (put func(Row) error, end func() error, er
 	return writer.Write, writer.Close, nil
 }
 
-// wants is the range, for what the ledger does not select: an imported payment has no session and no state of the ledger's.
+// wants is the range, for what the ledger does not select: an imported payment has no session and
+// no state of the ledger's.
 func (e Export) wants(r Row) bool {
 	w := e.Within
-	return e.Label == "" && w.Session == "" && w.State == "" && !r.Time.Before(w.After) && (w.Until.IsZero() || r.Time.Before(w.Until)) &&
+	return e.Label == "" && w.Session == "" && w.State == "" && !r.Time.Before(w.After) &&
+		(w.Until.IsZero() || r.Time.Before(w.Until)) &&
 		(w.Host == "" || r.Host == w.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(w.URL))
 }

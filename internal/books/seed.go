@@ -14,8 +14,8 @@ import (
 // MaxSeed bounds the seed's file: it rewrote the whole of it with every payment, so it is small.
 const MaxSeed = 32 << 20
 
-// ReadSeed reads the seed's .x402-history.json (reference/seed-systems.md §1): an array of payments. A file with anything in it that
-// is none is refused as a whole.
+// ReadSeed reads the seed's .x402-history.json (reference/seed-systems.md §1): an array of
+// payments. A file with anything in it that is none is refused as a whole.
 func ReadSeed(text []byte) ([]history.Imported, error) {
 	var list []struct {
 		Timestamp, Signature, URL, Amount, Asset, PayTo, Network, Facilitator, Method string
@@ -41,7 +41,8 @@ func ReadSeed(text []byte) ([]history.Imported, error) {
 			return nil, fmt.Errorf("payment %d has no URL or no signature", n+1)
 		}
 		out = append(out, history.Imported{
-			At: at.UTC(), Transaction: p.Signature, Method: p.Method, URL: p.URL, Network: network, Asset: p.Asset, Amount: amount, PayTo: p.PayTo, Facilitator: p.Facilitator,
+			At: at.UTC(), Transaction: p.Signature, Method: p.Method, URL: p.URL, Network: network,
+			Asset: p.Asset, Amount: amount, PayTo: p.PayTo, Facilitator: p.Facilitator,
 		})
 	}
 	return out, nil

@@ -31,7 +31,8 @@ func NewWriter(out io.Writer, format string) (*Writer, error) {
 	switch format {
 	case "csv":
 		w.csv = csv.NewWriter(out)
-		return w, w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool", "project", "session", "network", "asset", "symbol",
+		return w, w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool",
+			"project", "session", "network", "asset", "symbol",
 			"amount", "units", "usd", "payTo", "transaction", "facilitator"})
 	case "beancount":
 		_, err := fmt.Fprint(out, "; what x402-wallet paid; the books are the ledger's, this is a copy\n\n")
@@ -50,7 +51,8 @@ func (w *Writer) Write(r Row) error {
 		if r.Unvalued {
 			usd = ""
 		}
-		return w.line(r.Time.UTC().Format(time.RFC3339), r.ID, r.Status, r.Proof, r.Method, r.URL, r.Host, r.Tool, r.Project, r.Session, r.Network, r.Asset,
+		return w.line(r.Time.UTC().Format(time.RFC3339), r.ID, r.Status, r.Proof, r.Method, r.URL, r.Host,
+			r.Tool, r.Project, r.Session, r.Network, r.Asset,
 			r.Symbol, r.Amount.String(), r.Units, usd, r.PayTo, r.Transaction, r.Facilitator)
 	case "jsonl":
 		return lineOf(w.out, r)
@@ -76,7 +78,8 @@ func WriteSums(out io.Writer, format string, s *Sums) error {
 	for _, sum := range s.List() {
 		var err error
 		if format == "csv" {
-			err = w.line(sum.Key, strconv.Itoa(sum.Payments), sum.Spent.String(), sum.Held.String(), strconv.Itoa(sum.Unvalued))
+			err = w.line(sum.Key, strconv.Itoa(sum.Payments), sum.Spent.String(), sum.Held.String(),
+				strconv.Itoa(sum.Unvalued))
 		} else {
 			err = lineOf(out, sum)
 		}
@@ -104,8 +107,9 @@ func lineOf(out io.Writer, v any) error {
 	return err
 }
 
-// line writes a line of CSV (RFC 4180). A field that a spreadsheet would take for a formula gets an apostrophe, which shows it as
-// the text it is (OWASP, "CSV Injection"): the signs in their full-width forms too. None of our own numbers begins with one.
+// line writes a line of CSV (RFC 4180). A field that a spreadsheet would take for a formula gets an
+// apostrophe, which shows it as the text it is (OWASP, "CSV Injection"): the signs in their
+// full-width forms too. None of our own numbers begins with one.
 func (w *Writer) line(fields ...string) error {
 	for i, field := range fields {
 		fields[i] = harmless(field)
@@ -120,7 +124,8 @@ func harmless(field string) string {
 		}
 		return r
 	}, field)
-	if first := strings.TrimLeftFunc(field, unicode.IsSpace); first != "" && strings.ContainsRune("=+-@|%＝＋－＠", []rune(first)[0]) {
+	if first := strings.TrimLeftFunc(field, unicode.IsSpace); first != "" &&
+		strings.ContainsRune("=+-@|%＝＋－＠", []rune(first)[0]) {
 		return "'" + field
 	}
 	return field
@@ -150,7 +155,8 @@ func (w *Writer) beancount(r Row) error {
 	return err
 }
 
-// ledger writes an entry (https://ledger-cli.org/doc/ledger3.html#Journal-Format); hledger reads it too.
+// ledger writes an entry (https://ledger-cli.org/doc/ledger3.html#Journal-Format); hledger reads it
+// too.
 func (w *Writer) ledger(r Row) error {
 	amount, commodity := r.money()
 	var b strings.Builder
@@ -221,7 +227,8 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(plain(text)) + `"`
 }
 
-// plain is a text in one line without control characters; a semicolon would begin a comment in ledger's payee.
+// plain is a text in one line without control characters; a semicolon would begin a comment in
+// ledger's payee.
 func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {

@@ -31,7 +31,8 @@ func (c *checker) fail(key, format string, args ...any) {
 
 func (c *checker) config(f *file) *Config {
 	if f.Ledger.URL != "" { // taken and not used, it would give every machine the whole budget
-		c.fail("ledger.url", "must be empty (ledger.db in the home): one ledger for several machines, in PostgreSQL, is not in this version")
+		c.fail("ledger.url", "must be empty (ledger.db in the home): one ledger for several machines, in "+
+			"PostgreSQL, is not in this version")
 	}
 	return &Config{
 		Budget:       c.budget(&f.Budget),
@@ -42,8 +43,9 @@ func (c *checker) config(f *file) *Config {
 		Hosts:        c.hosts(f.Hosts),
 		Servers:      c.servers(f.Servers),
 		Keystore:     c.keystore(&f.Keystore),
-		Channel:      Channel{DID: c.did(f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
-		Env:          f.Env,
+		Channel: Channel{DID: c.did(f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap",
+			f.Channel.DepositCap, "1.00")},
+		Env: f.Env,
 	}
 }
 
@@ -81,10 +83,11 @@ func (c *checker) policy(f *filePolicy) Policy {
 		PriceJump:   3,
 		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
 		Loopback:    c.loopback(f.Loopback),
-		MaxTimeout:  time.Duration(c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)) * time.Second,
-		Deadline:    c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
-		Prefer:      []string{SolanaMainnet, Base},
-		Schemes:     []string{"exact"},
+		MaxTimeout: time.Duration(c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10,
+			3600)) * time.Second,
+		Deadline: c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
+		Prefer:   []string{SolanaMainnet, Base},
+		Schemes:  []string{"exact"},
 	}
 	if f.PriceJump != nil {
 		p.PriceJump = *f.PriceJump
@@ -152,8 +155,9 @@ func (c *checker) tokenAccount(key, network, address string) {
 }
 
 var (
-	evmAddress  = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
-	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`) // shown beside every amount: nothing that could look like one
+	evmAddress = regexp.MustCompile(`^0x[0-9a-fA-F]{40}$`)
+	// shown beside every amount: nothing that could look like one
+	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`)
 )
 
 func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
@@ -161,7 +165,8 @@ func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
 		key := fmt.Sprintf("assets.%d", i)
 		a := x402.AssetInfo{Network: c.chain(key+".network", f.Network), Address: f.Address, Symbol: f.Symbol,
 			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
-			USD:      c.dollars(key+".usd", f.USD, "1.00"), Name: f.Name, Version: f.Version, Token2022: f.Token2022}
+			USD:      c.dollars(key+".usd", f.USD, "1.00"), Name: f.Name, Version: f.Version,
+			Token2022: f.Token2022}
 		if !plainSymbol.MatchString(a.Symbol) {
 			c.fail(key+".symbol", "%q must be 1 to 16 letters and digits", a.Symbol)
 		}
@@ -169,7 +174,9 @@ func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
 			c.fail(key+".usd", "is 0, so budgets would not count it; it must be above 0")
 		}
 		if f.USD == nil {
-			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 against every limit: write what one is worth", key, a.Symbol))
+			c.warnings = append(c.warnings,
+				fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 against every limit: write "+
+					"what one is worth", key, a.Symbol))
 		}
 		c.assetForm(key, a)
 		if slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() }) {
@@ -241,8 +248,11 @@ func (c *checker) hosts(written map[string]fileHost) map[string]Host {
 	return hosts
 }
 
-// serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of its own.
-var serverName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`) })
+// serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of
+// its own.
+var serverName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
+})
 
 func (c *checker) servers(written map[string]fileServer) map[string]Server {
 	servers := map[string]Server{}
@@ -252,7 +262,8 @@ func (c *checker) servers(written map[string]fileServer) map[string]Server {
 			c.fail(key, "a server's name is at most 32 letters and digits, with single - or _ between")
 		}
 		if first := strings.ToLower(name); s.Mount && (first == "x402" || strings.HasPrefix(first, "x402_")) {
-			c.fail(key+".mount", "a server called x402 is not mounted: tools whose names begin with x402_ are the wallet's own")
+			c.fail(key+".mount", "a server called x402 is not mounted: tools whose names begin with x402_ "+
+				"are the wallet's own")
 		}
 		if (len(s.Command) > 0) == (s.URL != "") {
 			c.fail(key, `needs either command = ["…"] or url = "https://…/mcp"`)
@@ -279,11 +290,14 @@ func (c *checker) keystore(f *fileKeystore) Keystore {
 		c.fail("keystore.passphrase_command", "has no program")
 	}
 	// At most 8 hours: SPEC §3 locks then in any case.
-	return Keystore{PassphraseFile: f.PassphraseFile, PassphraseCommand: f.PassphraseCommand, Keyring: f.Keyring,
-		Idle: c.duration("keystore.idle", f.Idle, 15*time.Minute, time.Second, 8*time.Hour)}
+	return Keystore{PassphraseFile: f.PassphraseFile, PassphraseCommand: f.PassphraseCommand,
+		Keyring: f.Keyring,
+		Idle:    c.duration("keystore.idle", f.Idle, 15*time.Minute, time.Second, 8*time.Hour)}
 }
 
-var didForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`) })
+var didForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
+})
 
 func (c *checker) did(did string) string {
 	if did != "" && !didForm().MatchString(did) {

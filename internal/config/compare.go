@@ -21,8 +21,8 @@ type Change struct {
 	Loosens bool   `json:"loosens"` // it may let the agent do more; false only where it provably does not
 }
 
-// Compare lists what differs, in the order of the file. Every key is compared, so a key this function knows nothing of is a
-// change that loosens.
+// Compare lists what differs, in the order of the file. Every key is compared, so a key this
+// function knows nothing of is a change that loosens.
 func Compare(from, to *Config) (list []Change) {
 	after := leaves(to)
 	for i, before := range leaves(from) {
@@ -30,7 +30,8 @@ func Compare(from, to *Config) (list []Change) {
 			continue
 		}
 		tighter, known := tightenings[before.key]
-		list = append(list, Change{Key: before.key, From: before.show(), To: after[i].show(), Loosens: !known || !tighter(from, to)})
+		list = append(list, Change{Key: before.key, From: before.show(), To: after[i].show(),
+			Loosens: !known || !tighter(from, to)})
 	}
 	return list
 }
@@ -78,8 +79,9 @@ func leaves(c *Config) (list []leaf) {
 	return list
 }
 
-// tightenings says for a key whether its change lets the agent do nothing that it could not do before. Keys that are missing
-// here (nodes, facilitators, assets, servers, where secrets come from, …) have no such direction.
+// tightenings says for a key whether its change lets the agent do nothing that it could not do
+// before. Keys that are missing here (nodes, facilitators, assets, servers, where secrets come
+// from, …) have no such direction.
 var tightenings = map[string]func(from, to *Config) bool{
 	"budget.per_call":      func(a, b *Config) bool { return b.Budget.PerCall <= a.Budget.PerCall },
 	"budget.session":       func(a, b *Config) bool { return noMore(a.Budget.Session, b.Budget.Session) },
@@ -96,28 +98,42 @@ var tightenings = map[string]func(from, to *Config) bool{
 		return true
 	},
 	"policy.allow_hosts": func(a, b *Config) bool {
-		return len(a.Policy.AllowHosts) == 0 || len(b.Policy.AllowHosts) > 0 && within(b.Policy.AllowHosts, a.Policy.AllowHosts)
+		return len(a.Policy.AllowHosts) == 0 || len(b.Policy.AllowHosts) > 0 &&
+			within(b.Policy.AllowHosts, a.Policy.AllowHosts)
 	},
-	"policy.deny_hosts":   func(a, b *Config) bool { return within(a.Policy.DenyHosts, b.Policy.DenyHosts) },
-	"policy.new_payee":    func(a, b *Config) bool { return strictness[b.Policy.NewPayee] >= strictness[a.Policy.NewPayee] },
-	"policy.payee_change": func(a, b *Config) bool { return strictness[b.Policy.PayeeChange] >= strictness[a.Policy.PayeeChange] },
-	"policy.price_jump":   func(a, b *Config) bool { return b.Policy.PriceJump <= a.Policy.PriceJump },
+	"policy.deny_hosts": func(a, b *Config) bool { return within(a.Policy.DenyHosts, b.Policy.DenyHosts) },
+	"policy.new_payee": func(a, b *Config) bool {
+		return strictness[b.Policy.NewPayee] >= strictness[a.Policy.NewPayee]
+	},
+	"policy.payee_change": func(a, b *Config) bool {
+		return strictness[b.Policy.PayeeChange] >= strictness[a.Policy.PayeeChange]
+	},
+	"policy.price_jump": func(a, b *Config) bool { return b.Policy.PriceJump <= a.Policy.PriceJump },
 	"policy.max_failures": func(a, b *Config) bool {
-		return b.Policy.MaxFailures > 0 && (a.Policy.MaxFailures == 0 || b.Policy.MaxFailures <= a.Policy.MaxFailures)
+		return b.Policy.MaxFailures > 0 && (a.Policy.MaxFailures == 0 ||
+			b.Policy.MaxFailures <= a.Policy.MaxFailures)
 	},
-	"policy.loopback":            func(a, b *Config) bool { return within(b.Policy.Loopback, a.Policy.Loopback) },
-	"policy.schemes":             func(a, b *Config) bool { return within(b.Policy.Schemes, a.Policy.Schemes) },
-	"policy.max_timeout_seconds": func(a, b *Config) bool { return b.Policy.MaxTimeout <= a.Policy.MaxTimeout },
-	"policy.deadline":            func(a, b *Config) bool { return b.Policy.Deadline <= a.Policy.Deadline },
-	"keystore.idle":              func(a, b *Config) bool { return b.Keystore.Idle <= a.Keystore.Idle },
-	"channel.deposit_cap":        func(a, b *Config) bool { return b.Channel.DepositCap <= a.Channel.DepositCap },
-	"env":                        func(_, b *Config) bool { return !b.Env },
+	"policy.loopback": func(a, b *Config) bool {
+		return within(b.Policy.Loopback, a.Policy.Loopback)
+	},
+	"policy.schemes": func(a, b *Config) bool {
+		return within(b.Policy.Schemes, a.Policy.Schemes)
+	},
+	"policy.max_timeout_seconds": func(a, b *Config) bool {
+		return b.Policy.MaxTimeout <= a.Policy.MaxTimeout
+	},
+	"policy.deadline": func(a, b *Config) bool { return b.Policy.Deadline <= a.Policy.Deadline },
+	"keystore.idle":   func(a, b *Config) bool { return b.Keystore.Idle <= a.Keystore.Idle },
+	"channel.deposit_cap": func(a, b *Config) bool {
+		return b.Channel.DepositCap <= a.Channel.DepositCap
+	},
+	"env": func(_, b *Config) bool { return !b.Env },
 }
 
 var strictness = map[Rule]int{Allow: 0, Ask: 1, Refuse: 2}
 
-// noMore compares session caps. Where there is none, what was delegated is the cap (SPEC §5), and a file cannot tell whether
-// that is more.
+// noMore compares session caps. Where there is none, what was delegated is the cap (SPEC §5), and a
+// file cannot tell whether that is more.
 func noMore(a, b *money.Dollars) bool { return a != nil && b != nil && *b <= *a }
 
 func within(some, all []string) bool {
@@ -125,7 +141,8 @@ func within(some, all []string) bool {
 }
 
 // otherwise are keys whose name in the file is not their field's.
-var otherwise = map[string]string{"budget.host_day": "budget.hosts", "policy.max_timeout": "policy.max_timeout_seconds"}
+var otherwise = map[string]string{"budget.host_day": "budget.hosts",
+	"policy.max_timeout": "policy.max_timeout_seconds"}
 
 // snake turns a field's name into a key: PerCall into per_call.
 func snake(field string) string {
@@ -147,7 +164,8 @@ func (l leaf) show() string {
 	return unset[l.key]
 }
 
-var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in", "facilitators": "those built in"}
+var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in",
+	"facilitators": "those built in"}
 
 // show writes a value for a person; secrets stay hidden.
 func show(v reflect.Value) string {
@@ -192,8 +210,8 @@ func parts(v reflect.Value) (list []string) {
 	return list
 }
 
-// part writes a table as its keys and values, without what is not set. A text that could pass for more than one is quoted: the owner
-// reads this before sealing what an agent may have written.
+// part writes a table as its keys and values, without what is not set. A text that could pass for
+// more than one is quoted: the owner reads this before sealing what an agent may have written.
 func part(v reflect.Value) string {
 	if v.Kind() != reflect.Struct {
 		text := show(v)

@@ -21,19 +21,27 @@ func rules(t *testing.T, text string) *Config {
 // Each pair once in each direction: what is tighter one way is looser the other.
 func TestCompare(t *testing.T) {
 	for _, c := range []struct{ name, loose, tight, key, from, to string }{
-		{"per call", "[budget]\nper_call='2'", "[budget]\nper_call='1.50'", "budget.per_call", "$2.00", "$1.50"},
+		{"per call", "[budget]\nper_call='2'", "[budget]\nper_call='1.50'", "budget.per_call", "$2.00",
+			"$1.50"},
 		{"session", "[budget]\nsession='2'", "[budget]\nsession='1'", "budget.session", "$2.00", "$1.00"},
 		{"day, against the default", "", "[budget]\nday='9.99'", "budget.day", "$10.00", "$9.99"},
 		{"month", "[budget]\nmonth='101'", "", "budget.month", "$101.00", "$100.00"},
 		{"approvals", "", "[budget]\napprove_above='0'", "budget.approve_above", "$0.10", "$0.00"},
 		{"rate", "[budget]\nrate=61", "", "budget.rate", "61", "60"},
-		{"a host's day", "[budget.hosts.'a.example']\nday='2'", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "[a.example $2.00]", "[a.example $1.00]"},
-		{"a host more", "", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "none", "[a.example $1.00]"},
-		{"only some hosts", "", "[policy]\nallow_hosts=['a.example']", "policy.allow_hosts", "any", "[a.example]"},
-		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']", "[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]", "[b.example]"},
-		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none", "[a.example]"},
+		{"a host's day", "[budget.hosts.'a.example']\nday='2'", "[budget.hosts.'a.example']\nday='1'",
+			"budget.hosts", "[a.example $2.00]", "[a.example $1.00]"},
+		{"a host more", "", "[budget.hosts.'a.example']\nday='1'", "budget.hosts", "none",
+			"[a.example $1.00]"},
+		{"only some hosts", "", "[policy]\nallow_hosts=['a.example']", "policy.allow_hosts", "any",
+			"[a.example]"},
+		{"fewer hosts", "[policy]\nallow_hosts=['a.example','b.example']",
+			"[policy]\nallow_hosts=['b.example']", "policy.allow_hosts", "[a.example, b.example]",
+			"[b.example]"},
+		{"denied hosts", "", "[policy]\ndeny_hosts=['a.example']", "policy.deny_hosts", "none",
+			"[a.example]"},
 		{"new payees", "", "[policy]\nnew_payee='ask'", "policy.new_payee", "allow", "ask"},
-		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee", "ask", "refuse"},
+		{"new payees, never", "[policy]\nnew_payee='ask'", "[policy]\nnew_payee='refuse'", "policy.new_payee",
+			"ask", "refuse"},
 		{"changed payees", "[policy]\npayee_change='allow'", "", "policy.payee_change", "allow", "ask"},
 		{"prices", "", "[policy]\nprice_jump=2.5", "policy.price_jump", "3", "2.5"},
 		{"failures", "", "[policy]\nmax_failures=19", "policy.max_failures", "20", "19"},
@@ -48,7 +56,8 @@ func TestCompare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			loose, tight := rules(t, c.loose), rules(t, c.tight)
 			require.Equal(t, []Change{{Key: c.key, From: c.from, To: c.to}}, Compare(loose, tight))
-			require.Equal(t, []Change{{Key: c.key, From: c.to, To: c.from, Loosens: true}}, Compare(tight, loose))
+			require.Equal(t, []Change{{Key: c.key, From: c.to, To: c.from, Loosens: true}},
+				Compare(tight, loose))
 			require.True(t, Loosens(Compare(tight, loose)))
 			require.False(t, Loosens(Compare(loose, tight)))
 			require.Empty(t, Compare(tight, rules(t, "# a comment\n"+c.tight)))
@@ -70,26 +79,36 @@ func TestCompareUnproven(t *testing.T) {
 		"[keystore]\nkeyring=true",
 		"[keystore]\npassphrase_command=['x']",
 	} {
-		for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)), Compare(rules(t, c), rules(t, ""))} {
+		for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)),
+			Compare(rules(t, c), rules(t, ""))} {
 			require.Len(t, list, 1, c)
 			require.True(t, list[0].Loosens, c)
 		}
 	}
 }
 
-// The owner reads a table by its keys, as they are in the file; no text in it passes for another key.
+// The owner reads a table by its keys, as they are in the file; no text in it passes for another
+// key.
 func TestTablesInWords(t *testing.T) {
-	c := rules(t, "[[facilitators]]\nname='x url https://good.example'\nurl='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+
+	c := rules(t, "[[facilitators]]\nname='x url "+
+		"https://good.example'\nurl='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+
 		"[servers.a]\nurl='https://s.example/mcp'\nmount=true\n"+
 		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nname='X'\nversion='1'")
 	shown := map[string]Line{}
 	for _, line := range c.Lines() {
 		shown[line.Key] = line
 	}
-	require.Equal(t, `[name "x url https://good.example" url https://f.example auth none]`, shown["facilitators"].Value)
-	require.Equal(t, []string{`a url https://s.example/mcp mount true`, `b command [npx, "a b"] channel false`}, shown["servers"].List)
-	require.Equal(t, []string{"network eip155:84532 address 0x1111111111111111111111111111111111111111 symbol X decimals 6 usd $1.00 name X version 1"}, shown["assets"].List)
-	require.Equal(t, "those built in", Defaults().Lines()[slices.IndexFunc(Defaults().Lines(), func(l Line) bool { return l.Key == "assets" })].Value)
+	require.Equal(t, `[name "x url https://good.example" url https://f.example auth none]`,
+		shown["facilitators"].Value)
+	require.Equal(t, []string{`a url https://s.example/mcp mount true`,
+		`b command [npx, "a b"] channel false`}, shown["servers"].List)
+	require.Equal(t,
+		[]string{"network eip155:84532 address 0x1111111111111111111111111111111111111111 symbol X " +
+			"decimals 6 usd $1.00 name X version 1"}, shown["assets"].List)
+	require.Equal(t, "those built in",
+		Defaults().Lines()[slices.IndexFunc(Defaults().Lines(), func(l Line) bool {
+			return l.Key == "assets"
+		})].Value)
 }
 
 // No field of Config escapes the comparison.
@@ -148,14 +167,21 @@ func TestSet(t *testing.T) {
 		path              []string
 		want              string
 	}{
-		{"a value", "[budget]\nday = \"10.00\"   # mine\nmonth = \"20\"\n", `"5.00"`, []string{"budget", "day"}, "[budget]\nday = \"5.00\"   # mine\nmonth = \"20\"\n"},
-		{"a hash in a string", "[budget]\n\"day\"='1' # '2'\n", `"5.00"`, []string{"budget", "day"}, "[budget]\n\"day\"=\"5.00\" # '2'\n"},
+		{"a value", "[budget]\nday = \"10.00\"   # mine\nmonth = \"20\"\n", `"5.00"`,
+			[]string{"budget", "day"}, "[budget]\nday = \"5.00\"   # mine\nmonth = \"20\"\n"},
+		{"a hash in a string", "[budget]\n\"day\"='1' # '2'\n", `"5.00"`, []string{"budget", "day"},
+			"[budget]\n\"day\"=\"5.00\" # '2'\n"},
 		{"a longer number", "[budget]\nrate = 60", `5`, []string{"budget", "rate"}, "[budget]\nrate = 5"},
-		{"an array over lines", "[policy]\ndeny_hosts = [ # all\n  'a.example', # ]\n] # end\n[budget]\n", `[]`, []string{"policy", "deny_hosts"}, "[policy]\ndeny_hosts = [] # end\n[budget]\n"},
-		{"a key that is absent", "[budget]\nday = '1'\n\n[policy]\n", `"1"`, []string{"budget", "session"}, "[budget]\nday = '1'\nsession = \"1\"\n\n[policy]\n"},
-		{"in an empty table", "[budget] # x\n\n[policy]\n", `"1"`, []string{"budget", "session"}, "[budget] # x\nsession = \"1\"\n\n[policy]\n"},
-		{"a table that is absent", "[policy]\n", `"1"`, []string{"budget", "hosts", "a.example", "day"}, "[policy]\n\n[budget.hosts.\"a.example\"]\nday = \"1\"\n"},
-		{"another table's key", "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday='2'\n", `"1"`, []string{"budget", "day"}, "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday=\"1\"\n"},
+		{"an array over lines", "[policy]\ndeny_hosts = [ # all\n  'a.example', # ]\n] # end\n[budget]\n",
+			`[]`, []string{"policy", "deny_hosts"}, "[policy]\ndeny_hosts = [] # end\n[budget]\n"},
+		{"a key that is absent", "[budget]\nday = '1'\n\n[policy]\n", `"1"`, []string{"budget", "session"},
+			"[budget]\nday = '1'\nsession = \"1\"\n\n[policy]\n"},
+		{"in an empty table", "[budget] # x\n\n[policy]\n", `"1"`, []string{"budget", "session"},
+			"[budget] # x\nsession = \"1\"\n\n[policy]\n"},
+		{"a table that is absent", "[policy]\n", `"1"`, []string{"budget", "hosts", "a.example", "day"},
+			"[policy]\n\n[budget.hosts.\"a.example\"]\nday = \"1\"\n"},
+		{"another table's key", "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday='2'\n", `"1"`,
+			[]string{"budget", "day"}, "[budget.hosts.'a.example']\nday = '3'\n[budget]\nday=\"1\"\n"},
 		{"into nothing", "", `"1"`, []string{"budget", "day"}, "[budget]\nday = \"1\"\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,7 +194,8 @@ func TestSet(t *testing.T) {
 	require.NoError(t, err)
 	edited, err := Set(template, `"7.50"`, "budget", "session")
 	require.NoError(t, err)
-	require.Equal(t, []Change{{Key: "budget.session", From: "none", To: "$7.50", Loosens: true}}, Compare(rules(t, string(template)), rules(t, string(edited))))
+	require.Equal(t, []Change{{Key: "budget.session", From: "none", To: "$7.50", Loosens: true}},
+		Compare(rules(t, string(template)), rules(t, string(edited))))
 	_, err = Set(template, `"much"`, "budget", "day")
 	require.Error(t, err)
 	_, err = Set([]byte("budget = { day = '1' }\n"), `"2"`, "budget", "day")

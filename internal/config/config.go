@@ -1,10 +1,13 @@
-// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the environment.
+// Package config reads the owner's rules: config.toml in the wallet's home (SPEC §4), and the
+// environment.
 //
-// What must stay true: the only os.Getenv of the project is here, and a file that says anything this package does not
-// understand is refused. A limit that was misspelt must never be a limit that is not there.
+// What must stay true: the only os.Getenv of the project is here, and a file that says anything
+// this package does not understand is refused. A limit that was misspelt must never be a limit that
+// is not there.
 //
-// The files: parse.go and check.go (from text to Config; values.go and hosts.go check single values), compare.go (what loosens), edit.go
-// and template.go (writing), home.go (files of the home), env.go (the environment), paywall.go (the paywall's own file).
+// The files: parse.go and check.go (from text to Config; values.go and hosts.go check single
+// values), compare.go (what loosens), edit.go and template.go (writing), home.go (files of the
+// home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
 import (
@@ -33,8 +36,9 @@ type Config struct {
 
 // Budget is what the agent may spend, counted over every process on the wallet.
 type Budget struct {
-	PerCall      money.Dollars
-	Session      *money.Dollars // nil: no cap set, so the delegation found at the session's start is the cap (SPEC §5)
+	PerCall money.Dollars
+	// nil: no cap set, so the delegation found at the session's start is the cap (SPEC §5)
+	Session      *money.Dollars
 	Day          money.Dollars
 	Month        money.Dollars
 	ApproveAbove money.Dollars            // above this a person is asked
@@ -58,8 +62,9 @@ type Policy struct {
 	DenyHosts   []string
 	NewPayee    Rule
 	PayeeChange Rule
-	PriceJump   float64       // ask when the price is this many times the last one: a ratio, never an amount
-	MaxFailures int           // payments in a row that come to nothing before the circuit breaker stops all; 0: there is none
+	PriceJump   float64 // ask when the price is this many times the last one: a ratio, never an amount
+	// payments in a row that come to nothing before the circuit breaker stops all; 0: there is none
+	MaxFailures int
 	Loopback    []string      // exact host:port that http:// and private addresses are allowed for
 	MaxTimeout  time.Duration // the longest validity that is ever signed
 	Deadline    time.Duration // for one call
@@ -113,12 +118,14 @@ type Channel struct {
 func Defaults() *Config {
 	c, err := Parse(nil)
 	if err != nil {
-		panic("config: the defaults do not pass their own check: " + err.Error()) // TestDefaults keeps this from happening
+		// TestDefaults keeps this from happening
+		panic("config: the defaults do not pass their own check: " + err.Error())
 	}
 	return c
 }
 
-// Names of the networks the defaults speak of, and of the two classes a facilitator's networks may name.
+// Names of the networks the defaults speak of, and of the two classes a facilitator's networks may
+// name.
 const (
 	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
@@ -130,8 +137,8 @@ const (
 	Testnets = "testnets"
 )
 
-// publicNodes answer where the owner named no node of their own. They are rate-limited, and whoever chooses the node
-// chooses the evidence (SPEC §4), so the template says that an own one is better.
+// publicNodes answer where the owner named no node of their own. They are rate-limited, and whoever
+// chooses the node chooses the evidence (SPEC §4), so the template says that an own one is better.
 var publicNodes = map[string]string{
 	SolanaMainnet: "https://api.mainnet-beta.solana.com",
 	SolanaDevnet:  "https://api.devnet.solana.com",
@@ -139,7 +146,8 @@ var publicNodes = map[string]string{
 	BaseSepolia:   "https://sepolia.base.org",
 }
 
-// WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry with a port is asked first.
+// WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry
+// with a port is asked first.
 func (c *Config) WalletSettles(urlHost string) bool {
 	urlHost = strings.ToLower(urlHost)
 	host, found := c.Hosts[urlHost]
@@ -150,8 +158,9 @@ func (c *Config) WalletSettles(urlHost string) bool {
 	return host.Settle == "wallet"
 }
 
-// FacilitatorList is the order in which facilitators are asked. Without any in the file (reference/x402-protocol.md §6):
-// CDP, which needs keys, then PayAI for mainnets; x402.org, which knows test networks only, then PayAI for those.
+// FacilitatorList is the order in which facilitators are asked. Without any in the file
+// (reference/x402-protocol.md §6): CDP, which needs keys, then PayAI for mainnets; x402.org, which
+// knows test networks only, then PayAI for those.
 func (c *Config) FacilitatorList(env Env) []Facilitator {
 	if len(c.Facilitators) > 0 {
 		return c.Facilitators

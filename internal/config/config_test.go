@@ -21,16 +21,20 @@ func dollars(t *testing.T, s string) money.Dollars {
 	return d
 }
 
-// The documented defaults of SPEC §4.
-// Whether a server speaks payment channels is said, denied, or looked at; who it has to be is said only with the first.
+// The documented defaults of SPEC §4. Whether a server speaks payment channels is said, denied, or
+// looked at; who it has to be is said only with the first.
 func TestChannelServers(t *testing.T) {
-	c, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = \"did:rooch:rooch1x\"\n[servers.b]\nurl = \"https://b.example\"\nchannel = false\n[servers.c]\nurl = \"https://c.example\"\n"))
+	c, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\nchannel = true\nservice = " +
+		"\"did:rooch:rooch1x\"\n[servers.b]\nurl = \"https://b.example\"\nchannel = " +
+		"false\n[servers.c]\nurl = \"https://c.example\"\n"))
 	require.NoError(t, err)
 	assert.True(t, *c.Servers["a"].Channel)
 	assert.Equal(t, "did:rooch:rooch1x", c.Servers["a"].Service)
 	assert.False(t, *c.Servers["b"].Channel)
 	assert.Nil(t, c.Servers["c"].Channel)
-	for _, bad := range []string{"service = \"did:rooch:rooch1x\"", "channel = false\nservice = \"did:rooch:rooch1x\"", "channel = true\nservice = \"nuwa\"", "channel = 1"} {
+	for _, bad := range []string{"service = \"did:rooch:rooch1x\"",
+		"channel = false\nservice = \"did:rooch:rooch1x\"", "channel = true\nservice = \"nuwa\"",
+		"channel = 1"} {
 		_, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\n" + bad + "\n"))
 		require.Error(t, err, bad)
 	}
@@ -40,13 +44,16 @@ func TestDefaults(t *testing.T) {
 	c, err := Parse(nil)
 	require.NoError(t, err)
 	assert.Equal(t, Budget{
-		PerCall: dollars(t, "1.00"), Day: dollars(t, "10.00"), Month: dollars(t, "100.00"), ApproveAbove: dollars(t, "0.10"),
-		Rate: 60, HostDay: map[string]money.Dollars{},
+		PerCall: dollars(t, "1.00"), Day: dollars(t, "10.00"), Month: dollars(t, "100.00"),
+		ApproveAbove: dollars(t, "0.10"),
+		Rate:         60, HostDay: map[string]money.Dollars{},
 	}, c.Budget)
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
 	assert.Equal(t, Policy{
-		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: Allow, PayeeChange: Ask, PriceJump: 3, MaxFailures: 20, Loopback: []string{},
-		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{SolanaMainnet, Base}, Schemes: []string{"exact"},
+		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: Allow, PayeeChange: Ask, PriceJump: 3,
+		MaxFailures: 20, Loopback: []string{},
+		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{SolanaMainnet, Base},
+		Schemes: []string{"exact"},
 	}, c.Policy)
 	assert.Equal(t, Keystore{Idle: 15 * time.Minute}, c.Keystore)
 	assert.Equal(t, "https://mainnet.base.org", c.Networks[Base].RPC)
@@ -96,7 +103,8 @@ func TestTemplateTakesTheSeedsEnvironmentIn(t *testing.T) {
 	assert.Equal(t, env.SolanaRPC, c.Networks[SolanaMainnet].RPC)
 	assert.Equal(t, []string{SolanaMainnet, Base}, c.Policy.Prefer)
 	assert.Equal(t, []Facilitator{
-		{Name: "cdp", URL: cdpURL, Auth: "cdp"}, {Name: "fac.example", URL: "https://fac.example/x402", Auth: "none"},
+		{Name: "cdp", URL: cdpURL, Auth: "cdp"}, {Name: "fac.example", URL: "https://fac.example/x402",
+			Auth: "none"},
 	}, c.Facilitators)
 	assert.Empty(t, IgnoredEnv(env, c), "what init took in is no news")
 
@@ -108,7 +116,8 @@ func TestTemplateTakesTheSeedsEnvironmentIn(t *testing.T) {
 	assert.Equal(t, "http://127.0.0.1:8899", c.Networks[SolanaDevnet].RPC)
 	assert.Equal(t, []string{SolanaDevnet, BaseSepolia}, c.Policy.Prefer)
 
-	for _, bad := range []Env{{SolanaNetwork: "localnet"}, {SolanaRPC: "http://rpc.example"}, {FacilitatorURL: "x\n[budget]"}} {
+	for _, bad := range []Env{{SolanaNetwork: "localnet"}, {SolanaRPC: "http://rpc.example"},
+		{FacilitatorURL: "x\n[budget]"}} {
 		_, err = Template(bad)
 		assert.Error(t, err, "%+v", bad)
 	}
@@ -191,17 +200,21 @@ func TestSpecExample(t *testing.T) {
 	assert.Equal(t, dollars(t, "1.00"), c.Budget.HostDay["api.example.com"])
 	assert.Equal(t, []string{"*.example.com", "api.other.org:8443"}, c.Policy.AllowHosts)
 	assert.InDelta(t, 2.0, c.Policy.PriceJump, 0)
-	assert.Equal(t, []string{"127.0.0.1:4021", "[::1]:4021", "localhost:80", "10.0.0.7:80"}, c.Policy.Loopback)
+	assert.Equal(t, []string{"127.0.0.1:4021", "[::1]:4021", "localhost:80", "10.0.0.7:80"},
+		c.Policy.Loopback)
 	assert.Equal(t, []string{Base, SolanaMainnet}, c.Policy.Prefer)
-	assert.Equal(t, Network{RPC: "https://devnet.example", TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
+	assert.Equal(t, Network{RPC: "https://devnet.example",
+		TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
 		c.Networks[SolanaDevnet])
 	assert.Equal(t, "https://rooch.example", c.Networks["rooch:main"].RPC)
-	assert.Equal(t, x402.AssetInfo{Network: BaseSepolia, Address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Symbol: "USDC",
+	assert.Equal(t, x402.AssetInfo{Network: BaseSepolia,
+		Address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Symbol: "USDC",
 		Decimals: 6, USD: dollars(t, "1"), Name: "USDC", Version: "2"}, c.Assets[0])
 	assert.True(t, c.Assets[1].Token2022)
 	assert.Equal(t, []Facilitator{
 		{Name: "cdp", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: "cdp"},
-		{Name: "127.0.0.1:4022", URL: "http://127.0.0.1:4022", Auth: "none", Networks: []string{Base, Testnets}},
+		{Name: "127.0.0.1:4022", URL: "http://127.0.0.1:4022", Auth: "none",
+			Networks: []string{Base, Testnets}},
 	}, c.Facilitators)
 	assert.Equal(t, Host{Settle: "wallet"}, c.Hosts["seed.example.com"])
 	assert.Equal(t, Server{Command: []string{"npx", "weather-mcp"}, Mount: true}, c.Servers["weather"])
@@ -235,10 +248,12 @@ func TestFaults(t *testing.T) {
 		{"[Budget]\nrate = 1", 1, "Budget", "spelt budget"},
 		{"budget = { rate = 1, Day = \"1\" }", 1, "budget.Day", "spelt"},
 		{"assets = [{ usd = \"1.00\", USD = \"0.000001\" }]", 1, "assets.0.USD", "spelt assets.0.usd"},
-		{"facilitators = [\n{ url = \"https://f\" },\n{ Url = \"https://g\" }]", 1, "facilitators.1.Url", "spelt"},
+		{"facilitators = [\n{ url = \"https://f\" },\n{ Url = \"https://g\" }]", 1, "facilitators.1.Url",
+			"spelt"},
 		{"[budget]\nrate = 1\nrate = 2", 3, "rate", "already defined"},
 		{"[budget.hosts.\"https://a.b/\"]\nday = \"1\"", 1, `budget.hosts."https://a.b/"`, "only the host"},
-		{"[budget.hosts.\"A.b\"]\nday = \"1\"\n[budget.hosts.\"a.b\"]\nday = \"1\"", 3, `budget.hosts."a.b"`, "same host"},
+		{"[budget.hosts.\"A.b\"]\nday = \"1\"\n[budget.hosts.\"a.b\"]\nday = \"1\"", 3, `budget.hosts."a.b"`,
+			"same host"},
 		{"[budget.hosts.\"a.b\"]", 1, `budget.hosts."a.b"`, "needs day"},
 		{"[budget.hosts.\"a.b\"]\nmonth = \"1\"", 2, `budget.hosts."a.b".month`, "no such key"},
 		{"[policy]\nnew_payee = \"maybe\"", 2, "policy.new_payee", `"allow" or "ask" or "refuse"`},
@@ -272,11 +287,13 @@ func TestFaults(t *testing.T) {
 		{"[[assets]]\nnetwork = \"base\"", 1, "assets.0.decimals", "from 0 to 36"},
 		{asset + "decimals = 37", 5, "assets.0.decimals", "from 0 to 36"},
 		{strings.Replace(asset, "0x03", "0x", 1) + "decimals = 6", 3, "assets.0.address", "40 hex"},
-		{strings.Replace(asset, "USDX", "US DX", 1) + "decimals = 6", 4, "assets.0.symbol", "letters and digits"},
+		{strings.Replace(asset, "USDX", "US DX", 1) + "decimals = 6", 4, "assets.0.symbol",
+			"letters and digits"},
 		{asset + "decimals = 6", 1, "assets.0", "EIP-712"},
 		{asset + "decimals = 6\nusd = \"0\"", 6, "assets.0.usd", "above 0"},
 		{"[[facilitators]]\nurl = \"http://f.example\"", 2, "facilitators.0.url", "https://"},
-		{"[[facilitators]]\nurl = \"https://f\"\n[[facilitators]]\nurl = \"https://f\"", 3, "facilitators.1.name", "two facilitators"},
+		{"[[facilitators]]\nurl = \"https://f\"\n[[facilitators]]\nurl = \"https://f\"", 3,
+			"facilitators.1.name", "two facilitators"},
 		{"[[facilitators]]\nurl = \"https://f\"\nauth = \"oauth\"", 3, "facilitators.0.auth", `"cdp"`},
 		{"[[facilitators]]\nurl = \"https://f\"\nauth = \"header\"", 1, "facilitators.0", "header_file"},
 		{"[hosts.\"a.b\"]\nsettle = \"me\"", 2, `hosts."a.b".settle`, `"seller" or "wallet"`},
@@ -303,13 +320,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-const asset = "[[assets]]\nnetwork = \"base\"\naddress = \"0x036CbD53842c5426634e7929541eC2318f3dCF7e\"\nsymbol = \"USDX\"\n"
+const asset = "[[assets]]\nnetwork = \"base\"\naddress = " +
+	"\"0x036CbD53842c5426634e7929541eC2318f3dCF7e\"\nsymbol = \"USDX\"\n"
 
 // What counts as a dollar unsaid is told, because every limit counts it so.
 func TestAnAssetWithoutAPriceIsToldOf(t *testing.T) {
 	c, err := Parse([]byte(asset + "decimals = 6\nname = \"a\"\nversion = \"1\""))
 	require.NoError(t, err)
-	require.Equal(t, []string{"assets.0.usd is not written, so each USDX counts as $1.00 against every limit: write what one is worth"}, c.Warnings)
+	require.Equal(t,
+		[]string{"assets.0.usd is not written, so each USDX counts as $1.00 against every limit: write " +
+			"what one is worth"}, c.Warnings)
 	c, err = Parse([]byte(asset + "decimals = 6\nusd = \"1.00\"\nname = \"a\"\nversion = \"1\""))
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
@@ -318,9 +338,12 @@ func TestAnAssetWithoutAPriceIsToldOf(t *testing.T) {
 // The ends of each range are inside.
 func TestRangesReachTheirEnds(t *testing.T) {
 	for _, text := range []string{
-		"[budget]\nrate = 1", "[budget]\nrate = 100000", "[budget]\nper_call = \"0\"", "[policy]\nmax_timeout_seconds = 10", "[policy]\nmax_timeout_seconds = 3600",
-		"[policy]\ndeadline = \"5s\"", "[policy]\ndeadline = \"10m\"", "[policy]\nprice_jump = 1.0", "[keystore]\nidle = \"8h\"", "[keystore]\nidle = \"1s\"",
-		asset + "decimals = 0\nname = \"a\"\nversion = \"1\"", asset + "decimals = 36\nname = \"a\"\nversion = \"1\"",
+		"[budget]\nrate = 1", "[budget]\nrate = 100000", "[budget]\nper_call = \"0\"",
+		"[policy]\nmax_timeout_seconds = 10", "[policy]\nmax_timeout_seconds = 3600",
+		"[policy]\ndeadline = \"5s\"", "[policy]\ndeadline = \"10m\"", "[policy]\nprice_jump = 1.0",
+		"[keystore]\nidle = \"8h\"", "[keystore]\nidle = \"1s\"",
+		asset + "decimals = 0\nname = \"a\"\nversion = \"1\"", asset +
+			"decimals = 36\nname = \"a\"\nversion = \"1\"",
 	} {
 		_, err := Parse([]byte(text))
 		assert.NoError(t, err, text)
@@ -353,16 +376,22 @@ func FuzzParse(f *testing.F) {
 
 func TestHostNames(t *testing.T) {
 	for written, want := range map[string]string{
-		"API.Example.com": "api.example.com", "api.example.com:8443": "api.example.com:8443", "localhost": "localhost",
-		"127.0.0.1:4021": "127.0.0.1:4021", "[2001:DB8::1]:8443": "[2001:db8::1]:8443", "xn--bcher-kva.example": "xn--bcher-kva.example",
-		"a_b.example.com": "a_b.example.com", "My_Server": "my_server", "a_.example.com": "a_.example.com", "127": "127", "3.example": "3.example",
+		"API.Example.com": "api.example.com", "api.example.com:8443": "api.example.com:8443",
+		"localhost":      "localhost",
+		"127.0.0.1:4021": "127.0.0.1:4021", "[2001:DB8::1]:8443": "[2001:db8::1]:8443",
+		"xn--bcher-kva.example": "xn--bcher-kva.example",
+		"a_b.example.com":       "a_b.example.com", "My_Server": "my_server",
+		"a_.example.com": "a_.example.com",
+		"127":            "127", "3.example": "3.example",
 	} {
 		got, problem := foldHost(written)
 		assert.Equal(t, want, got)
 		assert.Empty(t, problem, written)
 	}
-	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]", "[fe80::1%eth0]", "[127.0.0.1]", "[::ffff:1.1.1.1]",
-		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b", strings.Repeat("a", 64) + ".b",
+	for _, written := range []string{"", ".", "a..b", "a.b.", "-a.b", "a b", "a@b", "::1", "[::1", "[::01]",
+		"[fe80::1%eth0]", "[127.0.0.1]", "[::ffff:1.1.1.1]",
+		"a.b:", "a.b:x", "a.b:65536", "a.b:08443", "a.b:443", "a.b:80", "https://a.b", "a.b/c", "*.a.b",
+		strings.Repeat("a", 64) + ".b",
 		"127.1", "010.0.0.1", "0x7f.0.0.1", "1.2.3.4.5", "192.0.2.256:8443"} {
 		_, problem := foldHost(written)
 		assert.NotEmpty(t, problem, written)
@@ -370,7 +399,9 @@ func TestHostNames(t *testing.T) {
 }
 
 func TestWalletSettles(t *testing.T) {
-	c, err := Parse([]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n[hosts.\"seed.example:81\"]\nsettle = \"seller\""))
+	c, err := Parse(
+		[]byte("[hosts.\"Seed.example\"]\nsettle = \"wallet\"\n[hosts.\"seed.example:81\"]\nsettle = " +
+			"\"seller\""))
 	require.NoError(t, err)
 	assert.True(t, c.WalletSettles("seed.example"))
 	assert.True(t, c.WalletSettles("SEED.example:8443"))
@@ -387,7 +418,8 @@ func TestFacilitatorList(t *testing.T) {
 	}
 	assert.Equal(t, []string{"x402.org testnets", "payai "}, names(Env{}))
 	assert.Equal(t, []string{"x402.org testnets", "payai "}, names(Env{CDPKeyID: "id"}), "half a key is none")
-	assert.Equal(t, []string{"cdp mainnets", "x402.org testnets", "payai "}, names(Env{CDPKeyID: "id", CDPKeySecret: "s"}))
+	assert.Equal(t, []string{"cdp mainnets", "x402.org testnets", "payai "},
+		names(Env{CDPKeyID: "id", CDPKeySecret: "s"}))
 
 	c, err := Parse([]byte(specExample))
 	require.NoError(t, err)

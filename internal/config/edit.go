@@ -16,15 +16,17 @@ func Set(text []byte, value string, path ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := Parse(edited); err != nil { // also when this file is written in a way that SetKey does not see through
+	if _, err := Parse(edited); err != nil {
+		// also when this file is written in a way that SetKey does not see through
 		return nil, err
 	}
 	return edited, nil
 }
 
-// SetKey changes one key of a TOML file and nothing else of it: comments, order and spacing stay. The key is given by its
-// parts, the value as TOML. A key that is absent is added to its table, a table at the end. Whoever calls it reads the result: a
-// file may say the same in ways that SetKey does not see through.
+// SetKey changes one key of a TOML file and nothing else of it: comments, order and spacing stay.
+// The key is given by its parts, the value as TOML. A key that is absent is added to its table, a
+// table at the end. Whoever calls it reads the result: a file may say the same in ways that SetKey
+// does not see through.
 func SetKey(text []byte, value string, path ...string) ([]byte, error) {
 	table, key := path[:len(path)-1], path[len(path)-1]
 	place, err := find(text, table, key)
@@ -66,7 +68,8 @@ func RemoveKey(text []byte, path ...string) ([]byte, error) {
 	return slices.Concat(text[:begin], text[lineEnd(text, end):]), nil
 }
 
-// RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the next one stay.
+// RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the
+// next one stay.
 func RemoveTable(text []byte, path ...string) ([]byte, error) {
 	var kept []byte
 	var inside bool
@@ -82,7 +85,9 @@ func RemoveTable(text []byte, path ...string) ([]byte, error) {
 		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
 		if inside { // what stands above a table belongs to it
 			begin = aboveComments(text, from, begin)
-			for begin < len(text) && text[begin] == '\n' && (len(kept) == 0 || bytes.HasSuffix(kept, []byte("\n\n"))) { // one empty line is enough
+			for begin < len(text) && text[begin] == '\n' && (len(kept) == 0 ||
+				bytes.HasSuffix(kept, []byte("\n\n"))) {
+				// one empty line is enough
 				begin++
 			}
 		} else {
@@ -110,7 +115,8 @@ func aboveComments(text []byte, least, line int) int {
 	return line
 }
 
-// place is where a key's value begins, and where its table's header or last key ends; -1: there is none.
+// place is where a key's value begins, and where its table's header or last key ends; -1: there is
+// none.
 type place struct{ value, tableEnd int }
 
 func find(text []byte, table []string, key string) (place, error) {
@@ -159,10 +165,12 @@ func lineEnd(text []byte, from int) int {
 // restOfLine is what may follow a value.
 var restOfLine = regexp.MustCompile(`^[ \t]*(#[^\n]*)?\r?(\n|$)`)
 
-// valueEnd finds where a value ends: the first place from where only a comment follows and up to which it is TOML.
+// valueEnd finds where a value ends: the first place from where only a comment follows and up to
+// which it is TOML.
 func valueEnd(text []byte, begin int) (int, error) {
 	for end := begin + 1; end <= len(text); end++ {
-		if restOfLine.Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]), &map[string]any{}) == nil {
+		if restOfLine.Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]),
+			&map[string]any{}) == nil {
 			return end, nil
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Secret is a text that never shows itself: whatever prints, logs or encodes it writes [redacted]. Reveal is the only way
-// to it, so that every use can be found by its name.
+// Secret is a text that never shows itself: whatever prints, logs or encodes it writes [redacted].
+// Reveal is the only way to it, so that every use can be found by its name.
 type Secret string
 
 const redacted = "[redacted]"
@@ -54,8 +54,8 @@ type Env struct {
 	PassphraseFile string
 	Passphrase     Secret // works, but whoever can start a program here can read it
 
-	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into config.toml; afterwards
-	// it counts only under `env = true`.
+	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into
+	// config.toml; afterwards it counts only under `env = true`.
 	SolanaRPC           string
 	SolanaNetwork       string
 	AgentKeypair        string
@@ -63,15 +63,18 @@ type Env struct {
 	FacilitatorFallback string
 }
 
-// inherited are secrets that programs we start (paid MCP servers, passphrase_command) have no business with.
+// inherited are secrets that programs we start (paid MCP servers, passphrase_command) have no
+// business with.
 var inherited = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE"}
 
-// authorities are variables by which Go would take other certificate authorities than the system's: whoever sets them (a project's
-// .env) could read what goes to sellers and nodes, and answer for them (security.md C15).
+// authorities are variables by which Go would take other certificate authorities than the system's:
+// whoever sets them (a project's .env) could read what goes to sellers and nodes, and answer for
+// them (security.md C15).
 var authorities = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
 
-// ReadEnv reads the environment and takes the secrets out of it, so that no child process inherits them. It is called
-// once: a second call finds no secrets. (What /proc shows of this process at its start cannot be taken back.)
+// ReadEnv reads the environment and takes the secrets out of it, so that no child process inherits
+// them. It is called once: a second call finds no secrets. (What /proc shows of this process at its
+// start cannot be taken back.)
 func ReadEnv() Env {
 	env := readEnv(os.Getenv)
 	for _, name := range append(inherited[:len(inherited):len(inherited)], authorities...) {
@@ -109,7 +112,8 @@ func readEnv(get func(string) string) Env {
 
 // seedNetworks are the seed's names; it took devnet where none was given.
 var seedNetworks = map[string]string{
-	"": SolanaDevnet, "devnet": SolanaDevnet, "testnet": SolanaTestnet, "mainnet-beta": SolanaMainnet, "mainnet": SolanaMainnet,
+	"": SolanaDevnet, "devnet": SolanaDevnet, "testnet": SolanaTestnet, "mainnet-beta": SolanaMainnet,
+	"mainnet": SolanaMainnet,
 }
 
 // seed is the seed's environment in the words of config.toml.
@@ -127,7 +131,8 @@ func (env Env) seed() (seed, error) {
 	if env.SolanaNetwork != "" || env.SolanaRPC != "" {
 		id, ok := seedNetworks[env.SolanaNetwork]
 		if !ok {
-			return s, fmt.Errorf("SOLANA_NETWORK is %q; it must be devnet, testnet or mainnet-beta", env.SolanaNetwork)
+			return s, fmt.Errorf("SOLANA_NETWORK is %q; it must be devnet, testnet or mainnet-beta",
+				env.SolanaNetwork)
 		}
 		s.network, s.rpc = id, env.SolanaRPC
 		if s.rpc != "" {
@@ -139,7 +144,8 @@ func (env Env) seed() (seed, error) {
 		}
 	}
 	for _, v := range []struct{ name, url string }{
-		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL", env.FacilitatorFallback},
+		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL",
+			env.FacilitatorFallback},
 	} {
 		if v.url == "" {
 			continue
@@ -152,12 +158,14 @@ func (env Env) seed() (seed, error) {
 		s.facilitators[1].Name += "-fallback"
 	}
 	for _, err := range c.errs {
-		return s, fmt.Errorf("the environment: %s %s", err.(*Error).Key, err.(*Error).Msg) //nolint:errorlint // fail makes no other
+		return s, fmt.Errorf("the environment: %s %s", err.(*Error).Key,
+			err.(*Error).Msg) //nolint:errorlint // fail makes no other
 	}
 	return s, nil
 }
 
-// knownFacilitator names a facilitator by its host, and knows how the two that need a key are spoken to.
+// knownFacilitator names a facilitator by its host, and knows how the two that need a key are
+// spoken to.
 func knownFacilitator(at *url.URL) Facilitator {
 	f := Facilitator{Name: at.Host, URL: strings.TrimRight(at.String(), "/"), Auth: "none"}
 	switch at.Host {
@@ -169,15 +177,16 @@ func knownFacilitator(at *url.URL) Facilitator {
 	return f
 }
 
-// WithEnv is the configuration with the seed's environment over it, where the sealed file says `env = true`; otherwise it
-// is c itself.
+// WithEnv is the configuration with the seed's environment over it, where the sealed file says `env
+// = true`; otherwise it is c itself.
 func (c *Config) WithEnv(env Env) (*Config, error) {
 	if !c.Env {
 		return c, nil
 	}
 	s, err := env.seed()
 	if err != nil {
-		return nil, x402.Errorf(x402.SetupFailed, "%w", err).WithHint("correct or unset it: env = true in config.toml lets it count")
+		return nil, x402.Errorf(x402.SetupFailed, "%w",
+			err).WithHint("correct or unset it: env = true in config.toml lets it count")
 	}
 	over := *c
 	if s.rpc != "" {
@@ -196,17 +205,19 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	return &over, nil
 }
 
-// IgnoredEnv is a warning for each variable of the seed that is set, is not what the configuration says already, and does
-// not count. Values are not quoted: a node's URL often holds a key.
+// IgnoredEnv is a warning for each variable of the seed that is set, is not what the configuration
+// says already, and does not count. Values are not quoted: a node's URL often holds a key.
 func IgnoredEnv(env Env, c *Config) (warnings []string) {
 	warn := func(name, where string) {
 		warnings = append(warnings, fmt.Sprintf("%s is set, but only config.toml counts: %s", name, where))
 	}
 	if env.AgentKeypair != "" {
-		warn("AGENT_KEYPAIR_PATH", "its key comes in only when a wallet is made, by x402-wallet init --import-ozskr FILE in another X402_WALLET_HOME")
+		warn("AGENT_KEYPAIR_PATH", "its key comes in only when a wallet is made, by x402-wallet init "+
+			"--import-ozskr FILE in another X402_WALLET_HOME")
 	}
 	if env.Authorities {
-		warnings = append(warnings, "SSL_CERT_FILE and SSL_CERT_DIR are set, but only the system's own certificate authorities count")
+		warnings = append(warnings, "SSL_CERT_FILE and SSL_CERT_DIR are set, but only the system's own "+
+			"certificate authorities count")
 	}
 	if c.Env {
 		return warnings
@@ -219,9 +230,12 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 		warn("SOLANA_NETWORK", "set prefer under [policy], or env = true")
 	}
 	for _, v := range []struct{ name, url string }{
-		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL", env.FacilitatorFallback},
+		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL",
+			env.FacilitatorFallback},
 	} {
-		inFile := slices.ContainsFunc(c.Facilitators, func(f Facilitator) bool { return f.URL == strings.TrimRight(v.url, "/") })
+		inFile := slices.ContainsFunc(c.Facilitators, func(f Facilitator) bool {
+			return f.URL == strings.TrimRight(v.url, "/")
+		})
 		if v.url != "" && !inFile {
 			warn(v.name, "list it under [[facilitators]], or set env = true")
 		}

@@ -15,9 +15,12 @@ import (
 )
 
 func TestReadEnv(t *testing.T) {
-	names := []string{"X402_WALLET_HOME", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "CDP_API_KEY_SECRET", "PAYAI_API_KEY_ID",
-		"PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE_FILE", "X402_WALLET_PASSPHRASE", "SOLANA_RPC_URL", "SOLANA_NETWORK",
-		"AGENT_KEYPAIR_PATH", "X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+	names := []string{"X402_WALLET_HOME", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "CDP_API_KEY_SECRET",
+		"PAYAI_API_KEY_ID",
+		"PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE_FILE", "X402_WALLET_PASSPHRASE", "SOLANA_RPC_URL",
+		"SOLANA_NETWORK",
+		"AGENT_KEYPAIR_PATH", "X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL", "SSL_CERT_FILE",
+		"SSL_CERT_DIR"}
 	for _, name := range names {
 		t.Setenv(name, "v-"+name)
 	}
@@ -27,7 +30,8 @@ func TestReadEnv(t *testing.T) {
 		CDPKeyID: "v-CDP_API_KEY_ID", CDPKeySecret: "v-CDP_API_KEY_SECRET",
 		PayAIKeyID: "v-PAYAI_API_KEY_ID", PayAIKeySecret: "v-PAYAI_API_KEY_SECRET", Authorities: true,
 		PassphraseFile: "v-X402_WALLET_PASSPHRASE_FILE", Passphrase: "v-X402_WALLET_PASSPHRASE",
-		SolanaRPC: "v-SOLANA_RPC_URL", SolanaNetwork: "v-SOLANA_NETWORK", AgentKeypair: "v-AGENT_KEYPAIR_PATH",
+		SolanaRPC: "v-SOLANA_RPC_URL", SolanaNetwork: "v-SOLANA_NETWORK",
+		AgentKeypair:   "v-AGENT_KEYPAIR_PATH",
 		FacilitatorURL: "v-X402_FACILITATOR_URL", FacilitatorFallback: "v-X402_FACILITATOR_FALLBACK_URL",
 	}, env)
 	for _, line := range os.Environ() {
@@ -57,12 +61,14 @@ func TestSecretNeverShows(t *testing.T) {
 }
 
 func TestSeedsEnvironmentAfterInit(t *testing.T) {
-	env := Env{SolanaRPC: "https://rpc.example/?api-key=sekret", SolanaNetwork: "devnet", AgentKeypair: "/k.json",
+	env := Env{SolanaRPC: "https://rpc.example/?api-key=sekret", SolanaNetwork: "devnet",
+		AgentKeypair:   "/k.json",
 		FacilitatorURL: "https://f1.example", FacilitatorFallback: "https://f2.example"}
 	sealed := Defaults()
 	warnings := IgnoredEnv(env, sealed)
 	require.Len(t, warnings, 5)
-	for i, name := range []string{"AGENT_KEYPAIR_PATH", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL"} {
+	for i, name := range []string{"AGENT_KEYPAIR_PATH", "SOLANA_RPC_URL", "SOLANA_NETWORK",
+		"X402_FACILITATOR_URL", "X402_FACILITATOR_FALLBACK_URL"} {
 		assert.True(t, strings.HasPrefix(warnings[i], name+" is set"), warnings[i])
 		assert.NotContains(t, warnings[i], "sekret")
 	}
@@ -70,15 +76,19 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, sealed, same, "without env = true the environment changes nothing")
 
-	open, err := Parse([]byte("env = true\n[networks.solana-devnet]\ntoken_account = \"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU\""))
+	open, err := Parse([]byte("env = true\n[networks.solana-devnet]\ntoken_account = " +
+		"\"4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU\""))
 	require.NoError(t, err)
 	assert.Len(t, IgnoredEnv(env, open), 1, "the key file counts in init only")
 	over, err := open.WithEnv(env)
 	require.NoError(t, err)
-	assert.Equal(t, Network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"}, over.Networks[SolanaDevnet])
+	assert.Equal(t, Network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
+		over.Networks[SolanaDevnet])
 	assert.Equal(t, []string{SolanaDevnet, BaseSepolia}, over.Policy.Prefer)
-	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name, over.Facilitators[1].Name})
-	assert.Equal(t, publicNodes[SolanaDevnet], open.Networks[SolanaDevnet].RPC, "the configuration itself is not touched")
+	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name,
+		over.Facilitators[1].Name})
+	assert.Equal(t, publicNodes[SolanaDevnet], open.Networks[SolanaDevnet].RPC,
+		"the configuration itself is not touched")
 
 	_, err = open.WithEnv(Env{SolanaRPC: "http://169.254.169.254/"})
 	assert.ErrorContains(t, err, "SOLANA_RPC_URL")

@@ -11,10 +11,12 @@ import (
 
 // openPlain opens for reading without waiting: opening a FIFO would otherwise hang for ever.
 func openPlain(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0) //nolint:gosec // the owner's own path
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC,
+		0) //nolint:gosec // the owner's own path
 }
 
-// ownership says what is wrong with who may write, or "". Root's files are as good as our own: root needs no permission.
+// ownership says what is wrong with who may write, or "". Root's files are as good as our own: root
+// needs no permission.
 func ownership(info os.FileInfo) string {
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return fmt.Sprintf("can be written by others (mode %04o)", mode)
@@ -26,7 +28,8 @@ func ownership(info os.FileInfo) string {
 	return ""
 }
 
-// syncDir makes a rename durable. Some file systems refuse to sync a directory; then there is nothing more to do.
+// syncDir makes a rename durable. Some file systems refuse to sync a directory; then there is
+// nothing more to do.
 func syncDir(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // the owner's own path
 	if err != nil {

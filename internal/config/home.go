@@ -16,8 +16,8 @@ import (
 // FileName is the rules' file in the wallet's home.
 const FileName = "config.toml"
 
-// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2). SETUP_FAILED where the environment
-// names neither.
+// Home is the wallet's directory: X402_WALLET_HOME, else <user config dir>/x402-wallet (SPEC §2).
+// SETUP_FAILED where the environment names neither.
 func Home(env Env) (home string, err error) {
 	if env.Home != "" {
 		home, err = filepath.Abs(env.Home)
@@ -25,7 +25,9 @@ func Home(env Env) (home string, err error) {
 		home = filepath.Join(home, "x402-wallet")
 	}
 	if err != nil {
-		return "", x402.Errorf(x402.SetupFailed, "there is no place for the wallet: the environment has neither X402_WALLET_HOME nor a home directory").
+		return "", x402.Errorf(x402.SetupFailed,
+			"there is no place for the wallet: the environment has neither X402_WALLET_HOME nor a home "+
+				"directory").
 			WithHint("set X402_WALLET_HOME to a directory, with its full path")
 	}
 	return home, nil
@@ -46,8 +48,8 @@ func MakeHome(home string) error {
 	return nil
 }
 
-// Load reads <home>/config.toml. It must be a regular file of ours that nobody else can write. Where it does not exist
-// the error is fs.ErrNotExist.
+// Load reads <home>/config.toml. It must be a regular file of ours that nobody else can write.
+// Where it does not exist the error is fs.ErrNotExist.
 func Load(home string) (*Config, error) {
 	path := filepath.Join(home, FileName)
 	data, mode, err := readOwned(path, maxFile)
@@ -62,14 +64,16 @@ func Load(home string) (*Config, error) {
 		return nil, err
 	}
 	if runtime.GOOS != "windows" && mode&0o044 != 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s can be read by other users of this machine; chmod 600 %s", path, path))
+		c.Warnings = append(c.Warnings,
+			fmt.Sprintf("%s can be read by other users of this machine; chmod 600 %s", path, path))
 	}
 	return c, nil
 }
 
 // Missing says of a home that its rules are gone: POLICY_UNSEALED.
 func Missing(home string) error {
-	return x402.Errorf(x402.PolicyUnsealed, "the owner's rules %s are missing", filepath.Join(home, FileName)).
+	return x402.Errorf(x402.PolicyUnsealed, "the owner's rules %s are missing",
+		filepath.Join(home, FileName)).
 		WithHint("the person restores config.toml from a backup; nothing is paid without rules")
 }
 
@@ -79,25 +83,29 @@ func (c *Config) Same(home string) bool {
 	return err == nil && bytes.Equal(data, c.Raw)
 }
 
-// ReadSecretFile reads a small owner-only file, such as header_file of a facilitator. Others may not even read it.
+// ReadSecretFile reads a small owner-only file, such as header_file of a facilitator. Others may
+// not even read it.
 func ReadSecretFile(path string) (Secret, error) {
 	data, mode, err := readOwned(path, 16<<10)
 	if err != nil {
 		return "", err
 	}
 	if runtime.GOOS != "windows" && mode&0o077 != 0 {
-		return "", fmt.Errorf("%s holds a secret and can be read by others; correct it with: chmod 600 %s", path, path)
+		return "", fmt.Errorf("%s holds a secret and can be read by others; correct it with: chmod 600 %s",
+			path, path)
 	}
 	return Secret(data), nil
 }
 
-// ReadFile reads a small file of the home that only its owner can write. Where it does not exist the error is fs.ErrNotExist.
+// ReadFile reads a small file of the home that only its owner can write. Where it does not exist
+// the error is fs.ErrNotExist.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	data, _, err := readOwned(path, limit)
 	return data, err
 }
 
-// readOwned reads a file that only its owner can write. What is checked is what was opened, not what has the name.
+// readOwned reads a file that only its owner can write. What is checked is what was opened, not
+// what has the name.
 func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
 	f, err := openPlain(path)
 	if err != nil {
@@ -124,8 +132,8 @@ func readOwned(path string, limit int64) ([]byte, os.FileMode, error) {
 	return data, info.Mode(), nil
 }
 
-// WriteFile replaces a file of the home at once or not at all, 0600 from its first byte: temp file, fsync, rename, fsync of
-// the directory (SPEC §2).
+// WriteFile replaces a file of the home at once or not at all, 0600 from its first byte: temp file,
+// fsync, rename, fsync of the directory (SPEC §2).
 func WriteFile(path string, data []byte) (err error) {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // O_EXCL and 0600
 	if err != nil {

@@ -11,15 +11,18 @@ import (
 )
 
 var dnsName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+	return regexp.MustCompile(
+		`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 }) // at its first use: a host waits for our start
 
-// dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1, 010.0.0.1, 0x7f.0.0.1. A number
-// without a dot may be the name of a server that is a command.
-var dottedNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\.(0x[0-9a-f]*|[0-9]+)$`) })
+// dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1,
+// 010.0.0.1, 0x7f.0.0.1. A number without a dot may be the name of a server that is a command.
+var dottedNumber = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\.(0x[0-9a-f]*|[0-9]+)$`)
+})
 
-// host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port: any port), and folds it
-// to the form in which hosts are compared.
+// host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port:
+// any port), and folds it to the form in which hosts are compared.
 func (c *checker) host(key, written string) (string, bool) {
 	host, problem := foldHost(written)
 	if problem != "" {
@@ -49,7 +52,8 @@ func foldHost(written string) (host, problem string) {
 		return host, "is a URL; only the host is written here, like api.example.com"
 	}
 	name, port := splitHost(host)
-	if n, err := strconv.ParseUint(port, 10, 16); name != host && (err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
+	if n, err := strconv.ParseUint(port, 10, 16); name != host &&
+		(err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
 		return host, "has a port that is not from 1 to 65535"
 	}
 	if port == "443" || port == "80" { // sellers are known without them, so the entry would cover nobody
@@ -57,7 +61,8 @@ func foldHost(written string) (host, problem string) {
 	}
 	if inner, isV6 := strings.CutPrefix(name, "["); isV6 {
 		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
-		if err != nil || !ip.Is6() || ip.Is4In6() || ip.Zone() != "" || ip.String() != strings.TrimSuffix(inner, "]") {
+		if err != nil || !ip.Is6() || ip.Is4In6() || ip.Zone() != "" ||
+			ip.String() != strings.TrimSuffix(inner, "]") {
 			return host, "is not an IPv6 address in its shortest form, like [2001:db8::1]"
 		}
 		return host, ""
@@ -70,7 +75,8 @@ func foldHost(written string) (host, problem string) {
 	if len(name) > 253 || !dnsName().MatchString(name) {
 		return host, "is not a host like api.example.com"
 	}
-	if _, err := netip.ParseAddr(name); err != nil && dottedNumber().MatchString(name) { // the entry would cover nobody
+	if _, err := netip.ParseAddr(name); err != nil && dottedNumber().MatchString(name) {
+		// the entry would cover nobody
 		return host, "is not an IPv4 address like 192.0.2.1"
 	}
 	return host, ""
@@ -84,8 +90,8 @@ func splitHost(hostport string) (host, port string) {
 	return hostport, ""
 }
 
-// loopback checks the exact "127.0.0.1:4021" entries. Only addresses are taken, and localhost: any other name means what
-// some resolver says today.
+// loopback checks the exact "127.0.0.1:4021" entries. Only addresses are taken, and localhost: any
+// other name means what some resolver says today.
 func (c *checker) loopback(written []string) []string {
 	entries := []string{}
 	for _, entry := range written {
@@ -99,10 +105,12 @@ func (c *checker) loopback(written []string) []string {
 		switch {
 		case host == "localhost":
 		case err != nil || ip.Zone() != "" || ip.Is4In6():
-			c.fail("policy.loopback", `%q must be an address like "127.0.0.1:%d" or "[::1]:%d", or "localhost:%d"`, entry, n, n, n)
+			c.fail("policy.loopback",
+				`%q must be an address like "127.0.0.1:%d" or "[::1]:%d", or "localhost:%d"`, entry, n, n, n)
 			continue
 		case !ip.IsLoopback() && !ip.IsPrivate():
-			c.fail("policy.loopback", "%q is neither on this machine nor in a private network; only those have an entry here", entry)
+			c.fail("policy.loopback", "%q is neither on this machine nor in a private network; only those "+
+				"have an entry here", entry)
 			continue
 		default:
 			host = ip.String()
@@ -114,8 +122,8 @@ func (c *checker) loopback(written []string) []string {
 
 const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
-// isSolanaAddress reports whether s is base58 of exactly 32 bytes. Package svm has the real decoder; this one keeps
-// solana-go out of a package that reads a file.
+// isSolanaAddress reports whether s is base58 of exactly 32 bytes. Package svm has the real
+// decoder; this one keeps solana-go out of a package that reads a file.
 func isSolanaAddress(s string) bool {
 	if len(s) < 32 || len(s) > 44 {
 		return false

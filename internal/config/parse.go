@@ -13,7 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not get into memory.
+// maxFile bounds config.toml: a thousand sellers' budgets fit in it, a mistaken file does not get
+// into memory.
 const maxFile = 256 << 10
 
 // Error is a fault in config.toml: where it is and what would be right.
@@ -47,8 +48,8 @@ func (e *Error) Hint() string {
 	return "the owner corrects config.toml and runs `x402-wallet policy seal`"
 }
 
-// file is config.toml as it is written. Pointers tell an absent key from a zero one; money, times and rules are strings
-// here and get their meaning in check.go.
+// file is config.toml as it is written. Pointers tell an absent key from a zero one; money, times
+// and rules are strings here and get their meaning in check.go.
 type file struct {
 	Budget       fileBudget             `toml:"budget"`
 	Policy       filePolicy             `toml:"policy"`
@@ -144,7 +145,8 @@ func Parse(data []byte) (*Config, error) {
 	if len(data) > maxFile {
 		return nil, &Error{Msg: fmt.Sprintf("is %d bytes long; at most %d are read", len(data), maxFile)}
 	}
-	if bytes.HasPrefix(data, []byte("\ufeff")) || bytes.HasPrefix(data, []byte("\xff\xfe")) { // as some editors of Windows write it
+	if bytes.HasPrefix(data, []byte("\ufeff")) || bytes.HasPrefix(data, []byte("\xff\xfe")) {
+		// as some editors of Windows write it
 		return nil, &Error{Line: 1, Msg: "begins with a byte-order mark; save it as UTF-8 without one"}
 	}
 	var f file
@@ -161,7 +163,8 @@ func Parse(data []byte) (*Config, error) {
 	return config, nil
 }
 
-// typeFault picks the two types out of the TOML library's message, which names our structs where people need a remedy.
+// typeFault picks the two types out of the TOML library's message, which names our structs where
+// people need a remedy.
 var typeFault = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
 })
@@ -251,8 +254,9 @@ func dotted(parts []string) string {
 	return b.String()
 }
 
-// index notes the line of every key, for messages, and refuses keys whose letter case is not ours: the TOML library would
-// take `Per_Call` for `per_call`, and of two such spellings the last would win unseen.
+// index notes the line of every key, for messages, and refuses keys whose letter case is not ours:
+// the TOML library would take `Per_Call` for `per_call`, and of two such spellings the last would
+// win unseen.
 func (c *checker) index(data []byte) {
 	p := unstable.Parser{}
 	p.Reset(data)
@@ -299,7 +303,8 @@ func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
 }
 
 // freeNames are the tables whose own keys are names the owner chose.
-var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true, "tools": true}
+var freeNames = map[string]bool{"networks": true, "budget.hosts": true, "hosts": true, "servers": true,
+	"tools": true}
 
 func (c *checker) note(path []string, line int) {
 	c.lines[dotted(path)] = line

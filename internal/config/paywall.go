@@ -10,7 +10,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can spend.
+// Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can
+// spend.
 type Paywall struct {
 	Command      []string // of the MCP server behind it, or URL
 	URL          string
@@ -31,7 +32,8 @@ type PaywallTool struct {
 	MaxTimeout  time.Duration // 0: the default
 }
 
-// PaywallOption is one way to pay it. Whether its network, asset and addresses are any is for the paywall to say.
+// PaywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
+// paywall to say.
 type PaywallOption struct {
 	Network, PayTo, Price, Amount, Asset string // PayTo "": the wallet's own address there
 }
@@ -125,7 +127,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 	if f.Listen != "" {
 		host, port, err := net.SplitHostPort(f.Listen)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !isLoopback(host) {
-			c.fail("listen", `must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; put a web server with TLS in front for others`)
+			c.fail("listen",
+				`must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; put a web server with TLS in front for others`)
 		}
 	}
 	for _, name := range sorted(f.Tools) {
@@ -166,7 +169,8 @@ func (c *checker) sold(f *filePaywall, name string) PaywallTool {
 			c.fail(key, `needs a network: network = "eip155:8453", here or for all at the top of the file`)
 			continue
 		}
-		if o.Network = c.chain(key+".network", o.Network); o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
+		if o.Network = c.chain(key+".network", o.Network); o.PayTo == "" && f.PayTo != "" &&
+			c.chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}
 		if (o.Price == "") == (o.Amount == "") {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Template is the config.toml that init writes: every key, explained, at its default, with the seed's environment taken in
-// (SPEC §4). It fails where that environment holds a value that the file could not.
+// Template is the config.toml that init writes: every key, explained, at its default, with the
+// seed's environment taken in (SPEC §4). It fails where that environment holds a value that the
+// file could not.
 func Template(env Env) ([]byte, error) {
 	s, err := env.seed()
 	if err != nil {
@@ -40,7 +41,8 @@ func Template(env Env) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Quote writes a basic string. strconv's \x escapes are not TOML's, so everything but printable ASCII becomes \u.
+// Quote writes a basic string. strconv's \x escapes are not TOML's, so everything but printable
+// ASCII becomes \u.
 func Quote(s string) string {
 	var b strings.Builder
 	for _, r := range s {

@@ -90,7 +90,8 @@ func quoted(words []string) (q []string) {
 func (c *checker) chain(key, name string) string {
 	id, ok := x402.Network(name)
 	if namespace := x402.Namespace(id); !ok || (namespace != "eip155" && namespace != "solana") {
-		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name, SolanaMainnet)
+		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name,
+			SolanaMainnet)
 		return name
 	}
 	return id
@@ -104,7 +105,8 @@ func (c *checker) chains(key string, names []string) []string {
 	return ids
 }
 
-// ownerURL checks an address the owner chose for a node or service: https anywhere, http on this machine only.
+// ownerURL checks an address the owner chose for a node or service: https anywhere, http on this
+// machine only.
 func (c *checker) ownerURL(key, raw, example string) *url.URL {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Hostname() == "" {

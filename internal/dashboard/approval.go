@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// maxTries is how many wrong passphrases in a row one dashboard takes. Each costs the KDF's second besides.
+	// maxTries is how many wrong passphrases in a row one dashboard takes. Each costs the KDF's
+	// second besides.
 	maxTries = 3
-	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the form.
+	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the
+	// form.
 	maxForm = 4 << 10
 )
 
@@ -50,13 +52,16 @@ func (l *look) question(id string) (q question, err error) {
 	}
 	l.deciding.Lock()
 	defer l.deciding.Unlock()
-	return question{Approval: a, Shown: l.shown(a), Open: a.State != history.Used && a.State != history.Expired, Over: l.wrong >= maxTries}, nil
+	return question{Approval: a, Shown: l.shown(a), Open: a.State != history.Used &&
+		a.State != history.Expired, Over: l.wrong >= maxTries}, nil
 }
 
-// shown binds a form to this dashboard and to everything that it showed: a row that changed since is another question.
+// shown binds a form to this dashboard and to everything that it showed: a row that changed since
+// is another question.
 func (s *Server) shown(a history.Approval) string {
 	sum := hmac.New(sha256.New, s.form)
-	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol,
+	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(),
+		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol,
 		a.Amount.String(), a.Price, a.PayTo, a.Why, a.Since})
 	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -1,9 +1,11 @@
-// Package dashboard is a page of this machine for the wallet's owner: what was spent, on whom, what is left of each budget, what is
-// unfinished, what waits for them, and everything that was ever paid. It is made of HTML and inline SVG; there is no script in it.
+// Package dashboard is a page of this machine for the wallet's owner: what was spent, on whom, what
+// is left of each budget, what is unfinished, what waits for them, and everything that was ever
+// paid. It is made of HTML and inline SVG; there is no script in it.
 //
-// What must stay true: only the browser that opened the one-time address is answered, and only under that very name; looking changes
-// nothing, and needs no key; a yes to a payment takes the passphrase typed into its form, for exactly what that form showed. What
-// strangers wrote is text, and letters that cannot be seen are written out.
+// What must stay true: only the browser that opened the one-time address is answered, and only
+// under that very name; looking changes nothing, and needs no key; a yes to a payment takes the
+// passphrase typed into its form, for exactly what that form showed. What strangers wrote is text,
+// and letters that cannot be seen are written out.
 package dashboard
 
 import (
@@ -30,8 +32,8 @@ import (
 type Options struct {
 	// Wallet is the wallet under its rules as they are now; done ends its use.
 	Wallet func(ctx context.Context) (w *tools.Wallet, done func(), err error)
-	// Approve is the owner's yes to a payment exactly as it was shown to them; passphrase is wiped afterwards. A wrong one is
-	// INVALID_PASSPHRASE.
+	// Approve is the owner's yes to a payment exactly as it was shown to them; passphrase is wiped
+	// afterwards. A wrong one is INVALID_PASSPHRASE.
 	Approve func(ctx context.Context, w *tools.Wallet, shown history.Approval, passphrase []byte) error
 	Version string
 	Idle    time.Duration    // without a look it ends; 0: never
@@ -40,9 +42,11 @@ type Options struct {
 
 // Server is one dashboard: one address, one browser.
 type Server struct {
-	o     Options
-	host  string // what it is listened to at
-	place string // the first part of every path. Cookies do not tell ports apart: another server of this machine would be sent ours
+	o    Options
+	host string // what it is listened to at
+	// the first part of every path. Cookies do not tell ports apart: another server of this machine
+	// would be sent ours
+	place string
 	token string // opens it, once
 	key   string // the cookie that whoever opened it has
 	form  []byte // the key of what a form showed
@@ -62,7 +66,8 @@ func New(at net.Addr, o Options) *Server {
 		o.Now = time.Now
 	}
 	s := &Server{
-		o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(), key: rand.Text(),
+		o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(),
+		key:  rand.Text(),
 		form: []byte(rand.Text()), looked: o.Now(),
 	}
 	mux := http.NewServeMux()
@@ -78,7 +83,9 @@ func New(at net.Addr, o Options) *Server {
 		w.Header().Set("Content-Type", "image/svg+xml")
 		_, _ = w.Write(icon)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { s.say(w, http.StatusNotFound, nothing) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		s.say(w, http.StatusNotFound, nothing)
+	})
 	s.pages = http.StripPrefix(s.place, mux)
 	return s
 }
@@ -145,7 +152,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet && same(rest, s.token):
 		s.open(w, r)
 	case !s.knows(r):
-		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that x402-wallet dashboard printed; if it was used, run the command again.")
+		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that "+
+			"x402-wallet dashboard printed; if it was used, run the command again.")
 	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.host):
 		s.say(w, http.StatusForbidden, "This was not asked from the dashboard's own page.")
 	default:
@@ -158,7 +166,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// fromElsewhere reports whether a browser says that another site, or another port of this machine, leads here.
+// fromElsewhere reports whether a browser says that another site, or another port of this machine,
+// leads here.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -183,12 +192,16 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	switch {
 	case !first && !s.knows(r):
-		s.say(w, http.StatusGone, "This address was used already: it opens the dashboard in one browser, once. Run x402-wallet dashboard again for another.")
+		s.say(w, http.StatusGone, "This address was used already: it opens the dashboard in one browser, "+
+			"once. Run x402-wallet dashboard again for another.")
 		return
 	case first:
-		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.key, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // not Secure: it is HTTP
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.key, Path: s.place, HttpOnly: true,
+			SameSite: http.SameSiteStrictMode}) //nolint:gosec // not Secure: it is HTTP
 	}
-	if fromElsewhere(r) { // a strict cookie does not go along where another site led here: a click from our own page takes it
+	if fromElsewhere(r) {
+		// a strict cookie does not go along where another site led here: a click from our own page
+		// takes it
 		s.show(w, http.StatusOK, "continue", frame{Title: "Continue"})
 		return
 	}
@@ -284,7 +297,8 @@ func (s *Server) say(w http.ResponseWriter, status int, text string) {
 }
 
 func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
-	f.Base, f.Version, f.Now, f.Style = s.place, s.o.Version, s.o.Now().UTC(), template.CSS(style) //nolint:gosec // our own
+	f.Base, f.Version, f.Now, f.Style = s.place, s.o.Version, s.o.Now().UTC(),
+		template.CSS(style) //nolint:gosec // our own
 	var page bytes.Buffer
 	if err := templates().ExecuteTemplate(&page, name, f); err != nil {
 		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
@@ -303,7 +317,8 @@ var style string
 //go:embed pages/icon.svg
 var icon []byte
 
-// templates are read when the first page is made, not when the program starts: an MCP server has no pages.
+// templates are read when the first page is made, not when the program starts: an MCP server has no
+// pages.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(functions).ParseFS(files, "pages/*.html"))
 })

@@ -59,7 +59,8 @@ func newBoard(t *testing.T) *board {
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
 	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{
-		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000, HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
+		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
+			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	b.Server = New(listener.Addr(), Options{
@@ -87,7 +88,9 @@ func newBrowser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 type answer struct {
@@ -130,8 +133,10 @@ func opened(t *testing.T) *board {
 // ask puts a question to the person.
 func (b *board) ask(n byte) history.Approval {
 	b.Helper()
-	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example", Method: "GET", URL: "https://api.example/report?" + fmt.Sprint(n),
-		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000), Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking"})
+	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
+		Method: "GET", URL: "https://api.example/report?" + fmt.Sprint(n),
+		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
+		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking"})
 	require.NoError(b, err)
 	return a
 }
@@ -146,7 +151,8 @@ func (b *board) pays(id, url, state string, usd int, at time.Time) {
 
 func (b *board) sql(query string, args ...any) {
 	b.Helper()
-	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+"?_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(b.home, history.FileName))+
+		"?_pragma=busy_timeout(5000)")
 	require.NoError(b, err)
 	defer db.Close()
 	_, err = db.Exec(query, args...)
@@ -156,7 +162,8 @@ func (b *board) sql(query string, args ...any) {
 // form is what the page's own form would post.
 func (b *board) form(id, decision, passphrase string) string {
 	b.Helper()
-	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/approvals/" + id).body)
+	shown := regexp.MustCompile(`name="shown" value="(\w+)"`).FindStringSubmatch(b.get("/approvals/" +
+		id).body)
 	require.NotNil(b, shown)
 	return url.Values{"shown": {shown[1]}, "decision": {decision}, "passphrase": {passphrase}}.Encode()
 }
@@ -173,7 +180,9 @@ func TestOpening(t *testing.T) {
 	b := newBoard(t)
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+/[a-z2-7]{10}/[A-Z2-7]{26}$`, b.URL())
 	require.Equal(t, http.StatusForbidden, b.get("/").status, "not without it")
-	guess := b.send("GET", b.URL(), "", func(r *http.Request) { r.Header.Set("Sec-Purpose", "prefetch;prerender") })
+	guess := b.send("GET", b.URL(), "", func(r *http.Request) {
+		r.Header.Set("Sec-Purpose", "prefetch;prerender")
+	})
 	require.Equal(t, http.StatusServiceUnavailable, guess.status, "a browser's guess does not use it up")
 	require.Equal(t, http.StatusForbidden, b.send("HEAD", b.URL(), "", nil).status)
 	require.Equal(t, http.StatusForbidden, b.send("POST", b.URL(), "", nil).status)
@@ -181,13 +190,15 @@ func TestOpening(t *testing.T) {
 	first := b.send("GET", b.URL(), "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
 	require.Equal(t, http.StatusSeeOther, first.status)
 	require.Equal(t, b.place+"/", first.header.Get("Location"))
-	require.Equal(t, "x402-wallet="+b.key+"; Path="+b.place+"; HttpOnly; SameSite=Strict", first.header.Get("Set-Cookie"))
+	require.Equal(t, "x402-wallet="+b.key+"; Path="+b.place+"; HttpOnly; SameSite=Strict",
+		first.header.Get("Set-Cookie"))
 	require.NotContains(t, b.key, b.token)
 	page := b.get("/")
 	require.Equal(t, http.StatusOK, page.status)
 	require.Contains(t, page.body, "Nothing was paid yet")
 
-	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL(), "", nil).status, "who opened it comes back by it")
+	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL(), "", nil).status,
+		"who opened it comes back by it")
 	b.browser = newBrowser(t)
 	again := b.send("GET", b.URL(), "", nil)
 	require.Equal(t, http.StatusGone, again.status)
@@ -196,7 +207,8 @@ func TestOpening(t *testing.T) {
 	require.NotContains(t, again.body, b.key)
 }
 
-// Where another site leads here by the token, a strict cookie does not go along with the redirect: the person clicks once more.
+// Where another site leads here by the token, a strict cookie does not go along with the redirect:
+// the person clicks once more.
 func TestOpenedFromElsewhere(t *testing.T) {
 	b := newBoard(t)
 	page := b.send("GET", b.URL(), "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
@@ -205,7 +217,8 @@ func TestOpenedFromElsewhere(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/").status)
 }
 
-// Whatever does not come from the page itself, in the browser that opened it, sees nothing and changes nothing.
+// Whatever does not come from the page itself, in the browser that opened it, sees nothing and
+// changes nothing.
 func TestOthersAreRefused(t *testing.T) {
 	b := opened(t)
 	a := b.ask(1)
@@ -218,37 +231,54 @@ func TestOthersAreRefused(t *testing.T) {
 		change           func(*http.Request)
 		status           int
 	}{
-		"another name":            {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "evil.example" }, 421},
-		"localhost":               {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "localhost:" + r.URL.Port() }, 421},
-		"no port":                 {"GET", b.base + "/", "", func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
-		"another name, the token": {"GET", b.URL(), "", func(r *http.Request) { r.Host = "evil.example" }, 421},
-		"no cookie":               {"GET", b.base + "/", "", func(r *http.Request) { r.Header.Del("Cookie"); b.forget() }, 403},
-		"another cookie":          {"GET", b.base + "/", "", func(r *http.Request) { b.forget(); r.Header.Set("Cookie", "x402-wallet=AAAA") }, 403},
+		"another name": {"GET", b.base + "/", "", func(r *http.Request) {
+			r.Host = "evil.example"
+		}, 421},
+		"localhost": {"GET", b.base + "/", "", func(r *http.Request) {
+			r.Host = "localhost:" + r.URL.Port()
+		}, 421},
+		"no port": {"GET", b.base + "/", "", func(r *http.Request) {
+			r.Host = "127.0.0.1"
+		}, 421},
+		"another name, the token": {"GET", b.URL(), "", func(r *http.Request) {
+			r.Host = "evil.example"
+		}, 421},
+		"no cookie": {"GET", b.base + "/", "", func(r *http.Request) {
+			r.Header.Del("Cookie")
+			b.forget()
+		}, 403},
+		"another cookie": {"GET", b.base + "/", "", func(r *http.Request) {
+			b.forget()
+			r.Header.Set("Cookie", "x402-wallet=AAAA")
+		}, 403},
 		"another place":           {"GET", "http://" + b.host + "/", "", nil, 404},
 		"another place's history": {"GET", "http://" + b.host + "/history", "", nil, 404},
 		"led here by a site":      {"GET", b.base + "/", "", header("Sec-Fetch-Site", "cross-site"), 403},
 		"led here by a port":      {"GET", b.base + "/", "", header("Sec-Fetch-Site", "same-site"), 403},
-		"an export for a site":    {"GET", b.base + "/export?format=csv", "", header("Sec-Fetch-Site", "cross-site"), 403},
-		"post, another origin":    {"POST", at, good, header("Origin", "https://evil.example"), 403},
-		"post, origin null":       {"POST", at, good, header("Origin", "null"), 403},
-		"post, no origin":         {"POST", at, good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
-		"post, another port":      {"POST", at, good, header("Origin", "http://127.0.0.1:1"), 403},
-		"post, https":             {"POST", at, good, header("Origin", "https://"+b.host), 403},
-		"post, another site":      {"POST", at, good, header("Sec-Fetch-Site", "cross-site"), 403},
-		"post, no cookie":         {"POST", at, good, func(r *http.Request) { b.forget() }, 403},
-		"a put":                   {"PUT", at, good, nil, 405},
-		"a delete":                {"DELETE", at, "", nil, 405},
-		"a post of a page":        {"POST", b.base + "/history", good, nil, 404},
-		"JSON":                    {"POST", at, `{"decision":"approve"}`, header("Content-Type", "application/json"), 400},
-		"text":                    {"POST", at, good, header("Content-Type", "text/plain"), 400},
-		"two passphrases":         {"POST", at, good + "&passphrase=right", nil, 400},
-		"too large":               {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
-		"broken escape":           {"POST", at, "passphrase=%zz", nil, 400},
-		"no decision":             {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1), nil, 400},
-		"nothing shown":           {"POST", at, "decision=approve&passphrase=right", nil, 409},
-		"another's form":          {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
-		"no such approval":        {"POST", b.base + "/approvals/apr_none", good, nil, 404},
-		"by GET":                  {"GET", at + "?" + good, "", nil, 200},
+		"an export for a site": {"GET", b.base + "/export?format=csv", "",
+			header("Sec-Fetch-Site", "cross-site"), 403},
+		"post, another origin": {"POST", at, good, header("Origin", "https://evil.example"), 403},
+		"post, origin null":    {"POST", at, good, header("Origin", "null"), 403},
+		"post, no origin":      {"POST", at, good, func(r *http.Request) { r.Header.Del("Origin") }, 403},
+		"post, another port":   {"POST", at, good, header("Origin", "http://127.0.0.1:1"), 403},
+		"post, https":          {"POST", at, good, header("Origin", "https://"+b.host), 403},
+		"post, another site":   {"POST", at, good, header("Sec-Fetch-Site", "cross-site"), 403},
+		"post, no cookie":      {"POST", at, good, func(r *http.Request) { b.forget() }, 403},
+		"a put":                {"PUT", at, good, nil, 405},
+		"a delete":             {"DELETE", at, "", nil, 405},
+		"a post of a page":     {"POST", b.base + "/history", good, nil, 404},
+		"JSON": {"POST", at, `{"decision":"approve"}`,
+			header("Content-Type", "application/json"), 400},
+		"text":            {"POST", at, good, header("Content-Type", "text/plain"), 400},
+		"two passphrases": {"POST", at, good + "&passphrase=right", nil, 400},
+		"too large":       {"POST", at, good + "&x=" + strings.Repeat("x", maxForm), nil, 400},
+		"broken escape":   {"POST", at, "passphrase=%zz", nil, 400},
+		"no decision": {"POST", at, strings.Replace(good, "decision=approve", "decision=", 1),
+			nil, 400},
+		"nothing shown":    {"POST", at, "decision=approve&passphrase=right", nil, 409},
+		"another's form":   {"POST", at, strings.Replace(good, "shown=", "shown=00", 1), nil, 409},
+		"no such approval": {"POST", b.base + "/approvals/apr_none", good, nil, 404},
+		"by GET":           {"GET", at + "?" + good, "", nil, 200},
 	} {
 		jar := b.browser.Jar
 		got := b.send(c.method, c.at, c.body, c.change)
@@ -276,8 +306,10 @@ func TestLookingChangesNothing(t *testing.T) {
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
 	before, err := b.store.Head(t.Context())
 	require.NoError(t, err)
-	for _, path := range []string{"/", "/?range=24h", "/?range=12m", "/history", "/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
-		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv", "/export?format=jsonl", "/icon.svg"} {
+	for _, path := range []string{"/", "/?range=24h", "/?range=12m", "/history",
+		"/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
+		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv",
+		"/export?format=jsonl", "/icon.svg"} {
 		got := b.get(path)
 		require.Less(t, got.status, 500, "%s: %s", path, got.body)
 		require.NotContains(t, got.body, "<script", path)
@@ -294,13 +326,15 @@ func TestNothingFromOutside(t *testing.T) {
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
 	for _, path := range []string{"/", "/history", "/payments/pay_1"} {
 		page := b.get(path)
-		for _, outside := range []string{`src=`, `href="http`, `href="//`, "<script", "@import", "url(h", "url(/", "javascript:", " style="} {
+		for _, outside := range []string{`src=`, `href="http`, `href="//`, "<script", "@import", "url(h",
+			"url(/", "javascript:", " style="} {
 			require.NotContains(t, page.body, outside, path)
 		}
 		sheet := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(page.body)
 		require.NotNil(t, sheet)
 		hash := sha256.Sum256([]byte(sheet[1]))
-		require.Contains(t, page.header.Get("Content-Security-Policy"), "style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"';")
+		require.Contains(t, page.header.Get("Content-Security-Policy"), "style-src 'sha256-"+
+			base64.StdEncoding.EncodeToString(hash[:])+"';")
 	}
 }
 
@@ -310,7 +344,8 @@ func TestDeciding(t *testing.T) {
 	a := b.ask(1)
 	at := b.base + "/approvals/" + a.ID
 	page := b.get("/approvals/" + a.ID)
-	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee", "Base (eip155:8453)", "GET https://api.example/report?1", a.Why} {
+	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee",
+		"Base (eip155:8453)", "GET https://api.example/report?1", a.Why} {
 		require.Contains(t, page.body, line)
 	}
 	wrong := b.send("POST", at, b.form(a.ID, "approve", "no"), nil)
@@ -323,7 +358,8 @@ func TestDeciding(t *testing.T) {
 	require.Contains(t, b.get("/approvals/"+a.ID).body, "You approved this payment")
 	require.Equal(t, []string{"no", "right"}, b.typed)
 
-	require.Equal(t, http.StatusSeeOther, b.send("POST", at, b.form(a.ID, "deny", ""), nil).status, "a yes is taken back without it")
+	require.Equal(t, http.StatusSeeOther, b.send("POST", at, b.form(a.ID, "deny", ""), nil).status,
+		"a yes is taken back without it")
 	require.Equal(t, history.Denied, b.state(a.ID))
 	require.Contains(t, b.get("/").body, "Decided, and not over")
 
@@ -360,7 +396,8 @@ func TestThreeTries(t *testing.T) {
 		require.NotContains(t, page, `type="password"`)
 	}
 	require.Equal(t, http.StatusForbidden, b.send("POST", at, right, nil).status)
-	require.Equal(t, http.StatusForbidden, b.send("POST", b.base+"/approvals/"+other.ID, b.form(other.ID, "approve", "right"), nil).status)
+	require.Equal(t, http.StatusForbidden, b.send("POST", b.base+"/approvals/"+other.ID,
+		b.form(other.ID, "approve", "right"), nil).status)
 	require.Len(t, b.typed, maxTries)
 	require.Equal(t, history.Pending, b.state(a.ID))
 	require.Equal(t, http.StatusSeeOther, b.send("POST", at, b.form(a.ID, "deny", ""), nil).status)
@@ -370,18 +407,23 @@ func TestThreeTries(t *testing.T) {
 // What strangers wrote is text, on every page, and letters that cannot be seen are written out.
 func TestHostileText(t *testing.T) {
 	b := opened(t)
-	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>{{.}}` + "\u202eevil\u200b\x1b[2J\U000e0041"
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>{{.}}` +
+		"\u202eevil\u200b\x1b[2J\U000e0041"
 	b.pays("pay_1", "https://api.example/"+evil, "settled", 1000, time.Now())
 	b.pays("pay_2", "https://api.example/open?"+evil, "unknown", 1000, time.Now())
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1, chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
-	b.sql(`INSERT INTO contents VALUES ('pay_1', 200, ?, 0, ?)`, "text/html"+evil, []byte("<h1>content</h1>"+evil+"\nline"))
+	b.sql(`INSERT INTO contents VALUES ('pay_1', 200, ?, 0, ?)`, "text/html"+evil,
+		[]byte("<h1>content</h1>"+evil+"\nline"))
 	b.sql(`INSERT INTO audit VALUES (1000, 0, 'pay_1', ?1, ?1, x'')`, evil)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
-	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil), "/history?status=" + url.QueryEscape(evil), "/payments/pay_1", "/approvals/" + a.ID, "/payments/" + url.PathEscape(evil)} {
+	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil),
+		"/history?status=" + url.QueryEscape(evil), "/payments/pay_1", "/approvals/" + a.ID, "/payments/" +
+			url.PathEscape(evil)} {
 		page := b.get(path).body
 		require.NotEmpty(t, page, path)
-		for _, live := range []string{"<script", "<img", "onerror=alert(2)>", "\u202e", "\u200b", "\x1b", "\U000e0041", "<b>", "<h1>content"} {
+		for _, live := range []string{"<script", "<img", "onerror=alert(2)>", "\u202e", "\u200b", "\x1b",
+			"\U000e0041", "<b>", "<h1>content"} {
 			require.NotContains(t, strings.ReplaceAll(page, "onerror=alert(2)&gt;", ""), live, path)
 		}
 	}
@@ -405,17 +447,20 @@ func TestExport(t *testing.T) {
 	b.pays("pay_4", "https://other.example/a", "settled", 4000, day.Add(time.Minute))
 	b.sql(`UPDATE payments SET payload = '{}'`)
 	for query, within := range map[string]history.Range{
-		"":                               {},
-		"&url=OTHER":                     {URL: "OTHER"},
-		"&status=settled":                {State: history.Settled},
-		"&from=2026-03-05&to=2026-03-05": {After: time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 3, 6, 0, 0, 0, 0, time.UTC)},
+		"":                {},
+		"&url=OTHER":      {URL: "OTHER"},
+		"&status=settled": {State: history.Settled},
+		"&from=2026-03-05&to=2026-03-05": {After: time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC),
+			Until: time.Date(2026, 3, 6, 0, 0, 0, 0, time.UTC)},
 	} {
 		for _, format := range []string{"csv", "jsonl"} {
 			var want bytes.Buffer
-			require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want, b.store, x402.NewRegistry(nil)))
+			require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want, b.store,
+				x402.NewRegistry(nil)))
 			got := b.get("/export?format=" + format + query)
 			require.Equal(t, want.String(), got.body, query)
-			require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`, got.header.Get("Content-Disposition"))
+			require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`,
+				got.header.Get("Content-Disposition"))
 		}
 	}
 	page := b.get("/history?from=2026-03-05&to=2026-03-05").body
@@ -456,7 +501,8 @@ func TestPaging(t *testing.T) {
 // A wallet that stands still says why, and what to do.
 func TestAlerts(t *testing.T) {
 	b := opened(t)
-	require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{By: "breaker", Why: "5 payments came to nothing"}))
+	require.NoError(t,
+		b.store.Freeze(t.Context(), history.Freeze{By: "breaker", Why: "5 payments came to nothing"}))
 	for _, path := range []string{"/", "/history"} {
 		page := b.get(path).body
 		require.Contains(t, page, "5 payments came to nothing (by the breaker)")
@@ -500,8 +546,12 @@ func BenchmarkOverview(b *testing.B) {
 	require.NoError(b, err)
 	defer store.Close()
 	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Assets: x402.NewRegistry(nil)}}
-	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil }})
-	for _, path := range []string{"/?range=24h", "/?range=30d", "/?range=12m", "/history", "/history?url=host7.example/item", "/history?url=host7&from=2026-01-05&to=2026-09-20"} {
+	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1},
+		Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) {
+			return wallet, func() {}, nil
+		}})
+	for _, path := range []string{"/?range=24h", "/?range=30d", "/?range=12m", "/history",
+		"/history?url=host7.example/item", "/history?url=host7&from=2026-01-05&to=2026-09-20"} {
 		b.Run(path, func(b *testing.B) {
 			for b.Loop() {
 				r := httptest.NewRequest("GET", "http://"+s.host+s.place+path, nil)

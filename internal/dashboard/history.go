@@ -31,7 +31,8 @@ type row struct {
 type status struct{ Kind, Status string }
 
 func rowOf(p history.Payment) row {
-	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(), Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created,
+	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
+		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created,
 		status: statusOf(p.State, p.Proof, p.FalseReceipt)}
 }
 
@@ -56,10 +57,12 @@ type wanted struct {
 	from, until                   time.Time
 }
 
-var states = []history.State{history.Settled, history.Unknown, history.Submitted, history.Reserved, history.Failed}
+var states = []history.State{history.Settled, history.Unknown, history.Submitted, history.Reserved,
+	history.Failed}
 
 func (l *look) wanted() (q wanted, err error) {
-	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), From: l.r.FormValue("from"), To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
+	q = wanted{URL: l.r.FormValue("url"), Status: l.r.FormValue("status"), From: l.r.FormValue("from"),
+		To: l.r.FormValue("to"), Before: l.r.FormValue("before")}
 	for _, d := range []struct {
 		text string
 		into *time.Time
@@ -83,7 +86,8 @@ func (l *look) wanted() (q wanted, err error) {
 // query is the same for another page; before is the payment that it begins after.
 func (q wanted) query(before, format string) template.URL {
 	v := url.Values{}
-	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "from": q.From, "to": q.To, "before": before, "format": format} {
+	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "from": q.From, "to": q.To,
+		"before": before, "format": format} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -110,14 +114,16 @@ func list(l *look) (string, frame, error) {
 		return "", answer, err
 	}
 	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
-		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until, State: history.State(q.Status)})
+		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
+			State: history.State(q.Status)})
 	if errors.Is(err, history.ErrNoCursor) {
 		err = x402.Errorf(x402.InvalidArgument, "there is no such payment to list before")
 	}
 	if err != nil {
 		return "", answer, err
 	}
-	f := found{wanted: q, States: states, CSV: q.query("", "csv"), JSON: q.query("", "jsonl"), First: q.query("", ""), All: q.query("", "") == ""}
+	f := found{wanted: q, States: states, CSV: q.query("", "csv"), JSON: q.query("", "jsonl"),
+		First: q.query("", ""), All: q.query("", "") == ""}
 	for _, p := range payments {
 		f.Rows = append(f.Rows, rowOf(p))
 	}
@@ -137,14 +143,17 @@ func export(l *look) error {
 	if err != nil {
 		return err
 	}
-	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until, URL: q.URL, State: history.State(q.Status)}}
-	kind, known := map[string]string{"csv": "text/csv; charset=utf-8", "jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
+	e := books.Export{Format: l.r.FormValue("format"), Within: history.Range{After: q.from, Until: q.until,
+		URL: q.URL, State: history.State(q.Status)}}
+	kind, known := map[string]string{"csv": "text/csv; charset=utf-8",
+		"jsonl": "application/x-ndjson; charset=utf-8"}[e.Format]
 	if !known {
 		return x402.Errorf(x402.InvalidArgument, "there is no format %q here", e.Format)
 	}
 	l.download(kind, "x402-wallet."+e.Format)
 	if err := e.Write(l.r.Context(), l.w, l.wallet.Store, l.wallet.Engine.Assets); err != nil {
-		panic(http.ErrAbortHandler) // the beginning is out: a cut connection is a failed download, not a short file
+		// the beginning is out: a cut connection is a failed download, not a short file
+		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
@@ -195,16 +204,20 @@ func payment(l *look) (string, frame, error) {
 		return "", answer, err
 	}
 	t := all.Transactions[0]
-	v := paid{status: statusOf(p.State, p.Proof, p.FalseReceipt), ID: p.ID, Price: t.Price, Next: next(p), For: p.Method + " " + p.URL, At: p.Created}
+	v := paid{status: statusOf(p.State, p.Proof, p.FalseReceipt), ID: p.ID, Price: t.Price, Next: next(p),
+		For: p.Method + " " + p.URL, At: p.Created}
 	e := all.Evidence.Signed
 	expires := ""
 	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
 		expires = e.ExpiresAt.UTC().Format(time.DateTime) + " UTC"
 	}
 	for _, fact := range [][2]string{
-		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo}, {"Network", x402.Title(t.Network) + " (" + t.Network + ")"},
-		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature}, {"Settled by", t.Facilitator}, {"Nonce", e.Nonce},
-		{"Signature", e.Signature}, {"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session}, {"Protocol", string(p.Dialect)},
+		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo},
+		{"Network", x402.Title(t.Network) + " (" + t.Network + ")"},
+		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
+		{"Settled by", t.Facilitator}, {"Nonce", e.Nonce},
+		{"Signature", e.Signature}, {"Fee payer", e.FeePayer}, {"Can be settled until about", expires},
+		{"Session", p.Session}, {"Protocol", string(p.Dialect)},
 		{"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
 	} {
 		if fact[1] != "" {
@@ -218,7 +231,8 @@ func payment(l *look) (string, frame, error) {
 	for _, d := range []struct {
 		name string
 		raw  json.RawMessage
-	}{{"Receipt, as the seller or its payment service claims", all.Evidence.Receipt}, {"The chain's proof", p.ChainProof}, {"What was asked for", p.Requirement}} {
+	}{{"Receipt, as the seller or its payment service claims", all.Evidence.Receipt},
+		{"The chain's proof", p.ChainProof}, {"What was asked for", p.Requirement}} {
 		if len(d.raw) > 0 {
 			v.Documents = append(v.Documents, document{d.name, pretty(d.raw)})
 		}

@@ -42,14 +42,17 @@ func (l *look) standing(f *frame) error {
 		if z.Account != "" {
 			what = "Payments from " + z.Account + " on " + x402.Title(z.Network) + " are stopped"
 		}
-		f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("%s since %s UTC: %s (by the %s).", what, z.At.UTC().Format(time.DateTime), z.Why, z.By),
+		f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("%s since %s UTC: %s (by the %s).",
+			what, z.At.UTC().Format(time.DateTime), z.Why, z.By),
 			Do: "When you have looked at it, lift it in a terminal", Run: "x402-wallet unfreeze"})
 	}
 	if guard := l.wallet.Engine.Guard; guard != nil {
 		if err := guard.CheckConfig(ctx); err != nil {
 			coded := x402.AsError(err)
-			f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("Nothing is paid: %s (%s).", coded.Message, coded.Code),
-				Do: "Look at the difference, and seal the rules if they are yours", Run: "x402-wallet policy seal"})
+			f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("Nothing is paid: %s (%s).",
+				coded.Message, coded.Code),
+				Do:  "Look at the difference, and seal the rules if they are yours",
+				Run: "x402-wallet policy seal"})
 		}
 	}
 	f.Alerts = append(f.Alerts, notes...)
@@ -146,7 +149,8 @@ func next(p history.Payment) string {
 	case history.Submitted:
 		return "Signed and sent; its answer is awaited. It counts as spent until then."
 	case history.Unknown:
-		text := "Sent, and nobody knows what became of it. It counts as spent; the same call sends the same bytes, and the chain is asked"
+		text := "Sent, and nobody knows what became of it. It counts as spent; the same call sends the " +
+			"same bytes, and the chain is asked"
 		if at := p.Evidence.ExpiresAt; !at.IsZero() {
 			text += ": it can be settled until about " + at.UTC().Format(time.DateTime) + " UTC"
 		}
@@ -158,7 +162,8 @@ func next(p history.Payment) string {
 		return "Settled, and the chain shows it."
 	case history.Failed:
 		if p.FalseReceipt {
-			return "Nothing moved, though a receipt said so: the chain proved the receipt false. Nothing is held."
+			return "Nothing moved, though a receipt said so: the chain proved the receipt false. Nothing " +
+				"is held."
 		}
 		return "Nothing moved, and it no longer can. Nothing is held."
 	}
@@ -190,7 +195,9 @@ var spans = []struct {
 }{
 	{
 		name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour,
-		step:  func(t time.Time, n int) time.Time { return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour) },
+		step: func(t time.Time, n int) time.Time {
+			return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour)
+		},
 		steps: 24, label: "15:04", long: "Mon 2 Jan, 15:04", every: 3,
 	},
 	{
@@ -235,7 +242,9 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 		}
 		out.Plot = draw(steps, span.every, span.said)
 		whole := history.Day{Spent: out.Spent, Held: out.Held}
-		out.Hosts, out.Networks = barsOf(all.Hosts, whole, func(host string) string { return host }), barsOf(all.Networks, whole, x402.Title)
+		out.Hosts, out.Networks = barsOf(all.Hosts, whole, func(host string) string {
+			return host
+		}), barsOf(all.Networks, whole, x402.Title)
 	}
 	if out.Plot.Bars == nil {
 		return out, x402.Errorf(x402.InvalidArgument, "%w", errRange)
@@ -255,7 +264,8 @@ func (l *look) budgets(p *first, now time.Time) error {
 			return err
 		}
 		p.PerCall = report.PerCall
-		p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day), barOf("Month", report.Month)}
+		p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day),
+			barOf("Month", report.Month)}
 		if session.ID == "" {
 			p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "begins with the next payment"
 		} else {

@@ -18,7 +18,8 @@ type step struct {
 
 func (s step) All() money.Dollars { return s.Spent.Add(s.Held) }
 
-// plot is bars over time. Widths are in percent of what there is, so that it fits a phone; heights are in pixels.
+// plot is bars over time. Widths are in percent of what there is, so that it fits a phone; heights
+// are in pixels.
 type plot struct {
 	Bars   []bar
 	Lines  []gridline
@@ -68,7 +69,8 @@ func draw(steps []step, every int, said string) plot {
 			return max(round(float64(d)/float64(top)*plotHeight), leastHigh)
 		}
 		b := bar{
-			step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width), Width: round(width * filled),
+			step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width),
+			Width:     round(width * filled),
 			SpentHigh: high(s.Spent), HeldHigh: high(s.Held), LabelY: plotHeight + 20,
 		}
 		b.SpentY = round(plotHeight - b.SpentHigh)
@@ -81,7 +83,8 @@ func draw(steps []step, every int, said string) plot {
 		p.Said = "Nothing was spent in " + said + "."
 		return p
 	}
-	p.Said = fmt.Sprintf("%s spent and %s held in %s; most in one step: %s (%s).", sum.Spent.Price(), sum.Held.Price(), said, most.All().Price(), most.Long)
+	p.Said = fmt.Sprintf("%s spent and %s held in %s; most in one step: %s (%s).", sum.Spent.Price(),
+		sum.Held.Price(), said, most.All().Price(), most.Long)
 	return p
 }
 
@@ -102,7 +105,8 @@ func (p *plot) grid(most money.Dollars) (top money.Dollars) {
 		return 1
 	}
 	for i := range n + 1 {
-		p.Lines = append(p.Lines, gridline{round(plotHeight - float64(i)/float64(n)*plotHeight), (i * unit).Price()})
+		p.Lines = append(p.Lines, gridline{round(plotHeight - float64(i)/float64(n)*plotHeight),
+			(i * unit).Price()})
 	}
 	return n * unit
 }

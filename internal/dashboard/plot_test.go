@@ -11,7 +11,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The lines are at round sums, the topmost is not below the highest bar, and something is never nothing.
+// The lines are at round sums, the topmost is not below the highest bar, and something is never
+// nothing.
 func TestDraw(t *testing.T) {
 	for most, lines := range map[money.Dollars]string{
 		1:           "$0.00 $0.000001",
@@ -20,7 +21,8 @@ func TestDraw(t *testing.T) {
 		4_230_000:   "$0.00 $2.00 $4.00 $6.00",
 		100_000_000: "$0.00 $50.00 $100.00",
 	} {
-		p := draw([]step{{Spent: most - most/4, Held: most / 4}, {Spent: 1}, {}, {Held: 1}}, 2, "the last 4 days")
+		p := draw([]step{{Spent: most - most/4, Held: most / 4}, {Spent: 1}, {}, {Held: 1}}, 2,
+			"the last 4 days")
 		var got []string
 		for _, l := range p.Lines {
 			got = append(got, l.Label)
@@ -33,7 +35,8 @@ func TestDraw(t *testing.T) {
 			require.Equal(t, b.Spent > 0, b.SpentHigh >= leastHigh)
 			require.Equal(t, b.Held > 0, b.HeldHigh >= leastHigh)
 		}
-		require.Equal(t, []bool{false, true, false, true}, []bool{p.Bars[0].Labelled, p.Bars[1].Labelled, p.Bars[2].Labelled, p.Bars[3].Labelled}, "from the last")
+		require.Equal(t, []bool{false, true, false, true}, []bool{p.Bars[0].Labelled, p.Bars[1].Labelled,
+			p.Bars[2].Labelled, p.Bars[3].Labelled}, "from the last")
 	}
 	none := draw(make([]step, 3), 1, "the last 3 days")
 	require.False(t, none.Any)
@@ -42,8 +45,10 @@ func TestDraw(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	b := barsOf([]history.Part{{Key: "a", Day: history.Day{Spent: 60, Held: 20}}, {Key: "b", Day: history.Day{Spent: 1}}}, history.Day{Spent: 80, Held: 20}, strings.ToUpper)
-	require.Equal(t, bars{List: []lying{{"A", history.Day{Spent: 60, Held: 20}, 75, 25}, {"B", history.Day{Spent: 1}, 1.25, 0}}, Others: 19}, b)
+	b := barsOf([]history.Part{{Key: "a", Day: history.Day{Spent: 60, Held: 20}},
+		{Key: "b", Day: history.Day{Spent: 1}}}, history.Day{Spent: 80, Held: 20}, strings.ToUpper)
+	require.Equal(t, bars{List: []lying{{"A", history.Day{Spent: 60, Held: 20}, 75, 25},
+		{"B", history.Day{Spent: 1}, 1.25, 0}}, Others: 19}, b)
 	require.InDelta(t, .5, percent(1, 1_000_000), 0)
 	require.InDelta(t, 0, percent(0, 0), 0)
 	require.InDelta(t, 100, percent(1, 0), 0)

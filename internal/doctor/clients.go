@@ -33,7 +33,8 @@ func (o Options) clients(context.Context) (list []Finding) {
 		if len(without) > 0 {
 			names = strings.Join(without, ", ")
 		}
-		list = append(list, found(Warn, "x402-wallet install "+firstOf(names), "no MCP client has an entry for this wallet (here: %s)", orNone(without))...)
+		list = append(list, found(Warn, "x402-wallet install "+firstOf(names),
+			"no MCP client has an entry for this wallet (here: %s)", orNone(without))...)
 	}
 	return list
 }
@@ -58,14 +59,18 @@ func (o Options) client(c install.Client, status install.Status) (list []Finding
 	}
 	again := "x402-wallet install " + c.Name
 	if len(secrets) > 0 {
-		list = append(list, found(Fail, again+" takes it out; then change what it protects (x402-wallet passphrase)",
-			"%s's entry holds %s in plain text", c.Title, strings.Join(secrets, ", "))...)
+		list = append(list,
+			found(Fail, again+" takes it out; then change what it protects (x402-wallet passphrase)",
+				"%s's entry holds %s in plain text", c.Title, strings.Join(secrets, ", "))...)
 	}
 	if !startable(command) {
 		return append(list, found(Fail, again, "%s's entry starts a program that is not there", c.Title)...)
 	}
 	if status == install.Differs && len(secrets) == 0 {
-		return append(list, Finding{Status: OK, Message: fmt.Sprintf("%s has an entry of its own making (%s --dry-run shows the difference)", c.Title, again)})
+		return append(list,
+			Finding{Status: OK,
+				Message: fmt.Sprintf("%s has an entry of its own making (%s --dry-run shows the difference)",
+					c.Title, again)})
 	}
 	if len(list) == 0 {
 		list = good("%s starts this wallet", c.Title)

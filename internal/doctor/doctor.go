@@ -1,7 +1,8 @@
-// Package doctor looks for what is wrong with a wallet and its surroundings, and says of each thing what to do.
+// Package doctor looks for what is wrong with a wallet and its surroundings, and says of each thing
+// what to do.
 //
-// What must stay true: it changes nothing, it ends in bounded time, what it could not look at it says so, and no secret it comes
-// across is ever printed.
+// What must stay true: it changes nothing, it ends in bounded time, what it could not look at it
+// says so, and no secret it comes across is ever printed.
 package doctor
 
 import (
@@ -24,7 +25,8 @@ import (
 // Status is how a check ended.
 type Status string
 
-// Warn is what works and should be better; Fail is what keeps the wallet from working, or endangers it.
+// Warn is what works and should be better; Fail is what keeps the wallet from working, or endangers
+// it.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn"
@@ -58,7 +60,8 @@ type Options struct {
 	Now            func() time.Time
 }
 
-// patience bounds each check. A node has ten seconds of its own; whoever waits at a terminal has not much more.
+// patience bounds each check. A node has ten seconds of its own; whoever waits at a terminal has
+// not much more.
 const patience = 15 * time.Second
 
 // maxSkew is what a signature's life can bear; evm refuses beyond it.
@@ -104,20 +107,31 @@ func Examine(ctx context.Context, o Options) Report {
 	if o.empty() {
 		return run(ctx, append([]check{{"home", o.home}}, around...))
 	}
-	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal}, {"ledger", o.ledger}}
+	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal},
+		{"ledger", o.ledger}}
 	w, err := o.Open(ctx)
 	if err == nil {
 		defer func() { _ = w.Close() }()
-		checks = append(checks, check{"unlocking", func(ctx context.Context) []Finding { return o.unlocking(ctx, w) }})
+		checks = append(checks, check{"unlocking", func(ctx context.Context) []Finding {
+			return o.unlocking(ctx, w)
+		}})
 		for _, network := range w.Networks {
-			checks = append(checks, check{"node of " + x402.Title(network), func(ctx context.Context) []Finding { return o.node(ctx, w, network) }},
-				check{"funds on " + x402.Title(network), func(ctx context.Context) []Finding { return o.funds(ctx, w, network) }})
+			checks = append(checks, check{"node of " + x402.Title(network),
+				func(ctx context.Context) []Finding {
+					return o.node(ctx, w, network)
+				}},
+				check{"funds on " + x402.Title(network), func(ctx context.Context) []Finding {
+					return o.funds(ctx, w, network)
+				}})
 		}
-		checks = append(checks, check{"facilitators", func(ctx context.Context) []Finding { return o.facilitators(ctx, w) }},
+		checks = append(checks, check{"facilitators", func(ctx context.Context) []Finding {
+			return o.facilitators(ctx, w)
+		}},
 			check{"environment", func(context.Context) []Finding { return o.environment(w) }})
 	} else {
 		checks = append(checks, check{"network", func(context.Context) []Finding {
-			return found(Warn, "mend what is named above, then run this again", "nodes, funds and facilitators were not looked at: the wallet does not open")
+			return found(Warn, "mend what is named above, then run this again",
+				"nodes, funds and facilitators were not looked at: the wallet does not open")
 		}})
 	}
 	return run(ctx, append(checks, around...))
@@ -142,7 +156,8 @@ func run(ctx context.Context, checks []check) Report {
 	return report
 }
 
-// within is the check's findings, or that it did not end: whoever does not come back is left behind.
+// within is the check's findings, or that it did not end: whoever does not come back is left
+// behind.
 func (c check) within(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -164,7 +179,8 @@ func (c check) within(ctx context.Context) []Finding {
 	case list := <-done: // what it says of running out of time is better than ours
 		return list
 	case <-time.After(time.Second):
-		return found(Fail, "run this again; if it stays so, the network or disk is too slow", "no answer within %s", patience)
+		return found(Fail, "run this again; if it stays so, the network or disk is too slow",
+			"no answer within %s", patience)
 	}
 }
 
@@ -194,21 +210,26 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	rows, err := store.Verify(ctx, history.Head{})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		list = found(Warn, "x402-wallet history verify takes its time", "the audit chain is too long to be checked within %s", patience)
+		list = found(Warn, "x402-wallet history verify takes its time",
+			"the audit chain is too long to be checked within %s", patience)
 	case err != nil:
 		list = failed(err, "stop the wallet, keep a copy of the home, restore a backup")
 	default:
 		list = good("the audit chain holds (%d rows)", rows)
 	}
 	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
-		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze", "payments are frozen: %s", freezes[0].Why)...)
+		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze",
+			"payments are frozen: %s", freezes[0].Why)...)
 	}
 	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
-		list = append(list, found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
-			"payments are dated ahead of this computer's clock, the latest %s: the budgets stand still until then", latest.Format(time.RFC3339))...)
+		list = append(list,
+			found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
+				"payments are dated ahead of this computer's clock, the latest %s: the budgets stand still "+
+					"until then", latest.Format(time.RFC3339))...)
 	}
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
-		list = append(list, found(Warn, "x402-wallet reconcile asks the chains", "%d payments are unfinished; their money is held", len(open))...)
+		list = append(list, found(Warn, "x402-wallet reconcile asks the chains",
+			"%d payments are unfinished; their money is held", len(open))...)
 	}
 	return list
 }
@@ -224,7 +245,8 @@ func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
 	sources := o.Sources(rules)
 	if len(sources) == 0 {
 		return found(Warn, "x402-wallet unlock, or x402-wallet install CLIENT --passphrase-file FILE",
-			"locked, and no passphrase file, command or keyring unlocks it: an agent's first payment asks you, or fails")
+			"locked, and no passphrase file, command or keyring unlocks it: an agent's first payment asks "+
+				"you, or fails")
 	}
 	if file := cmp.Or(o.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
 		passphrase, err := wallet.FromFile(file)(ctx)
@@ -236,7 +258,8 @@ func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
 	return good("the first payment unlocks the wallet by: %s", sources[0])
 }
 
-// environment is what the wallet warns of when it opens and no other check has said: variables that do not count, or should not be there.
+// environment is what the wallet warns of when it opens and no other check has said: variables that
+// do not count, or should not be there.
 func (o Options) environment(w *tools.Wallet) (list []Finding) {
 	var said []string
 	if keys, err := wallet.Open(o.Home); err == nil {

@@ -55,15 +55,21 @@ func TestLook(t *testing.T) {
 		file, text string
 		want       []string // name: kind
 	}{
-		{"a.json", `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}, "args": ["-y", "--private-key", "` + aHexKey + `", "--mnemonic=` + aPhrase + `"]}}}`,
-			[]string{"mcpServers.pay.args.2: a private key", "mcpServers.pay.args.3: a seed phrase", "mcpServers.pay.env.PRIVATE_KEY: a private key"}},
-		{"b.json", "// c\n{\"wallet\": {\"keypair\": " + aKeypair + ",}, \"hash\": \"" + aHexKey + "\"}", []string{"wallet.keypair: a Solana key"}},
-		{"c.toml", "[mcp_servers.pay.env]\nEVM_PRIVATE_KEY = \"" + aHexKey + "\"\n", []string{"mcp_servers.pay.env.EVM_PRIVATE_KEY: a private key"}},
-		{".env", "# PRIVATE_KEY=" + aHexKey + "\nexport PRIVATE_KEY='" + aHexKey + "' # mine\nMNEMONIC=\"" + aPhrase + "\"\nTX=" + aHexKey + "\n",
+		{"a.json", `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey +
+			`"}, "args": ["-y", "--private-key", "` + aHexKey + `", "--mnemonic=` + aPhrase + `"]}}}`,
+			[]string{"mcpServers.pay.args.2: a private key", "mcpServers.pay.args.3: a seed phrase",
+				"mcpServers.pay.env.PRIVATE_KEY: a private key"}},
+		{"b.json", "// c\n{\"wallet\": {\"keypair\": " + aKeypair + ",}, \"hash\": \"" + aHexKey + "\"}",
+			[]string{"wallet.keypair: a Solana key"}},
+		{"c.toml", "[mcp_servers.pay.env]\nEVM_PRIVATE_KEY = \"" + aHexKey + "\"\n",
+			[]string{"mcp_servers.pay.env.EVM_PRIVATE_KEY: a private key"}},
+		{".env", "# PRIVATE_KEY=" + aHexKey + "\nexport PRIVATE_KEY='" + aHexKey + "' # mine\nMNEMONIC=\"" +
+			aPhrase + "\"\nTX=" + aHexKey + "\n",
 			[]string{"PRIVATE_KEY: a private key", "MNEMONIC: a seed phrase"}},
 		{"id.json", aKeypair + "\n", []string{": a Solana key"}},
 		{"key.txt", aHexKey + "\n", []string{": a private key"}},
-		{"d.json", `{"` + aHexKey[2:] + `": {"privateKey": "` + aHexKey + `"}}`, []string{"(64 characters).privateKey: a private key"}},
+		{"d.json", `{"` + aHexKey[2:] + `": {"privateKey": "` + aHexKey + `"}}`,
+			[]string{"(64 characters).privateKey: a private key"}},
 	} {
 		var got []string
 		for _, l := range look(line.file, []byte(line.text)) {
@@ -78,7 +84,8 @@ func person(t *testing.T) Options {
 	t.Helper()
 	home := t.TempDir()
 	return Options{
-		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home, Config: filepath.Join(home, ".config")}, Dir: filepath.Join(home, "project", "src"),
+		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home,
+			Config: filepath.Join(home, ".config")}, Dir: filepath.Join(home, "project", "src"),
 		Entry: install.Entry{Command: os.Args[0], Args: []string{"mcp"}},
 		Open: func(context.Context) (*tools.Wallet, error) {
 			return nil, x402.Errorf(x402.WalletNotFound, "no wallet")
@@ -98,10 +105,11 @@ func TestKeysInPlainText(t *testing.T) {
 	cursor := install.Clients()[2].File(o.System)
 	for path, text := range map[string]string{
 		cursor: `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}}}}`,
-		cursor + ".before-x402-wallet-20260102T030405.000Z":       `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
-		filepath.Join(o.System.Home, "project", ".env"):           "MNEMONIC=" + aPhrase + "\n",
-		filepath.Join(o.System.Home, ".agentcash", "wallet.json"): `{"privateKey": "` + aHexKey + `", "address": "0x0"}`,
-		filepath.Join(o.System.Home, "project", "agent.json"):     aKeypair,
+		cursor + ".before-x402-wallet-20260102T030405.000Z": `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
+		filepath.Join(o.System.Home, "project", ".env"):     "MNEMONIC=" + aPhrase + "\n",
+		filepath.Join(o.System.Home, ".agentcash", "wallet.json"): `{"privateKey": "` + aHexKey +
+			`", "address": "0x0"}`,
+		filepath.Join(o.System.Home, "project", "agent.json"): aKeypair,
 		o.solanaCLI(): aKeypair,
 	} {
 		write(t, path, text)
@@ -175,9 +183,12 @@ func TestClients(t *testing.T) {
 		say   string
 	}{
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, OK, "starts this wallet"},
-		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, OK, "of its own making"},
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, OK,
+			"of its own making"},
 		{`{"command": "/nowhere/x402-wallet", "args": ["mcp"]}`, Fail, "not there"},
-		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, Fail, "X402_WALLET_PASSPHRASE in plain text"},
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) +
+			`", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, Fail,
+			"X402_WALLET_PASSPHRASE in plain text"},
 		{`1`, Warn, "cursor"},
 	} {
 		write(t, cursor.File(o.System), `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
@@ -197,7 +208,10 @@ func TestBoundedTime(t *testing.T) {
 		report := run(t.Context(), []check{
 			{"deaf", func(context.Context) []Finding { <-stop; return nil }},
 			{"broken", func(context.Context) []Finding { panic("oh") }},
-			{"slow", func(ctx context.Context) []Finding { <-ctx.Done(); return failed(errors.New("gave up"), "again") }},
+			{"slow", func(ctx context.Context) []Finding {
+				<-ctx.Done()
+				return failed(errors.New("gave up"), "again")
+			}},
 			{"fine", func(context.Context) []Finding { return good("fine") }},
 		})
 		require.LessOrEqual(t, time.Since(began), patience+time.Second)
@@ -207,13 +221,14 @@ func TestBoundedTime(t *testing.T) {
 			lines = append(lines, f.Check+" "+string(f.Status)+" "+f.Message)
 		}
 		require.Equal(t, []string{
-			"deaf fail no answer within 15s", "broken fail the check met an error of its own (string)", "slow fail gave up", "fine ok fine",
+			"deaf fail no answer within 15s", "broken fail the check met an error of its own (string)",
+			"slow fail gave up", "fine ok fine",
 		}, lines)
 	})
 }
 
-// Without a wallet one line says so, and what is around one is looked at. Of a part of one everything that can be looked at is, and the
-// rest is said not to have been.
+// Without a wallet one line says so, and what is around one is looked at. Of a part of one
+// everything that can be looked at is, and the rest is said not to have been.
 func TestWithoutAWallet(t *testing.T) {
 	report := Examine(t.Context(), person(t))
 	require.False(t, report.OK)
@@ -230,6 +245,7 @@ func TestWithoutAWallet(t *testing.T) {
 		seen[f.Check] = f.Status
 	}
 	require.Equal(t, map[string]Status{
-		"home": Fail, "keystore": Fail, "rules": Fail, "seal": Warn, "ledger": Fail, "network": Warn, "clients": Warn, "plain-text keys": OK,
+		"home": Fail, "keystore": Fail, "rules": Fail, "seal": Warn, "ledger": Fail, "network": Warn,
+		"clients": Warn, "plain-text keys": OK,
 	}, seen)
 }

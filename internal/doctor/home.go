@@ -18,7 +18,8 @@ var files = []struct {
 	name   string
 	needed bool
 }{
-	{config.FileName, true}, {"keystore.json", true}, {"ledger.db", true}, {"ledger.db-wal", false}, {"ledger.db-shm", false}, {"ledger.mark", false},
+	{config.FileName, true}, {"keystore.json", true}, {"ledger.db", true}, {"ledger.db-wal", false},
+	{"ledger.db-shm", false}, {"ledger.mark", false},
 }
 
 // empty reports whether there is no wallet yet, and nothing of one: no keys, no payments.
@@ -30,7 +31,8 @@ func (o Options) empty() bool {
 
 func (o Options) home(context.Context) (list []Finding) {
 	if o.empty() {
-		return found(Fail, "x402-wallet init makes it, x402-wallet demo tries it without", "there is no wallet in %s", o.Home)
+		return found(Fail, "x402-wallet init makes it, x402-wallet demo tries it without",
+			"there is no wallet in %s", o.Home)
 	}
 	info, err := os.Stat(o.Home)
 	if err != nil {
@@ -46,12 +48,15 @@ func (o Options) home(context.Context) (list []Finding) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if f.needed {
-				list = append(list, found(Fail, "restore it from a backup; without a wallet yet: x402-wallet init", "%s is missing", f.name)...)
+				list = append(list,
+					found(Fail, "restore it from a backup; without a wallet yet: x402-wallet init",
+						"%s is missing", f.name)...)
 			}
 		case err != nil:
 			list = append(list, failed(err, "correct what the message names")...)
 		case !info.Mode().IsRegular():
-			list = append(list, found(Fail, "put the file itself there", "%s is not a regular file", f.name)...)
+			list = append(list, found(Fail, "put the file itself there", "%s is not a regular file",
+				f.name)...)
 		default:
 			list = o.mode(list, path, info, "600")
 		}
@@ -67,7 +72,8 @@ func (o Options) mode(list []Finding, path string, info fs.FileInfo, wanted stri
 	if o.System.OS == "windows" || info.Mode().Perm()&0o077 == 0 {
 		return list
 	}
-	return append(list, found(Fail, fmt.Sprintf("chmod %s %s", wanted, shell(path)), "others can get at %s (mode %04o)", path, info.Mode().Perm())...)
+	return append(list, found(Fail, fmt.Sprintf("chmod %s %s", wanted, shell(path)),
+		"others can get at %s (mode %04o)", path, info.Mode().Perm())...)
 }
 
 // shell quotes a path for a POSIX shell.
@@ -92,7 +98,8 @@ func (o Options) rules(context.Context) (list []Finding) {
 	if err != nil {
 		return failed(err, "correct config.toml, or restore it from a backup; nothing is paid without rules")
 	}
-	if text, err := config.Parse(rules.Raw); err == nil { // Load also warns of the file's mode, which home looks at
+	if text, err := config.Parse(rules.Raw); err == nil {
+		// Load also warns of the file's mode, which home looks at
 		rules = text
 	}
 	for _, warning := range rules.Warnings {

@@ -18,15 +18,17 @@ import (
 	"x402-wallet/internal/install"
 )
 
-// Keys of wallets lie about in plain text: in clients' settings (where blockrun's and others' documentation put them), in .env files,
-// and in the files of wallets that do not encrypt (reference/users-and-competitors.md §2, wishes 10–17). What is found is told by
-// place and name; what it says is looked at and never kept.
+// Keys of wallets lie about in plain text: in clients' settings (where blockrun's and others'
+// documentation put them), in .env files, and in the files of wallets that do not encrypt
+// (reference/users-and-competitors.md §2, wishes 10–17). What is found is told by place and name;
+// what it says is looked at and never kept.
 
 // mostLooked bounds a file that is looked into.
 const mostLooked = 32 << 20
 
 // keyName is a name under which a key is kept.
-var keyName = regexp.MustCompile(`(?i)(priv|secret|mnemonic|seed|passphrase|wallet.?key|signer|evm.?key|svm.?key|solana.?key|account.?key|(^|[-_.])(key|pk|sk)$)`)
+var keyName = regexp.MustCompile(
+	`(?i)(priv|secret|mnemonic|seed|passphrase|wallet.?key|signer|evm.?key|svm.?key|solana.?key|account.?key|(^|[-_.])(key|pk|sk)$)`)
 
 // What keys look like: 32 bytes in hex, 64 bytes in base58, words.
 var (
@@ -62,7 +64,10 @@ func kindOf(name, value string) string {
 
 func isPhrase(value string) bool {
 	words := strings.Fields(value)
-	return slices.Contains([]int{12, 15, 18, 21, 24}, len(words)) && !slices.ContainsFunc(words, func(w string) bool { return !word.MatchString(w) })
+	return slices.Contains([]int{12, 15, 18, 21, 24}, len(words)) &&
+		!slices.ContainsFunc(words, func(w string) bool {
+			return !word.MatchString(w)
+		})
 }
 
 // isKeypair is the Solana command line's form: 64 numbers.
@@ -94,13 +99,15 @@ func (o Options) keysAbout(ctx context.Context) (list []Finding) {
 		if l.file == o.solanaCLI() { // which keeps it so, for its owner to delegate with
 			status = Warn
 		}
-		list = append(list, found(status, o.remedy(l), "%s lies in plain text in %s%s", l.kind, l.file, l.where())...)
+		list = append(list, found(status, o.remedy(l), "%s lies in plain text in %s%s", l.kind, l.file,
+			l.where())...)
 	}
 	if ctx.Err() != nil {
 		return append(list, found(Warn, "run this again", "not all files could be looked into in time")...)
 	}
 	if len(list) == 0 {
-		return good("none in clients' settings, .env files here, other wallets' (files looked into: %d)", looked)
+		return good("none in clients' settings, .env files here, other wallets' (files looked into: %d)",
+			looked)
 	}
 	return list
 }
@@ -115,15 +122,19 @@ func (l leak) where() string {
 // remedy offers the import; it is refused where there is a wallet already.
 func (o Options) remedy(l leak) string {
 	if l.kind == "a passphrase" {
-		return "put it into a file that only you can read and name that one (X402_WALLET_PASSPHRASE_FILE), take it out there, then x402-wallet passphrase"
+		return "put it into a file that only you can read and name that one " +
+			"(X402_WALLET_PASSPHRASE_FILE), take it out there, then x402-wallet passphrase"
 	}
 	if l.file == o.solanaCLI() {
-		return "an agent with a shell can read it: keep it elsewhere (x402-wallet delegation approve --unsigned signs there), and little on it here"
+		return "an agent with a shell can read it: keep it elsewhere (x402-wallet delegation approve " +
+			"--unsigned signs there), and little on it here"
 	}
 	if _, err := os.Stat(filepath.Join(o.Home, "keystore.json")); err == nil {
-		return "move its money to x402-wallet address, then delete it; or import it into another home: X402_WALLET_HOME=DIR x402-wallet init " + importFlag(l)
+		return "move its money to x402-wallet address, then delete it; or import it into another home: " +
+			"X402_WALLET_HOME=DIR x402-wallet init " + importFlag(l)
 	}
-	return "x402-wallet init " + importFlag(l) + "; then delete it there. Who ever shared or backed up that file: move the money instead"
+	return "x402-wallet init " + importFlag(l) +
+		"; then delete it there. Who ever shared or backed up that file: move the money instead"
 }
 
 func importFlag(l leak) string {
@@ -152,15 +163,19 @@ func (o Options) places() (list []string) {
 		backups, _ := filepath.Glob(globSafe(file) + ".before-x402-wallet-*") // the pattern is well formed
 		list = append(append(list, file), backups...)
 	}
-	list = append(list, home(".claude", "settings.json"), home(".claude", "settings.local.json"), home(".codeium", "mcp_config.json"), home(".mcp.json"))
+	list = append(list, home(".claude", "settings.json"), home(".claude", "settings.local.json"),
+		home(".codeium", "mcp_config.json"), home(".mcp.json"))
 	list = append(list, // other wallets, which keep their keys as they are
-		home(".agentcash", "wallet.json"), home(".agentcash", "solana-wallet.json"), home(".x402scan-mcp", "wallet.json"), home(".mcpc", "wallets.json"),
-		o.solanaCLI(), home(".blockrun", ".session"), home(".blockrun", "wallet.json"), home(".x402", "wallet.json"), home(".purl", "config.toml"))
+		home(".agentcash", "wallet.json"), home(".agentcash", "solana-wallet.json"),
+		home(".x402scan-mcp", "wallet.json"), home(".mcpc", "wallets.json"),
+		o.solanaCLI(), home(".blockrun", ".session"), home(".blockrun", "wallet.json"),
+		home(".x402", "wallet.json"), home(".purl", "config.toml"))
 	if o.Keypair != "" {
 		list = append(list, o.Keypair)
 	}
 	dirs := []string{s.Home}
-	for dir := o.Dir; dir != "" && len(dirs) < 12; dir = filepath.Dir(dir) { // a project lies a few directories deep
+	for dir := o.Dir; dir != "" && len(dirs) < 12; dir = filepath.Dir(dir) {
+		// a project lies a few directories deep
 		if !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
@@ -169,8 +184,10 @@ func (o Options) places() (list []string) {
 		}
 	}
 	for _, dir := range dirs {
-		for _, name := range []string{".env", ".env.local", ".env.development", ".env.production", ".env.test", ".mcp.json",
-			filepath.Join(".cursor", "mcp.json"), filepath.Join(".vscode", "mcp.json"), filepath.Join(".gemini", "settings.json"), filepath.Join(".codex", "config.toml")} {
+		for _, name := range []string{".env", ".env.local", ".env.development", ".env.production",
+			".env.test", ".mcp.json",
+			filepath.Join(".cursor", "mcp.json"), filepath.Join(".vscode", "mcp.json"),
+			filepath.Join(".gemini", "settings.json"), filepath.Join(".codex", "config.toml")} {
 			list = append(list, filepath.Join(dir, name))
 		}
 	}
@@ -205,7 +222,8 @@ func readPlain(path string) []byte {
 	return text
 }
 
-// look finds keys in a file: in JSON and TOML under their names, elsewhere in lines NAME=VALUE, and where the file is nothing else.
+// look finds keys in a file: in JSON and TOML under their names, elsewhere in lines NAME=VALUE, and
+// where the file is nothing else.
 func look(path string, text []byte) (leaks []leak) {
 	add := func(name, kind string) {
 		if l := (leak{path, name, kind}); !slices.Contains(leaks, l) {
@@ -243,7 +261,8 @@ func look(path string, text []byte) (leaks []leak) {
 	return leaks
 }
 
-// walk looks at every text in a tree, under the name that it stands by: its key, or the flag before it in a list of arguments.
+// walk looks at every text in a tree, under the name that it stands by: its key, or the flag before
+// it in a list of arguments.
 func walk(path, name string, value any, add func(name, kind string)) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -16,14 +16,18 @@ import (
 func (o Options) node(ctx context.Context, w *tools.Wallet, network string) []Finding {
 	theirs, err := w.Clock(ctx, network)
 	if err != nil {
-		return failed(err, fmt.Sprintf("look at the network connection, or set another rpc under [networks.%q] and x402-wallet policy seal", network))
+		return failed(err,
+			fmt.Sprintf("look at the network connection, or set another rpc under [networks.%q] and "+
+				"x402-wallet policy seal", network))
 	}
 	if theirs.IsZero() {
-		return found(Warn, "compare this computer's clock with another one", "it is the right chain, but does not say what time it is")
+		return found(Warn, "compare this computer's clock with another one",
+			"it is the right chain, but does not say what time it is")
 	}
 	if skew := o.Now().Sub(theirs); skew.Abs() > maxSkew {
 		return found(Fail, "set this computer's clock (timedatectl, w32tm, sntp), or ask another node",
-			"this computer's clock and the node's differ by %s; beyond %s nothing is signed", skew.Abs().Round(time.Second), maxSkew)
+			"this computer's clock and the node's differ by %s; beyond %s nothing is signed",
+			skew.Abs().Round(time.Second), maxSkew)
 	}
 	return good("it answers, is on the right chain, and its clock agrees")
 }
@@ -36,16 +40,22 @@ func (o Options) funds(ctx context.Context, w *tools.Wallet, network string) (li
 	}
 	for _, row := range out.Networks {
 		switch {
-		case row.Error != "" && row.ErrorCode == x402.RPCError || row.ErrorCode == x402.Timeout || row.ErrorCode == x402.CheckFailed:
+		case row.Error != "" && row.ErrorCode == x402.RPCError || row.ErrorCode == x402.Timeout ||
+			row.ErrorCode == x402.CheckFailed:
 			list = append(list, found(Warn, "mend the node first", "not known: %s", row.Error)...)
 		case row.Error != "":
-			list = append(list, found(Fail, "x402-wallet delegation show; then x402-wallet delegation approve --owner-keypair FILE --amount 25", "%s", row.Error)...)
+			list = append(list,
+				found(Fail, "x402-wallet delegation show; then x402-wallet delegation approve "+
+					"--owner-keypair FILE --amount 25", "%s", row.Error)...)
 		case row.Available.IsZero() && row.Delegated != nil:
-			list = append(list, found(Warn, "x402-wallet delegation approve --owner-keypair FILE --amount 25", "the delegation is used up, or its account is empty")...)
+			list = append(list, found(Warn, "x402-wallet delegation approve --owner-keypair FILE --amount 25",
+				"the delegation is used up, or its account is empty")...)
 		case row.Available.IsZero():
-			list = append(list, found(Warn, "send USDC to "+row.Address+" (x402-wallet address --qr)", "there is nothing to spend")...)
+			list = append(list, found(Warn, "send USDC to "+row.Address+" (x402-wallet address --qr)",
+				"there is nothing to spend")...)
 		case row.Delegated != nil:
-			list = append(list, good("%s can be spent, of %s that were delegated", worth(w, row, *row.Available), worth(w, row, *row.Delegated))...)
+			list = append(list, good("%s can be spent, of %s that were delegated",
+				worth(w, row, *row.Available), worth(w, row, *row.Delegated))...)
 		default:
 			list = append(list, good("%s can be spent", worth(w, row, *row.Available))...)
 		}
@@ -58,17 +68,21 @@ func worth(w *tools.Wallet, row tools.BalanceRow, amount money.Amount) string {
 	return asset.Dollars(amount).Price() + " in " + row.Symbol
 }
 
-// facilitators asks each what it supports. They are needed where the wallet settles itself, and to discover services.
+// facilitators asks each what it supports. They are needed where the wallet settles itself, and to
+// discover services.
 func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Finding) {
 	answers := w.Facilitators(ctx)
 	if len(answers) == 0 {
-		return found(Warn, "add one under [[facilitators]]", "none is configured: what the wallet has to settle itself cannot be paid")
+		return found(Warn, "add one under [[facilitators]]",
+			"none is configured: what the wallet has to settle itself cannot be paid")
 	}
 	covered := map[string]bool{}
 	for _, f := range answers {
 		if f.Err != nil {
-			list = append(list, found(Fail, "look at the network connection and at the facilitator's entry and credentials; sellers that settle themselves do not need it",
-				"%s does not say what it supports: %v", f.Name, f.Err)...)
+			list = append(list,
+				found(Fail, "look at the network connection and at the facilitator's entry and "+
+					"credentials; sellers that settle themselves do not need it",
+					"%s does not say what it supports: %v", f.Name, f.Err)...)
 			continue
 		}
 		var ours []string
@@ -79,14 +93,20 @@ func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Find
 			}
 		}
 		if len(ours) == 0 {
-			list = append(list, found(Warn, "take it out of [[facilitators]], or configure a network that it knows", "%s supports none of the configured networks", f.Name)...)
+			list = append(list,
+				found(Warn, "take it out of [[facilitators]], or configure a network that it knows",
+					"%s supports none of the configured networks", f.Name)...)
 			continue
 		}
 		list = append(list, good("%s settles on %s", f.Name, strings.Join(ours, ", "))...)
 	}
 	for _, network := range w.Networks {
-		if !covered[network] && !slices.ContainsFunc(answers, func(f tools.Facilitator) bool { return f.Err != nil }) {
-			list = append(list, found(Warn, "add one under [[facilitators]]; sellers that settle themselves do not need it", "no facilitator settles on %s", x402.Title(network))...)
+		if !covered[network] && !slices.ContainsFunc(answers, func(f tools.Facilitator) bool {
+			return f.Err != nil
+		}) {
+			list = append(list,
+				found(Warn, "add one under [[facilitators]]; sellers that settle themselves do not need it",
+					"no facilitator settles on %s", x402.Title(network))...)
 		}
 	}
 	return list

@@ -45,10 +45,12 @@ type field struct {
 	value any
 }
 
-// Clients are those that are known, in the order of SPEC §1. Sources: each one's own documentation of its settings, 2026-11.
+// Clients are those that are known, in the order of SPEC §1. Sources: each one's own documentation
+// of its settings, 2026-11.
 func Clients() []Client {
 	return []Client{
-		{Name: "claude-code", Title: "Claude Code", Restart: "start a new session of Claude Code", at: "mcpServers", extra: []field{{"type", "stdio"}},
+		{Name: "claude-code", Title: "Claude Code", Restart: "start a new session of Claude Code",
+			at: "mcpServers", extra: []field{{"type", "stdio"}},
 			file: func(s System) string {
 				if s.Claude != "" {
 					return s.join(s.Claude, ".claude.json")
@@ -58,25 +60,30 @@ func Clients() []Client {
 			marks: func(s System) []string {
 				return []string{s.Claude, s.join(s.Home, ".claude.json"), s.join(s.Home, ".claude")}
 			}},
-		{Name: "claude-desktop", Title: "Claude Desktop", Restart: "quit Claude Desktop and start it again", at: "mcpServers",
+		{Name: "claude-desktop", Title: "Claude Desktop", Restart: "quit Claude Desktop and start it again",
+			at:   "mcpServers",
 			file: func(s System) string { return s.join(s.Config, "Claude", "claude_desktop_config.json") }},
 		{Name: "cursor", Title: "Cursor", Restart: "look at Cursor's settings, under MCP", at: "mcpServers",
 			file: func(s System) string { return s.join(s.Home, ".cursor", "mcp.json") }},
 		{Name: "codex", Title: "Codex", Restart: "start Codex again", at: "mcp_servers", toml: true,
-			extra: []field{{"tool_timeout_sec", 120}}, // its own is 60 s, and a payment may take policy.deadline, 90 s
+			// its own is 60 s, and a payment may take policy.deadline, 90 s
+			extra: []field{{"tool_timeout_sec", 120}},
 			file: func(s System) string {
 				if s.Codex != "" {
 					return s.join(s.Codex, "config.toml")
 				}
 				return s.join(s.Home, ".codex", "config.toml")
 			}},
-		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there", at: "servers", extra: []field{{"type", "stdio"}},
+		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
+			at: "servers", extra: []field{{"type", "stdio"}},
 			file: func(s System) string { return s.join(s.Config, "Code", "User", "mcp.json") }},
 		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again", at: "mcpServers",
 			file: func(s System) string { return s.join(s.Home, ".gemini", "settings.json") }},
-		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in Windsurf's MCP settings", at: "mcpServers",
+		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in Windsurf's MCP settings",
+			at:   "mcpServers",
 			file: func(s System) string { return s.join(s.Home, ".codeium", "windsurf", "mcp_config.json") }},
-		{Name: "zed", Title: "Zed", Restart: "open the Agent Panel's settings in Zed, which has seen it already", at: "context_servers",
+		{Name: "zed", Title: "Zed", Restart: "open the Agent Panel's settings in Zed, which has seen it " +
+			"already", at: "context_servers",
 			extra: []field{{"source", "custom"}}, // asked for by versions of 2025, ignored by later ones
 			file: func(s System) string {
 				switch s.OS {
@@ -154,7 +161,8 @@ func (c Client) Snippet(e Entry) (string, error) {
 	return string(text), err
 }
 
-// Line is a command of the client's own that does the same, or a link that opens it; "" when it has none.
+// Line is a command of the client's own that does the same, or a link that opens it; "" when it has
+// none.
 func (c Client) Line(e Entry) string {
 	compact := func(o ordered) string {
 		text, err := json.Marshal(o)
@@ -165,19 +173,25 @@ func (c Client) Line(e Entry) string {
 	}
 	var env strings.Builder
 	for _, name := range sortedNames(e.Env) {
-		env.WriteString(map[string]string{"claude-code": " -e ", "codex": " --env ", "gemini": " -e "}[c.Name] + name + "=" + quote(e.Env[name]))
+		env.WriteString(map[string]string{"claude-code": " -e ", "codex": " --env ",
+			"gemini": " -e "}[c.Name] + name + "=" + quote(e.Env[name]))
 	}
 	switch c.Name {
 	case "claude-code":
-		return "claude mcp add --scope user " + Name + env.String() + " -- " + quote(e.Command) + " " + strings.Join(e.Args, " ")
+		return "claude mcp add --scope user " + Name + env.String() + " -- " + quote(e.Command) + " " +
+			strings.Join(e.Args, " ")
 	case "codex":
-		return "codex mcp add " + Name + env.String() + " -- " + quote(e.Command) + " " + strings.Join(e.Args, " ")
+		return "codex mcp add " + Name + env.String() + " -- " + quote(e.Command) + " " +
+			strings.Join(e.Args, " ")
 	case "gemini":
-		return "gemini mcp add" + env.String() + " --scope user " + Name + " " + quote(e.Command) + " " + strings.Join(e.Args, " ")
+		return "gemini mcp add" + env.String() + " --scope user " + Name + " " + quote(e.Command) + " " +
+			strings.Join(e.Args, " ")
 	case "cursor":
-		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + Name + "&config=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
+		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + Name + "&config=" +
+			url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
 	case "vscode":
-		return "vscode:mcp/install?" + url.PathEscape(compact(append([]field{{"name", Name}}, c.fields(e)...)))
+		return "vscode:mcp/install?" +
+			url.PathEscape(compact(append([]field{{"name", Name}}, c.fields(e)...)))
 	}
 	return ""
 }
@@ -190,9 +204,11 @@ func (c Client) Button(e Entry) string {
 	}
 	switch c.Name {
 	case "cursor":
-		return "https://cursor.com/en/install-mcp?name=" + Name + "&config=" + url.QueryEscape(base64.StdEncoding.EncodeToString(text))
+		return "https://cursor.com/en/install-mcp?name=" + Name + "&config=" +
+			url.QueryEscape(base64.StdEncoding.EncodeToString(text))
 	case "vscode":
-		return "https://vscode.dev/redirect/mcp/install?name=" + Name + "&config=" + url.QueryEscape(string(text))
+		return "https://vscode.dev/redirect/mcp/install?name=" + Name + "&config=" +
+			url.QueryEscape(string(text))
 	}
 	return ""
 }

@@ -1,8 +1,8 @@
-// Package install writes the wallet's entry into the settings of MCP clients: it finds a client (Detect), says what it would
-// change (Plan) and changes it (Apply).
+// Package install writes the wallet's entry into the settings of MCP clients: it finds a client
+// (Detect), says what it would change (Plan) and changes it (Apply).
 //
-// What must stay true: what is not ours stays as it was, to the byte, and is proven so before anything is written; no secret
-// gets into a client's file.
+// What must stay true: what is not ours stays as it was, to the byte, and is proven so before
+// anything is written; no secret gets into a client's file.
 package install
 
 import (
@@ -25,17 +25,21 @@ import (
 // mostSettings bounds a settings file: Claude Code keeps its history in its own, and it grows.
 const mostSettings = 64 << 20
 
-// harmless are the variables that an entry may hold. Everything else that the wallet reads is a secret or is nobody's business.
-var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "NO_COLOR", "CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
+// harmless are the variables that an entry may hold. Everything else that the wallet reads is a
+// secret or is nobody's business.
+var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_LEVEL", "NO_COLOR",
+	"CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
 
 // ErrSecret says that an entry would carry a secret.
-var ErrSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: no secret is written there")
+var ErrSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
+	"no secret is written there")
 
 // Check refuses an entry with anything in it that is or might be a secret.
 func (e Entry) Check() error {
 	for _, name := range sortedNames(e.Env) {
 		if !slices.Contains(harmless, name) {
-			return fmt.Errorf("%s is not written into a client's settings (only %s are): %w", name, strings.Join(harmless, ", "), ErrSecret)
+			return fmt.Errorf("%s is not written into a client's settings (only %s are): %w", name,
+				strings.Join(harmless, ", "), ErrSecret)
 		}
 	}
 	return nil
@@ -104,7 +108,8 @@ type Plan struct {
 	text   []byte // what will be written
 }
 
-// Plan thinks the change through. Members of an entry that are not ours (disabled, a list of tools) stay.
+// Plan thinks the change through. Members of an entry that are not ours (disabled, a list of tools)
+// stay.
 func (c Client) Plan(s System, e Entry) (*Plan, error) {
 	if err := e.Check(); err != nil {
 		return nil, err
@@ -266,7 +271,8 @@ func (c Client) merged(entry map[string]any, e Entry) (wanted map[string]any, no
 				env[name] = value
 				continue
 			}
-			notes = append(notes, name+" is taken out of the entry: no secret belongs there. The backup still holds it; change what it protects")
+			notes = append(notes, name+" is taken out of the entry: no secret belongs there. The backup "+
+				"still holds it; change what it protects")
 		}
 	}
 	for name, value := range e.Env {
@@ -281,7 +287,8 @@ func (c Client) merged(entry map[string]any, e Entry) (wanted map[string]any, no
 	return wanted, notes
 }
 
-// changes are the members that have to be written, in our order; a nil value is one to be taken out.
+// changes are the members that have to be written, in our order; a nil value is one to be taken
+// out.
 func (c Client) changes(entry, wanted map[string]any) (list []field) {
 	order := c.fields(Entry{Env: map[string]string{"": ""}}) // all there can be
 	for _, f := range order {
@@ -317,7 +324,8 @@ func setJSON(text []byte, entry map[string]any, at string, changes []field) (_ [
 	return text, nil
 }
 
-// prove reads what would be written: it must be what was there, with our entry as it is wanted and nothing else changed.
+// prove reads what would be written: it must be what was there, with our entry as it is wanted and
+// nothing else changed.
 func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) error {
 	written, err := c.decode(p.text)
 	if err != nil {
@@ -334,7 +342,8 @@ func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) err
 		servers[Name] = wanted
 	}
 	_, stays := written[c.at]
-	if expected[c.at] = servers; len(servers) == 0 && !stays { // a TOML table without a key of its own goes with its last one
+	if expected[c.at] = servers; len(servers) == 0 && !stays {
+		// a TOML table without a key of its own goes with its last one
 		delete(expected, c.at)
 	}
 	if !reflect.DeepEqual(plainValue(expected), plainValue(written)) {
@@ -381,8 +390,8 @@ func (c Client) shown(entry map[string]any) (string, error) {
 	return `"` + Name + `": ` + string(text) + "\n", err
 }
 
-// Apply makes the change: a backup beside the file, then the file at once or not at all. It returns the backup's name; "" when there
-// was nothing to keep.
+// Apply makes the change: a backup beside the file, then the file at once or not at all. It returns
+// the backup's name; "" when there was nothing to keep.
 func (p *Plan) Apply(now time.Time) (backup string, err error) {
 	if p.Change == Nothing {
 		return "", nil
@@ -404,7 +413,8 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if mode = info.Mode().Perm(); mode&0o200 == 0 { // its person wants it so, or another program that writes it
+		if mode = info.Mode().Perm(); mode&0o200 == 0 {
+			// its person wants it so, or another program that writes it
 			return "", fmt.Errorf("%s is read-only", p.File)
 		}
 		backup = p.target + ".before-x402-wallet-" + now.UTC().Format("20060102T150405.000Z")
@@ -418,7 +428,8 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 	return backup, os.Chmod(p.target, mode)
 }
 
-// Entry is what our entry in the client's settings starts, and the names of variables in it that may hold a secret.
+// Entry is what our entry in the client's settings starts, and the names of variables in it that
+// may hold a secret.
 func (c Client) Entry(s System) (command string, secrets []string, err error) {
 	_, values, err := c.read(s)
 	if err != nil {

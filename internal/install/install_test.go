@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"}, Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}
+var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"},
+	Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}
 
 // golden compares with a file under testdata.
 func golden(t *testing.T, name string, got string) {
@@ -47,7 +48,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Per client: what is written, that a second time nothing is, and that taking it out leaves the rest as it was.
+// Per client: what is written, that a second time nothing is, and that taking it out leaves the
+// rest as it was.
 func TestClients(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range Clients() {
@@ -56,7 +58,8 @@ func TestClients(t *testing.T) {
 			before := read(t, c.File(s))
 			plan, err := c.Plan(s, entry)
 			require.NoError(t, err)
-			golden(t, c.Name+"/difference", "--- before\n"+plan.Before+"+++ after\n"+plan.After+strings.Join(plan.Notes, "\n"))
+			golden(t, c.Name+"/difference", "--- before\n"+plan.Before+"+++ after\n"+
+				plan.After+strings.Join(plan.Notes, "\n"))
 			require.Equal(t, before, read(t, c.File(s)), "a plan changes nothing")
 
 			backup, err := plan.Apply(now)
@@ -103,7 +106,8 @@ func TestFiles(t *testing.T) {
 		{OS: "linux", Home: "/home/ada", Config: "/home/ada/.config"},
 		{OS: "darwin", Home: "/Users/ada", Config: "/Users/ada/Library/Application Support"},
 		{OS: "windows", Home: `C:\Users\ada`, Config: `C:\Users\ada\AppData\Roaming`},
-		{OS: "linux", Home: "/home/ada", Config: "/home/ada/.config", Claude: "/srv/claude", Codex: "/srv/codex"},
+		{OS: "linux", Home: "/home/ada", Config: "/home/ada/.config", Claude: "/srv/claude",
+			Codex: "/srv/codex"},
 	} {
 		var b strings.Builder
 		for _, c := range Clients() {
@@ -131,7 +135,8 @@ func TestDetect(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Missing, status)
 	for text, want := range map[string]Status{
-		`{"mcpServers":{"x402-wallet":{"command":"x"}}}`: Differs, `{"mcpServers":{}`: Broken, `[]`: Broken, `{"mcpServers":[]}`: Broken,
+		`{"mcpServers":{"x402-wallet":{"command":"x"}}}`: Differs, `{"mcpServers":{}`: Broken, `[]`: Broken,
+		`{"mcpServers":[]}`:                Broken,
 		`{"mcpServers":{"x402-wallet":1}}`: Broken, "": Missing,
 	} {
 		require.NoError(t, os.WriteFile(cursor.File(s), []byte(text), 0o600))
@@ -158,9 +163,11 @@ func TestAClientThatIsNew(t *testing.T) {
 }
 
 func TestNoSecretIsWritten(t *testing.T) {
-	for _, name := range []string{"X402_WALLET_PASSPHRASE", "CDP_API_KEY_SECRET", "PRIVATE_KEY", "x402_wallet_home"} {
+	for _, name := range []string{"X402_WALLET_PASSPHRASE", "CDP_API_KEY_SECRET", "PRIVATE_KEY",
+		"x402_wallet_home"} {
 		for _, c := range Clients() {
-			_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()}, Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
+			_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()},
+				Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
 			require.ErrorIs(t, err, ErrSecret)
 		}
 	}
@@ -188,7 +195,8 @@ func TestALinkStaysALink(t *testing.T) {
 	require.ErrorContains(t, err, "leads nowhere")
 }
 
-// Claude Code writes its file all the time: what it wrote between the plan and the change is not lost.
+// Claude Code writes its file all the time: what it wrote between the plan and the change is not
+// lost.
 func TestAFileThatChangedMeanwhile(t *testing.T) {
 	c := Clients()[0]
 	s := at(t, c)
@@ -219,7 +227,8 @@ func TestAFileThatIsReadOnly(t *testing.T) {
 func TestFilesLeftAlone(t *testing.T) {
 	codex := Clients()[3]
 	for _, text := range []string{
-		"[mcp_servers]\nx402-wallet = { command = \"old\" }\n", "mcp_servers.x402-wallet.command = \"old\"\n", "mcp_servers = {}\n", "a = \n",
+		"[mcp_servers]\nx402-wallet = { command = \"old\" }\n", "mcp_servers.x402-wallet.command = \"old\"\n",
+		"mcp_servers = {}\n", "a = \n",
 		"[[mcp_servers]]\n",
 	} {
 		s := System{OS: "linux", Home: t.TempDir()}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Settings files are JSON that people write comments into (VS Code's "jsonc"; Zed's allows trailing commas too). They are edited
-// as text: what is not ours stays as it is, to the byte.
+// Settings files are JSON that people write comments into (VS Code's "jsonc"; Zed's allows trailing
+// commas too). They are edited as text: what is not ours stays as it is, to the byte.
 
 // maxDepth bounds recursion; settings are a handful of levels deep.
 const maxDepth = 200
@@ -132,7 +132,9 @@ func (r *reader) value(depth int) (node, error) {
 		err = r.bad("it is nested too deeply")
 	case c == '{':
 		n.object = true
-		err = r.list('}', func() error { return r.member(&n, depth) }, func(comma int) { n.members[len(n.members)-1].comma = comma })
+		err = r.list('}', func() error {
+			return r.member(&n, depth)
+		}, func(comma int) { n.members[len(n.members)-1].comma = comma })
 	case c == '[':
 		err = r.list(']', func() error {
 			_, err := r.value(depth + 1)
@@ -267,7 +269,8 @@ func set(text []byte, value any, path ...string) ([]byte, error) {
 			}
 			return style.insert(text, at, name, value)
 		case i == len(path)-1:
-			shown, err := style.render(value, lineIndent(text, m.begin), !bytes.ContainsRune(text[at.begin:m.begin], '\n'))
+			shown, err := style.render(value, lineIndent(text, m.begin),
+				!bytes.ContainsRune(text[at.begin:m.begin], '\n'))
 			return splice(text, m.value.begin, m.value.end, shown), err
 		}
 		at = m.value
@@ -297,14 +300,19 @@ func remove(text []byte, path ...string) ([]byte, error) {
 	if m.comma >= 0 {
 		end = m.comma + 1
 	}
-	if tail := lineTail(text, end); lineStart(text, begin) && tail < len(text) && (text[tail] == '\n' || text[tail] == '\r') { // lines of its own
+	if tail := lineTail(text, end); lineStart(text, begin) && tail < len(text) &&
+		(text[tail] == '\n' || text[tail] == '\r') {
+		// lines of its own
 		begin -= len(lineIndent(text, begin))
 		end = tail + 1 + bytes.IndexByte(text[tail:], '\n')
 	} else if m.comma >= 0 {
 		end += len(text[end:]) - len(bytes.TrimLeft(text[end:], " \t"))
 	}
 	edited := splice(text, begin, end, nil)
-	if i := slices.IndexFunc(at.members, func(o member) bool { return o.name == name }); m.comma < 0 && i > 0 { // it was the last one
+	if i := slices.IndexFunc(at.members, func(o member) bool {
+		return o.name == name
+	}); m.comma < 0 && i > 0 {
+		// it was the last one
 		comma := at.members[i-1].comma
 		gap := comma + 1
 		if len(bytes.TrimLeft(text[gap:begin], " \t")) == 0 { // in the same line
@@ -324,7 +332,8 @@ func styleOf(text []byte, root node) style {
 		s.newline = "\r\n"
 	}
 	if len(root.members) > 0 {
-		if indent := lineIndent(text, root.members[0].begin); lineStart(text, root.members[0].begin) && len(indent) > 0 {
+		if indent := lineIndent(text, root.members[0].begin); lineStart(text, root.members[0].begin) &&
+			len(indent) > 0 {
 			s.unit = indent
 		}
 	}
@@ -350,7 +359,8 @@ func (s style) insert(text []byte, at node, name string, value any) ([]byte, err
 	switch {
 	case len(at.members) == 0: // perhaps with comments in it, which stay
 		inside := bytes.TrimRight(text[at.begin+1:at.end-1], " \t\r\n")
-		return splice(text, at.begin+1, at.end-1, []byte(string(inside)+s.newline+indent+own+s.newline+lineIndent(text, at.begin))), nil
+		return splice(text, at.begin+1, at.end-1,
+			[]byte(string(inside)+s.newline+indent+own+s.newline+lineIndent(text, at.begin))), nil
 	case inline:
 		last := at.members[len(at.members)-1]
 		if last.comma >= 0 {

@@ -14,11 +14,17 @@ func TestSetAndRemove(t *testing.T) {
 		{"one line", `{"x": 1}`, `{"x": 1, "a": {"b":1}}`, `{"x": 1, "a": {}}`},
 		{"one line, trailing comma", `{"x": 1,}`, `{"x": 1, "a": {"b":1},}`, `{"x": 1, "a": {},}`},
 		{"the last one in a line", `{"a": {"x": 1, "b": 2}}`, `{"a": {"x": 1, "b": 1}}`, `{"a": {"x": 1}}`},
-		{"a comment behind the last", "{\n  \"x\": 1 // one\n}", "{\n  \"x\": 1, // one\n  \"a\": {\n    \"b\": 1\n  }\n}", "{\n  \"x\": 1, // one\n  \"a\": {\n  }\n}"},
-		{"a comment in an empty one", "{\"a\": { /* none */ }}", "{\"a\": { /* none */\n  \"b\": 1\n}}", "{\"a\": { /* none */\n}}"},
-		{"tabs", "{\n\t\"a\": {\n\t\t\"x\": []\n\t}\n}\n", "{\n\t\"a\": {\n\t\t\"x\": [],\n\t\t\"b\": 1\n\t}\n}\n", "{\n\t\"a\": {\n\t\t\"x\": []\n\t}\n}\n"},
+		{"a comment behind the last", "{\n  \"x\": 1 // one\n}",
+			"{\n  \"x\": 1, // one\n  \"a\": {\n    \"b\": 1\n  }\n}",
+			"{\n  \"x\": 1, // one\n  \"a\": {\n  }\n}"},
+		{"a comment in an empty one", "{\"a\": { /* none */ }}", "{\"a\": { /* none */\n  \"b\": 1\n}}",
+			"{\"a\": { /* none */\n}}"},
+		{"tabs", "{\n\t\"a\": {\n\t\t\"x\": []\n\t}\n}\n",
+			"{\n\t\"a\": {\n\t\t\"x\": [],\n\t\t\"b\": 1\n\t}\n}\n",
+			"{\n\t\"a\": {\n\t\t\"x\": []\n\t}\n}\n"},
 		{"in the middle", `{"a": {"b": 0, "c": 2}}`, `{"a": {"b": 1, "c": 2}}`, `{"a": {"c": 2}}`},
-		{"a string that looks like one", `{"a": {"//": "/* } */", "x": "\""}}`, `{"a": {"//": "/* } */", "x": "\"", "b": 1}}`, `{"a": {"//": "/* } */", "x": "\""}}`},
+		{"a string that looks like one", `{"a": {"//": "/* } */", "x": "\""}}`,
+			`{"a": {"//": "/* } */", "x": "\"", "b": 1}}`, `{"a": {"//": "/* } */", "x": "\""}}`},
 		{"byte order mark", "\ufeff{\"a\": {\"b\": 2}}", "\ufeff{\"a\": {\"b\": 1}}", "\ufeff{\"a\": {}}"},
 	} {
 		t.Run(line.name, func(t *testing.T) {
@@ -33,13 +39,15 @@ func TestSetAndRemove(t *testing.T) {
 }
 
 func TestWhatIsNoJSON(t *testing.T) {
-	for _, text := range []string{"{", `{"a"}`, `{"a": }`, `{"a": 1 "b": 2}`, `{a: 1}`, `{"a": 01}`, `{} {}`, `{"a": "`, `/*`, `{"a": 1,, }`, `{,}`, "{\"a\": \"\n\"}", `{"a": 'x'}`} {
+	for _, text := range []string{"{", `{"a"}`, `{"a": }`, `{"a": 1 "b": 2}`, `{a: 1}`, `{"a": 01}`, `{} {}`,
+		`{"a": "`, `/*`, `{"a": 1,, }`, `{,}`, "{\"a\": \"\n\"}", `{"a": 'x'}`} {
 		_, err := set([]byte(text), 1, "b")
 		require.Error(t, err, text)
 	}
 }
 
-// Whatever the file, what comes out has the member and everything else that was there; and a plan that did not would not be applied.
+// Whatever the file, what comes out has the member and everything else that was there; and a plan
+// that did not would not be applied.
 func FuzzSet(f *testing.F) {
 	f.Add(`{"a": {"x": 1, /* c */ }, // d` + "\n}")
 	f.Add("{\r\n\t\"a\": {}\r\n}")

@@ -55,7 +55,8 @@ func withoutKey(text []byte, at, name string) ([]byte, error) {
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// tomlValue writes a value as TOML. Its basic strings are JSON's, but for DEL (https://toml.io/en/v1.0.0#string).
+// tomlValue writes a value as TOML. Its basic strings are JSON's, but for DEL
+// (https://toml.io/en/v1.0.0#string).
 func tomlValue(value any) string {
 	switch v := plainValue(value).(type) {
 	case map[string]any:

@@ -1,9 +1,9 @@
-// Package loopback is what the wallet's pages have in common: they are served on this machine to its person (packages ask and
-// dashboard).
+// Package loopback is what the wallet's pages have in common: they are served on this machine to
+// its person (packages ask and dashboard).
 //
-// What must stay true: nothing but this machine is listened to; a page is answered only under the very address it was given out
-// with, so that no other name leads to it; what is posted comes from the page itself; and no page loads anything from outside, runs a
-// script or can be framed.
+// What must stay true: nothing but this machine is listened to; a page is answered only under the
+// very address it was given out with, so that no other name leads to it; what is posted comes from
+// the page itself; and no page loads anything from outside, runs a script or can be framed.
 package loopback
 
 import (
@@ -26,8 +26,8 @@ import (
 // maxHeaders bounds a request's headers; a browser sends under 2 KiB.
 const maxHeaders = 16 << 10
 
-// Listen listens at an address of the loopback interface, "127.0.0.1:0" for any port; others are refused, and names are, too: what
-// they mean is somebody else's word.
+// Listen listens at an address of the loopback interface, "127.0.0.1:0" for any port; others are
+// refused, and names are, too: what they mean is somebody else's word.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().IsLoopback() || at.Addr().Zone() != "" {
@@ -47,10 +47,12 @@ func Server(h http.Handler) *http.Server {
 	return server
 }
 
-// Headers are those of every answer. style is the page's one style sheet; more are directives of the content security policy.
+// Headers are those of every answer. style is the page's one style sheet; more are directives of
+// the content security policy.
 func Headers(h http.Header, style string, more ...string) {
 	hash := sha256.Sum256([]byte(style))
-	policy := []string{"default-src 'none'", "style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'", "form-action 'self'",
+	policy := []string{"default-src 'none'", "style-src 'sha256-" +
+		base64.StdEncoding.EncodeToString(hash[:]) + "'", "form-action 'self'",
 		"frame-ancestors 'none'", "base-uri 'none'"}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -62,11 +64,12 @@ func Headers(h http.Header, style string, more ...string) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// Named reports whether a request names the very host that is listened to, and not a name that was made to resolve to this machine.
+// Named reports whether a request names the very host that is listened to, and not a name that was
+// made to resolve to this machine.
 func Named(r *http.Request, host string) bool { return r.Host == host }
 
-// FromItself reports whether what is posted comes from a page of this host: a browser says so in Origin, and new ones in
-// Sec-Fetch-Site, too.
+// FromItself reports whether what is posted comes from a page of this host: a browser says so in
+// Origin, and new ones in Sec-Fetch-Site, too.
 func FromItself(r *http.Request, host string) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") == "http://"+host && (site == "" || site == "same-origin")
@@ -75,8 +78,8 @@ func FromItself(r *http.Request, host string) bool {
 // ErrForm says that what was posted is not this page's form.
 var ErrForm = errors.New("not this form")
 
-// Form reads a form of at most so many bytes, in which each field comes once at most. A passphrase in it passes through strings of
-// net/url, which cannot be wiped.
+// Form reads a form of at most so many bytes, in which each field comes once at most. A passphrase
+// in it passes through strings of net/url, which cannot be wiped.
 func Form(w http.ResponseWriter, r *http.Request, most int64) (url.Values, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
@@ -99,7 +102,8 @@ func Form(w http.ResponseWriter, r *http.Request, most int64) (url.Values, error
 	return form, nil
 }
 
-// Shown is any text in one line, with what cannot be seen, or turns text around, replaced. It still has to be escaped for HTML.
+// Shown is any text in one line, with what cannot be seen, or turns text around, replaced. It still
+// has to be escaped for HTML.
 func Shown(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) {

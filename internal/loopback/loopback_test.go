@@ -10,7 +10,8 @@ import (
 
 // Nobody but this machine is listened to, and no name is asked what it means.
 func TestListen(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", ":0", "localhost:0", "192.168.1.1:0", "[::]:0", "127.0.0.1", "", "[fe80::1%lo]:0", "8.8.8.8:80", "[::ffff:8.8.8.8]:0"} {
+	for _, address := range []string{"0.0.0.0:0", ":0", "localhost:0", "192.168.1.1:0", "[::]:0", "127.0.0.1",
+		"", "[fe80::1%lo]:0", "8.8.8.8:80", "[::ffff:8.8.8.8]:0"} {
 		_, err := Listen(t.Context(), address)
 		require.ErrorContains(t, err, "no address of this machine alone", address)
 	}

@@ -1,8 +1,9 @@
-// Package receipt makes a payment's receipt, a JSON document that says by itself what was agreed, what the payer signed, who settled
-// it and what the chain showed; and checks one without asking anybody.
+// Package receipt makes a payment's receipt, a JSON document that says by itself what was agreed,
+// what the payer signed, who settled it and what the chain showed; and checks one without asking
+// anybody.
 //
-// What must stay true: a receipt is made only of a payment whose signature is good for nothing any more, and what a check cannot
-// show it does not claim.
+// What must stay true: a receipt is made only of a payment whose signature is good for nothing any
+// more, and what a check cannot show it does not claim.
 package receipt
 
 import (
@@ -29,19 +30,21 @@ const (
 	Version = 1
 )
 
-// MaxSize bounds a receipt that is read: a 402's option, a payload and a settlement are at most 256 KiB each (SPEC §10).
+// MaxSize bounds a receipt that is read: a 402's option, a payload and a settlement are at most 256
+// KiB each (SPEC §10).
 const MaxSize = 1 << 20
 
 // Receipt is the document.
 type Receipt struct {
-	Format     string          `json:"format"`
-	Version    int             `json:"version"`
-	Payment    Payment         `json:"payment"`
-	Terms      json.RawMessage `json:"terms"`                // what the seller asked for, in its own words
-	Signed     json.RawMessage `json:"signed"`               // what the payer answered, with its signature
-	Settlement json.RawMessage `json:"settlement,omitempty"` // what the seller or facilitator said of it, in their own words
-	Chain      *Chain          `json:"chain,omitempty"`      // what the chain showed the wallet
-	Content    *Content        `json:"content,omitempty"`    // what was bought
+	Format  string          `json:"format"`
+	Version int             `json:"version"`
+	Payment Payment         `json:"payment"`
+	Terms   json.RawMessage `json:"terms"`  // what the seller asked for, in its own words
+	Signed  json.RawMessage `json:"signed"` // what the payer answered, with its signature
+	// what the seller or facilitator said of it, in their own words
+	Settlement json.RawMessage `json:"settlement,omitempty"`
+	Chain      *Chain          `json:"chain,omitempty"`   // what the chain showed the wallet
+	Content    *Content        `json:"content,omitempty"` // what was bought
 }
 
 // Payment is the payment in the wallet's words.
@@ -86,23 +89,30 @@ type Content struct {
 // Of is the receipt of a settled payment. An error says why there is none (yet).
 func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
 	if p.State != history.Settled {
-		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones", p.State).
+		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",
+			p.State).
 			WithHint("x402-wallet reconcile asks the chain what became of it")
 	}
 	if p.Proof != history.Chain && now.Before(p.Evidence.ExpiresAt.Add(time.Minute)) {
-		return nil, x402.Errorf(x402.InvalidArgument, "the payment rests on the seller's word, and its signature may still be good: it is not given away").
-			WithHint("x402-wallet reconcile asks the chain; or wait until %s", p.Evidence.ExpiresAt.Add(time.Minute).UTC().Format(time.RFC3339))
+		return nil, x402.Errorf(x402.InvalidArgument,
+			"the payment rests on the seller's word, and its signature may still be good: it is not given away").
+			WithHint("x402-wallet reconcile asks the chain; or wait until %s",
+				p.Evidence.ExpiresAt.Add(time.Minute).UTC().Format(time.RFC3339))
 	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
-		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").WithHint("add it under [[assets]] again")
+		return nil, x402.Errorf(x402.UntrustedAsset,
+			"the payment's token is not in the registry any more").WithHint("add it under [[assets]] again")
 	}
 	r := &Receipt{
 		Format: Format, Version: Version, Terms: p.Requirement, Signed: p.Payload, Settlement: p.Receipt,
 		Payment: Payment{
-			ID: p.ID, Time: p.Created.UTC(), Status: string(p.State), Proof: string(p.Proof), Method: p.Method, URL: p.URL, Network: p.Network,
-			Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals, Name: asset.Name, DomainVer: asset.Version, Token2022: asset.Token2022,
-			Amount: p.Amount, Price: p.Price.Price(), Payer: p.Evidence.Payer, PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator,
+			ID: p.ID, Time: p.Created.UTC(), Status: string(p.State), Proof: string(p.Proof),
+			Method: p.Method, URL: p.URL, Network: p.Network,
+			Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals, Name: asset.Name,
+			DomainVer: asset.Version, Token2022: asset.Token2022,
+			Amount: p.Amount, Price: p.Price.Price(), Payer: p.Evidence.Payer, PayTo: p.PayTo,
+			Transaction: p.Transaction, Facilitator: p.Facilitator,
 		},
 	}
 	if p.Proof == history.Chain {
@@ -146,14 +156,17 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt of x402-wallet")
 	}
 	if r.Version != Version {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument, "the receipt has version %d, this program knows %d", r.Version, Version)
+		return Verdict{}, x402.Errorf(x402.InvalidArgument,
+			"the receipt has version %d, this program knows %d", r.Version, Version)
 	}
 	if r.Payment.Status != string(history.Settled) {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument, "the payment is not settled, so this is no receipt")
+		return Verdict{}, x402.Errorf(x402.InvalidArgument,
+			"the payment is not settled, so this is no receipt")
 	}
 	v := Verdict{OK: true, Payment: r.Payment, Beyond: []string{
 		"that the seller delivered, and what: the signature covers the money, not the URL or the content",
-		"the payment's id, method, URL and content, and when it was made to the hour: they are what the payer's wallet wrote down",
+		"the payment's id, method, URL and content, and when it was made to the hour: they are what the " +
+			"payer's wallet wrote down",
 	}}
 	for _, c := range []struct {
 		what  string
@@ -161,7 +174,9 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	}{
 		{"the payer signed this payment", func() error { return r.signature(builtin) }},
 		{"the terms are the ones that were signed", r.terms},
-		{"the token is what it is called, and the price what the amount is worth", func() error { return r.worth(builtin) }},
+		{"the token is what it is called, and the price what the amount is worth", func() error {
+			return r.worth(builtin)
+		}},
 		{"the settlement tells of this payment", r.settlement},
 		{"the chain's proof tells of this payment", r.chain},
 		{"the times agree", func() error { return r.times(builtin) }},
@@ -179,7 +194,9 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	if r.Chain == nil {
 		v.Beyond = append(v.Beyond, "that the money moved: only the seller or facilitator said so")
 	} else {
-		v.Beyond = append(v.Beyond, fmt.Sprintf("that the chain holds the transaction: the wallet's node showed it; look it up: %s in block %d", r.Chain.Transaction, r.Chain.Block))
+		v.Beyond = append(v.Beyond,
+			fmt.Sprintf("that the chain holds the transaction: the wallet's node showed it; look it up: "+
+				"%s in block %d", r.Chain.Transaction, r.Chain.Block))
 	}
 	if _, known := builtin.Asset(r.Payment.Network, r.Payment.Asset); !known {
 		v.Beyond = append(v.Beyond, "what the token is: it is not one that this program knows by itself")
@@ -196,7 +213,8 @@ func (r *Receipt) asset(builtin *x402.Registry) x402.AssetInfo {
 		return asset
 	}
 	p := r.Payment
-	return x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol, Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
+	return x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol, Decimals: p.Decimals,
+		Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
 }
 
 func (r *Receipt) signature(builtin *x402.Registry) error {
@@ -271,7 +289,8 @@ func (r *Receipt) terms() error {
 	}
 	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
 	var said any
-	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil || signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said) {
+	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil ||
+		signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said) {
 		return errors.New("what the payer accepted differs")
 	}
 	network, _ := x402.Network(t.Network)
@@ -295,7 +314,8 @@ func (r *Receipt) worth(builtin *x402.Registry) error {
 	switch worth := asset.Dollars(p.Amount).Price(); {
 	case !ok:
 		return errNothing
-	case p.Symbol != asset.Symbol || p.Decimals != asset.Decimals || p.Name != asset.Name || p.DomainVer != asset.Version || p.Token2022 != asset.Token2022:
+	case p.Symbol != asset.Symbol || p.Decimals != asset.Decimals || p.Name != asset.Name ||
+		p.DomainVer != asset.Version || p.Token2022 != asset.Token2022:
 		return fmt.Errorf("it is %s with %d decimals", asset.Symbol, asset.Decimals)
 	case worth != p.Price:
 		return fmt.Errorf("it is worth %s", worth)
@@ -303,11 +323,12 @@ func (r *Receipt) worth(builtin *x402.Registry) error {
 	return nil
 }
 
-// slack is what the payer's clock and the chain's may differ, and what a payment takes: policy.deadline is ten minutes at most, and a
-// Solana transaction is good for two.
+// slack is what the payer's clock and the chain's may differ, and what a payment takes:
+// policy.deadline is ten minutes at most, and a Solana transaction is good for two.
 const slack = time.Hour
 
-// times compares when the payment was made, when the chain has it, and until when the signature was good.
+// times compares when the payment was made, when the chain has it, and until when the signature was
+// good.
 func (r *Receipt) times(builtin *x402.Registry) error {
 	made, settled := r.Payment.Time, time.Time{}
 	if r.Chain != nil {
@@ -326,8 +347,8 @@ func (r *Receipt) times(builtin *x402.Registry) error {
 	return nil
 }
 
-// until is the latest that the signature can have been good: as it says, or soon after the payment was made where it says no time, as
-// on Solana, or cannot be read, which is another check's to say.
+// until is the latest that the signature can have been good: as it says, or soon after the payment
+// was made where it says no time, as on Solana, or cannot be read, which is another check's to say.
 func (r *Receipt) until(builtin *x402.Registry) time.Time {
 	var outer struct {
 		Payload json.RawMessage `json:"payload"`
@@ -350,7 +371,8 @@ func (r *Receipt) settlement() error {
 		return err
 	case !s.Success:
 		return errors.New("it says that nothing was settled")
-	case s.Transaction != "" && r.Payment.Transaction != "" && r.Chain == nil && s.Transaction != r.Payment.Transaction:
+	case s.Transaction != "" && r.Payment.Transaction != "" && r.Chain == nil &&
+		s.Transaction != r.Payment.Transaction:
 		return errors.New("it names another transaction")
 	case s.Network != "" && s.Network != r.Payment.Network:
 		return errors.New("it names another network")

@@ -15,7 +15,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// genuine are receipts of payments that the sandbox's chains made; testdata/script/export.txt makes such.
+// genuine are receipts of payments that the sandbox's chains made; testdata/script/export.txt makes
+// such.
 func genuine(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name + ".json")
@@ -39,15 +40,25 @@ func TestForged(t *testing.T) {
 		name, path string
 		value      any
 	}{
-		{"evm", "payment.amount", "1001"}, {"evm", "payment.payTo", "0x0000000000000000000000000000000000000001"}, {"evm", "payment.payer", "0x0000000000000000000000000000000000000001"},
-		{"evm", "payment.network", "eip155:8453"}, {"evm", "payment.asset", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"}, {"evm", "payment.price", "$1"},
-		{"evm", "payment.transaction", "0x00"}, {"evm", "payment.proof", "claimed"}, {"evm", "payment.status", "failed"},
-		{"evm", "terms.amount", "1"}, {"evm", "terms.payTo", "0x0000000000000000000000000000000000000001"}, {"evm", "terms.network", "eip155:8453"}, {"evm", "terms.asset", "0x01"},
-		{"evm", "signed.payload.signature", "0x" + strings.Repeat("11", 65)}, {"evm", "signed.payload.authorization.value", "1001"}, {"evm", "signed.payload", nil},
-		{"evm", "settlement.success", false}, {"evm", "settlement.network", "eip155:8453"}, {"evm", "settlement.amount", "7"},
+		{"evm", "payment.amount", "1001"},
+		{"evm", "payment.payTo", "0x0000000000000000000000000000000000000001"},
+		{"evm", "payment.payer", "0x0000000000000000000000000000000000000001"},
+		{"evm", "payment.network", "eip155:8453"},
+		{"evm", "payment.asset", "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"},
+		{"evm", "payment.price", "$1"},
+		{"evm", "payment.transaction", "0x00"}, {"evm", "payment.proof", "claimed"},
+		{"evm", "payment.status", "failed"},
+		{"evm", "terms.amount", "1"}, {"evm", "terms.payTo", "0x0000000000000000000000000000000000000001"},
+		{"evm", "terms.network", "eip155:8453"}, {"evm", "terms.asset", "0x01"},
+		{"evm", "signed.payload.signature", "0x" + strings.Repeat("11", 65)},
+		{"evm", "signed.payload.authorization.value", "1001"}, {"evm", "signed.payload", nil},
+		{"evm", "settlement.success", false}, {"evm", "settlement.network", "eip155:8453"},
+		{"evm", "settlement.amount", "7"},
 		{"evm", "chain.transaction", "0x01"}, {"evm", "chain", nil},
-		{"solana", "payment.amount", "1001"}, {"solana", "payment.payTo", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
-		{"solana", "payment.payer", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}, {"solana", "payment.asset", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
+		{"solana", "payment.amount", "1001"},
+		{"solana", "payment.payTo", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
+		{"solana", "payment.payer", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
+		{"solana", "payment.asset", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
 		{"solana", "signed.payload.transaction", "AgAA"}, {"solana", "terms.amount", "1"},
 	} {
 		v, err := Verify(changed(t, genuine(t, line.name), line.path, line.value), x402.NewRegistry(nil))
@@ -57,7 +68,8 @@ func TestForged(t *testing.T) {
 
 // A forgery that agrees with itself everywhere but under the signature.
 func TestForgedThroughout(t *testing.T) {
-	for name, signed := range map[string]string{"evm": "what is signed is 1000", "solana": "what is signed is 1000"} {
+	for name, signed := range map[string]string{"evm": "what is signed is 1000",
+		"solana": "what is signed is 1000"} {
 		text := genuine(t, name)
 		for _, path := range []string{"payment.amount", "terms.amount", "signed.accepted.amount"} {
 			text = changed(t, text, path, "2000")
@@ -70,8 +82,10 @@ func TestForgedThroughout(t *testing.T) {
 		}
 		require.Equal(t, signed, v.Checks[0].Why)
 
-		other := map[string]string{"evm": "0x0000000000000000000000000000000000000001", "solana": "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}[name]
-		text = changed(t, changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo", other), "signed.accepted.payTo", other)
+		other := map[string]string{"evm": "0x0000000000000000000000000000000000000001",
+			"solana": "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"}[name]
+		text = changed(t, changed(t, changed(t, genuine(t, name), "payment.payTo", other), "terms.payTo",
+			other), "signed.accepted.payTo", other)
 		v, err = Verify(text, x402.NewRegistry(nil))
 		require.NoError(t, err)
 		require.False(t, v.Checks[0].OK)
@@ -109,20 +123,26 @@ func changed(t *testing.T, text []byte, path string, value any) []byte {
 }
 
 func TestNoReceipt(t *testing.T) {
-	for _, text := range []string{"", "{}", "[]", `{"format":"x402-wallet-receipt"}`, strings.Replace(string(genuine(t, "evm")), `"version": 1`, `"version": 2`, 1),
-		strings.Replace(string(genuine(t, "evm")), `"format"`, `"x": 1, "format"`, 1), strings.Replace(string(genuine(t, "evm")), `"id"`, `"id": "a", "id"`, 1)} {
+	for _, text := range []string{"", "{}", "[]", `{"format":"x402-wallet-receipt"}`,
+		strings.Replace(string(genuine(t, "evm")), `"version": 1`, `"version": 2`, 1),
+		strings.Replace(string(genuine(t, "evm")), `"format"`, `"x": 1, "format"`, 1),
+		strings.Replace(string(genuine(t, "evm")), `"id"`, `"id": "a", "id"`, 1)} {
 		_, err := Verify([]byte(text), x402.NewRegistry(nil))
 		require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
 	}
 }
 
-// Each member of a receipt, changed alone, makes it not hold; but for those that Beyond speaks of, and what a seller is free to say.
+// Each member of a receipt, changed alone, makes it not hold; but for those that Beyond speaks of,
+// and what a seller is free to say.
 func TestEveryMember(t *testing.T) {
 	free := []string{
-		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type", "content.whole", // what the payer wrote down
+		// what the payer wrote down
+		"payment.id", "payment.method", "payment.url", "content.bytes", "content.sha256", "content.type",
+		"content.whole",
 		"chain.block",                                // what its node showed
 		"settlement.payer", "settlement.transaction", // the seller's words, where the chain has better ones
-		"signed.resource.description", "signed.resource.mimeType", "signed.resource.url", "signed.x402Version",
+		"signed.resource.description", "signed.resource.mimeType", "signed.resource.url",
+		"signed.x402Version",
 	}
 	for _, name := range []string{"evm", "solana"} {
 		var whole map[string]any
@@ -162,7 +182,8 @@ func members(at string, object map[string]any) map[string]any {
 	return all
 }
 
-// another is a value of the same kind that says something else: a later day, a larger number, another text of the same form.
+// another is a value of the same kind that says something else: a later day, a larger number,
+// another text of the same form.
 func another(value any) any {
 	switch v := value.(type) {
 	case bool:
@@ -198,10 +219,13 @@ func TestUnknownToken(t *testing.T) {
 func TestReceiptsAreOfTheDead(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := history.Payment{
-		State: history.Settled, Proof: history.Claimed, Network: "eip155:84532", Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Amount: money.NewAmount(1), Payload: []byte("{}"),
+		State: history.Settled, Proof: history.Claimed, Network: "eip155:84532",
+		Asset: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Amount: money.NewAmount(1),
+		Payload:     []byte("{}"),
 		Requirement: []byte("{}"), Evidence: x402.Evidence{ExpiresAt: now},
 	}
-	for state, ok := range map[history.State]bool{history.Reserved: false, history.Submitted: false, history.Unknown: false, history.Failed: false, history.Settled: true} {
+	for state, ok := range map[history.State]bool{history.Reserved: false, history.Submitted: false,
+		history.Unknown: false, history.Failed: false, history.Settled: true} {
 		p.State = state
 		_, err := Of(p, nil, x402.NewRegistry(nil), now.Add(2*time.Minute))
 		require.Equal(t, ok, err == nil, state)

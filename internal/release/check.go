@@ -9,8 +9,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// check reads the whole program, dependencies and all, as each platform's compiler would, and says what that would reject. It
-// generates no code: a tenth of what a build takes.
+// check reads the whole program, dependencies and all, as each platform's compiler would, and says
+// what that would reject. It generates no code: a tenth of what a build takes.
 func check(ctx context.Context, list []target) error {
 	var all []error
 	for _, t := range list {

@@ -1,7 +1,9 @@
-// Command release makes what `make release` promises: for each platform an archive and an MCP bundle with the binary, the same
-// bytes from the same commit on any machine, with checksums, bills of materials and the entry for the MCP registry.
+// Command release makes what `make release` promises: for each platform an archive and an MCP
+// bundle with the binary, the same bytes from the same commit on any machine, with checksums, bills
+// of materials and the entry for the MCP registry.
 //
-// What must stay true: nothing of this machine gets into a file. Times are the commit's, owners are nobody, paths are trimmed.
+// What must stay true: nothing of this machine gets into a file. Times are the commit's, owners are
+// nobody, paths are trimmed.
 package main
 
 import (
@@ -21,7 +23,8 @@ import (
 // target is a platform the binary is promised for (SPEC §1).
 type target struct{ os, arch string }
 
-var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"}}
+var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"},
+	{"windows", "amd64"}, {"windows", "arm64"}}
 
 func (t target) String() string { return t.os + "-" + t.arch }
 
@@ -54,8 +57,10 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	r := &release{}
 	flags.StringVar(&r.version, "version", "", "what git describe says")
-	flags.StringVar(&r.publisher, "publisher", "example.x402-wallet", "the MCP registry's name space, in reverse DNS")
-	flags.StringVar(&r.url, "url", "https://mcp.x402-wallet.example/releases", "where the files will be served")
+	flags.StringVar(&r.publisher, "publisher", "example.x402-wallet",
+		"the MCP registry's name space, in reverse DNS")
+	flags.StringVar(&r.url, "url", "https://mcp.x402-wallet.example/releases",
+		"where the files will be served")
 	flags.StringVar(&r.out, "out", "dist", "the directory to fill; what is in it goes")
 	only := flags.String("only", "", "these platforms only, like linux-amd64,darwin-arm64")
 	dry := flags.Bool("check", false, "build nothing: say what a platform's compiler would reject")
@@ -92,14 +97,16 @@ func chosen(only string) (list []target) {
 	return list
 }
 
-// make builds every target, then packs them: completions and pages are printed by this machine's own binary.
+// make builds every target, then packs them: completions and pages are printed by this machine's
+// own binary.
 func (r *release) make(ctx context.Context, list []target) error {
 	work, err := os.MkdirTemp("", "x402-wallet-release-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	own := filepath.Join(work, target{runtime.GOOS, runtime.GOARCH}.String(), target{runtime.GOOS, ""}.binary())
+	own := filepath.Join(work, target{runtime.GOOS, runtime.GOARCH}.String(),
+		target{runtime.GOOS, ""}.binary())
 	for _, t := range append(list, target{runtime.GOOS, runtime.GOARCH}) {
 		fmt.Fprintln(os.Stderr, "build", t)
 		if err := r.build(ctx, t, filepath.Join(work, t.String(), t.binary())); err != nil {
@@ -122,7 +129,8 @@ func (r *release) make(ctx context.Context, list []target) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range append(docs, "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md") { // the README leads to the others
+	for _, path := range append(docs, "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md") {
+		// the README leads to the others
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -149,13 +157,15 @@ func (r *release) make(ctx context.Context, list []target) error {
 
 // build makes one binary. Nothing of the environment that would change its bytes counts.
 func (r *release) build(ctx context.Context, t target, to string) error {
-	_, err := output(ctx, []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off"},
-		"go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -buildid= -X main.version="+r.version, "-o", to, ".")
+	_, err := output(ctx, []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOFLAGS=",
+		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off"},
+		"go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -buildid= -X main.version="+
+			r.version, "-o", to, ".")
 	return err
 }
 
-// semver is what git describe says as MCP bundles and registries want it: v1.2.3 is 1.2.3, and a commit that is no release comes
-// before all releases.
+// semver is what git describe says as MCP bundles and registries want it: v1.2.3 is 1.2.3, and a
+// commit that is no release comes before all releases.
 func semver(described string) string {
 	if rest, ok := strings.CutPrefix(described, "v"); ok && strings.Count(rest, ".") >= 2 {
 		return rest
@@ -177,7 +187,8 @@ func output(ctx context.Context, env []string, name string, args ...string) (str
 
 // pagesOf are completions and manual pages.
 func pagesOf(ctx context.Context, binary, dir string) (list []file, err error) {
-	for shell, name := range map[string]string{"bash": "x402-wallet.bash", "zsh": "_x402-wallet", "fish": "x402-wallet.fish", "powershell": "x402-wallet.ps1"} {
+	for shell, name := range map[string]string{"bash": "x402-wallet.bash", "zsh": "_x402-wallet",
+		"fish": "x402-wallet.fish", "powershell": "x402-wallet.ps1"} {
 		text, err := output(ctx, nil, binary, "completion", shell)
 		if err != nil {
 			return nil, err

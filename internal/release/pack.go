@@ -38,7 +38,8 @@ func sorted(files []file) []file {
 	return slices.SortedFunc(slices.Values(files), func(a, b file) int { return cmp.Compare(a.name, b.name) })
 }
 
-// tarball packs files for systems that know owners and modes: everything belongs to nobody and was made when the commit was.
+// tarball packs files for systems that know owners and modes: everything belongs to nobody and was
+// made when the commit was.
 func tarball(dir string, files []file, when time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	packed, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
@@ -47,7 +48,8 @@ func tarball(dir string, files []file, when time.Time) ([]byte, error) {
 	}
 	archive := tar.NewWriter(packed)
 	for _, f := range sorted(files) {
-		header := &tar.Header{Name: dir + "/" + f.name, Size: int64(len(f.body)), Mode: int64(f.mode()), ModTime: when, Format: tar.FormatUSTAR}
+		header := &tar.Header{Name: dir + "/" + f.name, Size: int64(len(f.body)), Mode: int64(f.mode()),
+			ModTime: when, Format: tar.FormatUSTAR}
 		if err := archive.WriteHeader(header); err != nil {
 			return nil, err
 		}

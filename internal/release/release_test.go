@@ -18,14 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// small makes a release of two platforms out of a few bytes; `make reproducible` does it with the real binaries.
+// small makes a release of two platforms out of a few bytes; `make reproducible` does it with the
+// real binaries.
 func small(t *testing.T, pages []file) (r *release, files map[string][]byte) {
 	t.Helper()
 	made := &debug.BuildInfo{
 		GoVersion: "go1.26.0", Settings: []debug.BuildSetting{{Key: "GOOS", Value: "linux"}},
-		Deps: []*debug.Module{{Path: "example.com/used", Version: "v1.0.0", Sum: "h1:abc="}, {Path: "example.com/old", Replace: &debug.Module{Path: "example.com/new", Version: "v2.0.0"}}},
+		Deps: []*debug.Module{{Path: "example.com/used", Version: "v1.0.0", Sum: "h1:abc="},
+			{Path: "example.com/old", Replace: &debug.Module{Path: "example.com/new", Version: "v2.0.0"}}},
 	}
-	r = &release{version: "1.2.3", when: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC), publisher: "io.github.example", url: "https://mcp.example/files", out: t.TempDir()}
+	r = &release{version: "1.2.3", when: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC),
+		publisher: "io.github.example", url: "https://mcp.example/files", out: t.TempDir()}
 	list := []target{{"linux", "amd64"}, {"windows", "arm64"}}
 	for _, to := range list {
 		require.NoError(t, r.pack(to, []byte("program for "+to.String()), made, pages))
@@ -42,7 +45,8 @@ func small(t *testing.T, pages []file) (r *release, files map[string][]byte) {
 }
 
 func TestTheSameBytesTwice(t *testing.T) {
-	one, two := file{name: "man/x402-wallet.1", body: []byte("page")}, file{name: "LICENSE", body: []byte("licence")}
+	one, two := file{name: "man/x402-wallet.1", body: []byte("page")},
+		file{name: "LICENSE", body: []byte("licence")}
 	_, first := small(t, []file{one, two})
 	_, second := small(t, []file{two, one}) // maps have no order
 	require.Len(t, first, 8)
@@ -58,7 +62,8 @@ func TestTheSameBytesTwice(t *testing.T) {
 }
 
 func TestArchives(t *testing.T) {
-	_, files := small(t, []file{{name: "LICENSE", body: []byte("licence")}, {name: "man/x402-wallet.1", body: []byte("page")}})
+	_, files := small(t, []file{{name: "LICENSE", body: []byte("licence")},
+		{name: "man/x402-wallet.1", body: []byte("page")}})
 	packed, err := gzip.NewReader(bytes.NewReader(files["x402-wallet-1.2.3-linux-amd64.tar.gz"]))
 	require.NoError(t, err)
 	seen := map[string]int64{}
@@ -74,7 +79,9 @@ func TestArchives(t *testing.T) {
 		seen[header.Name] = header.Mode
 	}
 	require.Equal(t, map[string]int64{
-		"x402-wallet-1.2.3-linux-amd64/LICENSE": 0o644, "x402-wallet-1.2.3-linux-amd64/man/x402-wallet.1": 0o644, "x402-wallet-1.2.3-linux-amd64/x402-wallet": 0o755,
+		"x402-wallet-1.2.3-linux-amd64/LICENSE":           0o644,
+		"x402-wallet-1.2.3-linux-amd64/man/x402-wallet.1": 0o644,
+		"x402-wallet-1.2.3-linux-amd64/x402-wallet":       0o755,
 	}, seen)
 
 	names := namesIn(t, files["x402-wallet-1.2.3-windows-arm64.zip"])
@@ -93,9 +100,11 @@ func namesIn(t *testing.T, archive []byte) (names map[string]fs.FileMode) {
 }
 
 func TestBundleAndRegistryEntry(t *testing.T) {
-	_, files := small(t, []file{{name: "LICENSE", body: []byte("licence")}, {name: "man/x402-wallet.1", body: []byte("page")}})
+	_, files := small(t, []file{{name: "LICENSE", body: []byte("licence")},
+		{name: "man/x402-wallet.1", body: []byte("page")}})
 	bundle := files["x402-wallet-1.2.3-windows-arm64.mcpb"]
-	require.Equal(t, map[string]fs.FileMode{"LICENSE": 0o644, "manifest.json": 0o644, "server/x402-wallet.exe": 0o755}, namesIn(t, bundle))
+	require.Equal(t, map[string]fs.FileMode{"LICENSE": 0o644, "manifest.json": 0o644,
+		"server/x402-wallet.exe": 0o755}, namesIn(t, bundle))
 	z, err := zip.NewReader(bytes.NewReader(bundle), int64(len(bundle)))
 	require.NoError(t, err)
 	in, err := z.Open("manifest.json")
@@ -132,7 +141,8 @@ func TestBundleAndRegistryEntry(t *testing.T) {
 	require.Len(t, entry.Packages, 2)
 	for _, p := range entry.Packages {
 		require.Equal(t, "mcpb", p.RegistryType)
-		require.Contains(t, string(files["SHA256SUMS"]), p.FileSha256+"  "+strings.TrimPrefix(p.Identifier, "https://mcp.example/files/")+"\n")
+		require.Contains(t, string(files["SHA256SUMS"]), p.FileSha256+"  "+strings.TrimPrefix(p.Identifier,
+			"https://mcp.example/files/")+"\n")
 	}
 }
 
@@ -146,18 +156,21 @@ func TestBillOfMaterials(t *testing.T) {
 	require.NoError(t, json.Unmarshal(files["x402-wallet-1.2.3-linux-amd64.cdx.json"], &bill))
 	require.Equal(t, "CycloneDX", bill.BomFormat)
 	require.Equal(t, "1.6", bill.SpecVersion)
-	require.Regexp(t, `^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, bill.SerialNumber)
+	require.Regexp(t, `^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`,
+		bill.SerialNumber)
 	var purls []string
 	for _, c := range bill.Components {
 		purls = append(purls, c.Purl)
 	}
-	require.Equal(t, []string{"pkg:golang/std@1.26.0", "pkg:golang/example.com/used@v1.0.0", "pkg:golang/example.com/new@v2.0.0"}, purls)
+	require.Equal(t, []string{"pkg:golang/std@1.26.0", "pkg:golang/example.com/used@v1.0.0",
+		"pkg:golang/example.com/new@v2.0.0"}, purls)
 	require.Len(t, bill.Dependencies[0].DependsOn, len(purls))
 }
 
 func TestVersions(t *testing.T) {
 	for described, want := range map[string]string{
-		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0": "1.2.3-4-gabcdef0", "abcdef0": "0.0.0-dev.gabcdef0", "1234567-dirty": "0.0.0-dev.g1234567.dirty", "unknown": "0.0.0-dev.gunknown",
+		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0": "1.2.3-4-gabcdef0", "abcdef0": "0.0.0-dev.gabcdef0",
+		"1234567-dirty": "0.0.0-dev.g1234567.dirty", "unknown": "0.0.0-dev.gunknown",
 	} {
 		require.Equal(t, want, semver(described))
 	}

@@ -17,8 +17,8 @@ type Rules struct {
 	Extra        string // more TOML, put at the end
 }
 
-// Config is a config.toml for a wallet that lives in this sandbox: its nodes, its facilitator, and the ports it may talk to
-// without TLS.
+// Config is a config.toml for a wallet that lives in this sandbox: its nodes, its facilitator, and
+// the ports it may talk to without TLS.
 func (s *Sandbox) Config(r Rules) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

@@ -27,7 +27,8 @@ const (
 	youngest   = 6               // seconds that an authorization must still live (reference facilitator 2.27)
 )
 
-// evmChain is one token with EIP-3009 on a chain that makes a block every two seconds, and one for each transaction.
+// evmChain is one token with EIP-3009 on a chain that makes a block every two seconds, and one for
+// each transaction.
 type evmChain struct {
 	asset    x402.AssetInfo
 	now      func() time.Time
@@ -52,7 +53,8 @@ type evmTransaction struct {
 }
 
 func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *evmChain {
-	c := &evmChain{asset: asset, now: now, finality: finality, balances: map[string][]balance{}, used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
+	c := &evmChain{asset: asset, now: now, finality: finality, balances: map[string][]balance{},
+		used: map[string]uint64{}, byHash: map[string]*evmTransaction{}}
 	const before = 100 // blocks that were there when the world began
 	start := now().Unix() - before*int64(blockTime/time.Second)
 	for i := range int64(before + 1) {
@@ -117,8 +119,8 @@ func nonceKey(payer string, nonce [32]byte) string {
 	return strings.ToLower(payer) + hex.EncodeToString(nonce[:])
 }
 
-// check is what the token's transferWithAuthorization checks, in the diagnosis order of the reference facilitator. The
-// caller holds mu.
+// check is what the token's transferWithAuthorization checks, in the diagnosis order of the
+// reference facilitator. The caller holds mu.
 func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error) {
 	_, auth, err := evm.Recover(c.asset.Network, c.asset, payload)
 	switch {
@@ -158,7 +160,8 @@ func (c *evmChain) execute(payload json.RawMessage) (*evmTransaction, error) {
 		return nil, err
 	}
 	amount, _ := auth.Value.Uint64()
-	tx := &evmTransaction{hash: hashOf("transaction", nonceKey(auth.From, auth.Nonce)), block: c.next(), auth: auth}
+	tx := &evmTransaction{hash: hashOf("transaction", nonceKey(auth.From, auth.Nonce)), block: c.next(),
+		auth: auth}
 	c.put(tx.block, auth.From, c.at(auth.From, math.MaxUint64)-amount)
 	c.put(tx.block, auth.To, c.at(auth.To, math.MaxUint64)+amount)
 	c.used[nonceKey(auth.From, auth.Nonce)] = tx.block
@@ -176,7 +179,8 @@ func (c *evmChain) transaction(hash string) *evmTransaction {
 
 func (c *evmChain) settlement(tx *evmTransaction) Settlement {
 	amount, _ := tx.auth.Value.Uint64()
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: tx.auth.From, Signer: tx.auth.From, PayTo: tx.auth.To, Amount: amount, At: c.now()}
+	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: tx.auth.From,
+		Signer: tx.auth.From, PayTo: tx.auth.To, Amount: amount, At: c.now()}
 }
 
 // hashOf makes a 32-byte name, 0x-hex.

@@ -17,8 +17,10 @@ const (
 	callAuthorizationState = "e94a0102" // authorizationState(address,bytes32)
 	callDecimals           = "313ce567" // decimals()
 
-	topicUsed     = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5" // AuthorizationUsed(address,bytes32)
-	topicTransfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef" // Transfer(address,address,uint256)
+	// AuthorizationUsed(address,bytes32)
+	topicUsed = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+	// Transfer(address,address,uint256)
+	topicTransfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 )
 
 // maxLogRange is how many blocks one eth_getLogs may ask for, as public nodes limit it.
@@ -28,13 +30,21 @@ const maxLogRange = 10_000
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
 	methods := rpcMethods{
-		"eth_chainId":               func([]json.RawMessage) (any, error) { return s.chainID(), nil },
-		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.headNow()), nil },
-		"eth_getBlockByNumber":      c.getBlock,
-		"eth_call":                  func(p []json.RawMessage) (any, error) { return c.call(p, s.strikes(EVMNodeForgets)) },
-		"eth_getCode":               c.getCode,
-		"eth_getLogs":               func(p []json.RawMessage) (any, error) { return c.getLogs(p, s.strikes(EVMNodeForgets)) },
-		"eth_getTransactionReceipt": func(p []json.RawMessage) (any, error) { return c.getReceipt(p, s.strikes(EVMNodeForgets)) },
+		"eth_chainId": func([]json.RawMessage) (any, error) { return s.chainID(), nil },
+		"eth_blockNumber": func([]json.RawMessage) (any, error) {
+			return quantity(c.headNow()), nil
+		},
+		"eth_getBlockByNumber": c.getBlock,
+		"eth_call": func(p []json.RawMessage) (any, error) {
+			return c.call(p, s.strikes(EVMNodeForgets))
+		},
+		"eth_getCode": c.getCode,
+		"eth_getLogs": func(p []json.RawMessage) (any, error) {
+			return c.getLogs(p, s.strikes(EVMNodeForgets))
+		},
+		"eth_getTransactionReceipt": func(p []json.RawMessage) (any, error) {
+			return c.getReceipt(p, s.strikes(EVMNodeForgets))
+		},
 	}
 	return s.node(methods, EVMNodeDown, EVMNodeSlow)
 }
@@ -102,7 +112,8 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 		}
 	}
 	return map[string]any{
-		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])), "hash": hashOf("block", n),
+		"number": quantity(n), "timestamp": quantity(uint64(c.blocks[n-firstBlock])),
+		"hash":       hashOf("block", n),
 		"parentHash": hashOf("block", n-1), "transactions": hashes,
 	}, nil
 }
@@ -174,7 +185,8 @@ type evmLog struct {
 // logs are the two events of a transfer, in the order in which the token emits them.
 func (c *evmChain) logs(tx *evmTransaction) []evmLog {
 	event := func(i uint64, data string, topics ...string) evmLog {
-		return evmLog{Address: strings.ToLower(c.asset.Address), Topics: topics, Data: data, BlockNumber: quantity(tx.block), TransactionHash: tx.hash, LogIndex: quantity(i)}
+		return evmLog{Address: strings.ToLower(c.asset.Address), Topics: topics, Data: data,
+			BlockNumber: quantity(tx.block), TransactionHash: tx.hash, LogIndex: quantity(i)}
 	}
 	a := tx.auth
 	return []evmLog{
@@ -204,7 +216,8 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 	}
 	found := []evmLog{}
 	for _, tx := range c.txs {
-		if tx.block < from || tx.block > to || forgets || !strings.EqualFold(filter.Address, c.asset.Address) {
+		if tx.block < from || tx.block > to || forgets ||
+			!strings.EqualFold(filter.Address, c.asset.Address) {
 			continue
 		}
 		for _, l := range c.logs(tx) {
@@ -252,8 +265,9 @@ func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, erro
 		return nil, nil
 	}
 	return map[string]any{
-		"transactionHash": tx.hash, "status": "0x1", "blockNumber": quantity(tx.block), "blockHash": hashOf("block", tx.block),
-		"to": strings.ToLower(c.asset.Address), "logs": c.logs(tx),
+		"transactionHash": tx.hash, "status": "0x1", "blockNumber": quantity(tx.block),
+		"blockHash": hashOf("block", tx.block),
+		"to":        strings.ToLower(c.asset.Address), "logs": c.logs(tx),
 	}, nil
 }
 

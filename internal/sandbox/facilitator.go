@@ -23,10 +23,13 @@ type submission struct {
 	payload json.RawMessage // the scheme's object
 }
 
-// facilitator answers /supported, /verify, /settle and discovery, as the reference facilitator (x402 2.27) does.
+// facilitator answers /supported, /verify, /settle and discovery, as the reference facilitator
+// (x402 2.27) does.
 func (s *Sandbox) facilitator() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /supported", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.supported()) })
+	mux.HandleFunc("GET /supported", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, s.supported())
+	})
 	mux.HandleFunc("POST /verify", s.verifyCall)
 	mux.HandleFunc("POST /settle", s.settleCall)
 	mux.HandleFunc("GET /discovery/resources", s.discovery)
@@ -43,14 +46,16 @@ func (s *Sandbox) supported() any {
 	kinds := []any{}
 	for _, version := range []int{2, 1} {
 		for _, network := range []string{EVM, Solana} {
-			kind := map[string]any{"x402Version": version, "scheme": "exact", "network": nameOf(network, version)}
+			kind := map[string]any{"x402Version": version, "scheme": "exact",
+				"network": nameOf(network, version)}
 			if network == Solana {
 				kind["extra"] = map[string]any{"feePayer": s.FeePayer}
 			}
 			kinds = append(kinds, kind)
 		}
 	}
-	return map[string]any{"kinds": kinds, "extensions": []string{}, "signers": map[string]any{"solana:*": []string{s.FeePayer}}}
+	return map[string]any{"kinds": kinds, "extensions": []string{},
+		"signers": map[string]any{"solana:*": []string{s.FeePayer}}}
 }
 
 // nameOf is a network as a protocol version calls it.
@@ -99,7 +104,8 @@ func readSubmission(r *http.Request) (*submission, error) {
 	return &submission{request.Version, terms, payment.Payload}, nil
 }
 
-// sameJSON compares values: order of keys and blanks do not matter, letter case and numbers' spelling do.
+// sameJSON compares values: order of keys and blanks do not matter, letter case and numbers'
+// spelling do.
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
@@ -206,7 +212,8 @@ func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
 func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	q, err := readSubmission(r)
 	if err != nil {
-		writeJSON(w, http.StatusBadRequest, map[string]any{"success": false, "errorReason": err.Error(), "transaction": "", "network": ""})
+		writeJSON(w, http.StatusBadRequest, map[string]any{"success": false, "errorReason": err.Error(),
+			"transaction": "", "network": ""})
 		return
 	}
 	s.noteDirect(r, q)
@@ -231,7 +238,8 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// insteadOfSettling plays the faults in which nothing is settled; false when the fault is none of these.
+// insteadOfSettling plays the faults in which nothing is settled; false when the fault is none of
+// these.
 func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault Fault) bool {
 	switch fault {
 	case FacilitatorRefuses:
@@ -243,7 +251,8 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault 
 	case FacilitatorLies:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()), nil))
 	case FacilitatorNeverLands:
-		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()), reason("settlement_pending")))
+		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()),
+			reason("settlement_pending")))
 	case FacilitatorBusy:
 		w.Header().Set("Retry-After", "1")
 		writeJSON(w, http.StatusTooManyRequests, map[string]any{"error": "too many requests"})
@@ -255,7 +264,8 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault 
 
 // settled is a SettleResponse.
 func settled(q *submission, transaction string, err error) map[string]any {
-	answer := map[string]any{"success": err == nil, "transaction": transaction, "network": q.terms.NetworkName}
+	answer := map[string]any{"success": err == nil, "transaction": transaction,
+		"network": q.terms.NetworkName}
 	if err != nil {
 		answer["errorReason"] = err.Error()
 	}
@@ -281,11 +291,13 @@ func (s *Sandbox) discovery(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		items = append(items, map[string]any{
-			"resource": s.SellerURL + path, "type": "http", "x402Version": 2, "accepts": s.accepts(path, 2, 1), "description": p.about,
+			"resource": s.SellerURL + path, "type": "http", "x402Version": 2,
+			"accepts": s.accepts(path, 2, 1), "description": p.about,
 			"mimeType": "application/json", "lastUpdated": s.now().UTC().Format(time.RFC3339),
 		})
 	}
-	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20, "offset": 0, "total": len(items)}}
+	answer := map[string]any{"x402Version": 2, "items": items, "pagination": map[string]any{"limit": 20,
+		"offset": 0, "total": len(items)}}
 	if strings.HasSuffix(r.URL.Path, "/search") {
 		answer = map[string]any{"x402Version": 2, "resources": items, "pagination": nil}
 	}

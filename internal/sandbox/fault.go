@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Fault is one way in which a party of the sandbox misbehaves. What is on the chain stays true all the same.
+// Fault is one way in which a party of the sandbox misbehaves. What is on the chain stays true all
+// the same.
 type Fault uint8
 
 // The facilitator's faults, at /settle (those of verify say so).
@@ -20,10 +21,11 @@ const (
 	FacilitatorFailsAfter                     // settles, then HTTP 500
 	FacilitatorSlow                           // settles, and answers after Options.Delay
 	FacilitatorLies                           // success true with an invented transaction; nothing settled
-	FacilitatorPending                        // settles, but answers success false, settlement_pending, with the transaction
-	FacilitatorNeverLands                     // the same answer with an invented transaction; nothing settled
-	FacilitatorBusy                           // HTTP 429 with Retry-After: 1; nothing settled
-	FacilitatorDown                           // every path: cuts the connection unread
+	// settles, but answers success false, settlement_pending, with the transaction
+	FacilitatorPending
+	FacilitatorNeverLands // the same answer with an invented transaction; nothing settled
+	FacilitatorBusy       // HTTP 429 with Retry-After: 1; nothing settled
+	FacilitatorDown       // every path: cuts the connection unread
 
 	// The seller's faults, when a payment is presented.
 
@@ -55,11 +57,16 @@ const (
 	lastFault
 )
 
-var faultNames = [...]string{"", "facilitator refuses verify", "facilitator refuses", "facilitator fails", "facilitator cuts before",
-	"facilitator cuts after", "facilitator fails after", "facilitator slow", "facilitator lies", "facilitator pending",
-	"facilitator never lands", "facilitator busy", "facilitator down", "seller asks again", "seller raises", "seller fails", "seller fails mute",
-	"seller no receipt", "seller false receipt", "seller garbles", "seller redirects", "seller hangs before", "seller hangs",
-	"seller cuts before", "seller cuts", "seller slow", "evm node down", "solana node down", "evm node slow", "solana node slow",
+var faultNames = [...]string{"", "facilitator refuses verify", "facilitator refuses", "facilitator fails",
+	"facilitator cuts before",
+	"facilitator cuts after", "facilitator fails after", "facilitator slow", "facilitator lies",
+	"facilitator pending",
+	"facilitator never lands", "facilitator busy", "facilitator down", "seller asks again", "seller raises",
+	"seller fails", "seller fails mute",
+	"seller no receipt", "seller false receipt", "seller garbles", "seller redirects", "seller hangs before",
+	"seller hangs",
+	"seller cuts before", "seller cuts", "seller slow", "evm node down", "solana node down", "evm node slow",
+	"solana node slow",
 	"evm node elsewhere", "solana node elsewhere", "evm node forgets", "solana node forgets"}
 
 // String is the fault's name, for test names.

@@ -54,7 +54,8 @@ func newEVMPayer(t *testing.T, s *Sandbox, balance uint64) *evmPayer {
 
 // sign authorizes an offer; change may spoil what is signed.
 func (p *evmPayer) sign(t *testing.T, s *Sandbox, r x402.Requirement) x402.Authorization {
-	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.asset, Source: p.Address(), Validity: r.MaxTimeout, Now: s.now()})
+	a, err := p.Authorize(t.Context(), x402.Order{Requirement: r, Asset: s.evm.asset, Source: p.Address(),
+		Validity: r.MaxTimeout, Now: s.now()})
 	require.NoError(t, err)
 	return a
 }
@@ -102,7 +103,8 @@ func pay(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.
 	return payWithin(t, 20*time.Second, s, path, c, payload)
 }
 
-func payWithin(t *testing.T, patience time.Duration, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) response {
+func payWithin(t *testing.T, patience time.Duration, s *Sandbox, path string, c *x402.Challenge,
+	payload json.RawMessage) response {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
 	paid := x402.Attach(c.Dialect, encoded)
@@ -117,10 +119,12 @@ func why(t *testing.T, r response) string {
 }
 
 // facilitate calls /settle as a wallet would.
-func facilitate(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) (int, *x402.Settlement) {
+func facilitate(t *testing.T, s *Sandbox, path string, c *x402.Challenge, payload json.RawMessage) (int,
+	*x402.Settlement) {
 	encoded, err := x402.EncodePayload(c, c.Accepts[0], payload, nil)
 	require.NoError(t, err)
-	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded, "paymentRequirements": x402.RequirementJSON(c, c.Accepts[0])})
+	body, err := json.Marshal(map[string]any{"x402Version": c.Version, "paymentPayload": encoded,
+		"paymentRequirements": x402.RequirementJSON(c, c.Accepts[0])})
 	require.NoError(t, err)
 	answer, err := http.Post(s.FacilitatorURL+path, "application/json", bytes.NewReader(body))
 	if err != nil {
@@ -149,18 +153,22 @@ func newDraft(t *testing.T, s *Sandbox, agent ed25519.PrivateKey, source string,
 	destination := mustKey(s.TokenAccountOf(s.PayToSolana))
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
-	return &draft{feePayer: mustKey(s.FeePayer), agent: keyOf(agent), source: mustKey(source), destination: destination, mint: s.solana.mint,
-		amount: amount, price: 1, memo: "0123456789abcdef", blockhash: s.solana.issue(s.solana.slot()), authority: 1}
+	return &draft{feePayer: mustKey(s.FeePayer), agent: keyOf(agent), source: mustKey(source),
+		destination: destination, mint: s.solana.mint,
+		amount: amount, price: 1, memo: "0123456789abcdef", blockhash: s.solana.issue(s.solana.slot()),
+		authority: 1}
 }
 
 // wire is the transaction with the agent's signature, base64.
 func (d *draft) wire(agent ed25519.PrivateKey) string {
 	le := binary.LittleEndian
-	keys := []key{d.feePayer, d.agent, d.source, d.destination, d.mint, programBudget, programMemo, programToken}
+	keys := []key{d.feePayer, d.agent, d.source, d.destination, d.mint, programBudget, programMemo,
+		programToken}
 	steps := []wireInstruction{
 		{program: programBudget, data: le.AppendUint32([]byte{2}, 20_000)},
 		{program: programBudget, data: le.AppendUint64([]byte{3}, d.price)},
-		{program: programToken, accounts: []int{2, 4, 3, int(d.authority)}, data: append(le.AppendUint64([]byte{12}, d.amount), 6)},
+		{program: programToken, accounts: []int{2, 4, 3, int(d.authority)},
+			data: append(le.AppendUint64([]byte{12}, d.amount), 6)},
 	}
 	if d.memo != "" {
 		steps = append(steps, wireInstruction{program: programMemo, data: []byte(d.memo)})
@@ -171,7 +179,8 @@ func (d *draft) wire(agent ed25519.PrivateKey) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// assemble writes a message: how many keys sign, how many of those and of the others are read only, then the rest.
+// assemble writes a message: how many keys sign, how many of those and of the others are read only,
+// then the rest.
 func assemble(header [3]byte, keys []key, blockhash key, steps []wireInstruction, legacy bool) []byte {
 	message := append([]byte{0x80}, header[:]...)
 	if legacy {

@@ -79,12 +79,13 @@ var (
 	programSystem     = mustKey("11111111111111111111111111111111")
 )
 
-// associatedAccount derives the associated token account: the first of the program addresses with bump 255, 254, … that is
-// no point of the curve, so that nobody can have its private key.
+// associatedAccount derives the associated token account: the first of the program addresses with
+// bump 255, 254, … that is no point of the curve, so that nobody can have its private key.
 func associatedAccount(owner, program, mint key) key {
 	for bump := 255; bump > 0; bump-- {
 		seeds := append(append(append([]byte{}, owner[:]...), program[:]...), mint[:]...)
-		candidate := key(sha256.Sum256(append(append(append(seeds, byte(bump)), programAssociated[:]...), "ProgramDerivedAddress"...)))
+		candidate := key(sha256.Sum256(append(append(append(seeds, byte(bump)), programAssociated[:]...),
+			"ProgramDerivedAddress"...)))
 		if !onCurve(candidate) {
 			return candidate
 		}
@@ -101,8 +102,8 @@ var (
 	}()
 )
 
-// onCurve reports whether 32 bytes decompress to a point: whether x² = (y²-1)/(d·y²+1) has a root. (y is taken modulo p and
-// the sign of x = 0 is not looked at, as in Solana's curve25519-dalek.)
+// onCurve reports whether 32 bytes decompress to a point: whether x² = (y²-1)/(d·y²+1) has a root.
+// (y is taken modulo p and the sign of x = 0 is not looked at, as in Solana's curve25519-dalek.)
 func onCurve(k key) bool {
 	little := k
 	little[31] &= 0x7f

@@ -41,11 +41,13 @@ func (r *records) settle(s Settlement) {
 	r.settlements = append(r.settlements, s)
 }
 
-// present notes a signed payment by the hash of its scheme's payload: the same bytes are the same payment.
+// present notes a signed payment by the hash of its scheme's payload: the same bytes are the same
+// payment.
 func (r *records) present(to, path string, payload []byte, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.presentations = append(r.presentations, Presentation{To: to, Path: path, Payment: sha256.Sum256(payload), At: at})
+	r.presentations = append(r.presentations, Presentation{To: to, Path: path,
+		Payment: sha256.Sum256(payload), At: at})
 }
 
 // redeem takes a transaction for a purchase; false when it has paid for one already.
@@ -78,16 +80,16 @@ func (s *Sandbox) Settlements() []Settlement {
 	return append([]Settlement(nil), s.records.settlements...)
 }
 
-// Presentations lists every time a signed payment reached the seller or the facilitator (the seller's own calls to the
-// facilitator are not counted again).
+// Presentations lists every time a signed payment reached the seller or the facilitator (the
+// seller's own calls to the facilitator are not counted again).
 func (s *Sandbox) Presentations() []Presentation {
 	s.records.mu.Lock()
 	defer s.records.mu.Unlock()
 	return append([]Presentation(nil), s.records.presentations...)
 }
 
-// Signatures is how many different signed payments the seller and the facilitator have ever seen: a wallet that signs anew
-// instead of presenting the same bytes again shows here.
+// Signatures is how many different signed payments the seller and the facilitator have ever seen: a
+// wallet that signs anew instead of presenting the same bytes again shows here.
 func (s *Sandbox) Signatures() int {
 	different := map[[sha256.Size]byte]bool{}
 	for _, p := range s.Presentations() {

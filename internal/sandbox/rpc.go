@@ -30,14 +30,16 @@ func (m rpcMethods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Params  []json.RawMessage `json:"params"`
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
-	if err != nil || r.Method != http.MethodPost || json.Unmarshal(body, &question) != nil || question.JSONRPC != "2.0" || question.ID == nil {
+	if err != nil || r.Method != http.MethodPost || json.Unmarshal(body, &question) != nil ||
+		question.JSONRPC != "2.0" || question.ID == nil {
 		http.Error(w, "a JSON-RPC 2.0 request is expected", http.StatusBadRequest)
 		return
 	}
 	answer := map[string]any{"jsonrpc": "2.0", "id": question.ID}
 	method, known := m[question.Method]
 	if !known {
-		answer["error"] = &rpcError{Code: -32601, Message: "the method " + question.Method + " does not exist or is not available"}
+		answer["error"] = &rpcError{Code: -32601, Message: "the method " + question.Method +
+			" does not exist or is not available"}
 	} else if result, err := method(question.Params); err != nil {
 		var coded *rpcError
 		if !errors.As(err, &coded) {

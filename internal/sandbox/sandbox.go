@@ -1,9 +1,11 @@
-// Package sandbox is a small world on loopback in which a wallet can be tried: a seller, a facilitator, and the nodes of two
-// chains. The money is play money; the signatures are real and everything that real parties check is checked.
+// Package sandbox is a small world on loopback in which a wallet can be tried: a seller, a
+// facilitator, and the nodes of two chains. The money is play money; the signatures are real and
+// everything that real parties check is checked.
 //
-// What must stay true: a chain here executes only what verifies, and its own books say what happened, whatever the seller or
-// the facilitator were told to claim (Inject). So tests judge a wallet by Settlements and balances, never by its own word.
-// Solana transactions are read by this package's own code, not by the wallet's, so that one mistake is not made twice.
+// What must stay true: a chain here executes only what verifies, and its own books say what
+// happened, whatever the seller or the facilitator were told to claim (Inject). So tests judge a
+// wallet by Settlements and balances, never by its own word. Solana transactions are read by this
+// package's own code, not by the wallet's, so that one mistake is not made twice.
 package sandbox
 
 import (
@@ -21,7 +23,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// The two networks, and the play token on each: real names, so that a wallet treats them as it would treat the real ones.
+// The two networks, and the play token on each: real names, so that a wallet treats them as it
+// would treat the real ones.
 const (
 	EVM    = "eip155:84532" // Base Sepolia
 	Solana = x402.SolanaDevnet
@@ -72,7 +75,8 @@ func Start(o Options) (*Sandbox, error) {
 	if o.Delay == 0 {
 		o.Delay = 2 * time.Second
 	}
-	s := &Sandbox{options: o, closed: make(chan struct{}), client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second}}
+	s := &Sandbox{options: o, closed: make(chan struct{}), client: &http.Client{Transport: &http.Transport{},
+		Timeout: 30 * time.Second}}
 	s.ownerKey, s.feeKey = newKey(), newKey()
 	s.Owner, s.FeePayer = keyOf(s.ownerKey).String(), keyOf(s.feeKey).String()
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
@@ -88,7 +92,8 @@ func Start(o Options) (*Sandbox, error) {
 	for _, party := range []struct {
 		url     *string
 		handler http.Handler
-	}{{&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()}, {&s.SolanaNodeURL, s.solanaNode()}, {&s.SellerURL, s.seller()}} {
+	}{{&s.FacilitatorURL, s.facilitator()}, {&s.EVMNodeURL, s.evmNode()}, {&s.SolanaNodeURL, s.solanaNode()},
+		{&s.SellerURL, s.seller()}} {
 		url, err := s.serve(party.handler)
 		if err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -108,7 +113,8 @@ func (s *Sandbox) serve(handler http.Handler) (string, error) {
 		w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 		handler.ServeHTTP(w, r)
 	})
-	server := &http.Server{Handler: dated, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0)}
+	server := &http.Server{Handler: dated, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: log.New(io.Discard, "", 0)}
 	s.servers = append(s.servers, server)
 	go server.Serve(listener)
 	return "http://" + listener.Addr().String(), nil
@@ -125,8 +131,8 @@ func (s *Sandbox) Close() error {
 	return errors.Join(errs...)
 }
 
-// Advance puts the world's clock forward: blocks pass, authorizations and blockhashes expire. A wallet in another process
-// keeps its own clock, and stops signing beyond two minutes' difference.
+// Advance puts the world's clock forward: blocks pass, authorizations and blockhashes expire. A
+// wallet in another process keeps its own clock, and stops signing beyond two minutes' difference.
 func (s *Sandbox) Advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,13 +148,14 @@ func (s *Sandbox) now() time.Time {
 // Fund gives an EVM address play dollars (atomic units), as a faucet would.
 func (s *Sandbox) Fund(address string, amount uint64) { s.evm.mint(address, amount) }
 
-// FundSolana gives a Solana address a token account of its own with play dollars in it, and returns the account.
+// FundSolana gives a Solana address a token account of its own with play dollars in it, and returns
+// the account.
 func (s *Sandbox) FundSolana(address string, amount uint64) (tokenAccount string) {
 	return s.solana.open(address, amount)
 }
 
-// Delegate lets an agent spend up to amount from the owner's token account, and returns the account. As on the real chain
-// it replaces whatever was delegated before.
+// Delegate lets an agent spend up to amount from the owner's token account, and returns the
+// account. As on the real chain it replaces whatever was delegated before.
 func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
 	return s.solana.approve(s.Owner, agent, amount)
 }
@@ -159,13 +166,15 @@ func (s *Sandbox) Balance(address string) uint64 { return s.evm.balance(address)
 // TokenAccount is the state of a Solana token account; the zero value when there is none.
 func (s *Sandbox) TokenAccount(address string) TokenAccount { return s.solana.account(address) }
 
-// TokenAccountOf is the associated token account of a Solana address for the play token, whether or not it exists.
+// TokenAccountOf is the associated token account of a Solana address for the play token, whether or
+// not it exists.
 func (s *Sandbox) TokenAccountOf(owner string) string { return s.solana.associated(owner) }
 
 // Freeze sets or lifts the mint authority's freeze on a token account.
 func (s *Sandbox) Freeze(tokenAccount string, frozen bool) { s.solana.freeze(tokenAccount, frozen) }
 
-// OwnerKeypair is the owner's key as the Solana CLI writes it to a file: a JSON array of 64 numbers.
+// OwnerKeypair is the owner's key as the Solana CLI writes it to a file: a JSON array of 64
+// numbers.
 func (s *Sandbox) OwnerKeypair() []byte {
 	numbers := make([]int, len(s.ownerKey))
 	for i, b := range s.ownerKey {

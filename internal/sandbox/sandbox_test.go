@@ -41,7 +41,8 @@ func TestEVMPayment(t *testing.T) {
 	require.EqualValues(t, 3*Mill, s.Balance(s.PayToEVM))
 }
 
-// An authorization that nobody brought to the chain is dead once a finalized block is past its end, and not before.
+// An authorization that nobody brought to the chain is dead once a finalized block is past its end,
+// and not before.
 func TestEVMFate(t *testing.T) {
 	s := start(t, Options{Finality: 20 * time.Second})
 	payer := newEVMPayer(t, s, USDC)
@@ -58,7 +59,8 @@ func TestEVMFate(t *testing.T) {
 	fate, err = payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Expired, fate.State, fate.Note)
-	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before", why(t, pay(t, s, "/weather", c, a.Payload)))
+	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
+		why(t, pay(t, s, "/weather", c, a.Payload)))
 	require.Empty(t, s.Settlements())
 }
 
@@ -81,8 +83,10 @@ func TestEVMRefuses(t *testing.T) {
 		reason  string
 	}{
 		{"more than the balance", good.Payload, "invalid_exact_evm_insufficient_balance"},
-		{"amount changed after signing", replaced(`"value":"1000"`, `"value":"1001"`), "invalid_exact_evm_signature"},
-		{"another amount", payer.sign(t, s, dearer).Payload, "invalid_exact_evm_payload_authorization_value_mismatch"},
+		{"amount changed after signing", replaced(`"value":"1000"`, `"value":"1001"`),
+			"invalid_exact_evm_signature"},
+		{"another amount", payer.sign(t, s, dearer).Payload,
+			"invalid_exact_evm_payload_authorization_value_mismatch"},
 		{"another payee", payer.sign(t, s, elsewhere).Payload, "invalid_exact_evm_recipient_mismatch"},
 		{"payer changed", replaced(payer.Address(), s.PayToEVM), "invalid_exact_evm_signature"},
 		{"a key twice", replaced(`{"authorization"`, `{"signature":"","authorization"`), "invalid_payload"},
@@ -106,7 +110,8 @@ func TestWalletSettles(t *testing.T) {
 		c := challenge(t, s, dialect+"/weather")
 		r := c.Accepts[0]
 		if r.Extra == nil {
-			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`), "version": json.RawMessage(`"2"`)}
+			r.Extra = map[string]json.RawMessage{"name": json.RawMessage(`"USDC"`),
+				"version": json.RawMessage(`"2"`)}
 			c.Accepts[0] = r
 		}
 		status, settlement := facilitate(t, s, "/settle", c, payer.sign(t, s, r).Payload)
@@ -121,7 +126,8 @@ func TestWalletSettles(t *testing.T) {
 
 func TestConfigIsOne(t *testing.T) {
 	s := start(t, Options{})
-	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.TokenAccountOf(s.Owner), Extra: "[keystore]\nidle = \"1m\"\n"})))
+	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.TokenAccountOf(s.Owner),
+		Extra: "[keystore]\nidle = \"1m\"\n"})))
 	require.NoError(t, err)
 	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
 	require.Equal(t, s.TokenAccountOf(s.Owner), c.Networks[Solana].TokenAccount)

@@ -21,16 +21,24 @@ type product struct {
 	content  string // JSON
 }
 
-// products are the seller's paths. In front of each the dialect may stand, as in /v1/weather: v2 (the default), v2-body,
-// v1, seed-v2, seed-plain (x402.Dialect).
+// products are the seller's paths. In front of each the dialect may stand, as in /v1/weather: v2
+// (the default), v2-body, v1, seed-v2, seed-plain (x402.Dialect).
 var products = map[string]product{
-	"/free":      {about: "Opening hours", content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
-	"/weather":   {price: Mill, networks: []string{EVM}, about: "Weather in Lisbon", content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
-	"/solana":    {price: Mill, networks: []string{Solana}, about: "Tides in Lisbon", content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
-	"/either":    {price: Mill, networks: []string{EVM, Solana}, about: "Air in Lisbon", content: `{"city":"Lisbon","airQuality":"good"}`},
-	"/atlas":     {price: 2 * Cent, networks: []string{Solana}, about: "Sea chart of Lisbon", content: `{"city":"Lisbon","chart":"a sea chart"}`},
-	"/report":    {price: 50 * Cent, networks: []string{EVM}, about: "Climate report", content: `{"city":"Lisbon","report":"warmer than it was"}`},
-	"/expensive": {price: 50 * USDC, networks: []string{EVM}, about: "The same climate report, bound in leather", content: `{"city":"Lisbon","report":"warmer than it was"}`},
+	"/free": {about: "Opening hours",
+		content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
+	"/weather": {price: Mill, networks: []string{EVM}, about: "Weather in Lisbon",
+		content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
+	"/solana": {price: Mill, networks: []string{Solana}, about: "Tides in Lisbon",
+		content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
+	"/either": {price: Mill, networks: []string{EVM, Solana}, about: "Air in Lisbon",
+		content: `{"city":"Lisbon","airQuality":"good"}`},
+	"/atlas": {price: 2 * Cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
+		content: `{"city":"Lisbon","chart":"a sea chart"}`},
+	"/report": {price: 50 * Cent, networks: []string{EVM}, about: "Climate report",
+		content: `{"city":"Lisbon","report":"warmer than it was"}`},
+	"/expensive": {price: 50 * USDC, networks: []string{EVM},
+		about:   "The same climate report, bound in leather",
+		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 }
 
 // Price is what the seller asks for a path, in atomic units; 0 when it is free or not there.
@@ -48,7 +56,8 @@ const (
 func (s *Sandbox) seller() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sale := &sale{Sandbox: s, w: w, r: r, dialect: x402.DialectV2Header, path: r.URL.Path}
-		for _, d := range []x402.Dialect{x402.DialectV2Header, x402.DialectV2Body, x402.DialectV1Body, x402.DialectSeedV2, x402.DialectSeedPlain} {
+		for _, d := range []x402.Dialect{x402.DialectV2Header, x402.DialectV2Body, x402.DialectV1Body,
+			x402.DialectSeedV2, x402.DialectSeedPlain} {
 			if rest, found := strings.CutPrefix(r.URL.Path, "/"+string(d)+"/"); found {
 				sale.dialect, sale.path = d, "/"+rest
 			}
@@ -103,7 +112,8 @@ func (s *sale) ask(why string, times uint64) {
 	accepts := s.accepts(s.path, s.version(), times)
 	challenge := map[string]any{"x402Version": s.version(), "error": why, "accepts": accepts}
 	if s.version() == 2 {
-		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about, "mimeType": "application/json"}
+		challenge["resource"] = map[string]any{"url": s.SellerURL + s.path, "description": s.product.about,
+			"mimeType": "application/json"}
 	}
 	text, _ := json.Marshal(challenge) // of maps of strings: cannot fail
 	body := []byte("{}")
@@ -115,7 +125,8 @@ func (s *sale) ask(why string, times uint64) {
 		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
 	case x402.DialectSeedPlain:
 		offer := accepts[0].(map[string]any)
-		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset", "Network": "network"} {
+		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset",
+			"Network": "network"} {
 			header.Set("X-Payment-"+name, offer[key].(string))
 		}
 	default:
@@ -131,16 +142,20 @@ func (s *sale) ask(why string, times uint64) {
 func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
 	p := products[path]
 	for _, network := range p.networks {
-		offer := map[string]any{"scheme": "exact", "network": nameOf(network, version), "maxTimeoutSeconds": validity}
+		offer := map[string]any{"scheme": "exact", "network": nameOf(network, version),
+			"maxTimeoutSeconds": validity}
 		amount := strconv.FormatUint(p.price*times, 10)
 		if network == EVM {
 			a := s.evm.asset
-			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM, map[string]any{"name": a.Name, "version": a.Version}
+			offer["asset"], offer["payTo"], offer["extra"] = a.Address, s.PayToEVM,
+				map[string]any{"name": a.Name, "version": a.Version}
 		} else {
-			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana, map[string]any{"feePayer": s.FeePayer}
+			offer["asset"], offer["payTo"], offer["extra"] = s.solana.asset.Address, s.PayToSolana,
+				map[string]any{"feePayer": s.FeePayer}
 		}
 		if version == 1 {
-			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount, s.SellerURL+path, p.about, "application/json"
+			offer["maxAmountRequired"], offer["resource"], offer["description"], offer["mimeType"] = amount,
+				s.SellerURL+path, p.about, "application/json"
 		} else {
 			offer["amount"] = amount
 		}
@@ -149,8 +164,8 @@ func (s *Sandbox) accepts(path string, version int, times uint64) (list []any) {
 	return list
 }
 
-// redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this price to this seller, and
-// not have bought anything yet.
+// redeemed serves for a transaction that the wallet settled itself: it must be on chain, pay this
+// price to this seller, and not have bought anything yet.
 func (s *sale) redeemed(transaction string) {
 	var paid Settlement
 	for _, settled := range s.Settlements() {
@@ -174,7 +189,8 @@ func (s *sale) paid(header string) {
 		return
 	}
 	s.records.present("seller", s.path, payload, s.now())
-	switch s.strike(SellerAsksAgain, SellerRaises, SellerFalseReceipt, SellerRedirects, SellerHangsBefore, SellerCutsBefore) {
+	switch s.strike(SellerAsksAgain, SellerRaises, SellerFalseReceipt, SellerRedirects, SellerHangsBefore,
+		SellerCutsBefore) {
 	case SellerAsksAgain:
 		s.ask("Payment required", 1)
 		return
@@ -199,7 +215,8 @@ func (s *sale) paid(header string) {
 func (s *sale) falseReceipt() string {
 	network := s.product.networks[0]
 	text, _ := json.Marshal(map[string]any{
-		"success": true, "transaction": inventedTransaction(network, s.now()), "network": nameOf(network, s.version()),
+		"success": true, "transaction": inventedTransaction(network, s.now()),
+		"network": nameOf(network, s.version()),
 	})
 	return base64.StdEncoding.EncodeToString(text)
 }
@@ -238,7 +255,8 @@ func (s *sale) collect(submission []byte) {
 
 // after serves what was paid for, or does what the fault says.
 func (s *sale) after(receipt string) {
-	switch s.strike(SellerFails, SellerFailsMute, SellerNoReceipt, SellerGarbles, SellerHangs, SellerCuts, SellerSlow) {
+	switch s.strike(SellerFails, SellerFailsMute, SellerNoReceipt, SellerGarbles, SellerHangs, SellerCuts,
+		SellerSlow) {
 	case SellerFails:
 		s.receipt(receipt)
 		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
@@ -284,7 +302,8 @@ func (s *sale) deliver(receipt string) {
 	io.WriteString(s.w, s.product.content)
 }
 
-// read decodes a payment header and finds the offer it accepts. submission is the facilitator's request.
+// read decodes a payment header and finds the offer it accepts. submission is the facilitator's
+// request.
 func (s *sale) read(header string) (submission []byte, payload json.RawMessage, err error) {
 	text, err := base64.StdEncoding.Strict().DecodeString(header)
 	if err != nil {
@@ -304,16 +323,19 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 		raw, _ := json.Marshal(offer)
 		byName := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
 		if s.version() == 1 && byName || s.version() == 2 && sameJSON(raw, payment.Accepted) {
-			submission = fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, s.version(), text, raw)
+			submission = fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`,
+				s.version(), text, raw)
 			return submission, payment.Payload, nil
 		}
 	}
 	return nil, nil, reason("No matching payment requirements")
 }
 
-// facilitate calls the facilitator as a seller does. An answer that is no 200 with JSON is an error.
+// facilitate calls the facilitator as a seller does. An answer that is no 200 with JSON is an
+// error.
 func (s *sale) facilitate(path string, submission []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(s.r.Context(), http.MethodPost, s.FacilitatorURL+path, bytes.NewReader(submission))
+	request, err := http.NewRequestWithContext(s.r.Context(), http.MethodPost, s.FacilitatorURL+path,
+		bytes.NewReader(submission))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// vector is the reference client's transaction "exact-svm with the seller's memo" (@x402/svm 2.27.0, public test keys).
+// vector is the reference client's transaction "exact-svm with the seller's memo" (@x402/svm
+// 2.27.0, public test keys).
 const vector = "AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAACpcXbCap6PUI7kJAvS9nSAuZKOAH4bV24XKYR48emyN4KCDygP/wDLkJsnPFvOCeJ7AqklU5lCVw+lQNuNf2wJgAIBBAjPHwZnA01T2C3HtlAjTEVC4T/PLYANrujgwBsph3Jm2nm1Vi6P5lT5QHixEuipi6eQH4U65pW+1+DjkQutBJZkhym1sSR1ISgbpclL8xwEkaOR7MUUttiwAKDWSvmKgAXZqbH34VhoNXoprF9rHlAgOKsXbEMcNFjHgADoL1BkNTtELLORIVfxOpM9ATQoLQMrX/7NAaLb8bd5BgjfAC6nAwZGb+UhFzL/7K26csOb57yM5bvF9xJrLEObOkAAAAAFSlNamSkhBk0k6HFg2jh8fDW13bySu4HkH6hAQQVEjQbd9uHXZaGT2cvhRs7reawctIXtX1s3kTqM9YV+/wCpyV29u5s5tb9yxXaxLxIjPB/vcv+BhIj3ODTS8YLYlusEBQAFAiBOAAAFAAkDAQAAAAAAAAAHBAMEAgEKDOgDAAAAAAAABgYAEHBpXzNhYmMxMjNkZWY0NTYA"
 
 func TestReadsTheReferenceTransaction(t *testing.T) {
@@ -29,10 +30,12 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 	require.Equal(t, "EZ3rST5dvHmbanh75jc4PuLfV96vp9fEYBVeNk4FfM1k", tx.blockhash.String())
 	transfer := tx.instructions[2]
 	require.Equal(t, programToken, transfer.program)
-	payTo, mint := mustKey("2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"), mustKey("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
+	payTo, mint := mustKey("2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4"),
+		mustKey("4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU")
 	require.Equal(t, associatedAccount(payTo, programToken, mint), tx.keys[transfer.accounts[2]])
 	require.Equal(t, associatedAccount(tx.keys[1], programToken, mint), tx.keys[transfer.accounts[0]])
-	require.Equal(t, []bool{true, false, true, true, false}, []bool{tx.isWritable(0), tx.isWritable(1), tx.isWritable(2), tx.isWritable(3), tx.isWritable(4)})
+	require.Equal(t, []bool{true, false, true, true, false}, []bool{tx.isWritable(0), tx.isWritable(1),
+		tx.isWritable(2), tx.isWritable(3), tx.isWritable(4)})
 
 	raw, _ := base64.StdEncoding.DecodeString(vector)
 	require.Equal(t, raw, tx.bytes())
@@ -46,7 +49,8 @@ func TestReadsTheReferenceTransaction(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	require.Equal(t, key{}, programSystem)
-	for _, bad := range []string{"", "1", "0OIl", "111111111111111111111111111111111", "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "Tokenkeg"} {
+	for _, bad := range []string{"", "1", "0OIl", "111111111111111111111111111111111",
+		"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "Tokenkeg"} {
 		_, err := parseKey(bad)
 		require.Error(t, err, bad)
 	}
@@ -61,14 +65,17 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 	account := s.Delegate(keyOf(agent).String(), 2*Mill)
 	c := challenge(t, s, "/solana")
 	for left := uint64(1); left < 2; left-- {
-		payload := transactionPayload(newDraft(t, s, agent, account, Mill).with(func(d *draft) { d.memo = []string{"last", "first"}[left] }).wire(agent))
+		payload := transactionPayload(newDraft(t, s, agent, account, Mill).with(func(d *draft) {
+			d.memo = []string{"last", "first"}[left]
+		}).wire(agent))
 		answer := pay(t, s, "/solana", c, payload)
 		require.Equal(t, 200, answer.status, answer.body)
 		require.EqualValues(t, left*Mill, s.TokenAccount(account).Delegated)
 		require.Equal(t, "duplicate_settlement", why(t, pay(t, s, "/solana", c, payload)))
 	}
 	state := s.TokenAccount(account)
-	require.Equal(t, TokenAccount{Address: account, Owner: s.Owner, Mint: s.solana.asset.Address, Amount: purse - 2*Mill}, state, "the delegate is gone at zero")
+	require.Equal(t, TokenAccount{Address: account, Owner: s.Owner, Mint: s.solana.asset.Address,
+		Amount: purse - 2*Mill}, state, "the delegate is gone at zero")
 	require.EqualValues(t, 2*Mill, s.TokenAccount(s.TokenAccountOf(s.PayToSolana)).Amount)
 	require.Equal(t, keyOf(agent).String(), s.Settlements()[0].Signer)
 	require.Equal(t, account, s.Settlements()[0].Payer)
@@ -76,7 +83,10 @@ func TestSolanaPaymentByDelegate(t *testing.T) {
 	// V1 without a memo, from an account of the agent's own
 	own := s.FundSolana(keyOf(agent).String(), Mill)
 	c = challenge(t, s, "/v1/solana")
-	answer := pay(t, s, "/v1/solana", c, transactionPayload(newDraft(t, s, agent, own, Mill).with(func(d *draft) { d.memo, d.legacy = "", true }).wire(agent)))
+	answer := pay(t, s, "/v1/solana", c,
+		transactionPayload(newDraft(t, s, agent, own, Mill).with(func(d *draft) {
+			d.memo, d.legacy = "", true
+		}).wire(agent)))
 	require.Equal(t, 200, answer.status, answer.body)
 	require.Zero(t, s.TokenAccount(own).Amount)
 }
@@ -97,21 +107,43 @@ func TestSolanaRefuses(t *testing.T) {
 		return newDraft(t, s, rich, richAccount, Mill).with(change).wire(rich)
 	}
 	for _, row := range []struct{ name, wire, reason string }{
-		{"more than delegated", newDraft(t, s, agent, account, Mill).wire(agent), "transaction_simulation_failed: instruction 2: custom program error: 0x1"},
-		{"no delegate", newDraft(t, s, stranger, account, Mill).wire(stranger), "transaction_simulation_failed: instruction 2: custom program error: 0x4"},
-		{"no account", newDraft(t, s, stranger, s.TokenAccountOf(keyOf(stranger).String()), Mill).wire(stranger), "transaction_simulation_failed: instruction 2: InvalidAccountData"},
+		{"more than delegated", newDraft(t, s, agent, account, Mill).wire(agent),
+			"transaction_simulation_failed: instruction 2: custom program error: 0x1"},
+		{"no delegate", newDraft(t, s, stranger, account, Mill).wire(stranger),
+			"transaction_simulation_failed: instruction 2: custom program error: 0x4"},
+		{"no account", newDraft(t, s, stranger, s.TokenAccountOf(keyOf(stranger).String()),
+			Mill).wire(stranger), "transaction_simulation_failed: instruction 2: InvalidAccountData"},
 		{"too much", richDraft(func(d *draft) { d.amount++ }), "invalid_exact_svm_payload_amount_mismatch"},
 		{"too little", richDraft(func(d *draft) { d.amount-- }), "invalid_exact_svm_payload_amount_mismatch"},
-		{"another payee", richDraft(func(d *draft) { d.destination = mustKey(account) }), "invalid_exact_svm_payload_recipient_mismatch"},
-		{"another mint", richDraft(func(d *draft) { d.mint = programSystem }), "invalid_exact_svm_payload_mint_mismatch"},
-		{"another fee payer", richDraft(func(d *draft) { d.feePayer = keyOf(stranger) }), "invalid_exact_svm_fee_payer_mismatch"},
-		{"signed by another", newDraft(t, s, rich, richAccount, Mill).wire(stranger), "invalid_exact_svm_payload_signature_invalid"},
-		{"the fee payer's money", richDraft(func(d *draft) { d.authority = 0 }), "invalid_exact_svm_payload_transaction_fee_payer_transferring_funds"},
-		{"an authority that does not sign", richDraft(func(d *draft) { d.authority = 5 }), "invalid_exact_svm_payload_signature_invalid"},
-		{"a high price", richDraft(func(d *draft) { d.price = maxUnitPrice + 1 }), "invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high"},
-		{"two memos", richDraft(func(d *draft) { d.more = []wireInstruction{{program: programMemo, data: []byte("x")}} }), "invalid_exact_svm_payload_memo_count"},
-		{"a second transfer", richDraft(func(d *draft) { d.more = []wireInstruction{{program: programToken, data: []byte{12}}} }), "invalid_exact_svm_payload_unknown_optional_instruction"},
-		{"a blockhash nobody gave", richDraft(func(d *draft) { d.blockhash = keyOf(stranger) }), "transaction_simulation_failed: BlockhashNotFound"},
+		{"another payee", richDraft(func(d *draft) {
+			d.destination = mustKey(account)
+		}), "invalid_exact_svm_payload_recipient_mismatch"},
+		{"another mint", richDraft(func(d *draft) {
+			d.mint = programSystem
+		}), "invalid_exact_svm_payload_mint_mismatch"},
+		{"another fee payer", richDraft(func(d *draft) {
+			d.feePayer = keyOf(stranger)
+		}), "invalid_exact_svm_fee_payer_mismatch"},
+		{"signed by another", newDraft(t, s, rich, richAccount, Mill).wire(stranger),
+			"invalid_exact_svm_payload_signature_invalid"},
+		{"the fee payer's money", richDraft(func(d *draft) {
+			d.authority = 0
+		}), "invalid_exact_svm_payload_transaction_fee_payer_transferring_funds"},
+		{"an authority that does not sign", richDraft(func(d *draft) {
+			d.authority = 5
+		}), "invalid_exact_svm_payload_signature_invalid"},
+		{"a high price", richDraft(func(d *draft) {
+			d.price = maxUnitPrice + 1
+		}), "invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high"},
+		{"two memos", richDraft(func(d *draft) {
+			d.more = []wireInstruction{{program: programMemo, data: []byte("x")}}
+		}), "invalid_exact_svm_payload_memo_count"},
+		{"a second transfer", richDraft(func(d *draft) {
+			d.more = []wireInstruction{{program: programToken, data: []byte{12}}}
+		}), "invalid_exact_svm_payload_unknown_optional_instruction"},
+		{"a blockhash nobody gave", richDraft(func(d *draft) {
+			d.blockhash = keyOf(stranger)
+		}), "transaction_simulation_failed: BlockhashNotFound"},
 		{"no base64", "!", "invalid_exact_svm_payload_transaction_could_not_be_decoded"},
 	} {
 		require.Equal(t, row.reason, why(t, pay(t, s, "/solana", c, transactionPayload(row.wire))), row.name)
@@ -120,10 +152,12 @@ func TestSolanaRefuses(t *testing.T) {
 
 	s.Freeze(richAccount, true)
 	frozen := richDraft(func(*draft) {})
-	require.Equal(t, "transaction_simulation_failed: instruction 2: custom program error: 0x11", why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
+	require.Equal(t, "transaction_simulation_failed: instruction 2: custom program error: 0x11",
+		why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
 	s.Freeze(richAccount, false)
 	s.Advance(151 * slotTime)
-	require.Equal(t, "transaction_simulation_failed: BlockhashNotFound", why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
+	require.Equal(t, "transaction_simulation_failed: BlockhashNotFound",
+		why(t, pay(t, s, "/solana", c, transactionPayload(frozen))))
 	require.Empty(t, s.Settlements())
 	require.Equal(t, 200, pay(t, s, "/solana", c, transactionPayload(richDraft(func(*draft) {}))).status)
 }
@@ -136,15 +170,20 @@ func TestSellersMemo(t *testing.T) {
 	c := challenge(t, s, "/solana")
 	raw := bytes.Replace(c.Accepts[0].Raw, []byte(`"extra":{`), []byte(`"extra":{"memo":"order 7",`), 1)
 	c.Accepts[0].Raw = raw
-	_, refused := facilitate(t, s, "/settle", c, transactionPayload(newDraft(t, s, agent, account, Mill).wire(agent)))
+	_, refused := facilitate(t, s, "/settle", c,
+		transactionPayload(newDraft(t, s, agent, account, Mill).wire(agent)))
 	require.Equal(t, "invalid_exact_svm_payload_memo_mismatch", refused.ErrorReason)
-	_, paid := facilitate(t, s, "/settle", c, transactionPayload(newDraft(t, s, agent, account, Mill).with(func(d *draft) { d.memo = "order 7" }).wire(agent)))
+	_, paid := facilitate(t, s, "/settle", c,
+		transactionPayload(newDraft(t, s, agent, account, Mill).with(func(d *draft) {
+			d.memo = "order 7"
+		}).wire(agent)))
 	require.True(t, paid.Success, paid.ErrorReason)
 }
 
 // ask puts one question to a node.
 func ask(t *testing.T, url, method, params string) (result string) {
-	answer, err := http.Post(url, "application/json", bytes.NewReader([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)))
+	answer, err := http.Post(url, "application/json",
+		bytes.NewReader([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`)))
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	var read struct{ Result, Error json.RawMessage }
@@ -157,18 +196,23 @@ func TestSolanaNode(t *testing.T) {
 	agent := newKey()
 	account := s.Delegate(keyOf(agent).String(), Mill)
 	c := challenge(t, s, "/solana")
-	receipt, err := x402.ReadSettlement(pay(t, s, "/solana", c, transactionPayload(newDraft(t, s, agent, account, Mill).wire(agent))).header)
+	receipt, err := x402.ReadSettlement(pay(t, s, "/solana", c,
+		transactionPayload(newDraft(t, s, agent, account, Mill).wire(agent))).header)
 	require.NoError(t, err)
 	node := func(method, params string) string { return ask(t, s.SolanaNodeURL, method, params) }
 
 	require.Contains(t, node("getGenesisHash", "[]"), genesisDevnet)
 	require.Contains(t, node("getAccountInfo", `["`+account+`",{"encoding":"base64"}]`), `"space":165`)
-	require.Contains(t, node("getAccountInfo", `["`+s.solana.asset.Address+`",{"encoding":"base64"}]`), `"space":82`)
+	require.Contains(t, node("getAccountInfo", `["`+s.solana.asset.Address+`",{"encoding":"base64"}]`),
+		`"space":82`)
 	require.Contains(t, node("getAccountInfo", `["`+s.Owner+`",{"encoding":"base64"}]`), `"value":null`)
-	require.Contains(t, node("getTokenAccountsByOwner", `["`+s.Owner+`",{"mint":"`+s.solana.asset.Address+`"},{"encoding":"base64"}]`), account)
-	require.NotContains(t, node("getTokenAccountsByDelegate", `["`+keyOf(agent).String()+`",{"programId":"`+programToken.String()+`"},{"encoding":"base64"}]`), account)
+	require.Contains(t, node("getTokenAccountsByOwner", `["`+s.Owner+`",{"mint":"`+s.solana.asset.Address+
+		`"},{"encoding":"base64"}]`), account)
+	require.NotContains(t, node("getTokenAccountsByDelegate", `["`+keyOf(agent).String()+`",{"programId":"`+
+		programToken.String()+`"},{"encoding":"base64"}]`), account)
 	s.Delegate(keyOf(agent).String(), 5)
-	require.Contains(t, node("getTokenAccountsByDelegate", `["`+keyOf(agent).String()+`",{"programId":"`+programToken.String()+`"},{"encoding":"base64"}]`), account)
+	require.Contains(t, node("getTokenAccountsByDelegate", `["`+keyOf(agent).String()+`",{"programId":"`+
+		programToken.String()+`"},{"encoding":"base64"}]`), account)
 
 	final, confirmed := `["`+account+`"]`, `["`+account+`",{"commitment":"confirmed"}]`
 	require.Equal(t, "[]", node("getSignaturesForAddress", final), "not final yet")
@@ -176,8 +220,11 @@ func TestSolanaNode(t *testing.T) {
 	s.Advance(5 * time.Second)
 	require.Contains(t, node("getSignaturesForAddress", final), receipt.Transaction)
 	require.Contains(t, node("getSignaturesForAddress", final), "[16] 0123456789abcdef")
-	require.Contains(t, node("getTransaction", `["`+receipt.Transaction+`",{"encoding":"base64","maxSupportedTransactionVersion":0}]`), `"preTokenBalances":[{"accountIndex":2`)
-	require.Contains(t, node("getSignatureStatuses", `[["`+receipt.Transaction+`","x"]]`), `"confirmationStatus":"finalized"`)
+	require.Contains(t, node("getTransaction", `["`+receipt.Transaction+
+		`",{"encoding":"base64","maxSupportedTransactionVersion":0}]`),
+		`"preTokenBalances":[{"accountIndex":2`)
+	require.Contains(t, node("getSignatureStatuses", `[["`+receipt.Transaction+`","x"]]`),
+		`"confirmationStatus":"finalized"`)
 	s.Inject(SolanaNodeForgets, Always)
 	require.Equal(t, "[]", node("getSignaturesForAddress", final))
 	s.Heal()
@@ -195,7 +242,8 @@ func TestOwnersTransactions(t *testing.T) {
 		blockhash := s.solana.issue(s.solana.slot())
 		s.solana.mu.Unlock()
 		keys := []key{keyOf(signer), mustKey(account), agent, s.solana.mint, programToken}
-		message := assemble([3]byte{1, 0, 3}, keys, blockhash, []wireInstruction{{program: programToken, accounts: accounts, data: data}}, false)
+		message := assemble([3]byte{1, 0, 3}, keys, blockhash,
+			[]wireInstruction{{program: programToken, accounts: accounts, data: data}}, false)
 		raw := append(append([]byte{1}, ed25519.Sign(signer, message)...), message...)
 		params := `["` + base64.StdEncoding.EncodeToString(raw) + `",{"encoding":"base64"}]`
 		simulated := ask(t, s.SolanaNodeURL, "simulateTransaction", params)
@@ -203,10 +251,13 @@ func TestOwnersTransactions(t *testing.T) {
 		require.Equal(t, strings.Contains(sent, "-32002"), !strings.Contains(simulated, `"err":null`))
 		return sent
 	}
-	sum := func(code byte, amount uint64) []byte { return binary.LittleEndian.AppendUint64([]byte{code}, amount) }
+	sum := func(code byte, amount uint64) []byte {
+		return binary.LittleEndian.AppendUint64([]byte{code}, amount)
+	}
 
 	require.NotContains(t, send(s.ownerKey, append(sum(13, 70), 6), 1, 3, 2, 0), "error")
-	require.Equal(t, TokenAccount{Address: account, Owner: s.Owner, Mint: s.solana.asset.Address, Amount: purse, Delegate: agent.String(), Delegated: 70}, s.TokenAccount(account))
+	require.Equal(t, TokenAccount{Address: account, Owner: s.Owner, Mint: s.solana.asset.Address,
+		Amount: purse, Delegate: agent.String(), Delegated: 70}, s.TokenAccount(account))
 	require.NotContains(t, send(s.ownerKey, sum(4, 90), 1, 2, 0), "error")
 	require.EqualValues(t, 90, s.TokenAccount(account).Delegated)
 	require.Contains(t, send(newKey(), sum(4, 91), 1, 2, 0), "0x4")

@@ -156,7 +156,8 @@ func (c *solanaChain) account(address string) TokenAccount {
 		return TokenAccount{}
 	}
 	a := c.accounts[k]
-	shown := TokenAccount{Address: address, Owner: a.owner.String(), Mint: a.mint.String(), Amount: a.amount, Delegated: a.delegated, Frozen: a.frozen}
+	shown := TokenAccount{Address: address, Owner: a.owner.String(), Mint: a.mint.String(), Amount: a.amount,
+		Delegated: a.delegated, Frozen: a.frozen}
 	if a.delegate != (key{}) {
 		shown.Delegate = a.delegate.String()
 	}
@@ -189,7 +190,8 @@ func (c *solanaChain) mintData() []byte {
 	return b
 }
 
-// simulate says whether a transaction would execute now; the fee payer's signature may still be missing.
+// simulate says whether a transaction would execute now; the fee payer's signature may still be
+// missing.
 func (c *solanaChain) simulate(tx *wireTx) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +207,9 @@ func (c *solanaChain) execute(tx *wireTx) (*solanaTransaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	done := &solanaTransaction{id: tx.id(), slot: c.slot(), at: c.now(), tx: tx, raw: tx.bytes(), transfer: e.transfer,
-		before: map[int]tokenAccount{}, after: map[int]tokenAccount{}}
+	done := &solanaTransaction{id: tx.id(), slot: c.slot(), at: c.now(), tx: tx, raw: tx.bytes(),
+		transfer: e.transfer,
+		before:   map[int]tokenAccount{}, after: map[int]tokenAccount{}}
 	for i, k := range tx.keys {
 		if old := c.accounts[k]; old != nil {
 			done.before[i] = *old
@@ -223,8 +226,9 @@ func (c *solanaChain) execute(tx *wireTx) (*solanaTransaction, error) {
 }
 
 func (c *solanaChain) settlement(t *solanaTransaction) Settlement {
-	return Settlement{Network: c.asset.Network, Transaction: t.id, Payer: t.transfer.source.String(), Signer: t.transfer.authority.String(),
-		PayTo: t.transfer.destination.String(), Amount: t.transfer.amount, At: t.at}
+	return Settlement{Network: c.asset.Network, Transaction: t.id, Payer: t.transfer.source.String(),
+		Signer: t.transfer.authority.String(),
+		PayTo:  t.transfer.destination.String(), Amount: t.transfer.amount, At: t.at}
 }
 
 // encoded is the transaction's bytes as nodes tell them.

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference; the other is testnet's.
+// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference; the
+// other is testnet's.
 const (
 	genesisDevnet  = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 	genesisTestnet = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
@@ -25,7 +26,8 @@ type rpcConfig struct {
 	Limit      int    `json:"limit"`
 }
 
-// solanaNode answers the Solana JSON-RPC methods that payers, delegating owners and facilitators need.
+// solanaNode answers the Solana JSON-RPC methods that payers, delegating owners and facilitators
+// need.
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
 	fixed := func(v any) func([]json.RawMessage) (any, error) {
@@ -38,9 +40,11 @@ func (s *Sandbox) solanaNode() http.Handler {
 			}
 			return genesisDevnet, nil
 		},
-		"getHealth":                         fixed("ok"),
-		"getVersion":                        fixed(map[string]any{"solana-core": "3.0.0", "feature-set": 0}),
-		"getBalance":                        fixed(map[string]any{"context": map[string]any{"slot": firstSlot}, "value": 1_000_000_000}), // a SOL for everybody: fees are no part of the play
+		"getHealth":  fixed("ok"),
+		"getVersion": fixed(map[string]any{"solana-core": "3.0.0", "feature-set": 0}),
+		// a SOL for everybody: fees are no part of the play
+		"getBalance": fixed(
+			map[string]any{"context": map[string]any{"slot": firstSlot}, "value": 1_000_000_000}),
 		"getMinimumBalanceForRentExemption": fixed(2_039_280),
 		"getLatestBlockhash":                c.getLatestBlockhash,
 		"isBlockhashValid":                  c.isBlockhashValid,
@@ -51,11 +55,17 @@ func (s *Sandbox) solanaNode() http.Handler {
 		"getMultipleAccounts":               c.getMultipleAccounts,
 		"getTokenAccountsByOwner":           c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
 		"getTokenAccountsByDelegate":        c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
-		"getSignaturesForAddress":           func(p []json.RawMessage) (any, error) { return c.getSignatures(p, s.strikes(SolanaNodeForgets)) },
-		"getSignatureStatuses":              func(p []json.RawMessage) (any, error) { return c.getStatuses(p, s.strikes(SolanaNodeForgets)) },
-		"getTransaction":                    func(p []json.RawMessage) (any, error) { return c.getTransaction(p, s.strikes(SolanaNodeForgets)) },
-		"simulateTransaction":               c.simulateTransaction,
-		"sendTransaction":                   c.sendTransaction,
+		"getSignaturesForAddress": func(p []json.RawMessage) (any, error) {
+			return c.getSignatures(p, s.strikes(SolanaNodeForgets))
+		},
+		"getSignatureStatuses": func(p []json.RawMessage) (any, error) {
+			return c.getStatuses(p, s.strikes(SolanaNodeForgets))
+		},
+		"getTransaction": func(p []json.RawMessage) (any, error) {
+			return c.getTransaction(p, s.strikes(SolanaNodeForgets))
+		},
+		"simulateTransaction": c.simulateTransaction,
+		"sendTransaction":     c.sendTransaction,
 	}
 	return s.node(methods, SolanaNodeDown, SolanaNodeSlow)
 }
@@ -96,7 +106,8 @@ func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slot := c.at(config.Commitment)
-	return withContext(slot, map[string]any{"blockhash": c.issue(slot).String(), "lastValidBlockHeight": height(slot) + blockhashLife}), nil
+	return withContext(slot, map[string]any{"blockhash": c.issue(slot).String(),
+		"lastValidBlockHeight": height(slot) + blockhashLife}), nil
 }
 
 func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
@@ -127,7 +138,8 @@ func (c *solanaChain) getBlockTime(params []json.RawMessage) (any, error) {
 		return nil, err
 	}
 	if slot < firstSlot || slot > c.slot() {
-		return nil, &rpcError{Code: -32004, Message: "Block not available for slot " + strconv.FormatUint(slot, 10)}
+		return nil, &rpcError{Code: -32004, Message: "Block not available for slot " +
+			strconv.FormatUint(slot, 10)}
 	}
 	return c.timeOf(slot), nil
 }
@@ -249,7 +261,8 @@ func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
 	done, err := c.execute(tx)
 	var why *runError
 	if errors.As(err, &why) { // what preflight says
-		return nil, &rpcError{Code: -32002, Message: "Transaction simulation failed: " + why.Error(), Data: map[string]any{"err": why.shown(), "logs": []string{}}}
+		return nil, &rpcError{Code: -32002, Message: "Transaction simulation failed: " + why.Error(),
+			Data: map[string]any{"err": why.shown(), "logs": []string{}}}
 	}
 	return done.id, nil
 }

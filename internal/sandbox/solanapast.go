@@ -39,7 +39,8 @@ func (c *solanaChain) getSignatures(params []json.RawMessage, forgets bool) (any
 		}
 		if started && slices.Contains(t.tx.keys, k) && c.seen(t, config.Commitment) {
 			list = append(list, map[string]any{
-				"signature": t.id, "slot": t.slot, "err": nil, "memo": memoOf(t.tx), "blockTime": t.at.Unix(), "confirmationStatus": c.status(t),
+				"signature": t.id, "slot": t.slot, "err": nil, "memo": memoOf(t.tx), "blockTime": t.at.Unix(),
+				"confirmationStatus": c.status(t),
 			})
 		}
 		started = started || t.id == config.Before
@@ -72,7 +73,8 @@ func (c *solanaChain) getStatuses(params []json.RawMessage, forgets bool) (any, 
 			continue
 		}
 		list = append(list, map[string]any{
-			"slot": t.slot, "confirmations": nil, "err": nil, "status": map[string]any{"Ok": nil}, "confirmationStatus": c.status(t),
+			"slot": t.slot, "confirmations": nil, "err": nil, "status": map[string]any{"Ok": nil},
+			"confirmationStatus": c.status(t),
 		})
 	}
 	return withContext(c.slot(), list), nil
@@ -103,7 +105,8 @@ func (c *solanaChain) getTransaction(params []json.RawMessage, forgets bool) (an
 	return map[string]any{
 		"slot": t.slot, "blockTime": t.at.Unix(), "version": version, "transaction": t.encoded(),
 		"meta": map[string]any{
-			"err": nil, "status": map[string]any{"Ok": nil}, "fee": 10_000, "innerInstructions": []any{}, "logMessages": []string{},
+			"err": nil, "status": map[string]any{"Ok": nil}, "fee": 10_000, "innerInstructions": []any{},
+			"logMessages":      []string{},
 			"preTokenBalances": c.tokenBalances(t.before), "postTokenBalances": c.tokenBalances(t.after),
 			"loadedAddresses": map[string]any{"writable": []string{}, "readonly": []string{}},
 		},
@@ -118,8 +121,10 @@ func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
 			continue
 		}
 		list = append(list, map[string]any{
-			"accountIndex": i, "mint": a.mint.String(), "owner": a.owner.String(), "programId": programToken.String(),
-			"uiTokenAmount": map[string]any{"amount": strconv.FormatUint(a.amount, 10), "decimals": c.asset.Decimals,
+			"accountIndex": i, "mint": a.mint.String(), "owner": a.owner.String(),
+			"programId": programToken.String(),
+			"uiTokenAmount": map[string]any{"amount": strconv.FormatUint(a.amount, 10),
+				"decimals":       c.asset.Decimals,
 				"uiAmountString": strconv.FormatFloat(float64(a.amount)/USDC, 'f', -1, 64)},
 		})
 	}

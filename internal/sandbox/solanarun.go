@@ -52,8 +52,8 @@ type execution struct {
 	transfer *transfer
 }
 
-// run executes without keeping anything: signatures (from the given one on), life of the blockhash, first time, then every
-// instruction. The caller holds mu.
+// run executes without keeping anything: signatures (from the given one on), life of the blockhash,
+// first time, then every instruction. The caller holds mu.
 func (c *solanaChain) run(tx *wireTx, firstSignature int) (*execution, error) {
 	for i := firstSignature; i < tx.signers; i++ {
 		if !tx.signed(i) {
@@ -164,7 +164,8 @@ func (e *execution) move(ix wireInstruction) error {
 	return nil
 }
 
-// spend asks whether the authority may take the amount, and takes a delegate's from what was delegated.
+// spend asks whether the authority may take the amount, and takes a delegate's from what was
+// delegated.
 func (e *execution) spend(source *tokenAccount, by int, amount uint64) error {
 	authority := e.tx.keys[by]
 	switch {

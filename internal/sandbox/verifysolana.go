@@ -17,8 +17,9 @@ const (
 	maxMemo      = 256 // bytes (specs/schemes/exact/scheme_exact_svm.md)
 )
 
-// verifySolana is the reference facilitator's list (x402-protocol.md §4.2), and stricter where the specification is: the fee
-// payer is in no instruction's accounts, and nobody but he and the payer signs.
+// verifySolana is the reference facilitator's list (x402-protocol.md §4.2), and stricter where the
+// specification is: the fee payer is in no instruction's accounts, and nobody but he and the payer
+// signs.
 func (s *Sandbox) verifySolana(q *submission) (*wireTx, error) {
 	var payload struct {
 		Transaction string `json:"transaction"`
@@ -33,7 +34,8 @@ func (s *Sandbox) verifySolana(q *submission) (*wireTx, error) {
 	if err != nil {
 		return nil, reason("invalid_exact_svm_payload_transaction_could_not_be_decoded")
 	}
-	for _, check := range []func(*submission, *wireTx) error{s.checkSigners, s.checkSteps, s.checkTransfer, checkMemos} {
+	for _, check := range []func(*submission, *wireTx) error{s.checkSigners, s.checkSteps, s.checkTransfer,
+		checkMemos} {
 		if err := check(q, tx); err != nil {
 			return nil, err
 		}
@@ -71,11 +73,13 @@ func (s *Sandbox) checkSteps(_ *submission, tx *wireTx) error {
 	}
 	limit, price := steps[0], steps[1]
 	switch {
-	case limit.program != programBudget || len(limit.data) != 5 || limit.data[0] != 2 || len(limit.accounts) != 0:
+	case limit.program != programBudget || len(limit.data) != 5 || limit.data[0] != 2 ||
+		len(limit.accounts) != 0:
 		return reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction")
 	case u64(append(limit.data[1:5:5], 0, 0, 0, 0)) > maxUnits:
 		return reason("invalid_exact_svm_payload_transaction_instructions_compute_limit_instruction_too_high")
-	case price.program != programBudget || len(price.data) != 9 || price.data[0] != 3 || len(price.accounts) != 0:
+	case price.program != programBudget || len(price.data) != 9 || price.data[0] != 3 ||
+		len(price.accounts) != 0:
 		return reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction")
 	case u64(price.data[1:]) > maxUnitPrice:
 		return reason("invalid_exact_svm_payload_transaction_instructions_compute_price_instruction_too_high")
@@ -115,7 +119,8 @@ func (s *Sandbox) checkTransfer(q *submission, tx *wireTx) error {
 	return nil
 }
 
-// checkMemos: what follows the transfer is memos, one at most, and the seller's if he asked for one.
+// checkMemos: what follows the transfer is memos, one at most, and the seller's if he asked for
+// one.
 func checkMemos(q *submission, tx *wireTx) error {
 	wanted := q.terms.ExtraString("memo")
 	rest := tx.instructions[3:]

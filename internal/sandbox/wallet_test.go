@@ -27,7 +27,8 @@ func (p solanaPayer) SignTransfer(_ context.Context, _ string, message []byte) (
 func TestTheWalletsSolana(t *testing.T) {
 	s := start(t, Options{Finality: time.Second})
 	agent := solanaPayer{newKey()}
-	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL}, HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
+	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
+		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
 	account := s.Delegate(agent.Address(), 3*Mill)
 	known, err := svm.ATA(s.Owner, s.solana.asset.Address, false)
 	require.NoError(t, err)
@@ -38,7 +39,8 @@ func TestTheWalletsSolana(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, account, funds.Source)
 		c := challenge(t, s, "/solana")
-		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset, Source: funds.Source, Validity: time.Minute, Now: s.now()})
+		a, err := wallet.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: s.solana.asset,
+			Source: funds.Source, Validity: time.Minute, Now: s.now()})
 		require.NoError(t, err)
 		return c, a
 	}

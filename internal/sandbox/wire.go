@@ -113,7 +113,8 @@ func (tx *wireTx) bytes() []byte {
 	return append(raw, tx.message...)
 }
 
-// wireReader takes bytes off the front; after the first that is missing, everything is zero and broken is set.
+// wireReader takes bytes off the front; after the first that is missing, everything is zero and
+// broken is set.
 type wireReader struct {
 	rest   []byte
 	broken bool

@@ -35,7 +35,8 @@ const base = "eip155:84532"
 
 var usdc, _ = x402.NewRegistry(nil).Default(base)
 
-// world is a home with an agent in it, and what an attacker of the same user has: the ledger and the socket.
+// world is a home with an agent in it, and what an attacker of the same user has: the ledger and
+// the socket.
 type world struct {
 	t      *testing.T
 	home   string
@@ -54,7 +55,8 @@ type world struct {
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	w := &world{t: t, home: filepath.Join(shortDir(t), "h"), ended: make(chan error, 1), assets: assets}
-	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"), wallet.Options{N: 1 << 14})
+	keys, err := wallet.Create(t.Context(), w.home, wallet.FromValue("correct horse battery"),
+		wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
 	w.keys = keys
 	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
@@ -86,7 +88,8 @@ func (w *world) start() {
 	l, err := Listen(w.t.Context(), w.home)
 	require.NoError(w.t, err)
 	s := &Server{
-		EVM: EVM{EVMSigner: w.keys.EVM()}, Solana: Solana{SolanaSigner: w.keys.Solana()}, Locked: w.keys.Locked, Lock: w.keys.Lock,
+		EVM: EVM{EVMSigner: w.keys.EVM()}, Solana: Solana{SolanaSigner: w.keys.Solana()},
+		Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard: counted{w.guard, &w.marks},
 		Rules: func(context.Context) (Rules, error) {
@@ -105,7 +108,8 @@ func (w *world) start() {
 // allow sets the owner's rules: $1 a call, $2 a session and day, $5 a month, and 60 a minute.
 func (w *world) allow(change func(*Rules)) {
 	session := money.Dollars(2_000_000)
-	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000, ApproveAbove: 1_000_000, Rate: 60},
+	r := Rules{Budget: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 2_000_000, Month: 5_000_000,
+		ApproveAbove: 1_000_000, Rate: 60},
 		Assets: x402.NewRegistry(w.assets), MaxTimeout: 5 * time.Minute}
 	change(&r)
 	w.rules.Store(&r)
@@ -117,8 +121,10 @@ const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 func (w *world) reserve(units uint64, change func(*history.Payment)) history.Payment {
 	w.t.Helper()
 	p := history.Payment{
-		Fingerprint: sha256.Sum256([]byte(history.NewID())), Method: "GET", URL: "https://api.example/x", Target: "https://api.example/x", Host: "api.example",
-		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units), Price: money.Dollars(units), PayTo: payee,
+		Fingerprint: sha256.Sum256([]byte(history.NewID())), Method: "GET", URL: "https://api.example/x",
+		Target: "https://api.example/x", Host: "api.example",
+		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units),
+		Price: money.Dollars(units), PayTo: payee,
 		Source: w.keys.EVM().Address(), Requirement: json.RawMessage("{}"),
 	}
 	if change != nil {
@@ -127,7 +133,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	p.ID = history.NewID()
 	check := func(*history.Tx, budget.Session) error { return nil }
 	if w.approve {
-		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
+			Method: p.Method, URL: p.URL, Network: p.Network,
 			Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 		require.NoError(w.t, err)
 		_, err = w.guard.Approve(w.t.Context(), a, "owner")
@@ -139,7 +146,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 		}
 	}
 	most, _ := money.ParseAmount("1" + strings.Repeat("0", 30))
-	p, err := w.store.Reserve(w.t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source, Free: most, Balance: most, ReadAt: time.Now()}},
+	p, err := w.store.Reserve(w.t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source,
+		Free: most, Balance: most, ReadAt: time.Now()}},
 		check)
 	require.NoError(w.t, err)
 	return p
@@ -148,7 +156,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 // transfer is the honest message for a payment.
 func (w *world) transfer(p history.Payment) evm.Transfer {
 	return evm.Transfer{Payment: p.ID, Asset: usdc, Authorization: evm.Authorization3009{
-		From: w.keys.EVM().Address(), To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60, Nonce: sha256.Sum256([]byte(p.ID)),
+		From: w.keys.EVM().Address(), To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60,
+		Nonce: sha256.Sum256([]byte(p.ID)),
 	}}
 }
 
@@ -175,7 +184,8 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.True(t, locked.Locked(), "the key stays where it is")
 	object, err := evm.EncodeAuthorization(transfer.Authorization)
 	require.NoError(t, err)
-	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object), "signature": "0x" + hexOf(signature[:])})
+	payload, err := json.Marshal(map[string]any{"authorization": json.RawMessage(object), "signature": "0x" +
+		hexOf(signature[:])})
 	require.NoError(t, err)
 	from, _, err := evm.Recover(base, usdc, payload)
 	require.NoError(t, err)
@@ -196,7 +206,8 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(w.home, SocketName))
 	require.ErrorIs(t, w.client.Lock(t.Context()), ErrNone)
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
-	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v", err)
+	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v",
+		err)
 }
 
 // Whoever was told that the wallet is locked can unlock it: nothing of the old agent is in the way.
@@ -205,7 +216,9 @@ func TestLockedIsOver(t *testing.T) {
 	for range 100 {
 		l, err := Listen(t.Context(), home)
 		require.NoError(t, err)
-		s := &Server{Locked: func() bool { return false }, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
+		s := &Server{Locked: func() bool {
+			return false
+		}, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(t.Context(), l) }()
 		require.NoError(t, (&Client{Home: home}).Lock(t.Context()))
@@ -242,18 +255,28 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 		message   func(*evm.Transfer)
 	}{
 		{"another payee", "its payee", nil, func(m *evm.Transfer) { m.Authorization.To = usdc.Address }},
-		{"one unit more", "its amount", nil, func(m *evm.Transfer) { m.Authorization.Value = money.NewAmount(10_001) }},
-		{"one unit less", "its amount", nil, func(m *evm.Transfer) { m.Authorization.Value = money.NewAmount(9_999) }},
+		{"one unit more", "its amount", nil, func(m *evm.Transfer) {
+			m.Authorization.Value = money.NewAmount(10_001)
+		}},
+		{"one unit less", "its amount", nil, func(m *evm.Transfer) {
+			m.Authorization.Value = money.NewAmount(9_999)
+		}},
 		{"another payer", "its payer", nil, func(m *evm.Transfer) { m.Authorization.From = payee }},
-		{"for too long", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidBefore = now + 3600 }},
+		{"for too long", "its validity", nil, func(m *evm.Transfer) {
+			m.Authorization.ValidBefore = now + 3600
+		}},
 		{"over", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidBefore = now - 1 }},
 		{"not yet", "its validity", nil, func(m *evm.Transfer) { m.Authorization.ValidAfter = now + 30 }},
 		{"no such payment", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "pay_00" }},
 		{"no payment named", "no such payment", nil, func(m *evm.Transfer) { m.Payment = "" }},
-		{"a price that is not the amount's", "not what its amount is worth", func(p *history.Payment) { p.Price = 1 }, nil},
+		{"a price that is not the amount's", "not what its amount is worth", func(p *history.Payment) {
+			p.Price = 1
+		}, nil},
 		{"an unknown asset", "does not know its asset", func(p *history.Payment) { p.Asset = payee }, nil},
 		{"another scheme", "asset or scheme", func(p *history.Payment) { p.Scheme = "upto" }, nil},
-		{"another network", "does not know its asset", func(p *history.Payment) { p.Network = "eip155:1234567" }, nil},
+		{"another network", "does not know its asset", func(p *history.Payment) {
+			p.Network = "eip155:1234567"
+		}, nil},
 		{"somebody else's money", "its payer", func(p *history.Payment) { p.Source = payee }, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -274,7 +297,8 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
 	require.True(t, x402.HasCode(w.client.VerifySeals(t.Context()), x402.PolicyUnsealed))
-	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed), "a ledger that is not believed is not marked")
+	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed),
+		"a ledger that is not believed is not marked")
 	require.Zero(t, w.marks.Load())
 	w.bad.Store(nil)
 	require.NoError(t, w.client.VerifySeals(t.Context()))
@@ -294,8 +318,8 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who writes to the ledger as they like gets signatures up to the owner's limits, and not one unit more: whether the rows
-// stay there, or are released after each signature.
+// Who writes to the ledger as they like gets signatures up to the owner's limits, and not one unit
+// more: whether the rows stay there, or are released after each signature.
 func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	sign := func(w *world, units uint64, change func(*history.Payment)) (history.Payment, error) {
 		p := w.reserve(units, change)
@@ -303,8 +327,10 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 		return p, err
 	}
 	for name, after := range map[string]func(w *world, p history.Payment){
-		"rows that stay":    func(*world, history.Payment) {},
-		"rows that go away": func(w *world, p history.Payment) { require.NoError(t, w.store.Release(t.Context(), p.ID, "x")) },
+		"rows that stay": func(*world, history.Payment) {},
+		"rows that go away": func(w *world, p history.Payment) {
+			require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
+		},
 		"sessions anew": func(w *world, p history.Payment) {
 			require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
 			_, err := w.store.NewSession(t.Context(), nil, nil)
@@ -352,7 +378,8 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
 }
 
-// A yes that somebody wrote into the ledger is none for the agent; the owner's is, and what a caller's client said for that payment.
+// A yes that somebody wrote into the ledger is none for the agent; the owner's is, and what a
+// caller's client said for that payment.
 func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
@@ -370,19 +397,22 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 		return err
 	}
 	require.NoError(t, sign(""))
-	for _, spoil := range []string{`UPDATE approvals SET seal = NULL`, `UPDATE approvals SET seal = zeroblob(32)`, `UPDATE approvals SET expires_at = expires_at + 1`,
+	for _, spoil := range []string{`UPDATE approvals SET seal = NULL`,
+		`UPDATE approvals SET seal = zeroblob(32)`, `UPDATE approvals SET expires_at = expires_at + 1`,
 		`UPDATE approvals SET payment = ''`} {
 		err := sign(spoil)
 		require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%s: %v", spoil, err)
 	}
 	p := w.reserve(2000, nil)
-	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
+		Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)
 	_, err = w.store.Accept(t.Context(), a.ID, "client")
 	require.NoError(t, err)
 	p.ID = history.NewID()
-	p, err = w.store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}}, func(tx *history.Tx, _ budget.Session) error {
+	p, err = w.store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source,
+		Free: money.NewAmount(1 << 40)}}, func(tx *history.Tx, _ budget.Session) error {
 		_, _, err := tx.UseApproval(a.Quote, p.ID)
 		return err
 	})
@@ -393,13 +423,15 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	require.NoError(t, guard.Approved(t.Context(), p, a, true))
 	_, err = w.client.signEVM(t.Context(), w.transfer(p))
 	require.NoError(t, err)
-	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt), "it sees what was spoiled above")
+	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt),
+		"it sees what was spoiled above")
 	for range 2 * mostHeard { // what is remembered of clients is bounded
 		require.NoError(t, w.client.Heard(t.Context(), history.NewID()))
 	}
 }
 
-// A session that the owner began is one for the agent at once; one that a payment began, or somebody wrote, is not.
+// A session that the owner began is one for the agent at once; one that a payment began, or
+// somebody wrote, is not.
 func TestASessionOfTheOwners(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.Day, r.Budget.Month = 100_000_000, 100_000_000 })
@@ -414,7 +446,9 @@ func TestASessionOfTheOwners(t *testing.T) {
 		require.True(t, x402.HasCode(sign(), x402.BudgetExceeded))
 	}
 	full()
-	_, err := w.store.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) { return make([]byte, 32), nil })
+	_, err := w.store.NewSession(t.Context(), nil, func(budget.Session) ([]byte, error) {
+		return make([]byte, 32), nil
+	})
 	require.NoError(t, err)
 	require.True(t, x402.HasCode(sign(), x402.BudgetExceeded))
 	_, err = w.guard.NewSession(t.Context(), nil)
@@ -448,9 +482,12 @@ func TestFrozen(t *testing.T) {
 func TestNonsenseOnTheSocket(t *testing.T) {
 	w := newWorld(t)
 	for name, text := range map[string]string{
-		"nothing": "", "no JSON": "hello\n", "unknown": `{"op":"key"}`, "unknown field": `{"op":"status","all":true}`, "no op": "{}",
-		"a digest": `{"op":"evm","payment":"x","digest":"00"}`, "endless": `{"op":"` + strings.Repeat("a", 1<<20), "nested": strings.Repeat("[", 1<<16),
-		"no authorization": `{"op":"evm","payment":"` + w.reserve(1, nil).ID + `"}`, "no message": `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
+		"nothing": "", "no JSON": "hello\n", "unknown": `{"op":"key"}`,
+		"unknown field": `{"op":"status","all":true}`, "no op": "{}",
+		"a digest": `{"op":"evm","payment":"x","digest":"00"}`, "endless": `{"op":"` +
+			strings.Repeat("a", 1<<20), "nested": strings.Repeat("[", 1<<16),
+		"no authorization": `{"op":"evm","payment":"` + w.reserve(1, nil).ID + `"}`,
+		"no message":       `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
@@ -501,14 +538,17 @@ func TestTheAgentOnSolana(t *testing.T) {
 	funds, err := chain.Funds(t.Context(), sandbox.Solana, asset)
 	require.NoError(t, err)
 	row := func(p *history.Payment) {
-		p.Network, p.Asset, p.Symbol, p.PayTo, p.Source = sandbox.Solana, asset.Address, asset.Symbol, s.PayToSolana, funds.Source
+		p.Network, p.Asset, p.Symbol, p.PayTo, p.Source = sandbox.Solana, asset.Address, asset.Symbol,
+			s.PayToSolana, funds.Source
 	}
 	extra, err := json.Marshal(s.FeePayer)
 	require.NoError(t, err)
-	_, err = chain.Authorize(t.Context(), x402.Order{Asset: asset, Source: funds.Source, Now: time.Now(), Validity: time.Minute, Requirement: x402.Requirement{
-		Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000), Asset: asset.Address, PayTo: s.PayToSolana,
-		Extra: map[string]json.RawMessage{"feePayer": extra},
-	}})
+	_, err = chain.Authorize(t.Context(), x402.Order{Asset: asset, Source: funds.Source, Now: time.Now(),
+		Validity: time.Minute, Requirement: x402.Requirement{
+			Version: 2, Scheme: "exact", Network: sandbox.Solana, Amount: money.NewAmount(10_000),
+			Asset: asset.Address, PayTo: s.PayToSolana,
+			Extra: map[string]json.RawMessage{"feePayer": extra},
+		}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotEmpty(t, asked.message)
 
@@ -526,7 +566,8 @@ func TestTheAgentOnSolana(t *testing.T) {
 		flipped := bytes.Clone(asked.message)
 		flipped[i] ^= 1
 		got, err := svm.DecodeMessage(flipped)
-		if err != nil || i%7 != 0 && got.Amount == money.NewAmount(10_000) { // blockhash, memo and computing are not the payment
+		if err != nil || i%7 != 0 && got.Amount == money.NewAmount(10_000) {
+			// blockhash, memo and computing are not the payment
 			continue
 		}
 		if got.Amount != money.NewAmount(10_000) || got.Mint != asset.Address || got.Source != funds.Source {

@@ -16,17 +16,19 @@ import (
 
 // Rules are what the agent has to know of the owner's config.
 type Rules struct {
-	Budget        budget.Rules
-	Assets        *x402.Registry
-	MaxTimeout    time.Duration     // the longest validity that is ever signed
-	TokenAccounts map[string]string // Solana, by network: the only account to spend from, where the owner names one
+	Budget     budget.Rules
+	Assets     *x402.Registry
+	MaxTimeout time.Duration // the longest validity that is ever signed
+	// Solana, by network: the only account to spend from, where the owner names one
+	TokenAccounts map[string]string
 }
 
 func refuse(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.PolicyDenied, "the unlock agent does not sign this: "+format, args...)
 }
 
-// signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the ledger's row.
+// signEVM signs an EIP-3009 authorization. The domain is the registry's, for the asset of the
+// ledger's row.
 func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
@@ -39,10 +41,12 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	now := s.Now().Unix()
 	err = compare([]field{
 		{"chain", x402.Namespace(p.Network) == "eip155"},
-		{"payer", strings.EqualFold(got.From, s.EVM.Address()) && strings.EqualFold(p.Source, s.EVM.Address())},
+		{"payer", strings.EqualFold(got.From, s.EVM.Address()) &&
+			strings.EqualFold(p.Source, s.EVM.Address())},
 		{"payee", strings.EqualFold(got.To, p.PayTo)},
 		{"amount", got.Value == p.Amount},
-		{"validity", got.ValidAfter <= now && got.ValidBefore > now && got.ValidBefore <= now+int64(rules.MaxTimeout/time.Second)},
+		{"validity", got.ValidAfter <= now && got.ValidBefore > now &&
+			got.ValidBefore <= now+int64(rules.MaxTimeout/time.Second)},
 	})
 	if err != nil {
 		return nil, err
@@ -54,11 +58,13 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if err := s.take(ctx, rules, p, asset); err != nil {
 		return nil, err
 	}
-	signature, err := s.EVM.SignTransfer(ctx, evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got, Digest: digest})
+	signature, err := s.EVM.SignTransfer(ctx, evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got,
+		Digest: digest})
 	return signature[:], err
 }
 
-// signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds at most.
+// signSolana signs a transaction's message. How long it lives its blockhash says, about 90 seconds
+// at most.
 func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	rules, p, asset, err := s.reserved(ctx, q.Payment)
 	if err != nil {
@@ -78,7 +84,8 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 		{"authority", got.Authority == s.Solana.Address() && got.FeePayer != s.Solana.Address()},
 		{"source", got.Source == p.Source && (named == "" || named == p.Source)},
 		{"payee", got.Destination == destination},
-		{"asset", got.Mint == asset.Address && got.Program == svm.TokenProgram(asset.Token2022) && got.Decimals == asset.Decimals},
+		{"asset", got.Mint == asset.Address && got.Program == svm.TokenProgram(asset.Token2022) &&
+			got.Decimals == asset.Decimals},
 		{"amount", got.Amount == p.Amount},
 	})
 	if err != nil {
@@ -105,9 +112,10 @@ func compare(list []field) error {
 	return nil
 }
 
-// reserved finds the payment in the ledger, waiting for its signature, made since the agent began: what was reserved before
-// may have been signed by the agent before this one.
-func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p history.Payment, asset x402.AssetInfo, err error) {
+// reserved finds the payment in the ledger, waiting for its signature, made since the agent began:
+// what was reserved before may have been signed by the agent before this one.
+func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p history.Payment,
+	asset x402.AssetInfo, err error) {
 	if rules, err = s.Rules(ctx); err != nil {
 		return rules, p, asset, err
 	}
@@ -132,8 +140,9 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 	return rules, p, asset, err
 }
 
-// take checks the owner's windows once more, against the ledger and against what this agent has signed, and counts the
-// payment as signed. It does so before signing: a payment is signed once or not at all.
+// take checks the owner's windows once more, against the ledger and against what this agent has
+// signed, and counts the payment as signed. It does so before signing: a payment is signed once or
+// not at all.
 func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset x402.AssetInfo) error {
 	s.signed.mu.Lock()
 	defer s.signed.mu.Unlock()
@@ -174,7 +183,8 @@ func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset
 	return nil
 }
 
-// approved reports whether a person said yes to a payment: the owner, whose yes is sealed, or somebody at the caller's client.
+// approved reports whether a person said yes to a payment: the owner, whose yes is sealed, or
+// somebody at the caller's client.
 func (s *Server) approved(ctx context.Context, t *history.Tx, p history.Payment) (bool, error) {
 	a, yes, err := t.WasApproved(p)
 	switch {
@@ -199,7 +209,8 @@ func (s *Server) begun(ctx context.Context, t *history.Tx, session budget.Sessio
 	return session.Started, nil
 }
 
-// others is the ledger without the payment that is asked about, so that the question is the one it was reserved by.
+// others is the ledger without the payment that is asked about, so that the question is the one it
+// was reserved by.
 type others struct {
 	*history.Tx
 	p history.Payment
@@ -208,15 +219,16 @@ type others struct {
 // Used implements budget.Ledger.
 func (o others) Used(w budget.Window) (budget.Use, error) {
 	use, err := o.Tx.Used(w)
-	inside := (w.Session == "" || w.Session == o.p.Session) && onHost(w.Host, o.p.Host) && !o.p.Created.Before(w.Since)
+	inside := (w.Session == "" || w.Session == o.p.Session) && onHost(w.Host, o.p.Host) &&
+		!o.p.Created.Before(w.Since)
 	if inside {
 		use.Held = use.Held.SubFloor(o.p.Price)
 	}
 	return use, err
 }
 
-// Count implements budget.Ledger. The rate was asked when the payment was reserved, and others have been since; what is
-// signed the tally counts.
+// Count implements budget.Ledger. The rate was asked when the payment was reserved, and others have
+// been since; what is signed the tally counts.
 func (o others) Count(time.Time) (int, error) { return 0, nil }
 
 // onHost reports whether a window of an owner's host entry covers a host; "" covers every one.

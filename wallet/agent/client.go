@@ -68,7 +68,8 @@ func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byt
 	return signature, fill(signature[:], out, err)
 }
 
-func (c *Client) signSolana(ctx context.Context, payment string, message []byte) (signature [64]byte, err error) {
+func (c *Client) signSolana(ctx context.Context, payment string, message []byte) (signature [64]byte,
+	err error) {
 	out, err := c.call(ctx, request{Op: "solana", Payment: payment, Message: message})
 	return signature, fill(signature[:], out, err)
 }
@@ -81,7 +82,8 @@ func fill(signature, answer []byte, err error) error {
 	return err
 }
 
-// call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this user.
+// call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this
+// user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, SocketName)
 	if !supported || len(path) > maxSocketPath {
@@ -115,5 +117,6 @@ func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 }
 
 func unreachable(err error) error {
-	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w", err).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w",
+		err).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
 }

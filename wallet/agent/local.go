@@ -9,8 +9,9 @@ import (
 	"x402-wallet/wallet"
 )
 
-// The wallet knows nothing of ours, and signs only what it has read itself: here its signers get the forms that the chains'
-// packages ask for. While Remote is set and says yes, the unlock agent is asked first; where there is none, the wallet.
+// The wallet knows nothing of ours, and signs only what it has read itself: here its signers get
+// the forms that the chains' packages ask for. While Remote is set and says yes, the unlock agent
+// is asked first; where there is none, the wallet.
 
 // EVM is the wallet's EVM key as an evm.Signer.
 type EVM struct {
@@ -18,7 +19,8 @@ type EVM struct {
 	Remote *Remote
 }
 
-// SignTransfer implements evm.Signer. Its errors are those of wallet.EVMSigner, or the agent's refusal.
+// SignTransfer implements evm.Signer. Its errors are those of wallet.EVMSigner, or the agent's
+// refusal.
 func (k EVM) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error) {
 	if k.Remote.first() {
 		if signature, err := k.Remote.Client.signEVM(ctx, t); !errors.Is(err, ErrNone) {
@@ -32,7 +34,8 @@ func (k EVM) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error)
 	a := t.Authorization
 	return k.EVMSigner.SignTransfer(ctx, wallet.TransferWithAuthorization{
 		ChainID: chain, Token: t.Asset.Address, Name: t.Asset.Name, Version: t.Asset.Version,
-		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter), ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce,
+		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter),
+		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce,
 	})
 }
 
@@ -42,7 +45,8 @@ type Solana struct {
 	Remote *Remote
 }
 
-// SignTransfer implements svm.Signer. Its errors are those of wallet.SolanaSigner, or the agent's refusal.
+// SignTransfer implements svm.Signer. Its errors are those of wallet.SolanaSigner, or the agent's
+// refusal.
 func (k Solana) SignTransfer(ctx context.Context, payment string, message []byte) ([64]byte, error) {
 	if k.Remote.first() {
 		if signature, err := k.Remote.Client.signSolana(ctx, payment, message); !errors.Is(err, ErrNone) {
@@ -55,7 +59,9 @@ func (k Solana) SignTransfer(ctx context.Context, payment string, message []byte
 // Remote is the unlock agent as a source of signatures. A nil Remote is none.
 type Remote struct {
 	Client
-	Before func() bool // its turn in the order of SPEC §3: the wallet is locked, and no source before the agent is set up
+	// its turn in the order of SPEC §3: the wallet is locked, and no source before the agent is set
+	// up
+	Before func() bool
 }
 
 // Guard stands between a payment and its signature: seal.Guard, whose key may be the agent's.
@@ -84,7 +90,8 @@ func (g Guard) VerifySeals(ctx context.Context) error {
 	return g.Local.VerifySeals(ctx)
 }
 
-// Approved implements pay.Guard. The agent looks at the owner's yes by itself, and believes this process what its client said.
+// Approved implements pay.Guard. The agent looks at the owner's yes by itself, and believes this
+// process what its client said.
 func (g Guard) Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error {
 	ask := func() error {
 		if here {

@@ -21,7 +21,9 @@ func samePeer(c net.Conn) error {
 	}
 	var peer *unix.Xucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		peer, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	}); err != nil {
 		return err
 	}
 	if failed != nil {

@@ -26,7 +26,8 @@ const (
 	maxRequest = 8 << 10 // the longest honest one, a Solana message in base64, has under 2 KiB
 	maxReply   = 8 << 10
 	maxCalls   = 16 // at a time; more wait in the kernel's queue
-	// callTime bounds one call; signing takes milliseconds, and a ledger that is locked by another process five seconds.
+	// callTime bounds one call; signing takes milliseconds, and a ledger that is locked by another
+	// process five seconds.
 	callTime = 10 * time.Second
 	// lookTime is how often the agent looks whether the wallet has locked itself.
 	lookTime = time.Second
@@ -43,8 +44,9 @@ type Server struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind its mark; else its error
-	// says so and nothing is signed. They are asked before every signature.
+	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind
+	// its mark; else its error says so and nothing is signed. They are asked before every
+	// signature.
 	Rules func(ctx context.Context) (Rules, error)
 	// Guard checks and makes the seals of the ledger.
 	Guard Sealer
@@ -82,8 +84,8 @@ type wireError struct {
 	Hint    string    `json:"hint,omitempty"`
 }
 
-// Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys are wiped and the socket
-// is gone. The listener is Listen's.
+// Run serves until ctx ends, somebody asks for lock, or the wallet has locked itself; then the keys
+// are wiped and the socket is gone. The listener is Listen's.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	end := func() { // who is told that the wallet is locked finds no socket any more
@@ -133,7 +135,8 @@ func (s *Server) watch(ctx context.Context, end func()) {
 	}
 }
 
-// witness marks the ledger when something was frozen in it, so that nobody takes that back without the passphrase.
+// witness marks the ledger when something was frozen in it, so that nobody takes that back without
+// the passphrase.
 func (s *Server) witness(ctx context.Context) {
 	head, err := s.Store.Head(ctx)
 	if err != nil || head.Frozen == s.witnessed {
@@ -176,7 +179,8 @@ func readRequest(c io.Reader) (q request, err error) {
 	d := json.NewDecoder(io.LimitReader(c, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&q); err != nil {
-		return q, x402.Errorf(x402.InvalidArgument, "the unlock agent was asked something that it cannot read")
+		return q, x402.Errorf(x402.InvalidArgument,
+			"the unlock agent was asked something that it cannot read")
 	}
 	return q, nil
 }
@@ -216,20 +220,23 @@ func Free(ctx context.Context, home string) error {
 		return unsupported()
 	}
 	if path := filepath.Join(home, SocketName); len(path) > maxSocketPath {
-		return x402.Errorf(x402.SetupFailed, "the path of the unlock agent's socket has %d bytes, the system allows %d", len(path), maxSocketPath).
+		return x402.Errorf(x402.SetupFailed, "the path of the unlock agent's socket has %d bytes, the "+
+			"system allows %d", len(path), maxSocketPath).
 			WithHint("use a home with a shorter path: X402_WALLET_HOME")
 	}
 	err := (&Client{Home: home}).Status(ctx)
 	switch {
 	case err == nil:
-		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").WithHint("x402-wallet lock ends that")
+		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").WithHint(
+			"x402-wallet lock ends that")
 	case !errors.Is(err, ErrNone):
 		return err
 	}
 	return nil
 }
 
-// Listen makes the socket in the home, for its owner alone. A socket that a killed agent left is replaced.
+// Listen makes the socket in the home, for its owner alone. A socket that a killed agent left is
+// replaced.
 func Listen(ctx context.Context, home string) (net.Listener, error) {
 	if err := Free(ctx, home); err != nil {
 		return nil, err
@@ -249,6 +256,7 @@ func Listen(ctx context.Context, home string) (net.Listener, error) {
 }
 
 func unsupported() error {
-	return x402.Errorf(x402.SetupFailed, "there is no unlock agent on this system: a socket cannot tell who asks").
+	return x402.Errorf(x402.SetupFailed, "there is no unlock agent on this system: a socket cannot tell "+
+		"who asks").
 		WithHint("use keystore.passphrase_file, keystore.passphrase_command or the system's keyring")
 }

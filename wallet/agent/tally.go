@@ -10,8 +10,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// tally is what this agent has signed, whatever became of it. It bounds what can be got out of the agent by who writes to
-// the ledger's file: never more than the owner's windows allow, from one unlocking to the next.
+// tally is what this agent has signed, whatever became of it. It bounds what can be got out of the
+// agent by who writes to the ledger's file: never more than the owner's windows allow, from one
+// unlocking to the next.
 type tally struct {
 	mu    sync.Mutex
 	items []item
@@ -43,8 +44,9 @@ func (t *tally) hear(payment string) {
 // heard is asked with mu held.
 func (t *tally) heard(payment string) bool { return slices.Contains(t.yes, payment) }
 
-// own answers for the tally alone, with the ledger's memory of payees. An agent lives 8 hours at most, so all of it counts
-// for the session, except what was signed before the owner began that session.
+// own answers for the tally alone, with the ledger's memory of payees. An agent lives 8 hours at
+// most, so all of it counts for the session, except what was signed before the owner began that
+// session.
 type own struct {
 	*tally
 	*history.Tx

@@ -18,16 +18,17 @@ import (
 	"x402-wallet/x402"
 )
 
-// MarkName is the mark's file in the home (SPEC §2): two places of one line each, of which the older is overwritten, so that one
-// is whole whenever the machine stops. It is not forced to the disk: after a power cut it may be older than the ledger, which
-// is no harm, and forcing it would cost each payment as much as all of its records.
+// MarkName is the mark's file in the home (SPEC §2): two places of one line each, of which the
+// older is overwritten, so that one is whole whenever the machine stops. It is not forced to the
+// disk: after a power cut it may be older than the ledger, which is no harm, and forcing it would
+// cost each payment as much as all of its records.
 const MarkName = "ledger.mark"
 
 // place is a line's length, with its spaces and its end. A mark has about 250 bytes.
 const place = 512
 
-// mark says how far the ledger had come when the wallet last let a payment go. A ledger that does not know this any more was
-// rolled back: restored from a backup, or robbed of its write-ahead log.
+// mark says how far the ledger had come when the wallet last let a payment go. A ledger that does
+// not know this any more was rolled back: restored from a backup, or robbed of its write-ahead log.
 type mark struct {
 	Format string `json:"format"`
 	Seq    int64  `json:"seq"`   // of the audit chain's row
@@ -68,8 +69,9 @@ func (m mark) head() (h history.Head) {
 	return h
 }
 
-// Checkpoint notes how far the ledger has come: to be called when a signed payment is on disk, before it leaves. Calls at the same
-// time share one writing. A mark makes a ledger good, so one that is behind the mark before gets none.
+// Checkpoint notes how far the ledger has come: to be called when a signed payment is on disk,
+// before it leaves. Calls at the same time share one writing. A mark makes a ledger good, so one
+// that is behind the mark before gets none.
 func (g *Guard) Checkpoint(ctx context.Context) error {
 	head, err := g.Store.Head(ctx)
 	if err != nil {
@@ -110,7 +112,8 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 		if err != nil {
 			return err
 		}
-		if err := put(append(append(text, bytes.Repeat([]byte(" "), place-1-len(text))...), '\n')); err != nil {
+		if err := put(append(append(text, bytes.Repeat([]byte(" "), place-1-len(text))...),
+			'\n')); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's mark: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
 		}
@@ -144,7 +147,8 @@ func (g *Guard) replace(line []byte) error {
 	return config.WriteFile(filepath.Join(g.Home, MarkName), append(line, line...))
 }
 
-// readMarks reads both places; one that was being written when the machine stopped is the zero mark.
+// readMarks reads both places; one that was being written when the machine stopped is the zero
+// mark.
 func readMarks(path string) (list []mark, err error) {
 	text, err := config.ReadFile(path, 2*place)
 	if err != nil {
@@ -178,7 +182,8 @@ func (g *Guard) follows(ctx context.Context, m mark, sealed history.SealedRules)
 		return err
 	}
 	if !has || sealed.Version < m.Rules {
-		return rolledBack("it is older than its mark, or something was taken out of it: event %d, or what was frozen then, is not in it", m.Seq)
+		return rolledBack("it is older than its mark, or something was taken out of it: event %d, or what "+
+			"was frozen then, is not in it", m.Seq)
 	}
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
@@ -191,8 +196,9 @@ func (g *Guard) follows(ctx context.Context, m mark, sealed history.SealedRules)
 	return err
 }
 
-// met is the mark that the ledger is held against: the newest that this process has met. Who puts an older ledger and an older mark
-// back together is noticed by whoever was there before; only the owner, by sealing rules, takes a process back.
+// met is the mark that the ledger is held against: the newest that this process has met. Who puts
+// an older ledger and an older mark back together is noticed by whoever was there before; only the
+// owner, by sealing rules, takes a process back.
 func (g *Guard) met(ctx context.Context) (mark, error) {
 	m, err := g.newest(ctx)
 	if err != nil {
@@ -212,8 +218,8 @@ func (a *CheckpointCache) meet(m mark) mark {
 	return a.last
 }
 
-// CheckpointIfUnlocked marks the ledger if that can be done without asking for the passphrase: what was frozen then cannot be taken back by who
-// writes to the ledger.
+// CheckpointIfUnlocked marks the ledger if that can be done without asking for the passphrase: what
+// was frozen then cannot be taken back by who writes to the ledger.
 func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	if g.Key.Locked() {
 		return nil
@@ -240,12 +246,16 @@ func (g *Guard) newest(ctx context.Context) (newest mark, err error) {
 		}
 	}
 	if newest.Seq == 0 {
-		return newest, rolledBack("its mark %s was not made by this wallet, for this ledger in this place", MarkName)
+		return newest, rolledBack("its mark %s was not made by this wallet, for this ledger in this place",
+			MarkName)
 	}
 	return newest, nil
 }
 
 func rolledBack(format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not the one this wallet last wrote: "+format, args...).
-		WithHint("payments may be missing in it, and budgets look less used than they are: the owner restores the newest ledger.db, or looks and accepts it in a terminal with x402-wallet policy seal; nothing is paid until then")
+	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not the one this wallet last wrote: "+format,
+		args...).
+		WithHint("payments may be missing in it, and budgets look less used than they are: the owner " +
+			"restores the newest ledger.db, or looks and accepts it in a terminal with x402-wallet policy " +
+			"seal; nothing is paid until then")
 }

@@ -14,9 +14,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What only the owner may do is a row of the ledger, which whoever runs as the same user can write: so each of these rows is
-// sealed by the passphrase that was typed for it. What tightens (deny, freeze) needs no seal; that it is not taken back the mark
-// sees.
+// What only the owner may do is a row of the ledger, which whoever runs as the same user can write:
+// so each of these rows is sealed by the passphrase that was typed for it. What tightens (deny,
+// freeze) needs no seal; that it is not taken back the mark sees.
 
 // Approve is the owner's yes to one quote, as it was shown to them.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
@@ -28,7 +28,8 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 		then := a
 		then.Expires, then.Since = shown.Expires, shown.Since
 		if !bytes.Equal(approvalData(where, then), approvalData(where, shown)) {
-			return nil, x402.Errorf(x402.LedgerCorrupt, "the approval %s changed in the ledger after it was shown", a.ID)
+			return nil, x402.Errorf(x402.LedgerCorrupt,
+				"the approval %s changed in the ledger after it was shown", a.ID)
 		}
 		return g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
 	})
@@ -36,14 +37,16 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 
 // approvalData is everything that a yes is for, and how long and from where on it is good.
 func approvalData(where []byte, a history.Approval) []byte {
-	data := texts(where, a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset, a.Amount.String(), a.Price.String(), a.PayTo)
+	data := texts(where, a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
+		a.Amount.String(), a.Price.String(), a.PayTo)
 	data = binary.BigEndian.AppendUint64(data, uint64(a.Expires.UnixMicro()))
 	return binary.BigEndian.AppendUint64(data, uint64(a.Since))
 }
 
-// Approved refuses a payment whose yes the owner did not give, or gave for a payment that was made already: the audit chain since
-// then, up to the ledger's mark, has to tell of this payment's use of it and of no other. It does not judge a yes that was said at
-// a client, which has no seal: only the process that heard it can.
+// Approved refuses a payment whose yes the owner did not give, or gave for a payment that was made
+// already: the audit chain since then, up to the ledger's mark, has to tell of this payment's use
+// of it and of no other. It does not judge a yes that was said at a client, which has no seal: only
+// the process that heard it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
 	where, err := g.where(ctx)
 	if err != nil {
@@ -54,7 +57,8 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 		return err
 	}
 	if !hmac.Equal(seal, a.Seal) || !a.For(p) {
-		return x402.Errorf(x402.ApprovalRequired, "the approval %s was not given by the owner, for this payment", a.ID).
+		return x402.Errorf(x402.ApprovalRequired,
+			"the approval %s was not given by the owner, for this payment", a.ID).
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
 	}
 	m, err := g.met(ctx)
@@ -85,7 +89,9 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	if err != nil {
 		return nil, err
 	}
-	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) { return g.Key.Seal(ctx, purposeLift, liftData(where, l)) })
+	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) {
+		return g.Key.Seal(ctx, purposeLift, liftData(where, l))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +116,8 @@ func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
 	return hmac.Equal(seal, l.Seal), err
 }
 
-// NewSession begins a session with its whole budget. limit is the delegation's worth, where the owner set no cap.
+// NewSession begins a session with its whole budget. limit is the delegation's worth, where the
+// owner set no cap.
 func (g *Guard) NewSession(ctx context.Context, limit *money.Dollars) (budget.Session, error) {
 	where, err := g.where(ctx)
 	if err != nil {
@@ -138,8 +145,9 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	return hmac.Equal(own, seal), err
 }
 
-// Verify is history.Store.Verify with the seals: the mark is on the chain, what stands frozen was not taken out, no lift is
-// another's, and neither is any yes that the chain calls the owner's, nor the newest rules.
+// Verify is history.Store.Verify with the seals: the mark is on the chain, what stands frozen was
+// not taken out, no lift is another's, and neither is any yes that the chain calls the owner's, nor
+// the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -169,7 +177,8 @@ func (g *Guard) Verify(ctx context.Context) error {
 			return err
 		}
 		if !hmac.Equal(seal, a.Seal) {
-			return x402.Errorf(x402.LedgerCorrupt, "the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
+			return x402.Errorf(x402.LedgerCorrupt,
+				"the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
 		}
 	}
 	if sealed.Version == 0 { // none were ever sealed

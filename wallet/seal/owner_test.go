@@ -17,13 +17,15 @@ import (
 
 // wanted is a payment that a person is asked about.
 func wanted(units uint64) history.Payment {
-	return history.Payment{URL: "https://a.example/x", Method: "GET", Host: "a.example", Network: "eip155:8453", Asset: "0xasset", PayTo: "0xpayee",
+	return history.Payment{URL: "https://a.example/x", Method: "GET", Host: "a.example",
+		Network: "eip155:8453", Asset: "0xasset", PayTo: "0xpayee",
 		Amount: money.NewAmount(units), Price: money.Dollars(units)}
 }
 
 func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approval {
 	t.Helper()
-	a, err := g.Store.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+	a, err := g.Store.AskApproval(t.Context(), history.Approval{Quote: [32]byte{quote}, Host: p.Host,
+		Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)
 	return a
@@ -34,12 +36,14 @@ func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment
 	t.Helper()
 	p.ID = history.NewID()
 	var yes history.Approval
-	p, err := g.Store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}}, func(tx *history.Tx, _ budget.Session) (err error) {
-		var used bool
-		yes, used, err = tx.UseApproval([32]byte{quote}, p.ID)
-		require.True(t, used)
-		return err
-	})
+	p, err := g.Store.Reserve(t.Context(),
+		history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}},
+		func(tx *history.Tx, _ budget.Session) (err error) {
+			var used bool
+			yes, used, err = tx.UseApproval([32]byte{quote}, p.ID)
+			require.True(t, used)
+			return err
+		})
 	require.NoError(t, err)
 	return p, yes
 }
@@ -61,20 +65,33 @@ func TestOnlyTheOwnersYesCounts(t *testing.T) {
 	}{
 		{"the owner's", true, nil, nil, ""},
 		{"nobody's", false, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', expires_at = %d`, time.Now().Add(time.Hour).UnixMicro())))
+			require.NoError(t,
+				execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', expires_at = %d`,
+					time.Now().Add(time.Hour).UnixMicro())))
 		}, nil, x402.ApprovalRequired},
 		{"nobody's, with bytes for a seal", false, func(t *testing.T, g *Guard) {
-			require.NoError(t, execute(g, fmt.Sprintf(`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`, time.Now().Add(time.Hour).UnixMicro())))
+			require.NoError(t,
+				execute(g, fmt.Sprintf(
+					`UPDATE approvals SET state = 'approved', seal = zeroblob(32), expires_at = %d`,
+					time.Now().Add(time.Hour).UnixMicro())))
 		}, nil, x402.ApprovalRequired},
 		{"for longer", true, func(t *testing.T, g *Guard) {
 			require.NoError(t, execute(g, `UPDATE approvals SET expires_at = expires_at + 1`))
 		}, nil, x402.ApprovalRequired},
-		{"of another time", true, func(t *testing.T, g *Guard) { require.NoError(t, execute(g, `UPDATE approvals SET since = since + 1`)) }, nil, x402.ApprovalRequired},
-		{"another's id", true, func(t *testing.T, g *Guard) { require.NoError(t, execute(g, `UPDATE approvals SET id = 'apr_x'`)) }, nil, x402.ApprovalRequired},
+		{"of another time", true, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, `UPDATE approvals SET since = since + 1`))
+		}, nil, x402.ApprovalRequired},
+		{"another's id", true, func(t *testing.T, g *Guard) {
+			require.NoError(t, execute(g, `UPDATE approvals SET id = 'apr_x'`))
+		}, nil, x402.ApprovalRequired},
 		{"another price, in the row too", true, func(t *testing.T, g *Guard) {
 			require.NoError(t, execute(g, `UPDATE approvals SET usd = 6000, amount = '6000'`))
-		}, func(p *history.Payment) { p.Amount, p.Price = money.NewAmount(6000), 6000 }, x402.ApprovalRequired},
-		{"the same quote, of a payment that was not shown", true, nil, func(p *history.Payment) { p.Amount, p.Price = money.NewAmount(6000), 6000 }, x402.ApprovalRequired},
+		}, func(p *history.Payment) {
+			p.Amount, p.Price = money.NewAmount(6000), 6000
+		}, x402.ApprovalRequired},
+		{"the same quote, of a payment that was not shown", true, nil, func(p *history.Payment) {
+			p.Amount, p.Price = money.NewAmount(6000), 6000
+		}, x402.ApprovalRequired},
 		{"another payee", true, nil, func(p *history.Payment) { p.PayTo = "0xother" }, x402.ApprovalRequired},
 		{"used before", true, func(t *testing.T, g *Guard) {
 			paid(t, g)
@@ -86,7 +103,9 @@ func TestOnlyTheOwnersYesCounts(t *testing.T) {
 		}, nil, x402.LedgerCorrupt},
 		{"used before, and the chain's end cut off", true, func(t *testing.T, g *Guard) {
 			paid(t, g)
-			require.NoError(t, execute(g, again+`; DELETE FROM audit WHERE seq >= (SELECT seq FROM audit WHERE event = 'approval used')`))
+			require.NoError(t,
+				execute(g, again+
+					`; DELETE FROM audit WHERE seq >= (SELECT seq FROM audit WHERE event = 'approval used')`))
 		}, nil, x402.LedgerCorrupt},
 		{"used for what was never signed", true, func(t *testing.T, g *Guard) {
 			p, _ := use(t, g, 1, wanted(5000))
@@ -119,7 +138,8 @@ func TestOnlyTheOwnersYesCounts(t *testing.T) {
 	}
 }
 
-// What the owner saw is what they say yes to, whatever was written into the ledger while they typed.
+// What the owner saw is what they say yes to, whatever was written into the ledger while they
+// typed.
 func TestWhatWasShownIsApproved(t *testing.T) {
 	g := sealed(t)
 	a := asked(t, g, 1, wanted(5000))
@@ -150,10 +170,12 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 			require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
 			require.NoError(t, g.VerifySeals(t.Context()), "frozen, and in order: the reservation says so")
 			require.NoError(t, execute(g, c.spoil))
-			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Raw))} { // one that saw it, and a new one
+			for _, p := range []*Guard{g, open(t, g.Home, string(g.Rules.Raw))} {
+				// one that saw it, and a new one
 				require.True(t, x402.HasCode(p.VerifySeals(t.Context()), x402.LedgerCorrupt))
 				_, err := p.Unfreeze(t.Context())
-				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it does not pass for the owner's: %v", err)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it does not pass for the owner's: %v",
+					err)
 				require.Error(t, p.Verify(t.Context()))
 			}
 			require.NoError(t, g.Seal(t.Context()), "the owner looked")
@@ -181,7 +203,8 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 		require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 		require.NoError(t, g.CheckpointIfUnlocked(t.Context()))
 		require.NoError(t, execute(g, `UPDATE lifts SET upto = 3 WHERE upto = 2`))
-		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt), "an old lift lifts nothing new")
+		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt),
+			"an old lift lifts nothing new")
 	})
 	t.Run("without the key", func(t *testing.T) {
 		g := sealed(t)
@@ -193,7 +216,8 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 	})
 }
 
-// Ledger and mark put back together: whoever was there before notices, whoever comes later cannot (threat-model.md).
+// Ledger and mark put back together: whoever was there before notices, whoever comes later cannot
+// (threat-model.md).
 func TestTheWholeHomeFromABackup(t *testing.T) {
 	g := sealed(t)
 	backup := t.TempDir()
@@ -208,12 +232,14 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 	copied(g.Home, backup, MarkName)
 	reserve(t, g.Store)
 	require.NoError(t, g.Checkpoint(t.Context()))
-	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`)) // as it was, in the very file
+	// as it was, in the very file
+	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`))
 	copied(backup, g.Home, MarkName)
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
 	anew := open(t, g.Home, string(g.Rules.Raw))
 	anew.Checkpoints = &g.own
-	require.True(t, x402.HasCode(anew.VerifySeals(t.Context()), x402.LedgerCorrupt), "the wallet opened anew in that process")
+	require.True(t, x402.HasCode(anew.VerifySeals(t.Context()), x402.LedgerCorrupt),
+		"the wallet opened anew in that process")
 	later := open(t, g.Home, string(g.Rules.Raw))
 	require.NoError(t, later.VerifySeals(t.Context()))
 	require.NoError(t, later.Seal(t.Context()), "the owner accepts it")
@@ -238,7 +264,8 @@ func TestOwnSession(t *testing.T) {
 	later := s
 	later.Started = s.Started.Add(time.Second)
 	require.False(t, own(later))
-	require.NoError(t, execute(g, `INSERT INTO sessions SELECT 'ses_x', started_at, last_at, cap, 0, seal FROM sessions`))
+	require.NoError(t,
+		execute(g, `INSERT INTO sessions SELECT 'ses_x', started_at, last_at, cap, 0, seal FROM sessions`))
 	require.False(t, own(budget.Session{ID: "ses_x", Started: s.Started}))
 	byPayment, err := g.Store.NewSession(t.Context(), nil, nil)
 	require.NoError(t, err)
@@ -273,7 +300,9 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, execute(g, `UPDATE approvals SET pay_to = '0xother'`))
 		}, x402.LedgerCorrupt},
 		{"rules that the owner did not seal", func(t *testing.T, g *Guard) {
-			loose := history.SealedRules{Version: 2, Config: []byte("[networks.'eip155:8453']\nrpc = 'https://liar.example'"), Seal: []byte("a seal")}
+			loose := history.SealedRules{Version: 2,
+				Config: []byte("[networks.'eip155:8453']\nrpc = 'https://liar.example'"),
+				Seal:   []byte("a seal")}
 			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home))
 		}, x402.PolicyUnsealed},
 		{"the chain made anew", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
@@ -290,7 +319,8 @@ func TestVerify(t *testing.T) {
 			again := open(t, g.Home, string(g.Rules.Raw))
 			_, err = again.Store.Verify(t.Context(), history.Head{})
 			require.NoError(t, err, "without the key it is as good as any")
-			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key, Store: again.Store} //nolint:govet // nobody holds its lock
+			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,
+				Store: again.Store} //nolint:govet // nobody holds its lock
 		}, x402.LedgerCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {

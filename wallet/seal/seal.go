@@ -1,8 +1,9 @@
-// Package seal guards the owner's rules and the ledger against whoever else runs as the same user: an agent with a shell can
-// edit config.toml, but it cannot make the seal over it, which takes a key from inside the keystore (SPEC §4).
+// Package seal guards the owner's rules and the ledger against whoever else runs as the same user:
+// an agent with a shell can edit config.toml, but it cannot make the seal over it, which takes a
+// key from inside the keystore (SPEC §4).
 //
-// What must stay true: no payment is signed under rules that let the agent do more than the rules that the owner sealed, nor
-// on a ledger that knows less than it once did.
+// What must stay true: no payment is signed under rules that let the agent do more than the rules
+// that the owner sealed, nor on a ledger that knows less than it once did.
 package seal
 
 import (
@@ -44,7 +45,9 @@ type Guard struct {
 	Store *history.Store
 	Key   Key
 
-	Checkpoints *CheckpointCache // shared by the guards of a home in this process, so that opening the wallet anew forgets nothing; nil: its own
+	// shared by the guards of a home in this process, so that opening the wallet anew forgets
+	// nothing; nil: its own
+	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
 	place struct { // of sealedIn
@@ -68,8 +71,8 @@ func (g *Guard) anchor() *CheckpointCache {
 	return &g.own
 }
 
-// CheckConfig refuses rules that the owner did not seal, and a home that was copied or moved since. It needs no key, so it can be asked
-// before anything is held; only Check believes the seal itself.
+// CheckConfig refuses rules that the owner did not seal, and a home that was copied or moved since.
+// It needs no key, so it can be asked before anything is held; only Check believes the seal itself.
 func (g *Guard) CheckConfig(ctx context.Context) error {
 	sealed, _, err := g.compare(ctx, g.Rules)
 	if err != nil {
@@ -86,8 +89,8 @@ func (g *Guard) CheckConfig(ctx context.Context) error {
 	return unsealed("the wallet's home was copied or moved since the owner sealed its rules")
 }
 
-// sealedIn is the home in which a version of the rules was sealed, asked of the ledger once: it looks for that among all that was ever
-// decided.
+// sealedIn is the home in which a version of the rules was sealed, asked of the ledger once: it
+// looks for that among all that was ever decided.
 func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err error) {
 	g.place.Lock()
 	defer g.place.Unlock()
@@ -99,8 +102,10 @@ func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err e
 	return g.place.home, err
 }
 
-// compare returns the sealed rules, and what the rules in force changed of them: tightenings only, without an error.
-func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.SealedRules, []config.Change, error) {
+// compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
+// without an error.
+func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.SealedRules, []config.Change,
+	error) {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return sealed, nil, err
@@ -109,7 +114,8 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 		return sealed, nil, unsealed("the owner's rules have never been sealed")
 	}
 	if g.ofYesterday(rules) {
-		e := unsealed("the owner tightened the rules while this call was under way").WithHint("make the same call again: it goes by the new rules")
+		e := unsealed("the owner tightened the rules while this call was under way").WithHint(
+			"make the same call again: it goes by the new rules")
 		e.FixedBy = x402.ByTime
 		return sealed, nil, e
 	}
@@ -127,8 +133,10 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 				keys = append(keys, c.Key)
 			}
 		}
-		// Only the keys: an agent reads this, and values may hold the password of a node or a server.
-		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s", strings.Join(keys, ", ")).WithDetail("keys", keys)
+		// Only the keys: an agent reads this, and values may hold the password of a node or a
+		// server.
+		return sealed, changes, unsealed("config.toml was loosened since the owner sealed it: %s",
+			strings.Join(keys, ", ")).WithDetail("keys", keys)
 	}
 	return sealed, changes, nil
 }
@@ -142,8 +150,9 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// ofYesterday reports whether config.toml is tighter by now than rules that were read from it, sealed or not: a call under way ends
-// there. A file that cannot be read is for the next call to find.
+// ofYesterday reports whether config.toml is tighter by now than rules that were read from it,
+// sealed or not: a call under way ends there. A file that cannot be read is for the next call to
+// find.
 func (g *Guard) ofYesterday(rules *config.Config) bool {
 	if rules.Same(g.Home) {
 		return false
@@ -154,11 +163,13 @@ func (g *Guard) ofYesterday(rules *config.Config) bool {
 
 func unsealed(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.PolicyUnsealed, format, args...).
-		WithHint("the owner looks at the difference and decides in a terminal: x402-wallet policy seal; nothing is paid until then")
+		WithHint("the owner looks at the difference and decides in a terminal: x402-wallet policy seal; " +
+			"nothing is paid until then")
 }
 
-// VerifySeals is Compare with the seals checked: to be asked before each signature. It unlocks the wallet. Rules that are only
-// tighter than the sealed ones are sealed on the way, so that they stay tight.
+// VerifySeals is Compare with the seals checked: to be asked before each signature. It unlocks the
+// wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that they stay
+// tight.
 func (g *Guard) VerifySeals(ctx context.Context) error { return g.CheckRules(ctx, g.Rules) }
 
 // CheckRules is Check for rules that were read anew.
@@ -182,8 +193,8 @@ func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
 	return err
 }
 
-// Authentic refuses sealed rules that this wallet did not seal, for this ledger in this place: who writes to the ledger can
-// put any text there, and what differs from that says nothing.
+// Authentic refuses sealed rules that this wallet did not seal, for this ledger in this place: who
+// writes to the ledger can put any text there, and what differs from that says nothing.
 func (g *Guard) Authentic(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
@@ -195,13 +206,14 @@ func (g *Guard) Authentic(ctx context.Context) error {
 func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
 	seal, err := g.sealOf(ctx, sealed)
 	if err == nil && !hmac.Equal(seal, sealed.Seal) {
-		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this place; a copied or moved home has to be sealed again")
+		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this " +
+			"place; a copied or moved home has to be sealed again")
 	}
 	return err
 }
 
-// Seal makes the rules in force the sealed ones, and marks the ledger as it is: the owner looked. A lift that was not theirs they
-// did not accept with it.
+// Seal makes the rules in force the sealed ones, and marks the ledger as it is: the owner looked. A
+// lift that was not theirs they did not accept with it.
 func (g *Guard) Seal(ctx context.Context) error {
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {

@@ -86,7 +86,8 @@ func TestRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			g := open(t, sealed(t).Home, c.rules)
 			g.Key = c.key
-			for name, err := range map[string]error{"compare": g.CheckConfig(t.Context()), "check": g.VerifySeals(t.Context())} {
+			for name, err := range map[string]error{"compare": g.CheckConfig(t.Context()),
+				"check": g.VerifySeals(t.Context())} {
 				if map[string]bool{"compare": c.compare, "check": c.check}[name] {
 					require.NoError(t, err, name)
 				} else {
@@ -95,14 +96,16 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
-	g := open(t, sealed(t).Home, "[budget]\nday = '5.01'\nrate = 5\n[networks.'eip155:8453']\nrpc = 'https://node.example/hunter2'\n")
+	g := open(t, sealed(t).Home, "[budget]\nday = '5.01'\nrate = 5\n[networks.'eip155:8453']\nrpc = "+
+		"'https://node.example/hunter2'\n")
 	err := g.CheckConfig(t.Context())
 	require.ErrorContains(t, err, "loosened since the owner sealed it: budget.day, networks")
 	require.Equal(t, []string{"budget.day", "networks"}, x402.AsError(err).Details["keys"])
 	require.NotContains(t, fmt.Sprint(x402.AsError(err).Details), "hunter2", "an agent reads this")
 }
 
-// Rules that were tightened stay so, although nobody typed a passphrase: the way back is a loosening.
+// Rules that were tightened stay so, although nobody typed a passphrase: the way back is a
+// loosening.
 func TestTightenedRulesAreSealed(t *testing.T) {
 	first := sealed(t)
 	tighter := open(t, first.Home, "[budget]\nday = '1'\n")
@@ -114,7 +117,8 @@ func TestTightenedRulesAreSealed(t *testing.T) {
 	require.EqualValues(t, 2, r.Version, "sealed once")
 }
 
-// A call that began under rules which the owner has tightened since is told to come again, and not that its owner has something to seal.
+// A call that began under rules which the owner has tightened since is told to come again, and not
+// that its owner has something to seal.
 func TestRulesOfYesterday(t *testing.T) {
 	first := sealed(t)
 	text := "[budget]\nday = '1'\n"
@@ -126,13 +130,16 @@ func TestRulesOfYesterday(t *testing.T) {
 		require.Contains(t, err.Hint, "the same call again")
 		require.Equal(t, x402.ByTime, err.FixedBy)
 	}
-	again() // from the moment on in which the file says so: who lowers a budget without a passphrase at hand seals nothing
+	// from the moment on in which the file says so: who lowers a budget without a passphrase at
+	// hand seals nothing
+	again()
 	require.NoError(t, open(t, first.Home, text).VerifySeals(t.Context()))
 	again()
 	for _, harmless := range []string{"# mine\n[budget]\nday = '5'\n", "[budget]\nday = '6'\n"} {
 		g := sealed(t)
 		require.NoError(t, os.WriteFile(filepath.Join(g.Home, config.FileName), []byte(harmless), 0o600))
-		require.NoError(t, g.VerifySeals(t.Context()), "a call under way ends by the rules it began with, which are sealed")
+		require.NoError(t, g.VerifySeals(t.Context()),
+			"a call under way ends by the rules it began with, which are sealed")
 	}
 }
 
@@ -150,7 +157,8 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		elsewhere := open(t, copied, "[budget]\nday = '5'\n")
 		require.True(t, x402.HasCode(elsewhere.VerifySeals(t.Context()), x402.PolicyUnsealed))
 		elsewhere.Key = key("")
-		require.ErrorContains(t, elsewhere.CheckConfig(t.Context()), "copied or moved", "told without the key")
+		require.ErrorContains(t, elsewhere.CheckConfig(t.Context()), "copied or moved",
+			"told without the key")
 		elsewhere.Key = key("ours")
 		require.NoError(t, elsewhere.Seal(t.Context()))
 		require.NoError(t, elsewhere.CheckConfig(t.Context()))
@@ -166,7 +174,8 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		fresh := open(t, g.Home, "[budget]\nday = '5'\n")
 		require.Error(t, fresh.CheckConfig(t.Context()), "an empty ledger is a full budget")
 		require.NoError(t, fresh.Store.SealRules(t.Context(), r, ""))
-		require.True(t, x402.HasCode(fresh.VerifySeals(t.Context()), x402.PolicyUnsealed), "nor with the old ledger's seal")
+		require.True(t, x402.HasCode(fresh.VerifySeals(t.Context()), x402.PolicyUnsealed),
+			"nor with the old ledger's seal")
 	})
 	t.Run("version", func(t *testing.T) {
 		g := sealed(t)
@@ -175,7 +184,8 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		tighter := open(t, g.Home, "[budget]\nday = '1'\n")
 		require.NoError(t, tighter.Seal(t.Context()))
 		old.Version = 3
-		require.NoError(t, g.Store.SealRules(t.Context(), old, ""), "an agent writes the old seal into the ledger again")
+		require.NoError(t, g.Store.SealRules(t.Context(), old, ""),
+			"an agent writes the old seal into the ledger again")
 		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed))
 	})
 }
@@ -194,8 +204,9 @@ func execute(g *Guard, query string) error {
 func reserve(t *testing.T, s *history.Store) {
 	t.Helper()
 	_, err := s.Reserve(t.Context(), history.Hold{
-		Payment: history.Payment{URL: "https://a.example/", Host: "a.example", Amount: money.NewAmount(1), Price: 1},
-		Funds:   x402.Funds{Free: money.NewAmount(1000)},
+		Payment: history.Payment{URL: "https://a.example/", Host: "a.example", Amount: money.NewAmount(1),
+			Price: 1},
+		Funds: x402.Funds{Free: money.NewAmount(1000)},
 	}, func(*history.Tx, budget.Session) error { return nil })
 	require.NoError(t, err)
 }
@@ -207,7 +218,9 @@ func TestMark(t *testing.T) {
 		require.NoError(t, err)
 		return text
 	}
-	write := func(t *testing.T, name string, text []byte) { require.NoError(t, os.WriteFile(name, text, 0o600)) }
+	write := func(t *testing.T, name string, text []byte) {
+		require.NoError(t, os.WriteFile(name, text, 0o600))
+	}
 	for _, c := range []struct {
 		name   string
 		spoil  func(t *testing.T, g *Guard)
@@ -238,7 +251,9 @@ func TestMark(t *testing.T) {
 		{"long", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 3*place)) }, false},
 		{"gone", func(t *testing.T, g *Guard) { require.NoError(t, os.Remove(path(g))) }, false},
 		{"empty", func(t *testing.T, g *Guard) { write(t, path(g), nil) }, false},
-		{"another one's", func(t *testing.T, g *Guard) { write(t, path(g), read(t, path(sealed(t)))) }, false},
+		{"another one's", func(t *testing.T, g *Guard) {
+			write(t, path(g), read(t, path(sealed(t))))
+		}, false},
 		{"edited", func(t *testing.T, g *Guard) {
 			text := read(t, path(g))
 			write(t, path(g), bytes.ReplaceAll(text, []byte(`"rules":1`), []byte(`"rules":0`)))
@@ -279,7 +294,8 @@ func TestMark(t *testing.T) {
 			code := x402.AsError(err).Code
 			require.Contains(t, []x402.Code{x402.LedgerCorrupt, x402.PolicyUnsealed}, code, "%v", err)
 			reserve(t, g.Store)
-			require.True(t, x402.HasCode(g.Checkpoint(t.Context()), x402.LedgerCorrupt), "no mark makes it good")
+			require.True(t, x402.HasCode(g.Checkpoint(t.Context()), x402.LedgerCorrupt),
+				"no mark makes it good")
 			require.Equal(t, code, x402.AsError(g.VerifySeals(t.Context())).Code)
 			require.NoError(t, g.Seal(t.Context()), "the owner looked, and accepts it")
 			require.NoError(t, g.VerifySeals(t.Context()))

@@ -18,7 +18,8 @@ import (
 // ErrAmount says that a text is not a canonical unsigned decimal of 256 bits.
 var ErrAmount = errors.New("not a canonical decimal amount")
 
-// Amount is a number of atomic units of some asset, 0 … 2^256-1. The zero value is 0; values compare with ==.
+// Amount is a number of atomic units of some asset, 0 … 2^256-1. The zero value is 0; values
+// compare with ==.
 type Amount struct{ n uint256.Int }
 
 // NewAmount returns n atomic units.
@@ -119,7 +120,8 @@ func (a Amount) Units(decimals uint8) string {
 	if pad := int(decimals) + 1 - len(digits); pad > 0 {
 		digits = strings.Repeat("0", pad) + digits
 	}
-	whole, rest := digits[:len(digits)-int(decimals)], strings.TrimRight(digits[len(digits)-int(decimals):], "0")
+	whole, rest := digits[:len(digits)-int(decimals)], strings.TrimRight(digits[len(digits)-int(decimals):],
+		"0")
 	if rest == "" {
 		return whole
 	}

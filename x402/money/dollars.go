@@ -13,7 +13,8 @@ import (
 // ErrDollars says that a text is not a plain decimal number of dollars with at most six decimals.
 var ErrDollars = errors.New(`not dollars like "0.05" (at most 12 digits and at most 6 decimals)`)
 
-// Dollars is an exact number of micro-dollars, never negative. int64 because SQL sums it: $9.2 trillion.
+// Dollars is an exact number of micro-dollars, never negative. int64 because SQL sums it: $9.2
+// trillion.
 type Dollars int64
 
 // MaxDollars is what a sum or price saturates at; no budget is that large, so it is always refused.
@@ -21,7 +22,8 @@ const MaxDollars Dollars = math.MaxInt64
 
 const microPerDollar = 1_000_000
 
-// ParseDollars reads "5", "5.00", "0.001": digits, optionally a point and one to six decimals. No sign, no exponent.
+// ParseDollars reads "5", "5.00", "0.001": digits, optionally a point and one to six decimals. No
+// sign, no exponent.
 func ParseDollars(s string) (Dollars, error) {
 	whole, decimals, hasPoint := strings.Cut(s, ".")
 	if !isDigits(whole) || len(whole) > 12 || (len(whole) > 1 && whole[0] == '0') ||
@@ -71,8 +73,8 @@ func (d *Dollars) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// DollarsOf values an amount at unit dollars per whole token of 10^decimals atomic units. It rounds up, so that a budget
-// never counts less than what was paid, and saturates at MaxDollars.
+// DollarsOf values an amount at unit dollars per whole token of 10^decimals atomic units. It rounds
+// up, so that a budget never counts less than what was paid, and saturates at MaxDollars.
 func DollarsOf(a Amount, decimals uint8, unit Dollars) Dollars {
 	product, over := new(uint256.Int).MulOverflow(&a.n, uint256.NewInt(uint64(unit)))
 	if over {
@@ -91,8 +93,8 @@ func DollarsOf(a Amount, decimals uint8, unit Dollars) Dollars {
 	return Dollars(micros.Uint64())
 }
 
-// AmountFor is the largest amount worth at most d, at unit dollars per whole token of 10^decimals atomic units.
-// It is the inverse of DollarsOf for caps: DollarsOf(AmountFor(d)) ≤ d.
+// AmountFor is the largest amount worth at most d, at unit dollars per whole token of 10^decimals
+// atomic units. It is the inverse of DollarsOf for caps: DollarsOf(AmountFor(d)) ≤ d.
 func AmountFor(d Dollars, decimals uint8, unit Dollars) Amount {
 	if unit == 0 {
 		return Amount{}

@@ -14,7 +14,8 @@ import (
 func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	twoTo256 := new(big.Int).Lsh(big.NewInt(1), 256)
 	for _, bad := range []string{
-		"", "-1", "-0", "+10", "010", "00", " 10", "10 ", "10\n", "10\x00", "1.5", "1e3", "1E3", "NaN", "Infinity",
+		"", "-1", "-0", "+10", "010", "00", " 10", "10 ", "10\n", "10\x00", "1.5", "1e3", "1E3", "NaN",
+		"Infinity",
 		"0x10", "0b1", "0o7", "1_000", "1,000", "١٢", "１０", twoTo256.String(), strings.Repeat("9", 10_000),
 	} {
 		_, err := ParseAmount(bad)
@@ -22,7 +23,8 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 		require.Less(t, len(err.Error()), 120, "an error never repeats an endless input")
 	}
 	largest := new(big.Int).Sub(twoTo256, big.NewInt(1)).String()
-	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616", largest} {
+	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616",
+		largest} {
 		a, err := ParseAmount(good)
 		require.NoError(t, err)
 		require.Equal(t, good, a.String())
@@ -30,7 +32,8 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 }
 
 func TestAmountArithmeticNeverWraps(t *testing.T) {
-	largest, err := ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256), big.NewInt(1)).String())
+	largest, err := ParseAmount(new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 256),
+		big.NewInt(1)).String())
 	require.NoError(t, err)
 	sum, ok := largest.Add(NewAmount(1))
 	require.False(t, ok)
@@ -50,12 +53,14 @@ func TestAmountIsAStringInJSON(t *testing.T) {
 }
 
 func TestDollars(t *testing.T) {
-	for text, want := range map[string]string{"5": "5.00", "5.00": "5.00", "0.001": "0.001", "0.100000": "0.10", "0": "0.00", "0.000001": "0.000001", "1234.5": "1234.50"} {
+	for text, want := range map[string]string{"5": "5.00", "5.00": "5.00", "0.001": "0.001",
+		"0.100000": "0.10", "0": "0.00", "0.000001": "0.000001", "1234.5": "1234.50"} {
 		d, err := ParseDollars(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, d.String(), text)
 	}
-	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ", "0x5", "9999999999999"} {
+	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ",
+		"0x5", "9999999999999"} {
 		_, err := ParseDollars(bad)
 		require.ErrorIs(t, err, ErrDollars, "%q", bad)
 	}
@@ -65,7 +70,8 @@ func TestDollars(t *testing.T) {
 
 func TestDollarsOfRoundsUpAndSaturates(t *testing.T) {
 	require.Equal(t, Dollars(10_000), DollarsOf(NewAmount(10_000), 6, 1_000_000))
-	require.Equal(t, Dollars(1), DollarsOf(NewAmount(1), 18, 1_000_000), "one wei of an 18-decimals dollar still counts")
+	require.Equal(t, Dollars(1), DollarsOf(NewAmount(1), 18, 1_000_000),
+		"one wei of an 18-decimals dollar still counts")
 	largest, _ := AmountFromBytes([]byte(strings.Repeat("\xff", 32)))
 	require.Equal(t, MaxDollars, DollarsOf(largest, 6, 1_000_000))
 	require.Equal(t, MaxDollars, DollarsOf(largest, 0, 1))
