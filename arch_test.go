@@ -57,6 +57,7 @@ var arrows = map[string][]string{
 		"tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
+	"docs":             {}, // tests of the pages alone
 	// a program of its own: it packs what was built
 	"internal/release": {},
 	// verifies with the chains' own code

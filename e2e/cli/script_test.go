@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/app"
 	"x402-wallet/e2e"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -30,7 +31,7 @@ import (
 
 // The command line is tested as people and programs use it: testdata/script tells stories, in which
 // the real program runs as a process of its own against the sandbox's seller, facilitator and
-// chains; cli_tty_test.go sits at a terminal.
+// chains; terminal_test.go sits at a terminal.
 
 func TestMain(m *testing.M) {
 	testscript.Main(withProgram{m}, map[string]func(){"x402-wallet": func() {
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		if program := os.Getenv(programVariable); program != "" {
 			become(program)
 		}
-		main()
+		os.Exit(app.Main("0.1.0-dev"))
 	}, "mcp-server": mcpServer})
 }
 
@@ -71,7 +72,7 @@ func (m withProgram) Run() int {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "x402-wallet")
-	build := exec.Command("go", "build", "-o", program, ".")
+	build := exec.Command("go", "build", "-o", program, "x402-wallet")
 	// as everybody builds it, so that most of it is built already
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -83,7 +84,7 @@ func (m withProgram) Run() int {
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/script",
+		Dir:   "../../testdata/script",
 		Setup: setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"wallet": scriptWallet, "seal": scriptSeal, "fund": scriptFund, "fault": scriptFault,

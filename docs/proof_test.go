@@ -1,4 +1,4 @@
-package main
+package docs
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 // table of tests must not outlive them. `main.TestX` is one of this package.
 func testsExist(t *testing.T, name string) (page string, named int) {
 	t.Helper()
-	text, err := os.ReadFile(name)
+	text, err := os.ReadFile("../" + name)
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile(
@@ -25,7 +25,7 @@ func testsExist(t *testing.T, name string) (page string, named int) {
 			continue
 		}
 		seen[m[0]] = true
-		files := ":(glob)" + strings.TrimPrefix(m[1]+"/", "main/") + "*_test.go"
+		files := ":(top,glob)" + strings.TrimPrefix(m[1]+"/", "main/") + "*_test.go"
 		out, _ := exec.Command("git", "grep", "--untracked", "-lE", `^func `+m[2]+`\(`, "--", files).Output()
 		require.NotEmpty(t, strings.TrimSpace(string(out)), "%s names %s in %s: there is no such test", name,
 			m[2], m[1])
@@ -36,7 +36,7 @@ func testsExist(t *testing.T, name string) (page string, named int) {
 func TestProofNamesTestsThatExist(t *testing.T) {
 	page, named := testsExist(t, "docs/proof.md")
 	require.Greater(t, named, 40)
-	makefile, err := os.ReadFile("Makefile")
+	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
 	for _, command := range regexp.MustCompile("`make ([a-z]+)").FindAllStringSubmatch(page, -1) {
 		require.Contains(t, string(makefile), "\n"+command[1]+":", "docs/proof.md names `make %s`",

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -19,7 +19,7 @@ import (
 // blocks are the README's blocks of code in a language.
 func blocks(t *testing.T, language string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for _, found := range regexp.MustCompile("(?ms)^ *```"+language+"\n(.*?)^ *```$").FindAllStringSubmatch(
 		string(text), -1) {
@@ -45,7 +45,7 @@ func steps(t *testing.T) (list []string) {
 // mentioned are all commands of ours in the README, as it writes them: steps, those within its
 // sentences, and those of the table for you.
 func mentioned(t *testing.T) (list []string) {
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	for _, line := range steps(t) {
 		if strings.HasPrefix(line, "x402-wallet ") {

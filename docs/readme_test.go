@@ -1,4 +1,4 @@
-package main
+package docs
 
 import (
 	"flag"
@@ -18,7 +18,7 @@ var updateReadme = flag.Bool("update", false, "write the generated parts of READ
 // The parts of the README that say what the code says are made from it: go test -run Readme -update
 // . writes them.
 func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	written := string(text)
 	for name, part := range map[string]string{"codes": x402.ExplanationTable(), "clients": clientTable()} {
@@ -30,7 +30,7 @@ func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
 		written = before + begin + part + end + after
 	}
 	if *updateReadme {
-		require.NoError(t, os.WriteFile("README.md", []byte(written), 0o644))
+		require.NoError(t, os.WriteFile("../README.md", []byte(written), 0o644))
 		return
 	}
 	require.Equal(t, written, string(text))
