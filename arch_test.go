@@ -71,6 +71,7 @@ var only = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk": {"channel", "paywall", "tools", "seller"},
 	"modernc.org/sqlite":                     {"history"},
 	"github.com/spf13/cobra":                 {"cli"},
+	"github.com/tailscale/hujson":            {"internal/install"},
 	"github.com/zalando/go-keyring":          {"wallet"},
 }
 

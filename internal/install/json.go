@@ -7,240 +7,106 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tailscale/hujson"
 )
 
 // Settings files are JSON that people write comments into (VS Code's "jsonc"; Zed's allows trailing
-// commas too). They are edited as text: what is not ours stays as it is, to the byte.
+// commas too). hujson reads them into a tree that writes itself back byte for byte, so an edit
+// changes its own member and nothing else.
 
-// maxDepth bounds recursion; settings are a handful of levels deep.
+// maxDepth bounds how deeply a file may be nested, because it is parsed by recursion. Settings are
+// a handful of levels deep.
 const maxDepth = 200
 
-// node is a value: text[begin:end].
-type node struct {
-	begin, end int
-	object     bool
-	members    []member
+const byteOrderMark = "\ufeff"
+
+// document is a settings file as a tree.
+type document struct {
+	mark string // a byte order mark, or nothing
+	text []byte // what follows the mark; the offsets of the tree's values are into it
+	root hujson.Value
 }
 
-type member struct {
-	name  string
-	begin int // of its key
-	value node
-	comma int // behind it; -1: none
-}
-
-func (n *node) member(name string) (found *member, err error) {
-	for i := range n.members {
-		if n.members[i].name == name {
-			if found != nil {
-				return nil, fmt.Errorf("%q stands there twice", name)
-			}
-			found = &n.members[i]
-		}
+func parse(text []byte) (*document, error) {
+	d := &document{text: text}
+	if rest, marked := bytes.CutPrefix(text, []byte(byteOrderMark)); marked {
+		d.mark, d.text = byteOrderMark, rest
 	}
-	return found, nil
-}
-
-// reader reads JSON with comments and trailing commas, and remembers where those are.
-type reader struct {
-	text  []byte
-	at    int
-	noise [][2]int // what strict JSON does not have
-}
-
-func parse(text []byte) (node, *reader, error) {
-	r := &reader{text: text}
-	if bytes.HasPrefix(text, []byte("\xef\xbb\xbf")) { // a byte order mark
-		r.at = 3
-		r.noise = append(r.noise, [2]int{0, 3})
+	if err := checkDepth(d.text); err != nil {
+		return nil, err
 	}
-	if err := r.blank(); err != nil {
-		return node{}, r, err
-	}
-	root, err := r.value(0)
+	// hujson wants a line end behind every line comment, and a file's last line may have none.
+	root, err := hujson.Parse(append(bytes.Clone(d.text), '\n'))
 	if err != nil {
-		return root, r, err
+		return nil, err
 	}
-	if err := r.blank(); err != nil {
-		return root, r, err
-	}
-	if r.at < len(text) {
-		return root, r, r.bad("something stands behind the end")
-	}
-	return root, r, nil
+	root.AfterExtra = root.AfterExtra[:len(root.AfterExtra)-1]
+	d.root = root
+	return d, nil
 }
 
-// strict is the text as strict JSON of the same length.
-func (r *reader) strict() []byte {
-	text := bytes.Clone(r.text)
-	for _, n := range r.noise {
-		for i := n[0]; i < n[1]; i++ {
-			text[i] = ' '
-		}
-	}
-	return text
-}
-
-func (r *reader) bad(what string) error {
-	return fmt.Errorf("line %d: %s", 1+bytes.Count(r.text[:min(r.at, len(r.text))], []byte("\n")), what)
-}
-
-func (r *reader) next() byte {
-	if r.at < len(r.text) {
-		return r.text[r.at]
-	}
-	return 0
-}
-
-// blank skips white space and comments.
-func (r *reader) blank() error {
-	for r.at < len(r.text) {
-		rest := r.text[r.at:]
-		switch {
-		case rest[0] == ' ' || rest[0] == '\t' || rest[0] == '\n' || rest[0] == '\r':
-			r.at++
-			continue
-		case bytes.HasPrefix(rest, []byte("//")):
-			end := bytes.IndexByte(rest, '\n')
-			if end < 0 {
-				end = len(rest)
+// checkDepth refuses a text that is nested more deeply than maxDepth. Brackets in comments count as
+// well, which no file in use comes near to.
+func checkDepth(text []byte) error {
+	depth, inString := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\n': // no string goes on behind it, but a comment may have held a quote
+			inString = false
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+			if depth > maxDepth {
+				return fmt.Errorf("line %d: it is nested too deeply", 1+bytes.Count(text[:i], []byte("\n")))
 			}
-			r.skip(end)
-		case bytes.HasPrefix(rest, []byte("/*")):
-			end := bytes.Index(rest[2:], []byte("*/"))
-			if end < 0 {
-				return r.bad("a comment does not end")
-			}
-			r.skip(end + 4)
-		default:
-			return nil
+		case c == '}' || c == ']':
+			depth = max(depth-1, 0)
 		}
 	}
 	return nil
 }
 
-func (r *reader) skip(n int) {
-	r.noise = append(r.noise, [2]int{r.at, r.at + n})
-	r.at += n
-}
-
-func (r *reader) value(depth int) (node, error) {
-	n := node{begin: r.at}
-	var err error
-	switch c := r.next(); {
-	case depth > maxDepth:
-		err = r.bad("it is nested too deeply")
-	case c == '{':
-		n.object = true
-		err = r.list('}', func() error {
-			return r.member(&n, depth)
-		}, func(comma int) { n.members[len(n.members)-1].comma = comma })
-	case c == '[':
-		err = r.list(']', func() error {
-			_, err := r.value(depth + 1)
-			return err
-		}, func(int) {})
-	case c == '"':
-		_, err = r.word()
-	default:
-		end := bytes.IndexAny(r.text[r.at:], ",]} \t\r\n/")
-		if end < 0 {
-			end = len(r.text) - r.at
-		}
-		if !json.Valid(r.text[r.at : r.at+end]) {
-			return n, r.bad("no JSON")
-		}
-		r.at += end
-	}
-	n.end = r.at
-	return n, err
-}
-
-// list reads items up to the closing bracket.
-func (r *reader) list(closing byte, item func() error, followed func(comma int)) error {
-	comma := -1
-	for r.at++; ; {
-		if err := r.blank(); err != nil {
-			return err
-		}
-		if r.next() == closing {
-			if comma >= 0 {
-				r.noise = append(r.noise, [2]int{comma, comma + 1})
-			}
-			r.at++
-			return nil
-		}
-		if err := item(); err != nil {
-			return err
-		}
-		if err := r.blank(); err != nil {
-			return err
-		}
-		comma = -1
-		switch r.next() {
-		case ',':
-			comma = r.at
-			followed(comma)
-			r.at++
-		case closing:
-		default:
-			return r.bad(fmt.Sprintf("no comma and no %q", closing))
-		}
-	}
-}
-
-func (r *reader) member(n *node, depth int) error {
-	m := member{begin: r.at, comma: -1}
-	var err error
-	if m.name, err = r.word(); err != nil {
-		return err
-	}
-	if err = r.blank(); err != nil {
-		return err
-	}
-	if r.next() != ':' {
-		return r.bad("no colon")
-	}
-	r.at++
-	if err = r.blank(); err != nil {
-		return err
-	}
-	m.value, err = r.value(depth + 1)
-	n.members = append(n.members, m)
-	return err
-}
-
-func (r *reader) word() (word string, err error) {
-	end := r.at + 1
-	for ; end < len(r.text) && r.text[end] != '"' && r.text[end] != '\n'; end++ {
-		if r.text[end] == '\\' {
-			end++
-		}
-	}
-	if end >= len(r.text) || r.next() != '"' || json.Unmarshal(r.text[r.at:end+1], &word) != nil {
-		return "", r.bad("no JSON string")
-	}
-	r.at = end + 1
-	return word, nil
-}
+// bytes is the file as the tree stands.
+func (d *document) bytes() []byte { return append([]byte(d.mark), d.root.Pack()...) }
 
 // decode reads the text's values; numbers stay as they are written.
 func decode(text []byte) (map[string]any, error) {
+	values := map[string]any{}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return map[string]any{}, nil
+		return values, nil
 	}
-	root, r, err := parse(text)
+	d, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	if !root.object {
+	if d.root.Value.Kind() != '{' {
 		return nil, errors.New("it is no JSON object")
 	}
-	values := map[string]any{}
-	d := json.NewDecoder(bytes.NewReader(r.strict()))
-	d.UseNumber()
-	err = d.Decode(&values)
+	d.root.Standardize()
+	decoder := json.NewDecoder(bytes.NewReader(d.root.Pack()))
+	decoder.UseNumber()
+	err = decoder.Decode(&values)
 	return values, err
+}
+
+// indexOf finds a member by its name; -1: there is none.
+func indexOf(o *hujson.Object, name string) (int, error) {
+	found := -1
+	for i, m := range o.Members {
+		if literal, ok := m.Name.Value.(hujson.Literal); !ok || literal.String() != name {
+			continue
+		}
+		if found >= 0 {
+			return -1, fmt.Errorf("%q stands there twice", name)
+		}
+		found = i
+	}
+	return found, nil
 }
 
 // set gives the member at a path a value, and makes what is missing on the way.
@@ -248,181 +114,192 @@ func set(text []byte, value any, path ...string) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
 	}
-	root, _, err := parse(text)
+	d, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	style := styleOf(text, root)
-	at := root
+	at := &d.root
 	for i, name := range path {
-		if !at.object {
+		o, ok := at.Value.(*hujson.Object)
+		if !ok {
 			return nil, fmt.Errorf("%s is no object", strings.Join(path[:i], "."))
 		}
-		m, err := at.member(name)
+		found, err := indexOf(o, name)
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case m == nil:
-			for j := len(path) - 1; j > i; j-- {
-				value = map[string]any{path[j]: value}
+		if found < 0 {
+			for _, missing := range slices.Backward(path[i+1:]) {
+				value = map[string]any{missing: value}
 			}
-			return style.insert(text, at, name, value)
-		case i == len(path)-1:
-			shown, err := style.render(value, lineIndent(text, m.begin),
-				!bytes.ContainsRune(text[at.begin:m.begin], '\n'))
-			return splice(text, m.value.begin, m.value.end, shown), err
+			err := d.insert(at.StartOffset, o, name, value)
+			return d.bytes(), err
 		}
-		at = m.value
+		m := &o.Members[found]
+		if i == len(path)-1 {
+			begin := m.Name.StartOffset
+			oneLine := !bytes.ContainsRune(d.text[at.StartOffset:begin], '\n')
+			shown, err := d.style().render(value, lineIndent(d.text, begin), oneLine)
+			m.Value.Value = hujson.Literal(shown)
+			return d.bytes(), err
+		}
+		at = &m.Value
 	}
 	return nil, errors.New("no path")
 }
 
+// insert puts a member at the end of an object that begins at an offset.
+func (d *document) insert(begin int, o *hujson.Object, name string, value any) error {
+	s, outer := d.style(), lineIndent(d.text, begin)
+	indent, oneLine := outer+s.unit, false
+	if len(o.Members) > 0 {
+		first := o.Members[0].Name.StartOffset
+		oneLine = !bytes.ContainsRune(d.text[begin:first], '\n')
+		if !oneLine {
+			indent = lineIndent(d.text, first)
+		}
+	}
+	shown, err := s.render(value, indent, oneLine)
+	if err != nil {
+		return err
+	}
+	var m hujson.ObjectMember
+	m.Name.Value = hujson.String(name)
+	m.Value.BeforeExtra, m.Value.Value = hujson.Extra(" "), hujson.Literal(shown)
+	switch {
+	case len(o.Members) == 0: // perhaps with comments in it, which stay
+		m.Name.BeforeExtra = slices.Concat(bytes.TrimRight(o.AfterExtra, " \t\r\n"), []byte(s.newline+indent))
+		o.AfterExtra = hujson.Extra(s.newline + outer)
+	case oneLine:
+		m.Name.BeforeExtra = hujson.Extra(" ")
+	default:
+		line, below := cutLine(o.AfterExtra)
+		m.Name.BeforeExtra = slices.Concat(line, []byte(s.newline+indent))
+		o.AfterExtra = below
+	}
+	if len(o.Members) > 0 && o.Members[len(o.Members)-1].Value.AfterExtra != nil { // a trailing comma
+		m.Value.AfterExtra = hujson.Extra{}
+	}
+	o.Members = append(o.Members, m)
+	return nil
+}
+
 // remove takes the member at a path out; what is not there needs no removing.
 func remove(text []byte, path ...string) ([]byte, error) {
-	at, _, err := parse(text)
+	d, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range path[:len(path)-1] {
-		m, err := at.member(name)
-		if err != nil || m == nil {
+	at := &d.root
+	for i, name := range path {
+		o, ok := at.Value.(*hujson.Object)
+		if !ok {
+			return text, nil
+		}
+		found, err := indexOf(o, name)
+		if err != nil || found < 0 {
 			return text, err
 		}
-		at = m.value
-	}
-	name := path[len(path)-1]
-	m, err := at.member(name)
-	if err != nil || m == nil {
-		return text, err
-	}
-	begin, end := m.begin, m.value.end
-	if m.comma >= 0 {
-		end = m.comma + 1
-	}
-	if tail := lineTail(text, end); lineStart(text, begin) && tail < len(text) &&
-		(text[tail] == '\n' || text[tail] == '\r') {
-		// lines of its own
-		begin -= len(lineIndent(text, begin))
-		end = tail + 1 + bytes.IndexByte(text[tail:], '\n')
-	} else if m.comma >= 0 {
-		end += len(text[end:]) - len(bytes.TrimLeft(text[end:], " \t"))
-	}
-	edited := splice(text, begin, end, nil)
-	if i := slices.IndexFunc(at.members, func(o member) bool {
-		return o.name == name
-	}); m.comma < 0 && i > 0 {
-		// it was the last one
-		comma := at.members[i-1].comma
-		gap := comma + 1
-		if len(bytes.TrimLeft(text[gap:begin], " \t")) == 0 { // in the same line
-			gap = begin
+		if i == len(path)-1 {
+			takeOut(o, found)
+			break
 		}
-		edited = splice(edited, comma, gap, nil)
+		at = &o.Members[found].Value
 	}
-	return edited, nil
+	return d.bytes(), nil
+}
+
+// takeOut removes a member, with the line where that is its own and the comment behind it. Comments
+// above it stay.
+func takeOut(o *hujson.Object, i int) {
+	m := o.Members[i]
+	isLast := i == len(o.Members)-1
+	above, behind := m.Name.BeforeExtra, &o.AfterExtra
+	if !isLast {
+		behind = &o.Members[i+1].Name.BeforeExtra
+	}
+	hasComma := !isLast || m.Value.AfterExtra != nil
+	line := bytes.LastIndexByte(above, '\n') + 1
+	_, below := cutLine(*behind)
+	_, nextLine, ends := bytes.Cut(below, []byte("\n"))
+	startsLine := line > 0 && len(bytes.TrimSpace(above[line:])) == 0
+	endsLine := ends && len(bytes.TrimSpace(below[:len(below)-len(nextLine)])) == 0
+	switch {
+	case startsLine && endsLine:
+		*behind = slices.Concat(above[:line], nextLine)
+	case hasComma:
+		*behind = slices.Concat(above, bytes.TrimLeft(*behind, " \t"))
+	case i > 0 && len(bytes.TrimLeft(above, " \t")) == 0: // its space goes with the comma before it
+	default:
+		*behind = slices.Concat(above, *behind)
+	}
+	o.Members = slices.Delete(o.Members, i, i+1)
+	if !isLast || i == 0 {
+		return
+	}
+	// Whether there is a trailing comma stays as it was: hujson writes one where AfterExtra is not
+	// nil.
+	before := &o.Members[i-1].Value
+	switch {
+	case hasComma && before.AfterExtra == nil:
+		before.AfterExtra = hujson.Extra{}
+	case !hasComma:
+		o.AfterExtra = slices.Concat(before.AfterExtra, o.AfterExtra)
+		before.AfterExtra = nil
+	}
 }
 
 // style is how a file is written.
 type style struct{ unit, newline string }
 
-func styleOf(text []byte, root node) style {
-	s := style{"  ", "\n"}
-	if bytes.Contains(text, []byte("\r\n")) {
+func (d *document) style() style {
+	s := style{unit: "  ", newline: "\n"}
+	if bytes.Contains(d.text, []byte("\r\n")) {
 		s.newline = "\r\n"
 	}
-	if len(root.members) > 0 {
-		if indent := lineIndent(text, root.members[0].begin); lineStart(text, root.members[0].begin) &&
-			len(indent) > 0 {
+	if o, ok := d.root.Value.(*hujson.Object); ok && len(o.Members) > 0 {
+		begin := o.Members[0].Name.StartOffset
+		indent := lineIndent(d.text, begin)
+		if startsLine := bytes.HasSuffix(d.text[:begin], []byte("\n"+indent)); startsLine && indent != "" {
 			s.unit = indent
 		}
 	}
 	return s
 }
 
-// insert puts a member at the end of an object.
-func (s style) insert(text []byte, at node, name string, value any) ([]byte, error) {
-	inline := len(at.members) > 0 && !bytes.ContainsRune(text[at.begin:at.members[0].begin], '\n')
-	indent := lineIndent(text, at.begin) + s.unit
-	if len(at.members) > 0 && !inline {
-		indent = lineIndent(text, at.members[0].begin)
-	}
-	shown, err := s.render(value, indent, inline)
-	if err != nil {
-		return nil, err
-	}
-	key, err := s.render(name, "", true)
-	if err != nil {
-		return nil, err
-	}
-	own := string(key) + ": " + string(shown)
-	switch {
-	case len(at.members) == 0: // perhaps with comments in it, which stay
-		inside := bytes.TrimRight(text[at.begin+1:at.end-1], " \t\r\n")
-		return splice(text, at.begin+1, at.end-1,
-			[]byte(string(inside)+s.newline+indent+own+s.newline+lineIndent(text, at.begin))), nil
-	case inline:
-		last := at.members[len(at.members)-1]
-		if last.comma >= 0 {
-			return splice(text, last.comma+1, last.comma+1, []byte(" "+own+",")), nil
-		}
-		return splice(text, last.value.end, last.value.end, []byte(", "+own)), nil
-	}
-	last := at.members[len(at.members)-1]
-	if last.comma >= 0 {
-		tail := lineTail(text, last.comma+1)
-		return splice(text, tail, tail, []byte(s.newline+indent+own+",")), nil
-	}
-	tail := lineTail(text, last.value.end)
-	text = splice(text, tail, tail, []byte(s.newline+indent+own))
-	return splice(text, last.value.end, last.value.end, []byte(",")), nil
-}
-
-func (s style) render(value any, indent string, inline bool) ([]byte, error) {
+func (s style) render(value any, indent string, oneLine bool) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if !inline {
+	if !oneLine {
 		e.SetIndent(indent, s.unit)
 	}
 	err := e.Encode(value)
-	return bytes.ReplaceAll(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\n"), []byte(s.newline)), err
+	text := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return bytes.ReplaceAll(text, []byte("\n"), []byte(s.newline)), err
 }
 
-// splice replaces text[begin:end].
-func splice(text []byte, begin, end int, by []byte) []byte {
-	return slices.Concat(text[:begin], by, text[end:])
-}
-
-// lineIndent is the white space that the line of a place begins with.
+// lineIndent is the white space that the line of an offset begins with.
 func lineIndent(text []byte, at int) string {
 	line := text[bytes.LastIndexByte(text[:at], '\n')+1:]
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }
 
-// lineStart says whether only white space stands before a place in its line.
-func lineStart(text []byte, at int) bool {
-	begin := bytes.LastIndexByte(text[:at], '\n') + 1
-	return len(bytes.TrimSpace(text[begin:at])) == 0
-}
-
-// lineTail is behind the comment that follows a place in its line; without one it is the place.
-func lineTail(text []byte, at int) int {
-	r := reader{text: text, at: at}
-	for r.at < len(text) && (text[r.at] == ' ' || text[r.at] == '\t') {
-		r.at++
-	}
-	rest := text[r.at:]
+// cutLine parts what follows a value: the comment in the value's own line, and what is below it.
+func cutLine(extra hujson.Extra) (line, below hujson.Extra) {
+	blank := len(extra) - len(bytes.TrimLeft(extra, " \t"))
+	rest, end := extra[blank:], 0
 	switch {
 	case bytes.HasPrefix(rest, []byte("//")):
-		line, _, _ := bytes.Cut(rest, []byte("\n"))
-		return r.at + len(bytes.TrimSuffix(line, []byte("\r")))
+		comment, _, _ := bytes.Cut(rest, []byte("\n"))
+		end = blank + len(bytes.TrimSuffix(comment, []byte("\r")))
 	case bytes.HasPrefix(rest, []byte("/*")):
-		if end := bytes.Index(rest, []byte("*/")); end >= 0 && !bytes.Contains(rest[:end], []byte("\n")) {
-			return r.at + end + 2
+		comment, _, _ := bytes.Cut(rest, []byte("*/"))
+		if !bytes.Contains(comment, []byte("\n")) {
+			end = blank + len(comment) + len("*/")
 		}
-	case len(rest) > 0 && (rest[0] == '\n' || rest[0] == '\r'):
-		return r.at
+	case bytes.HasPrefix(rest, []byte("\n")), bytes.HasPrefix(rest, []byte("\r")):
+		end = blank
 	}
-	return at
+	return extra[:end], extra[end:]
 }
