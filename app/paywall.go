@@ -47,7 +47,7 @@ func (p parts) paywall(ctx context.Context, file string) error {
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
-	front := &paywall.Front{Wall: wall, Version: version, Log: p.log, Dial: paywall.URL(conf.URL)}
+	front := &paywall.Proxy{Paywall: wall, Version: version, Log: p.log, Dial: paywall.URL(conf.URL)}
 	if len(conf.Command) > 0 {
 		front.Dial = paywall.Command(conf.Command, os.Stderr)
 	}
@@ -97,7 +97,7 @@ func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]s
 		asked.Facilitators = conf.Facilitators
 	}
 	o := paywall.Options{
-		Facilitators: p.facilitators(&asked, nodes), Book: store, Version: conf.Version,
+		Facilitators: p.facilitators(&asked, nodes), Store: store, Version: conf.Version,
 		Dialect:    paywall.Dialect(conf.Dialect),
 		VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets), Log: p.log,
 		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {

@@ -10,69 +10,75 @@ import (
 )
 
 const (
-	manySales   = 10_000          // from so many on, old ones are forgotten
-	forgetAfter = 2 * longTimeout // a facilitator refuses what was settled; this is about what was not
+	pruneAbove = 10_000         // from so many sales on, old ones are deleted
+	pruneAge   = 2 * maxTimeout // what was settled no facilitator settles again; this forgets what was not
 )
 
-// memory is a Book that ends with its process.
-type memory struct {
+// memoryStore is a SaleStore that ends with its process.
+type memoryStore struct {
 	mu    sync.Mutex
 	next  int
-	sales map[string]history.Sale // by trace
-	ids   map[string]string       // to their traces
+	sales map[string]history.Sale // by UniqueKey
+	keys  map[string]string       // UniqueKey by ID
 }
 
-// NewBook is a Book in memory. A payment shown to two processes, or once more after a restart, has
-// two runs: settling it twice is still impossible, so the second gets nothing, but the tool has
-// worked for it. A wallet's ledger remembers for ever.
-func NewBook() Book { return &memory{sales: map[string]history.Sale{}, ids: map[string]string{}} }
+// NewMemoryStore returns a SaleStore in memory, which is safe for concurrent use. A payment that is
+// presented to two processes, or once more after a restart, has two runs: no facilitator settles it
+// twice, so the second gets nothing, but the tool has worked for it. A wallet's ledger
+// (*history.Store) prevents that.
+func NewMemoryStore() SaleStore {
+	return &memoryStore{sales: map[string]history.Sale{}, keys: map[string]string{}}
+}
 
-func (m *memory) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
+func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if earlier, there := m.sales[sale.UniqueKey]; there {
 		return sale, &history.SoldBefore{Sale: earlier}
 	}
-	if len(m.sales) >= manySales {
-		for trace, old := range m.sales {
-			if time.Since(old.Created) > forgetAfter {
-				delete(m.sales, trace)
-				delete(m.ids, old.ID)
+	if len(m.sales) >= pruneAbove {
+		for key, old := range m.sales {
+			if time.Since(old.Created) > pruneAge {
+				delete(m.sales, key)
+				delete(m.keys, old.ID)
 			}
 		}
 	}
 	m.next++
-	sale.ID, sale.State, sale.Created = fmt.Sprintf("sale_%d", m.next), history.Running, time.Now()
-	m.sales[sale.UniqueKey], m.ids[sale.ID] = sale, sale.UniqueKey
+	sale.ID = fmt.Sprintf("sale_%d", m.next)
+	sale.State = history.Running
+	sale.Created = time.Now()
+	m.sales[sale.UniqueKey] = sale
+	m.keys[sale.ID] = sale.UniqueKey
 	return sale, nil
 }
 
-func (m *memory) MoveSale(_ context.Context, sale history.Sale) error {
+func (m *memoryStore) MoveSale(_ context.Context, sale history.Sale) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	kept, there := m.sales[m.ids[sale.ID]]
+	stored, there := m.sales[m.keys[sale.ID]]
 	if !there {
 		return history.ErrNoSale
 	}
 	if sale.Answer == nil {
-		sale.Answer = kept.Answer
+		sale.Answer = stored.Answer
 	}
-	m.sales[m.ids[sale.ID]] = sale
+	m.sales[m.keys[sale.ID]] = sale
 	return nil
 }
 
-func (m *memory) DropSale(_ context.Context, id string) error {
+func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.sales, m.ids[id])
-	delete(m.ids, id)
+	delete(m.sales, m.keys[id])
+	delete(m.keys, id)
 	return nil
 }
 
-func (m *memory) SaleOf(_ context.Context, trace string) (history.Sale, error) {
+func (m *memoryStore) SaleOf(_ context.Context, key string) (history.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sale, there := m.sales[trace]
+	sale, there := m.sales[key]
 	if !there {
 		return sale, history.ErrNoSale
 	}

@@ -7,46 +7,47 @@ import (
 	"x402-wallet/x402"
 )
 
-// unpaid is the error of a challenge to who shows nothing, as each dialect's own servers word it.
-func (w *Wall) unpaid() string {
+// unpaidMessage is the error of a challenge to a buyer without a payment, as each dialect's own
+// servers word it.
+func (w *Paywall) unpaidMessage() string {
 	switch w.options.Dialect {
-	case X402MCP:
+	case DialectX402MCP:
 		return "_meta.x402.payment is required"
-	case Cloudflare:
+	case DialectCloudflare:
 		return "PAYMENT_REQUIRED"
 	}
 	return "Payment required to access this resource"
 }
 
-// declared is the extensions of a challenge: the wall's payment-identifier, by which an answer that
-// got lost can be asked for again, and the tool's own.
-func (w *Wall) declared(t *tool) map[string]json.RawMessage {
+// declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
+// can be asked for again, and the tool's own.
+func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
 	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
 	maps.Copy(all, t.Extensions)
 	return all
 }
 
-// challenge is the PaymentRequired of a result, in the version that the buyer spoke or is spoken
-// to.
-func (w *Wall) challenge(t *tool, r result, resource string) map[string]any {
+// challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
+// configured one.
+func (w *Paywall) challengeBody(t *tool, r result, resource string) map[string]any {
 	version := r.version
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
-		if words := o.in(version); words.Raw != nil {
-			accepts = append(accepts, words.Raw)
+		if terms := o.terms(version); terms.Raw != nil {
+			accepts = append(accepts, terms.Raw)
 		}
 	}
-	if len(accepts) == 0 { // a version 1 buyer where there are no names for version 1
+	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1
 		version = w.options.Version
 		for _, o := range r.offers {
-			accepts = append(accepts, o.in(version).Raw)
+			accepts = append(accepts, o.terms(version).Raw)
 		}
 	}
-	c := map[string]any{"x402Version": version, "error": r.why, "accepts": accepts}
+	c := map[string]any{"x402Version": version, "error": r.reason, "accepts": accepts}
 	if version == 2 {
 		c["resource"] = map[string]string{"url": resource, "description": t.Description,
 			"mimeType": t.mimeType()}
-		c["extensions"] = w.declared(t)
+		c["extensions"] = w.declaredExtensions(t)
 	}
 	if r.receipt && r.settlement != nil {
 		c[x402.MetaReceipt] = receiptJSON(r.settlement)
@@ -54,12 +55,11 @@ func (w *Wall) challenge(t *tool, r result, resource string) map[string]any {
 	return c
 }
 
-// regret is what is said where paying again is no way on: what a challenge says, without the ways
-// to pay.
-func (w *Wall) regret(r result) map[string]any {
-	said := map[string]any{"x402Version": r.version, "error": r.why}
+// errorBody is a challenge without the ways to pay: for where paying again does not help.
+func (w *Paywall) errorBody(r result) map[string]any {
+	body := map[string]any{"x402Version": r.version, "error": r.reason}
 	if r.receipt && r.settlement != nil {
-		said[x402.MetaReceipt] = receiptJSON(r.settlement)
+		body[x402.MetaReceipt] = receiptJSON(r.settlement)
 	}
-	return said
+	return body
 }

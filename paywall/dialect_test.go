@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -26,12 +27,12 @@ func TestDialects(t *testing.T) {
 		asks    x402.Dialect
 		receipt string
 	}{
-		"result, version 2": {Result, 2, x402.DialectMCP, x402.MetaReceipt},
-		"result, version 1": {Result, 1, x402.DialectMCPV1, x402.MetaReceipt},
-		"error, version 2":  {Error, 2, x402.DialectMCPError, x402.MetaReceipt},
-		"error, version 1":  {Error, 1, x402.DialectMCPError, x402.MetaReceipt},
-		"x402-mcp":          {X402MCP, 1, x402.DialectMCPV1, x402.MetaReceiptMCPV1},
-		"cloudflare":        {Cloudflare, 2, x402.DialectMCPCloudflare, x402.MetaReceipt},
+		"result, version 2": {DialectResult, 2, x402.DialectMCP, x402.MetaReceipt},
+		"result, version 1": {DialectResult, 1, x402.DialectMCPV1, x402.MetaReceipt},
+		"error, version 2":  {DialectError, 2, x402.DialectMCPError, x402.MetaReceipt},
+		"error, version 1":  {DialectError, 1, x402.DialectMCPError, x402.MetaReceipt},
+		"x402-mcp":          {DialectX402MCP, 1, x402.DialectMCPV1, x402.MetaReceiptMCPV1},
+		"cloudflare":        {DialectCloudflare, 2, x402.DialectMCPCloudflare, x402.MetaReceipt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Dialect, o.Version = c.dialect, c.version })
@@ -40,12 +41,12 @@ func TestDialects(t *testing.T) {
 			require.Equal(t, []any{c.asks, c.version}, []any{asked.Dialect, asked.Version})
 			require.Len(t, asked.Accepts, 2)
 			switch c.dialect {
-			case Error:
+			case DialectError:
 				require.EqualValues(t, 402, g.Code)
-			case Cloudflare:
+			case DialectCloudflare:
 				require.NotContains(t, string(g.Result), "structuredContent")
 				require.Equal(t, "PAYMENT_REQUIRED", asked.Error)
-			case X402MCP:
+			case DialectX402MCP:
 				require.Equal(t, "_meta.x402.payment is required", asked.Error)
 				fallthrough
 			default:
@@ -79,7 +80,7 @@ func TestDialects(t *testing.T) {
 			g = l.call(t, nil, meta(asked, l.payer.sign(t, asked, 0, nil)))
 			g.asksNothing()
 			require.False(t, g.receipt().Success, "%s %s", g.Result, g.Data)
-			if c.dialect == Error {
+			if c.dialect == DialectError {
 				require.EqualValues(t, -32603, g.Code)
 			}
 		})
@@ -114,16 +115,20 @@ func TestWhereAPaymentIsFound(t *testing.T) {
 			return map[string]any{"x402/payment": p, "traceparent": "00", "progressToken": 7}
 		},
 	} {
-		require.Equal(t, product, l.call(t, nil, put(sign())).text, name)
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, product, l.call(t, nil, put(sign())).text, name)
+		})
 	}
 	sold := len(l.Settlements())
 	for name, bad := range map[string]any{"null": nil, "a number": 7, "a list": []any{1}, "true": true} {
-		g := l.call(t, nil, map[string]any{"x402/payment": bad})
-		if bad == nil {
-			g.challenge()
-			continue
-		}
-		require.EqualValues(t, -32602, g.Code, name)
+		t.Run(name, func(t *testing.T) {
+			g := l.call(t, nil, map[string]any{"x402/payment": bad})
+			if bad == nil {
+				g.challenge()
+				return
+			}
+			require.EqualValues(t, -32602, g.Code, name)
+		})
 	}
 	g := l.call(t, nil, map[string]any{"x402/payment": sign(), "x402.payment": b64(sign())})
 	require.EqualValues(t, -32602, g.Code, "two payments")
@@ -183,13 +188,15 @@ func TestOverHTTP(t *testing.T) {
 	}, nil))
 	defer stateful.Close()
 	for _, version := range []string{"2025-06-18", "2026-07-28"} {
-		client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-			&mcp.StreamableClientTransport{Endpoint: stateful.URL},
-			&mcp.ClientSessionOptions{ProtocolVersion: version})
-		require.NoError(t, err, version)
-		l.client = client
-		require.Equal(t, product, l.buy(t, nil).text, version)
-		client.Close()
+		t.Run(version, func(t *testing.T) {
+			client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+				&mcp.StreamableClientTransport{Endpoint: stateful.URL},
+				&mcp.ClientSessionOptions{ProtocolVersion: version})
+			require.NoError(t, err, version)
+			l.client = client
+			require.Equal(t, product, l.buy(t, nil).text, version)
+			client.Close()
+		})
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
@@ -198,7 +205,7 @@ func TestOverHTTP(t *testing.T) {
 func TestOneTool(t *testing.T) {
 	l := newLab(t, nil)
 	server := mcp.NewServer(&mcp.Implementation{Name: "shop"}, nil)
-	tool := l.wall.Tool("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult,
+	tool := l.paywall.Tool("search", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult,
 		error) {
 		return l.tool(ctx, r)
 	})
@@ -206,14 +213,14 @@ func TestOneTool(t *testing.T) {
 	l.client = l.connect(t, server)
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 1)
-	l.wall.Protect(server)
+	l.paywall.Protect(server)
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 2)
-	require.Panics(t, func() { l.wall.Tool("serach", tool) }, "nobody would be charged")
-	missing, err := l.wall.Unknown(t.Context(), server)
+	require.Panics(t, func() { l.paywall.Tool("serach", tool) }, "nobody would be charged")
+	missing, err := l.paywall.UnknownTools(t.Context(), server)
 	require.NoError(t, err)
 	require.Empty(t, missing)
-	missing, err = l.wall.Unknown(t.Context(), mcp.NewServer(&mcp.Implementation{Name: "empty"}, nil))
+	missing, err = l.paywall.UnknownTools(t.Context(), mcp.NewServer(&mcp.Implementation{Name: "empty"}, nil))
 	require.NoError(t, err)
 	require.Equal(t, []string{"search"}, missing)
 }
@@ -221,74 +228,76 @@ func TestOneTool(t *testing.T) {
 // Paths of a web server, in both versions.
 func TestHTTPHandler(t *testing.T) {
 	for _, version := range []int{2, 1} {
-		l := newLab(t, func(l *lab, o *Options) {
-			o.Version = version
-			o.Tools = append(o.Tools, Tool{Name: "report", Description: "Climate",
-				Accepts: []Option{{Network: "84532", PayTo: l.PayToEVM, Amount: "2000", Asset: "usdc"}}})
-		})
-		status := 200
-		web := httptest.NewServer(l.wall.HTTP("report",
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/plain")
-				w.Header().Set("Cache-Control", "public")
-				w.WriteHeader(status)
-				_, _ = w.Write([]byte(product + FromContext(r.Context()).Price))
-			})))
-		get := func(header map[string]string) (*http.Response, string) {
-			t.Helper()
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
-				"/report?year=2026", nil)
-			require.NoError(t, err)
-			for name, value := range header {
-				request.Header.Set(name, value)
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			l := newLab(t, func(l *lab, o *Options) {
+				o.Version = version
+				o.Tools = append(o.Tools, Tool{Name: "report", Description: "Climate",
+					Accepts: []Option{{Network: "84532", PayTo: l.PayToEVM, Amount: "2000", Asset: "usdc"}}})
+			})
+			status := 200
+			web := httptest.NewServer(l.paywall.HTTP("report",
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "text/plain")
+					w.Header().Set("Cache-Control", "public")
+					w.WriteHeader(status)
+					_, _ = w.Write([]byte(product + FromContext(r.Context()).Price))
+				})))
+			get := func(header map[string]string) (*http.Response, string) {
+				t.Helper()
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, web.URL+
+					"/report?year=2026", nil)
+				require.NoError(t, err)
+				for name, value := range header {
+					request.Header.Set(name, value)
+				}
+				response, err := http.DefaultClient.Do(request)
+				require.NoError(t, err)
+				defer response.Body.Close()
+				var body strings.Builder
+				_, err = io.Copy(&body, response.Body)
+				require.NoError(t, err)
+				return response, body.String()
 			}
-			response, err := http.DefaultClient.Do(request)
+			ask := func() *x402.Challenge {
+				t.Helper()
+				response, body := get(nil)
+				c, err := x402.ReadChallenge(response.StatusCode, response.Header, []byte(body))
+				require.NoError(t, err)
+				require.Equal(t, version, c.Version)
+				require.Equal(t, web.URL+"/report?year=2026", c.Resource.URL)
+				return c
+			}
+			pay := func(c *x402.Challenge, payload json.RawMessage) map[string]string {
+				a := x402.Attach(c.Dialect, payload)
+				return map[string]string{a.Header: a.Value}
+			}
+			c := ask()
+			shown := pay(c, l.payer.sign(t, c, 0, nil))
+			response, body := get(shown)
+			require.Equal(t, 200, response.StatusCode, body)
+			require.Equal(t, product+"$0.002", body)
+			require.Equal(t, "private", response.Header.Get("Cache-Control"))
+			receipt, err := x402.ReadSettlement(response.Header)
 			require.NoError(t, err)
-			defer response.Body.Close()
-			var body strings.Builder
-			_, err = io.Copy(&body, response.Body)
-			require.NoError(t, err)
-			return response, body.String()
-		}
-		ask := func() *x402.Challenge {
-			t.Helper()
-			response, body := get(nil)
-			c, err := x402.ReadChallenge(response.StatusCode, response.Header, []byte(body))
-			require.NoError(t, err)
-			require.Equal(t, version, c.Version)
-			require.Equal(t, web.URL+"/report?year=2026", c.Resource.URL)
-			return c
-		}
-		pay := func(c *x402.Challenge, payload json.RawMessage) map[string]string {
-			a := x402.Attach(c.Dialect, payload)
-			return map[string]string{a.Header: a.Value}
-		}
-		c := ask()
-		shown := pay(c, l.payer.sign(t, c, 0, nil))
-		response, body := get(shown)
-		require.Equal(t, 200, response.StatusCode, body)
-		require.Equal(t, product+"$0.002", body)
-		require.Equal(t, "private", response.Header.Get("Cache-Control"))
-		receipt, err := x402.ReadSettlement(response.Header)
-		require.NoError(t, err)
-		require.Equal(t, l.Settlements()[0].Transaction, receipt.Transaction)
-		response, body = get(shown)
-		require.Equal(t, 409, response.StatusCode, body)
-		require.NotContains(t, body, "accepts")
-		response, _ = get(map[string]string{"PAYMENT-SIGNATURE": "%%%"})
-		require.Equal(t, 400, response.StatusCode)
+			require.Equal(t, l.Settlements()[0].Transaction, receipt.Transaction)
+			response, body = get(shown)
+			require.Equal(t, 409, response.StatusCode, body)
+			require.NotContains(t, body, "accepts")
+			response, _ = get(map[string]string{"PAYMENT-SIGNATURE": "%%%"})
+			require.Equal(t, 400, response.StatusCode)
 
-		status = 500
-		response, _ = get(pay(c, l.payer.sign(t, c, 0, nil)))
-		require.Equal(t, 500, response.StatusCode)
-		require.Empty(t, response.Header.Get("PAYMENT-RESPONSE"))
-		require.Len(t, l.Settlements(), 1, "a failure is not settled")
-		status = 200
-		l.Inject(sandbox.FacilitatorDown, sandbox.Always)
-		response, body = get(pay(c, l.payer.sign(t, c, 0, nil)))
-		require.Equal(t, 502, response.StatusCode, body)
-		require.NotContains(t, body, product)
-		web.Close()
-		http.DefaultClient.CloseIdleConnections()
+			status = 500
+			response, _ = get(pay(c, l.payer.sign(t, c, 0, nil)))
+			require.Equal(t, 500, response.StatusCode)
+			require.Empty(t, response.Header.Get("PAYMENT-RESPONSE"))
+			require.Len(t, l.Settlements(), 1, "a failure is not settled")
+			status = 200
+			l.Inject(sandbox.FacilitatorDown, sandbox.Always)
+			response, body = get(pay(c, l.payer.sign(t, c, 0, nil)))
+			require.Equal(t, 502, response.StatusCode, body)
+			require.NotContains(t, body, product)
+			web.Close()
+			http.DefaultClient.CloseIdleConnections()
+		})
 	}
 }

@@ -28,7 +28,7 @@ func Example() {
 	}
 	defer world.Close()
 
-	wall, err := paywall.New(paywall.Options{
+	charging, err := paywall.New(paywall.Options{
 		Tools: []paywall.Tool{{Name: "forecast", Description: "Tomorrow's weather", Accepts: []paywall.Option{
 			{Network: "base-sepolia", PayTo: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", Price: "0.01"},
 			{Network: "solana-devnet", PayTo: world.PayToSolana, Price: "0.01"},
@@ -42,7 +42,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, warning := range wall.Check(ctx) {
+	for _, warning := range charging.Check(ctx) {
 		log.Print(warning)
 	}
 
@@ -56,7 +56,7 @@ func Example() {
 		sale := paywall.FromContext(ctx) // who pays, and what
 		return nil, map[string]string{"city": q.City, "sky": "rain", "for": sale.Price}, nil
 	})
-	wall.Protect(server) // and server.Run, or mcp.NewStreamableHTTPHandler
+	charging.Protect(server) // and server.Run, or mcp.NewStreamableHTTPHandler
 
 	near, far := mcp.NewInMemoryTransports()
 	there, err := server.Connect(ctx, near, nil)
@@ -77,7 +77,7 @@ func Example() {
 		asked, _ := answer.StructuredContent.(map[string]any)
 		fmt.Println(tool, answer.IsError, asked["error"], asked["sky"])
 	}
-	fmt.Println(x402.Title("eip155:84532"), wall.Prices()["forecast"])
+	fmt.Println(x402.Title("eip155:84532"), charging.Prices()["forecast"])
 	// Output:
 	// now false <nil> clear
 	// forecast true Payment required to access this resource <nil>

@@ -24,15 +24,15 @@ import (
 	"x402-wallet/x402"
 )
 
-// Front is a wall in front of another MCP server, which it shows as it is: its tools, resources and
+// Proxy is a wall in front of another MCP server, which it shows as it is: its tools, resources and
 // prompts, changes of their lists, progress, cancellation, questions back (2026-07-28), structured
 // content and errors. What the other server never sees is the payment.
 //
 // All buyers share one session with it. A legacy server's own requests to its client (sampling,
 // roots, elicitation/create) and its log messages are not passed on: on a shared session nobody can
 // tell whose they are.
-type Front struct {
-	Wall    *Wall
+type Proxy struct {
+	Paywall *Paywall
 	Dial    Dial
 	Version string
 	Log     *slog.Logger
@@ -139,7 +139,7 @@ type follower struct {
 
 // Open reaches the server behind and takes over what it has. A price for a tool that it has not is
 // an error: a misspelt name would give the tool away.
-func (f *Front) Open(ctx context.Context) error {
+func (f *Proxy) Open(ctx context.Context) error {
 	f.bodyTime = bodyTime
 	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version},
 		&mcp.ClientOptions{
@@ -166,7 +166,7 @@ func (f *Front) Open(ctx context.Context) error {
 			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
 	var missing []string
-	for name := range f.Wall.tools {
+	for name := range f.Paywall.tools {
 		if _, there := f.shown["tool "+name]; !there {
 			missing = append(missing, name)
 		}
@@ -179,7 +179,7 @@ func (f *Front) Open(ctx context.Context) error {
 	return nil
 }
 
-func (f *Front) names(kind string) (names []string) {
+func (f *Proxy) names(kind string) (names []string) {
 	for key := range f.shown {
 		if name, ok := strings.CutPrefix(key, kind); ok {
 			names = append(names, name)
@@ -191,7 +191,7 @@ func (f *Front) names(kind string) (names []string) {
 
 // reach connects, and the first time makes the server that is shown, in the image of the one
 // behind.
-func (f *Front) reach(ctx context.Context) error {
+func (f *Proxy) reach(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	session, err := f.client.Connect(limited, f.Dial(), nil)
@@ -215,7 +215,7 @@ func (f *Front) reach(ctx context.Context) error {
 }
 
 // watch notices when a session ends; false when the front is closing.
-func (f *Front) watch(session *mcp.ClientSession) bool {
+func (f *Proxy) watch(session *mcp.ClientSession) bool {
 	f.life.Lock()
 	defer f.life.Unlock()
 	if f.ended {
@@ -230,7 +230,7 @@ func (f *Front) watch(session *mcp.ClientSession) bool {
 }
 
 // forget lets the next request open a session anew.
-func (f *Front) forget(session *mcp.ClientSession) {
+func (f *Proxy) forget(session *mcp.ClientSession) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == session {
@@ -238,7 +238,7 @@ func (f *Front) forget(session *mcp.ClientSession) {
 	}
 }
 
-func (f *Front) build(behind *mcp.InitializeResult) {
+func (f *Proxy) build(behind *mcp.InitializeResult) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	o := &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
 	if behind != nil {
@@ -251,12 +251,12 @@ func (f *Front) build(behind *mcp.InitializeResult) {
 		}
 	}
 	f.server = mcp.NewServer(self, o)
-	f.Wall.Protect(f.server)
+	f.Paywall.Protect(f.server)
 }
 
 // update takes over a list that has changed. Its caller is the session's reader, which must wait
 // for nothing.
-func (f *Front) update(take func(context.Context, *mcp.ClientSession) error) {
+func (f *Proxy) update(take func(context.Context, *mcp.ClientSession) error) {
 	f.life.Lock()
 	defer f.life.Unlock()
 	if f.ended {
@@ -277,7 +277,7 @@ func (f *Front) update(take func(context.Context, *mcp.ClientSession) error) {
 }
 
 // at is the session, made anew where the server ended.
-func (f *Front) at(ctx context.Context) (*mcp.ClientSession, error) {
+func (f *Proxy) at(ctx context.Context) (*mcp.ClientSession, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
@@ -294,7 +294,7 @@ func (f *Front) at(ctx context.Context) (*mcp.ClientSession, error) {
 }
 
 // Stdio serves one client over two streams, until it goes away or ctx ends.
-func (f *Front) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
 		err := f.server.Run(ctx, &counted{&mcp.IOTransport{Reader: in, Writer: out}, &f.unanswered})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
@@ -339,7 +339,7 @@ func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error 
 
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
 // origins, and names that were made to point here (DNS rebinding).
-func (f *Front) HTTP(ctx context.Context, listener net.Listener) error {
+func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	handler := f.bothEras()
 	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
@@ -369,7 +369,7 @@ const (
 )
 
 // hurried bounds the time and size of a request's body; what comes after it is not in a hurry.
-func (f *Front) hurried(next http.Handler) http.Handler {
+func (f *Proxy) hurried(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(rw)
 		_ = control.SetReadDeadline(time.Now().Add(f.bodyTime))
@@ -392,7 +392,7 @@ func (f *Front) hurried(next http.Handler) http.Handler {
 const sessionless = "2026-07-28"
 
 // bothEras serves requests with sessions and without, by the version that they name.
-func (f *Front) bothEras() http.Handler {
+func (f *Proxy) bothEras() http.Handler {
 	server := func(*http.Request) *mcp.Server { return f.server }
 	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
 	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Stateless: true})
@@ -415,7 +415,7 @@ const (
 
 // serve runs until it ends by itself or ctx ends; then sales under way are answered before the
 // connections are cut.
-func (f *Front) serve(ctx context.Context, run func(context.Context) error) error {
+func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) error {
 	running, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	done := make(chan error, 1)
@@ -439,10 +439,10 @@ func (f *Front) serve(ctx context.Context, run func(context.Context) error) erro
 }
 
 // Close lets sales under way come to their end, and lets go of the server behind.
-func (f *Front) Close(ctx context.Context) error {
+func (f *Proxy) Close(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	err := f.Wall.Close(limited)
+	err := f.Paywall.Close(limited)
 	f.life.Lock()
 	f.ended = true
 	f.life.Unlock()

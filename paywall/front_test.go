@@ -83,8 +83,8 @@ func behind() *mcp.Server {
 	return server
 }
 
-// newFront puts a wall in front of a program: this test binary, as the server behind.
-func newFront(t *testing.T, tools ...string) (*lab, *Front) {
+// newFront puts a paywall in front of a program: this test binary, as the server behind.
+func newFront(t *testing.T, tools ...string) (*lab, *Proxy) {
 	t.Helper()
 	l := newLab(t, func(_ *lab, o *Options) {
 		for _, name := range tools {
@@ -96,12 +96,12 @@ func newFront(t *testing.T, tools ...string) (*lab, *Front) {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv("PAYWALL_TEST_BEHIND", "1")
-	f := &Front{Wall: l.wall, Dial: Command([]string{own}, io.Discard), Log: slog.New(slog.DiscardHandler)}
+	f := &Proxy{Paywall: l.paywall, Dial: Command([]string{own}, io.Discard), Log: slog.New(slog.DiscardHandler)}
 	return l, f
 }
 
 // clientOf connects a buyer to what serve serves, and ends both with the test.
-func stdioClient(t *testing.T, f *Front, o *mcp.ClientOptions) *mcp.ClientSession {
+func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
@@ -183,9 +183,11 @@ func TestFrontOverStdio(t *testing.T) {
 	}, 5*time.Second, 10*time.Millisecond)
 
 	for uri, want := range map[string]string{"weather://today": "dry", "weather://paris": "wet"} {
-		read, err := l.client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-		require.NoError(t, err)
-		require.Equal(t, want, read.Contents[0].Text)
+		t.Run(uri, func(t *testing.T) {
+			read, err := l.client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			require.NoError(t, err)
+			require.Equal(t, want, read.Contents[0].Text)
+		})
 	}
 	prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
 		Arguments: map[string]string{"how": "and kind"}})
@@ -211,15 +213,17 @@ func TestFrontOverHTTP(t *testing.T) {
 	go func() { done <- f.HTTP(ctx, listener) }()
 	endpoint := "http://" + listener.Addr().String() + "/mcp"
 	for i, version := range []string{"2025-11-25", "2026-07-28"} {
-		l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
-			&mcp.StreamableClientTransport{Endpoint: endpoint},
-			&mcp.ClientSessionOptions{ProtocolVersion: version})
-		require.NoError(t, err)
-		require.Equal(t, product, l.buy(t, nil).text)
-		require.Len(t, l.Settlements(), i+1)
-		if i == 0 {
-			l.client.Close()
-		}
+		t.Run(version, func(t *testing.T) {
+			l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+				&mcp.StreamableClientTransport{Endpoint: endpoint},
+				&mcp.ClientSessionOptions{ProtocolVersion: version})
+			require.NoError(t, err)
+			require.Equal(t, product, l.buy(t, nil).text)
+			require.Len(t, l.Settlements(), i+1)
+			if i == 0 {
+				l.client.Close()
+			}
+		})
 	}
 	status, body := post(t, endpoint,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
@@ -300,7 +304,7 @@ func TestFrontStops(t *testing.T) {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
-	l.wall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { stop(); return nil }
+	l.paywall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { stop(); return nil }
 	done := make(chan error, 1)
 	go func() { done <- f.Stdio(ctx, inR, outW) }()
 	var err error

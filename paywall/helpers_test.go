@@ -71,16 +71,16 @@ func openStore(home string) (*history.Store, error) {
 	return history.Open(context.Background(), home, history.Options{})
 }
 
-// lab is a server with a wall in front, a facilitator that checks signatures and keeps its own
-// books, and a buyer.
+// lab is a server behind a paywall, a facilitator that checks signatures and keeps its own books,
+// and a buyer.
 type lab struct {
 	*sandbox.Sandbox
-	wall   *Wall
-	began  time.Time
-	client *mcp.ClientSession
-	payer  *payer
-	runs   atomic.Int32 // of the tool, whatever became of it
-	tool   func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error)
+	paywall *Paywall
+	began   time.Time
+	client  *mcp.ClientSession
+	payer   *payer
+	runs    atomic.Int32 // of the tool, whatever became of it
+	tool    func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error)
 }
 
 const product = "sunny in Lisbon"
@@ -98,7 +98,7 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: product}},
 			StructuredContent: json.RawMessage(`{"sky":"clear"}`)}, nil
 	}
-	o := Options{Facilitators: newFacilitators(world), Book: ledger,
+	o := Options{Facilitators: newFacilitators(world), Store: ledger,
 		Tools: []Tool{{Name: "search", Description: "Weather", Accepts: []Option{
 			{Network: sandbox.EVM, PayTo: world.PayToEVM, Price: "0.001"},
 			{Network: sandbox.Solana, PayTo: world.PayToSolana, Price: "0.001"},
@@ -106,9 +106,9 @@ func newLab(t *testing.T, change func(*lab, *Options)) *lab {
 	if change != nil {
 		change(l, &o)
 	}
-	l.wall, err = New(o)
+	l.paywall, err = New(o)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.wall.Close(context.Background())) })
+	t.Cleanup(func() { require.NoError(t, l.paywall.Close(context.Background())) })
 	l.client = l.connect(t, l.server())
 	return l
 }
@@ -133,7 +133,7 @@ func (l *lab) server() *mcp.Server {
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "hi"}}}, nil
 		})
-	l.wall.Protect(server)
+	l.paywall.Protect(server)
 	return server
 }
 
@@ -295,7 +295,7 @@ func (l *lab) sales(t *testing.T) []history.Sale {
 	return list
 }
 
-// nothingMoved judges by the chain: no money, and no goods.
+// nothingMoved judges by the chain: no money, and no answer.
 func (l *lab) nothingMoved(t *testing.T, g got) {
 	t.Helper()
 	require.Empty(t, l.Settlements())

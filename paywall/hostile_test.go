@@ -33,7 +33,7 @@ func TestForgedPayments(t *testing.T) {
 		want  string
 	}{
 		"a signature of nobody": {func(s string) string { return flip(t, s, `"signature":"0x`) }, "asks"},
-		"to somebody else": {func(s string) string {
+		"to another payee": {func(s string) string {
 			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"`+other, 1)
 		}, "asks"},
 		"a smaller value": {func(s string) string {
@@ -51,7 +51,7 @@ func TestForgedPayments(t *testing.T) {
 		"a number for a value": {func(s string) string {
 			return strings.Replace(s, `"value":"1000"`, `"value":1000`, 1)
 		}, "-32602"},
-		"from somebody else": {func(s string) string {
+		"from another payee": {func(s string) string {
 			return strings.Replace(s, `"from":"`+l.payer.Address(), `"from":"`+other, 1)
 		}, "asks"},
 		"accepted: payTo": {func(s string) string {
@@ -122,17 +122,20 @@ func TestForgedPayments(t *testing.T) {
 		"not JSON": {func(s string) string { return s[1:] }, "-32700"},
 		"nothing":  {func(string) string { return "" }, "-32700"},
 	} {
-		good := string(l.payer.sign(t, c, 0, nil))
-		bad := row.spoil(good)
-		require.NotEqual(t, good, bad, name)
-		g := l.call(t, nil, map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(bad))})
-		if row.want == "asks" {
-			require.NotEmpty(t, g.challenge().Error, name)
-		} else {
-			require.Equal(t, row.want, fmt.Sprint(g.Code), "%s: %s %s", name, g.Result, g.text)
-		}
-		l.nothingMoved(t, g)
-		require.Zero(t, l.runs.Load(), name)
+		t.Run(name, func(t *testing.T) {
+			good := string(l.payer.sign(t, c, 0, nil))
+			bad := row.spoil(good)
+			require.NotEqual(t, good, bad, name)
+			g := l.call(t, nil,
+				map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(bad))})
+			if row.want == "asks" {
+				require.NotEmpty(t, g.challenge().Error, name)
+			} else {
+				require.Equal(t, row.want, fmt.Sprint(g.Code), "%s: %s %s", name, g.Result, g.text)
+			}
+			l.nothingMoved(t, g)
+			require.Zero(t, l.runs.Load(), name)
+		})
 	}
 	require.Empty(t, l.sales(t))
 
@@ -182,24 +185,28 @@ func TestForgedSolanaPayments(t *testing.T) {
 	l.payer.openSolana(t)
 	cheap := l.call(t, nil, nil).challenge()
 	for _, name := range []string{"dear", "elsewhere"} {
-		result, err := l.client.CallTool(t.Context(), callOf(name, nil))
-		asked := read(t, result, err).challenge()
-		// The transaction of the cheap one, under the words of the other.
-		payload := without(t, l.payer.signSolana(t, cheap, 1), "accepted")
-		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+
-			string(asked.Accepts[0].Raw)+`,`, 1))
-		result, err = l.client.CallTool(t.Context(), callOf(name, map[string]any{"x402/payment": forged}))
-		g := read(t, result, err)
-		require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount",
-			"elsewhere": "somebody else"}[name])
-		l.nothingMoved(t, g)
+		t.Run(name, func(t *testing.T) {
+			result, err := l.client.CallTool(t.Context(), callOf(name, nil))
+			asked := read(t, result, err).challenge()
+			// The transaction of the cheap one, under the words of the other.
+			payload := without(t, l.payer.signSolana(t, cheap, 1), "accepted")
+			forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"accepted":`+
+				string(asked.Accepts[0].Raw)+`,`, 1))
+			result, err = l.client.CallTool(t.Context(), callOf(name, map[string]any{"x402/payment": forged}))
+			g := read(t, result, err)
+			require.Contains(t, g.challenge().Error, map[string]string{"dear": "another amount",
+				"elsewhere": "another payee"}[name])
+			l.nothingMoved(t, g)
+		})
 	}
 	for _, bad := range []string{"", "AA==", "%%%", base64.StdEncoding.EncodeToString(make([]byte, 2000))} {
-		payload := without(t, l.payer.signSolana(t, cheap, 1), "payload")
-		forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"payload":{"transaction":"`+bad+
-			`"},`, 1))
-		g := l.call(t, nil, map[string]any{"x402/payment": forged})
-		require.EqualValues(t, -32602, g.Code, bad)
+		t.Run(bad, func(t *testing.T) {
+			payload := without(t, l.payer.signSolana(t, cheap, 1), "payload")
+			forged := json.RawMessage(strings.Replace(string(payload), `{`, `{"payload":{"transaction":"`+bad+
+				`"},`, 1))
+			g := l.call(t, nil, map[string]any{"x402/payment": forged})
+			require.EqualValues(t, -32602, g.Code, bad)
+		})
 	}
 	require.Zero(t, l.runs.Load())
 }
@@ -220,9 +227,12 @@ func TestTwinsOfAPayment(t *testing.T) {
 			1),
 		"without extensions": string(without(t, json.RawMessage(payload), "extensions")),
 	} {
-		g := l.call(t, nil, map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(twin))})
-		require.EqualValues(t, -32602, g.Code, "%s: %s", name, g.Result)
-		g.asksNothing()
+		t.Run(name, func(t *testing.T) {
+			g := l.call(t, nil,
+				map[string]any{"x402/payment": base64.StdEncoding.EncodeToString([]byte(twin))})
+			require.EqualValues(t, -32602, g.Code, "%s: %s", name, g.Result)
+			g.asksNothing()
+		})
 	}
 	require.EqualValues(t, 1, l.runs.Load())
 	require.Len(t, l.Settlements(), 1)
@@ -234,7 +244,7 @@ func TestNoBookNoSale(t *testing.T) {
 		store, err := openStore(t.TempDir())
 		require.NoError(t, err)
 		require.NoError(t, store.Close())
-		o.Book = store
+		o.Store = store
 	})
 	g := l.buy(t, nil)
 	require.True(t, g.isError)
@@ -273,9 +283,9 @@ func (yes) Verify(context.Context, facilitator.Submission) (bool, string, error)
 func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()
-	l.wall.options.Facilitators = yes{newFacilitators(l.Sandbox)}
+	l.paywall.options.Facilitators = yes{newFacilitators(l.Sandbox)}
 	for name, spoil := range map[string]func(string) string{
-		"to somebody else": func(s string) string {
+		"to another payee": func(s string) string {
 			return strings.Replace(s, `"to":"`+l.PayToEVM, `"to":"0x1111111111111111111111111111111111111111`,
 				1)
 		},
@@ -285,12 +295,14 @@ func TestAFacilitatorThatLooksAtNothing(t *testing.T) {
 		"expired":      func(s string) string { return number(s, "validBefore", time.Now().Unix()-1) },
 		"not yet good": func(s string) string { return number(s, "validAfter", time.Now().Unix()+60) },
 	} {
-		good := string(l.payer.sign(t, c, 0, nil))
-		bad := spoil(good)
-		require.NotEqual(t, good, bad, name)
-		g := l.call(t, nil, map[string]any{"x402/payment": json.RawMessage(bad)})
-		g.challenge()
-		require.Zero(t, l.runs.Load(), name)
+		t.Run(name, func(t *testing.T) {
+			good := string(l.payer.sign(t, c, 0, nil))
+			bad := spoil(good)
+			require.NotEqual(t, good, bad, name)
+			g := l.call(t, nil, map[string]any{"x402/payment": json.RawMessage(bad)})
+			g.challenge()
+			require.Zero(t, l.runs.Load(), name)
+		})
 	}
 }
 
@@ -301,7 +313,7 @@ func TestUsedWhileItWasVerified(t *testing.T) {
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, nil))
 	inner := false
-	l.wall.options.Hooks.BeforeVerify = func(context.Context, *Sale) error {
+	l.paywall.options.Hooks.BeforeVerify = func(context.Context, *Sale) error {
 		if !inner {
 			inner = true
 			require.Equal(t, product, l.call(t, nil, shown).text)

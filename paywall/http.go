@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// maxBody bounds a request's body, which is held until its payment is looked at.
+	// maxBody bounds a request's body, which is held in memory while its payment is checked.
 	maxBody = 16 << 20
-	// maxAnswer bounds an answer, which is held back until it is paid.
+	// maxAnswer bounds an answer, which is held in memory until its payment is settled.
 	maxAnswer = 32 << 20
 )
 
-// HTTP charges for what a handler serves; name has to have a price. The answer is held back until
-// its payment is settled, so a handler that streams or takes over the connection cannot be sold. An
-// answer of 400 and above is a failure: it is not settled. It panics where the name has no price.
-func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
+// HTTP charges for what a handler serves; name is the Tool with its price. The answer is held back
+// until its payment is settled, so a handler that streams or takes over the connection cannot be
+// sold. An answer of 400 and above is a failure: it is not settled. HTTP panics where the name has
+// no price, because then nobody would be charged.
+func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 	t := w.tools[name]
 	if t == nil {
 		panic(fmt.Sprintf("paywall: %q has no price", name))
@@ -34,11 +35,12 @@ func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		shown, err := shownInHeader(r.Header)
+		shown, err := paymentInHeader(r.Header)
 		var body []byte
-		if shown != nil { // who shows none is asked for it, and has no body of any size kept
-			var cut error
-			if body, cut = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody)); cut != nil {
+		if shown != nil { // without one the buyer is asked for it, and no body is held
+			var tooLarge error
+			body, tooLarge = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
+			if tooLarge != nil {
 				http.Error(rw, "the request is too large, or cut off", http.StatusRequestEntityTooLarge)
 				return
 			}
@@ -47,7 +49,7 @@ func (w *Wall) HTTP(name string, next http.Handler) http.Handler {
 	})
 }
 
-func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler,
+func (w *Paywall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler,
 	show func() (*payment, error)) {
 	resource := t.Resource
 	if resource == "" {
@@ -59,29 +61,30 @@ func (w *Wall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body [
 	}
 	sold := w.sell(r.Context(), request{
 		tool: t, call: Call{Tool: t.Name, Header: r.Header}, resource: resource,
-		bind: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body},
+		callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body},
 			[]byte{0})),
-		show: show,
-		do: func(ctx context.Context) (goods, error) {
-			held := &heldBack{header: http.Header{}}
+		decode: show,
+		invoke: func(ctx context.Context) (toolResult, error) {
+			held := &bufferedAnswer{header: http.Header{}}
 			again := r.Clone(ctx)
 			again.Body = io.NopCloser(bytes.NewReader(body))
 			next.ServeHTTP(held, again)
 			if held.tooLong {
-				return goods{}, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+				return toolResult{}, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 			}
-			return goods{value: held, failed: held.code() >= http.StatusBadRequest, keep: held.keep}, nil
+			return toolResult{value: held, failed: held.statusCode() >= http.StatusBadRequest,
+				encode: held.encode}, nil
 		},
 	})
 	w.answerHTTP(rw, t, sold)
 }
 
-// shownInHeader finds the payment of an HTTP request; two that differ are none.
-func shownInHeader(header http.Header) (*payment, error) {
+// paymentInHeader finds the payment of an HTTP request. Two that differ are an error.
+func paymentInHeader(header http.Header) (*payment, error) {
 	var found *payment
 	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
 		for _, said := range header.Values(name) {
-			raw, err := unwrap(name, said)
+			raw, err := decodeBase64(name, said)
 			if err != nil {
 				return nil, err
 			}
@@ -98,8 +101,8 @@ func shownInHeader(header http.Header) (*payment, error) {
 	return found, nil
 }
 
-// answerHTTP is a sale's end over HTTP (x402 v1 and v2 HTTP transports).
-func (w *Wall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
+// answerHTTP writes a sale's outcome (x402 v1 and v2 HTTP transports).
+func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
@@ -110,26 +113,26 @@ func (w *Wall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 		header.Set(name, base64.StdEncoding.EncodeToString(receiptJSON(r.settlement)))
 	}
 	switch r.answer {
-	case delivers, fails:
-		held, _ := r.goods.value.(*heldBack)
-		if r.kept != nil {
-			held = restored(r.kept)
+	case deliver, toolFailed:
+		held, _ := r.toolResult.value.(*bufferedAnswer)
+		if r.replayed != nil {
+			held = decodeAnswer(r.replayed)
 		}
 		if held == nil {
-			http.Error(rw, r.why, http.StatusInternalServerError)
+			http.Error(rw, r.reason, http.StatusInternalServerError)
 			return
 		}
-		held.release(rw)
-	case refuses:
+		held.writeTo(rw)
+	case reject:
 		status := http.StatusBadRequest
 		if errors.Is(r.err, ErrPaymentUsed) {
 			status = http.StatusConflict
 		}
-		writeJSON(rw, status, w.regret(r))
-	case regrets:
-		writeJSON(rw, http.StatusBadGateway, w.regret(r))
+		writeJSON(rw, status, w.errorBody(r))
+	case unavailable:
+		writeJSON(rw, http.StatusBadGateway, w.errorBody(r))
 	default:
-		said := w.challenge(t, r, r.sale.Resource)
+		said := w.challengeBody(t, r, r.sale.Resource)
 		if r.version == 2 {
 			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}
@@ -143,64 +146,65 @@ func writeJSON(rw http.ResponseWriter, status int, v any) {
 	_, _ = rw.Write(jsonOf(v))
 }
 
-// heldBack is an answer that waits for its payment.
-type heldBack struct {
+// bufferedAnswer is a handler's answer that waits for its payment.
+type bufferedAnswer struct {
 	header  http.Header
 	status  int
 	body    bytes.Buffer
 	tooLong bool
 }
 
-func (h *heldBack) Header() http.Header { return h.header }
+func (h *bufferedAnswer) Header() http.Header { return h.header }
 
-func (h *heldBack) WriteHeader(status int) {
+func (h *bufferedAnswer) WriteHeader(status int) {
 	if h.status == 0 && status >= http.StatusOK {
 		h.status = status
 	}
 }
 
-func (h *heldBack) code() int { return max(h.status, http.StatusOK) }
+func (h *bufferedAnswer) statusCode() int { return max(h.status, http.StatusOK) }
 
-func (h *heldBack) Write(p []byte) (int, error) {
+func (h *bufferedAnswer) Write(p []byte) (int, error) {
 	h.WriteHeader(http.StatusOK)
-	if h.tooLong = h.tooLong || h.body.Len()+len(p) > maxAnswer; h.tooLong {
+	h.tooLong = h.tooLong || h.body.Len()+len(p) > maxAnswer
+	if h.tooLong {
 		return 0, errors.New("the answer is too long to be sold")
 	}
 	return h.body.Write(p)
 }
 
-// keptAnswer is how an answer is written down.
-type keptAnswer struct {
+// storedAnswer is how an answer is stored with its sale.
+type storedAnswer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-func (h *heldBack) keep() []byte {
-	if h.body.Len() > maxKept {
+func (h *bufferedAnswer) encode() []byte {
+	if h.body.Len() > maxReplay {
 		return nil
 	}
-	return jsonOf(keptAnswer{h.code(), h.header, h.body.Bytes()})
+	return jsonOf(storedAnswer{Status: h.statusCode(), Header: h.header, Body: h.body.Bytes()})
 }
 
-func restored(text []byte) *heldBack {
-	var k keptAnswer
+func decodeAnswer(text []byte) *bufferedAnswer {
+	var k storedAnswer
 	if json.Unmarshal(text, &k) != nil {
 		return nil
 	}
-	h := &heldBack{header: k.Header, status: k.Status}
+	h := &bufferedAnswer{header: k.Header, status: k.Status}
 	h.body.Write(k.Body)
 	return h
 }
 
-// release gives it out: to this buyer, and to no cache on the way.
-func (h *heldBack) release(rw http.ResponseWriter) {
+// writeTo sends it to this buyer, and to no cache on the way.
+func (h *bufferedAnswer) writeTo(rw http.ResponseWriter) {
 	for name, values := range h.header {
 		if _, ours := rw.Header()[name]; !ours {
 			rw.Header()[name] = values
 		}
 	}
 	rw.Header().Set("Cache-Control", "private")
-	rw.WriteHeader(h.code())
+	rw.WriteHeader(h.statusCode())
 	_, _ = rw.Write(h.body.Bytes())
 }

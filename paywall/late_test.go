@@ -31,7 +31,7 @@ func TestALostAnswerAfterTheExpiry(t *testing.T) {
 		l.payer.sign(t, c, 0, named)
 	require.Equal(t, product, l.call(t, nil, meta(c, used)).text)
 	require.Equal(t, product, l.call(t, nil, meta(c, nameless)).text)
-	l.wall.now = func() time.Time { return time.Now().Add(10 * time.Minute) }
+	l.paywall.now = func() time.Time { return time.Now().Add(10 * time.Minute) }
 	require.Equal(t, product, l.call(t, nil, meta(c, used)).text)
 	g := l.call(t, nil, meta(c, nameless))
 	require.EqualValues(t, -32602, g.Code, "%s", g.Result)
@@ -43,7 +43,7 @@ func TestALostAnswerAfterTheExpiry(t *testing.T) {
 
 // forgetful is a book whose process dies when a sale is settled.
 type forgetful struct {
-	Book
+	SaleStore
 	dies bool
 }
 
@@ -51,15 +51,15 @@ func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
 	if f.dies && sale.State == history.Sold {
 		return errors.New("the process died")
 	}
-	return f.Book.MoveSale(ctx, sale)
+	return f.SaleStore.MoveSale(ctx, sale)
 }
 
 // A sale that was left in the middle of its settlement is ended by the chain, for who asks for what
 // it bought.
 func TestASaleThatWasLeft(t *testing.T) {
-	book := &forgetful{Book: ledger, dies: true}
+	book := &forgetful{SaleStore: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
-		o.Book = book
+		o.Store = book
 		o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			return l.payer.Status(ctx, e)
 		}
@@ -71,7 +71,7 @@ func TestASaleThatWasLeft(t *testing.T) {
 	book.dies = false
 	g := l.call(t, nil, shown)
 	require.Contains(t, g.text, "is being used by another call", "perhaps it is")
-	l.wall.leftTime = 0
+	l.paywall.abandonedAfter = 0
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Equal(t, history.Sold, l.sales(t)[0].State)
 	require.EqualValues(t, 1, l.runs.Load())
@@ -81,7 +81,7 @@ func TestASaleThatWasLeft(t *testing.T) {
 // Who shows no payment is asked for it before the body has come: strangers fill no memory.
 func TestNobodysBody(t *testing.T) {
 	l := newLab(t, nil)
-	web := httptest.NewServer(l.wall.HTTP("search", http.NotFoundHandler()))
+	web := httptest.NewServer(l.paywall.HTTP("search", http.NotFoundHandler()))
 	defer web.Close()
 	stranger, err := net.Dial("tcp", web.Listener.Addr().String())
 	require.NoError(t, err)

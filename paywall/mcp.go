@@ -22,32 +22,32 @@ import (
 const codePaymentRequired = 402
 
 // Protect charges for the tools of a server that have a price; the others stay free. Tools added
-// later are charged for too. Lists show the prices.
-func (w *Wall) Protect(server *mcp.Server) { server.AddReceivingMiddleware(w.middleware) }
+// later are charged for too. tools/list shows the prices.
+func (w *Paywall) Protect(server *mcp.Server) { server.AddReceivingMiddleware(w.middleware) }
 
 // Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool
-// takes; for typed handlers use Protect. It panics where the name has no price, because then nobody
-// would be charged.
-func (w *Wall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
+// takes; for typed handlers use Protect. Tool panics where the name has no price, because then
+// nobody would be charged.
+func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	if w.tools[name] == nil {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))
 	}
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		answered, err := w.callTool(ctx, request, name, func(ctx context.Context) (*mcp.CallToolResult,
+		answered, err := w.sellCall(ctx, request, name, func(ctx context.Context) (*mcp.CallToolResult,
 			error) {
 			return h(ctx, request)
 		})
-		if wanted, ok := answered.(*paymentRequired); ok { // a tool's handler has no other kind of result
-			return wanted.asTool, nil
+		if required, ok := answered.(*paymentRequired); ok { // a tool's handler can return no other type
+			return required.asTool, nil
 		}
 		given, _ := answered.(*mcp.CallToolResult)
 		return given, err
 	}
 }
 
-// Unknown names the prices that no tool of a server has, so that a misspelt one does not give its
-// tool away.
-func (w *Wall) Unknown(ctx context.Context, server *mcp.Server) (names []string, err error) {
+// UnknownTools lists the priced names that a server has no tool for. A misspelt name would give its
+// tool away for free.
+func (w *Paywall) UnknownTools(ctx context.Context, server *mcp.Server) (names []string, err error) {
 	near, far := mcp.NewInMemoryTransports()
 	there, err := server.Connect(ctx, near, nil)
 	if err != nil {
@@ -75,11 +75,11 @@ func (w *Wall) Unknown(ctx context.Context, server *mcp.Server) (names []string,
 	return names, nil
 }
 
-func (w *Wall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, request mcp.Request) (mcp.Result, error) {
 		switch r := request.(type) {
 		case *mcp.CallToolRequest:
-			return w.callTool(ctx, r, r.Params.Name, func(ctx context.Context) (*mcp.CallToolResult, error) {
+			return w.sellCall(ctx, r, r.Params.Name, func(ctx context.Context) (*mcp.CallToolResult, error) {
 				answered, err := next(ctx, method, request)
 				given, _ := answered.(*mcp.CallToolResult)
 				if err == nil && given == nil {
@@ -90,7 +90,7 @@ func (w *Wall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.ListToolsRequest:
 			answered, err := next(ctx, method, request)
 			if list, ok := answered.(*mcp.ListToolsResult); ok && err == nil {
-				return w.priced(list), nil
+				return w.withPrices(list), nil
 			}
 			return answered, err
 		}
@@ -98,8 +98,8 @@ func (w *Wall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// callTool sells one call.
-func (w *Wall) callTool(ctx context.Context, request *mcp.CallToolRequest, name string,
+// sellCall sells one call.
+func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, name string,
 	run func(context.Context) (*mcp.CallToolResult, error)) (mcp.Result, error) {
 	t := w.tools[name]
 	if t == nil || t.Free {
@@ -114,7 +114,7 @@ func (w *Wall) callTool(ctx context.Context, request *mcp.CallToolRequest, name 
 		header = extra.Header
 	}
 	sold := w.sell(ctx, toolRequest(t, name, request, header, run))
-	return w.answer(t, request, sold)
+	return w.answerCall(t, request, sold)
 }
 
 func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Header,
@@ -125,33 +125,33 @@ func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Heade
 	}
 	return request{
 		tool: t, call: Call{Tool: name, Arguments: r.Params.Arguments, Header: header}, resource: resource,
-		bind: bindOf(resource, r.Params.Arguments),
-		show: func() (*payment, error) { return shownIn(r.Params.Meta, header) },
-		do: func(ctx context.Context) (goods, error) {
+		callHash: callHash(resource, r.Params.Arguments),
+		decode:   func() (*payment, error) { return paymentInCall(r.Params.Meta, header) },
+		invoke: func(ctx context.Context) (toolResult, error) {
 			given, err := run(ctx)
 			if err != nil || given == nil {
-				return goods{}, err
+				return toolResult{}, err
 			}
-			return goods{value: given, failed: given.IsError, more: given.NeedsInput() ||
+			return toolResult{value: given, failed: given.IsError, needsInput: given.NeedsInput() ||
 				len(given.InputRequests) > 0,
-				keep: func() []byte { return keepResult(given) }}, nil
+				encode: func() []byte { return encodeResult(given) }}, nil
 		},
 	}
 }
 
-// maxKept bounds an answer that is kept for who loses it.
-const maxKept = 1 << 20
+// maxReplay bounds an answer that is stored so that it can be replayed.
+const maxReplay = 1 << 20
 
-func keepResult(given *mcp.CallToolResult) []byte {
+func encodeResult(given *mcp.CallToolResult) []byte {
 	text, err := json.Marshal(given)
-	if err != nil || len(text) > maxKept {
+	if err != nil || len(text) > maxReplay {
 		return nil
 	}
 	return text
 }
 
-// bindOf is what a payment is shown for: the resource and its arguments, however they are spelt.
-func bindOf(resource string, arguments json.RawMessage) [32]byte {
+// callHash identifies a call: the resource and its arguments, however their JSON is spelt.
+func callHash(resource string, arguments json.RawMessage) [32]byte {
 	var value any
 	d := json.NewDecoder(bytes.NewReader(arguments))
 	d.UseNumber()
@@ -161,10 +161,10 @@ func bindOf(resource string, arguments json.RawMessage) [32]byte {
 	return sha256.Sum256(append([]byte(resource+"\x00"), arguments...))
 }
 
-// shownIn finds the payment of a call: in _meta under the specification's key or npm x402-mcp's, as
-// an object or in base64; or in the header of the HTTP request (Cloudflare's servers take it
-// there). Several have to be the same: some clients say it twice.
-func shownIn(meta mcp.Meta, header http.Header) (*payment, error) {
+// paymentInCall finds the payment of a call: in _meta under the specification's key or npm
+// x402-mcp's, as an object or in base64; or in the header of the HTTP request (Cloudflare's servers
+// take it there). Some clients send it twice; two that differ are an error.
+func paymentInCall(meta mcp.Meta, header http.Header) (*payment, error) {
 	var found *payment
 	add := func(raw []byte, err error) error {
 		var p *payment
@@ -188,7 +188,7 @@ func shownIn(meta mcp.Meta, header http.Header) (*payment, error) {
 		var err error
 		switch said := value.(type) {
 		case string:
-			err = add(unwrap(key, said))
+			err = add(decodeBase64(key, said))
 		case map[string]any:
 			err = add(json.Marshal(said))
 		default:
@@ -200,7 +200,7 @@ func shownIn(meta mcp.Meta, header http.Header) (*payment, error) {
 	}
 	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
 		if said := header.Get(name); found == nil && said != "" {
-			if err := add(unwrap(name, said)); err != nil {
+			if err := add(decodeBase64(name, said)); err != nil {
 				return nil, err
 			}
 		}
@@ -213,68 +213,68 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// answer is a sale's end in the words of the dialect.
-func (w *Wall) answer(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+// answerCall is a sale's outcome in the dialect.
+func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
 	switch r.answer {
-	case delivers:
-		return w.deliver(r)
-	case passes:
-		out := *r.goods.value.(*mcp.CallToolResult)
-		out.Meta = w.receipts(r, out.Meta) // upfront
+	case deliver:
+		return w.deliverResult(r)
+	case inputRequired:
+		out := *r.toolResult.value.(*mcp.CallToolResult)
+		out.Meta = w.withReceipt(r, out.Meta) // upfront
 		return &out, nil
-	case fails:
-		return w.failure(r)
-	case refuses:
+	case toolFailed:
+		return w.failureResult(r)
+	case reject:
 		code := int64(jsonrpc.CodeInvalidParams)
 		if errors.Is(r.cause, errNotJSON) {
 			code = jsonrpc.CodeParseError
 		}
-		return nil, &jsonrpc.Error{Code: code, Message: r.why, Data: jsonOf(w.regret(r))}
-	case regrets:
-		said := w.regret(r)
-		if w.options.Dialect == Error {
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: r.why, Data: jsonOf(said)}
+		return nil, &jsonrpc.Error{Code: code, Message: r.reason, Data: jsonOf(w.errorBody(r))}
+	case unavailable:
+		body := w.errorBody(r)
+		if w.options.Dialect == DialectError {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: r.reason, Data: jsonOf(body)}
 		}
-		return w.asError(r, said, nil), nil
+		return w.errorResult(r, body, nil), nil
 	default:
-		return w.ask(t, request, r)
+		return w.challengeResult(t, request, r)
 	}
 }
 
-// deliver is what was bought, with the receipt.
-func (w *Wall) deliver(r result) (mcp.Result, error) {
-	given, _ := r.goods.value.(*mcp.CallToolResult)
-	if r.kept != nil {
+// deliverResult is what was bought, with the receipt.
+func (w *Paywall) deliverResult(r result) (mcp.Result, error) {
+	given, _ := r.toolResult.value.(*mcp.CallToolResult)
+	if r.replayed != nil {
 		given = &mcp.CallToolResult{}
-		if err := json.Unmarshal(r.kept, given); err != nil {
+		if err := json.Unmarshal(r.replayed, given); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
-				Message: "what this payment bought cannot be read any more"}
+				Message: "the stored answer of this payment cannot be read any more"}
 		}
 	}
 	out := *given
-	out.Meta = w.receipts(r, out.Meta)
+	out.Meta = w.withReceipt(r, out.Meta)
 	return &out, nil
 }
 
-// failure is the tool's own, with a receipt where the buyer paid for the try.
-func (w *Wall) failure(r result) (mcp.Result, error) {
-	if err, ok := r.goods.value.(error); ok {
+// failureResult is the tool's own, with a receipt where the buyer paid for the try.
+func (w *Paywall) failureResult(r result) (mcp.Result, error) {
+	if err, ok := r.toolResult.value.(error); ok {
 		var own *jsonrpc.Error
 		if errors.As(err, &own) { // bare: the SDK knows no other
 			return nil, own
 		}
 		out := &mcp.CallToolResult{}
 		out.SetError(err)
-		out.Meta = w.receipts(r, nil)
+		out.Meta = w.withReceipt(r, nil)
 		return out, nil
 	}
-	out := *r.goods.value.(*mcp.CallToolResult)
-	out.Meta = w.receipts(r, out.Meta)
+	out := *r.toolResult.value.(*mcp.CallToolResult)
+	out.Meta = w.withReceipt(r, out.Meta)
 	return &out, nil
 }
 
-// receipts adds the settlement to a result's _meta, under the key of who reads it.
-func (w *Wall) receipts(r result, meta mcp.Meta) mcp.Meta {
+// withReceipt adds the settlement to a copy of a result's _meta, under the keys of the dialect.
+func (w *Paywall) withReceipt(r result, meta mcp.Meta) mcp.Meta {
 	if !r.receipt || r.settlement == nil {
 		return meta
 	}
@@ -283,7 +283,7 @@ func (w *Wall) receipts(r result, meta mcp.Meta) mcp.Meta {
 		meta = mcp.Meta{}
 	}
 	meta[x402.MetaReceipt] = receiptJSON(r.settlement)
-	if w.options.Dialect == X402MCP {
+	if w.options.Dialect == DialectX402MCP {
 		meta[x402.MetaReceiptMCPV1] = receiptJSON(r.settlement)
 	}
 	return meta
@@ -301,49 +301,53 @@ type paymentRequired struct {
 // extensionSince is the protocol version from which a result may be of another type.
 const extensionSince = "2026-07-28"
 
-// ask is the challenge. A client that knows MCP's own extension for it is asked that way; every
-// other one in the dialect.
-func (w *Wall) ask(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
+// challengeResult is the challenge: for a client that declared MCP's payment extension in that
+// form, for others in the dialect.
+func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
 	resource := r.sale.Resource
-	said := w.challenge(t, r, resource)
-	if w.options.Dialect == Error {
-		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.why, Data: jsonOf(said)}
+	body := w.challengeBody(t, r, resource)
+	if w.options.Dialect == DialectError {
+		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}
 	var meta mcp.Meta
-	if w.options.Dialect == Cloudflare {
-		meta = mcp.Meta{x402.MetaCloudflare: said}
+	if w.options.Dialect == DialectCloudflare {
+		meta = mcp.Meta{x402.MetaCloudflare: body}
 	}
-	asTool := w.asError(r, said, meta)
+	asTool := w.errorResult(r, body, meta)
 	if capabilities := request.ClientCapabilities(); capabilities != nil &&
 		request.ProtocolVersion() >= extensionSince {
 		if _, knows := capabilities.Extensions[x402.MCPExtension]; knows {
-			return &paymentRequired{ResultBase: mcp.ResultBase{Meta: asTool.Meta},
-				ResultType: "payment_required", PaymentRequired: jsonOf(said), asTool: asTool}, nil
+			return &paymentRequired{
+				ResultBase:      mcp.ResultBase{Meta: asTool.Meta},
+				ResultType:      "payment_required",
+				PaymentRequired: jsonOf(body),
+				asTool:          asTool,
+			}, nil
 		}
 	}
 	return asTool, nil
 }
 
-// asError is a tool result that is an error, as structured content and the same as text.
+// errorResult is a tool result that is an error, as structured content and the same as text.
 // Cloudflare's clients find it in _meta.
-func (w *Wall) asError(r result, said map[string]any, meta mcp.Meta) *mcp.CallToolResult {
-	text := jsonOf(said)
+func (w *Paywall) errorResult(r result, body map[string]any, meta mcp.Meta) *mcp.CallToolResult {
+	text := jsonOf(body)
 	out := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}
-	if w.options.Dialect != Cloudflare {
+	if w.options.Dialect != DialectCloudflare {
 		out.StructuredContent = text
 	}
-	out.Meta = w.receipts(r, meta)
+	out.Meta = w.withReceipt(r, meta)
 	return out
 }
 
-// priced shows what tools cost: to Cloudflare's clients under their keys, to others in the words of
-// a challenge.
-func (w *Wall) priced(list *mcp.ListToolsResult) *mcp.ListToolsResult {
+// withPrices adds to each tool what it costs: under Cloudflare's keys, and in the form of a
+// challenge's accepts.
+func (w *Paywall) withPrices(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 	out := *list
 	out.Tools = nil
 	for _, listed := range list.Tools {
 		if t := w.tools[listed.Name]; t != nil && !t.Free {
-			listed = w.pricedTool(t, listed)
+			listed = w.withPrice(t, listed)
 		}
 		out.Tools = append(out.Tools, listed)
 	}
@@ -353,7 +357,7 @@ func (w *Wall) priced(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 	return &out
 }
 
-func (w *Wall) pricedTool(t *tool, listed *mcp.Tool) *mcp.Tool {
+func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 	shown := *listed
 	shown.Meta = maps.Clone(listed.Meta)
 	if shown.Meta == nil {
@@ -369,14 +373,14 @@ func (w *Wall) pricedTool(t *tool, listed *mcp.Tool) *mcp.Tool {
 		}
 		shown.Meta["x402"] = map[string]any{"price": price, "accepts": accepts}
 	}
-	shown.OutputSchema = orChallenge(listed.OutputSchema)
+	shown.OutputSchema = allowChallenge(listed.OutputSchema)
 	return &shown
 }
 
-// orChallenge lets a tool's output schema take a challenge too: clients that check structured
-// content would refuse to read it otherwise (apify-mcp-server #917). What the schema refers to by
-// name stays where it was.
-func orChallenge(schema any) any {
+// allowChallenge lets a tool's output schema accept a challenge too: clients that validate
+// structured content would refuse it otherwise (apify-mcp-server #917). Definitions that the schema
+// refers to by name stay at its top.
+func allowChallenge(schema any) any {
 	if schema == nil {
 		return nil
 	}
@@ -385,8 +389,8 @@ func orChallenge(schema any) any {
 	if err != nil || json.Unmarshal(text, &own) != nil || own == nil {
 		return schema
 	}
-	wide := map[string]any{"type": "object",
-		"anyOf": []any{own, map[string]any{"type": "object", "required": []string{"x402Version", "error"}}}}
+	anyChallenge := map[string]any{"type": "object", "required": []string{"x402Version", "error"}}
+	wide := map[string]any{"type": "object", "anyOf": []any{own, anyChallenge}}
 	for _, shared := range []string{"$schema", "$defs", "definitions"} {
 		if value, there := own[shared]; there {
 			wide[shared] = value

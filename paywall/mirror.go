@@ -16,7 +16,7 @@ import (
 
 // What the server behind has, shown as ours. The takers hold Front.mu.
 
-func (f *Front) takeTools(ctx context.Context, behind *mcp.ClientSession) error {
+func (f *Proxy) takeTools(ctx context.Context, behind *mcp.ClientSession) error {
 	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Tools != nil }) {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (f *Front) takeTools(ctx context.Context, behind *mcp.ClientSession) error 
 	return nil
 }
 
-func (f *Front) takeResources(ctx context.Context, behind *mcp.ClientSession) error {
+func (f *Proxy) takeResources(ctx context.Context, behind *mcp.ClientSession) error {
 	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Resources != nil }) {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (f *Front) takeResources(ctx context.Context, behind *mcp.ClientSession) er
 	return nil
 }
 
-func (f *Front) takePrompts(ctx context.Context, behind *mcp.ClientSession) error {
+func (f *Proxy) takePrompts(ctx context.Context, behind *mcp.ClientSession) error {
 	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Prompts != nil }) {
 		return nil
 	}
@@ -81,7 +81,7 @@ func has(behind *mcp.ClientSession, what func(*mcp.ServerCapabilities) bool) boo
 }
 
 // left are the names of a kind that are shown now.
-func (f *Front) left(kind string) map[string]bool {
+func (f *Proxy) left(kind string) map[string]bool {
 	left := map[string]bool{}
 	for _, name := range f.names(kind) {
 		left[name] = true
@@ -92,7 +92,7 @@ func (f *Front) left(kind string) map[string]bool {
 // show adds what is new, and what changed; adding the same again would tell every client of a
 // change that is none. The SDK panics over what it cannot show, a schema that is no object for one:
 // that is left out, and not given away.
-func (f *Front) show(kind, name string, what any, add func()) {
+func (f *Proxy) show(kind, name string, what any, add func()) {
 	text := jsonOf(what)
 	if bytes.Equal(f.shown[kind+name], text) {
 		return
@@ -106,14 +106,14 @@ func (f *Front) show(kind, name string, what any, add func()) {
 	f.shown[kind+name] = text
 }
 
-func (f *Front) drop(kind string, names map[string]bool, remove func(...string)) {
+func (f *Proxy) drop(kind string, names map[string]bool, remove func(...string)) {
 	for name := range names {
 		delete(f.shown, kind+name)
 		remove(name)
 	}
 }
 
-func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
@@ -132,7 +132,7 @@ func (f *Front) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	return given, nil
 }
 
-func (f *Front) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
+func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
@@ -149,7 +149,7 @@ func (f *Front) readResource(ctx context.Context, request *mcp.ReadResourceReque
 	return given, nil
 }
 
-func (f *Front) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	p := request.Params
 	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
@@ -165,7 +165,7 @@ func (f *Front) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 	return given, nil
 }
 
-func (f *Front) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
 	p.Meta, _ = f.forward(ctx, request.Session, p.Meta, nil)
 	return asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CompleteResult, error) {
@@ -175,7 +175,7 @@ func (f *Front) complete(ctx context.Context, request *mcp.CompleteRequest) (*mc
 
 // asked makes a request of the server behind; once more where that one does not know the session
 // (any more), and so did nothing.
-func asked[R any](ctx context.Context, f *Front, do func(*mcp.ClientSession) (R, error)) (R, error) {
+func asked[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSession) (R, error)) (R, error) {
 	var none R
 	for tries := 0; ; tries++ {
 		behind, err := f.at(ctx)
@@ -196,7 +196,7 @@ func asked[R any](ctx context.Context, f *Front, do func(*mcp.ClientSession) (R,
 
 // forward is _meta as the server behind gets it: without the payment, which it could settle itself,
 // without what speaks of the session with the buyer, and with a progress token of ours.
-func (f *Front) forward(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta, token any) (mcp.Meta,
+func (f *Proxy) forward(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta, token any) (mcp.Meta,
 	func()) {
 	meta = maps.Clone(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
@@ -215,7 +215,7 @@ func (f *Front) forward(ctx context.Context, session *mcp.ServerSession, meta mc
 	return meta, func() { f.progress.Delete(ours) }
 }
 
-func (f *Front) passProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
+func (f *Proxy) passProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
 	ours, _ := request.Params.ProgressToken.(string)
 	if who, there := f.progress.Load(ours); there {
 		to := who.(*follower)

@@ -18,29 +18,29 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Tool is what something costs: a tool by its name, or what HTTP sells.
+// Tool is the price of something: of an MCP tool by its name, or of what HTTP sells.
 type Tool struct {
 	Name        string
 	Description string // for buyers
 	MimeType    string // of what is bought; "" is application/json
 	Resource    string // its URL; "" is mcp://tool/<name>, or of HTTP the URL that was asked for
 	Accepts     []Option
-	// Quote computes what one call costs, instead of Accepts. It is asked again when the payment
-	// comes, which has to pay what it says then: so it answers the same for the same call, at least
-	// for a minute.
+	// Quote computes what one call costs, instead of Accepts. It is called again when the payment
+	// comes, which has to match what it returns then: so it should return the same for the same
+	// call, at least for a minute. It is called concurrently.
 	Quote func(context.Context, Call) ([]Option, error)
 	Free  bool // keeps the entry, asks for nothing
-	// settle, then run: the buyer pays for the try (paymentFlow "upfront"). Not for tools that ask
-	// back: the answer is another call
+	// settle, then run: the buyer pays for the attempt (paymentFlow "upfront"). Not for tools that
+	// ask for input: the answer is another call
 	Upfront bool
-	// how long a payment is good for, and so how long the tool may run; 0 is five minutes
+	// how long a payment is valid, and so how long the tool may run; 0 is five minutes
 	MaxTimeout time.Duration
-	// Extensions are declared beside the wall's own (V2), each {"info":{…},"schema":{…}}: bazaar,
-	// for one. See Bazaar.
+	// Extensions are declared beside the paywall's own (V2), each {"info":{…},"schema":{…}}:
+	// bazaar, for one. See Bazaar.
 	Extensions map[string]json.RawMessage
 }
 
-// Option is one way to pay. Of Price and Amount one is given.
+// Option is one way to pay. Exactly one of Price and Amount is given.
 type Option struct {
 	Network string // CAIP-2, a name ("base-sepolia") or a chain id ("84532")
 	PayTo   string
@@ -71,7 +71,7 @@ type option struct {
 	Asset   x402.AssetInfo
 }
 
-func (w *Wall) checked(t Tool) (*tool, error) {
+func (w *Paywall) checkTool(t Tool) (*tool, error) {
 	made := &tool{Tool: t}
 	fail := func(err error) error { return fmt.Errorf("the tool %q: %w", t.Name, err) }
 	if made.MaxTimeout == 0 {
@@ -80,8 +80,8 @@ func (w *Wall) checked(t Tool) (*tool, error) {
 	switch {
 	case strings.TrimSpace(t.Name) == "":
 		return nil, errors.New("a tool without a name")
-	case made.MaxTimeout < shortTimeout || made.MaxTimeout > longTimeout:
-		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", shortTimeout, longTimeout,
+	case made.MaxTimeout < minTimeout || made.MaxTimeout > maxTimeout:
+		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", minTimeout, maxTimeout,
 			made.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
@@ -91,16 +91,16 @@ func (w *Wall) checked(t Tool) (*tool, error) {
 		return nil, fail(fmt.Errorf("buyers read at most %d ways to pay", x402.MaxAccepts))
 	}
 	var err error
-	if made.options, err = w.resolve(t.Accepts); err != nil {
+	if made.options, err = w.checkOptions(t.Accepts); err != nil {
 		return nil, fail(err)
 	}
 	return made, nil
 }
 
-func (w *Wall) resolve(list []Option) (all []option, err error) {
+func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
 	var faults []error
 	for i, o := range list {
-		made, err := w.option(o)
+		made, err := w.checkOption(o)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("option %d: %w", i+1, err))
 		} else if slices.ContainsFunc(all, func(other option) bool { return other == made }) {
@@ -111,7 +111,7 @@ func (w *Wall) resolve(list []Option) (all []option, err error) {
 	return all, errors.Join(faults...)
 }
 
-func (w *Wall) option(o Option) (made option, err error) {
+func (w *Paywall) checkOption(o Option) (made option, err error) {
 	if made.Network, err = network(o.Network); err != nil {
 		return made, err
 	}
@@ -140,7 +140,7 @@ func network(name string) (string, error) {
 	return id, nil
 }
 
-func (w *Wall) asset(network, name string) (x402.AssetInfo, error) {
+func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 	var a x402.AssetInfo
 	var ok bool
 	if name == "" {
@@ -167,7 +167,7 @@ func payee(network, address string, asset x402.AssetInfo) (string, error) {
 			return "", fmt.Errorf("pay_to %q is no Solana address", address)
 		}
 		if address == asset.Address || strings.Trim(address, "1") == "" { // the system program's
-			return "", fmt.Errorf("pay_to %q can give out nothing that it is paid", address)
+			return "", fmt.Errorf("pay_to %q could never spend what it is paid", address)
 		}
 		return address, nil
 	}
@@ -176,7 +176,7 @@ func payee(network, address string, asset x402.AssetInfo) (string, error) {
 		return "", fmt.Errorf("pay_to %q: %w", address, err)
 	}
 	if strings.EqualFold(spelt, asset.Address) || strings.Trim(spelt[2:], "0") == "" {
-		return "", fmt.Errorf("pay_to %q can give out nothing that it is paid", address)
+		return "", fmt.Errorf("pay_to %q could never spend what it is paid", address)
 	}
 	return spelt, nil
 }
@@ -199,13 +199,14 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 				asset.Symbol)
 		}
 	}
-	if _, fits := a.Uint64(); a.IsZero() || x402.IsSolana(asset.Network) && !fits {
-		return a, 0, errors.New("the amount is 0, or more than a token can count")
+	_, fits := a.Uint64()
+	if a.IsZero() || (x402.IsSolana(asset.Network) && !fits) {
+		return a, 0, errors.New("the amount is 0, or more than a token account can hold")
 	}
 	return a, price, nil
 }
 
-// price is for people: the cheapest option.
+// price is that of the cheapest option, for people.
 func (t *tool) price() string {
 	if len(t.options) == 0 {
 		return ""
@@ -215,23 +216,24 @@ func (t *tool) price() string {
 	}).Price.Price()
 }
 
-// offer is an option as it is asked for: its words in each version, to compare with and to write.
+// offer is an option as it is asked for: the requirement in each version, to write and to compare
+// with.
 type offer struct {
 	option
 	v1, v2 x402.Requirement
 }
 
-// in is the offer in a version's words.
-func (o offer) in(version int) x402.Requirement {
+// terms is the offer as a requirement of a version.
+func (o offer) terms(version int) x402.Requirement {
 	if version == 1 {
 		return o.v1
 	}
 	return o.v2
 }
 
-// offers is what a call costs now. An option whose fee payer nobody can name is left out; without
+// offers returns what a call costs now. An option whose fee payer is not known is left out; without
 // any left, ErrPrice.
-func (w *Wall) offers(ctx context.Context, t *tool, call Call, resource string) (list []offer, err error) {
+func (w *Paywall) offers(ctx context.Context, t *tool, call Call, resource string) (list []offer, err error) {
 	options := t.options
 	if t.Quote != nil {
 		if options, err = w.quote(ctx, t, call); err != nil {
@@ -253,7 +255,7 @@ func (w *Wall) offers(ctx context.Context, t *tool, call Call, resource string) 
 	return list, nil
 }
 
-func (w *Wall) quote(ctx context.Context, t *tool, call Call) (options []option, err error) {
+func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []option, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("a panic: %v", p)
@@ -266,10 +268,10 @@ func (w *Wall) quote(ctx context.Context, t *tool, call Call) (options []option,
 	if err != nil {
 		return nil, err
 	}
-	return w.resolve(list)
+	return w.checkOptions(list)
 }
 
-func (w *Wall) offer(ctx context.Context, t *tool, o option, resource string) (offer, error) {
+func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string) (offer, error) {
 	made := offer{option: o}
 	for _, version := range []int{1, 2} {
 		name, named := o.Network, true
@@ -310,8 +312,10 @@ func requirement(t *tool, o option, version int, network, resource string,
 		entry["extra"] = extra
 	}
 	if version == 1 {
-		entry["maxAmountRequired"], entry["resource"], entry["description"], entry["mimeType"] = o.Amount,
-			resource, t.Description, t.mimeType()
+		entry["maxAmountRequired"] = o.Amount
+		entry["resource"] = resource
+		entry["description"] = t.Description
+		entry["mimeType"] = t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
@@ -327,11 +331,11 @@ func (t *tool) mimeType() string {
 
 // extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer
 // and whatever else the facilitator says of this kind of payment.
-func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage,
+func (w *Paywall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage,
 	error) {
 	extra := map[string]json.RawMessage{}
 	if x402.IsSolana(o.Network) {
-		kind, err := w.kind(ctx, o.Network, version)
+		kind, err := w.feePayerKind(ctx, o.Network, version)
 		if err != nil {
 			return nil, err
 		}
@@ -345,14 +349,13 @@ func (w *Wall) extra(ctx context.Context, t *tool, o option, version int) (map[s
 	return extra, nil
 }
 
-// kinds remembers who pays fees: a facilitator that is down now was not down when it was asked
-// before.
+// kinds caches who pays fees, for when the facilitator is down.
 type kinds struct {
 	mu   sync.Mutex
 	last map[string]facilitator.Kind
 }
 
-func (w *Wall) kind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
+func (w *Paywall) feePayerKind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
 	list, err := w.options.Facilitators.Supported(ctx, network) // remembered there for five minutes
 	w.kinds.mu.Lock()
 	defer w.kinds.mu.Unlock()

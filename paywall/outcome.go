@@ -5,179 +5,184 @@ import "x402-wallet/history"
 // What is known of a request when it ends: facts, in the order in which they become known. The zero
 // value of each is "not yet".
 type (
-	shown  uint8 // what the buyer showed
-	used   uint8 // whether that payment had its run
-	check  uint8 // what the facilitator said of it
-	run    uint8 // what became of the tool
-	settle uint8 // what became of the settlement
+	presented     uint8 // the payment that the buyer presented
+	priorUse      uint8 // whether that payment has had its run
+	verification  uint8 // what the facilitator said of it
+	runOutcome    uint8 // how the tool's run ended
+	settleOutcome uint8 // how the settlement ended
 )
 
 const (
-	nothing  shown = iota // no payment
-	garbled               // something that cannot be read
-	other                 // a payment for something else, or one that expires before it could be settled
-	readable              // a payment for this
+	noPayment  presented = iota
+	unreadable           // it cannot be parsed
+	mismatched           // it is for something else, or expires before it could be settled
+	matching             // it is for this
 )
 
 const (
-	fresh  used = iota
-	kept        // it had its run, and who shows it now is told the answer again: same call, same identifier
-	before      // it had its run
+	unused      priorUse = iota
+	replayable           // it had its run; the same call with the same identifier gets the stored answer
+	alreadyUsed          // it had its run
 )
 
 const (
-	unchecked check = iota
+	notVerified verification = iota
 	invalid
-	silent // nobody answered
+	noAnswer // no facilitator answered
 	valid
 )
 
 const (
-	notRun   run = iota
-	ran          // and gave something
-	asksMore     // it wants an answer of the client's first
-	failed       // the tool says so, or panicked
-	stopped      // a hook, or the book of sales, said no
-	late         // the payment would expire before it could be settled
-	gone         // the buyer cancelled or left
+	notRun     runOutcome = iota
+	succeeded             // and returned something
+	needsInput            // it asks the client something first
+	failed                // the tool says so, or panicked
+	stopped               // a hook or the sale store refused
+	tooLate               // the payment would expire before it could be settled
+	cancelled             // the buyer cancelled or disconnected
 )
 
 const (
-	unsettled settle = iota
-	done
+	notSettled settleOutcome = iota
+	settled
 	refused
-	unknown // perhaps
-	unsent  // no facilitator was reached
+	unknown // it may have been settled
+	notSent // no facilitator was reached
 )
 
 type facts struct {
-	shown   shown
-	used    used
-	check   check
-	run     run
-	settle  settle
-	upfront bool // settle, then run
-	dry     bool // verify only
+	presented    presented
+	priorUse     priorUse
+	verification verification
+	run          runOutcome
+	settlement   settleOutcome
+	upfront      bool // settle, then run
+	verifyOnly   bool // never settle
 }
 
 // answer is how a request is answered.
 type answer uint8
 
 const (
-	asks     answer = iota + 1 // the challenge: paying (again) is a way on
-	refuses                    // the payment is of no use; no challenge, so that nobody pays again by reflex
-	regrets                    // something of ours failed, or is open; likewise no challenge
-	fails                      // the tool's own failure
-	passes                     // what the tool wants to know first
-	delivers                   // what was bought
+	challenge answer = iota + 1 // the ways to pay: paying (again) helps
+	// reject: this payment cannot be used; without ways to pay, so that no client pays again by reflex
+	reject
+	// unavailable: a failure on our side, or an open settlement; likewise without ways to pay
+	unavailable
+	toolFailed    // the tool's own failure
+	inputRequired // what the tool asks the client first
+	deliver       // what was bought
 )
 
 // verdict is a row of the table.
 type verdict struct {
 	answer  answer
-	receipt bool              // what the facilitator said goes with it, good or bad
+	receipt bool              // the facilitator's settlement goes with it, successful or not
 	state   history.SaleState // "" where no sale was opened
 	err     error             // nil: sold
 }
 
-// judge is the table of outcomes. Nothing is given away: "delivers" stands only where it is settled
-// (or nobody wanted it to be). Nothing is taken for nothing: "settled" stands only where something
-// is delivered, or the buyer agreed to pay for the try.
+// judge is the table of outcomes. Nothing is given away: "deliver" stands only where the payment is
+// settled (or the seller only verifies). Nothing is taken for nothing: "settled" stands only where
+// something is delivered, or where the buyer agreed to pay for the attempt.
 //
-//	#   shown     used    checked  tool     settled   the buyer gets                       the sale
-//	1   nothing                                       asks                                 –
-//	2   garbled                                       refuses                              –
-//	3   other                                         asks, with why                       –
-//	4   readable  kept                                delivers, the receipt: once more     as it was
-//	5   readable  before                              refuses                              as it was
-//	6   readable  fresh   invalid                     asks, with why                       –
-//	7   readable  fresh   silent                      regrets                              –
-//	8   readable  fresh   valid    asks more          passes; its payment is good again    forgotten
-//	9   readable  fresh   valid    failed             fails                                failed
-//	10  readable  fresh   valid    stopped            regrets                              failed
-//	11  readable  fresh   valid    late               regrets                              failed
-//	12  readable  fresh   valid    gone               regrets (nobody hears it)            failed
-//	13  readable  fresh   valid    ran      (dry)     delivers                             verified
-//	14  readable  fresh   valid    ran      done      delivers, the receipt                settled
-//	15  readable  fresh   valid    ran      refused   asks, the receipt of failure         failed
-//	16  readable  fresh   valid    ran      unknown   regrets, the receipt of failure      unknown, what was made is kept
-//	17  readable  fresh   valid    ran      unsent    regrets, the receipt of failure      failed
-//	    upfront:
-//	18  readable  fresh   valid    –        refused   asks, the receipt of failure         failed
-//	19  readable  fresh   valid    –        unknown   regrets, the receipt of failure      unknown
-//	20  readable  fresh   valid    –        unsent    regrets, the receipt of failure      failed
-//	21  readable  fresh   valid    ran      done      delivers, the receipt                settled
-//	22  readable  fresh   valid    failed   done      fails, the receipt                   settled: it was for the try
-//	23  readable  fresh   valid    stopped, gone, asks more: as 22, without the tool's words where it has none
+//	#   payment     prior use    verified   tool         settled   answer                    the sale
+//	1   none                                                       challenge                 –
+//	2   unreadable                                                 reject                    –
+//	3   mismatched                                                 challenge, with reason    –
+//	4   matching    replayable                                     deliver (again), receipt  as it was
+//	5   matching    alreadyUsed                                    reject                    as it was
+//	6   matching    unused       invalid                           challenge, with reason    –
+//	7   matching    unused       no answer                         unavailable               –
+//	8   matching    unused       valid      needs input            inputRequired             deleted: payable again
+//	9   matching    unused       valid      failed                 toolFailed                failed
+//	10  matching    unused       valid      stopped                unavailable               failed
+//	11  matching    unused       valid      too late               unavailable               failed
+//	12  matching    unused       valid      cancelled              unavailable               failed
+//	13  matching    unused       valid      succeeded    never     deliver                   verified
+//	14  matching    unused       valid      succeeded    settled   deliver, receipt          settled
+//	15  matching    unused       valid      succeeded    refused   challenge, receipt        failed
+//	16  matching    unused       valid      succeeded    unknown   unavailable, receipt      unknown, answer kept
+//	17  matching    unused       valid      succeeded    not sent  unavailable, receipt      failed
+//
+//	upfront, that is settled before the run:
+//	18  matching    unused       valid      –            refused   challenge, receipt        failed
+//	19  matching    unused       valid      –            unknown   unavailable, receipt      unknown
+//	20  matching    unused       valid      –            not sent  unavailable, receipt      failed
+//	21  matching    unused       valid      succeeded    settled   deliver, receipt          settled
+//	22  matching    unused       valid      failed       settled   toolFailed, receipt       settled: for the try
+//	23  matching    unused       valid      other        settled   as 10, 12, 8, receipt     settled: for the try
 func judge(f facts) verdict {
-	switch f.shown {
-	case nothing:
-		return verdict{answer: asks, err: ErrPaymentRequired} // 1
-	case garbled:
-		return verdict{answer: refuses, err: ErrInvalidRequest} // 2
-	case other:
-		return verdict{answer: asks, err: ErrPaymentRejected} // 3
+	switch f.presented {
+	case noPayment:
+		return verdict{answer: challenge, err: ErrPaymentRequired} // 1
+	case unreadable:
+		return verdict{answer: reject, err: ErrInvalidRequest} // 2
+	case mismatched:
+		return verdict{answer: challenge, err: ErrPaymentRejected} // 3
 	}
-	switch f.used {
-	case kept:
-		return verdict{answer: delivers, receipt: true, state: history.Sold} // 4
-	case before:
-		return verdict{answer: refuses, err: ErrPaymentUsed} // 5
+	switch f.priorUse {
+	case replayable:
+		return verdict{answer: deliver, receipt: true, state: history.Sold} // 4
+	case alreadyUsed:
+		return verdict{answer: reject, err: ErrPaymentUsed} // 5
 	}
-	switch f.check {
+	switch f.verification {
 	case invalid:
-		return verdict{answer: asks, err: ErrPaymentRejected} // 6
-	case silent, unchecked:
-		return verdict{answer: regrets, err: ErrVerifyUnavailable} // 7
+		return verdict{answer: challenge, err: ErrPaymentRejected} // 6
+	case noAnswer, notVerified:
+		return verdict{answer: unavailable, err: ErrVerifyUnavailable} // 7
 	}
-	if f.settle == unsettled || f.settle == done && f.upfront {
+	if f.settlement == notSettled || (f.settlement == settled && f.upfront) {
 		return judgeRun(f)
 	}
-	return judgeSettle(f)
+	return judgeSettlement(f)
 }
 
 // judgeRun is what the tool decides: rows 8 to 13, and 21 to 23, where it is settled already.
 func judgeRun(f facts) verdict {
-	settled := f.settle == done
-	v := verdict{receipt: settled, state: history.Unsold}
-	if settled {
+	isSettled := f.settlement == settled
+	v := verdict{receipt: isSettled, state: history.Unsold}
+	if isSettled {
 		v.state = history.Sold
 	}
 	switch {
-	case f.run == ran && settled: // 21
-		v.answer = delivers
-	case f.run == ran && f.dry: // 13
-		v.answer, v.state = delivers, history.Verified
-	case f.run == ran: // and nobody tried to settle: cannot happen
-		v.answer, v.err = regrets, ErrSettlementFailed
-	case f.run == asksMore && settled: // 23
-		v.answer = passes
-	case f.run == asksMore: // 8
-		v.answer, v.state = passes, ""
+	case f.run == succeeded && isSettled: // 21
+		v.answer = deliver
+	case f.run == succeeded && f.verifyOnly: // 13
+		v.answer = deliver
+		v.state = history.Verified
+	case f.run == succeeded: // and nobody tried to settle: cannot happen
+		v.answer, v.err = unavailable, ErrSettlementFailed
+	case f.run == needsInput && isSettled: // 23
+		v.answer = inputRequired
+	case f.run == needsInput: // 8
+		v.answer = inputRequired
+		v.state = ""
 	case f.run == failed: // 9, 22
-		v.answer, v.err = fails, ErrToolExecutionFailed
-	case f.run == late: // 11
-		v.answer, v.err = regrets, ErrTooLate
-	case f.run == gone: // 12, 23
-		v.answer, v.err = regrets, ErrGone
+		v.answer, v.err = toolFailed, ErrToolExecutionFailed
+	case f.run == tooLate: // 11
+		v.answer, v.err = unavailable, ErrTooLate
+	case f.run == cancelled: // 12, 23
+		v.answer, v.err = unavailable, ErrGone
 	default: // 10, 23
-		v.answer, v.err = regrets, ErrAborted
+		v.answer, v.err = unavailable, ErrAborted
 	}
 	return v
 }
 
-// judgeSettle is what the settlement decides: rows 14 to 20.
-func judgeSettle(f facts) verdict {
-	switch f.settle {
-	case done:
-		return verdict{answer: delivers, receipt: true, state: history.Sold} // 14
-	case refused:
-		return verdict{answer: asks, receipt: true, state: history.Unsold, err: ErrSettlementFailed} // 15, 18
-	case unknown:
-		// 16, 19
-		return verdict{answer: regrets, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown}
-	default:
-		// 17, 20
-		return verdict{answer: regrets, receipt: true, state: history.Unsold, err: ErrSettlementFailed}
+// judgeSettlement is what the settlement decides: rows 14 to 20.
+func judgeSettlement(f facts) verdict {
+	v := verdict{receipt: true}
+	switch f.settlement {
+	case settled: // 14
+		v.answer, v.state = deliver, history.Sold
+	case refused: // 15, 18
+		v.answer, v.state, v.err = challenge, history.Unsold, ErrSettlementFailed
+	case unknown: // 16, 19
+		v.answer, v.state, v.err = unavailable, history.InDoubt, ErrSettlementUnknown
+	default: // 17, 20
+		v.answer, v.state, v.err = unavailable, history.Unsold, ErrSettlementFailed
 	}
+	return v
 }

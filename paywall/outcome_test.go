@@ -10,88 +10,167 @@ import (
 
 // One row per line of judge's table.
 func TestOutcomes(t *testing.T) {
+	paid := func(f facts) facts { // a payment that a facilitator verified
+		f.presented, f.verification = matching, valid
+		return f
+	}
+	upfront := func(f facts) facts {
+		f.upfront = true
+		return paid(f)
+	}
 	for name, row := range map[string]struct {
 		facts facts
 		want  verdict
 	}{
-		"1": {facts{shown: nothing}, verdict{asks, false, "", ErrPaymentRequired}},
-		"2": {facts{shown: garbled}, verdict{refuses, false, "", ErrInvalidRequest}},
-		"3": {facts{shown: other}, verdict{asks, false, "", ErrPaymentRejected}},
-		"4": {facts{shown: readable, used: kept}, verdict{delivers, true, history.Sold, nil}},
-		"5": {facts{shown: readable, used: before}, verdict{refuses, false, "", ErrPaymentUsed}},
-		"5, a race": {facts{shown: readable, used: before, check: valid},
-			verdict{refuses, false, "", ErrPaymentUsed}},
-		"6": {facts{shown: readable, check: invalid},
-			verdict{asks, false, "", ErrPaymentRejected}},
-		"7": {facts{shown: readable, check: silent},
-			verdict{regrets, false, "", ErrVerifyUnavailable}},
-		"8": {facts{shown: readable, check: valid, run: asksMore},
-			verdict{passes, false, "", nil}},
-		"9": {facts{shown: readable, check: valid, run: failed},
-			verdict{fails, false, history.Unsold, ErrToolExecutionFailed}},
-		"10": {facts{shown: readable, check: valid, run: stopped},
-			verdict{regrets, false, history.Unsold, ErrAborted}},
-		"11": {facts{shown: readable, check: valid, run: late},
-			verdict{regrets, false, history.Unsold, ErrTooLate}},
-		"12": {facts{shown: readable, check: valid, run: gone},
-			verdict{regrets, false, history.Unsold, ErrGone}},
-		"13": {facts{shown: readable, check: valid, run: ran, dry: true},
-			verdict{delivers, false, history.Verified, nil}},
-		"14": {facts{shown: readable, check: valid, run: ran, settle: done},
-			verdict{delivers, true, history.Sold, nil}},
-		"15": {facts{shown: readable, check: valid, run: ran, settle: refused},
-			verdict{asks, true, history.Unsold, ErrSettlementFailed}},
-		"16": {facts{shown: readable, check: valid, run: ran, settle: unknown},
-			verdict{regrets, true, history.InDoubt, ErrSettlementUnknown}},
-		"17": {facts{shown: readable, check: valid, run: ran, settle: unsent},
-			verdict{regrets, true, history.Unsold, ErrSettlementFailed}},
-		"18": {facts{shown: readable, check: valid, upfront: true, settle: refused},
-			verdict{asks, true, history.Unsold, ErrSettlementFailed}},
-		"19": {facts{shown: readable, check: valid, upfront: true, settle: unknown},
-			verdict{regrets, true, history.InDoubt, ErrSettlementUnknown}},
-		"20": {facts{shown: readable, check: valid, upfront: true, settle: unsent},
-			verdict{regrets, true, history.Unsold, ErrSettlementFailed}},
-		"21": {facts{shown: readable, check: valid, upfront: true, settle: done, run: ran},
-			verdict{delivers, true, history.Sold, nil}},
-		"22": {facts{shown: readable, check: valid, upfront: true, settle: done, run: failed},
-			verdict{fails, true, history.Sold, ErrToolExecutionFailed}},
-		"23 stopped": {facts{shown: readable, check: valid, upfront: true, settle: done, run: stopped},
-			verdict{regrets, true, history.Sold, ErrAborted}},
-		"23 gone": {facts{shown: readable, check: valid, upfront: true, settle: done, run: gone},
-			verdict{regrets, true, history.Sold, ErrGone}},
-		"23 asks more": {facts{shown: readable, check: valid, upfront: true, settle: done, run: asksMore},
-			verdict{passes, true, history.Sold, nil}},
-		"never settled?": {facts{shown: readable, check: valid, run: ran},
-			verdict{regrets, false, history.Unsold, ErrSettlementFailed}},
+		"1": {
+			facts{presented: noPayment},
+			verdict{answer: challenge, err: ErrPaymentRequired},
+		},
+		"2": {
+			facts{presented: unreadable},
+			verdict{answer: reject, err: ErrInvalidRequest},
+		},
+		"3": {
+			facts{presented: mismatched},
+			verdict{answer: challenge, err: ErrPaymentRejected},
+		},
+		"4": {
+			facts{presented: matching, priorUse: replayable},
+			verdict{answer: deliver, receipt: true, state: history.Sold},
+		},
+		"5": {
+			facts{presented: matching, priorUse: alreadyUsed},
+			verdict{answer: reject, err: ErrPaymentUsed},
+		},
+		"5, a race": {
+			paid(facts{priorUse: alreadyUsed}),
+			verdict{answer: reject, err: ErrPaymentUsed},
+		},
+		"6": {
+			facts{presented: matching, verification: invalid},
+			verdict{answer: challenge, err: ErrPaymentRejected},
+		},
+		"7": {
+			facts{presented: matching, verification: noAnswer},
+			verdict{answer: unavailable, err: ErrVerifyUnavailable},
+		},
+		"8": {
+			paid(facts{run: needsInput}),
+			verdict{answer: inputRequired},
+		},
+		"9": {
+			paid(facts{run: failed}),
+			verdict{answer: toolFailed, state: history.Unsold, err: ErrToolExecutionFailed},
+		},
+		"10": {
+			paid(facts{run: stopped}),
+			verdict{answer: unavailable, state: history.Unsold, err: ErrAborted},
+		},
+		"11": {
+			paid(facts{run: tooLate}),
+			verdict{answer: unavailable, state: history.Unsold, err: ErrTooLate},
+		},
+		"12": {
+			paid(facts{run: cancelled}),
+			verdict{answer: unavailable, state: history.Unsold, err: ErrGone},
+		},
+		"13": {
+			paid(facts{run: succeeded, verifyOnly: true}),
+			verdict{answer: deliver, state: history.Verified},
+		},
+		"14": {
+			paid(facts{run: succeeded, settlement: settled}),
+			verdict{answer: deliver, receipt: true, state: history.Sold},
+		},
+		"15": {
+			paid(facts{run: succeeded, settlement: refused}),
+			verdict{answer: challenge, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+		},
+		"16": {
+			paid(facts{run: succeeded, settlement: unknown}),
+			verdict{answer: unavailable, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown},
+		},
+		"17": {
+			paid(facts{run: succeeded, settlement: notSent}),
+			verdict{answer: unavailable, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+		},
+		"18": {
+			upfront(facts{settlement: refused}),
+			verdict{answer: challenge, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+		},
+		"19": {
+			upfront(facts{settlement: unknown}),
+			verdict{answer: unavailable, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown},
+		},
+		"20": {
+			upfront(facts{settlement: notSent}),
+			verdict{answer: unavailable, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+		},
+		"21": {
+			upfront(facts{settlement: settled, run: succeeded}),
+			verdict{answer: deliver, receipt: true, state: history.Sold},
+		},
+		"22": {
+			upfront(facts{settlement: settled, run: failed}),
+			verdict{answer: toolFailed, receipt: true, state: history.Sold, err: ErrToolExecutionFailed},
+		},
+		"23 stopped": {
+			upfront(facts{settlement: settled, run: stopped}),
+			verdict{answer: unavailable, receipt: true, state: history.Sold, err: ErrAborted},
+		},
+		"23 cancelled": {
+			upfront(facts{settlement: settled, run: cancelled}),
+			verdict{answer: unavailable, receipt: true, state: history.Sold, err: ErrGone},
+		},
+		"23 needs input": {
+			upfront(facts{settlement: settled, run: needsInput}),
+			verdict{answer: inputRequired, receipt: true, state: history.Sold},
+		},
+		"nobody tried to settle": {
+			paid(facts{run: succeeded}),
+			verdict{answer: unavailable, state: history.Unsold, err: ErrSettlementFailed},
+		},
 	} {
-		require.Equal(t, row.want, judge(row.facts), name)
+		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, judge(row.facts)) })
 	}
 }
 
-// Over all facts that can be thought of: what is given is paid, or nobody wanted it to be; what may
-// be paid is given, or kept open.
+// Over all combinations of facts: what is delivered is paid, or its owner only verifies; what may
+// be paid is delivered, or kept in doubt.
 func TestOutcomesGiveNothingAway(t *testing.T) {
-	for s := nothing; s <= readable; s++ {
-		for u := fresh; u <= before; u++ {
-			for c := unchecked; c <= valid; c++ {
-				for r := notRun; r <= gone; r++ {
-					for k := unsettled; k <= unsent; k++ {
-						for _, upfront := range []bool{false, true} {
-							for _, dry := range []bool{false, true} {
-								f := facts{s, u, c, r, k, upfront, dry}
-								v := judge(f)
-								require.NotZero(t, v.answer, "%+v", f)
-								if v.answer == delivers && u != kept {
-									require.True(t, s == readable && c == valid && (r == ran || k == done) &&
-										(k == done || dry), "%+v", f)
-								}
-								if k == unknown && s == readable && u == fresh && c == valid {
-									require.Equal(t, history.InDoubt, v.state, "%+v", f)
-									require.Equal(t, regrets, v.answer, "never a challenge: %+v", f)
-								}
-								if v.state == history.Sold && u != kept {
-									require.Equal(t, done, k, "%+v", f)
-								}
+	everyCombination(func(f facts) {
+		v := judge(f)
+		require.NotZero(t, v.answer, "%+v", f)
+		isVerified := f.presented == matching && f.priorUse == unused && f.verification == valid
+		isSettled := f.settlement == settled
+		if v.answer == deliver && f.priorUse != replayable {
+			require.True(t, f.presented == matching && f.verification == valid, "%+v", f)
+			require.True(t, f.run == succeeded || isSettled, "%+v", f)
+			require.True(t, isSettled || f.verifyOnly, "%+v", f)
+		}
+		if isVerified && f.settlement == unknown {
+			require.Equal(t, history.InDoubt, v.state, "%+v", f)
+			require.Equal(t, unavailable, v.answer, "never a challenge: %+v", f)
+		}
+		if v.state == history.Sold && f.priorUse != replayable {
+			require.True(t, isSettled, "%+v", f)
+		}
+	})
+}
+
+func everyCombination(see func(facts)) {
+	flags := []bool{false, true}
+	for p := noPayment; p <= matching; p++ {
+		for u := unused; u <= alreadyUsed; u++ {
+			for v := notVerified; v <= valid; v++ {
+				for r := notRun; r <= cancelled; r++ {
+					for s := notSettled; s <= notSent; s++ {
+						for _, upfront := range flags {
+							for _, verifyOnly := range flags {
+								see(facts{
+									presented: p, priorUse: u, verification: v, run: r, settlement: s,
+									upfront: upfront, verifyOnly: verifyOnly,
+								})
 							}
 						}
 					}

@@ -20,14 +20,14 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// maxPayment bounds a payment as it is shown: with extensions echoed the longest real one has 8
+// maxPayment bounds a payment as it is presented: with extensions echoed the longest real one has 8
 // KiB.
 const maxPayment = x402.MaxHeader
 
-// errNotJSON is JSON-RPC's parse error: the payment is no JSON at all.
+// errNotJSON: the payment is no JSON at all, which JSON-RPC has a code of its own for.
 var errNotJSON = errors.New("it is not JSON")
 
-// payment is what a buyer shows, read.
+// payment is a parsed PaymentPayload.
 type payment struct {
 	raw        json.RawMessage
 	version    int
@@ -71,8 +71,8 @@ func decodePayment(raw []byte) (*payment, error) {
 	return p, nil
 }
 
-// unwrap reads a payment in base64.
-func unwrap(where, text string) ([]byte, error) {
+// decodeBase64 reads a payment in base64.
+func decodeBase64(where, text string) ([]byte, error) {
 	if len(text) > base64.StdEncoding.EncodedLen(maxPayment) {
 		return nil, fmt.Errorf("%w: it is longer than %d bytes", ErrInvalidRequest, maxPayment)
 	}
@@ -83,54 +83,62 @@ func unwrap(where, text string) ([]byte, error) {
 	return raw, nil
 }
 
-// signed is what a payment's own signature speaks of, as far as it can be read here.
+// signed is what a payment's own signature covers, as far as it can be read here.
 type signed struct {
-	trace    string // what makes it that payment, whatever is written around it
-	payer    string // "" where it cannot be told
-	expires  time.Time
-	evidence x402.Evidence // what the chain can be asked by; zero where it cannot be
+	uniqueKey string // the nonce or message hash: the same for every spelling of this payment
+	payer     string // "" where it cannot be read here
+	expires   time.Time
+	evidence  x402.Evidence // what the chain can be asked by; zero where it cannot be
 }
 
-// Why a payment is not what was asked for. The words are the reference server's where it has any.
+// Why a payment is not what was asked for, in the reference server's words where it has any.
 var (
-	errNoMatch  = fmt.Errorf("%w: no matching payment requirements", ErrPaymentRejected)
-	errRecips   = fmt.Errorf("%w: it pays somebody else", ErrPaymentRejected)
-	errAmount   = fmt.Errorf("%w: it pays another amount", ErrPaymentRejected)
-	errAsset    = fmt.Errorf("%w: it pays in another asset", ErrPaymentRejected)
-	errNotYet   = fmt.Errorf("%w: it is not good yet", ErrPaymentRejected)
-	errExpired  = fmt.Errorf("%w: it has expired, or is about to", ErrPaymentRejected)
-	errEcho     = fmt.Errorf("%w: extension_echo_mismatch", ErrPaymentRejected)
-	errSignedBy = fmt.Errorf("%w: it is not signed by who it says", ErrPaymentRejected)
+	errNoMatch    = fmt.Errorf("%w: no matching payment requirements", ErrPaymentRejected)
+	errPayee      = fmt.Errorf("%w: it pays another payee", ErrPaymentRejected)
+	errAmount     = fmt.Errorf("%w: it pays another amount", ErrPaymentRejected)
+	errAsset      = fmt.Errorf("%w: it pays in another asset", ErrPaymentRejected)
+	errNotYet     = fmt.Errorf("%w: it is not valid yet", ErrPaymentRejected)
+	errExpired    = fmt.Errorf("%w: it has expired, or is about to", ErrPaymentRejected)
+	errExtensions = fmt.Errorf("%w: extension_echo_mismatch", ErrPaymentRejected)
+	errSignedBy   = fmt.Errorf("%w: it is not signed by its payer", ErrPaymentRejected)
 )
 
-// match finds the offer that a payment was made for, and reads what it signs. In version 2 it says
-// so itself, and every word of the offer has to be there; in version 1 only what is signed can tell
-// two tokens of one network apart. In both, what is signed has to be what was asked for.
-func (w *Wall) match(p *payment, offers []offer) (offer, signed, error) {
+// match finds the offer that a payment was made for, and reads what it signs. In version 2 the
+// payment names its offer, and every member of the offer has to be in it; in version 1 only what is
+// signed can tell two tokens of one network apart. In both, what is signed has to be what was asked
+// for.
+func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
-		r := o.in(p.version)
+		r := o.terms(p.version)
 		if r.Version == 0 {
 			continue
 		}
-		if p.version == 2 && !echoes(p.accepted, r.Raw) || p.version == 1 &&
-			(p.scheme != r.Scheme || p.network != r.NetworkName) {
+		if !p.names(r) {
 			continue
 		}
-		s, err := w.read(p, o)
+		s, err := w.readSigned(p, o)
 		if err == nil || errors.Is(err, errExpired) {
 			return o, s, err
 		}
-		if errors.Is(refusal, errNoMatch) || !errors.Is(err, errRecips) {
+		if errors.Is(refusal, errNoMatch) || !errors.Is(err, errPayee) {
 			refusal = err
 		}
 	}
 	return offer{}, signed{}, refusal
 }
 
-// echoes reports whether a buyer's `accepted` is our offer: the same members with the same values,
-// letter case included, and of extra at least what we said (x402 2.27 core/server).
-func echoes(accepted, ours json.RawMessage) bool {
+// names reports whether the payment says that it is for this requirement.
+func (p *payment) names(r x402.Requirement) bool {
+	if p.version == 2 {
+		return matchesOffer(p.accepted, r.Raw)
+	}
+	return p.scheme == r.Scheme && p.network == r.NetworkName
+}
+
+// matchesOffer reports whether a buyer's `accepted` is our offer: the same members with the same
+// values, letter case included, and of extra at least what we said (x402 2.27 core/server).
+func matchesOffer(accepted, ours json.RawMessage) bool {
 	var theirs, own map[string]any
 	if json.Unmarshal(accepted, &theirs) != nil || json.Unmarshal(ours, &own) != nil {
 		return false
@@ -139,35 +147,40 @@ func echoes(accepted, ours json.RawMessage) bool {
 	theirExtra, _ := theirs["extra"].(map[string]any)
 	delete(own, "extra")
 	delete(theirs, "extra")
-	return reflect.DeepEqual(theirs, own) && within(extra, theirExtra)
+	return reflect.DeepEqual(theirs, own) && containsAll(extra, theirExtra)
 }
 
-// within reports whether every member of a is in b with the same value; objects in them likewise.
-func within(a, b map[string]any) bool {
+// containsAll reports whether every member of a is in b with the same value; nested objects
+// likewise.
+func containsAll(a, b map[string]any) bool {
 	for key, value := range a {
 		other, there := b[key]
 		inner, isObject := value.(map[string]any)
-		otherInner, otherIs := other.(map[string]any)
-		if !there || isObject != otherIs || isObject && !within(inner, otherInner) || !isObject &&
-			!reflect.DeepEqual(value, other) {
+		otherInner, otherIsObject := other.(map[string]any)
+		switch {
+		case !there || isObject != otherIsObject:
+			return false
+		case isObject && !containsAll(inner, otherInner):
+			return false
+		case !isObject && !reflect.DeepEqual(value, other):
 			return false
 		}
 	}
 	return true
 }
 
-// read reads what is signed, and compares it with an offer.
-func (w *Wall) read(p *payment, o offer) (signed, error) {
+// readSigned reads what is signed, and compares it with an offer.
+func (w *Paywall) readSigned(p *payment, o offer) (signed, error) {
 	if x402.IsSolana(o.Network) {
 		return w.readSolana(p, o)
 	}
 	return w.readEVM(p, o)
 }
 
-// readEVM reads an EIP-3009 authorization. Whether its signature is good is for the facilitator to
-// say: of a contract's wallet nobody else can (ERC-1271). But one that is plainly a key's has to be
-// the payer's, over this token: that tells tokens apart in V1.
-func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
+// readEVM reads an EIP-3009 authorization. Whether its signature is valid is for the facilitator to
+// say: nobody else can for a contract wallet (ERC-1271). But a signature of a plain key has to be
+// the payer's, over this token: in V1 only that tells two tokens apart.
+func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Authorization json.RawMessage `json:"authorization"`
 		Signature     string          `json:"signature"`
@@ -183,7 +196,7 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	_, _, wrong := evm.Recover(o.Network, o.Asset, p.payload)
 	switch {
 	case !strings.EqualFold(a.To, o.PayTo):
-		return s, errRecips
+		return s, errPayee
 	case a.Value != o.Amount:
 		return s, errAmount
 	case a.ValidAfter > now.Unix():
@@ -191,48 +204,49 @@ func (w *Wall) readEVM(p *payment, o offer) (s signed, err error) {
 	case wrong != nil && p.version == 1 && len(said.Signature) == 2+2*65:
 		return s, errSignedBy
 	}
-	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.in(p.version).MaxTimeout))
+	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms(p.version).MaxTimeout))
 	s.payer = a.From
 	nonce := "0x" + hex.EncodeToString(a.Nonce[:])
 	asset := money.NewAsset(o.Network, o.Asset.Address)
-	s.trace = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
+	s.uniqueKey = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
 	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To,
 		Amount: a.Value, Nonce: nonce,
 		ValidBefore: a.ValidBefore, ExpiresAt: time.Unix(a.ValidBefore, 0)}
-	if time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleTime {
-		return s, errExpired // but it may have had its run
+	if time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleMargin {
+		return s, errExpired // s is complete: the payment may have had its run
 	}
 	return s, nil
 }
 
-// blockhashLife is how long a Solana transaction lives at least, counted from when it reaches us:
-// 150 blocks of 0.4 s.
+// blockhashLife is how long a Solana transaction stays valid at least, counted from when it reaches
+// us: 150 blocks of 0.4 s.
 const blockhashLife = 60 * time.Second
 
-// readSolana reads a transaction. Wallets may add instructions of their own that are not read here
-// (Lighthouse); then the facilitator alone compares it with the offer, which it does in any case.
-func (w *Wall) readSolana(p *payment, o offer) (s signed, err error) {
+// readSolana reads a transaction. Wallets may add instructions of their own that this package
+// cannot read (Lighthouse); then only the facilitator compares it with the offer, which it does in
+// any case.
+func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Transaction string `json:"transaction"`
 	}
 	if err := x402.DecodeStrict(p.payload, maxPayment, &said); err != nil {
 		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
 	}
-	message, err := messageOf(said.Transaction)
+	message, err := transactionMessage(said.Transaction)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
 	now := w.now()
-	s.trace = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
-	s.expires = earlier(now.Add(blockhashLife), now.Add(o.in(p.version).MaxTimeout))
+	s.uniqueKey = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
+	s.expires = earlier(now.Add(blockhashLife), now.Add(o.terms(p.version).MaxTimeout))
 	t, err := svm.Decode(said.Transaction)
 	if err != nil {
-		return s, nil //nolint:nilerr // see above
+		return s, nil //nolint:nilerr // with instructions of the wallet's own, see above
 	}
 	destination, err := svm.ATA(o.PayTo, o.Asset.Address, o.Asset.Token2022)
 	switch {
 	case err != nil || t.Destination != destination:
-		return s, errRecips
+		return s, errPayee
 	case t.Mint != o.Asset.Address:
 		return s, errAsset
 	case t.Amount != o.Amount:
@@ -251,6 +265,8 @@ func (w *Wall) readSolana(p *payment, o offer) (s signed, err error) {
 	return s, nil
 }
 
+var errNoTransaction = errors.New("it is no transaction")
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -258,24 +274,31 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// messageOf is what a transaction's signatures are over: the same for any of its spellings.
-func messageOf(text string) ([]byte, error) {
+// transactionMessage is the part of a transaction that its signatures cover: the same for every
+// spelling of it.
+func transactionMessage(text string) ([]byte, error) {
 	const packet = 1232 // bytes, Solana's limit for a transaction
 	raw, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) == 0 || len(raw) > packet || int(raw[0]) > 16 || len(raw) <= 1+64*int(raw[0]) {
-		return nil, errors.New("it is no transaction")
+	if err != nil || len(raw) == 0 || len(raw) > packet {
+		return nil, errNoTransaction
 	}
-	return raw[1+64*int(raw[0]):], nil
+	signatures := int(raw[0])
+	start := 1 + 64*signatures
+	if signatures > 16 || len(raw) <= start {
+		return nil, errNoTransaction
+	}
+	return raw[start:], nil
 }
 
-// extensionIdentifier is by which a buyer names a payment, to get the same answer for it again.
+// extensionIdentifier is the extension by which a buyer names a payment, to get its answer again.
 const extensionIdentifier = "payment-identifier"
 
 var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 
-// echoed compares the extensions that come back with those that were declared: what is echoed holds
-// at least the declared info (x402 2.27 validateExtensions). Echoing none is fine.
-func (p *payment) echoed(declared map[string]json.RawMessage) error {
+// checkExtensions compares the extensions that come back with those that were declared: what is
+// echoed has to contain at least the declared info (x402 2.27 validateExtensions). Echoing none is
+// fine.
+func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 	for key, ours := range declared {
 		theirs, there := p.extensions[key]
 		if !there || bytes.Equal(theirs, []byte("null")) {
@@ -287,14 +310,14 @@ func (p *payment) echoed(declared map[string]json.RawMessage) error {
 		if json.Unmarshal(ours, &own) != nil {
 			continue
 		}
-		if json.Unmarshal(theirs, &other) != nil || !within(own.Info, other.Info) {
-			return errEcho
+		if json.Unmarshal(theirs, &other) != nil || !containsAll(own.Info, other.Info) {
+			return errExtensions
 		}
 	}
 	return nil
 }
 
-// identifier is the buyer's name for the payment; "" when it gave none, or one that is none.
+// identifier is the buyer's name for the payment; "" when there is none, or one in the wrong form.
 func (p *payment) identifier() string {
 	var said struct {
 		Info struct {

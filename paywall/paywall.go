@@ -1,17 +1,18 @@
 // Package paywall charges for things: the tools of an MCP server, or the paths of an HTTP server
-// (SPEC §8). It asks for payment, has a facilitator verify what is shown, lets the tool run, has it
-// settled, and gives the receipt with what was bought.
+// (SPEC §8). It asks for payment, has a facilitator verify what is presented, runs the tool, has
+// the payment settled, and gives the receipt with what was bought.
 //
 // What must stay true: nothing is given away and nothing is taken for nothing. What was bought
-// leaves only when its payment is settled; a tool that failed is never settled; one payment has one
-// run, in whatever process it is shown; and a payment is compared with all of what was asked
-// (network, asset, amount, payee), never with its name alone. The order of steps in sale.go and the
-// table in outcome.go hold that. Nothing here can spend: there is no key in this package.
+// leaves only when its payment is settled; a tool that failed is never settled (unless its owner
+// sells the attempt); one payment has one run, in whatever process it is presented; and a payment
+// is compared with all of what was asked (network, asset, amount, payee), never with its name
+// alone. The order of steps in sale.go and the table in outcome.go hold that. Nothing here can
+// spend: there is no key in this package.
 //
-// The files: offer.go (what a call costs), payment.go (what a buyer shows, and whether it is for
-// that), sale.go and settle.go (the life of one sale), outcome.go (its table), challenge.go
-// (asking), mcp.go and http.go (the two ways a call comes), book.go (where sales are written),
-// front.go and mirror.go (the wall in front of another MCP server).
+// The files, in the order of reading: offer.go (what a call costs), payment.go (what a buyer
+// presents, and whether it is for that), sale.go and settle.go (the life of one sale), outcome.go
+// (its table), challenge.go (asking), mcp.go and http.go (the two ways a call comes), book.go
+// (sales in memory), proxy.go and mirror.go (a paywall in front of another MCP server).
 package paywall
 
 import (
@@ -30,64 +31,75 @@ import (
 	"x402-wallet/x402"
 )
 
-// What a sale can fail with, for Hooks.Ended and errors.Is (seeds/000, "Error States").
+// What a sale can fail with, for Hooks.Ended and errors.Is (seeds/000, "Error States"). The text is
+// for the owner's log; what the buyer reads is chosen where the error arises.
 var (
-	ErrPaymentRequired     = errors.New("no payment was shown")
-	ErrPaymentRejected     = errors.New("the payment is not good for this")
-	ErrInvalidRequest      = errors.New("the payment cannot be read")
+	ErrPaymentRequired     = errors.New("no payment was presented")
+	ErrPaymentRejected     = errors.New("the payment is not valid for this")
+	ErrInvalidRequest      = errors.New("the payment cannot be parsed")
 	ErrPaymentUsed         = errors.New("the payment has been used")
 	ErrVerifyUnavailable   = errors.New("no facilitator could verify the payment")
 	ErrToolExecutionFailed = errors.New("the tool failed; nothing was settled")
 	ErrTooLate             = errors.New("the payment would have expired before it was settled")
-	ErrGone                = errors.New("the buyer went away before it was settled")
+	ErrGone                = errors.New("the buyer disconnected before it was settled")
 	ErrAborted             = errors.New("a hook stopped the sale")
 	ErrSettlementFailed    = errors.New("the payment was not settled")
 	ErrSettlementUnknown   = errors.New("whether the payment was settled is not known")
-	ErrLedger              = errors.New("the book of sales could not be written")
-	ErrPrice               = errors.New("what this costs cannot be told")
+	ErrLedger              = errors.New("the sales ledger could not be read or written")
+	ErrPrice               = errors.New("the price is not known")
 )
 
-// Dialect is the words a challenge is written in (reference/x402-protocol.md §7). Payments are read
-// in all of them.
+// Dialect is how a challenge is written (reference/x402-protocol.md §7). Payments are read in all
+// dialects.
 type Dialect string
 
 // The dialects.
 const (
-	Result     Dialect = "result"     // a tool result that is an error: the x402 MCP transport, V1 and V2
-	Error      Dialect = "error"      // JSON-RPC error 402: seeds/000 and 004
-	X402MCP    Dialect = "x402-mcp"   // npm x402-mcp: V1, keys with a dot
-	Cloudflare Dialect = "cloudflare" // npm agents: V2, the challenge in _meta
+	// a tool result that is an error: the x402 MCP transport, V1 and V2
+	DialectResult     Dialect = "result"
+	DialectError      Dialect = "error"      // JSON-RPC error 402: seeds/000 and 004
+	DialectX402MCP    Dialect = "x402-mcp"   // npm x402-mcp: V1, keys with a dot
+	DialectCloudflare Dialect = "cloudflare" // npm agents: V2, the challenge in _meta
 )
 
-// Facilitators verify and settle. *facilitator.Client does.
+// Facilitators verify and settle payments; *facilitator.Client does. All methods are called
+// concurrently.
 type Facilitators interface {
 	Verify(ctx context.Context, s facilitator.Submission) (valid bool, reason string, err error)
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// Book is where sales are written: *history.Store, or NewBook for what need not outlive the
-// process.
-type Book interface {
-	// *history.SoldBefore when the payment had its run
+// SaleStore is where sales are written: *history.Store, or NewMemoryStore where they need not
+// outlive the process. All methods are called concurrently, also by several processes on one store.
+// The order of calls for one payment is SaleOf, OpenSale, then MoveSale any number of times, or
+// DropSale once.
+type SaleStore interface {
+	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
+	// one succeeds and is returned with its ID; the others get *history.SoldBefore with that one.
 	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
+	// MoveSale stores state, receipt and answer. It is durable when it returns: the paywall has
+	// nothing settled before the state "settling" is on disk.
 	MoveSale(ctx context.Context, sale history.Sale) error
+	// DropSale deletes a sale whose tool has not run yet, so that its payment can be used again.
 	DropSale(ctx context.Context, id string) error
-	SaleOf(ctx context.Context, trace string) (history.Sale, error) // history.ErrNoSale
+	// SaleOf finds a sale by its UniqueKey; history.ErrNoSale when there is none.
+	SaleOf(ctx context.Context, uniqueKey string) (history.Sale, error)
 }
 
-// Hooks are called on the way, in the goroutine of the sale. An error of those before the
-// settlement stops the sale: nothing is given and nothing is taken. Those after it can change
-// nothing any more; their panics are logged. Nil hooks are passed over.
+// Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool
+// those of the settlement come before those of the run). An error of a hook before the settlement
+// stops the sale: nothing is given and nothing is taken. The hooks after it can change nothing any
+// more; their panics are logged. Nil hooks are skipped. Hooks of several sales run concurrently.
 type Hooks struct {
 	BeforeVerify func(context.Context, *Sale) error
 	AfterVerify  func(context.Context, *Sale) error
 	BeforeRun    func(context.Context, *Sale) error
-	// failed: of the tool; it is not settled then
+	// failed: the tool did; it is not settled then
 	AfterRun     func(ctx context.Context, sale *Sale, failed bool) error
 	BeforeSettle func(context.Context, *Sale) error
 	AfterSettle  func(context.Context, *Sale)
-	// every request; sale has no ID before its payment was taken
+	// after every request; sale has no ID where none was opened
 	Ended func(ctx context.Context, sale *Sale, err error)
 }
 
@@ -95,30 +107,30 @@ type Hooks struct {
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	Book         Book    // nil: NewBook(); then a restart forgets which payments had their run
-	Version      int     // of challenges: 2, which 0 means, or 1
-	Dialect      Dialect // "" is Result
-	VerifyOnly   bool    // settle nothing: to try, or where something else settles
+	Store        SaleStore // nil: NewMemoryStore(); then a restart forgets which payments had their run
+	Version      int       // of challenges: 2, which 0 means, or 1
+	Dialect      Dialect   // "" is DialectResult
+	VerifyOnly   bool      // settle nothing: to try, or where something else settles
 	Hooks        Hooks
 	Assets       *x402.Registry // nil: the built-in ones
-	// Fate asks the chain what became of a payment, where a facilitator leaves it open. nil: nobody
-	// is asked.
+	// Status asks the chain what became of a payment that a facilitator left open. nil: the chain
+	// is not asked, and such a sale stays in doubt.
 	Status func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
 	Now    func() time.Time // nil: time.Now
 	Log    *slog.Logger     // nil: silent
 }
 
-// Wall charges. It is safe for concurrent use.
-type Wall struct {
+// Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
+type Paywall struct {
 	options Options
 	tools   map[string]*tool
 	now     func() time.Time
 	log     *slog.Logger
 	kinds   kinds
 
-	settleTime time.Duration // what settling needs before a payment expires
-	doubtTime  time.Duration // how long the chain is asked about a settlement that is open
-	leftTime   time.Duration // after which a settlement that nobody ended is open
+	settleMargin   time.Duration // the constants below; tests shorten them
+	confirmTimeout time.Duration
+	abandonedAfter time.Duration
 
 	mu     sync.Mutex
 	closed bool
@@ -126,25 +138,34 @@ type Wall struct {
 }
 
 const (
-	// settleTime: facilitators refuse what expires within six seconds (x402 2.27), and need a
-	// moment themselves.
-	settleTime = 8 * time.Second
-	// doubtTime is how long a buyer waits for the chain when the facilitator did not tell: some
-	// Base blocks, a Solana confirmation.
-	doubtTime = 15 * time.Second
-	// leftTime is how long a facilitator may take to settle before its process is taken for dead;
-	// the chain decides then.
-	leftTime = time.Minute
-	// defaultTimeout is maxTimeoutSeconds where the seller says nothing: the reference server's.
+	// settleMargin is what settling needs before a payment expires: facilitators refuse what
+	// expires within six seconds (x402 2.27), and need a moment themselves.
+	settleMargin = 8 * time.Second
+	// confirmTimeout is how long a buyer waits for the chain where the facilitator did not say
+	// whether it settled: some Base blocks, a Solana confirmation.
+	confirmTimeout = 15 * time.Second
+	// abandonedAfter is the age from which a sale that is still settling is taken for one whose
+	// process has died; then the chain decides.
+	abandonedAfter = time.Minute
+	// defaultTimeout is maxTimeoutSeconds where the owner sets none: the reference server's.
 	defaultTimeout = 300 * time.Second
-	shortTimeout   = 15 * time.Second // less leaves no time to run in
-	longTimeout    = time.Hour        // more is a cheque that lies about for an hour
+	minTimeout     = 15 * time.Second // less leaves the tool no time
+	// a payment that is valid for longer could be used long after it was meant
+	maxTimeout = time.Hour
 )
 
-// New checks everything that can be checked without a buyer, and says all that is wrong at once.
-func New(o Options) (*Wall, error) {
-	w := &Wall{options: o, tools: map[string]*tool{}, now: o.Now, log: o.Log, settleTime: settleTime,
-		doubtTime: doubtTime, leftTime: leftTime}
+// New checks everything that can be checked without a buyer, and reports all mistakes at once. It
+// asks no network.
+func New(o Options) (*Paywall, error) {
+	w := &Paywall{
+		options:        o,
+		tools:          map[string]*tool{},
+		now:            o.Now,
+		log:            o.Log,
+		settleMargin:   settleMargin,
+		confirmTimeout: confirmTimeout,
+		abandonedAfter: abandonedAfter,
+	}
 	if w.now == nil {
 		w.now = time.Now
 	}
@@ -154,21 +175,21 @@ func New(o Options) (*Wall, error) {
 	if w.options.Assets == nil {
 		w.options.Assets = x402.NewRegistry(nil)
 	}
-	if w.options.Book == nil {
-		w.options.Book = NewBook()
+	if w.options.Store == nil {
+		w.options.Store = NewMemoryStore()
 	}
 	if w.options.Version == 0 {
 		w.options.Version = 2
-		if o.Dialect == X402MCP {
+		if o.Dialect == DialectX402MCP {
 			w.options.Version = 1
 		}
 	}
 	if w.options.Dialect == "" {
-		w.options.Dialect = Result
+		w.options.Dialect = DialectResult
 	}
-	faults := w.faults()
+	faults := w.validate()
 	for i := range o.Tools {
-		t, err := w.checked(o.Tools[i])
+		t, err := w.checkTool(o.Tools[i])
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -186,17 +207,17 @@ func New(o Options) (*Wall, error) {
 	return w, nil
 }
 
-func (w *Wall) faults() (faults []error) {
+func (w *Paywall) validate() (faults []error) {
 	o := w.options
-	known := []Dialect{Result, Error, X402MCP, Cloudflare}
+	known := []Dialect{DialectResult, DialectError, DialectX402MCP, DialectCloudflare}
 	switch {
 	case !slices.Contains(known, o.Dialect):
 		faults = append(faults, fmt.Errorf("%q is no dialect; there are %q", o.Dialect, known))
 	case o.Version != 1 && o.Version != 2:
 		faults = append(faults, fmt.Errorf("version %d: there are 1 and 2", o.Version))
-	case o.Dialect == X402MCP && o.Version != 1:
+	case o.Dialect == DialectX402MCP && o.Version != 1:
 		faults = append(faults, errors.New("the dialect x402-mcp is version 1"))
-	case o.Dialect == Cloudflare && o.Version != 2:
+	case o.Dialect == DialectCloudflare && o.Version != 2:
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
@@ -206,9 +227,9 @@ func (w *Wall) faults() (faults []error) {
 	return faults
 }
 
-// Check asks the facilitators whether they settle what is asked for. What it finds is a warning: a
+// Check asks the facilitators whether they settle what is asked for. What it finds are warnings: a
 // facilitator may be down now and up when the first buyer comes.
-func (w *Wall) Check(ctx context.Context) (warnings []string) {
+func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
 		if w.tools[t.Name] == nil {
@@ -238,8 +259,9 @@ func (w *Wall) Check(ctx context.Context) (warnings []string) {
 	return warnings
 }
 
-// Close waits for the sales under way, until ctx ends; new ones are refused from now on.
-func (w *Wall) Close(ctx context.Context) error {
+// Close refuses new sales from now on, and waits for those under way until ctx ends. It may be
+// called again.
+func (w *Paywall) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
@@ -253,8 +275,8 @@ func (w *Wall) Close(ctx context.Context) error {
 	}
 }
 
-// enter counts a sale; false when the wall is closed.
-func (w *Wall) enter() bool {
+// begin counts a sale; false when the paywall is closed.
+func (w *Paywall) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -264,9 +286,9 @@ func (w *Wall) enter() bool {
 	return true
 }
 
-// Prices is what is charged for, for lists: each tool's name and what it asks, for people
-// ("$0.01"); "" where it is computed.
-func (w *Wall) Prices() map[string]string {
+// Prices lists what is charged for: each tool's name, and its price for people ("$0.01"; "" where
+// it is computed).
+func (w *Paywall) Prices() map[string]string {
 	all := map[string]string{}
 	for name, t := range w.tools {
 		all[name] = t.price()
@@ -282,7 +304,7 @@ func jsonOf(v any) json.RawMessage {
 	return text
 }
 
-// clip bounds a stranger's words, and keeps them on one line.
+// clip bounds a stranger's text to 200 bytes on one line.
 func clip(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

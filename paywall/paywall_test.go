@@ -3,6 +3,7 @@ package paywall
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,11 +38,13 @@ func TestConfigurationFaults(t *testing.T) {
 		"either Accepts or Quote": func(o *Options) {
 			o.Tools[0].Quote = func(context.Context, Call) ([]Option, error) { return nil, nil }
 		},
-		"there is no facilitator":            func(o *Options) { o.Facilitators = nil },
-		"is no dialect":                      func(o *Options) { o.Dialect = "french" },
-		"version 3":                          func(o *Options) { o.Version = 3 },
-		"x402-mcp is version 1":              func(o *Options) { o.Dialect, o.Version = X402MCP, 2 },
-		"cloudflare is version 2":            func(o *Options) { o.Dialect, o.Version = Cloudflare, 1 },
+		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
+		"is no dialect":           func(o *Options) { o.Dialect = "french" },
+		"version 3":               func(o *Options) { o.Version = 3 },
+		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = DialectX402MCP, 2 },
+		"cloudflare is version 2": func(o *Options) {
+			o.Dialect, o.Version = DialectCloudflare, 1
+		},
 		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
 		`"moon" is no network`:               option(Option{Network: "moon", PayTo: someone, Price: "1"}),
 		`"" is no network`:                   option(Option{PayTo: someone, Price: "1"}),
@@ -57,20 +60,21 @@ func TestConfigurationFaults(t *testing.T) {
 		"wrong EIP-55 checksum": option(Option{Network: "base",
 			PayTo: "0x209693bC6afc0C5328bA36FaF03C514EF312287C", Price: "1"}),
 		"is no Solana address": option(Option{Network: "solana", PayTo: someone, Price: "1"}),
-		"can give out nothing": option(Option{Network: "base",
+		"could never spend": option(Option{Network: "base",
 			PayTo: "0x0000000000000000000000000000000000000000", Price: "1"}),
-		`pay_to "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU" can give out nothing`: option(
+		`pay_to "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU" could never spend what it is paid`: option(
 			Option{Network: "solana-devnet", PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU",
 				Price: "1"}),
-		`pay_to "11111111111111111111111111111111" can give out nothing`: option(
+		`pay_to "11111111111111111111111111111111" could never spend what it is paid`: option(
 			Option{Network: "solana", PayTo: "11111111111111111111111111111111", Price: "1"}),
 		"either a price": option(Option{Network: "base", PayTo: someone}),
 		"either a price in": option(Option{Network: "base", PayTo: someone, Price: "1",
 			Amount: "1"}),
-		"not dollars":             option(Option{Network: "base", PayTo: someone, Price: "0.0000001"}),
+		"not dollars": option(Option{Network: "base", PayTo: someone,
+			Price: "0.0000001"}),
 		"not a canonical decimal": option(Option{Network: "base", PayTo: someone, Amount: "1e3"}),
 		"the amount is 0":         option(Option{Network: "base", PayTo: someone, Amount: "0"}),
-		"more than a token can count": option(Option{Network: "solana",
+		"more than a token account can hold": option(Option{Network: "solana",
 			PayTo: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", Amount: "18446744073709551616"}),
 		"option 2 is another one again": func(o *Options) {
 			o.Tools[0].Accepts = append(o.Tools[0].Accepts, Option{Network: "8453", PayTo: someone,
@@ -82,8 +86,10 @@ func TestConfigurationFaults(t *testing.T) {
 		},
 		"buyers read at most 32": func(o *Options) { o.Tools[0].Accepts = make([]Option, 33) },
 	} {
-		_, err := New(options(change))
-		require.ErrorContains(t, err, want)
+		t.Run(want, func(t *testing.T) {
+			_, err := New(options(change))
+			require.ErrorContains(t, err, want)
+		})
 	}
 	_, err := New(options(func(o *Options) {
 		o.Dialect = "french"
@@ -91,7 +97,9 @@ func TestConfigurationFaults(t *testing.T) {
 		o.Tools = append(o.Tools, Tool{Name: "b"})
 	}))
 	for _, want := range []string{"french", `"a"`, `"b"`} {
-		require.ErrorContains(t, err, want, "all at once")
+		t.Run(want, func(t *testing.T) {
+			require.ErrorContains(t, err, want, "all at once")
+		})
 	}
 }
 
@@ -99,18 +107,21 @@ func TestConfigurationFaults(t *testing.T) {
 // units: the same offer.
 func TestSpellingsOfAnOption(t *testing.T) {
 	usdc := "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-	for _, o := range []Option{
+	for i, o := range []Option{
 		{Network: "base", PayTo: someone, Price: "0.01"}, {Network: "8453", PayTo: someone, Price: "$0.01",
 			Asset: "usdc"},
 		{Network: "eip155:8453", PayTo: "0x209693bc6afc0c5328ba36faf03c514ef312287c", Amount: "10000",
 			Asset: usdc},
 	} {
-		w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
-		require.NoError(t, err)
-		made := w.tools["a"].options[0]
-		require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"},
-			[]string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(), made.Asset.Symbol})
-		require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			w, err := New(options(func(all *Options) { all.Tools[0].Accepts = []Option{o} }))
+			require.NoError(t, err)
+			made := w.tools["a"].options[0]
+			require.Equal(t, []string{"eip155:8453", someone, "10000", "$0.01", "USDC"},
+				[]string{made.Network, made.PayTo, made.Amount.String(), made.Price.Price(),
+					made.Asset.Symbol})
+			require.Equal(t, map[string]string{"a": "$0.01"}, w.Prices())
+		})
 	}
 	free, err := New(options(func(o *Options) { o.Tools[0].Free, o.Tools[0].Accepts = true, nil }))
 	require.NoError(t, err)
@@ -121,9 +132,9 @@ func TestSpellingsOfAnOption(t *testing.T) {
 // buyer comes.
 func TestCheck(t *testing.T) {
 	l := newLab(t, nil)
-	require.Empty(t, l.wall.Check(t.Context()))
+	require.Empty(t, l.paywall.Check(t.Context()))
 	l.Inject(sandbox.FacilitatorDown, sandbox.Always)
-	down, err := New(Options{Tools: l.wall.options.Tools, Facilitators: newFacilitators(l.Sandbox)})
+	down, err := New(Options{Tools: l.paywall.options.Tools, Facilitators: newFacilitators(l.Sandbox)})
 	require.NoError(t, err)
 	require.Len(t, down.Check(t.Context()), 2)
 	l.Heal()
@@ -139,11 +150,11 @@ func TestFeePayer(t *testing.T) {
 	l := newLab(t, nil)
 	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 2)
 	l.Inject(sandbox.FacilitatorDown, sandbox.Always)
-	l.wall.options.Facilitators = newFacilitators(l.Sandbox) // which remembers nothing
+	l.paywall.options.Facilitators = newFacilitators(l.Sandbox) // which remembers nothing
 	require.Equal(t, l.FeePayer, l.call(t, nil, nil).challenge().Accepts[1].ExtraString("feePayer"))
-	l.wall.kinds.last = nil
+	l.paywall.kinds.last = nil
 	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 1)
-	l.wall.tools["search"].options = l.wall.tools["search"].options[1:]
+	l.paywall.tools["search"].options = l.paywall.tools["search"].options[1:]
 	g := l.call(t, nil, nil)
 	require.True(t, g.isError)
 	g.asksNothing()
@@ -168,7 +179,7 @@ func TestExtensions(t *testing.T) {
 }
 
 func TestBookInMemory(t *testing.T) {
-	book := NewBook()
+	book := NewMemoryStore()
 	sale, err := book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.NoError(t, err)
 	var sold *history.SoldBefore
@@ -186,7 +197,7 @@ func TestBookInMemory(t *testing.T) {
 	require.ErrorIs(t, err, history.ErrNoSale)
 	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNoSale)
 
-	l := newLab(t, func(_ *lab, o *Options) { o.Book = nil })
+	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, nil))
 	require.Equal(t, product, l.call(t, nil, shown).text)

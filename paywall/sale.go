@@ -13,54 +13,57 @@ import (
 	"x402-wallet/x402"
 )
 
-// Sale is one paid call, as hooks and the tool see it (FromContext). Only the wall writes to it.
+// Sale is one paid call, as hooks and the tool see it (FromContext). Only the paywall writes to it,
+// and only between the calls of hooks and tool: it may be read during such a call, and must not be
+// kept.
 type Sale struct {
-	ID          string // in the book; "" before the payment is taken
+	ID          string // in the sale store; "" before the payment is taken
 	Tool        string
 	Resource    string
 	Call        Call
-	Payment     json.RawMessage  // the PaymentPayload, as it was shown
+	Payment     json.RawMessage  // the PaymentPayload, as it was presented
 	Requirement x402.Requirement // the option it pays
 	Price       string           // for people: "$0.01"
 	Symbol      string
-	Payer       string // "" where it cannot be told before the settlement
-	Verified    bool   // a facilitator says that the payment is good
+	Payer       string // "" where it is not known before the settlement
+	Verified    bool   // a facilitator says that the payment is valid
 	Expires     time.Time
 	Settlement  *x402.Settlement // what the facilitator said; nil before
 }
 
 type saleKey struct{}
 
-// FromContext is the sale that a tool runs for; nil when the call is free.
+// FromContext returns the sale that a tool runs for; nil when the call is free.
 func FromContext(ctx context.Context) *Sale {
 	sale, _ := ctx.Value(saleKey{}).(*Sale)
 	return sale
 }
 
-// request is one call of something that costs, whatever it came by.
+// request is one call of something that costs, over MCP or HTTP.
 type request struct {
 	tool     *tool
 	call     Call
 	resource string
-	bind     [32]byte                 // of what is called: what a payment is shown for
-	show     func() (*payment, error) // nil, nil: none
-	do       func(context.Context) (goods, error)
+	// of resource and arguments: a stored answer is replayed for the same call only
+	callHash [32]byte
+	decode   func() (*payment, error) // the payment that came with it; nil, nil: none
+	invoke   func(context.Context) (toolResult, error)
 }
 
-// goods is what a tool gave.
-type goods struct {
-	value  any
-	failed bool
-	more   bool          // it wants an answer of the client's first
-	keep   func() []byte // how it is written down for who loses it; nil is never
+// toolResult is what a tool returned.
+type toolResult struct {
+	value      any
+	failed     bool
+	needsInput bool          // it asks the client something first
+	encode     func() []byte // how it is stored, in case its answer is lost on the way; nil: it is not
 }
 
 // result is how a request ended.
 type result struct {
 	verdict
-	goods      goods
-	kept       []byte // row 4: what goods.keep wrote
-	why        string // for the buyer
+	toolResult toolResult
+	replayed   []byte // row 4: what toolResult.encode wrote
+	reason     string // for the buyer
 	cause      error
 	offers     []offer
 	settlement *x402.Settlement
@@ -68,9 +71,9 @@ type result struct {
 	version    int // the buyer's
 }
 
-// selling is a request on its way.
-type selling struct {
-	*Wall
+// saleRun is a request under way, in one goroutine.
+type saleRun struct {
+	*Paywall
 	request
 	facts
 	payment *payment
@@ -81,258 +84,305 @@ type selling struct {
 	out     result
 }
 
-// sell takes one request to its end. The order of its steps is the safety argument: what is asked
-// now; is a payment shown, and is it for this; had it its run; does a facilitator vouch for it;
-// only one opens its sale; the tool runs, with no more time than the payment has; the intention to
-// settle is on disk before it is asked for; settled; written down; given.
-func (w *Wall) sell(ctx context.Context, r request) result {
-	s := &selling{Wall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
-	s.upfront, s.dry = r.tool.Upfront && !w.options.VerifyOnly, w.options.VerifyOnly
-	s.out.sale, s.out.version = s.sale, w.options.Version
-	if !w.enter() {
-		s.out.verdict, s.out.why = verdict{answer: regrets, err: ErrAborted}, "the server is stopping"
+// sell takes one request to its end. The order of its steps is the safety argument:
+//
+//  1. what the call costs now;
+//  2. whether a payment came with it, whether it is for this, and whether it had its run;
+//  3. whether a facilitator verifies it;
+//  4. the sale is opened, in one transaction: of all who present this payment only one gets past here;
+//  5. the tool runs, with no more time than the payment has;
+//  6. the intention to settle is on disk before the facilitator is asked to settle;
+//  7. the settlement is written down, and only then the answer is given.
+func (w *Paywall) sell(ctx context.Context, r request) result {
+	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
+	s.verifyOnly = w.options.VerifyOnly
+	s.upfront = r.tool.Upfront && !s.verifyOnly
+	s.out.sale = s.sale
+	s.out.version = w.options.Version
+	if !w.begin() {
+		s.out.verdict = verdict{answer: unavailable, err: ErrAborted}
+		s.out.reason = "the server is stopping"
 		return s.out
 	}
 	defer w.sales.Done()
 	var err error
-	if s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource); err != nil {
-		s.out.verdict, s.out.cause, s.out.why = verdict{answer: regrets, err: ErrPrice}, err,
-			"what this costs cannot be told at the moment"
-		return s.end(ctx)
+	s.out.offers, err = w.offers(ctx, r.tool, r.call, r.resource)
+	if err != nil {
+		s.out.verdict = verdict{answer: unavailable, err: ErrPrice}
+		s.explain(err, "the price is not known at the moment")
+		return s.finish(ctx)
 	}
-	if s.read(ctx) && s.verify(ctx) && s.open(ctx) {
-		if s.upfront {
-			_ = s.collect(ctx) && s.runs(ctx)
-		} else {
-			_ = s.runs(ctx) && !s.dry && s.collect(ctx)
-		}
+	if s.readPayment(ctx) && s.verify(ctx) && s.openSale(ctx) {
+		s.runAndSettle(ctx)
 	}
 	s.out.verdict = judge(s.facts)
-	return s.end(ctx)
+	return s.finish(ctx)
 }
 
-// say notes why, for the buyer and the log.
-func (s *selling) say(err error, why string) {
-	s.out.cause, s.out.why = err, clip(why)
+// runAndSettle runs the tool and settles the payment, in the order that the tool's owner chose.
+func (s *saleRun) runAndSettle(ctx context.Context) {
+	if s.upfront {
+		if s.settlePayment(ctx) {
+			s.runTool(ctx)
+		}
+		return
+	}
+	if s.runTool(ctx) && !s.verifyOnly {
+		s.settlePayment(ctx)
+	}
 }
 
-// read looks at what was shown. False: that decides.
-func (s *selling) read(ctx context.Context) bool {
-	p, err := s.show()
+// explain notes the reason, for the buyer and the log.
+func (s *saleRun) explain(err error, reason string) {
+	s.out.cause = err
+	s.out.reason = clip(reason)
+}
+
+// readPayment reads what the buyer presented. False: the request ends here.
+func (s *saleRun) readPayment(ctx context.Context) bool {
+	p, err := s.decode()
 	switch {
 	case err != nil:
-		s.shown = garbled
-		s.say(err, err.Error())
+		s.presented = unreadable
+		s.explain(err, err.Error())
 		return false
 	case p == nil:
-		s.say(nil, s.unpaid())
+		s.explain(nil, s.unpaidMessage())
 		return false
 	}
-	s.payment, s.out.version = p, p.version
+	s.payment = p
+	s.out.version = p.version
 	s.sale.Payment = p.raw
-	if s.offer, s.signed, err = s.match(p, s.out.offers); err == nil && p.version == 2 {
-		err = p.echoed(s.declared(s.tool))
+	s.offer, s.signed, err = s.match(p, s.out.offers)
+	if err == nil && p.version == 2 {
+		err = p.checkExtensions(s.declaredExtensions(s.tool))
 	}
-	if errors.Is(err, errExpired) && s.wasUsed(ctx) {
-		// who paid, and asks for the answer late, is not asked to pay again
-		s.shown = readable
+	// Who paid in time and asks for a lost answer late is not asked to pay again.
+	if errors.Is(err, errExpired) && s.isUsed(ctx) {
+		s.presented = matching
 		return false
 	}
 	if err != nil {
-		if s.shown = other; errors.Is(err, ErrInvalidRequest) {
-			s.shown = garbled
+		s.presented = mismatched
+		if errors.Is(err, ErrInvalidRequest) {
+			s.presented = unreadable
 		}
-		s.say(err, err.Error())
+		s.explain(err, err.Error())
 		return false
 	}
-	s.shown = readable
-	s.sale.Requirement, s.sale.Payer, s.sale.Expires = s.offer.in(p.version), s.signed.payer, s.signed.expires
+	s.presented = matching
+	s.sale.Requirement = s.offer.terms(p.version)
+	s.sale.Payer, s.sale.Expires = s.signed.payer, s.signed.expires
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
-	return !s.wasUsed(ctx)
+	return !s.isUsed(ctx)
 }
 
-// wasUsed looks the payment up in the book. True: that decides.
-func (s *selling) wasUsed(ctx context.Context) bool {
-	earlier, err := s.options.Book.SaleOf(ctx, s.signed.trace)
+// isUsed looks the payment up in the sale store. True: the request ends here.
+func (s *saleRun) isUsed(ctx context.Context) bool {
+	earlier, err := s.options.Store.SaleOf(ctx, s.signed.uniqueKey)
 	switch {
 	case errors.Is(err, history.ErrNoSale):
 		return false
 	case err != nil:
-		s.check = silent
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
-			"the book of sales cannot be read; the payment was not used")
+		s.verification = noAnswer
+		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the sales ledger cannot be read; the payment was not used")
 	default:
-		s.again(ctx, earlier)
+		s.replay(ctx, earlier)
 	}
 	return true
 }
 
-// again is for a payment that had its run. Who names it as the buyer did, for the same call, gets
-// what it bought once more: then an answer that was lost on its way is not paid for twice. The name
-// is what only the buyer knows: the payment itself is on the chain for everybody to read.
-func (s *selling) again(ctx context.Context, earlier history.Sale) {
-	s.used = before
+// replay answers a payment that had its run. The same call with the same payment-identifier gets
+// what it bought once more, so that an answer which was lost on its way is not paid for twice. Only
+// the buyer knows that identifier; the payment itself is on the chain for everybody to read, and
+// proves nothing.
+func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
+	s.priorUse = alreadyUsed
 	id := s.payment.identifier()
-	if id == "" || id != earlier.Identifier || s.bind != earlier.Call {
-		s.say(nil, "this payment has been used; it buys one call")
+	if id == "" || id != earlier.Identifier || s.callHash != earlier.Call {
+		s.explain(nil, "this payment has been used; it buys one call")
 		return
 	}
-	// by a process that is no more
-	left := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.leftTime
-	if (left || earlier.State == history.InDoubt) && s.inDoubt(ctx, &earlier) {
-		_ = s.options.Book.MoveSale(context.WithoutCancel(ctx), earlier)
+	// The process that was settling it has died.
+	isAbandoned := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.abandonedAfter
+	if (isAbandoned || earlier.State == history.InDoubt) && s.resolveOnChain(ctx, &earlier) {
+		_ = s.options.Store.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
 	switch {
 	case earlier.State == history.Sold && earlier.Answer != nil:
-		s.used, s.out.kept, s.sale.ID = kept, earlier.Answer, earlier.ID
+		s.priorUse = replayable
+		s.out.replayed = earlier.Answer
+		s.sale.ID = earlier.ID
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
 	case earlier.State == history.Running || earlier.State == history.Settling:
-		s.say(nil, "this payment is being used by another call; the same call will be answered when that "+
-			"one is over")
+		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
 	default:
-		s.say(nil, "this payment has been used, and what it bought is not kept ("+string(earlier.State)+")")
+		s.explain(nil, "this payment has been used, and its answer is not stored ("+string(earlier.State)+")")
 	}
 }
 
-// verify asks a facilitator.
-func (s *selling) verify(ctx context.Context) bool {
-	if err := s.hook(ctx, s.options.Hooks.BeforeVerify); err != nil {
-		s.check = invalid
-		s.say(err, "this payment is not taken")
+// verify asks a facilitator whether the payment is valid.
+func (s *saleRun) verify(ctx context.Context) bool {
+	if err := s.runHook(ctx, s.options.Hooks.BeforeVerify); err != nil {
+		s.verification = invalid
+		s.explain(err, "this payment is not accepted")
 		return false
 	}
-	good, reason, err := s.options.Facilitators.Verify(ctx, s.submission())
+	isValid, reason, err := s.options.Facilitators.Verify(ctx, s.submission())
 	switch {
 	case err != nil:
-		s.check = silent
-		s.say(err, "no facilitator could verify the payment; it was not used")
-	case !good && s.wasUsed(ctx): // and settled while the facilitator was asked
-	case !good:
-		s.check = invalid
-		s.say(fmt.Errorf("%w: %s", ErrPaymentRejected, reason), reason)
-	default:
-		s.sale.Verified = true
-		if err := s.hook(ctx, s.options.Hooks.AfterVerify); err != nil {
-			s.check = invalid
-			s.say(err, "this payment is not taken")
-			return false
-		}
-		s.check = valid
-		return true
+		s.verification = noAnswer
+		s.explain(err, "no facilitator could verify the payment; it was not used")
+		return false
+	case !isValid && s.isUsed(ctx): // it was settled while the facilitator was asked
+		return false
+	case !isValid:
+		s.verification = invalid
+		s.explain(fmt.Errorf("%w: %s", ErrPaymentRejected, reason), reason)
+		return false
 	}
-	return false
+	s.sale.Verified = true
+	if err := s.runHook(ctx, s.options.Hooks.AfterVerify); err != nil {
+		s.verification = invalid
+		s.explain(err, "this payment is not accepted")
+		return false
+	}
+	s.verification = valid
+	return true
 }
 
-func (s *selling) submission() facilitator.Submission {
-	r := s.offer.in(s.payment.version)
-	return facilitator.Submission{Network: s.offer.Network, Version: s.payment.version,
-		Payload: s.payment.raw, Requirements: r.Raw,
-		Validity: s.signed.expires.Sub(s.now()), Sticky: x402.IsSolana(s.offer.Network),
-		FeePayer: r.ExtraString("feePayer")}
+func (s *saleRun) submission() facilitator.Submission {
+	r := s.offer.terms(s.payment.version)
+	return facilitator.Submission{
+		Network:      s.offer.Network,
+		Version:      s.payment.version,
+		Payload:      s.payment.raw,
+		Requirements: r.Raw,
+		Validity:     s.signed.expires.Sub(s.now()),
+		Sticky:       x402.IsSolana(s.offer.Network),
+		FeePayer:     r.ExtraString("feePayer"),
+	}
 }
 
-// open takes the payment: whoever comes later with it finds it used.
-func (s *selling) open(ctx context.Context) bool {
+// openSale takes the payment: every later request with it finds it used.
+func (s *saleRun) openSale(ctx context.Context) bool {
 	o := s.offer
-	row, err := s.options.Book.OpenSale(ctx, history.Sale{
-		UniqueKey: s.signed.trace, Resource: s.resource, Call: s.bind, Identifier: s.payment.identifier(),
-		Network: o.Network, Scheme: "exact",
-		Asset: o.Asset.Address, Symbol: o.Asset.Symbol, Amount: o.Amount, Price: o.Price, PayTo: o.PayTo,
+	row, err := s.options.Store.OpenSale(ctx, history.Sale{
+		UniqueKey:   s.signed.uniqueKey,
+		Resource:    s.resource,
+		Call:        s.callHash,
+		Identifier:  s.payment.identifier(),
+		Network:     o.Network,
+		Scheme:      "exact",
+		Asset:       o.Asset.Address,
+		Symbol:      o.Asset.Symbol,
+		Amount:      o.Amount,
+		Price:       o.Price,
+		PayTo:       o.PayTo,
 		Payer:       s.signed.payer,
-		Requirement: o.in(s.payment.version).Raw, Payload: s.payment.raw,
+		Requirement: o.terms(s.payment.version).Raw,
+		Payload:     s.payment.raw,
 	})
 	var sold *history.SoldBefore
 	switch {
 	case errors.As(err, &sold):
-		s.again(ctx, sold.Sale)
+		s.replay(ctx, sold.Sale)
 		return false
 	case err != nil:
-		s.check = silent
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
-			"the book of sales cannot be written; the payment was not used")
+		s.verification = noAnswer
+		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the sales ledger cannot be written; the payment was not used")
 		return false
 	}
-	s.row, s.sale.ID = row, row.ID
+	s.row = row
+	s.sale.ID = row.ID
 	return true
 }
 
-// runs lets the tool work, for as long as the payment will still be good when it is settled.
-func (s *selling) runs(ctx context.Context) bool {
-	if err := s.hook(ctx, s.options.Hooks.BeforeRun); err != nil {
-		s.run = stopped
-		s.say(err, "the call was stopped")
+// runTool runs the tool and the hooks around it. True: it succeeded.
+func (s *saleRun) runTool(ctx context.Context) bool {
+	if err := s.runHook(ctx, s.options.Hooks.BeforeRun); err != nil {
+		s.stop(err)
 		return false
 	}
-	s.run = s.work(ctx)
-	if s.run == ran || s.run == failed {
-		err := s.hook(ctx, func(ctx context.Context, sale *Sale) error {
+	s.run = s.execute(ctx)
+	if s.run == succeeded || s.run == failed {
+		err := s.runHook(ctx, func(ctx context.Context, sale *Sale) error {
 			if s.options.Hooks.AfterRun == nil {
 				return nil
 			}
 			return s.options.Hooks.AfterRun(ctx, sale, s.run == failed)
 		})
-		if err != nil && s.run == ran {
-			s.run = stopped
-			s.say(err, "the call was stopped")
+		if err != nil && s.run == succeeded {
+			s.stop(err)
 		}
 	}
-	return s.run == ran
+	return s.run == succeeded
 }
 
-// work runs the tool in a goroutine of its own, because one that does not heed its context must not
-// outlive the payment.
-func (s *selling) work(ctx context.Context) run {
-	limit := s.signed.expires.Sub(s.now()) - s.settleTime
+// stop ends the sale because a hook refused.
+func (s *saleRun) stop(err error) {
+	s.run = stopped
+	s.explain(err, "the call was stopped")
+}
+
+// execute runs the tool for as long as the payment will still be valid when it is settled, in a
+// goroutine of its own: a tool that ignores its context must not outlive the payment.
+func (s *saleRun) execute(ctx context.Context) runOutcome {
+	limit := s.signed.expires.Sub(s.now()) - s.settleMargin
 	if s.upfront {
-		limit = longTimeout
+		limit = maxTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, saleKey{}, s.sale), limit)
 	defer cancel()
-	type end struct {
-		goods goods
-		err   error
+	type ending struct {
+		result toolResult
+		err    error
 	}
-	ended := make(chan end, 1)
+	ended := make(chan ending, 1)
 	go func() {
-		var e end
+		var e ending
 		defer func() {
 			if p := recover(); p != nil {
 				s.log.Error("a tool panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
-				e = end{err: errors.New("the tool met an error of its own")}
+				e = ending{err: errors.New("the tool met an error of its own")}
 			}
 			ended <- e
 		}()
-		e.goods, e.err = s.do(ctx)
+		e.result, e.err = s.invoke(ctx)
 	}()
-	var e end
+	var e ending
 	select {
 	case e = <-ended:
 	case <-ctx.Done():
-		select { // at the same moment: what it made is there
+		select { // it may have ended at the same moment: then its result counts
 		case e = <-ended:
 		default:
 			e.err = ctx.Err()
 		}
 	}
-	s.out.goods = e.goods
+	s.out.toolResult = e.result
 	switch {
-	case e.err == nil && e.goods.more:
-		return asksMore
-	case e.err == nil && e.goods.failed:
-		s.say(nil, "the tool failed")
+	case e.err == nil && e.result.needsInput:
+		return needsInput
+	case e.err == nil && e.result.failed:
+		s.explain(nil, "the tool failed")
 		return failed
 	case e.err == nil:
-		return ran
+		return succeeded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.say(e.err, fmt.Sprintf("the tool took longer than the payment is good for (%s less %s to settle "+
-			"it); nothing was settled", s.tool.MaxTimeout, s.settleTime))
-		return late
+		s.explain(e.err,
+			fmt.Sprintf("the tool took longer than the payment is valid (%s, less %s to settle it); "+
+				"nothing was settled",
+				s.tool.MaxTimeout, s.settleMargin))
+		return tooLate
 	case ctx.Err() != nil:
-		s.say(e.err, "the call was cancelled; nothing was settled")
-		return gone
+		s.explain(e.err, "the call was cancelled; nothing was settled")
+		return cancelled
 	default:
-		s.out.goods = goods{value: e.err, failed: true}
-		s.say(e.err, "the tool failed")
+		s.out.toolResult = toolResult{value: e.err, failed: true}
+		s.explain(e.err, "the tool failed")
 		return failed
 	}
 }

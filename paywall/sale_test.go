@@ -92,12 +92,12 @@ func TestAPaidCallOnSolana(t *testing.T) {
 // process of its own.
 func TestOnePaymentOneRun(t *testing.T) {
 	l := newLab(t, nil)
-	other, err := New(l.wall.options)
+	other, err := New(l.paywall.options)
 	require.NoError(t, err)
-	first := l.wall
-	l.wall = other
+	first := l.paywall
+	l.paywall = other
 	clients := []*mcp.ClientSession{l.client, l.connect(t, l.server())}
-	l.wall = first
+	l.paywall = first
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, nil))
 	var all sync.WaitGroup
@@ -152,8 +152,10 @@ func TestALostAnswer(t *testing.T) {
 			meta(c, json.RawMessage(replaced(t, payload, "pay_0123456789abcdef", "pay_0123456789abcdee")))),
 		"no name": l.call(t, map[string]any{"q": 1}, meta(c, without(t, payload, "extensions"))),
 	} {
-		require.EqualValues(t, -32602, other.Code, name)
-		require.NotContains(t, string(other.Result), product, name)
+		t.Run(name, func(t *testing.T) {
+			require.EqualValues(t, -32602, other.Code, name)
+			require.NotContains(t, string(other.Result), product, name)
+		})
 	}
 }
 
@@ -234,9 +236,9 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 					return l.payer.Status(ctx, e)
 				}
 			})
-			l.wall.doubtTime = 300 * time.Millisecond
+			l.paywall.confirmTimeout = 300 * time.Millisecond
 			if known {
-				l.wall.doubtTime = 10 * time.Second
+				l.paywall.confirmTimeout = 10 * time.Second
 			}
 			c := l.call(t, nil, nil).challenge()
 			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
@@ -250,7 +252,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
 				require.Equal(t, history.InDoubt, l.sales(t)[0].State)
 				knows = true
-				l.wall.doubtTime = 10 * time.Second
+				l.paywall.confirmTimeout = 10 * time.Second
 				g = l.call(t, nil, shown)
 			}
 			require.Equal(t, product, g.text, "%s", g.Result)
@@ -306,9 +308,9 @@ func TestSlowTool(t *testing.T) {
 	}
 	c := l.call(t, nil, nil).challenge()
 	payload := l.payer.sign(t, c, 0, nil)
-	l.wall.options.Hooks.BeforeRun = func(context.Context, *Sale) error {
+	l.paywall.options.Hooks.BeforeRun = func(context.Context, *Sale) error {
 		// what comes before may take its time on a busy machine
-		l.wall.settleTime = time.Until(expiryOf(t, payload)) - 200*time.Millisecond
+		l.paywall.settleMargin = time.Until(expiryOf(t, payload)) - 200*time.Millisecond
 		return nil
 	}
 	g := l.call(t, nil, meta(c, payload))
@@ -316,12 +318,12 @@ func TestSlowTool(t *testing.T) {
 	require.True(t, g.isError)
 	g.asksNothing()
 	l.nothingMoved(t, g)
-	require.Contains(t, g.text, "longer than the payment is good for")
+	require.Contains(t, g.text, "longer than the payment is valid")
 	require.Equal(t, history.Unsold, l.sales(t)[0].State)
 
 	// A payment that leaves no time at all is not even verified.
 	payload = l.payer.sign(t, c, 0, nil)
-	l.wall.settleTime = time.Until(expiryOf(t, payload)) + time.Second
+	l.paywall.settleMargin = time.Until(expiryOf(t, payload)) + time.Second
 	g = l.call(t, nil, meta(c, payload))
 	require.Contains(t, g.challenge().Error, "expire")
 	require.EqualValues(t, 1, l.runs.Load())
@@ -350,7 +352,7 @@ func TestBuyerLeaves(t *testing.T) {
 
 	ctx, leave = context.WithCancel(t.Context())
 	l.tool = given
-	l.wall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { leave(); return nil }
+	l.paywall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { leave(); return nil }
 	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
 		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	shown := meta(c, l.payer.sign(t, c, 0, named))
@@ -431,7 +433,7 @@ func TestHooks(t *testing.T) {
 			}
 		},
 	}
-	l.wall.options.Hooks = all
+	l.paywall.options.Hooks = all
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Equal(t, []string{"ended", "before verify", "after verify", "before run", "after run",
 		"before settle", "after settle", "ended"}, order)
@@ -453,7 +455,7 @@ func TestHooks(t *testing.T) {
 			c := l.call(t, nil, nil).challenge()
 			want := ErrAborted
 			if name == "of a price" {
-				l.wall.tools["search"].Quote = func(context.Context, Call) ([]Option, error) {
+				l.paywall.tools["search"].Quote = func(context.Context, Call) ([]Option, error) {
 					panic("no idea")
 				}
 				want = ErrPrice
@@ -555,9 +557,9 @@ func TestClose(t *testing.T) {
 	<-running
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, l.wall.Close(short), context.DeadlineExceeded)
+	require.ErrorIs(t, l.paywall.Close(short), context.DeadlineExceeded)
 	require.Contains(t, l.call(t, nil, nil).text, "stopping")
 	close(finish)
-	require.NoError(t, l.wall.Close(t.Context()))
+	require.NoError(t, l.paywall.Close(t.Context()))
 	require.Equal(t, product, (<-answered).text)
 }

@@ -3,6 +3,7 @@ package paywall
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -34,20 +35,24 @@ func TestSeed001(t *testing.T) {
 	none := http.Header{}
 
 	t.Run("extractPaymentFromMeta", func(t *testing.T) {
-		p, err := shownIn(mcp.Meta{"x402/payment": object}, none)
+		p, err := paymentInCall(mcp.Meta{"x402/payment": object}, none)
 		require.NoError(t, err)
 		require.Equal(t, 2, p.version)
 		require.JSONEq(t, string(c.Accepts[0].Raw), string(p.accepted))
-		for _, empty := range []mcp.Meta{nil, {}} {
-			p, err := shownIn(empty, none)
-			require.NoError(t, err)
-			require.Nil(t, p)
+		for i, empty := range []mcp.Meta{nil, {}} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				p, err := paymentInCall(empty, none)
+				require.NoError(t, err)
+				require.Nil(t, p)
+			})
 		}
-		for _, bad := range []any{"not-an-object", map[string]any{"foo": "bar"}} {
-			p, err := shownIn(mcp.Meta{"x402/payment": bad}, none)
-			require.ErrorIs(t, err, ErrInvalidRequest,
-				"said, where theirs asks for payment as if none had come")
-			require.Nil(t, p)
+		for i, bad := range []any{"not-an-object", map[string]any{"foo": "bar"}} {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				p, err := paymentInCall(mcp.Meta{"x402/payment": bad}, none)
+				require.ErrorIs(t, err, ErrInvalidRequest,
+					"said, where theirs asks for payment as if none had come")
+				require.Nil(t, p)
+			})
 		}
 	})
 	t.Run("attachPaymentToMeta", func(t *testing.T) {
@@ -117,7 +122,7 @@ func TestSeed001(t *testing.T) {
 // The server's half of the 33 tests that mark3labs/x402-go planned and never wrote (seeds/000's
 // origin, specs/007 tasks.md).
 func TestSeed000(t *testing.T) {
-	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = Error, 1 }
+	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = DialectError, 1 }
 	t.Run("T026–T028 free and payable tools on one server, one requirement", func(t *testing.T) {
 		l := newLab(t, func(l *lab, o *Options) {
 			version1(l, o)
@@ -149,7 +154,7 @@ func TestSeed000(t *testing.T) {
 	t.Run("T031, T032, T079 five seconds to verify, the payment's validity to settle", func(t *testing.T) {
 		l := newLab(t, nil)
 		said := &spy{Client: newFacilitators(l.Sandbox)}
-		l.wall.options.Facilitators = said
+		l.paywall.options.Facilitators = said
 		require.Equal(t, product, l.buy(t, nil).text)
 		// facilitator.Verify has its own five seconds: facilitator/settle_test.go
 		require.InDelta(t, 300, said.settle.Validity.Seconds(), 5)
@@ -243,7 +248,7 @@ func TestFacilitatorsThatLie(t *testing.T) {
 			defer web.Close()
 			ch := l.call(t, nil, nil).challenge()
 			quick := func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
-			l.wall.options.Facilitators = facilitator.New(facilitator.Options{Sleep: quick,
+			l.paywall.options.Facilitators = facilitator.New(facilitator.Options{Sleep: quick,
 				HTTP: web.Client(),
 				List: []facilitator.Facilitator{{Name: "liar", URL: web.URL,
 					Networks: []string{sandbox.EVM}}}})

@@ -13,91 +13,121 @@ import (
 	"x402-wallet/x402"
 )
 
-// collect settles. From here on the buyer's going away changes nothing.
-func (s *selling) collect(ctx context.Context) bool {
-	if err := s.hook(ctx, s.options.Hooks.BeforeSettle); err != nil {
-		s.run = stopped
-		s.say(err, "the call was stopped")
+// settlePayment has the payment settled. From here on it changes nothing when the buyer goes away.
+// True: it is settled.
+func (s *saleRun) settlePayment(ctx context.Context) bool {
+	if err := s.runHook(ctx, s.options.Hooks.BeforeSettle); err != nil {
+		s.stop(err)
 		return false
 	}
 	ctx = context.WithoutCancel(ctx)
 	s.row.State = history.Settling
-	if keep := s.out.goods.keep; keep != nil && s.row.Identifier != "" {
-		s.row.Answer = keep()
+	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
+		s.row.Answer = encode()
 	}
-	if err := s.options.Book.MoveSale(ctx, s.row); err != nil {
+	if err := s.options.Store.MoveSale(ctx, s.row); err != nil {
 		s.run = stopped
-		s.say(fmt.Errorf("%w: %w", ErrLedger, err),
-			"the book of sales cannot be written; nothing was settled")
+		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+			"the sales ledger cannot be written; nothing was settled")
 		return false
 	}
 	said := s.options.Facilitators.Settle(ctx, s.submission())
-	s.settle = map[facilitator.Outcome]settle{facilitator.Settled: done, facilitator.Refused: refused,
-		facilitator.Unknown: unknown,
-		facilitator.NotSent: unsent}[said.Outcome]
-	s.out.settlement, s.row.Facilitator = s.told(said.Settlement), said.Facilitator
-	if s.settle == unknown && s.inDoubt(ctx, &s.row) {
-		s.settle, s.out.settlement = unsent, s.told(nil)
+	s.settlement = settleOutcomeOf(said.Outcome)
+	s.row.Facilitator = said.Facilitator
+	s.out.settlement = s.buyerSettlement(said.Settlement)
+	if s.settlement == unknown && s.resolveOnChain(ctx, &s.row) {
+		s.settlement = notSent
+		s.out.settlement = s.buyerSettlement(nil)
 		if s.row.State == history.Sold {
-			s.settle, s.out.settlement.Success, s.out.settlement.Transaction, s.out.settlement.ErrorReason = done, true, s.row.Transaction, ""
+			s.settlement = settled
+			s.out.settlement.Success = true
+			s.out.settlement.Transaction = s.row.Transaction
+			s.out.settlement.ErrorReason = ""
 		}
 	}
 	s.sale.Settlement = s.out.settlement
-	if s.settle != done {
-		open := "whether the payment was settled is not known yet: do not pay again"
-		if s.row.Identifier != "" { // else nobody can tell who paid from who read of it on the chain
-			open += "; the same call with the same payment can be made again"
-		}
-		s.say(said.Err, map[settle]string{
-			refused: "Payment settlement failed: " + s.out.settlement.ErrorReason,
-			unknown: open,
-			unsent:  "no facilitator could be reached; nothing was settled",
-		}[s.settle])
-	}
-	if s.settle == done && s.upfront {
+	s.explainSettlement(said.Err)
+	if s.settlement == settled && s.upfront {
 		s.row.State = history.Sold
-		s.write(ctx)
+		s.writeSale(ctx)
 	}
-	return s.settle == done
+	return s.settlement == settled
 }
 
-// told is a facilitator's settlement as the buyer gets it: with everything the format asks for.
-func (s *selling) told(said *x402.Settlement) *x402.Settlement {
-	told := x402.Settlement{ErrorReason: "unexpected_settle_error"}
+func settleOutcomeOf(o facilitator.Outcome) settleOutcome {
+	switch o {
+	case facilitator.Settled:
+		return settled
+	case facilitator.Refused:
+		return refused
+	case facilitator.NotSent:
+		return notSent
+	default:
+		return unknown
+	}
+}
+
+// explainSettlement says to the buyer why the payment was not settled, and whether to pay again.
+func (s *saleRun) explainSettlement(err error) {
+	switch s.settlement {
+	case refused:
+		// the reference server's words
+		s.explain(err, "Payment settlement failed: "+s.out.settlement.ErrorReason)
+	case notSent:
+		s.explain(err, "no facilitator could be reached; nothing was settled")
+	case unknown:
+		reason := "whether the payment was settled is not known yet: do not pay again"
+		if s.row.Identifier != "" { // without one, who paid cannot be told from who reads it on the chain
+			reason += "; the same call with the same payment can be made again"
+		}
+		s.explain(err, reason)
+	}
+}
+
+// buyerSettlement is a facilitator's settlement as the buyer gets it: with everything that the
+// format requires.
+func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
+	given := x402.Settlement{ErrorReason: "unexpected_settle_error"}
 	if said != nil {
-		told = *said
+		given = *said
 	}
-	told.Network = s.offer.in(s.payment.version).NetworkName
-	if told.Payer == "" {
-		told.Payer = s.signed.payer
+	given.Network = s.offer.terms(s.payment.version).NetworkName
+	if given.Payer == "" {
+		given.Payer = s.signed.payer
 	}
-	if told.Success {
-		told.ErrorReason, told.ErrorMessage = "", ""
+	if given.Success {
+		given.ErrorReason, given.ErrorMessage = "", ""
 	}
-	if told.Success && s.settle == unknown { // a success that is none (facilitator.judge, row 4)
-		told.Success, told.ErrorReason = false, "settlement_pending"
+	if given.Success && s.settlement == unknown { // a success without proof (facilitator.judge, row 4)
+		given.Success = false
+		given.ErrorReason = "settlement_pending"
 	}
-	return &told
+	return &given
 }
 
-// inDoubt asks the chain about a settlement that a facilitator left open, until it knows, the
-// payment is dead, or patience ends. True: row says what the chain proved.
-func (s *selling) inDoubt(ctx context.Context, row *history.Sale) bool {
+// resolveOnChain asks the chain about a settlement that a facilitator left open, until the chain
+// knows, the payment has expired, or confirmTimeout is over. True: row says what the chain proved.
+func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 	if s.options.Status == nil || s.signed.evidence.Network == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.doubtTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.confirmTimeout)
 	defer cancel()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		fate, err := s.options.Status(ctx, s.signed.evidence)
+		status, err := s.options.Status(ctx, s.signed.evidence)
 		switch {
-		case err == nil && fate.State == x402.Settled:
-			row.State, row.Transaction, row.Note = history.Sold, fate.Transaction, "the chain shows it"
-			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: fate.Transaction,
-				Network: s.offer.in(s.payment.version).NetworkName, Payer: s.signed.payer})
+		case err == nil && status.State == x402.Settled:
+			row.State, row.Transaction = history.Sold, status.Transaction
+			row.Note = "confirmed on chain"
+			row.Receipt = receiptJSON(&x402.Settlement{
+				Success:     true,
+				Transaction: status.Transaction,
+				Network:     s.offer.terms(s.payment.version).NetworkName,
+				Payer:       s.signed.payer,
+			})
 			return true
-		case err == nil && fate.State == x402.Expired:
-			row.State, row.Note = history.Unsold, "the chain shows that it was never settled"
+		case err == nil && status.State == x402.Expired:
+			row.State, row.Note = history.Unsold, "expired unsettled, as the chain shows"
 			return true
 		}
 		select {
@@ -108,60 +138,67 @@ func (s *selling) inDoubt(ctx context.Context, row *history.Sale) bool {
 	}
 }
 
-// end writes down how it ended, and tells the hooks.
-func (s *selling) end(ctx context.Context) result {
+// finish writes down how the request ended, and calls the last hooks.
+func (s *saleRun) finish(ctx context.Context) result {
 	ctx = context.WithoutCancel(ctx)
 	v := s.out.verdict
-	if s.row.ID != "" && v.answer == passes && v.state == "" {
-		if err := s.options.Book.DropSale(ctx, s.row.ID); err != nil {
-			s.log.Error("forget a sale", "sale", s.row.ID, "err", err)
+	switch {
+	case s.row.ID == "": // no sale was opened
+	case v.answer == inputRequired && v.state == "":
+		if err := s.options.Store.DropSale(ctx, s.row.ID); err != nil {
+			s.log.Error("delete a sale", "sale", s.row.ID, "err", err)
 		}
-	} else if s.row.ID != "" {
+	default:
 		s.row.State = v.state
-		s.write(ctx)
+		s.writeSale(ctx)
 	}
-	if s.settle == done || s.settle == refused || s.settle == unknown || s.settle == unsent {
-		s.quietly(func() {
+	if s.settlement != notSettled {
+		s.runSafely(func() {
 			if s.options.Hooks.AfterSettle != nil {
 				s.options.Hooks.AfterSettle(ctx, s.sale)
 			}
 		})
 	}
 	err := v.err
-	if s.out.cause != nil && err != nil && !errors.Is(s.out.cause, err) {
-		err = fmt.Errorf("%w: %w", err, s.out.cause)
-	} else if s.out.cause != nil && err != nil {
-		err = s.out.cause
+	switch cause := s.out.cause; {
+	case cause == nil || err == nil:
+	case errors.Is(cause, err):
+		err = cause
+	default:
+		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	s.quietly(func() {
+	s.runSafely(func() {
 		if s.options.Hooks.Ended != nil {
 			s.options.Hooks.Ended(ctx, s.sale, err)
 		}
 	})
-	if v.answer == regrets {
-		s.log.Warn("a sale came to nothing", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
+	if v.answer == unavailable {
+		s.log.Warn("a sale failed", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
 	}
 	return s.out
 }
 
-func (s *selling) write(ctx context.Context) {
-	s.row.Note = s.out.why
+// writeSale stores the row with the receipt, and with the answer where the buyer can ask for it
+// again.
+func (s *saleRun) writeSale(ctx context.Context) {
+	s.row.Note = s.out.reason
 	if st := s.out.settlement; st != nil {
-		s.row.Transaction, s.row.Receipt = st.Transaction, receiptJSON(st)
+		s.row.Transaction = st.Transaction
+		s.row.Receipt = receiptJSON(st)
 	}
-	if keep := s.out.goods.keep; keep != nil && s.row.Identifier != "" && (s.row.State == history.Sold ||
-		s.row.State == history.InDoubt) {
-		s.row.Answer = keep()
+	mayBeReplayed := s.row.Identifier != "" && (s.row.State == history.Sold || s.row.State == history.InDoubt)
+	if encode := s.out.toolResult.encode; encode != nil && mayBeReplayed {
+		s.row.Answer = encode()
 	}
-	if err := s.options.Book.MoveSale(ctx, s.row); err != nil {
+	if err := s.options.Store.MoveSale(ctx, s.row); err != nil {
 		s.log.Error("write down a sale", "sale", s.row.ID, "state", s.row.State, "transaction",
 			s.row.Transaction, "err", err)
 	}
 }
 
-// hook calls one of those that can stop a sale.
-func (s *selling) hook(ctx context.Context, f func(context.Context, *Sale) error) (err error) {
-	if f == nil {
+// runHook calls a hook that can stop the sale.
+func (s *saleRun) runHook(ctx context.Context, hook func(context.Context, *Sale) error) (err error) {
+	if hook == nil {
 		return nil
 	}
 	defer func() {
@@ -170,25 +207,25 @@ func (s *selling) hook(ctx context.Context, f func(context.Context, *Sale) error
 			err = fmt.Errorf("%w: a hook panicked", ErrAborted)
 		}
 	}()
-	if err := f(ctx, s.sale); err != nil {
+	if err := hook(ctx, s.sale); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
 	return nil
 }
 
-// quietly calls one that can change nothing any more.
-func (s *selling) quietly(f func()) {
+// runSafely calls a hook that can change nothing any more.
+func (s *saleRun) runSafely(hook func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("a hook panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
 		}
 	}()
-	f()
+	hook()
 }
 
 // receiptJSON is a SettleResponse as buyers get it.
 func receiptJSON(s *x402.Settlement) json.RawMessage {
-	said := struct {
+	return jsonOf(struct {
 		Success      bool   `json:"success"`
 		Transaction  string `json:"transaction"`
 		Network      string `json:"network"`
@@ -196,6 +233,13 @@ func receiptJSON(s *x402.Settlement) json.RawMessage {
 		Amount       string `json:"amount,omitempty"`
 		ErrorReason  string `json:"errorReason,omitempty"`
 		ErrorMessage string `json:"errorMessage,omitempty"`
-	}{s.Success, s.Transaction, s.Network, s.Payer, s.Amount, clip(s.ErrorReason), clip(s.ErrorMessage)}
-	return jsonOf(said)
+	}{
+		Success:      s.Success,
+		Transaction:  s.Transaction,
+		Network:      s.Network,
+		Payer:        s.Payer,
+		Amount:       s.Amount,
+		ErrorReason:  clip(s.ErrorReason),
+		ErrorMessage: clip(s.ErrorMessage),
+	})
 }
