@@ -35,11 +35,11 @@ func (s mortalStore) SaveChannel(ctx context.Context, c history.Channel) error {
 	return s.Store.SaveChannel(ctx, c)
 }
 
-func (s mortalStore) Promise(ctx context.Context, id string, signed history.Signed, c history.Channel,
+func (s mortalStore) RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
 	o history.Outcome) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
-	return s.Store.Promise(ctx, id, signed, c, o)
+	return s.Store.RecordVoucher(ctx, id, signed, c, o)
 }
 
 func (s mortalStore) Reserve(ctx context.Context, h history.Hold,

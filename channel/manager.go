@@ -46,9 +46,9 @@ type Store interface {
 	Channels(ctx context.Context) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 	Refuse(ctx context.Context, c history.Channel) error
-	Promise(ctx context.Context, id string, signed history.Signed, c history.Channel,
+	RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
 		o history.Outcome) (history.Payment, error)
-	ChannelTurn(ctx context.Context, service, key string) (func(), error)
+	LockChannel(ctx context.Context, service, key string) (func(), error)
 	Submit(ctx context.Context, id string, signed history.Signed) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }

@@ -25,7 +25,7 @@ func (m *Manager) open(ctx context.Context, p *place, deposit money.Amount) erro
 		return err
 	}
 	// transactions of one account are numbered
-	give, err := m.Store.ChannelTurn(ctx, "account", p.payer.DID())
+	give, err := m.Store.LockChannel(ctx, "account", p.payer.DID())
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (m *Manager) unready(err error) error {
 }
 
 func (m *Manager) turn(ctx context.Context, p *place) (func(), error) {
-	give, err := m.Store.ChannelTurn(ctx, p.payee.DID(), p.keyID())
+	give, err := m.Store.LockChannel(ctx, p.payee.DID(), p.keyID())
 	if err != nil && ctx.Err() != nil {
 		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").WithHint(
 			"calls on one channel are made one after the other; try again")
@@ -290,7 +290,7 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 	}
 	if err == nil {
 		var paid history.Payment
-		if paid, err = c.m.Store.Promise(ctx, id, c.m.signed(c.r, next, charge), next,
+		if paid, err = c.m.Store.RecordVoucher(ctx, id, c.m.signed(c.r, next, charge), next,
 			outcome(p, bought)); err == nil {
 			if held != nil {
 				held.Payment = paid

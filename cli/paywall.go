@@ -113,8 +113,8 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 	if f.Limit < 1 || f.Limit > 100 {
 		return usageError{text: fmt.Sprintf("--limit is %d; it must be from 1 to 100", f.Limit)}
 	}
-	states := []history.SaleState{"", history.Sold, history.InDoubt, history.Unsold, history.Verified,
-		history.Running, history.Settling}
+	states := []history.SaleState{"", history.SaleSettled, history.SaleUnknown, history.SaleFailed, history.SaleVerified,
+		history.SaleRunning, history.SaleSettling}
 	if !slices.Contains(states, f.State) {
 		return usageError{text: fmt.Sprintf("--status %q is none of settled, unknown, failed, verified, "+
 			"running, settling", f.State)}

@@ -71,7 +71,7 @@ type dayOut struct {
 // plot shows what was spent on each of the last days, those without a payment too.
 func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time) error {
 	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days)
-	known, err := w.Store.Days(ctx, first)
+	known, err := w.Store.DailySums(ctx, first)
 	if err != nil {
 		return err
 	}

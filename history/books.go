@@ -60,29 +60,29 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 	})
 }
 
-// Day is what a day, an hour, a seller or a network came to.
-type Day struct{ Spent, Held money.Dollars }
+// Sum is what a day, an hour, a seller or a network came to.
+type Sum struct{ Spent, Held money.Dollars }
 
 // All is both.
-func (d Day) All() money.Dollars { return d.Spent.Add(d.Held) }
+func (d Sum) All() money.Dollars { return d.Spent.Add(d.Held) }
 
-// Days are the days since one, by their first moment (UTC), on which something was paid. They come
+// DailySums are the days since one, by their first moment (UTC), on which something was paid. They come
 // from the kept sums.
-func (s *Store) Days(ctx context.Context, since time.Time) (days map[time.Time]Day, err error) {
+func (s *Store) DailySums(ctx context.Context, since time.Time) (days map[time.Time]Sum, err error) {
 	err = s.view(ctx, func(t *Tx) error { days, err = t.over(since, day); return err })
 	return days, err
 }
 
 // over is what hours or days came to, since one.
-func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Day, error) {
+func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error) {
 	scope := "all"
 	if unit == time.Hour {
 		scope = "hour"
 	}
-	list := map[time.Time]Day{}
+	list := map[time.Time]Sum{}
 	err := t.forEach(func(row scanner) error {
 		var n int64
-		var d Day
+		var d Sum
 		err := row.Scan(&n, &d.Spent, &d.Held)
 		list[fromMicros(n*unit.Microseconds())] = d
 		return err
@@ -91,16 +91,16 @@ func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Day, error
 	return list, err
 }
 
-// Part is what one seller or network came to.
-type Part struct {
+// NamedSum is what one seller or network came to.
+type NamedSum struct {
 	Key string
-	Day
+	Sum
 }
 
 // Spending is what was paid since a time, from the kept sums.
 type Spending struct {
-	Over            map[time.Time]Day // by hour or day, by its first moment (UTC)
-	Hosts, Networks []Part            // the dearest first
+	Over            map[time.Time]Sum // by hour or day, by its first moment (UTC)
+	Hosts, Networks []NamedSum        // the dearest first
 }
 
 // Spending adds up what was paid since the beginning of an hour, by hour, or of a day, by day; and
@@ -122,9 +122,9 @@ func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duratio
 }
 
 // parts are the dearest of a scope whose key is a column of that name.
-func (t *Tx) parts(scope string, since time.Time, most int) (list []Part, err error) {
+func (t *Tx) parts(scope string, since time.Time, most int) (list []NamedSum, err error) {
 	midnight, first := next(since, day)
-	return collect(t, func(row scanner) (p Part, err error) {
+	return collect(t, func(row scanner) (p NamedSum, err error) {
 		err = row.Scan(&p.Key, &p.Spent, &p.Held)
 		return p, err
 	}, `SELECT key, sum(spent), sum(held) FROM (

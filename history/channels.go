@@ -34,8 +34,8 @@ type Channel struct {
 
 // Errors of channels.
 var (
-	ErrNoChannel = errors.New("no such channel")
-	ErrPromised  = errors.New("more than that, or something else under that nonce, was promised in this " +
+	ErrNoChannel       = errors.New("no such channel")
+	ErrVoucherConflict = errors.New("more than that, or something else under that nonce, was promised in this " +
 		"channel already")
 )
 
@@ -85,7 +85,7 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 		}
 		if old.ID != "" && old.Epoch == c.Epoch && (old.Nonce != c.Nonce || old.Amount != c.Amount ||
 			string(old.Signed) != string(c.Signed)) {
-			return fmt.Errorf("save a channel: %w", ErrPromised)
+			return fmt.Errorf("save a channel: %w", ErrVoucherConflict)
 		}
 		return t.putChannel(c)
 	})
@@ -103,11 +103,11 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	})
 }
 
-// Promise puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes
+// RecordVoucher puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes
 // the channel one nonce further, with the payment it is for, which is submitted and, as its seller
 // named its price and served it, settled by claim. id "" is a promise that costs nothing more. Two
 // promises under one nonce are ErrPromised: the second is never kept.
-func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
+func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
 	err error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
@@ -119,7 +119,7 @@ func (s *Store) Promise(ctx context.Context, id string, signed Signed, c Channel
 		}
 		if c.Epoch < old.Epoch || c.Epoch == old.Epoch &&
 			(c.Nonce <= old.Nonce || c.Amount.Cmp(old.Amount) < 0) {
-			return ErrPromised
+			return ErrVoucherConflict
 		}
 		if err := t.putChannel(c); err != nil || id == "" {
 			return err
@@ -155,9 +155,9 @@ func (t *Tx) putChannel(c Channel) error {
 	return err
 }
 
-// ChannelTurn lets one call at a time use a channel, of all processes: each promise builds on the
+// LockChannel lets one call at a time use a channel, of all processes: each promise builds on the
 // one before. It waits for as long as ctx lives. give ends the turn.
-func (s *Store) ChannelTurn(ctx context.Context, service, key string) (give func(), err error) {
+func (s *Store) LockChannel(ctx context.Context, service, key string) (give func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
 	s.channelTurns.mu.Lock()
 	if s.channelTurns.of == nil {

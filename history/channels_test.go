@@ -23,7 +23,7 @@ func testChannel(nonce uint64) Channel {
 func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
 	t.Helper()
 	p := pay(t, s, testHold(100), Reserved)
-	return s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+	return s.RecordVoucher(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
 		UniqueKey: "rooch " + c.ID + " " + string(c.Signed)}, c,
 		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")},
 			ReleaseLease: true})
@@ -59,7 +59,7 @@ func TestPromisesOnlyGrow(t *testing.T) {
 		bad := testChannel(2)
 		bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
 		got, err := promise(t, s, bad)
-		require.ErrorIs(t, err, ErrPromised, name)
+		require.ErrorIs(t, err, ErrVoucherConflict, name)
 		require.Empty(t, got.ID, name)
 	}
 	unfinished, err := s.Unfinished(t.Context(), "", 10)
@@ -74,17 +74,17 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	c.Known, c.Call, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
 	require.NoError(t, s.SaveChannel(t.Context(), c))
 	c.Nonce, c.Amount = 1, money.NewAmount(100)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrPromised)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
 	c = testChannel(2)
 	c.Signed = json.RawMessage(`{"nonce":"other"}`)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrPromised)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
 
 	// a new epoch begins anew, and the old one never comes back
 	c = testChannel(0)
 	c.Epoch, c.Signed = 1, nil
 	require.NoError(t, s.SaveChannel(t.Context(), c))
 	_, err = promise(t, s, testChannel(3))
-	require.ErrorIs(t, err, ErrPromised)
+	require.ErrorIs(t, err, ErrVoucherConflict)
 
 	c.Refused = json.RawMessage(`{"why":"nonce"}`)
 	require.NoError(t, s.Refuse(t.Context(), c))
@@ -106,7 +106,7 @@ func TestNoPromiseWhileFrozen(t *testing.T) {
 	p := pay(t, s, testHold(100), Reserved)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 	c := testChannel(1)
-	_, err := s.Promise(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+	_, err := s.RecordVoucher(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
 		UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed})
 	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 	c, err = s.Channel(t.Context(), c.Service, c.Key)
@@ -120,17 +120,17 @@ func TestChannelTurn(t *testing.T) {
 	other, err := Open(t.Context(), home, Options{})
 	require.NoError(t, err)
 	defer other.Close()
-	give, err := s.ChannelTurn(t.Context(), "a", "b")
+	give, err := s.LockChannel(t.Context(), "a", "b")
 	require.NoError(t, err)
 	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer end()
-	_, err = other.ChannelTurn(short, "a", "b")
+	_, err = other.LockChannel(short, "a", "b")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	free, err := other.ChannelTurn(t.Context(), "a", "c")
+	free, err := other.LockChannel(t.Context(), "a", "c")
 	require.NoError(t, err, "another channel is another turn")
 	free()
 	give()
-	give, err = other.ChannelTurn(t.Context(), "a", "b")
+	give, err = other.LockChannel(t.Context(), "a", "b")
 	require.NoError(t, err)
 	give()
 }

@@ -251,7 +251,7 @@ func isAnswer(err error) bool {
 		own   *x402.Error
 		taken *AlreadyPaying
 		short *ShortOfFunds
-		sold  *SoldBefore
+		sold  *AlreadySold
 	)
 	for _, target := range []any{&own, &taken, &short, &sold} {
 		if errors.As(err, target) {
@@ -260,7 +260,7 @@ func isAnswer(err error) bool {
 	}
 	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition,
 		ErrNotLeaseOwner, ErrRulesMoved, ErrNoSession,
-		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrPromised, ErrAskCap} {
+		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrVoucherConflict, ErrAskCap} {
 		if errors.Is(err, target) {
 			return true
 		}

@@ -120,13 +120,13 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 
 // spending is what Spending says, from a look at each payment.
 func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
-	all.Over = map[time.Time]Day{}
-	hosts, networks := map[string]Day{}, map[string]Day{}
+	all.Over = map[time.Time]Sum{}
+	hosts, networks := map[string]Sum{}, map[string]Sum{}
 	for _, p := range rows {
 		if p.at.Before(since) {
 			continue
 		}
-		add := func(d Day) Day {
+		add := func(d Sum) Sum {
 			switch p.state {
 			case Settled:
 				d.Spent += p.usd
@@ -140,13 +140,13 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]),
 			add(networks[p.network])
 	}
-	dearest := func(parts map[string]Day) (list []Part) {
+	dearest := func(parts map[string]Sum) (list []NamedSum) {
 		for key, d := range parts {
 			if d.All() > 0 {
-				list = append(list, Part{key, d})
+				list = append(list, NamedSum{key, d})
 			}
 		}
-		slices.SortFunc(list, func(a, b Part) int {
+		slices.SortFunc(list, func(a, b NamedSum) int {
 			return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Key, b.Key))
 		})
 		return list[:min(len(list), 3)]

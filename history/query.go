@@ -285,9 +285,9 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err
 	return deleted, err
 }
 
-// SawDelegation notes what is delegated on a token account now, and returns the largest amount ever
+// RecordDelegation notes what is delegated on a token account now, and returns the largest amount ever
 // noted.
-func (s *Store) SawDelegation(ctx context.Context, network, account string,
+func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network,

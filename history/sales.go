@@ -18,19 +18,19 @@ type SaleState string
 // running → settling → settled | unknown | failed; running → failed | verified; unknown → settled |
 // failed.
 const (
-	Running  SaleState = "running"  // a payment was shown and is good; what it is for runs
-	Settling SaleState = "settling" // a facilitator has been asked to settle it, or is about to be
-	Sold     SaleState = "settled"  // a facilitator says that it is
-	InDoubt  SaleState = "unknown"  // asked, no word either way: perhaps taken
-	Unsold   SaleState = "failed"   // nothing was asked for, or refused: nothing taken
-	Verified SaleState = "verified" // verify-only: given, and nothing asked for
+	SaleRunning  SaleState = "running"  // a payment was shown and is good; what it is for runs
+	SaleSettling SaleState = "settling" // a facilitator has been asked to settle it, or is about to be
+	SaleSettled  SaleState = "settled"  // a facilitator says that it is
+	SaleUnknown  SaleState = "unknown"  // asked, no word either way: perhaps taken
+	SaleFailed   SaleState = "failed"   // nothing was asked for, or refused: nothing taken
+	SaleVerified SaleState = "verified" // verify-only: given, and nothing asked for
 )
 
 var saleMoves = map[SaleState][]SaleState{
-	Running:  {Settling, Unsold, Verified},
-	Settling: {Sold, InDoubt, Unsold},
-	InDoubt:  {InDoubt, Sold, Unsold},
-	Sold:     {Sold}, // its answer comes later, where it was settled first
+	SaleRunning:  {SaleSettling, SaleFailed, SaleVerified},
+	SaleSettling: {SaleSettled, SaleUnknown, SaleFailed},
+	SaleUnknown:  {SaleUnknown, SaleSettled, SaleFailed},
+	SaleSettled:  {SaleSettled}, // its answer comes later, where it was settled first
 }
 
 // Sale is one payment that our paywall was shown.
@@ -60,11 +60,11 @@ type Sale struct {
 	Answer      []byte // what was sold, for who lost it
 }
 
-// SoldBefore says that this payment has had its run; Sale is that one.
-type SoldBefore struct{ Sale Sale }
+// AlreadySold says that this payment has had its run; Sale is that one.
+type AlreadySold struct{ Sale Sale }
 
 // Error implements error.
-func (e *SoldBefore) Error() string { return "this payment has been used before" }
+func (e *AlreadySold) Error() string { return "this payment has been used before" }
 
 // ErrNoSale says that there is no such sale.
 var ErrNoSale = errors.New("no such sale")
@@ -80,14 +80,14 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
 	}
-	sale.ID, sale.State = newID("sale_"), Running
+	sale.ID, sale.State = newID("sale_"), SaleRunning
 	err := s.tx(ctx, func(t *Tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
 		earlier, err := scanSale(t.row(selectSale+` WHERE trace = ?`, sale.UniqueKey))
 		if err == nil {
-			return &SoldBefore{earlier}
+			return &AlreadySold{earlier}
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -133,7 +133,7 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
 func (s *Store) DropSale(ctx context.Context, id string) error {
 	return s.tx(ctx, func(t *Tx) error {
-		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, Running)
+		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
 		return err
 	})
 }
@@ -165,8 +165,8 @@ func (s *Store) Sale(ctx context.Context, id string) (sale Sale, err error) {
 	return sale, err
 }
 
-// SaleOf returns what a payment was shown for, or ErrNoSale.
-func (s *Store) SaleOf(ctx context.Context, trace string) (sale Sale, err error) {
+// SaleByKey returns what a payment was shown for, or ErrNoSale.
+func (s *Store) SaleByKey(ctx context.Context, trace string) (sale Sale, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		sale, err = scanSale(t.row(selectSale+` WHERE trace = ?`, trace))
 		return none(err, ErrNoSale)

@@ -36,11 +36,11 @@ func TestOnePaymentOneSale(t *testing.T) {
 	for i := range 20 {
 		all.Go(func() {
 			_, err := []*Store{s, other}[i%2].OpenSale(t.Context(), testSale("nonce", 1000))
-			var sold *SoldBefore
+			var sold *AlreadySold
 			switch {
 			case err == nil:
 				first.Add(1)
-			case errors.As(err, &sold) && sold.Sale.State == Running &&
+			case errors.As(err, &sold) && sold.Sale.State == SaleRunning &&
 				string(sold.Sale.Payload) == `{"a":1}`:
 				before.Add(1)
 			default:
@@ -55,21 +55,21 @@ func TestOnePaymentOneSale(t *testing.T) {
 
 func TestSaleMoves(t *testing.T) {
 	s, clock, _ := newStore(t)
-	all := []SaleState{Running, Settling, Sold, InDoubt, Unsold, Verified}
-	for _, path := range [][]SaleState{{}, {Settling}, {Settling, Sold}, {Settling, InDoubt},
-		{Settling, Unsold}, {Unsold}, {Verified}} {
+	all := []SaleState{SaleRunning, SaleSettling, SaleSettled, SaleUnknown, SaleFailed, SaleVerified}
+	for _, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled}, {SaleSettling, SaleUnknown},
+		{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
 		for _, to := range all {
 			sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
 			require.NoError(t, err)
-			from := Running
+			from := SaleRunning
 			for _, state := range path {
 				sale.State, from = state, state
 				require.NoError(t, s.MoveSale(t.Context(), sale))
 			}
 			sale.State, sale.Note = to, "why"
 			err = s.MoveSale(t.Context(), sale)
-			allowed := map[SaleState]string{Running: "settling failed verified",
-				Settling: "settled unknown failed", InDoubt: "unknown settled failed", Sold: "settled"}[from]
+			allowed := map[SaleState]string{SaleRunning: "settling failed verified",
+				SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed", SaleSettled: "settled"}[from]
 			if slices.Contains(strings.Fields(allowed), string(to)) {
 				require.NoError(t, err, "%s → %s", from, to)
 				again, err := s.Sale(t.Context(), sale.ID)
@@ -81,14 +81,14 @@ func TestSaleMoves(t *testing.T) {
 			}
 		}
 	}
-	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: Sold}), ErrNoSale)
+	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNoSale)
 	_, err := s.Sale(t.Context(), "sale_none")
 	require.ErrorIs(t, err, ErrNoSale)
 
 	// What was sold can be asked for again for an hour.
 	sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
 	require.NoError(t, err)
-	sale.State, sale.Answer = Settling, []byte("weather")
+	sale.State, sale.Answer = SaleSettling, []byte("weather")
 	require.NoError(t, s.MoveSale(t.Context(), sale))
 	again, err := s.Sale(t.Context(), sale.ID)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestSaleMoves(t *testing.T) {
 	require.NoError(t, s.DropSale(t.Context(), sale.ID))
 	sale, err = s.OpenSale(t.Context(), testSale("again", 1))
 	require.NoError(t, err)
-	sale.State = Settling
+	sale.State = SaleSettling
 	require.NoError(t, s.MoveSale(t.Context(), sale))
 	require.NoError(t, s.DropSale(t.Context(), sale.ID))
 	_, err = s.Sale(t.Context(), sale.ID)
@@ -115,14 +115,14 @@ func TestSaleMoves(t *testing.T) {
 
 func TestSales(t *testing.T) {
 	s, clock, _ := newStore(t)
-	for i, to := range []SaleState{Sold, Sold, InDoubt, Unsold} {
+	for i, to := range []SaleState{SaleSettled, SaleSettled, SaleUnknown, SaleFailed} {
 		sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
 		if i == 1 {
 			sale.Resource = "mcp://tool/report"
 		}
 		sale, err := s.OpenSale(t.Context(), sale)
 		require.NoError(t, err)
-		sale.State = Settling
+		sale.State = SaleSettling
 		require.NoError(t, s.MoveSale(t.Context(), sale))
 		sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
 		require.NoError(t, s.MoveSale(t.Context(), sale))
@@ -131,15 +131,15 @@ func TestSales(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 4)
 	require.False(t, more)
-	require.Equal(t, Unsold, list[0].State, "newest first")
+	require.Equal(t, SaleFailed, list[0].State, "newest first")
 	require.Equal(t, map[string]money.Dollars{"USDC": 3000}, earned, "only what is settled is earned")
 	list, more, earned, err = s.Sales(t.Context(), SaleFilter{Limit: 1, Before: list[0].ID})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.True(t, more)
-	require.Equal(t, InDoubt, list[0].State)
+	require.Equal(t, SaleUnknown, list[0].State)
 	require.Equal(t, money.Dollars(3000), earned["USDC"])
-	list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: Sold})
+	list, _, earned, err = s.Sales(t.Context(), SaleFilter{Resource: "report", State: SaleSettled})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "0xtx", list[0].Transaction)

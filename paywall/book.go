@@ -34,7 +34,7 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if earlier, there := m.sales[sale.UniqueKey]; there {
-		return sale, &history.SoldBefore{Sale: earlier}
+		return sale, &history.AlreadySold{Sale: earlier}
 	}
 	if len(m.sales) >= pruneAbove {
 		for key, old := range m.sales {
@@ -46,7 +46,7 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 	}
 	m.next++
 	sale.ID = fmt.Sprintf("sale_%d", m.next)
-	sale.State = history.Running
+	sale.State = history.SaleRunning
 	sale.Created = time.Now()
 	m.sales[sale.UniqueKey] = sale
 	m.keys[sale.ID] = sale.UniqueKey
@@ -75,7 +75,7 @@ func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	return nil
 }
 
-func (m *memoryStore) SaleOf(_ context.Context, key string) (history.Sale, error) {
+func (m *memoryStore) SaleByKey(_ context.Context, key string) (history.Sale, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sale, there := m.sales[key]

@@ -48,7 +48,7 @@ type forgetful struct {
 }
 
 func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
-	if f.dies && sale.State == history.Sold {
+	if f.dies && sale.State == history.SaleSettled {
 		return errors.New("the process died")
 	}
 	return f.SaleStore.MoveSale(ctx, sale)
@@ -67,13 +67,13 @@ func TestASaleThatWasLeft(t *testing.T) {
 	c := l.call(t, nil, nil).challenge()
 	shown := meta(c, l.payer.sign(t, c, 0, named))
 	l.call(t, nil, shown)
-	require.Equal(t, history.Settling, l.sales(t)[0].State)
+	require.Equal(t, history.SaleSettling, l.sales(t)[0].State)
 	book.dies = false
 	g := l.call(t, nil, shown)
 	require.Contains(t, g.text, "is being used by another call", "perhaps it is")
 	l.paywall.abandonedAfter = 0
 	require.Equal(t, product, l.call(t, nil, shown).text)
-	require.Equal(t, history.Sold, l.sales(t)[0].State)
+	require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
 	require.EqualValues(t, 1, l.runs.Load())
 	require.Len(t, l.Settlements(), 1)
 }

@@ -123,7 +123,7 @@ func judge(f facts) verdict {
 	}
 	switch f.priorUse {
 	case replayable:
-		return verdict{answer: deliver, receipt: true, state: history.Sold} // 4
+		return verdict{answer: deliver, receipt: true, state: history.SaleSettled} // 4
 	case alreadyUsed:
 		return verdict{answer: reject, err: ErrPaymentUsed} // 5
 	}
@@ -142,16 +142,16 @@ func judge(f facts) verdict {
 // judgeRun is what the tool decides: rows 8 to 13, and 21 to 23, where it is settled already.
 func judgeRun(f facts) verdict {
 	isSettled := f.settlement == settled
-	v := verdict{receipt: isSettled, state: history.Unsold}
+	v := verdict{receipt: isSettled, state: history.SaleFailed}
 	if isSettled {
-		v.state = history.Sold
+		v.state = history.SaleSettled
 	}
 	switch {
 	case f.run == succeeded && isSettled: // 21
 		v.answer = deliver
 	case f.run == succeeded && f.verifyOnly: // 13
 		v.answer = deliver
-		v.state = history.Verified
+		v.state = history.SaleVerified
 	case f.run == succeeded: // and nobody tried to settle: cannot happen
 		v.answer, v.err = unavailable, ErrSettlementFailed
 	case f.run == needsInput && isSettled: // 23
@@ -176,13 +176,13 @@ func judgeSettlement(f facts) verdict {
 	v := verdict{receipt: true}
 	switch f.settlement {
 	case settled: // 14
-		v.answer, v.state = deliver, history.Sold
+		v.answer, v.state = deliver, history.SaleSettled
 	case refused: // 15, 18
-		v.answer, v.state, v.err = challenge, history.Unsold, ErrSettlementFailed
+		v.answer, v.state, v.err = challenge, history.SaleFailed, ErrSettlementFailed
 	case unknown: // 16, 19
-		v.answer, v.state, v.err = unavailable, history.InDoubt, ErrSettlementUnknown
+		v.answer, v.state, v.err = unavailable, history.SaleUnknown, ErrSettlementUnknown
 	default: // 17, 20
-		v.answer, v.state, v.err = unavailable, history.Unsold, ErrSettlementFailed
+		v.answer, v.state, v.err = unavailable, history.SaleFailed, ErrSettlementFailed
 	}
 	return v
 }

@@ -36,7 +36,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		"4": {
 			facts{presented: matching, priorUse: replayable},
-			verdict{answer: deliver, receipt: true, state: history.Sold},
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
 		},
 		"5": {
 			facts{presented: matching, priorUse: alreadyUsed},
@@ -60,75 +60,75 @@ func TestOutcomes(t *testing.T) {
 		},
 		"9": {
 			paid(facts{run: failed}),
-			verdict{answer: toolFailed, state: history.Unsold, err: ErrToolExecutionFailed},
+			verdict{answer: toolFailed, state: history.SaleFailed, err: ErrToolExecutionFailed},
 		},
 		"10": {
 			paid(facts{run: stopped}),
-			verdict{answer: unavailable, state: history.Unsold, err: ErrAborted},
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrAborted},
 		},
 		"11": {
 			paid(facts{run: tooLate}),
-			verdict{answer: unavailable, state: history.Unsold, err: ErrTooLate},
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrTooLate},
 		},
 		"12": {
 			paid(facts{run: cancelled}),
-			verdict{answer: unavailable, state: history.Unsold, err: ErrGone},
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrGone},
 		},
 		"13": {
 			paid(facts{run: succeeded, verifyOnly: true}),
-			verdict{answer: deliver, state: history.Verified},
+			verdict{answer: deliver, state: history.SaleVerified},
 		},
 		"14": {
 			paid(facts{run: succeeded, settlement: settled}),
-			verdict{answer: deliver, receipt: true, state: history.Sold},
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
 		},
 		"15": {
 			paid(facts{run: succeeded, settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
 		},
 		"16": {
 			paid(facts{run: succeeded, settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown},
+			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown, err: ErrSettlementUnknown},
 		},
 		"17": {
 			paid(facts{run: succeeded, settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
 		},
 		"18": {
 			upfront(facts{settlement: refused}),
-			verdict{answer: challenge, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+			verdict{answer: challenge, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
 		},
 		"19": {
 			upfront(facts{settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.InDoubt, err: ErrSettlementUnknown},
+			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown, err: ErrSettlementUnknown},
 		},
 		"20": {
 			upfront(facts{settlement: notSent}),
-			verdict{answer: unavailable, receipt: true, state: history.Unsold, err: ErrSettlementFailed},
+			verdict{answer: unavailable, receipt: true, state: history.SaleFailed, err: ErrSettlementFailed},
 		},
 		"21": {
 			upfront(facts{settlement: settled, run: succeeded}),
-			verdict{answer: deliver, receipt: true, state: history.Sold},
+			verdict{answer: deliver, receipt: true, state: history.SaleSettled},
 		},
 		"22": {
 			upfront(facts{settlement: settled, run: failed}),
-			verdict{answer: toolFailed, receipt: true, state: history.Sold, err: ErrToolExecutionFailed},
+			verdict{answer: toolFailed, receipt: true, state: history.SaleSettled, err: ErrToolExecutionFailed},
 		},
 		"23 stopped": {
 			upfront(facts{settlement: settled, run: stopped}),
-			verdict{answer: unavailable, receipt: true, state: history.Sold, err: ErrAborted},
+			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrAborted},
 		},
 		"23 cancelled": {
 			upfront(facts{settlement: settled, run: cancelled}),
-			verdict{answer: unavailable, receipt: true, state: history.Sold, err: ErrGone},
+			verdict{answer: unavailable, receipt: true, state: history.SaleSettled, err: ErrGone},
 		},
 		"23 needs input": {
 			upfront(facts{settlement: settled, run: needsInput}),
-			verdict{answer: inputRequired, receipt: true, state: history.Sold},
+			verdict{answer: inputRequired, receipt: true, state: history.SaleSettled},
 		},
 		"nobody tried to settle": {
 			paid(facts{run: succeeded}),
-			verdict{answer: unavailable, state: history.Unsold, err: ErrSettlementFailed},
+			verdict{answer: unavailable, state: history.SaleFailed, err: ErrSettlementFailed},
 		},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, row.want, judge(row.facts)) })
@@ -149,10 +149,10 @@ func TestOutcomesGiveNothingAway(t *testing.T) {
 			require.True(t, isSettled || f.verifyOnly, "%+v", f)
 		}
 		if isVerified && f.settlement == unknown {
-			require.Equal(t, history.InDoubt, v.state, "%+v", f)
+			require.Equal(t, history.SaleUnknown, v.state, "%+v", f)
 			require.Equal(t, unavailable, v.answer, "never a challenge: %+v", f)
 		}
-		if v.state == history.Sold && f.priorUse != replayable {
+		if v.state == history.SaleSettled && f.priorUse != replayable {
 			require.True(t, isSettled, "%+v", f)
 		}
 	})

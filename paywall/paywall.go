@@ -72,19 +72,19 @@ type Facilitators interface {
 
 // SaleStore is where sales are written: *history.Store, or NewMemoryStore where they need not
 // outlive the process. All methods are called concurrently, also by several processes on one store.
-// The order of calls for one payment is SaleOf, OpenSale, then MoveSale any number of times, or
+// The order of calls for one payment is SaleByKey, OpenSale, then MoveSale any number of times, or
 // DropSale once.
 type SaleStore interface {
 	// OpenSale inserts the sale as running, in one transaction: of several with the same UniqueKey
-	// one succeeds and is returned with its ID; the others get *history.SoldBefore with that one.
+	// one succeeds and is returned with its ID; the others get *history.AlreadySold with that one.
 	OpenSale(ctx context.Context, sale history.Sale) (history.Sale, error)
 	// MoveSale stores state, receipt and answer. It is durable when it returns: the paywall has
 	// nothing settled before the state "settling" is on disk.
 	MoveSale(ctx context.Context, sale history.Sale) error
 	// DropSale deletes a sale whose tool has not run yet, so that its payment can be used again.
 	DropSale(ctx context.Context, id string) error
-	// SaleOf finds a sale by its UniqueKey; history.ErrNoSale when there is none.
-	SaleOf(ctx context.Context, uniqueKey string) (history.Sale, error)
+	// SaleByKey finds a sale by its UniqueKey; history.ErrNoSale when there is none.
+	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
 }
 
 // Hooks are called during a sale, in its goroutine, in the order of the fields (of an upfront tool

@@ -182,18 +182,18 @@ func TestBookInMemory(t *testing.T) {
 	book := NewMemoryStore()
 	sale, err := book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.NoError(t, err)
-	var sold *history.SoldBefore
+	var sold *history.AlreadySold
 	_, err = book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.ErrorAs(t, err, &sold)
-	sale.State, sale.Answer = history.Settling, []byte("x")
+	sale.State, sale.Answer = history.SaleSettling, []byte("x")
 	require.NoError(t, book.MoveSale(t.Context(), sale))
-	sale.State, sale.Answer = history.Sold, nil
+	sale.State, sale.Answer = history.SaleSettled, nil
 	require.NoError(t, book.MoveSale(t.Context(), sale))
-	again, err := book.SaleOf(t.Context(), "a")
+	again, err := book.SaleByKey(t.Context(), "a")
 	require.NoError(t, err)
-	require.Equal(t, []any{history.Sold, "x"}, []any{again.State, string(again.Answer)})
+	require.Equal(t, []any{history.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
 	require.NoError(t, book.DropSale(t.Context(), sale.ID))
-	_, err = book.SaleOf(t.Context(), "a")
+	_, err = book.SaleByKey(t.Context(), "a")
 	require.ErrorIs(t, err, history.ErrNoSale)
 	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNoSale)
 

@@ -179,7 +179,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 
 // isUsed looks the payment up in the sale store. True: the request ends here.
 func (s *saleRun) isUsed(ctx context.Context) bool {
-	earlier, err := s.options.Store.SaleOf(ctx, s.signed.uniqueKey)
+	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.uniqueKey)
 	switch {
 	case errors.Is(err, history.ErrNoSale):
 		return false
@@ -205,17 +205,17 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 		return
 	}
 	// The process that was settling it has died.
-	isAbandoned := earlier.State == history.Settling && s.now().Sub(earlier.Updated) > s.abandonedAfter
-	if (isAbandoned || earlier.State == history.InDoubt) && s.resolveOnChain(ctx, &earlier) {
+	isAbandoned := earlier.State == history.SaleSettling && s.now().Sub(earlier.Updated) > s.abandonedAfter
+	if (isAbandoned || earlier.State == history.SaleUnknown) && s.resolveOnChain(ctx, &earlier) {
 		_ = s.options.Store.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
 	switch {
-	case earlier.State == history.Sold && earlier.Answer != nil:
+	case earlier.State == history.SaleSettled && earlier.Answer != nil:
 		s.priorUse = replayable
 		s.out.replayed = earlier.Answer
 		s.sale.ID = earlier.ID
 		s.out.settlement, _ = x402.DecodeSettlement(earlier.Receipt)
-	case earlier.State == history.Running || earlier.State == history.Settling:
+	case earlier.State == history.SaleRunning || earlier.State == history.SaleSettling:
 		s.explain(nil, "this payment is being used by another call; repeat this call when that one has ended")
 	default:
 		s.explain(nil, "this payment has been used, and its answer is not stored ("+string(earlier.State)+")")
@@ -284,7 +284,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		Requirement: o.terms(s.payment.version).Raw,
 		Payload:     s.payment.raw,
 	})
-	var sold *history.SoldBefore
+	var sold *history.AlreadySold
 	switch {
 	case errors.As(err, &sold):
 		s.replay(ctx, sold.Sale)

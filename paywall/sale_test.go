@@ -53,7 +53,7 @@ func TestAPaidCall(t *testing.T) {
 		[]string{seen.Tool, seen.Resource, seen.Price, seen.Symbol})
 
 	sale := l.sales(t)[0]
-	require.Equal(t, history.Sold, sale.State)
+	require.Equal(t, history.SaleSettled, sale.State)
 	require.Equal(t, seen.ID, sale.ID)
 	require.Equal(t, paid.Transaction, sale.Transaction)
 	require.Equal(t, "sandbox", sale.Facilitator)
@@ -172,11 +172,11 @@ func TestSettlementFaults(t *testing.T) {
 		"verify refused": {sandbox.FacilitatorRefusesVerify, true, "", 0, 0},
 		"down":           {sandbox.FacilitatorDown, false, "", 0, 0},
 		// unexpected_settle_error leaves it open
-		"settlement refused": {sandbox.FacilitatorRefuses, false, history.InDoubt, 0, 1},
-		"settle fails":       {sandbox.FacilitatorFails, false, history.InDoubt, 0, 1},
-		"cut before":         {sandbox.FacilitatorCutsBefore, false, history.InDoubt, 0, 1},
-		"pending":            {sandbox.FacilitatorPending, false, history.InDoubt, 1, 1},
-		"never lands":        {sandbox.FacilitatorNeverLands, false, history.InDoubt, 0, 1},
+		"settlement refused": {sandbox.FacilitatorRefuses, false, history.SaleUnknown, 0, 1},
+		"settle fails":       {sandbox.FacilitatorFails, false, history.SaleUnknown, 0, 1},
+		"cut before":         {sandbox.FacilitatorCutsBefore, false, history.SaleUnknown, 0, 1},
+		"pending":            {sandbox.FacilitatorPending, false, history.SaleUnknown, 1, 1},
+		"never lands":        {sandbox.FacilitatorNeverLands, false, history.SaleUnknown, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
@@ -217,7 +217,7 @@ func TestSettlementRefused(t *testing.T) {
 	require.NotContains(t, string(g.Result), product)
 	require.Contains(t, g.challenge().Error, "Payment settlement failed: ")
 	require.False(t, g.receipt().Success)
-	require.Equal(t, history.Unsold, l.sales(t)[0].State)
+	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
 	require.Contains(t, g.meta, x402.MetaReceipt)
 }
 
@@ -250,7 +250,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 				require.True(t, g.isError)
 				g.asksNothing()
 				require.Contains(t, string(g.Result), "the same call with the same payment can be made again")
-				require.Equal(t, history.InDoubt, l.sales(t)[0].State)
+				require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
 				knows = true
 				l.paywall.confirmTimeout = 10 * time.Second
 				g = l.call(t, nil, shown)
@@ -259,7 +259,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			require.Equal(t, l.Settlements()[0].Transaction, g.receipt().Transaction)
 			require.Len(t, l.Settlements(), 1)
 			require.EqualValues(t, 1, l.runs.Load())
-			require.Equal(t, history.Sold, l.sales(t)[0].State)
+			require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
 		})
 	}
 }
@@ -286,7 +286,7 @@ func TestToolFailures(t *testing.T) {
 			g.asksNothing()
 			l.nothingMoved(t, g)
 			require.Nil(t, g.receipt())
-			require.Equal(t, history.Unsold, l.sales(t)[0].State)
+			require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
 			if name == "panic" {
 				require.NotContains(t, g.text, "no such city")
 			} else {
@@ -319,7 +319,7 @@ func TestSlowTool(t *testing.T) {
 	g.asksNothing()
 	l.nothingMoved(t, g)
 	require.Contains(t, g.text, "longer than the payment is valid")
-	require.Equal(t, history.Unsold, l.sales(t)[0].State)
+	require.Equal(t, history.SaleFailed, l.sales(t)[0].State)
 
 	// A payment that leaves no time at all is not even verified.
 	payload = l.payer.sign(t, c, 0, nil)
@@ -346,7 +346,7 @@ func TestBuyerLeaves(t *testing.T) {
 		Meta: meta(c, l.payer.sign(t, c, 0, nil))})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
-		return l.sales(t)[0].State == history.Unsold
+		return l.sales(t)[0].State == history.SaleFailed
 	}, 5*time.Second, 5*time.Millisecond)
 	require.Empty(t, l.Settlements())
 
@@ -359,7 +359,7 @@ func TestBuyerLeaves(t *testing.T) {
 	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "search", Meta: maps.Clone(shown)})
 	require.Error(t, err)
 	require.Eventually(t, func() bool {
-		return l.sales(t)[0].State == history.Sold
+		return l.sales(t)[0].State == history.SaleSettled
 	}, 5*time.Second, 5*time.Millisecond)
 	require.Equal(t, product, l.call(t, nil, shown).text)
 	require.Len(t, l.Settlements(), 1)
@@ -383,7 +383,7 @@ func TestUpfront(t *testing.T) {
 	require.True(t, g.isError)
 	require.Equal(t, "no such city", g.text)
 	require.True(t, g.receipt().Success, "it was paid for, and says so")
-	require.Equal(t, history.Sold, l.sales(t)[0].State)
+	require.Equal(t, history.SaleSettled, l.sales(t)[0].State)
 
 	l = newLab(t, upfront)
 	c = l.call(t, nil, nil).challenge()
@@ -395,7 +395,7 @@ func TestUpfront(t *testing.T) {
 	require.Contains(t, string(g.Result), "do not pay again")
 	require.NotContains(t, string(g.Result), "can be made again",
 		"it has no name of the buyer's, so it would be refused")
-	require.Equal(t, history.InDoubt, l.sales(t)[0].State)
+	require.Equal(t, history.SaleUnknown, l.sales(t)[0].State)
 }
 
 func TestVerifyOnly(t *testing.T) {
@@ -404,7 +404,7 @@ func TestVerifyOnly(t *testing.T) {
 	require.Equal(t, product, g.text)
 	require.Nil(t, g.receipt())
 	require.Empty(t, l.Settlements())
-	require.Equal(t, history.Verified, l.sales(t)[0].State)
+	require.Equal(t, history.SaleVerified, l.sales(t)[0].State)
 }
 
 // Every hook can stop a sale as long as nothing is settled; what comes after can break nothing.

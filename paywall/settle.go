@@ -21,7 +21,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		return false
 	}
 	ctx = context.WithoutCancel(ctx)
-	s.row.State = history.Settling
+	s.row.State = history.SaleSettling
 	if encode := s.out.toolResult.encode; encode != nil && s.row.Identifier != "" {
 		s.row.Answer = encode()
 	}
@@ -38,7 +38,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	if s.settlement == unknown && s.resolveOnChain(ctx, &s.row) {
 		s.settlement = notSent
 		s.out.settlement = s.buyerSettlement(nil)
-		if s.row.State == history.Sold {
+		if s.row.State == history.SaleSettled {
 			s.settlement = settled
 			s.out.settlement.Success = true
 			s.out.settlement.Transaction = s.row.Transaction
@@ -48,7 +48,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	s.sale.Settlement = s.out.settlement
 	s.explainSettlement(said.Err)
 	if s.settlement == settled && s.upfront {
-		s.row.State = history.Sold
+		s.row.State = history.SaleSettled
 		s.writeSale(ctx)
 	}
 	return s.settlement == settled
@@ -117,7 +117,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 		status, err := s.options.Status(ctx, s.signed.evidence)
 		switch {
 		case err == nil && status.State == x402.Settled:
-			row.State, row.Transaction = history.Sold, status.Transaction
+			row.State, row.Transaction = history.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
 			row.Receipt = receiptJSON(&x402.Settlement{
 				Success:     true,
@@ -127,7 +127,7 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 			})
 			return true
 		case err == nil && status.State == x402.Expired:
-			row.State, row.Note = history.Unsold, "expired unsettled, as the chain shows"
+			row.State, row.Note = history.SaleFailed, "expired unsettled, as the chain shows"
 			return true
 		}
 		select {
@@ -186,7 +186,7 @@ func (s *saleRun) writeSale(ctx context.Context) {
 		s.row.Transaction = st.Transaction
 		s.row.Receipt = receiptJSON(st)
 	}
-	mayBeReplayed := s.row.Identifier != "" && (s.row.State == history.Sold || s.row.State == history.InDoubt)
+	mayBeReplayed := s.row.Identifier != "" && (s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown)
 	if encode := s.out.toolResult.encode; encode != nil && mayBeReplayed {
 		s.row.Answer = encode()
 	}

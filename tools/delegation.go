@@ -43,7 +43,7 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be read", err)
 	}
-	largest, err := w.Store.SawDelegation(ctx, network, account, d.Remaining)
+	largest, err := w.Store.RecordDelegation(ctx, network, account, d.Remaining)
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be noted", err)
 	}

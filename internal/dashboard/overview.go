@@ -241,7 +241,7 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 			steps = append(steps, s)
 		}
 		out.Plot = draw(steps, span.every, span.said)
-		whole := history.Day{Spent: out.Spent, Held: out.Held}
+		whole := history.Sum{Spent: out.Spent, Held: out.Held}
 		out.Hosts, out.Networks = barsOf(all.Hosts, whole, func(host string) string {
 			return host
 		}), barsOf(all.Networks, whole, x402.Title)

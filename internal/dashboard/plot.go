@@ -52,7 +52,7 @@ const (
 func draw(steps []step, every int, said string) plot {
 	p := plot{Height: plotHeight}
 	var most step
-	sum := history.Day{}
+	sum := history.Sum{}
 	for _, s := range steps {
 		if s.All() > most.All() {
 			most = s
@@ -127,15 +127,15 @@ type bars struct {
 
 type lying struct {
 	Name string
-	history.Day
+	history.Sum
 	SpentPart, HeldPart float64 // percent of the dearest
 }
 
-func barsOf(parts []history.Part, whole history.Day, name func(string) string) (b bars) {
+func barsOf(parts []history.NamedSum, whole history.Sum, name func(string) string) (b bars) {
 	b.Others = whole.All()
 	for _, p := range parts {
 		most := parts[0].All()
-		b.List = append(b.List, lying{name(p.Key), p.Day, percent(p.Spent, most), percent(p.Held, most)})
+		b.List = append(b.List, lying{name(p.Key), p.Sum, percent(p.Spent, most), percent(p.Held, most)})
 		b.Others = b.Others.SubFloor(p.All())
 	}
 	return b

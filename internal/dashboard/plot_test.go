@@ -45,10 +45,10 @@ func TestDraw(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	b := barsOf([]history.Part{{Key: "a", Day: history.Day{Spent: 60, Held: 20}},
-		{Key: "b", Day: history.Day{Spent: 1}}}, history.Day{Spent: 80, Held: 20}, strings.ToUpper)
-	require.Equal(t, bars{List: []lying{{"A", history.Day{Spent: 60, Held: 20}, 75, 25},
-		{"B", history.Day{Spent: 1}, 1.25, 0}}, Others: 19}, b)
+	b := barsOf([]history.NamedSum{{Key: "a", Sum: history.Sum{Spent: 60, Held: 20}},
+		{Key: "b", Sum: history.Sum{Spent: 1}}}, history.Sum{Spent: 80, Held: 20}, strings.ToUpper)
+	require.Equal(t, bars{List: []lying{{"A", history.Sum{Spent: 60, Held: 20}, 75, 25},
+		{"B", history.Sum{Spent: 1}, 1.25, 0}}, Others: 19}, b)
 	require.InDelta(t, .5, percent(1, 1_000_000), 0)
 	require.InDelta(t, 0, percent(0, 0), 0)
 	require.InDelta(t, 100, percent(1, 0), 0)
