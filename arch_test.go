@@ -26,12 +26,12 @@ var arrows = map[string][]string{
 	"chain/rpc":   {"x402"},
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "x402"},
-	"seller":      {"x402"},
+	"seller":      {"internal/mcpconn", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved
 	"wallet/agent": {"budget", "chain/evm", "history", "x402/money", "chain/svm", "wallet", "x402"},
 	"facilitator":  {"x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
-	"paywall": {"chain/evm", "facilitator", "history", "x402/money", "chain/svm", "x402"},
+	"paywall": {"chain/evm", "facilitator", "history", "internal/mcpconn", "x402/money", "chain/svm", "x402"},
 	"pay":     {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
 	// history: promises are kept in the ledger
 	"channel":           {"history", "x402/money", "pay", "chain/rpc", "seller", "x402"},
@@ -42,7 +42,8 @@ var arrows = map[string][]string{
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
 		"internal/receipt", "tools", "x402"},
 	// channel: a call of a service that has one goes through it
-	"tools": {"internal/ask", "budget", "channel", "history", "x402/money", "pay", "seller", "x402"},
+	"tools": {"internal/ask", "budget", "channel", "history", "internal/mcpconn", "x402/money", "pay",
+		"seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	"cli": {"wallet/agent", "internal/ask", "internal/books", "budget", "channel", "internal/config",
 		"internal/dashboard", "internal/doctor", "history", "internal/install", "internal/sandbox",
@@ -61,6 +62,7 @@ var arrows = map[string][]string{
 	// a program of its own: it packs what was built
 	"internal/release": {},
 	// verifies with the chains' own code
+	"internal/mcpconn": {"x402"}, // how we speak MCP, below the SDK: tools, seller and paywall stand on it
 	"internal/sandbox": {"chain/evm", "x402/money", "chain/svm", "x402"},
 }
 
@@ -68,7 +70,7 @@ var arrows = map[string][]string{
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":        {"chain/evm", "wallet"},
 	"github.com/gagliardetto/solana-go":      {"chain/svm"},
-	"github.com/modelcontextprotocol/go-sdk": {"channel", "paywall", "tools", "seller"},
+	"github.com/modelcontextprotocol/go-sdk": {"internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},

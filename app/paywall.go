@@ -49,7 +49,7 @@ func (p parts) paywall(ctx context.Context, file string) error {
 	}
 	front := &paywall.Proxy{Paywall: wall, Version: version, Log: p.log, Dial: paywall.URL(conf.URL)}
 	if len(conf.Command) > 0 {
-		front.Dial = paywall.Command(conf.Command, os.Stderr)
+		front.Dial = paywall.Command(conf.Command, os.Stderr, p.log)
 	}
 	if err := front.Open(ctx); err != nil {
 		var coded *x402.Error

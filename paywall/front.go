@@ -3,15 +3,12 @@ package paywall
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
@@ -45,7 +43,7 @@ type Proxy struct {
 
 	mu      sync.Mutex // of the session, and of what is shown
 	session *mcp.ClientSession
-	shown   map[string]json.RawMessage // kind and name → as it is shown
+	mirror  mcpconn.Mirror
 
 	unanswered atomic.Int64 // requests that were read, and whose answers are not written
 
@@ -60,74 +58,17 @@ type Dial func() mcp.Transport
 // connectTime is how long the server behind may take to start: npx may have to unpack it first.
 const connectTime = 60 * time.Second
 
-// Command starts the server as a program; its stderr goes to the one given.
-func Command(argv []string, stderr io.Writer) Dial {
-	return func() mcp.Transport {
-		command := exec.Command(argv[0],
-			argv[1:]...) //nolint:gosec,noctx // the owner's own command; it ends with its session
-		command.Stderr = stderr
-		return &mcp.CommandTransport{Command: command, TerminateDuration: 2 * time.Second}
-	}
+// Command starts the upstream server as a program; its stderr goes to the one given.
+func Command(argv []string, stderr io.Writer, log *slog.Logger) Dial {
+	return func() mcp.Transport { return &mcpconn.Command{Argv: argv, Stderr: stderr, Log: log} }
 }
 
-// URL speaks to a server over streamable HTTP. Redirects are not followed: the owner named this
-// one.
+// URL speaks to an upstream server over streamable HTTP. Redirects are not followed: the owner
+// named this one. A call that is refused, or whose answer is no message, fails alone: all buyers
+// share the session.
 func URL(endpoint string) Dial {
-	client := &http.Client{Transport: alone{}, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}
-	return func() mcp.Transport {
-		return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client}
-	}
-}
-
-// alone is the way to a server over HTTP on which a call that is refused, or whose answer is no
-// message, fails alone. The SDK takes both for the end of the session, and so of every buyer's
-// call.
-type alone struct{}
-
-// opening are the messages whose fate is the session's.
-var opening = []string{"initialize", "notifications/initialized", "server/discover", "subscriptions/listen"}
-
-// RoundTrip implements http.RoundTripper.
-func (alone) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil || r.Method != http.MethodPost || r.GetBody == nil ||
-		response.StatusCode == http.StatusNotFound {
-		// 404: the session is unknown
-		return response, err
-	}
-	var sent struct {
-		ID     json.RawMessage `json:"id"`
-		Method string          `json:"method"`
-	}
-	body, err := r.GetBody()
-	if err != nil {
-		return nil, err
-	}
-	if bad := json.NewDecoder(body).Decode(&sent); bad != nil || slices.Contains(opening, sent.Method) {
-		return response, nil //nolint:nilerr // no message, or one whose fate is the session's
-	}
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	isGood := response.StatusCode >= 200 && response.StatusCode < 300
-	if isGood && (sent.ID == nil || kind == "text/event-stream") {
-		return response, nil
-	}
-	text, err := io.ReadAll(response.Body)
-	_ = response.Body.Close()
-	m, bad := jsonrpc.DecodeMessage(text)
-	_, isAnswer := m.(*jsonrpc.Response)
-	switch {
-	case sent.ID == nil:
-		response.StatusCode, text = http.StatusAccepted, nil
-	case err != nil || bad != nil || !isAnswer || isGood && kind != "application/json":
-		response.StatusCode = http.StatusOK
-		response.Header.Set("Content-Type", "application/json")
-		text = fmt.Appendf(nil,
-			`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"the server behind the paywall gave no answer"}}`, sent.ID)
-	}
-	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
-	return response, nil
+	client := mcpconn.Client(mcpconn.Direct())
+	return func() mcp.Transport { return mcpconn.Streamable(endpoint, client) }
 }
 
 // follower is who waits for the progress of a call.
@@ -147,19 +88,19 @@ func (f *Proxy) Open(ctx context.Context) error {
 			// questions are the buyer's to answer
 			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-				f.update(f.takeTools)
+				f.update(f.mirrorTools)
 			},
 			PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) {
-				f.update(f.takePrompts)
+				f.update(f.mirrorPrompts)
 			},
 			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) {
-				f.update(f.takeResources)
+				f.update(f.mirrorResources)
 			},
 			ProgressNotificationHandler: f.passProgress,
 		})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shown = map[string]json.RawMessage{}
+	f.mirror.Log = f.Log
 	if err := f.reach(ctx); err != nil {
 		f.Log.Error("open the server behind the paywall", "err", err)
 		return &x402.Error{Code: x402.ServerUnavailable,
@@ -167,26 +108,18 @@ func (f *Proxy) Open(ctx context.Context) error {
 	}
 	var missing []string
 	for name := range f.Paywall.tools {
-		if _, there := f.shown["tool "+name]; !there {
+		if !f.mirror.Has(kindTool, name) {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
+		names := f.mirror.Names(kindTool)
+		slices.Sort(names)
 		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "),
-			strings.Join(f.names("tool "), ", "))
+			strings.Join(names, ", "))
 	}
 	return nil
-}
-
-func (f *Proxy) names(kind string) (names []string) {
-	for key := range f.shown {
-		if name, ok := strings.CutPrefix(key, kind); ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // reach connects, and the first time makes the server that is shown, in the image of the one
@@ -207,8 +140,9 @@ func (f *Proxy) reach(ctx context.Context) error {
 		f.build(session.InitializeResult())
 	}
 	var errs []error
-	for _, take := range []func(context.Context, *mcp.ClientSession) error{f.takeTools, f.takeResources,
-		f.takePrompts} {
+	for _, take := range []func(context.Context, *mcp.ClientSession) error{
+		f.mirrorTools, f.mirrorResources, f.mirrorPrompts,
+	} {
 		errs = append(errs, take(limited, session))
 	}
 	return errors.Join(errs...)
@@ -238,15 +172,15 @@ func (f *Proxy) forget(session *mcp.ClientSession) {
 	}
 }
 
-func (f *Proxy) build(behind *mcp.InitializeResult) {
+func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
 	o := &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
-	if behind != nil {
-		o.Instructions = behind.Instructions
-		if behind.ServerInfo != nil {
-			self = behind.ServerInfo
+	if upstream != nil {
+		o.Instructions = upstream.Instructions
+		if upstream.ServerInfo != nil {
+			self = upstream.ServerInfo
 		}
-		if behind.Capabilities != nil && behind.Capabilities.Completions != nil {
+		if upstream.Capabilities != nil && upstream.Capabilities.Completions != nil {
 			o.CompletionHandler = f.complete
 		}
 	}
@@ -296,7 +230,7 @@ func (f *Proxy) at(ctx context.Context) (*mcp.ClientSession, error) {
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
-		err := f.server.Run(ctx, &counted{&mcp.IOTransport{Reader: in, Writer: out}, &f.unanswered})
+		err := f.server.Run(ctx, &counted{mcpconn.NewStdio(in, out), &f.unanswered})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}
@@ -304,9 +238,7 @@ func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	})
 }
 
-// counted counts the requests of a client that are not answered. The SDK's own transport below does
-// not learn which version was agreed on; all that means to it is that JSON-RPC batches go on being
-// read.
+// counted counts the requests of a client that are not answered.
 type counted struct {
 	mcp.Transport
 	unanswered *atomic.Int64
@@ -341,7 +273,7 @@ func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error 
 // origins, and names that were made to point here (DNS rebinding).
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	handler := f.bothEras()
-	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.hurried(handler)),
+	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.bounded(handler)),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	return f.serve(ctx, func(ctx context.Context) error {
@@ -368,8 +300,8 @@ const (
 	idleTime   = 2 * time.Minute
 )
 
-// hurried bounds the time and size of a request's body; what comes after it is not in a hurry.
-func (f *Proxy) hurried(next http.Handler) http.Handler {
+// bounded bounds the time and size of a request's body; an answer has no limit.
+func (f *Proxy) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(rw)
 		_ = control.SetReadDeadline(time.Now().Add(f.bodyTime))
@@ -406,11 +338,11 @@ func (f *Proxy) bothEras() http.Handler {
 }
 
 const (
-	// patience is how long a stop lets sales under way end, so that who paid is answered; they are
-	// written down in any case.
-	patience = 4 * time.Second
-	// lastWords is how long it then lets answers be written.
-	lastWords = time.Second
+	// shutdownTimeout is how long a stop lets sales under way end, so that who paid is answered;
+	// they are written down in any case.
+	shutdownTimeout = 4 * time.Second
+	// flushTimeout is how long it then lets answers be written.
+	flushTimeout = time.Second
 )
 
 // serve runs until it ends by itself or ctx ends; then sales under way are answered before the
@@ -426,7 +358,7 @@ func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) erro
 	case <-ctx.Done():
 	}
 	err := f.Close(ctx)
-	for end := time.Now().Add(lastWords); f.unanswered.Load() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(flushTimeout); f.unanswered.Load() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	cut()
@@ -440,7 +372,7 @@ func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) erro
 
 // Close lets sales under way come to their end, and lets go of the server behind.
 func (f *Proxy) Close(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	err := f.Paywall.Close(limited)
 	f.life.Lock()

@@ -96,7 +96,8 @@ func newFront(t *testing.T, tools ...string) (*lab, *Proxy) {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv("PAYWALL_TEST_BEHIND", "1")
-	f := &Proxy{Paywall: l.paywall, Dial: Command([]string{own}, io.Discard), Log: slog.New(slog.DiscardHandler)}
+	f := &Proxy{Paywall: l.paywall, Dial: Command([]string{own}, io.Discard, slog.New(slog.DiscardHandler)),
+		Log: slog.New(slog.DiscardHandler)}
 	return l, f
 }
 
@@ -291,7 +292,7 @@ func TestFrontKnowsItsTools(t *testing.T) {
 	require.ErrorContains(t, f.Open(t.Context()), "has no tool serach; it has die, fail, hello, search, wait")
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newFront(t)
-	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard)
+	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard, slog.New(slog.DiscardHandler))
 	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot "+
 		"be reached, or does not speak MCP")
 	require.NoError(t, f.Close(t.Context()))

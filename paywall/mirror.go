@@ -1,7 +1,6 @@
 package paywall
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,106 +10,88 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
-// What the server behind has, shown as ours. The takers hold Front.mu.
+// What the upstream server has, shown as ours.
 
-func (f *Proxy) takeTools(ctx context.Context, behind *mcp.ClientSession) error {
-	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Tools != nil }) {
+// The kinds of what is mirrored.
+const (
+	kindTool     = "tool"
+	kindResource = "resource"
+	kindTemplate = "resource template"
+	kindPrompt   = "prompt"
+)
+
+// upstreamLimits bound the lists of the upstream server: the owner chose it, so they only keep a
+// broken one from filling the memory.
+var upstreamLimits = mcpconn.Limits{Pages: 1000, Items: 100_000, Bytes: 64 << 20}
+
+func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) error {
+	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Tools != nil }) {
 		return nil
 	}
-	left := f.left("tool ")
-	for tool, err := range behind.Tools(ctx, nil) {
-		if err != nil {
-			return err
-		}
-		delete(left, tool.Name)
-		f.show("tool ", tool.Name, tool, func() { f.server.AddTool(tool, f.callTool) })
+	tools, err := mcpconn.Tools(ctx, upstream, upstreamLimits)
+	if err != nil {
+		return err
 	}
-	f.drop("tool ", left, f.server.RemoveTools)
+	items := itemsOf(tools, func(t *mcp.Tool) string {
+		return t.Name
+	}, func(t *mcp.Tool) { f.server.AddTool(t, f.callTool) })
+	f.mirror.Replace(kindTool, items, func(name string) { f.server.RemoveTools(name) })
 	return nil
 }
 
-func (f *Proxy) takeResources(ctx context.Context, behind *mcp.ClientSession) error {
-	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Resources != nil }) {
+func (f *Proxy) mirrorResources(ctx context.Context, upstream *mcp.ClientSession) error {
+	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Resources != nil }) {
 		return nil
 	}
-	left := f.left("resource ")
-	for resource, err := range behind.Resources(ctx, nil) {
-		if err != nil {
-			return err
-		}
-		delete(left, resource.URI)
-		f.show("resource ", resource.URI, resource, func() { f.server.AddResource(resource, f.readResource) })
+	resources, err := mcpconn.Resources(ctx, upstream, upstreamLimits)
+	if err != nil {
+		return err
 	}
-	f.drop("resource ", left, f.server.RemoveResources)
-	left = f.left("template ")
-	for template, err := range behind.ResourceTemplates(ctx, nil) {
-		if err != nil {
-			return nil //nolint:nilerr // many servers have resources and know nothing of templates
-		}
-		delete(left, template.URITemplate)
-		f.show("template ", template.URITemplate, template, func() {
-			f.server.AddResourceTemplate(template, f.readResource)
-		})
+	items := itemsOf(resources, func(r *mcp.Resource) string { return r.URI },
+		func(r *mcp.Resource) { f.server.AddResource(r, f.readResource) })
+	f.mirror.Replace(kindResource, items, func(uri string) { f.server.RemoveResources(uri) })
+
+	templates, err := mcpconn.ResourceTemplates(ctx, upstream, upstreamLimits)
+	if err != nil {
+		return nil //nolint:nilerr // many servers have resources and know nothing of templates
 	}
-	f.drop("template ", left, f.server.RemoveResourceTemplates)
+	items = itemsOf(templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
+		func(t *mcp.ResourceTemplate) { f.server.AddResourceTemplate(t, f.readResource) })
+	f.mirror.Replace(kindTemplate, items, func(uri string) { f.server.RemoveResourceTemplates(uri) })
 	return nil
 }
 
-func (f *Proxy) takePrompts(ctx context.Context, behind *mcp.ClientSession) error {
-	if !has(behind, func(c *mcp.ServerCapabilities) bool { return c.Prompts != nil }) {
+func (f *Proxy) mirrorPrompts(ctx context.Context, upstream *mcp.ClientSession) error {
+	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Prompts != nil }) {
 		return nil
 	}
-	left := f.left("prompt ")
-	for prompt, err := range behind.Prompts(ctx, nil) {
-		if err != nil {
-			return err
-		}
-		delete(left, prompt.Name)
-		f.show("prompt ", prompt.Name, prompt, func() { f.server.AddPrompt(prompt, f.getPrompt) })
+	prompts, err := mcpconn.Prompts(ctx, upstream, upstreamLimits)
+	if err != nil {
+		return err
 	}
-	f.drop("prompt ", left, f.server.RemovePrompts)
+	items := itemsOf(prompts, func(p *mcp.Prompt) string {
+		return p.Name
+	}, func(p *mcp.Prompt) { f.server.AddPrompt(p, f.getPrompt) })
+	f.mirror.Replace(kindPrompt, items, func(name string) { f.server.RemovePrompts(name) })
 	return nil
 }
 
-func has(behind *mcp.ClientSession, what func(*mcp.ServerCapabilities) bool) bool {
-	said := behind.InitializeResult()
+func offers(upstream *mcp.ClientSession, what func(*mcp.ServerCapabilities) bool) bool {
+	said := upstream.InitializeResult()
 	return said == nil || said.Capabilities == nil || what(said.Capabilities)
 }
 
-// left are the names of a kind that are shown now.
-func (f *Proxy) left(kind string) map[string]bool {
-	left := map[string]bool{}
-	for _, name := range f.names(kind) {
-		left[name] = true
+func itemsOf[T any](list []T, name func(T) string, add func(T)) (items []mcpconn.Item) {
+	for _, one := range list {
+		items = append(items, mcpconn.Item{Name: name(one), Definition: string(jsonOf(one)), Add: func() {
+			add(one)
+		}})
 	}
-	return left
-}
-
-// show adds what is new, and what changed; adding the same again would tell every client of a
-// change that is none. The SDK panics over what it cannot show, a schema that is no object for one:
-// that is left out, and not given away.
-func (f *Proxy) show(kind, name string, what any, add func()) {
-	text := jsonOf(what)
-	if bytes.Equal(f.shown[kind+name], text) {
-		return
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			f.Log.Warn("left out: "+kind+name, "why", fmt.Sprint(p))
-		}
-	}()
-	add()
-	f.shown[kind+name] = text
-}
-
-func (f *Proxy) drop(kind string, names map[string]bool, remove func(...string)) {
-	for name := range names {
-		delete(f.shown, kind+name)
-		remove(name)
-	}
+	return items
 }
 
 func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -122,8 +103,8 @@ func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CallToolResult, error) {
-		return behind.CallTool(ctx, call)
+	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.CallToolResult, error) {
+		return upstream.CallTool(ctx, call)
 	})
 	if err != nil {
 		return nil, err
@@ -139,8 +120,8 @@ func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceReque
 	defer done()
 	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses,
 		RequestState: p.RequestState}
-	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
-		return behind.ReadResource(ctx, read)
+	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
+		return upstream.ReadResource(ctx, read)
 	})
 	if err != nil {
 		return nil, err
@@ -155,8 +136,8 @@ func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 	defer done()
 	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments,
 		InputResponses: p.InputResponses, RequestState: p.RequestState}
-	given, err := asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.GetPromptResult, error) {
-		return behind.GetPrompt(ctx, get)
+	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.GetPromptResult, error) {
+		return upstream.GetPrompt(ctx, get)
 	})
 	if err != nil {
 		return nil, err
@@ -168,26 +149,26 @@ func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
 	p.Meta, _ = f.forward(ctx, request.Session, p.Meta, nil)
-	return asked(ctx, f, func(behind *mcp.ClientSession) (*mcp.CompleteResult, error) {
-		return behind.Complete(ctx, &p)
+	return callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.CompleteResult, error) {
+		return upstream.Complete(ctx, &p)
 	})
 }
 
-// asked makes a request of the server behind; once more where that one does not know the session
-// (any more), and so did nothing.
-func asked[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSession) (R, error)) (R, error) {
+// callUpstream makes a request of the server behind; once more where that one does not know the
+// session (any more), and so did nothing.
+func callUpstream[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSession) (R, error)) (R, error) {
 	var none R
 	for tries := 0; ; tries++ {
-		behind, err := f.at(ctx)
+		upstream, err := f.at(ctx)
 		if err != nil {
 			return none, err
 		}
-		given, err := do(behind)
+		given, err := do(upstream)
 		switch {
 		case err == nil:
 			return given, nil
 		case tries == 0 && errors.Is(err, mcp.ErrSessionMissing):
-			f.forget(behind)
+			f.forget(upstream)
 		default:
 			return none, bare(err)
 		}

@@ -10,12 +10,12 @@
 // megabyte of gzip, takes a proxy from the environment, and when a kept-alive connection dies after
 // the server read a signed GET, sends it a second time unasked.
 //
-// The files: mux.go (which of the two ways). HTTP: http.go (ask, present), check.go (what may be
-// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's
-// errors mean outside); node.go is the client for the owner's own nodes and facilitators. MCP:
-// mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpwire.go (what
-// left and what came, read raw), mcpprocess.go (a server that is a command), mcptools.go (lists of
-// tools, and errors).
+// The files: mux.go (which of the two). HTTP: http.go (ask, present), check.go (what may be sent),
+// dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
+// mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a
+// request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go (what left and
+// what came, read raw), mcptransport.go (where that is noted, and how a payment leaves once),
+// mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
 package seller
 
 import (

@@ -256,7 +256,7 @@ func TestMCPLists(t *testing.T) {
 			answer(fmt.Sprintf(`{"tools":[%s],"nextCursor":"%d"}`, tools("t"), page.Add(1)))
 		default:
 			var many []string
-			for i := range maxTools + 1 {
+			for i := range listLimits.Items + 1 {
 				many = append(many, fmt.Sprint("t", i))
 			}
 			answer(`{"tools":[` + tools(many...) + `]}`)
@@ -274,7 +274,7 @@ func TestMCPLists(t *testing.T) {
 		_, err := m.Tools(t.Context(), s.URL+path)
 		require.Equal(t, x402.ResponseTooLarge, code(err), path)
 	}
-	require.EqualValues(t, maxPages, page.Load())
+	require.EqualValues(t, listLimits.Pages, page.Load())
 }
 
 // No more than so many servers at a time; the one that was unused longest makes room.

@@ -257,38 +257,43 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, a.Status)
 }
 
-// A list that is refused ends the session, to the SDK; the paid call that is under way has its
-// answer, and the server is not told before.
-func TestAPaidCallOutlivesARefusedList(t *testing.T) {
-	arrived, over := make(chan struct{}), make(chan struct{})
-	server := &plain{get: noStream}
-	server.call = func(w http.ResponseWriter, _ *http.Request, q question) {
-		streams(w, ": wait\n\n")
-		close(arrived)
-		<-over
-		streams(w, answerEvent(q.ID))
+// A list that is refused costs no call its answer: neither where the session goes on, nor where the
+// SDK ends it, because the server says that it does not know it any more. The server is not told
+// that before.
+func TestPaidCallOutlivesRefusedList(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			arrived, over := make(chan struct{}), make(chan struct{})
+			server := &plain{get: noStream}
+			server.call = func(w http.ResponseWriter, _ *http.Request, q question) {
+				streams(w, ": wait\n\n")
+				close(arrived)
+				<-over
+				streams(w, answerEvent(q.ID))
+			}
+			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if bytes.Contains(body, []byte("tools/list")) {
+					http.Error(w, "no", status)
+					return
+				}
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				server.ServeHTTP(w, r)
+			})
+			m := reach(t, MCPOptions{}, s.URL)
+			answered := make(chan error, 1)
+			go func() {
+				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+					aPayment)
+				answered <- err
+			}()
+			<-arrived
+			_, err := m.Tools(within(t, 10*time.Second), s.URL)
+			require.Error(t, err)
+			time.Sleep(50 * time.Millisecond) // for the SDK to end the session
+			assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")
+			close(over)
+			require.NoError(t, <-answered)
+		})
 	}
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if bytes.Contains(body, []byte("tools/list")) {
-			http.Error(w, "no", http.StatusForbidden)
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		server.ServeHTTP(w, r)
-	})
-	m := reach(t, MCPOptions{}, s.URL)
-	answered := make(chan error, 1)
-	go func() {
-		_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
-			aPayment)
-		answered <- err
-	}()
-	<-arrived
-	_, err := m.Tools(within(t, 10*time.Second), s.URL)
-	require.Error(t, err)
-	time.Sleep(50 * time.Millisecond) // the SDK ends the session for it
-	assert.Zero(t, server.deleted.Load(), "the server would end the call with the session")
-	close(over)
-	require.NoError(t, <-answered)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
@@ -241,7 +242,7 @@ func (p *place) enter(ctx context.Context, with x402.Attachment) (*exchange, err
 // session is one connection with a server.
 type session struct {
 	mcp    *mcp.ClientSession
-	way    mcp.Connection
+	conn   mcp.Connection
 	end    context.CancelFunc
 	ended  chan struct{}
 	quit   <-chan struct{} // the wallet is being closed
@@ -289,7 +290,7 @@ func (s *session) alive() bool {
 
 // close ends the connection first: the SDK's own closing would wait for calls that nobody answers.
 func (s *session) close() {
-	_ = s.way.Close()
+	_ = s.conn.Close()
 	s.end()
 	_ = s.mcp.Close()
 	<-s.ended
@@ -298,13 +299,13 @@ func (s *session) close() {
 // opening is a mcp.Transport that remembers its connection.
 type opening struct {
 	mcp.Transport
-	way mcp.Connection
+	conn mcp.Connection
 }
 
 // Connect implements mcp.Transport.
 func (o *opening) Connect(ctx context.Context) (c mcp.Connection, err error) {
-	o.way, err = o.Transport.Connect(ctx)
-	return o.way, err
+	o.conn, err = o.Transport.Connect(ctx)
+	return o.conn, err
 }
 
 // open opens a session; e is the exchange of initialize. The session lives longer than the call
@@ -315,27 +316,26 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 	defer context.AfterFunc(p.mcp.life, cancel)()
 	if p.at.Scheme == commandScheme {
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
-			return &program{p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server",
-				p.at.Host)}
+			argv, log := p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)
+			return recorded{&mcpconn.Command{Argv: argv, Log: log}, true}
 		})
 	}
-	over := func(s *session, old bool) *http.Client {
-		return &http.Client{Transport: &wire{http: p.mcp.options.HTTP, endpoint: p.at, session: s, old: old},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := func(s *session, twoStreams bool) *http.Client {
+		return mcpconn.Client(newSessionTransport(p.mcp.options.HTTP, p.at, s, twoStreams))
 	}
 	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
-		return &mcp.StreamableClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, false),
-			MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage}
+		return mcpconn.Streamable(p.at.String(), client(s, false))
 	})
 	var coded *x402.Error
-	if err == nil || e.http != nil || e.pays() || ctx.Err() != nil || errors.As(err, &coded) &&
-		coded.Code != x402.ServerUnavailable {
+	isDecided := errors.As(err, &coded) && coded.Code != x402.ServerUnavailable
+	if err == nil || isDecided || e.http != nil || e.pays() || ctx.Err() != nil {
 		return s, err
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
 	old, oldErr := p.connect(ctx, e, legacy, func(s *session) mcp.Transport {
-		return &tapped{&mcp.SSEClientTransport{Endpoint: p.at.String(), HTTPClient: over(s, true),
-			MaxEventSize: x402.MaxMCPMessage}}
+		return recorded{&mcp.SSEClientTransport{
+			Endpoint: p.at.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
+		}, false}
 	})
 	if oldErr != nil {
 		return nil, err // the first one says more
@@ -343,32 +343,20 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 	return old, nil
 }
 
-// tapped is old SSE, whose connection can be listened to.
-type tapped struct{ mcp.Transport }
-
-// Connect implements mcp.Transport.
-func (t *tapped) Connect(ctx context.Context) (mcp.Connection, error) {
-	c, err := t.Transport.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return newTap(c, false), nil
-}
-
 func (p *place) connect(ctx context.Context, e *exchange, version string, by func(*session) mcp.Transport) (
 	*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
 	s := &session{end: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
-	way := &opening{Transport: by(s)}
-	session, err := p.client(s).Connect(life, way, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	opened := &opening{Transport: by(s)}
+	session, err := p.client(s).Connect(life, opened, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil && !stop() {
 		err = ctx.Err()
 	}
 	if err != nil {
 		end()
-		if way.way != nil {
-			_ = way.way.Close()
+		if opened.conn != nil {
+			_ = opened.conn.Close()
 		}
 		if session != nil {
 			_ = session.Close()
@@ -378,7 +366,7 @@ func (p *place) connect(ctx context.Context, e *exchange, version string, by fun
 		e.mu.Unlock()
 		return nil, p.unavailable(ctx, err)
 	}
-	s.mcp, s.way = session, way.way
+	s.mcp, s.conn = session, opened.conn
 	go func() {
 		_ = session.Wait()
 		close(s.ended)
@@ -464,7 +452,7 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 		s.works.Store(token, w.progress)
 		defer s.works.Delete(token)
 	}
-	ctx, e.stop = context.WithCancel(e.in(ctx))
+	ctx, e.cancel = context.WithCancel(e.in(ctx))
 	defer s.use()()
 	var result mcp.Result
 	var err error
@@ -483,7 +471,7 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 		}
 	}
 	if err != nil {
-		e.hearOut(ctx, s.quit)
+		e.drain(ctx, s.quit)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,7 +2,6 @@ package seller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,15 +10,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
-// Limits of a server's list of tools.
-const (
-	maxPages = 32
-	maxTools = 1000
-	maxList  = 8 << 20 // bytes of JSON
-)
+// listLimits bound a server's list of tools.
+var listLimits = mcpconn.Limits{Pages: 32, Items: 1000, Bytes: 8 << 20}
 
 // Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
 func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
@@ -32,34 +28,21 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 	if err != nil {
 		return nil, err
 	}
-	params := &mcp.ListToolsParams{}
-	size := 0
-	for range maxPages {
-		page, err := s.mcp.ListTools(ctx, params)
-		if err != nil {
-			return nil, m.lost(ctx, wanted{endpoint: p.at}, err)
-		}
-		for _, t := range page.Tools {
-			if text, err := json.Marshal(t); err == nil {
-				size += len(text)
-			}
-			if isName(t.Name) && !slices.ContainsFunc(list, func(o *mcp.Tool) bool {
-				return o.Name == t.Name
-			}) {
-				list = append(list, t)
-			}
-		}
-		switch {
-		case len(list) > maxTools || size > maxList:
-			return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists more than %d tools, or %d bytes of them",
-				p.at.Host, maxTools, maxList)
-		case page.NextCursor == "":
-			return list, nil
-		}
-		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
+	if errors.Is(err, mcpconn.ErrListTooLong) {
+		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", p.at.Host, err)
 	}
-	return nil, x402.Errorf(x402.ResponseTooLarge, "%s lists its tools on more than %d pages", p.at.Host,
-		maxPages)
+	if err != nil {
+		return nil, m.lost(ctx, wanted{endpoint: p.at}, err)
+	}
+	taken := map[string]bool{}
+	for _, t := range all {
+		if isName(t.Name) && !taken[t.Name] {
+			taken[t.Name] = true
+			list = append(list, t)
+		}
+	}
+	return list, nil
 }
 
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call

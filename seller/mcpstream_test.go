@@ -30,7 +30,7 @@ func answerEvent(id json.RawMessage) string {
 
 // An answer's stream that breaks off is taken up where it was, also when the session has ended
 // meanwhile. Where that is refused, this call alone has no answer.
-func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
+func TestBrokenStreamIsResumed(t *testing.T) {
 	for name, c := range map[string]struct {
 		// what the nth GET for the rest comes to
 		again func(w http.ResponseWriter, id json.RawMessage, n int64)
@@ -98,8 +98,7 @@ func TestAStreamThatBreaksOffIsTakenUp(t *testing.T) {
 				s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 					body, _ := io.ReadAll(r.Body)
 					if bytes.Contains(body, []byte("tools/list")) {
-						w.Header().Set("Content-Type", "application/json")
-						fmt.Fprint(w, "{")
+						w.WriteHeader(http.StatusNotFound) // the session is unknown, it says
 						return
 					}
 					r.Body = io.NopCloser(bytes.NewReader(body))

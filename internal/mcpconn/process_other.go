@@ -1,0 +1,11 @@
+//go:build !unix
+
+package mcpconn
+
+import "os/exec"
+
+func setProcessGroup(*exec.Cmd) {}
+
+func terminateGroup(*exec.Cmd) {} // there is no SIGTERM
+
+func killGroup(c *exec.Cmd) { _ = c.Process.Kill() }

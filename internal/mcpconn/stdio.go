@@ -1,0 +1,254 @@
+package mcpconn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// MaxClientLine bounds one message of a client on stdio, in bytes with its newline. The largest
+// honest one is a request body.
+const MaxClientLine = 16 << 20
+
+var errTooLong = errors.New("the line is too long")
+
+// readLine reads one line. Of one that is longer than limit nothing is kept, and errTooLong is
+// returned: at once, or, with skip, behind its end, so that the next line can be read.
+func readLine(from *bufio.Reader, limit int, skip bool) ([]byte, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := from.ReadSlice('\n')
+		tooLong = tooLong || len(line)+len(part) > limit
+		if !tooLong {
+			line = append(line, part...)
+		}
+		switch {
+		case tooLong && (!skip || err == nil):
+			return nil, errTooLong
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
+}
+
+// incoming hands the messages of a reading goroutine to a connection's Read. The goroutine is
+// needed because closing stdin does not end a Read of it.
+type incoming struct {
+	messages chan jsonrpc.Message
+	closed   chan struct{}
+}
+
+func newIncoming() incoming {
+	return incoming{messages: make(chan jsonrpc.Message), closed: make(chan struct{})}
+}
+
+// deliver hands a message on; false: the connection was closed.
+func (i incoming) deliver(m jsonrpc.Message) bool {
+	select {
+	case i.messages <- m:
+		return true
+	case <-i.closed:
+		return false
+	}
+}
+
+// Read implements mcp.Connection. io.EOF is the end of the input, or of the connection.
+func (i incoming) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-i.closed:
+		return nil, io.EOF
+	case m, more := <-i.messages:
+		if !more {
+			return nil, io.EOF
+		}
+		return m, nil
+	}
+}
+
+// SessionID implements mcp.Connection: stdio has no ids of sessions.
+func (i incoming) SessionID() string { return "" }
+
+// Stdio is a server's side of MCP's stdio transport, one JSON-RPC message a line. It is ours and
+// not the SDK's because over a line that is no message the SDK ends the session; here such a line
+// is answered with a JSON-RPC error, and the next one is read. Batches, which only MCP 2025-03-26
+// knows, are answered with an error too.
+//
+// Use it for one session: Connect starts to read, Close ends both streams. Read and Write may be
+// called at the same time.
+type Stdio struct {
+	// MaxLine bounds a message, in bytes; 0 is MaxClientLine. Longer ones are answered with an
+	// error.
+	MaxLine int
+
+	in     io.ReadCloser
+	out    io.WriteCloser
+	writes sync.Mutex // whole lines
+	incoming
+
+	closing  sync.Once
+	closeErr error
+}
+
+// NewStdio makes the connection of a server with its one client.
+func NewStdio(in io.ReadCloser, out io.WriteCloser) *Stdio {
+	return &Stdio{in: in, out: out, incoming: newIncoming()}
+}
+
+// Connect implements mcp.Transport.
+func (s *Stdio) Connect(context.Context) (mcp.Connection, error) {
+	s.Start()
+	return s, nil
+}
+
+// Start begins to read. Connect calls it; a transport that embeds Stdio does so in its own Connect.
+func (s *Stdio) Start() {
+	if s.MaxLine == 0 {
+		s.MaxLine = MaxClientLine
+	}
+	go s.receive()
+}
+
+// Closed is closed when Close is called.
+func (s *Stdio) Closed() <-chan struct{} { return s.closed }
+
+// receive reads until the input or the connection ends.
+func (s *Stdio) receive() {
+	defer close(s.messages)
+	from := bufio.NewReaderSize(s.in, 64<<10)
+	for {
+		line, err := readLine(from, s.MaxLine, true)
+		if m := s.message(bytes.TrimSpace(line), err); m != nil && !s.deliver(m) {
+			return
+		}
+		if err != nil && !errors.Is(err, errTooLong) {
+			return
+		}
+	}
+}
+
+// message decodes a line, or answers it itself and gives nil.
+func (s *Stdio) message(line []byte, reading error) jsonrpc.Message {
+	isJSON := json.Valid(line)
+	switch {
+	case errors.Is(reading, errTooLong):
+		s.refuse(nil, jsonrpc.CodeInvalidRequest, "the message is longer than 16 MiB")
+	case len(line) == 0, reading != nil && !isJSON: // blank, or the client ended in the middle of it
+	case !isJSON:
+		s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
+	case line[0] != '{':
+		s.refuse(nil, jsonrpc.CodeInvalidRequest, "a message is one JSON object; batches are not supported")
+	default:
+		return s.decode(line)
+	}
+	return nil
+}
+
+// decode takes exactly what the SDK can take, because the SDK ends the session over anything else.
+func (s *Stdio) decode(line []byte) jsonrpc.Message {
+	var head struct{ ID, Method, Result, Error json.RawMessage }
+	_ = json.Unmarshal(line, &head) // it is a JSON object
+	m, err := jsonrpc.DecodeMessage(line)
+	request, isRequest := m.(*jsonrpc.Request)
+	isAnswer := head.Method == nil && (head.Result != nil || head.Error != nil)
+	switch {
+	case isAnswer && err != nil: // two programs could complain about each other's complaints for ever
+		return nil
+	case isAnswer:
+		return m
+	case !utf8.Valid(line):
+		s.refuse(head.ID, jsonrpc.CodeParseError, "the line is not UTF-8")
+		return nil
+	case err != nil:
+		s.refuse(head.ID, jsonrpc.CodeInvalidRequest,
+			"not a JSON-RPC 2.0 message, or one that nests too deep")
+		return nil
+	case isRequest && !isExactID(request.ID, head.ID):
+		s.refuse(head.ID, jsonrpc.CodeInvalidRequest, "an id is a string or an integer below 2^53")
+		return nil
+	}
+	return m
+}
+
+// isExactID reports whether an id would come back as it was given: the SDK reads numbers as floats.
+func isExactID(id jsonrpc.ID, given json.RawMessage) bool {
+	n, isNumber := id.Raw().(int64)
+	return !isNumber || strconv.FormatInt(n, 10) == string(given)
+}
+
+// refuse answers what never became a request. Without a usable id JSON-RPC 2.0 §5 wants null.
+func (s *Stdio) refuse(id json.RawMessage, code int, message string) {
+	isText := len(id) > 0 && id[0] == '"'
+	isNumber := len(id) > 0 && (id[0] == '-' || (id[0] >= '0' && id[0] <= '9'))
+	if !(isText || isNumber) || !utf8.Valid(id) {
+		id = json.RawMessage("null")
+	}
+	text, _ := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message},
+	})
+	_ = s.writeLine(text) // where this fails the next answer fails too, and ends the session
+}
+
+// Write implements mcp.Connection. An error means that the client may not have got the whole
+// message.
+func (s *Stdio) Write(_ context.Context, m jsonrpc.Message) error {
+	if response, isAnswer := m.(*jsonrpc.Response); isAnswer {
+		normalizeError(response)
+	}
+	text, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return err
+	}
+	return s.writeLine(text)
+}
+
+func (s *Stdio) writeLine(text []byte) error {
+	s.writes.Lock()
+	defer s.writes.Unlock()
+	n, err := s.out.Write(append(text, '\n'))
+	if err == nil && n < len(text)+1 {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// normalizeError gives an error a number where the SDK has none (0, before initialize), and other
+// words where the SDK describes params that it cannot read by its own Go types.
+func normalizeError(r *jsonrpc.Response) {
+	if r.Error == nil {
+		return
+	}
+	text := r.Error.Error()
+	if strings.HasPrefix(text, "handling '") && strings.Contains(text, `: unmarshaling "`) {
+		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
+			Message: "the params are not of the form that this method takes"}
+	}
+	var coded *jsonrpc.Error
+	if !errors.As(r.Error, &coded) || coded.Code == 0 {
+		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: r.Error.Error()}
+	}
+}
+
+// Close ends both streams.
+func (s *Stdio) Close() error {
+	s.closing.Do(func() {
+		close(s.closed)
+		if err := errors.Join(s.in.Close(), s.out.Close()); !errors.Is(err, os.ErrClosed) {
+			s.closeErr = err
+		}
+	})
+	return s.closeErr
+}

@@ -1,0 +1,139 @@
+package paywall
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// Many servers greet on stdout before they speak MCP. That is no reason to go.
+func TestUpstreamGreetingIsSkipped(t *testing.T) {
+	_, f := newFront(t)
+	own, err := os.Executable()
+	require.NoError(t, err)
+	f.Dial = Command([]string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own},
+		io.Discard, slog.New(slog.DiscardHandler))
+	require.NoError(t, f.Open(t.Context()))
+	client := stdioClient(t, f, nil)
+	result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
+	require.NoError(t, err)
+	require.False(t, result.IsError)
+}
+
+// A line of the client that is no message is answered, and the session goes on.
+func TestMalformedClientLineDoesNotEndTheSession(t *testing.T) {
+	for name, line := range map[string]string{
+		"not JSON":       "hello",
+		"a batch":        `[{"jsonrpc":"2.0","id":7,"method":"ping"}]`,
+		"half a message": `{"jsonrpc":"2.0","id":1`,
+		"two at once":    `{"jsonrpc":"2.0","id":8,"method":"ping"}{"jsonrpc":"2.0","id":9,"method":"ping"}`,
+		"too long":       `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 16<<20) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, f := newFront(t)
+			require.NoError(t, f.Open(t.Context()))
+			inR, inW := io.Pipe()
+			outR, outW := io.Pipe()
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- f.Stdio(ctx, inR, outW) }()
+			t.Cleanup(func() {
+				stop()
+				require.NoError(t, <-done)
+			})
+			lines := bufio.NewScanner(outR)
+			lines.Buffer(nil, 1<<20)
+			answer := func(request string) string {
+				go func() { _, _ = io.WriteString(inW, request+"\n") }()
+				require.True(t, lines.Scan(), "the session ended")
+				return lines.Text()
+			}
+			answer(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
+				`"clientInfo":{"name":"t","version":"1"}}}`)
+			require.Contains(t, answer(line), `"error"`)
+			require.Contains(t, answer(`{"jsonrpc":"2.0","id":2,"method":"ping"}`), `"result"`)
+		})
+	}
+}
+
+// An answer of the upstream server without an end fails its own call, after a bound.
+func TestUpstreamAnswerIsBounded(t *testing.T) {
+	for name, kind := range map[string]string{"one message": "application/json",
+		"a stream": "text/event-stream"} {
+		t.Run(name, func(t *testing.T) {
+			var sent atomic.Int64
+			server := behind()
+			handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+			at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if !strings.Contains(string(body), `"hello"`) {
+					r.Body = io.NopCloser(strings.NewReader(string(body)))
+					handler.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", kind)
+				part := []byte(strings.Repeat("data: x\n\n", 10_000))
+				for sent.Load() < 4*x402.MaxMCPMessage {
+					n, err := w.Write(part)
+					if sent.Add(int64(n)); err != nil {
+						return
+					}
+				}
+			}))
+			t.Cleanup(at.Close)
+			_, f := newFront(t)
+			f.Dial = URL(at.URL)
+			require.NoError(t, f.Open(t.Context()))
+			client := stdioClient(t, f, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "hello"})
+			require.Error(t, err)
+			require.NoError(t, ctx.Err())
+			require.Less(t, sent.Load(), int64(3*x402.MaxMCPMessage), "it was read on without a bound")
+			_, err = client.ListTools(t.Context(), nil)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A proxy that the environment names does not see what is sold. net/http reads the environment
+// once, hence the process of its own.
+func TestUpstreamIgnoresProxyOfTheEnvironment(t *testing.T) {
+	if os.Getenv("PAYWALL_TEST_PROXIED") != "" {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil).Connect(ctx,
+			URL("http://upstream.example/mcp")(), nil)
+		require.Error(t, err)
+		return
+	}
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(proxy.Close)
+	own, err := os.Executable()
+	require.NoError(t, err)
+	child := exec.CommandContext(t.Context(), own, "-test.run=^TestUpstreamIgnoresProxyOfTheEnvironment$")
+	child.Env = append(os.Environ(), "PAYWALL_TEST_PROXIED=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+
+		proxy.URL)
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Zero(t, asked.Load(), "the proxy was asked")
+}

@@ -1,0 +1,177 @@
+package seller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"x402-wallet/internal/mcpconn"
+	"x402-wallet/x402"
+)
+
+// What the SDK gives back of an answer is its own types, in which unknown members are lost:
+// resultType "payment_required" with what is asked, and the very bytes of an option. So each call
+// carries an exchange in its context, and whatever the call goes through notes there what left and
+// what came: a recorder, for commands and SSE of 2024-11-05, and a sessionTransport, for HTTP.
+
+// exchange is one request and what came of it.
+type exchange struct {
+	method string
+	with   x402.Attachment
+	once   atomic.Bool // its request was handed to the connection
+	sent   atomic.Bool // something of it may have left
+
+	mu     sync.Mutex
+	result json.RawMessage // as it came
+	// the server's own, as it came: the SDK puts errors of the connection into the same form
+	refused *jsonrpc.Error
+	// of the endpoint itself: an answer that is no message, or the headers of one that is
+	http    *Answer
+	missing bool // the endpoint does not know the session (any more), and did nothing
+	// what the SDK says, where nothing came; or the endpoint's refusal, where nothing was paid
+	failure  error
+	answered chan struct{} // closed when result or refused came
+	body     io.Reader     // the answer over HTTP, as far as it came
+	cancel   func()        // ends this call alone
+}
+
+func newExchange(method string, with x402.Attachment) *exchange {
+	return &exchange{method: method, with: with, answered: make(chan struct{})}
+}
+
+func (e *exchange) pays() bool { return e.with.Header != "" || e.with.Meta != nil }
+
+type exchangeKey struct{}
+
+func (e *exchange) in(ctx context.Context) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, e)
+}
+
+// exchangeOf is the exchange whose own request this is; nil for everything else that goes out in
+// its context (a cancellation).
+func exchangeOf(ctx context.Context, method string) *exchange {
+	if e, ok := ctx.Value(exchangeKey{}).(*exchange); ok && e.method == method {
+		return e
+	}
+	return nil
+}
+
+var errSentTwice = errors.New("a request with a payment would have left a second time")
+
+// markLeaving is called right before the request leaves.
+func (e *exchange) markLeaving() error {
+	if e.once.Swap(true) && e.pays() {
+		return errSentTwice
+	}
+	return nil
+}
+
+// Answered notes the answer; the first one counts.
+func (e *exchange) Answered(result json.RawMessage, refused *jsonrpc.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.result == nil && e.refused == nil {
+		e.result, e.refused = bytes.Clone(result), refused
+		close(e.answered)
+	}
+}
+
+// Failed notes why there is no answer, unless that is known.
+func (e *exchange) Failed(err error) {
+	if errors.Is(err, mcpconn.ErrAnswerTooLong) {
+		err = x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes",
+			mcpconn.MaxAnswer)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.failure == nil {
+		e.failure = err
+	}
+}
+
+// Following notes where the answer comes from.
+func (e *exchange) Following(body io.Reader) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.body = body
+}
+
+// Abort ends this call, where the SDK would take what happened for the end of the session.
+func (e *exchange) Abort(err error) {
+	if e.cancel == nil { // the session is being opened
+		return
+	}
+	if err != nil {
+		e.Failed(err)
+	}
+	e.cancel()
+}
+
+// drain waits for the rest of an answer that comes over HTTP. When something that is no call ended
+// the session (a list of tools), the SDK lets go of all its calls; but their answers are requests
+// of their own, and still come.
+func (e *exchange) drain(ctx context.Context, quit <-chan struct{}) {
+	e.mu.Lock()
+	body, isAnswered := e.body, e.result != nil || e.refused != nil
+	e.mu.Unlock()
+	if body == nil || isAnswered {
+		return
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, body)
+	}()
+	select {
+	case <-e.answered:
+	case <-over:
+	case <-ctx.Done():
+	case <-quit:
+	}
+}
+
+// observed is an exchange over HTTP, as mcpconn reports to it.
+type observed struct {
+	*exchange
+	client *HTTP
+}
+
+// Rejected notes what the endpoint itself answered.
+func (o observed) Rejected(r *http.Request, response *http.Response) (body []byte, alone bool) {
+	asks := response.StatusCode == http.StatusPaymentRequired ||
+		response.StatusCode == http.StatusPreconditionFailed
+	if o.method == Initialize && !asks && !o.pays() {
+		return nil, false
+	}
+	a, _ := o.client.read(response, r.URL) // with an error it holds what came
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.missing = mcpconn.IsSessionMissing(r, a.Status, a.Content)
+	if asks || o.pays() {
+		o.http = a
+	} else {
+		o.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
+			WithHint("nothing was paid; its answer is in details").WithDetail("said",
+			quote(string(a.Content)))
+	}
+	return a.Content, true
+}
+
+// Accepted notes the headers of what was paid for: a receipt may be in them.
+func (o observed) Accepted(response *http.Response) {
+	if !o.pays() {
+		return
+	}
+	a := &Answer{Status: response.StatusCode, Header: response.Header}
+	a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.http = a
+}
