@@ -219,7 +219,11 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds,
 		AskCap: e.Rules.Session == nil}
 	h.Payment.ID = history.NewID()
-	e.own.take(h.Payment.ID, ctx)
+	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer written()
 	held := &Held{engine: e}
 	p, err := e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
 		a := budgetAsk(h.Payment, t.Now, session)
@@ -252,7 +256,7 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 		err = e.askPerson(ctx, c.marked(), found, o)
 	}
 	if err != nil {
-		e.own.end(h.Payment.ID, false)
+		e.inflight.end(h.Payment.ID, false)
 		return nil, err
 	}
 	held.Payment = p
@@ -285,7 +289,7 @@ func (h *Held) Release(ctx context.Context, cause error) error {
 }
 
 // End says that the call is done; answered, that its caller is being told.
-func (h *Held) End(answered bool) { h.engine.own.end(h.Payment.ID, answered) }
+func (h *Held) End(answered bool) { h.engine.inflight.end(h.Payment.ID, answered) }
 
 // at is the payment at another amount.
 func at(p history.Payment, o option) history.Payment {
@@ -294,7 +298,7 @@ func at(p history.Payment, o option) history.Payment {
 }
 
 // Abandoned says that nobody waits for what was bought: the same call gets it.
-func (e *Engine) Abandoned(ctx context.Context, p history.Payment) { e.layDown(ctx, p.ID) }
+func (e *Engine) Abandoned(ctx context.Context, p history.Payment) { e.giveUp(ctx, p.ID) }
 
 // Bought is the answer to a call whose charge is on record.
 func (e *Engine) Bought(ctx context.Context, p history.Payment, a *seller.Answer) Result {

@@ -7,7 +7,7 @@
 // that they are dead.
 //
 // The way through the files: pay.go (the order of steps) → resume.go (is this call one that was
-// made before? own.go: does anybody work on it, or wait for it?) → quote.go (what is asked, what
+// made before? call.go, inflight.go: does anybody work on it, or wait for it?) → quote.go (what is asked, what
 // can be paid) → hold.go (the budgets; approve.go where a person is needed) → send.go (out it goes)
 // → verdict.go (what the answer means) → result.go (what the caller gets). Later, reconcile.go asks
 // the chain about everything that stayed open. Beside that way: deferred.go is the money of payment
@@ -114,7 +114,7 @@ type Engine struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	own       own        // what this process's calls do
+	inflight  inflight   // what this process's calls work on and wait for
 	unsaved   unsaved    // what they bought and could not write down
 	heard     sync.Map   // approvals that a person at this process's client gave, by id
 	lookingUp sync.Mutex // held by the one call that asks the chains before a refusal

@@ -126,7 +126,11 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment,
 	yes *history.Approval, err error) {
 	h.Payment.ID = history.NewID()
-	e.own.take(h.Payment.ID, caller)
+	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, caller)
+	if err != nil {
+		return p, nil, err
+	}
+	defer written()
 	p, err = e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
 		a := budgetAsk(h.Payment, t.Now, session)
 		a.Approved = func() (bool, error) {
@@ -139,7 +143,7 @@ func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (
 		return e.Rules.Check(a, t)
 	})
 	if err != nil {
-		e.own.end(h.Payment.ID, false)
+		e.inflight.end(h.Payment.ID, false)
 	}
 	if errors.Is(err, budget.ErrTripped) {
 		e.trip(ctx, err)

@@ -60,7 +60,7 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { e.own.end(h.payment.ID, err == nil && r.Status != StatusUnserved) }()
+	defer func() { e.inflight.end(h.payment.ID, err == nil && r.Status != StatusUnserved) }()
 
 	reached(ctx, StageHeld, h.payment)
 	if err := e.sign(ctx, h, found.challenge); err != nil {
@@ -218,7 +218,7 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 // keep is the error of a payment that is signed and was not sent: the hold stays until the chain
 // says that it is dead.
 func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
-	e.layDown(ctx, p.ID)
+	e.giveUp(ctx, p.ID)
 	coded := x402.AsError(cause)
 	if coded.Code == x402.Internal {
 		e.Log.Error("a signed payment is kept back", "payment", p.ID, "err", cause)
@@ -249,7 +249,20 @@ func (e *Engine) Delivered(ctx context.Context, status, paymentID string) {
 		e.Log.Error("note that the answer was delivered", "payment", paymentID, "err", err)
 		return // as long as this process lives it knows that nobody needs the answer any more
 	}
-	e.own.delivered(paymentID)
+	e.inflight.forget(paymentID)
+}
+
+// Lost says that the caller never got what it bought and no longer waits: the next identical call
+// gets it. Without an id nothing was bought.
+func (e *Engine) Lost(ctx context.Context, paymentID string) {
+	if paymentID == "" {
+		return
+	}
+	if err := e.Store.ClearWaiter(context.WithoutCancel(ctx), paymentID); err != nil {
+		e.Log.Error("note that the answer was lost", "payment", paymentID, "err", err)
+		return // as long as this process lives it knows that the call was cancelled
+	}
+	e.inflight.forget(paymentID)
 }
 
 var _ Settler = (*facilitator.Client)(nil)

@@ -87,7 +87,7 @@ func (e *Engine) lookUp(ctx context.Context, list []history.Payment, report *Rep
 			return last, ctx.Err()
 		}
 		last = p.ID
-		if p.State.Unfinished() && e.driven(p) {
+		if p.State.Unfinished() && e.leased(p) {
 			continue
 		}
 		report.Checked++
@@ -123,16 +123,16 @@ func (e *Engine) reconcileOne(ctx context.Context, p history.Payment) history.Pa
 // anything with it.
 func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (history.Payment, error) {
 	fresh, err := e.Store.Payment(ctx, p.ID)
-	if err != nil || fresh.State != history.Reserved || e.driven(fresh) {
+	if err != nil || fresh.State != history.Reserved || e.leased(fresh) {
 		return fresh, err
 	}
-	fresh, mine, err := e.drive(ctx, nil, fresh)
+	fresh, mine, err := e.acquireLease(ctx, nil, fresh)
 	if err != nil || !mine {
 		return p, err
 	}
-	defer e.own.end(p.ID, false)
+	defer e.inflight.end(p.ID, false)
 	if fresh.State != history.Reserved {
-		e.layDown(ctx, p.ID)
+		e.giveUp(ctx, p.ID)
 		return fresh, nil
 	}
 	err = e.Store.Release(ctx, p.ID, "its process ended before anything was sent")

@@ -26,6 +26,7 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 			return r, false, err
 		}
 	}
+	e.inflight.awaitLeftBehind(ctx, q.fingerprint())
 	list, err := e.Store.ByRequest(ctx, q.fingerprint())
 	if err != nil {
 		return r, false, err
@@ -74,8 +75,8 @@ func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Re
 				return r, done, err
 			}
 		}
-		if !e.driven(p) {
-			if fresh, mine, err := e.drive(ctx, ctx, p); err != nil {
+		if !e.leased(p) {
+			if fresh, mine, err := e.acquireLease(ctx, ctx, p); err != nil {
 				return r, false, err
 			} else if mine {
 				return e.again(ctx, q, fresh)
@@ -98,21 +99,21 @@ func otherRequest(p history.Payment) error {
 		"paymentId", p.ID)
 }
 
-// drive makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
+// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
 // again: as it was read before it may have been sent and more since, by a process that is dead now.
-func (e *Engine) drive(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool,
+func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool,
 	err error) {
-	if !e.own.take(p.ID, caller) {
+	if !e.inflight.take(p.ID, caller) {
 		return p, false, nil
 	}
 	mine, err = e.Store.AcquireLease(ctx, p.ID, p.LeaseOwner)
 	if err == nil && mine {
 		if fresh, err = e.Store.Payment(ctx, p.ID); err != nil {
-			e.layDown(ctx, p.ID)
+			e.giveUp(ctx, p.ID)
 		}
 	}
 	if err != nil || !mine {
-		e.own.end(p.ID, false)
+		e.inflight.end(p.ID, false)
 		return p, false, err
 	}
 	return fresh, true, nil
@@ -150,7 +151,7 @@ func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) err
 
 // again is the same purchase once more: the chain is asked first, then the very same bytes go out.
 func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
-	defer func() { e.own.end(p.ID, done && r.Status != StatusUnserved) }()
+	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
 	caller := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
@@ -163,7 +164,7 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 		return r, false, err
 	}
 	if p, err = e.save(ctx, p); err != nil {
-		e.layDown(ctx, p.ID)
+		e.giveUp(ctx, p.ID)
 		return r, false, err
 	}
 	if p.Proof != history.Chain {
@@ -177,15 +178,15 @@ func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Res
 	// its content was given out before, only its proof was missing
 	given := p.Delivered && q.IdempotencyKey == ""
 	if given && p.State == history.Settled {
-		e.rest(ctx, p.ID)
+		e.releaseLease(ctx, p.ID)
 		return r, false, nil
 	}
 	if !given {
 		r, done, err := e.replay(ctx, p)
 		if done {
-			e.rest(ctx, p.ID)
+			e.releaseLease(ctx, p.ID)
 		} else if err != nil {
-			e.layDown(ctx, p.ID)
+			e.giveUp(ctx, p.ID)
 		}
 		if done || err != nil {
 			return r, done, err

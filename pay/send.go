@@ -93,23 +93,23 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	}
 	r := e.paid(ctx, saved, v, answer)
 	if unstored != nil && r.ContentTruncated { // the rest would be lost, and the same call another purchase
-		e.layDown(ctx, p.ID)
+		e.giveUp(ctx, p.ID)
 		return Result{}, e.notStored(saved, unstored)
 	}
 	return r, nil
 }
 
-// layDown says that this process neither works on a payment any more nor waits for it.
-func (e *Engine) layDown(ctx context.Context, id string) {
-	e.rest(ctx, id)
+// giveUp says that this process neither works on a payment any more nor waits for it.
+func (e *Engine) giveUp(ctx context.Context, id string) {
+	e.releaseLease(ctx, id)
 	if err := e.Store.ClearWaiter(context.WithoutCancel(ctx), id); err != nil {
 		e.Log.Error("note that nobody waits for a payment", "payment", id, "err", err)
 	}
 }
 
-// rest says that this process no longer works on a payment.
-func (e *Engine) rest(ctx context.Context, id string) {
+// releaseLease says that this process no longer works on a payment.
+func (e *Engine) releaseLease(ctx context.Context, id string) {
 	if err := e.Store.ReleaseLease(context.WithoutCancel(ctx), id); err != nil {
-		e.Log.Error("lay a payment down", "payment", id, "err", err)
+		e.Log.Error("release the lease of a payment", "payment", id, "err", err)
 	}
 }

@@ -447,10 +447,11 @@ type call struct {
 	actor
 	of        *purchase
 	p         *process
-	cancel    context.CancelFunc
+	client    *Call
 	began     time.Time
 	cancelled bool
 	returned  bool
+	written   bool // its answer
 	over      bool
 	sent      string // the payment whose bytes left in this call
 }
@@ -472,8 +473,9 @@ func (s *sim) begin(pu *purchase) {
 	s.calls = append(s.calls, c)
 	s.running++
 	s.made++
+	c.client = NewCall()
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), actorKey{}, &c.actor))
-	c.cancel = cancel
+	ctx = WithCall(ctx, c.client)
 	s.say("%d/%d purchase %d: pay %s key %q", c.actor.id, c.p.id, pu.n, pu.url, pu.key)
 	go func() {
 		defer func() { c.over = true; s.running--; cancel() }()
@@ -490,8 +492,14 @@ func (s *sim) begin(pu *purchase) {
 		s.answered(c, r, err)
 		if pu.call == c && err == nil { // the answer is on its way to the client
 			s.at(ctx, c.p, "written")
-			pu.done = r.Status != StatusUnserved
-			c.p.engine.Delivered(ctx, r.Status, r.PaymentID)
+			c.written = true
+			if c.cancelled {
+				c.p.engine.Lost(ctx, r.PaymentID)
+			} else {
+				c.client.Deliver()
+				pu.done = r.Status != StatusUnserved
+				c.p.engine.Delivered(ctx, r.Status, r.PaymentID)
+			}
 		}
 		if pu.call == c {
 			pu.call, pu.lastCode = nil, ""
@@ -507,7 +515,7 @@ func (s *sim) leave(c *call) {
 	s.say("%d/%d its client leaves", c.actor.id, c.p.id)
 	c.cancelled = true
 	c.of.call = nil
-	c.cancel()
+	c.client.Cancel()
 }
 
 func (s *sim) reconcile(p *process) {
@@ -551,7 +559,8 @@ func (s *sim) act() {
 		}
 	}
 	for _, c := range s.calls {
-		if !c.returned && !c.cancelled && !c.p.dead.Load() {
+		waits := !c.returned || c.of.call == c && !c.written
+		if waits && !c.cancelled && !c.p.dead.Load() {
 			may(s.mix.leave, func() { s.leave(c) })
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
 
@@ -38,18 +39,22 @@ const (
 )
 
 // addPurchase is add for tools that pay, and so may have to ask a person.
-func addPurchase[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool,
-	method func(context.Context, In) (Out, error)) {
+func addPurchase[In any](server *mcp.Server, s *Server, t *mcp.Tool,
+	method func(context.Context, In) (pay.Result, error)) {
 	s.buyers.Store(t.Name, true)
-	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
+	register[In, pay.Result](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
 		in In) (*mcp.CallToolResult, error) {
 		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
 		defer done()
-		return s.purchase(ctx, request, digest(t.Name, in), func(ctx context.Context) (*mcp.CallToolResult,
-			error) {
-			out, err := method(ctx, in)
-			return s.result(request, out, err), err
-		}), nil
+		buy := func(ctx context.Context) (*mcp.CallToolResult, error) {
+			bought, err := method(ctx, in)
+			given := s.result(request, bought, err)
+			if err == nil {
+				s.noteDelivery(ctx, bought)
+			}
+			return given, err
+		}
+		return s.purchase(ctx, request, digest(t.Name, in), buy), nil
 	})
 }
 

@@ -26,16 +26,18 @@ func FuzzLines(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		out := &output{}
-		l := newLines(io.NopCloser(bytes.NewReader(input)), out, &heard{})
+		l := newStdioTransport(io.NopCloser(bytes.NewReader(input)), out, paysByName)
 		l.maxLine = 1 << 10
 		go l.receive()
-		for m := range l.incoming { // note, as Read does it; Read would wait for cancellations
-			if r, ok := m.(*jsonrpc.Request); ok {
-				if n, ok := r.ID.Raw().(int64); ok {
-					require.Contains(t, string(input), strconv.FormatInt(n, 10))
-				}
+		for m := range l.incoming { // note, as Read does it; Read would wait for answers at the end
+			r, ok := m.(*jsonrpc.Request)
+			if !ok {
+				continue
 			}
-			l.note(m)
+			if n, ok := r.ID.Raw().(int64); ok {
+				require.Contains(t, string(input), strconv.FormatInt(n, 10))
+			}
+			l.note(r)
 		}
 		require.NoError(t, l.Close())
 		for line := range bytes.Lines([]byte(out.String())) {

@@ -229,7 +229,9 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 			if err != nil {
 				return s.result(request, nil, err), err
 			}
-			return mirrored(bought), nil
+			given := mirrored(bought)
+			s.noteDelivery(ctx, bought)
+			return given, nil
 		})
 }
 

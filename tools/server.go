@@ -39,12 +39,13 @@ type Server struct {
 	Log     *slog.Logger
 	Mounts  bool // show the tools of the servers that the owner mounted
 
-	lazy      lazy
-	mounts    mounts
-	buyers    sync.Map // names of the tools whose answers are purchases
-	unlocking unlocking
-	still     time.Duration // 0: stillWaiting
-	states    states
+	lazy       lazy
+	mounts     mounts
+	buyers     sync.Map       // names of the tools whose answers are purchases
+	deliveries sync.WaitGroup // notes of what became of answers
+	unlocking  unlocking
+	still      time.Duration // 0: stillWaiting
+	states     states
 }
 
 // Run serves MCP over the two streams until the client goes away. Payments under way are finished
@@ -59,7 +60,8 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 	if s.Mounts {
 		defer s.mount(ctx, server)()
 	}
-	err := server.Run(ctx, newLines(in, out, s))
+	err := server.Run(ctx, newStdioTransport(in, out, s.pays))
+	s.deliveries.Wait()
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -217,7 +219,7 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 				}
 			}
 		}()
-		result, err = next(ctx, method, request)
+		result, err = next(withCall(ctx, request), method, request)
 		return result, protocolError(err)
 	}
 }
@@ -252,26 +254,25 @@ func oldNames(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// pays implements purchases.
 func (s *Server) pays(tool string) bool {
 	_, does := s.buyers.Load(tool)
 	return does
 }
 
-// delivered implements purchases: the next identical call is a new purchase.
-func (s *Server) delivered(status, paymentID string) {
-	s.note(func(ctx context.Context, w *Wallet) error {
-		w.Engine.Delivered(ctx, status, paymentID)
-		return nil
+// noteDelivery has the ledger told whether the client got a purchase's answer, as soon as the
+// call's transport knows: what was delivered is over, what was not goes to the next identical call.
+// Whoever answers a call with a purchase calls it last.
+func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {
+	call := pay.CallFrom(ctx)
+	if call == nil || r.PaymentID == "" {
+		return
+	}
+	call.OnEnd(func(delivered bool) {
+		s.deliveries.Go(func() { s.ended(r, delivered) })
 	})
 }
 
-// lost implements purchases: the next identical call gets what was bought.
-func (s *Server) lost(paymentID string) {
-	s.note(func(ctx context.Context, w *Wallet) error { return w.Store.ClearWaiter(ctx, paymentID) })
-}
-
-func (s *Server) note(f func(context.Context, *Wallet) error) {
+func (s *Server) ended(r pay.Result, delivered bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked("delivery", p)
@@ -282,7 +283,9 @@ func (s *Server) note(f func(context.Context, *Wallet) error) {
 		return
 	}
 	defer done()
-	if err := f(context.Background(), w.Wallet); err != nil {
-		logger(s.Log).Error("note what became of an answer", "err", err)
+	if delivered {
+		w.Engine.Delivered(context.Background(), r.Status, r.PaymentID)
+	} else {
+		w.Engine.Lost(context.Background(), r.PaymentID)
 	}
 }

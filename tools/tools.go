@@ -6,7 +6,7 @@
 // only ask, and every answer is either what SPEC §7 promises or an error with one of its codes.
 //
 // Beside the tools: handle.go (from a method to an answer or an error), schema.go, visible.go;
-// lines.go (the streams) and lazy.go (the open wallet, under rules that change); approval.go and
+// stdio.go (the streams) and lazy.go (the open wallet, under rules that change); approval.go and
 // unlock.go (asking a person), progress.go (telling one); mount.go and mirror.go (other servers'
 // tools); resources.go and prompts.go.
 package tools

@@ -587,36 +587,65 @@ func TestClosedServer(t *testing.T) {
 	s.Background(ctx)
 }
 
-// The same call right behind its cancellation is the same purchase, every time, though the SDK
-// passes cancellations on when it gets to it.
-func TestCancelledAndCalledAgain(t *testing.T) {
+// The very same call directly behind a cancellation, in the same write, is the same purchase: while
+// the seller holds the payment, and from the moment on in which the first call was read.
+func TestSameCallBehindACancellationIsOnePurchase(t *testing.T) {
+	const repeats = 60
 	w := newWorld(t, rules{})
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	answers := make(chan struct{}, 1)
 	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
 	c := w.serve(t)
-	for i := range 10 {
-		arguments := fmt.Sprintf(`{"url":"%s/weather?%d"}`, w.SellerURL, i)
-		call := func(id int) string {
-			return fmt.Sprintf(
-				`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x402_pay","arguments":%s}}`+
-					"\n", id, arguments)
-		}
-		c.raw(call(1000 + i))
-		require.Eventually(t, func() bool {
-			return len(w.Settlements()) == i+1
-		}, 10*time.Second, time.Millisecond)
-		c.raw(cancelled(fmt.Sprint(1000+i)) + "\n" + call(2000+i))
-		require.Eventually(t, func() bool {
-			list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
-			return err == nil && len(list) == 1 && list[0].Waiter == ""
-		}, 10*time.Second, time.Millisecond)
-		answers <- struct{}{}
-		answer := c.hear()
-		require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 2000+i))
-		require.Contains(t, answer, `"status":"replayed"`)
-		require.Len(t, w.Settlements(), i+1)
+	call := func(id int, query string) string {
+		return fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x402_pay","arguments":{"url":"%s/weather?%s"}}}`+"\n",
+			id, w.SellerURL, query)
 	}
+	settled := 0
+	t.Run("while the seller holds the payment", func(t *testing.T) {
+		for i := range repeats {
+			query := fmt.Sprint("held=", i)
+			c.raw(call(1000+i, query))
+			settled++
+			require.Eventually(t, func() bool {
+				return len(w.Settlements()) == settled
+			}, 10*time.Second, time.Millisecond)
+			c.raw(cancelled(fmt.Sprint(1000+i)) + "\n" + call(2000+i, query))
+			require.Eventually(t, func() bool {
+				list, err := w.wallet.Store.Unfinished(t.Context(), "", 10)
+				return err == nil && len(list) == 1 && list[0].Waiter == ""
+			}, 10*time.Second, time.Millisecond)
+			answers <- struct{}{}
+			answer := c.hear()
+			require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 2000+i))
+			require.Contains(t, answer, `"status":"replayed"`)
+			require.Len(t, w.Settlements(), settled)
+		}
+	})
+	t.Run("at whatever step the first one is", func(t *testing.T) {
+		go func() {
+			for {
+				select {
+				case answers <- struct{}{}:
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		for i := range repeats {
+			query := fmt.Sprint("any=", i)
+			c.raw(call(3000+i, query))
+			time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+			c.raw(cancelled(fmt.Sprint(3000+i)) + "\n" + call(4000+i, query))
+			for answer := c.hear(); !strings.Contains(answer,
+				fmt.Sprintf(`"id":%d,`, 4000+i)); answer = c.hear() {
+				require.Contains(t, answer, fmt.Sprintf(`"id":%d,`, 3000+i),
+					"it was answered before it was cancelled")
+			}
+			settled++
+			require.Len(t, w.Settlements(), settled)
+		}
+	})
 }
 
 // holding keeps the seller's answers to payments back until one is let go.

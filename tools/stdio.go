@@ -9,14 +9,18 @@ import (
 	"io"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/pay"
 )
 
 const (
@@ -30,78 +34,60 @@ const (
 	// lateCancel is how long after an answer its cancellation may come: a client that gave up at
 	// the same moment never read it. Only then the answer counts as delivered.
 	lateCancel = 2 * time.Second
-	// cancelTime is what a cancellation needs to reach the ledger (the SDK passes it on in a
-	// goroutine of its own). The very same call right behind it must find the payment without a
-	// caller, or it would be taken for another purchase.
-	cancelTime = 100 * time.Millisecond
 )
 
-// lines is MCP's stdio transport, one JSON-RPC message a line. It is ours and not the SDK's for
-// three things: a line that is no message is answered and does not end the session; what a client
-// has cancelled it is not told; and which purchases reached the client is noted, because only those
-// may be made again.
-type lines struct {
+// stdioTransport is MCP's stdio transport, one JSON-RPC message a line. It is ours and not the
+// SDK's for three things: a line that is no message is answered and does not end the session; a
+// cancelled request gets no answer; and every call of a tool carries a pay.Call that is cancelled
+// the moment its cancellation is read, and delivered when its answer was written.
+type stdioTransport struct {
 	in         *bufio.Reader
 	source     io.Closer
 	out        io.WriteCloser
-	purchases  purchases
+	pays       func(tool string) bool // whether a tool's answers are purchases
 	maxLine    int
 	lateCancel time.Duration
 
 	incoming chan jsonrpc.Message
-	cancels  bool // the message before was a cancellation; of Read
 
-	writing sync.Mutex // whole lines
-	mu      sync.Mutex
-	open    map[jsonrpc.ID]*request // being answered
-	told    map[jsonrpc.ID]*told    // answered, and perhaps cancelled at the same moment
-	telling sync.WaitGroup          // those of told that are being noted
+	writing    sync.Mutex // whole lines
+	mu         sync.Mutex
+	requests   map[jsonrpc.ID]*clientRequest
+	deliveries sync.WaitGroup // timers of requests that have not run out
 
 	closed  chan struct{}
 	closing sync.Once
 	failure error // of closing
 }
 
-// purchases hears what became of the answers to payments.
-type purchases interface {
-	pays(tool string) bool              // whether a tool's answers are purchases
-	delivered(status, paymentID string) // the client has it
-	lost(paymentID string)              // the client does not have it, and does not wait for it
+// clientRequest is a request of the client until it is answered; where it pays, until its answer
+// counts as delivered.
+type clientRequest struct {
+	call     *pay.Call
+	pays     bool
+	delivery *time.Timer // nil: not answered yet
 }
 
-type request struct{ pays, cancelled bool }
-
-type told struct {
-	purchase
-	timer *time.Timer // nil while it is being written
-}
-
-// purchase is what an answer of a tool that pays says about its payment.
-type purchase struct {
-	Status    string `json:"status"`
-	PaymentID string `json:"paymentId"`
-}
-
-func newLines(in io.ReadCloser, out io.WriteCloser, p purchases) *lines {
-	return &lines{
-		in: bufio.NewReaderSize(in, 64<<10), source: in, out: out, purchases: p, maxLine: maxLine,
+func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool string) bool) *stdioTransport {
+	return &stdioTransport{
+		in: bufio.NewReaderSize(in, 64<<10), source: in, out: out, pays: pays, maxLine: maxLine,
 		lateCancel: lateCancel,
 		incoming:   make(chan jsonrpc.Message), closed: make(chan struct{}),
-		open: map[jsonrpc.ID]*request{}, told: map[jsonrpc.ID]*told{},
+		requests: map[jsonrpc.ID]*clientRequest{},
 	}
 }
 
 // Connect implements mcp.Transport.
-func (l *lines) Connect(context.Context) (mcp.Connection, error) {
+func (l *stdioTransport) Connect(context.Context) (mcp.Connection, error) {
 	go l.receive()
 	return l, nil
 }
 
 // SessionID implements mcp.Connection.
-func (l *lines) SessionID() string { return "" }
+func (l *stdioTransport) SessionID() string { return "" }
 
 // Read gives the next message; only the SDK's reading goroutine calls it.
-func (l *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (l *stdioTransport) Read(ctx context.Context) (jsonrpc.Message, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -112,17 +98,16 @@ func (l *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 			l.drain()
 			return nil, io.EOF
 		}
-		if l.cancels {
-			time.Sleep(cancelTime)
+		if r, isRequest := m.(*jsonrpc.Request); isRequest {
+			l.note(r)
 		}
-		l.cancels = l.note(m)
 		return m, nil
 	}
 }
 
 // receive reads until the input or the session ends. It has a goroutine of its own because closing
 // stdin does not end a Read.
-func (l *lines) receive() {
+func (l *stdioTransport) receive() {
 	defer close(l.incoming)
 	for {
 		line, err := l.next()
@@ -142,7 +127,7 @@ func (l *lines) receive() {
 var errTooLong = errors.New("line too long")
 
 // next reads a line; one that is too long is read to its end and dropped.
-func (l *lines) next() ([]byte, error) {
+func (l *stdioTransport) next() ([]byte, error) {
 	var line []byte
 	tooLong := false
 	for {
@@ -161,7 +146,7 @@ func (l *lines) next() ([]byte, error) {
 }
 
 // message decodes a line, or answers it itself and gives nil.
-func (l *lines) message(line []byte, reading error) jsonrpc.Message {
+func (l *stdioTransport) message(line []byte, reading error) jsonrpc.Message {
 	switch whole := json.Valid(line); {
 	case errors.Is(reading, errTooLong):
 		l.refuse(nil, jsonrpc.CodeInvalidRequest, "the message is longer than 16 MiB")
@@ -177,7 +162,7 @@ func (l *lines) message(line []byte, reading error) jsonrpc.Message {
 }
 
 // decode takes exactly what the SDK can take, because it would end the session over anything else.
-func (l *lines) decode(line []byte) jsonrpc.Message {
+func (l *stdioTransport) decode(line []byte) jsonrpc.Message {
 	var head struct{ ID, Method, Result, Error json.RawMessage }
 	_ = json.Unmarshal(line, &head) // it is a JSON object
 	m, err := jsonrpc.DecodeMessage(line)
@@ -209,7 +194,7 @@ func faithful(id jsonrpc.ID, given json.RawMessage) bool {
 }
 
 // refuse answers what never became a request. Without a usable id JSON-RPC 2.0 §5 wants null.
-func (l *lines) refuse(id json.RawMessage, code int, message string) {
+func (l *stdioTransport) refuse(id json.RawMessage, code int, message string) {
 	if len(id) == 0 || id[0] != '"' && id[0] != '-' && (id[0] < '0' || id[0] > '9') || !utf8.Valid(id) {
 		id = json.RawMessage("null")
 	}
@@ -218,84 +203,120 @@ func (l *lines) refuse(id json.RawMessage, code int, message string) {
 	_ = l.write(append(text, '\n')) // the next answer fails too, and ends the session
 }
 
-// note remembers requests and their cancellations. It reports whether a payment was cancelled.
-func (l *lines) note(m jsonrpc.Message) bool {
-	r, ok := m.(*jsonrpc.Request)
-	if !ok {
-		return false
-	}
-	if r.Method == "notifications/cancelled" {
-		var params struct {
-			RequestID any `json:"requestId"`
-		}
-		if json.Unmarshal(r.Params, &params) != nil {
-			return false
-		}
-		id, err := jsonrpc.MakeID(params.RequestID)
-		return err == nil && l.cancel(id)
-	}
+// note begins calls and cancels them, before the next message is read: a call behind a cancellation
+// finds the cancelled one's payment left by its client.
+func (l *stdioTransport) note(r *jsonrpc.Request) {
 	if r.IsCall() {
+		l.begin(r)
+		return
+	}
+	if r.Method != "notifications/cancelled" {
+		return
+	}
+	var params struct {
+		RequestID any `json:"requestId"`
+	}
+	if json.Unmarshal(r.Params, &params) != nil {
+		return
+	}
+	if id, err := jsonrpc.MakeID(params.RequestID); err == nil {
+		l.cancel(id)
+	}
+}
+
+func (l *stdioTransport) begin(r *jsonrpc.Request) {
+	c := &clientRequest{call: pay.NewCall()}
+	if r.Method == "tools/call" {
 		var params struct {
 			Name string `json:"name"`
 		}
-		if r.Method == "tools/call" {
-			_ = json.Unmarshal(r.Params, &params) // the SDK says what is wrong with it
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.open[r.ID] == nil { // a second request by the same id gets no answer from the SDK
-			l.open[r.ID] = &request{pays: l.purchases.pays(params.Name)}
-		}
+		_ = json.Unmarshal(r.Params, &params) // the SDK says what is wrong with it
+		c.pays = l.pays(params.Name)
+		attachCall(r, c.call)
 	}
-	return false
-}
-
-func (l *lines) cancel(id jsonrpc.ID) bool {
 	l.mu.Lock()
-	r, t := l.open[id], l.told[id]
-	if r != nil {
-		r.cancelled = true
+	defer l.mu.Unlock()
+	before := l.requests[r.ID]
+	if before != nil && before.delivery == nil {
+		return // the SDK refuses a second request by the id of one that is not answered
 	}
-	delete(l.told, id)
-	l.mu.Unlock()
-	if t != nil && (t.timer == nil || t.timer.Stop()) {
-		l.purchases.lost(t.PaymentID)
-		if t.timer != nil {
-			l.telling.Done()
-		}
+	if before != nil && before.delivery.Stop() { // the id is free again: the client has read the answer
+		before.call.Deliver()
+		l.deliveries.Done()
 	}
-	return r != nil && r.pays
+	l.requests[r.ID] = c
 }
 
-// Write passes an answer on.
-func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
+// cancel takes effect also after the answer, until it counts as delivered: the client gave up at
+// the same moment.
+func (l *stdioTransport) cancel(id jsonrpc.ID) {
+	l.mu.Lock()
+	c := l.requests[id]
+	l.mu.Unlock()
+	if c != nil {
+		c.call.Cancel()
+	}
+}
+
+// Write passes an answer on, and nothing to who has cancelled the request.
+func (l *stdioTransport) Write(_ context.Context, m jsonrpc.Message) error {
 	response, isAnswer := m.(*jsonrpc.Response)
 	if !isAnswer {
 		return l.send(m)
 	}
 	presentable(response)
 	l.mu.Lock()
-	r := l.open[response.ID]
-	delete(l.open, response.ID)
-	t := &told{}
-	if r != nil && r.pays {
-		t.purchase = purchaseIn(response.Result)
-	}
-	cancelled := r != nil && r.cancelled
-	if t.PaymentID != "" && !cancelled { // from here on its cancellation is a late one
-		l.told[response.ID] = t
-	}
+	c := l.requests[response.ID]
 	l.mu.Unlock()
-	if cancelled {
-		l.lose(t.purchase)
+	if c == nil {
+		return l.send(m)
+	}
+	if c.call.Cancelled() {
+		l.forget(response.ID, c)
 		return nil
 	}
 	err := l.send(m)
-	l.written(response.ID, t, err)
+	switch {
+	case err != nil:
+		l.forget(response.ID, c)
+		c.call.Cancel()
+	case c.pays:
+		l.deliverLater(response.ID, c)
+	default:
+		l.forget(response.ID, c)
+		c.call.Deliver()
+	}
 	return err
 }
 
-func (l *lines) send(m jsonrpc.Message) error {
+func (l *stdioTransport) forget(id jsonrpc.ID, c *clientRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.requests[id] == c {
+		delete(l.requests, id)
+	}
+}
+
+// deliverLater delivers an answer that was written, when its cancellation cannot come any more.
+func (l *stdioTransport) deliverLater(id jsonrpc.ID, c *clientRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.closed: // it cannot come any more
+		delete(l.requests, id)
+		c.call.Deliver()
+		return
+	default:
+	}
+	l.deliveries.Add(1)
+	c.delivery = time.AfterFunc(l.lateCancel, func() {
+		defer l.deliveries.Done()
+		l.forget(id, c)
+		c.call.Deliver()
+	})
+}
+
+func (l *stdioTransport) send(m jsonrpc.Message) error {
 	text, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
 		return err
@@ -303,7 +324,7 @@ func (l *lines) send(m jsonrpc.Message) error {
 	return l.write(append(text, '\n'))
 }
 
-func (l *lines) write(line []byte) error {
+func (l *stdioTransport) write(line []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	n, err := l.out.Write(line)
@@ -327,100 +348,69 @@ func presentable(r *jsonrpc.Response) {
 	}
 }
 
-func purchaseIn(result json.RawMessage) purchase {
-	var mounted struct {
-		Meta struct {
-			Receipt *purchase `json:"x402-wallet/payment"`
-		} `json:"_meta"`
-	}
-	if json.Unmarshal(result, &mounted) == nil && mounted.Meta.Receipt != nil {
-		// all else in it is a stranger's
-		return *mounted.Meta.Receipt
-	}
-	var r struct {
-		IsError           bool     `json:"isError"`
-		StructuredContent purchase `json:"structuredContent"`
-	}
-	if json.Unmarshal(result, &r) != nil || r.IsError {
-		return purchase{}
-	}
-	return r.StructuredContent
-}
-
-func (l *lines) lose(p purchase) {
-	if p.PaymentID != "" {
-		l.purchases.lost(p.PaymentID)
-	}
-}
-
-// written notes a purchase as lost if its answer could not be written, and otherwise as delivered,
-// when its cancellation cannot come any more.
-func (l *lines) written(id jsonrpc.ID, t *told, failure error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.told[id] != t { // no purchase, or cancelled while it was written
-		return
-	}
-	if failure != nil {
-		delete(l.told, id)
-		l.lose(t.purchase)
-		return
-	}
-	select {
-	case <-l.closed: // nobody waits for telling any more
-		delete(l.told, id)
-		l.purchases.delivered(t.Status, t.PaymentID)
-		return
-	default:
-	}
-	l.telling.Add(1)
-	t.timer = time.AfterFunc(l.lateCancel, func() {
-		defer l.telling.Done()
-		l.mu.Lock()
-		if l.told[id] == t {
-			delete(l.told, id)
-		}
-		l.mu.Unlock()
-		l.purchases.delivered(t.Status, t.PaymentID)
-	})
-}
-
 // drain gives requests that were read before the input ended a moment to be answered. Not while a
 // payment is under way: then the client is gone, and the payment has to know that.
-func (l *lines) drain() {
+func (l *stdioTransport) drain() {
 	for end := time.Now().Add(lastAnswers); l.answering() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func (l *lines) answering() bool {
+func (l *stdioTransport) answering() (some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.open {
-		if r.pays {
+	for _, c := range l.requests {
+		switch {
+		case c.delivery != nil:
+		case c.pays:
 			return false
+		default:
+			some = true
 		}
 	}
-	return len(l.open) > 0
+	return some
 }
 
 // Close ends both streams. What was written is delivered.
-func (l *lines) Close() error {
+func (l *stdioTransport) Close() error {
 	l.closing.Do(func() {
-		close(l.closed)
 		l.mu.Lock()
-		rest := maps.Clone(l.told)
+		close(l.closed)
+		rest := slices.Collect(maps.Values(l.requests))
 		l.mu.Unlock()
-		for _, t := range rest {
-			if t.timer != nil && t.timer.Stop() {
-				l.purchases.delivered(t.Status, t.PaymentID)
-				l.telling.Done()
+		for _, c := range rest {
+			if c.delivery != nil && c.delivery.Stop() {
+				c.call.Deliver()
+				l.deliveries.Done()
 			}
 		}
-		l.telling.Wait()
+		l.deliveries.Wait()
 		if err := errors.Join(l.source.Close(), l.out.Close()); !errors.Is(err, os.ErrClosed) {
 			l.failure = err
 		}
 	})
 	return l.failure
+}
+
+// callKey is where a request's extra has its pay.Call.
+const callKey = "x402-wallet/call"
+
+// attachCall lets a request carry its call to the handler. What a transport puts into RequestExtra
+// the SDK hands on as it is; of that only a token's Extra holds values of any kind. On stdio there
+// are no tokens; another transport adds the call to what its own tokens say.
+func attachCall(r *jsonrpc.Request, c *pay.Call) {
+	r.Extra = &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{callKey: c}}}
+}
+
+// withCall is the context of a request's handler: it carries the call that the transport attached,
+// if any, and ends with it.
+func withCall(ctx context.Context, request mcp.Request) context.Context {
+	extra := request.GetExtra()
+	if extra == nil || extra.TokenInfo == nil {
+		return ctx
+	}
+	if c, ok := extra.TokenInfo.Extra[callKey].(*pay.Call); ok {
+		return pay.WithCall(ctx, c)
+	}
+	return ctx
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,30 +12,44 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/pay"
 )
 
-// heard notes what lines tells of purchases.
-type heard struct {
+// ends notes how calls end.
+type ends struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (h *heard) pays(tool string) bool              { return tool == payName }
-func (h *heard) delivered(status, paymentID string) { h.note("delivered " + status + " " + paymentID) }
-func (h *heard) lost(paymentID string)              { h.note("lost " + paymentID) }
-
-func (h *heard) note(what string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.list = append(h.list, what)
+// watch notes the end of the call that a request carries; a notification carries none.
+func (e *ends) watch(m jsonrpc.Message) {
+	r, ok := m.(*jsonrpc.Request)
+	if !ok || r.Extra == nil {
+		return
+	}
+	call := r.Extra.(*mcp.RequestExtra).TokenInfo.Extra[callKey].(*pay.Call)
+	call.OnEnd(func(delivered bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		what := "cancelled"
+		if delivered {
+			what = "delivered"
+		}
+		e.list = append(e.list, what)
+	})
 }
 
-func (h *heard) all() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return append([]string{}, h.list...)
+func (e *ends) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string{}, e.list...)
 }
+
+func paysByName(tool string) bool { return tool == payName }
 
 // output takes what is written; short makes it take less, err nothing.
 type output struct {
@@ -60,15 +75,14 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) Close() error { return nil }
 
 // start gives a connection that reads this input to its end.
-func start(t *testing.T, input io.Reader, out *output) (*lines, *heard) {
-	h := &heard{}
-	l := newLines(io.NopCloser(input), out, h)
+func start(t *testing.T, input io.Reader, out *output) *stdioTransport {
+	l := newStdioTransport(io.NopCloser(input), out, paysByName)
 	l.maxLine = longest
 	c, err := l.Connect(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, c.SessionID())
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l, h
+	return l
 }
 
 func id(t *testing.T, v any) jsonrpc.ID {
@@ -81,7 +95,7 @@ func id(t *testing.T, v any) jsonrpc.ID {
 // little else.
 const longest = 200_000
 
-func cancelOne(l *lines) {
+func cancelOne(l *stdioTransport) {
 	one, _ := jsonrpc.MakeID(1.0)
 	l.cancel(one)
 }
@@ -89,7 +103,7 @@ func cancelOne(l *lines) {
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 // Whatever comes, what is a message gets through and what is none is answered; the session goes on.
-func TestLinesRead(t *testing.T) {
+func TestStdioRead(t *testing.T) {
 	refused := func(id string, code int) string {
 		return fmt.Sprintf(`{"error":{"code":%d,"message":"*"},"id":%s,"jsonrpc":"2.0"}`, code, id)
 	}
@@ -142,13 +156,12 @@ func TestLinesRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := &output{}
-			l, _ := start(t, strings.NewReader(c.input+"\n"+`{"jsonrpc":"2.0","method":"the next"}`+"\n"),
-				out)
+			l := start(t, strings.NewReader(c.input+"\n"+`{"jsonrpc":"2.0","method":"the next"}`+"\n"), out)
 			if c.message {
 				m, err := l.Read(t.Context())
 				require.NoError(t, err)
 				if r, ok := m.(*jsonrpc.Request); ok {
-					delete(l.open, r.ID) // answered, as far as the end of the input is concerned
+					delete(l.requests, r.ID) // answered, as far as the end of the input is concerned
 				}
 			}
 			m, err := l.Read(t.Context())
@@ -170,9 +183,9 @@ func withoutMessage(answer string) string {
 	return strings.TrimSuffix(answer, "\n")
 }
 
-func TestLinesEnd(t *testing.T) {
+func TestStdioEnd(t *testing.T) {
 	t.Run("the last line needs no newline", func(t *testing.T) {
-		l, _ := start(t, strings.NewReader(ping), &output{})
+		l := start(t, strings.NewReader(ping), &output{})
 		_, err := l.Read(t.Context())
 		require.NoError(t, err)
 		_ = l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")})
@@ -182,7 +195,7 @@ func TestLinesEnd(t *testing.T) {
 	t.Run("a client that died in the middle of a line gets no answer", func(t *testing.T) {
 		for _, part := range []string{`{"jsonrpc":"2.0","id":1,"meth`, strings.Repeat("x", longest+1)} {
 			out := &output{}
-			l, _ := start(t, strings.NewReader(part), out)
+			l := start(t, strings.NewReader(part), out)
 			_, err := l.Read(t.Context())
 			require.Equal(t, io.EOF, err)
 			require.Empty(t, out.String())
@@ -191,13 +204,13 @@ func TestLinesEnd(t *testing.T) {
 	t.Run("the longest message", func(t *testing.T) {
 		head, tail := `{"jsonrpc":"2.0","id":1,"method":"`, `"}`
 		long := head + strings.Repeat("x", longest-len(head)-len(tail)-1) + tail
-		l, _ := start(t, strings.NewReader(long+"\n"), &output{})
+		l := start(t, strings.NewReader(long+"\n"), &output{})
 		m, err := l.Read(t.Context())
 		require.NoError(t, err)
 		require.Len(t, m.(*jsonrpc.Request).Method, longest-len(head)-len(tail)-1)
 	})
 	t.Run("requests from a file are answered", func(t *testing.T) {
-		l, _ := start(t, strings.NewReader(ping+"\n"), &output{})
+		l := start(t, strings.NewReader(ping+"\n"), &output{})
 		_, err := l.Read(t.Context())
 		require.NoError(t, err)
 		ended := make(chan error)
@@ -213,7 +226,7 @@ func TestLinesEnd(t *testing.T) {
 	})
 	t.Run("but not for ever, and not while a payment is open", func(t *testing.T) {
 		for _, request := range []string{ping, payRequest("1")} {
-			l, _ := start(t, strings.NewReader(request+"\n"), &output{})
+			l := start(t, strings.NewReader(request+"\n"), &output{})
 			_, err := l.Read(t.Context())
 			require.NoError(t, err)
 			began := time.Now()
@@ -228,7 +241,7 @@ func TestLinesEnd(t *testing.T) {
 	})
 	t.Run("closing ends a read", func(t *testing.T) {
 		in, _ := io.Pipe()
-		l := newLines(in, &output{}, &heard{})
+		l := newStdioTransport(in, &output{}, paysByName)
 		_, _ = l.Connect(t.Context())
 		time.AfterFunc(10*time.Millisecond, func() { l.Close() })
 		_, err := l.Read(t.Context())
@@ -247,83 +260,55 @@ func cancelled(id string) string {
 		`,"reason":"no time"}}`
 }
 
-func answered(structured string, isError bool) json.RawMessage {
-	text, _ := json.Marshal(map[string]any{"isError": isError,
-		"content":           []any{map[string]any{"type": "text", "text": structured}},
-		"structuredContent": json.RawMessage(structured)})
-	return text
-}
-
-const paidAnswer = `{"status":"paid","paymentId":"pay_1","content":"{\"paymentId\":\"pay_of_a_stranger\"}"}`
-
-// Only an answer that was written whole, to a client that did not cancel, is delivered; once, with
-// its status and payment.
-func TestLinesDeliver(t *testing.T) {
-	for _, c := range []struct {
+// A call is delivered when its answer was written whole to a client that did not cancel; else it is
+// cancelled. It ends once.
+func TestStdioEndsCalls(t *testing.T) {
+	const delivered, cancelledNow = "delivered", "cancelled"
+	type row struct {
 		name    string
 		request string // default: a payment
-		result  json.RawMessage
-		failed  error // instead of a result
+		failed  error  // instead of a result
 		before  string
-		after   string       // lines of the client before and after the answer is written
-		while   func(*lines) // the answer is being written
+		after   string                // lines of the client before and after the answer is written
+		while   func(*stdioTransport) // the answer is being written
 		short   bool
 		broken  error
 		soon    bool // the time for cancelling passes at once
-		unheard bool // the answer is not written
-		heard   []string
-	}{
-		{name: "a purchase, later", result: answered(paidAnswer, false), soon: true,
-			heard: []string{"delivered paid pay_1"}},
-		{name: "a purchase, when the session ends", result: answered(paidAnswer, false),
-			heard: []string{"delivered paid pay_1"}},
-		{name: "a replay", result: answered(`{"status":"replayed","paymentId":"pay_1"}`, false),
-			heard: []string{"delivered replayed pay_1"}},
-		// the engine knows what that means
-		{name: "paid and not served", result: answered(`{"status":"paid_not_served","paymentId":"pay_1"}`,
-			false), heard: []string{"delivered paid_not_served pay_1"}},
-		{name: "free", result: answered(`{"status":"free","content":"{\"paymentId\":\"pay_of_a_stranger\"}"}`,
-			false), heard: []string{}},
-		{name: "an error about a payment", result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`,
-			true), heard: []string{}},
-		{name: "a protocol error", failed: errors.New("no"), heard: []string{}},
-		{name: "another tool's answer", request: strings.Replace(payRequest("1"), "x402_pay", "x402_history",
-			1), result: answered(paidAnswer, false), heard: []string{}},
-		{name: "cancelled before", result: answered(paidAnswer, false), before: cancelled("1"), unheard: true,
-			heard: []string{"lost pay_1"}},
-		{name: "cancelled before, by text", request: payRequest(`"a"`), result: answered(paidAnswer, false),
-			before: cancelled(`"a"`), unheard: true, heard: []string{"lost pay_1"}},
-		{name: "cancelled at the same moment", result: answered(paidAnswer, false), after: cancelled("1"),
-			heard: []string{"lost pay_1"}},
-		{name: "cancelled while it is written", result: answered(paidAnswer, false), while: cancelOne,
-			heard: []string{"lost pay_1"}},
-		{name: "cancelled while it is written in part", result: answered(paidAnswer, false), while: cancelOne,
-			short: true, heard: []string{"lost pay_1"}},
-		{name: "the session ends while it is written", result: answered(paidAnswer, false),
-			while: func(l *lines) {
-				l.Close()
-			}, heard: []string{"delivered paid pay_1"}},
-		{name: "cancelled twice", result: answered(paidAnswer, false), after: cancelled("1") + "\n" +
-			cancelled("1"), heard: []string{"lost pay_1"}},
-		{name: "another request cancelled", result: answered(paidAnswer, false), before: cancelled("2"),
-			after: cancelled(`"1"`), heard: []string{"delivered paid pay_1"}},
-		{name: "an error, cancelled before",
-			result: answered(`{"error":"OUTCOME_UNKNOWN","paymentId":"pay_1"}`, true), before: cancelled("1"),
-			unheard: true, heard: []string{}},
-		{name: "written in part", result: answered(paidAnswer, false), short: true,
-			heard: []string{"lost pay_1"}},
-		{name: "not written", result: answered(paidAnswer, false), broken: io.ErrClosedPipe, unheard: true,
-			heard: []string{"lost pay_1"}},
-		{name: "no cancellation but nonsense", result: answered(paidAnswer, false),
-			after: `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}` + "\n" +
-				`{"jsonrpc":"2.0","method":"notifications/cancelled"}`,
-			heard: []string{"delivered paid pay_1"}},
+		silent  bool // the answer is not written
+		ends    string
+	}
+	for _, c := range []row{
+		{name: "a purchase, later", soon: true, ends: delivered},
+		{name: "a purchase, when the session ends", ends: delivered},
+		{name: "a protocol error", failed: errors.New("no"), ends: delivered},
+		{name: "another tool's answer", request: historyRequest("1"), soon: true, ends: delivered},
+		{name: "cancelled before", before: cancelled("1"), silent: true, ends: cancelledNow},
+		{name: "cancelled before, by text", request: payRequest(`"a"`), before: cancelled(`"a"`),
+			silent: true, ends: cancelledNow},
+		{name: "another tool's call, cancelled before", request: historyRequest("1"), before: cancelled("1"),
+			silent: true,
+			ends:   cancelledNow},
+		{name: "cancelled at the same moment", after: cancelled("1"), ends: cancelledNow},
+		{name: "cancelled while it is written", while: cancelOne, ends: cancelledNow},
+		{name: "cancelled while it is written in part", while: cancelOne, short: true, ends: cancelledNow},
+		{name: "the session ends while it is written", while: func(l *stdioTransport) {
+			l.Close()
+		}, ends: delivered},
+		{name: "cancelled twice", after: cancelled("1") + "\n" + cancelled("1"), ends: cancelledNow},
+		{name: "another request cancelled", before: cancelled("2"), after: cancelled(`"1"`), ends: delivered},
+		{name: "a second request by its id", before: payRequest("1"), after: cancelled("1"),
+			ends: cancelledNow},
+		{name: "a request by its id after the answer", after: historyRequest("1"), ends: delivered},
+		{name: "written in part", short: true, ends: cancelledNow},
+		{name: "not written", broken: io.ErrClosedPipe, silent: true, ends: cancelledNow},
+		{name: "no cancellation but nonsense",
+			after: `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}` +
+				"\n" + `{"jsonrpc":"2.0","method":"notifications/cancelled"}`, ends: delivered},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, client := io.Pipe()
 			out := &output{short: c.short, err: c.broken}
-			h := &heard{}
-			l := newLines(in, out, h)
+			l := newStdioTransport(in, out, paysByName)
 			if c.while != nil {
 				out.while = func() { c.while(l) }
 			}
@@ -332,58 +317,80 @@ func TestLinesDeliver(t *testing.T) {
 				l.lateCancel = time.Millisecond
 			}
 			_, _ = l.Connect(t.Context())
-			say := func(lines string) {
+			say := func(lines string) (last jsonrpc.Message) {
 				for line := range strings.Lines(lines) {
 					go io.WriteString(client, strings.TrimSuffix(line, "\n")+"\n")
-					_, err := l.Read(t.Context())
+					m, err := l.Read(t.Context())
 					require.NoError(t, err)
+					last = m
 				}
+				return last
 			}
-			if c.request == "" {
-				c.request = payRequest("1")
-			}
-			go io.WriteString(client, c.request+"\n")
-			m, err := l.Read(t.Context())
-			require.NoError(t, err)
+			m := say(cmp.Or(c.request, payRequest("1")))
+			e := &ends{}
+			e.watch(m)
 			say(c.before)
-			err = l.Write(t.Context(), &jsonrpc.Response{ID: m.(*jsonrpc.Request).ID, Result: c.result,
-				Error: c.failed})
+			answer := &jsonrpc.Response{ID: m.(*jsonrpc.Request).ID, Error: c.failed}
+			if c.failed == nil {
+				answer.Result = json.RawMessage(`{"content":[]}`)
+			}
+			err := l.Write(t.Context(), answer)
 			require.Equal(t, c.short || c.broken != nil, err != nil)
-			require.Equal(t, c.unheard, out.String() == "")
+			require.Equal(t, c.silent, out.String() == "")
+			if c.ends == delivered && !c.soon && c.while == nil {
+				require.Empty(t, e.all(), "its cancellation may still come")
+			}
 			say(c.after)
 			if c.soon {
 				require.Eventually(t, func() bool {
-					return len(h.all()) > 0
+					return len(e.all()) > 0
 				}, 5*time.Second, time.Millisecond)
-			} else if c.while == nil && len(c.heard) > 0 && strings.HasPrefix(c.heard[0], "delivered") {
-				require.Empty(t, h.all(), "its cancellation may still come")
 			}
 			require.NoError(t, l.Close())
-			require.Equal(t, c.heard, h.all())
 			require.NoError(t, l.Close())
-			require.Equal(t, c.heard, h.all(), "once")
+			require.Equal(t, []string{c.ends}, e.all(), "once")
 		})
 	}
 }
 
-// The very same call right behind a cancellation waits until the ledger can know of it.
-func TestLinesWaitBehindACancellation(t *testing.T) {
-	l, _ := start(t, strings.NewReader(payRequest("1")+"\n"+cancelled("1")+"\n"+payRequest("2")+"\n"),
-		&output{})
-	for range 2 {
-		_, err := l.Read(t.Context())
-		require.NoError(t, err)
+func historyRequest(id string) string {
+	return strings.Replace(payRequest(id), payName, "x402_history", 1)
+}
+
+// Reading a cancellation cancels the call before the next message is read, and takes no time: a
+// ping behind 50 of them is answered at once.
+func TestPingBehindCancellationsIsAnsweredAtOnce(t *testing.T) {
+	w := newWorld(t, rules{})
+	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
+	answers := make(chan struct{})
+	w.wallet.Engine.Transport = holding{w.wallet.Engine.Transport, answers}
+	c := w.serve(t)
+	const calls = 50
+	var text strings.Builder
+	for i := range calls {
+		fmt.Fprintf(&text,
+			`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x402_pay","arguments":{"url":"%s/weather?%d"}}}`+"\n",
+			1000+i, w.SellerURL, i)
+	}
+	c.raw(text.String())
+	require.Eventually(t, func() bool {
+		return len(w.Settlements()) == calls
+	}, 60*time.Second, 5*time.Millisecond)
+	text.Reset()
+	for i := range calls {
+		text.WriteString(cancelled(fmt.Sprint(1000+i)) + "\n")
 	}
 	began := time.Now()
-	_, err := l.Read(t.Context())
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, time.Since(began), cancelTime)
+	c.raw(text.String() + strings.Replace(ping, `"id":1`, `"id":77`, 1) + "\n")
+	require.Contains(t, c.hear(), `"id":77`)
+	require.Less(t, time.Since(began), 200*time.Millisecond)
+	close(answers)
 }
 
 // Errors without a number get one.
-func TestLinesNumberErrors(t *testing.T) {
+func TestStdioNumberErrors(t *testing.T) {
 	out := &output{}
-	l, _ := start(t, strings.NewReader(""), out)
+	l := start(t, strings.NewReader(""), out)
 	require.NoError(t, l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 1.0), Error: errors.New("not now")}))
 	require.NoError(t,
 		l.Write(t.Context(), &jsonrpc.Response{ID: id(t, 2.0), Error: &jsonrpc.Error{Code: -32601,
@@ -407,14 +414,13 @@ func TestParamsOfAnotherShapeAreToldInOurWords(t *testing.T) {
 	}
 }
 
-// Many answers at once, some of them large, among refusals: every line whole, every purchase heard
-// of once.
-func TestLinesManyAtOnce(t *testing.T) {
+// Many answers at once, some of them large, among refusals: every line whole, every call ends once.
+func TestStdioManyAtOnce(t *testing.T) {
 	const calls, large = 40, 1 << 20
 	in, client := io.Pipe()
 	out := &output{}
-	h := &heard{}
-	l := newLines(in, out, h)
+	e := &ends{}
+	l := newStdioTransport(in, out, paysByName)
 	l.lateCancel = time.Millisecond
 	_, _ = l.Connect(t.Context())
 	go func() {
@@ -443,16 +449,19 @@ func TestLinesManyAtOnce(t *testing.T) {
 		if !r.IsCall() {
 			continue
 		}
+		e.watch(r)
 		wait.Go(func() {
 			time.Sleep(5 * time.Millisecond)
 			answer, _ := json.Marshal(map[string]any{"status": "paid", "paymentId": fmt.Sprint("pay_",
 				r.ID.Raw()), "content": content(int(r.ID.Raw().(int64)))})
-			_ = l.Write(t.Context(), &jsonrpc.Response{ID: r.ID, Result: answered(string(answer), false)})
+			_ = l.Write(t.Context(),
+				&jsonrpc.Response{ID: r.ID, Result: json.RawMessage(`{"structuredContent":` + string(answer) +
+					`}`)})
 		})
 	}
 	wait.Wait()
 	require.NoError(t, l.Close())
-	require.Len(t, h.all(), calls)
+	require.Len(t, e.all(), calls)
 	refusals, answers := 0, 0
 	for line := range strings.Lines(out.String()) {
 		var a struct {
@@ -469,8 +478,8 @@ func TestLinesManyAtOnce(t *testing.T) {
 		require.Equal(t, content(*a.ID), a.Result.StructuredContent.Content)
 	}
 	delivered, lost := 0, 0
-	for _, what := range h.all() {
-		if strings.HasPrefix(what, "delivered") {
+	for _, what := range e.all() {
+		if what == "delivered" {
 			delivered++
 		} else {
 			lost++

@@ -1,0 +1,111 @@
+package pay
+
+import (
+	"context"
+	"sync"
+)
+
+// Call is one call of a client, from the moment it is read until it is known whether the client has
+// its answer. It is the one place that says who still waits; the engine and the ledger's columns
+// derive from it.
+//
+// Whoever reads calls off a connection makes one for each that may buy something (NewCall) before
+// it reads the next message, lets the call's handler carry it in its context (WithCall), and says
+// once how the call ended:
+//
+//	ends with   when                                             what the call bought
+//	Cancel      the client gave up, or its answer did not        goes to the next call for the same
+//	            reach it
+//	Deliver     the client has the answer                        is over: the next call for the same buys again
+//
+// Both take effect before they return, so a call that is read after a cancellation finds the
+// payment of the cancelled one left by its client: the same call directly behind a cancellation is
+// one purchase. The ledger is told a moment later, for other processes.
+//
+// A context without a Call is a caller that waits as long as the context lasts. All methods are
+// safe for concurrent use.
+type Call struct {
+	mu        sync.Mutex
+	ended     bool
+	delivered bool
+	leave     []context.CancelFunc   // of the contexts that carry it
+	notify    []func(delivered bool) // called once, when it has ended
+}
+
+// NewCall is a call whose client waits.
+func NewCall() *Call { return new(Call) }
+
+// Cancel ends the call without its answer having reached the client, and cancels the contexts that
+// carry it. After Deliver it does nothing.
+func (c *Call) Cancel() { c.end(false) }
+
+// Deliver ends the call with its answer: written to the client, which can no longer say that it
+// never came. After Cancel it does nothing.
+func (c *Call) Deliver() { c.end(true) }
+
+func (c *Call) end(delivered bool) {
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.ended, c.delivered = true, delivered
+	leave, notify := c.leave, c.notify
+	c.leave, c.notify = nil, nil
+	c.mu.Unlock()
+	if !delivered {
+		for _, f := range leave {
+			f()
+		}
+	}
+	for _, f := range notify {
+		f(delivered)
+	}
+}
+
+// Cancelled reports whether the call has ended without its answer.
+func (c *Call) Cancelled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended && !c.delivered
+}
+
+// OnEnd has f called once, with whether the client has the answer: when the call ends, or at once
+// if it has. f must not block: a connection's reader calls it.
+func (c *Call) OnEnd(f func(delivered bool)) {
+	c.mu.Lock()
+	if !c.ended {
+		c.notify = append(c.notify, f)
+		c.mu.Unlock()
+		return
+	}
+	delivered := c.delivered
+	c.mu.Unlock()
+	f(delivered)
+}
+
+type callKey struct{}
+
+// WithCall is a context that carries a call and is cancelled with it. It holds resources until the
+// call or ctx ends.
+func WithCall(ctx context.Context, c *Call) context.Context {
+	ctx, leave := context.WithCancel(context.WithValue(ctx, callKey{}, c))
+	c.onCancel(leave)
+	return ctx
+}
+
+func (c *Call) onCancel(f context.CancelFunc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		f()
+		return
+	}
+	c.leave = append(c.leave, f)
+}
+
+// CallFrom is the call that a context carries; nil: none.
+func CallFrom(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}

@@ -1,0 +1,136 @@
+package pay
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+func TestCallEndsOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		end       func(*Call)
+		delivered bool
+	}{
+		"delivered":             {(*Call).Deliver, true},
+		"cancelled":             {(*Call).Cancel, false},
+		"cancelled after that":  {func(c *Call) { c.Deliver(); c.Cancel() }, true},
+		"delivered after leave": {func(c *Call) { c.Cancel(); c.Deliver() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := NewCall()
+			var heard []bool
+			call.OnEnd(func(delivered bool) { heard = append(heard, delivered) })
+			ctx := WithCall(t.Context(), call)
+			require.Same(t, call, CallFrom(ctx))
+			require.NoError(t, ctx.Err())
+			c.end(call)
+			call.OnEnd(func(delivered bool) { heard = append(heard, delivered) })
+			require.Equal(t, []bool{c.delivered, c.delivered}, heard)
+			require.Equal(t, !c.delivered, call.Cancelled())
+			require.Equal(t, !c.delivered, ctx.Err() != nil, "Cancel has cancelled it before it returns")
+			require.Error(t, WithCall(t.Context(), call).Err())
+		})
+	}
+}
+
+// Of a call that was cancelled either the payment is found, or it will not be made.
+func TestInflightAfterACancellation(t *testing.T) {
+	request, other := [32]byte{1}, [32]byte{2}
+	t.Run("a payment that the ledger does not have yet is waited for", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var f inflight
+			call := NewCall()
+			written, err := f.begin("pay_1", request, WithCall(t.Context(), call))
+			require.NoError(t, err)
+			f.awaitLeftBehind(t.Context(), request) // its client waits: another purchase
+			call.Cancel()
+			f.awaitLeftBehind(t.Context(), other)
+			var order []string
+			var waiting sync.WaitGroup
+			waiting.Go(func() {
+				f.awaitLeftBehind(t.Context(), request)
+				order = append(order, "found")
+			})
+			synctest.Wait()
+			order = append(order, "written")
+			written()
+			waiting.Wait()
+			require.Equal(t, []string{"written", "found"}, order)
+			f.awaitLeftBehind(t.Context(), request)
+			require.Empty(t, f.unwritten)
+		})
+	})
+	t.Run("one that was not begun is refused", func(t *testing.T) {
+		var f inflight
+		call := NewCall()
+		ctx := WithCall(t.Context(), call)
+		call.Cancel()
+		_, err := f.begin("pay_1", request, ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Empty(t, f.payments)
+	})
+	t.Run("an answer that is on its way is waited for until the call is cancelled", func(t *testing.T) {
+		var f inflight
+		call := NewCall()
+		ctx, cancel := context.WithCancel(WithCall(t.Context(), call))
+		written, err := f.begin("pay_1", request, ctx)
+		require.NoError(t, err)
+		written()
+		f.end("pay_1", true)
+		cancel() // the handler has returned
+		working, awaited := f.look("pay_1")
+		require.False(t, working)
+		require.True(t, awaited)
+		call.Cancel()
+		_, awaited = f.look("pay_1")
+		require.False(t, awaited)
+	})
+}
+
+// slowChain has a call wait when it reads the funds, just before money is held.
+type slowChain struct {
+	*chain
+	reading chan struct{}
+	proceed chan struct{}
+}
+
+func (c slowChain) Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+	c.reading <- struct{}{}
+	<-c.proceed
+	return c.chain.Funds(ctx, network, asset)
+}
+
+// A call that is cancelled before its money is held holds none, though nothing has told its goroutine
+// yet: the same call right behind it buys, once.
+func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	slow := slowChain{b.chain, make(chan struct{}), make(chan struct{})}
+	b.Schemes["eip155"] = slow
+	call := NewCall()
+	first := make(chan error)
+	go func() {
+		_, err := b.Pay(WithCall(t.Context(), call), get(testURL))
+		first <- err
+	}()
+	<-slow.reading
+	call.Cancel()
+	second := make(chan Result)
+	go func() {
+		r, err := b.Pay(WithCall(t.Context(), NewCall()), get(testURL))
+		require.NoError(t, err)
+		second <- r
+	}()
+	<-slow.reading
+	slow.proceed <- struct{}{}
+	slow.proceed <- struct{}{}
+	require.Error(t, <-first)
+	require.Equal(t, StatusPaid, (<-second).Status)
+	require.Equal(t, 1, b.chain.settlements())
+	require.Eventually(t, func() bool { return b.only(t).Waiter != "" }, time.Second, time.Millisecond)
+}

@@ -1,0 +1,162 @@
+package pay
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+
+	"x402-wallet/history"
+)
+
+// inflight is what the calls of this process work on and wait for, by payment. The ledger tells
+// which process works on a payment and which one's client waits for it; of this process that is
+// known better here, because the ledger could not be told when the disk failed, and is told of a
+// client's leaving only a moment later. A call that has ended works on nothing and nobody waits for
+// it, whatever its row says.
+type inflight struct {
+	mu        sync.Mutex
+	payments  map[string]*work              // from before they are in the ledger
+	unwritten map[[sha256.Size]byte][]*work // those of them that are not in the ledger yet, by request
+}
+
+// work is what a call does about one payment.
+type work struct {
+	caller  context.Context // whoever waits does as long as it lasts; nil: nobody waits
+	working bool
+	// the answer is on its way: from here on only the call itself tells that its client left
+	answered bool
+	written  chan struct{} // closed when the payment is in the ledger, or will not be
+}
+
+func (w *work) awaited() bool {
+	switch {
+	case w.caller == nil:
+		return false
+	case !w.answered:
+		return w.caller.Err() == nil
+	}
+	call := CallFrom(w.caller)
+	return call == nil || !call.Cancelled()
+}
+
+// begin registers a payment that is about to be held for a call, and refuses a call whose client
+// has left: whoever asks leftBehind after the client left either finds the payment or knows that it
+// will not be made. The returned function has to be called when the payment is in the ledger, or
+// will not be.
+func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Context) (written func(),
+	err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := caller.Err(); err != nil {
+		return nil, err
+	}
+	f.init()
+	w := &work{caller: caller, working: true, written: make(chan struct{})}
+	f.payments[id] = w
+	f.unwritten[request] = append(f.unwritten[request], w)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		close(w.written)
+		rest := slices.DeleteFunc(f.unwritten[request], func(other *work) bool { return other == w })
+		if f.unwritten[request] = rest; len(rest) == 0 {
+			delete(f.unwritten, request)
+		}
+	}, nil
+}
+
+func (f *inflight) init() {
+	if f.payments == nil {
+		f.payments, f.unwritten = map[string]*work{}, map[[sha256.Size]byte][]*work{}
+	}
+}
+
+// take makes a payment of the ledger a call's, unless another call of this process works on it. A
+// nil caller waits for nothing.
+func (f *inflight) take(id string, caller context.Context) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.payments[id]; w != nil && w.working {
+		return false
+	}
+	f.init()
+	f.payments[id] = &work{caller: caller, working: true}
+	return true
+}
+
+// end says that the call is done with a payment; answered, that its client, if it is still there,
+// is being told what it bought.
+func (f *inflight) end(id string, answered bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.payments[id]
+	if w == nil {
+		return
+	}
+	if answered && w.awaited() {
+		w.working, w.answered = false, true
+		return
+	}
+	delete(f.payments, id)
+}
+
+// forget says that the ledger knows what became of a payment's answer.
+func (f *inflight) forget(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w := f.payments[id]; w != nil && !w.working { // not when another call is at it
+		delete(f.payments, id)
+	}
+}
+
+// awaitLeftBehind waits until every payment for a request that a call has begun, and whose client
+// has left since, is in the ledger or will not be made.
+func (f *inflight) awaitLeftBehind(ctx context.Context, request [sha256.Size]byte) {
+	for _, written := range f.leftBehind(request) {
+		select {
+		case <-written:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *inflight) leftBehind(request [sha256.Size]byte) (list []<-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, w := range f.unwritten[request] {
+		if !w.awaited() {
+			list = append(list, w.written)
+		}
+	}
+	return list
+}
+
+// leased reports whether anybody works on a payment.
+func (e *Engine) leased(p history.Payment) bool {
+	if p.LeaseOwner != "" && p.LeaseOwner == e.Store.Self() {
+		working, _ := e.inflight.look(p.ID)
+		return working
+	}
+	return e.Store.Alive(p.LeaseOwner)
+}
+
+// awaited reports whether a client waits for a payment's answer.
+func (e *Engine) awaited(p history.Payment) bool {
+	if p.Waiter != "" && p.Waiter == e.Store.Self() {
+		_, awaited := e.inflight.look(p.ID)
+		return awaited
+	}
+	return e.Store.Alive(p.Waiter)
+}
+
+func (f *inflight) look(id string) (working, awaited bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.payments[id]
+	if w == nil {
+		return false, false
+	}
+	return w.working, w.awaited()
+}
