@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -16,21 +17,42 @@ import (
 	"x402-wallet/x402"
 )
 
-// rooch makes the clients of the owner's nodes for payment channels, by network.
-func rooch(c *config.Config, client *http.Client) map[string]*channel.Rooch {
-	nodes := map[string]*channel.Rooch{}
+// roochNodes makes the clients of the owner's nodes for payment channels.
+func roochNodes(c *config.Config, client *http.Client) rooch.Nodes {
+	nodes := rooch.Nodes{}
 	for id, n := range c.Networks {
-		if channel.IsNetwork(id) {
-			nodes[id] = channel.NewRooch(id, n.RPC, client)
+		if isRooch(id) {
+			nodes[id] = rooch.NewNode(id, n.RPC, client)
 		}
 	}
 	return nodes
 }
 
+// isRooch reports whether a network of config.toml is one of Rooch's.
+func isRooch(network string) bool { return x402.Namespace(network) == "rooch" }
+
+// roochStatus is what a payment through a channel became; an x402 seller that asks for Rooch's money
+// asks in vain.
+type roochStatus struct{ rooch.Nodes }
+
+func (roochStatus) Payable(x402.Requirement, x402.AssetInfo) error {
+	return x402.Errorf(x402.InvalidRequirement, "on Rooch this wallet pays through payment channels only")
+}
+
+func (s roochStatus) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
+	return x402.Funds{}, s.Payable(x402.Requirement{}, x402.AssetInfo{})
+}
+
+func (s roochStatus) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
+	return x402.Authorization{}, s.Payable(x402.Requirement{}, x402.AssetInfo{})
+}
+
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
-func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys *wallet.Wallet,
-	sellers seller.Mux, engine *pay.Engine, store *history.Store) *channel.Manager {
+func (p parts) channels(
+	c *config.Config, nodes rooch.Nodes, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine,
+	store *history.Store,
+) *channel.Manager {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -38,7 +60,8 @@ func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys 
 	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
 		s := c.Servers[name]
 		endpoint, err := sellers.MCP.Endpoint(name)
-		if err != nil || s.Channel != nil && !*s.Channel {
+		hasNone := s.Channel != nil && !*s.Channel
+		if err != nil || hasNone {
 			continue
 		}
 		servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
@@ -50,9 +73,9 @@ func (p parts) channels(c *config.Config, nodes map[string]*channel.Rooch, keys 
 	})
 }
 
-// forChannels says more of a locked wallet: while an unlock agent runs its owner may think that it
-// is not.
-func forChannels(err error) error {
+// lockedHint says more of a locked wallet: while an unlock agent runs its owner may think that it is
+// not.
+func lockedHint(err error) error {
 	if !x402.HasCode(err, x402.WalletLocked) {
 		return err
 	}
@@ -61,33 +84,34 @@ func forChannels(err error) error {
 }
 
 // channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot
-// tell what a promise is for.
+// tell what a SubRAV is for.
 type channelKeys struct{ *wallet.Wallet }
 
 func (k channelKeys) Public() string { return k.ChannelKey() }
 
-func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (k channelKeys) Owns(q rooch.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 
-func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
+func (channelKeys) Verify(k rooch.Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 
-func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, s channel.SubRAV) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID,
-		Channel: s.Channel, Epoch: s.Epoch,
-		Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
-	return signature[:], forChannels(err)
+func (k channelKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{
+		ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch,
+		Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce,
+	})
+	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []byte) ([]byte, error) {
+func (k channelKeys) SignAuth(ctx context.Context, key rooch.Key, message []byte) ([]byte, error) {
 	signature, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
-	return signature[:], forChannels(err)
+	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, t channel.Transaction) ([]byte,
-	error) {
-	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender,
-		Sequence: t.Sequence, ChainID: t.ChainID,
-		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
-	return signature[:], forChannels(err)
+func (k channelKeys) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{
+		Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID,
+		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args,
+	})
+	return signature[:], lockedHint(err)
 }

@@ -17,7 +17,6 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
-	"x402-wallet/channel"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -63,8 +62,8 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 		func(source wallet.Passphrase) bool { return source == nil })...)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := rooch(rules, nodes)
-	assets := x402.NewRegistry(slices.Concat(channel.Assets(onRooch), rules.Assets))
+	onRooch := roochNodes(rules, nodes)
+	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
 	rpc := nodeURLs(rules)
 	remote := p.remote(rules, keys, first)
 	guard := agent.Guard{Local: &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys,
@@ -80,7 +79,7 @@ func (p parts) open(ctx context.Context, first, last wallet.Passphrase) (*tools.
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules), Assets: assets,
 		Schemes: map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana,
-			"rooch": channel.Fates{Nodes: onRooch}},
+			"rooch": roochStatus{onRooch}},
 		Transport: sellers,
 		Settler:   settlers, Store: store, Now: time.Now, Log: p.log,
 		Guard: guard,
@@ -339,7 +338,7 @@ func inOrder(c *config.Config) (list []string) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Networks)) {
-		if !slices.Contains(list, id) && !channel.IsNetwork(id) {
+		if !slices.Contains(list, id) && !isRooch(id) {
 			list = append(list, id)
 		}
 	}

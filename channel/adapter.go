@@ -4,44 +4,35 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 
+	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
 
-// Adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed
+// adapter is one way to speak with a service (seed 003's ChannelServiceAdapter). What the seed
 // would ask the service about its channel (info, sub-channel, authorize) is asked of the chain: no
 // server has those tools, and the chain does not lie for it.
-type Adapter interface {
-	// Discover asks the service itself who it is, where nothing is published at its origin; nil: it
+type adapter interface {
+	// discover asks the service itself who it is, where nothing is published at its origin; nil: it
 	// does not say.
-	Discover(ctx context.Context) (*Info, error)
-	// Recover asks what the service knows of the caller's channel.
-	Recover(ctx context.Context, sign Authorize) (Recovery, error)
-	// Commit gives the service a signed promise outside of any call. It reports whether the service
+	discover(ctx context.Context) (*serviceInfo, error)
+	// recover asks what the service knows of the caller's channel.
+	recover(ctx context.Context, token authToken) (recovery, error)
+	// commit gives the service a signed SubRAV outside of any call. It reports whether the service
 	// took it.
-	Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error)
-	// Send makes one call, once.
-	Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply, error)
+	commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error)
+	// send makes one call, once.
+	send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply, error)
 }
 
-// Authorize makes a DIDAuthV1 token for one request: each has its own nonce.
-type Authorize func(ctx context.Context, operation string, params any) (string, error)
+// authToken makes a DIDAuthV1 token for one request: each has its own nonce.
+type authToken func(ctx context.Context, operation string, params any) (string, error)
 
-// Transport carries requests: seller.Mux, or seller.HTTP alone.
-type Transport interface {
-	Check(r seller.Request) error
-	Ask(ctx context.Context, r seller.Request) (*seller.Answer, error)
-	Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error)
-}
-
-// Info is what a service says of itself.
-type Info struct {
+// serviceInfo is what a service says of itself.
+type serviceInfo struct {
 	ServiceID  string `json:"serviceId"`
 	ServiceDID string `json:"serviceDid"`
 	Network    string `json:"network"` // local, dev, test, main
@@ -49,14 +40,14 @@ type Info struct {
 	BasePath   string `json:"basePath"` // of the HTTP service's own routes
 }
 
-// Recovery is what a service knows of a channel.
-type Recovery struct {
+// recovery is what a service knows of a channel.
+type recovery struct {
 	Channel *struct {
 		ChannelID string      `json:"channelId"`
 		Epoch     json.Number `json:"epoch"`
 		Status    string      `json:"status"`
 	} `json:"channel"`
-	Pending *SubRAV `json:"pendingSubRav"`
+	Pending *subRAV `json:"pendingSubRav"`
 }
 
 // reply is an answer to a call.
@@ -82,11 +73,11 @@ func readAnswer(text []byte, into any) error {
 
 // mcpAdapter speaks with an MCP server: its built-in tools, and the two reserved arguments.
 type mcpAdapter struct {
-	wire     Transport
+	client   pay.Transport
 	endpoint string
 }
 
-func (a mcpAdapter) Discover(ctx context.Context) (*Info, error) {
+func (a mcpAdapter) discover(ctx context.Context) (*serviceInfo, error) {
 	text, err := a.builtin(ctx, toolDiscovery, json.RawMessage("{}"))
 	if x402.HasCode(err, x402.ToolNotFound) || x402.HasCode(err, x402.ToolExecutionFailed) {
 		return nil, nil
@@ -94,24 +85,24 @@ func (a mcpAdapter) Discover(ctx context.Context) (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	var info Info
+	var info serviceInfo
 	return &info, readAnswer(text, &info)
 }
 
-func (a mcpAdapter) Recover(ctx context.Context, sign Authorize) (r Recovery, err error) {
-	text, err := a.authorized(ctx, sign, toolRecovery, nil, nil)
+func (a mcpAdapter) recover(ctx context.Context, token authToken) (r recovery, err error) {
+	text, err := a.authorized(ctx, token, toolRecovery, nil, nil)
 	if err != nil {
 		return r, err
 	}
 	return r, readAnswer(text, &r)
 }
 
-func (a mcpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error) {
+func (a mcpAdapter) commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error) {
 	arguments, err := compact(map[string]any{"subRav": signed})
 	if err != nil {
 		return false, err
 	}
-	text, err := a.authorized(ctx, sign, toolCommit, arguments, nil)
+	text, err := a.authorized(ctx, token, toolCommit, arguments, nil)
 	if err != nil {
 		return false, err
 	}
@@ -121,29 +112,29 @@ func (a mcpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (
 	if err := readAnswer(text, &out); err != nil || out.Success {
 		return out.Success, err
 	}
-	if _, err := a.authorized(ctx, sign, toolRecovery, nil, carrying(signed)); err != nil {
+	if _, err := a.authorized(ctx, token, toolRecovery, nil, bearing(signed)); err != nil {
 		return false, err
 	}
 	if arguments, err = compact(map[string]string{"nonce": decimal(signed.SubRAV.Nonce)}); err != nil {
 		return false, err
 	}
-	if text, err = a.authorized(ctx, sign, toolQuery, arguments, nil); err != nil {
+	if text, err = a.authorized(ctx, token, toolQuery, arguments, nil); err != nil {
 		return false, err
 	}
-	var kept stored
+	var kept storedSubRAV
 	return readAnswer(text, &kept) == nil && kept.is(signed.SubRAV), nil
 }
 
 // carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does
 // nothing, but a promise that comes with any free request is verified and stored (reference: nuwa
 // §3.6).
-func carrying(signed Signed) *requestPayload {
+func bearing(signed signedSubRAV) *requestPayload {
 	return &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}
 }
 
-// stored is what a service shows of a promise that it verified; its numbers come as such, or as
-// text.
-type stored struct {
+// storedSubRAV is what a service shows of a SubRAV that it verified; its numbers come as such, or
+// as text.
+type storedSubRAV struct {
 	SubRAV struct {
 		ChannelID string      `json:"channelId"`
 		Nonce     json.Number `json:"nonce"`
@@ -151,25 +142,25 @@ type stored struct {
 	} `json:"subRav"`
 }
 
-func (k stored) is(s SubRAV) bool {
+func (k storedSubRAV) is(s subRAV) bool {
 	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
 		k.SubRAV.Amount.String() == s.Amount.String()
 }
 
-func (a mcpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (reply,
+func (a mcpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply,
 	error) {
 	tool, err := toolOf(q)
 	if err != nil {
 		return reply{}, err
 	}
-	token, err := sign(ctx, opTool, toolParams{tool, p.ClientTxRef})
+	auth, err := token(ctx, opTool, toolParams{tool, p.ClientTxRef})
 	if err != nil {
 		return reply{}, err
 	}
-	if q.Body, err = withReserved(q.Body, token, &p); err != nil {
+	if q.Body, err = withReserved(q.Body, auth, &p); err != nil {
 		return reply{}, err
 	}
-	answer, err := a.wire.Ask(ctx, q)
+	answer, err := a.client.Ask(ctx, q)
 	if err != nil {
 		return reply{}, err
 	}
@@ -216,13 +207,13 @@ func toolOf(q seller.Request) (string, error) {
 	return at.Fragment, nil
 }
 
-func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string, arguments json.RawMessage,
+func (a mcpAdapter) authorized(ctx context.Context, token authToken, tool string, arguments json.RawMessage,
 	payment *requestPayload) ([]byte, error) {
-	token, err := sign(ctx, opTool, toolParams{tool, uuid()})
+	auth, err := token(ctx, opTool, toolParams{tool, uuid()})
 	if err != nil {
 		return nil, err
 	}
-	if arguments, err = withReserved(arguments, token, payment); err != nil {
+	if arguments, err = withReserved(arguments, auth, payment); err != nil {
 		return nil, err
 	}
 	return a.builtin(ctx, tool, arguments)
@@ -230,7 +221,7 @@ func (a mcpAdapter) authorized(ctx context.Context, sign Authorize, tool string,
 
 // builtin calls one of the service's own tools; its answer is the first text.
 func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.RawMessage) ([]byte, error) {
-	answer, err := a.wire.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint,
+	answer, err := a.client.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint,
 		tool), Body: arguments})
 	if err != nil {
 		return nil, err
@@ -257,18 +248,18 @@ func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.Raw
 
 // httpAdapter speaks with an HTTP service: a header both ways, and routes below its base path.
 type httpAdapter struct {
-	wire   Transport
+	client pay.Transport
 	origin string // scheme://host:port
 	base   string // from its discovery
 }
 
-func (httpAdapter) Discover(context.Context) (*Info, error) { return nil, nil }
+func (httpAdapter) discover(context.Context) (*serviceInfo, error) { return nil, nil }
 
-func (a httpAdapter) Recover(ctx context.Context, sign Authorize) (r Recovery, err error) {
-	return r, a.own(ctx, sign, http.MethodGet, "/recovery", nil, nil, &r)
+func (a httpAdapter) recover(ctx context.Context, token authToken) (r recovery, err error) {
+	return r, a.route(ctx, token, http.MethodGet, "/recovery", nil, nil, &r)
 }
 
-func (a httpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) (bool, error) {
+func (a httpAdapter) commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error) {
 	body, err := compact(map[string]any{"subRav": signed})
 	if err != nil {
 		return false, err
@@ -276,34 +267,34 @@ func (a httpAdapter) Commit(ctx context.Context, sign Authorize, signed Signed) 
 	var out struct {
 		Success bool `json:"success"`
 	}
-	if err := a.own(ctx, sign, http.MethodPost, "/commit", body, nil, &out); err != nil || out.Success {
+	if err := a.route(ctx, token, http.MethodPost, "/commit", body, nil, &out); err != nil || out.Success {
 		return out.Success, err
 	}
-	if err := a.own(ctx, sign, http.MethodGet, "/recovery", nil, carrying(signed), nil); err != nil {
+	if err := a.route(ctx, token, http.MethodGet, "/recovery", nil, bearing(signed), nil); err != nil {
 		return false, err
 	}
-	var kept stored
-	err = a.own(ctx, sign, http.MethodGet, "/subrav?nonce="+decimal(signed.SubRAV.Nonce), nil, nil, &kept)
+	var kept storedSubRAV
+	err = a.route(ctx, token, http.MethodGet, "/subrav?nonce="+decimal(signed.SubRAV.Nonce), nil, nil, &kept)
 	return err == nil && kept.is(signed.SubRAV), err
 }
 
-// own asks one of the service's own routes, whose answers are {"success":…,"data":…}.
-func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route string, body []byte,
+// route asks one of the service's own routes, whose answers are {"success":…,"data":…}.
+func (a httpAdapter) route(ctx context.Context, token authToken, method, path string, body []byte,
 	payment *requestPayload, into any) error {
-	q := seller.Request{Method: method, URL: a.origin + a.base + route, Body: body}
-	token, err := sign(ctx, opHTTP, httpParams{q.URL, method})
+	q := seller.Request{Method: method, URL: a.origin + a.base + path, Body: body}
+	auth, err := token(ctx, opHTTP, httpParams{q.URL, method})
 	if err != nil {
 		return err
 	}
-	q.Header = http.Header{authHeader: {token}}
-	ask := a.wire.Ask
+	q.Header = http.Header{authHeader: {auth}}
+	ask := a.client.Ask
 	if payment != nil {
 		value, err := payment.header()
 		if err != nil {
 			return err
 		}
 		ask = func(ctx context.Context, q seller.Request) (*seller.Answer, error) {
-			return a.wire.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
+			return a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
 		}
 	}
 	answer, err := ask(ctx, q)
@@ -319,7 +310,7 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 		return err
 	}
 	if answer.Status != http.StatusOK || !out.Success {
-		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", route, answer.Status)
+		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", path, answer.Status)
 		if out.Error != nil {
 			e.WithDetail("service", x402.Brief(out.Error.Code)).WithDetail("said",
 				x402.Quote(out.Error.Message))
@@ -332,9 +323,9 @@ func (a httpAdapter) own(ctx context.Context, sign Authorize, method, route stri
 	return json.Unmarshal(out.Data, into)
 }
 
-func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request, p requestPayload) (r reply,
+func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (r reply,
 	err error) {
-	token, err := sign(ctx, opHTTP, httpParams{q.URL, q.Method})
+	auth, err := token(ctx, opHTTP, httpParams{q.URL, q.Method})
 	if err != nil {
 		return r, err
 	}
@@ -346,8 +337,8 @@ func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request,
 	if q.Header == nil {
 		q.Header = http.Header{}
 	}
-	q.Header.Set(authHeader, token)
-	answer, err := a.wire.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
+	q.Header.Set(authHeader, auth)
+	answer, err := a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
 	if err != nil {
 		return r, err
 	}
@@ -364,19 +355,4 @@ func (a httpAdapter) Send(ctx context.Context, sign Authorize, q seller.Request,
 func unsent(err error) bool {
 	var send *seller.SendError
 	return errors.As(err, &send) && !send.Sent
-}
-
-// asset is RGas on one of Rooch's networks. Its price is the one that the kit has built in: 100
-// picodollars a unit.
-func asset(network string) x402.AssetInfo {
-	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8,
-		USD: money.Dollars(10_000)}
-}
-
-// Assets are what channels on these networks are paid in, for the registry.
-func Assets(nodes map[string]*Rooch) (list []x402.AssetInfo) {
-	for _, network := range slices.Sorted(maps.Keys(nodes)) {
-		list = append(list, asset(network))
-	}
-	return list
 }

@@ -3,14 +3,8 @@ package channel
 import (
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
-)
-
-var (
-	errFragment  = errors.New("the name of its key is empty or too long")
-	errMultibase = errors.New("not multibase u")
 )
 
 // Operations that DIDAuthV1 names.
@@ -57,7 +51,7 @@ func newAuth(operation string, params any, now time.Time) (signedData, error) {
 
 // message is what is signed. The kit canonicalises with JSON.stringify(data,
 // Object.keys(data).sort()), whose list of names holds for nested objects too: params always comes
-// out empty, and is not covered by the signature (reference: nuwa §2). Should a later kit mend
+// out empty, and is not covered by the signature (reference: nuwa §2). Should a later kit correct
 // that, this is the place.
 func (d signedData) message() []byte {
 	return fmt.Appendf(nil, `DIDAuthV1:{"nonce":"%s","operation":"%s","params":{},"timestamp":%d}`, d.Nonce,
@@ -66,8 +60,10 @@ func (d signedData) message() []byte {
 
 // token is the header's value, and the value of __nuwa_auth.
 func (d signedData) token(did, fragment string, signature []byte) (string, error) {
-	text, err := compact(authObject{d, authSignature{SignerDID: did, KeyID: did + "#" + fragment,
-		Value: multibase(signature)}})
+	text, err := compact(authObject{
+		SignedData: d,
+		Signature:  authSignature{SignerDID: did, KeyID: did + "#" + fragment, Value: multibase(signature)},
+	})
 	return "DIDAuthV1 " + multibase(text), err
 }
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -307,7 +307,7 @@ func TestFundsOfTheHub(t *testing.T) {
 }
 
 func TestDiscovery(t *testing.T) {
-	otherDID := Account{7}.DID()
+	otherDID := rooch.Account{7}.DID()
 	for _, c := range []struct {
 		name  string
 		spoil func(w *world)
@@ -374,7 +374,7 @@ func TestDiscovery(t *testing.T) {
 // document.
 func (w *world) sign(text, more string) {
 	signer := newSigner(w.t)
-	w.chain.keys[w.service.me] = []Key{signer.key}
+	w.chain.keys[w.service.me] = []rooch.Key{signer.key}
 	message, _, err := signedInfo([]byte(strings.TrimSuffix(text, "}") +
 		`,"signature":{"alg":"x","value":"uAA"` + strings.Replace(more, `"network"`, `"serviceDid"`, 1) +
 		`}}`))
@@ -389,7 +389,7 @@ func TestServiceDIDStays(t *testing.T) {
 	w.open()
 	_, err := w.call("echo")
 	require.NoError(t, err)
-	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), Account{7}.DID(), 1)
+	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), rooch.Account{7}.DID(), 1)
 	w.start()
 	_, err = w.call("echo")
 	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
@@ -437,14 +437,14 @@ func TestOpening(t *testing.T) {
 	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
 
 	// a key that is not in the channel yet is let in
-	w.chain.channels[ChannelID(w.payer, w.service.me)].subs = map[string]*sub{}
+	w.chain.channels[rooch.ChannelID(w.payer, w.service.me)].subs = map[string]*rooch.SubChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.NoError(t, err)
 
 	w.chain.refuse = true
-	w.chain.channels[ChannelID(w.payer, w.service.me)].subs = map[string]*sub{}
+	w.chain.channels[rooch.ChannelID(w.payer, w.service.me)].subs = map[string]*rooch.SubChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
@@ -454,14 +454,14 @@ func TestOpening(t *testing.T) {
 func TestChannelsThatCannotBeUsed(t *testing.T) {
 	w := newWorld(t)
 	w.open()
-	id := ChannelID(w.payer, w.service.me)
-	w.chain.channels[id].status = closing
+	id := rooch.ChannelID(w.payer, w.service.me)
+	w.chain.channels[id].status = 1
 	_, err := w.call("echo")
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
 	s, err := w.m.Show(t.Context(), "nuwa")
 	require.NoError(t, err)
 	require.Equal(t, "closing", s.State)
-	w.chain.channels[id].status = active
+	w.chain.channels[id].status = 0
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	_, err = w.call("echo")
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
@@ -470,7 +470,9 @@ func TestChannelsThatCannotBeUsed(t *testing.T) {
 	require.NoError(t, err)
 
 	// a new epoch begins anew; a node that shows the old one again is not believed
-	w.chain.channels[id].epoch, w.chain.channels[id].subs["key-1"].Last = 1, baseline{}
+	w.chain.channels[id].epoch = 1
+	sub := w.chain.channels[id].subs["key-1"]
+	sub.Nonce, sub.Amount = 0, money.Amount{}
 	w.service.pending, w.service.stored = nil, nil
 	_, err = w.call("echo")
 	require.NoError(t, err)
@@ -627,16 +629,6 @@ func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
 	require.Len(t, list.Channels, 1)
 	_, err = w.m.Show(t.Context(), "elsewhere")
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
-}
-
-// On Rooch nothing is paid by x402.
-func TestFatesPayNothing(t *testing.T) {
-	f := Fates{}
-	require.Error(t, f.Payable(x402.Requirement{}, x402.AssetInfo{}))
-	_, err := f.Authorize(t.Context(), x402.Order{})
-	require.Error(t, err)
-	_, err = f.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1", ExpiresAt: time.Time{}})
-	require.Error(t, err)
 }
 
 // A service asks for an earlier call before it serves: one that this wallet knows was lost, once,

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
+	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402/money"
 )
@@ -54,21 +56,21 @@ type mortalKeys struct {
 	d *death
 }
 
-func (k mortalKeys) SignSubRAV(ctx context.Context, key Key, s SubRAV) ([]byte, error) {
+func (k mortalKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
 	k.d.step()
 	defer k.d.step()
 	return k.Keys.SignSubRAV(ctx, key, s)
 }
 
 type mortalWire struct {
-	*service
+	*fakeService
 	d *death
 }
 
 func (w mortalWire) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	w.d.step()
 	defer w.d.step() // the service has served; nobody hears of it
-	return w.service.Ask(ctx, r)
+	return w.fakeService.Ask(ctx, r)
 }
 
 // A wallet that dies at any step goes on with the same channel: every call that was served is
@@ -118,4 +120,4 @@ func TestDyingAtEveryStep(t *testing.T) {
 	t.Logf("died at each of %d steps", deaths)
 }
 
-var _ Transport = mortalWire{}
+var _ pay.Transport = mortalWire{}

@@ -1,19 +1,20 @@
 package channel
 
 import (
+	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// Terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.
-type Terms struct {
+// terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.
+type terms struct {
 	ChainID  uint64
-	Channel  ObjectID
+	Channel  rooch.ObjectID
 	Epoch    uint64
 	Fragment string
 }
 
-// baseline is the furthest that this wallet promised, or the chain has seen claimed, of a
+// baseline is the furthest that this wallet signed for, or the chain has seen claimed, in a
 // sub-channel.
 type baseline struct {
 	Nonce  uint64
@@ -51,14 +52,14 @@ type bounds struct {
 //	 5  repeats the last nonce                         INVALID_REQUIREMENT
 //	 6  goes back behind it                            INVALID_REQUIREMENT
 //	 7  skips one                                      INVALID_REQUIREMENT
-//	 8  is below what was promised                     INVALID_REQUIREMENT
+//	 8  is below what was signed for                   INVALID_REQUIREMENT
 //	 9  grows by something else than the call's cost   INVALID_REQUIREMENT
 //	10  grows by more than the call's maxAmount        AMOUNT_EXCEEDS_MAX
 //	11  is more than the channel's funds               INSUFFICIENT_FUNDS
 //	 –  anything else                                  passes
 //
 // delta is what it costs.
-func guard(p SubRAV, t Terms, last baseline, b bounds) (delta money.Amount, err error) {
+func guard(p subRAV, t terms, last baseline, b bounds) (delta money.Amount, err error) {
 	delta = p.Amount.SubFloor(last.Amount)
 	switch {
 	case p.ChainID != t.ChainID:

@@ -5,16 +5,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // One row for each line of guard's table.
 func TestGuard(t *testing.T) {
-	ours := Terms{ChainID: 4, Channel: ObjectID{1}, Epoch: 2, Fragment: "key-1"}
+	ours := terms{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1"}
 	last := baseline{Nonce: 6, Amount: money.NewAmount(600)}
 	amount := func(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
-	good := SubRAV{ChainID: 4, Channel: ObjectID{1}, Epoch: 2, Fragment: "key-1",
+	good := subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700), Nonce: 7}
 	limits := bounds{Cost: amount(100), Most: amount(100), Hub: money.NewAmount(300),
 		Paid: money.NewAmount(400)}
@@ -25,36 +26,36 @@ func TestGuard(t *testing.T) {
 
 	for _, c := range []struct {
 		name  string
-		spoil func(p *SubRAV, b *bounds)
+		spoil func(p *subRAV, b *bounds)
 		code  x402.Code
 		what  string
 	}{
-		{"another chain", func(p *SubRAV, _ *bounds) { p.ChainID = 1 }, x402.InvalidRequirement, "chain"},
-		{"another channel", func(p *SubRAV, _ *bounds) {
+		{"another chain", func(p *subRAV, _ *bounds) { p.ChainID = 1 }, x402.InvalidRequirement, "chain"},
+		{"another channel", func(p *subRAV, _ *bounds) {
 			p.Channel[31] = 1
 		}, x402.InvalidRequirement, "channel"},
-		{"another epoch", func(p *SubRAV, _ *bounds) { p.Epoch = 3 }, x402.InvalidRequirement, "epoch"},
-		{"another key", func(p *SubRAV, _ *bounds) { p.Fragment = "key-2" }, x402.InvalidRequirement, "key"},
-		{"repeated", func(p *SubRAV, _ *bounds) { p.Nonce = 6 }, x402.InvalidRequirement, "nonce"},
-		{"rewound", func(p *SubRAV, _ *bounds) { p.Nonce = 5 }, x402.InvalidRequirement, "nonce"},
-		{"skipped", func(p *SubRAV, _ *bounds) { p.Nonce = 8 }, x402.InvalidRequirement, "nonce"},
-		{"less than promised", func(p *SubRAV, b *bounds) {
+		{"another epoch", func(p *subRAV, _ *bounds) { p.Epoch = 3 }, x402.InvalidRequirement, "epoch"},
+		{"another key", func(p *subRAV, _ *bounds) { p.Fragment = "key-2" }, x402.InvalidRequirement, "key"},
+		{"repeated", func(p *subRAV, _ *bounds) { p.Nonce = 6 }, x402.InvalidRequirement, "nonce"},
+		{"rewound", func(p *subRAV, _ *bounds) { p.Nonce = 5 }, x402.InvalidRequirement, "nonce"},
+		{"skipped", func(p *subRAV, _ *bounds) { p.Nonce = 8 }, x402.InvalidRequirement, "nonce"},
+		{"less than promised", func(p *subRAV, b *bounds) {
 			p.Amount, b.Cost = money.NewAmount(599), nil
 		}, x402.InvalidRequirement, "amount"},
-		{"a unit more than it costs", func(p *SubRAV, b *bounds) {
+		{"a unit more than it costs", func(p *subRAV, b *bounds) {
 			p.Amount, b.Most = money.NewAmount(701), nil
 		}, x402.InvalidRequirement, "cost"},
-		{"a unit less than it costs", func(p *SubRAV, _ *bounds) {
+		{"a unit less than it costs", func(p *subRAV, _ *bounds) {
 			p.Amount = money.NewAmount(699)
 		}, x402.InvalidRequirement, "cost"},
-		{"above maxAmount", func(_ *SubRAV, b *bounds) { b.Most = amount(99) }, x402.AmountExceedsMax, ""},
-		{"above maxAmount, of a lost call", func(p *SubRAV, b *bounds) {
+		{"above maxAmount", func(_ *subRAV, b *bounds) { b.Most = amount(99) }, x402.AmountExceedsMax, ""},
+		{"above maxAmount, of a lost call", func(p *subRAV, b *bounds) {
 			p.Amount, b.Cost = money.NewAmount(701), nil
 		}, x402.AmountExceedsMax, ""},
-		{"above the funds", func(_ *SubRAV, b *bounds) {
+		{"above the funds", func(_ *subRAV, b *bounds) {
 			b.Hub = money.NewAmount(299)
 		}, x402.InsufficientFunds, ""},
-		{"above what the payee left", func(_ *SubRAV, b *bounds) {
+		{"above what the payee left", func(_ *subRAV, b *bounds) {
 			b.Paid = money.NewAmount(399)
 		}, x402.InsufficientFunds, ""},
 	} {
@@ -68,7 +69,7 @@ func TestGuard(t *testing.T) {
 			}
 		})
 	}
-	_, err = guard(SubRAV{ChainID: 4, Channel: ObjectID{1}, Epoch: 2, Fragment: "key-1",
+	_, err = guard(subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700)}, ours,
 		baseline{Nonce: 1<<64 - 1, Amount: money.NewAmount(600)}, limits)
 	require.Error(t, err, "nonces do not begin anew")

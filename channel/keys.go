@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 )
 
@@ -19,12 +20,12 @@ type Keys interface {
 	// Public is our Ed25519 key, for the owner to put into their DID document.
 	Public() string
 	// Owns reports whether a key of a DID document is ours.
-	Owns(k Key) bool
+	Owns(k rooch.Key) bool
 	// Verify reports whether a signature is by a key, whoever's.
-	Verify(k Key, message, signature []byte) bool
-	SignSubRAV(ctx context.Context, k Key, s SubRAV) ([]byte, error)
-	SignAuth(ctx context.Context, k Key, message []byte) ([]byte, error)
-	SignTransaction(ctx context.Context, k Key, t Transaction) ([]byte, error)
+	Verify(k rooch.Key, message, signature []byte) bool
+	SignSubRAV(ctx context.Context, k rooch.Key, s rooch.SubRAV) ([]byte, error)
+	SignAuth(ctx context.Context, k rooch.Key, message []byte) ([]byte, error)
+	SignTransaction(ctx context.Context, k rooch.Key, t rooch.Transaction) ([]byte, error)
 }
 
 // infoSignature is seed 003's optional signature over what is published. Nothing is known to make

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/wallet"
 	"x402-wallet/x402/money"
 )
@@ -27,25 +28,27 @@ type chain struct {
 	url      string
 	id       string
 	mu       sync.Mutex
-	keys     map[Account][]Key
-	channels map[ObjectID]*chainChannel
-	hubs     map[Account]money.Amount
-	numbers  map[Account]uint64
+	keys     map[rooch.Account][]rooch.Key
+	channels map[rooch.ObjectID]*chainChannel
+	hubs     map[rooch.Account]money.Amount
+	numbers  map[rooch.Account]uint64
 	calls    map[string]int
 	lose     bool // takes a transaction, and does not answer
 	refuse   bool // the transaction aborts
 }
 
 type chainChannel struct {
-	from, to Account
+	from, to rooch.Account
 	status   byte
 	epoch    uint64
-	subs     map[string]*sub
+	subs     map[string]*rooch.SubChannel
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, id: "4", keys: map[Account][]Key{}, channels: map[ObjectID]*chainChannel{},
-		hubs: map[Account]money.Amount{}, numbers: map[Account]uint64{}, calls: map[string]int{}}
+	c := &chain{t: t, id: "4", keys: map[rooch.Account][]rooch.Key{},
+		channels: map[rooch.ObjectID]*chainChannel{},
+		hubs:     map[rooch.Account]money.Amount{}, numbers: map[rooch.Account]uint64{},
+		calls: map[string]int{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
 	c.url = server.URL
@@ -94,7 +97,7 @@ func (c *chain) answer(method string, params []json.RawMessage) (any, error) {
 			Args []string `json:"args"`
 		}
 		_ = json.Unmarshal(params[0], &q)
-		var a Account
+		var a rooch.Account
 		copy(a[:], unhex(c.t, q.Args[0]))
 		return map[string]any{"vm_status": "Executed",
 			"return_values": []any{map[string]any{"decoded_value": decimal(c.numbers[a])}}}, nil
@@ -118,74 +121,94 @@ func shown(value []byte) any {
 }
 
 // child names the tables below an object; any id of their own will do.
-func child(id [32]byte, name string) ObjectID { return sha3.Sum256(append(id[:], name...)) }
+func child(id [32]byte, name string) rooch.ObjectID { return sha3.Sum256(append(id[:], name...)) }
+
+// Ids and layouts are written down here once more, from the Move sources.
+
+const coin = "0x0000000000000000000000000000000000000000000000000000000000000003::gas_coin::RGas"
+
+func objectID(key []byte, name string) rooch.ObjectID {
+	const framework = "0x0000000000000000000000000000000000000000000000000000000000000003::"
+	return sha3.Sum256(append(key, framework+name...))
+}
+
+func identifier(a rooch.Account) string { return strings.TrimPrefix(a.DID(), rooch.DIDPrefix) }
+
+// entry reports whether a key is that of a string, in a table whose keys are strings.
+func entry(key, name string) bool {
+	const kind = "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"
+	return rooch.ObjectID(sha3.Sum256(append(rooch.Encode(name), kind...))).String() == key
+}
 
 func (c *chain) object(name string) []byte {
-	id, err := ParseObjectID(name)
+	id, err := rooch.ParseObjectID(name)
 	require.NoError(c.t, err)
-	var e encoder
 	for a, keys := range c.keys {
-		if documentOf(a) == id {
-			did := func(a Account) { e.text("rooch"); e.text(a.identifier()) }
-			did(a)
-			e.length(1)
-			did(a)
-			e.length(len(keys))
-			for _, k := range keys {
-				e.text(k.Fragment)
-				did(a)
-				e.text(k.Fragment)
-				e.text(k.Type)
-				did(a)
-				e.text(k.Multibase)
-			}
-			e.length(len(keys))
-			for _, k := range keys {
-				e.text(k.Fragment)
-			}
-			e.raw(make([]byte, 64)) // and more
-			return e.b
+		if objectID(rooch.Encode(identifier(a)), "did::DIDDocument") == id {
+			return document(a, keys)
 		}
-		if hubOf(a) == id && !c.hubs[a].IsZero() {
-			e.bytes1(child(a, "coins"))
-			e.bytes1(child(a, "active"))
-			return e.b
+		if objectID(a[:], "payment_channel::PaymentHub") == id && !c.hubs[a].IsZero() {
+			return rooch.Encode([2][]rooch.ObjectID{{child(a, "coins")}, {child(a, "active")}})
 		}
 	}
 	if ch := c.channels[id]; ch != nil {
-		e.raw(ch.from[:])
-		e.raw(ch.to[:])
-		e.text(canonicalRGas)
-		e.bytes1(child(id, "subs"))
-		e.u8(ch.status)
-		e.u64(ch.epoch)
-		e.u8(0)
-		return e.b
+		return rooch.Encode(struct {
+			From, To  rooch.Account
+			Coin      string
+			Subs      []rooch.ObjectID
+			Status    byte
+			Epoch     uint64
+			Cancelled byte
+		}{ch.from, ch.to, coin, []rooch.ObjectID{child(id, "subs")}, ch.status, ch.epoch, 0})
 	}
 	return nil
 }
 
+func document(a rooch.Account, keys []rooch.Key) []byte {
+	type did struct{ Method, Identifier string }
+	type method struct {
+		Name     string
+		ID       did
+		Fragment string
+		Type     string
+		Owner    did
+		Key      string
+	}
+	me := did{"rooch", identifier(a)}
+	var methods []method
+	var names []string
+	for _, k := range keys {
+		methods = append(methods, method{k.Fragment, me, k.Fragment, k.Type, me, k.Multibase})
+		names = append(names, k.Fragment)
+	}
+	return rooch.Encode(struct {
+		ID             did
+		Controllers    []did
+		Methods        []method
+		Authentication []string
+		More           [64]byte
+	}{ID: me, Controllers: []did{me}, Methods: methods, Authentication: names})
+}
+
 func (c *chain) field(table, key string) []byte {
-	var e encoder
 	for id, ch := range c.channels {
 		for name, s := range ch.subs {
-			if child(id, "subs").String() == table && fieldKey(name).String() == key {
-				e.text(name)
-				e.text(s.Key.Multibase)
-				e.text(s.Key.Type)
-				e.u256(s.Last.Amount)
-				e.u64(s.Last.Nonce)
-				return e.b
+			if child(id, "subs").String() == table && entry(key, name) {
+				return rooch.Encode(struct {
+					Name, Key, Type string
+					Amount          money.Amount
+					Nonce           uint64
+				}{name, s.Key.Multibase, s.Key.Type, s.Amount, s.Nonce})
 			}
 		}
 	}
 	for a, amount := range c.hubs {
-		if child(a, "coins").String() == table && fieldKey(canonicalRGas).String() == key {
-			e.text(canonicalRGas)
-			e.text(canonicalRGas)
-			e.u256(amount)
-			e.u8(0)
-			return e.b
+		if child(a, "coins").String() == table && entry(key, coin) {
+			return rooch.Encode(struct {
+				Name, Coin string
+				Amount     money.Amount
+				Frozen     byte
+			}{coin, coin, amount, 0})
 		}
 	}
 	return nil
@@ -195,148 +218,181 @@ func (c *chain) field(table, key string) []byte {
 var errMove = errors.New("move abort")
 
 func (c *chain) execute(raw []byte) (hash []byte, err error) {
-	d := decoder{rest: raw}
-	from, number, id := Account(d.hash()), d.u64(), d.u64()
-	_, action := d.u64(), d.u8()
-	module := d.hash()
-	name, function := d.text(), d.text()
-	for range d.length() {
-		tag, address, where, what, params := d.u8(), d.hash(), d.text(), d.text(), d.length()
-		if tag != 7 || address != module || where != "gas_coin" || what != "RGas" || params != 0 {
+	var tx struct {
+		From               rooch.Account
+		Number, Chain, Gas uint64
+		Action             byte
+		Package            rooch.Account
+		Module, Function   string
+		Coins              []struct {
+			Tag          byte
+			Package      rooch.Account
+			Module, Name string
+			Params       []byte
+		}
+		Args [][]byte
+	}
+	var authenticator struct {
+		Validator uint64
+		Payload   []byte
+	}
+	var payload struct {
+		Envelope  byte
+		Fragment  string
+		Signature []byte
+		Message   byte
+	}
+	three := rooch.Account{31: 3}
+	rest, err := rooch.Decode(raw, &tx)
+	sum := sha3.Sum256(raw[:len(raw)-len(rest)])
+	if err == nil {
+		rest, err = rooch.Decode(rest, &authenticator)
+	}
+	if err != nil || len(rest) != 0 || authenticator.Validator != 4 {
+		return nil, errors.New("not a transaction of the DID validator")
+	}
+	rest, err = rooch.Decode(authenticator.Payload, &payload)
+	if err != nil || len(rest) != 0 || payload.Envelope != 0 || payload.Message != 0 {
+		return nil, errors.New("not an authenticator of the DID validator")
+	}
+	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
+		return nil, errors.New("not a call of payment_channel")
+	}
+	for _, coin := range tx.Coins {
+		isRGas := coin.Package == three && coin.Module == "gas_coin" && coin.Name == "RGas"
+		if coin.Tag != 7 || !isRGas || len(coin.Params) != 0 {
 			return nil, errors.New("another coin")
 		}
 	}
-	var args [][]byte
-	for range d.length() {
-		args = append(args, d.take(d.length()))
-	}
-	data := raw[:len(raw)-len(d.rest)]
-	sum := sha3.Sum256(data)
-	validator := d.u64()
-	payload := decoder{rest: d.take(d.length())}
-	envelope, fragment := payload.u8(), payload.text()
-	signature := payload.take(payload.length())
-	message := payload.u8()
-	if d.end() != nil || payload.end() != nil || validator != 4 || envelope != 0 || message != 0 ||
-		action != 1 || name != "payment_channel" || module != [32]byte{31: 3} {
-		return nil, errors.New("not a transaction of the DID validator")
-	}
-	i := slices.IndexFunc(c.keys[from], func(k Key) bool { return k.Fragment == fragment })
+	from := tx.From
+	i := slices.IndexFunc(c.keys[from], func(k rooch.Key) bool { return k.Fragment == payload.Fragment })
 	switch {
 	case i < 0 || !wallet.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:],
-		signature):
+		payload.Signature):
 		return nil, errors.New("bad authenticator")
-	case decimal(id) != c.id:
+	case decimal(tx.Chain) != c.id:
 		return nil, errors.New("another chain")
-	case number != c.numbers[from]:
+	case tx.Number != c.numbers[from]:
 		return nil, errors.New("another sequence number")
 	}
 	c.numbers[from]++
 	if c.refuse {
 		return sum[:], errMove
 	}
-	return sum[:], c.move(from, function, args)
+	return sum[:], c.move(from, tx.Function, tx.Args)
 }
 
-func (c *chain) move(from Account, function string, args [][]byte) error {
-	second := decoder{rest: args[1]}
+func (c *chain) move(from rooch.Account, function string, args [][]byte) error {
+	decode := func(i int, v any) {
+		rest, err := rooch.Decode(args[i], v)
+		require.NoError(c.t, err)
+		require.Empty(c.t, rest)
+	}
+	var fragment string
 	switch function {
-	case fnOpen:
-		to := Account(args[0])
-		id := ChannelID(from, to)
+	case "open_channel_with_sub_channel_entry":
+		decode(1, &fragment)
+		to := rooch.Account(args[0])
+		id := rooch.ChannelID(from, to)
 		if c.channels[id] == nil {
-			c.channels[id] = &chainChannel{from: from, to: to, subs: map[string]*sub{}}
+			c.channels[id] = &chainChannel{from: from, to: to, subs: map[string]*rooch.SubChannel{}}
 		}
-		return c.authorize(id, second.text())
-	case fnAuthorize:
-		first := decoder{rest: args[0]}
-		return c.authorize(first.id(), second.text())
-	case fnDeposit:
+		return c.authorize(id, fragment)
+	case "authorize_sub_channel_entry":
+		var path []rooch.ObjectID
+		decode(0, &path)
+		require.Len(c.t, path, 1)
+		decode(1, &fragment)
+		return c.authorize(path[0], fragment)
+	case "deposit_to_hub_entry":
 		if !bytes.Equal(args[0], from[:]) {
 			return errMove
 		}
-		c.hubs[from], _ = c.hubs[from].Add(second.u256())
+		var amount money.Amount
+		decode(1, &amount)
+		c.hubs[from], _ = c.hubs[from].Add(amount)
 		return nil
 	}
 	return errMove
 }
 
-func (c *chain) authorize(id ObjectID, fragment string) error {
+func (c *chain) authorize(id rooch.ObjectID, fragment string) error {
 	ch := c.channels[id]
-	i := slices.IndexFunc(c.keys[ch.from], func(k Key) bool { return k.Fragment == fragment })
+	i := slices.IndexFunc(c.keys[ch.from], func(k rooch.Key) bool { return k.Fragment == fragment })
 	if i < 0 {
 		return errMove
 	}
 	if ch.subs[fragment] == nil {
-		ch.subs[fragment] = &sub{Key: c.keys[ch.from][i]}
+		ch.subs[fragment] = &rooch.SubChannel{Key: c.keys[ch.from][i]}
 	}
 	return nil
 }
 
 // claim is what a payee does with a promise: claim_from_channel_entry.
-func (c *chain) claim(s Signed) error {
+func (c *chain) claim(s signedSubRAV) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch := c.channels[s.SubRAV.Channel]
 	sub := ch.subs[s.SubRAV.Fragment]
 	signature, err := unMultibase(s.Signature)
 	switch {
-	case err != nil || !wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, s.SubRAV.Bytes(), signature):
+	case err != nil || !wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
+		rooch.SubRAV(s.SubRAV).Bytes(), signature):
 		return errors.New("bad SubRAV signature")
 	case decimal(s.SubRAV.ChainID) != c.id || s.SubRAV.Epoch != ch.epoch:
 		return errors.New("another chain or epoch")
-	case s.SubRAV.Nonce <= sub.Last.Nonce || s.SubRAV.Amount.Cmp(sub.Last.Amount) < 0:
+	case s.SubRAV.Nonce <= sub.Nonce || s.SubRAV.Amount.Cmp(sub.Amount) < 0:
 		return errors.New("claim does not increase")
 	}
-	due := s.SubRAV.Amount.SubFloor(sub.Last.Amount)
+	due := s.SubRAV.Amount.SubFloor(sub.Amount)
 	if due.Cmp(c.hubs[ch.from]) > 0 {
 		return errors.New("hub balance too low")
 	}
 	c.hubs[ch.from] = c.hubs[ch.from].SubFloor(due)
-	sub.Last = baseline{s.SubRAV.Nonce, s.SubRAV.Amount}
+	sub.Nonce, sub.Amount = s.SubRAV.Nonce, s.SubRAV.Amount
 	return nil
 }
 
 func TestTheNodeIsRead(t *testing.T) {
 	c := newChain(t)
-	node := NewRooch("rooch:local", c.url, http.DefaultClient)
+	node := rooch.NewNode("rooch:local", c.url, http.DefaultClient)
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
-	c.keys[payer] = []Key{{"key-1", ed25519Key, v.Parties["payer"].Key}}
+	c.keys[payer] = []rooch.Key{{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["payer"].Key}}
 	keys, err := node.Keys(t.Context(), payer)
 	require.NoError(t, err)
 	require.Equal(t, c.keys[payer], keys)
 	keys, err = node.Keys(t.Context(), payee)
 	require.NoError(t, err)
 	require.Empty(t, keys, "no document")
-	object, err := node.channel(t.Context(), ChannelID(payer, payee))
+	object, err := node.Channel(t.Context(), rooch.ChannelID(payer, payee))
 	require.NoError(t, err)
 	require.Nil(t, object)
-	hub, err := node.hub(t.Context(), payer)
+	hub, err := node.Hub(t.Context(), payer)
 	require.NoError(t, err)
 	require.True(t, hub.IsZero())
 
 	raw := strings.TrimPrefix(v.OpenTx.Raw, "0x")
-	_, err = node.execute(t.Context(), "0x"+raw) // the kit's own transaction
+	_, err = node.Execute(t.Context(), "0x"+raw) // the kit's own transaction
 	require.NoError(t, err)
-	object, err = node.channel(t.Context(), ChannelID(payer, payee))
+	object, err = node.Channel(t.Context(), rooch.ChannelID(payer, payee))
 	require.NoError(t, err)
 	require.Equal(t, payer, object.Sender)
-	s, err := node.sub(t.Context(), object, "key-1")
+	s, err := node.SubChannel(t.Context(), object, "key-1")
 	require.NoError(t, err)
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
-	number, err := node.sequence(t.Context(), payer)
+	number, err := node.Sequence(t.Context(), payer)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
-	_, err = node.execute(t.Context(), "0x"+raw)
+	_, err = node.Execute(t.Context(), "0x"+raw)
 	require.Error(t, err, "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)
-	hub, err = node.hub(t.Context(), payer)
+	hub, err = node.Hub(t.Context(), payer)
 	require.NoError(t, err)
 	require.Equal(t, money.NewAmount(5), hub)
 
 	c.id = "1"
-	_, err = NewRooch("rooch:local", c.url, http.DefaultClient).Keys(t.Context(), payer)
+	_, err = rooch.NewNode("rooch:local", c.url, http.DefaultClient).Keys(t.Context(), payer)
 	require.ErrorContains(t, err, "chain id")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -15,8 +16,8 @@ import (
 
 // What the owner's commands show and do.
 
-// Status is one channel, as `channel list` and `channel show` print it. Amounts are units of RGas.
-type Status struct {
+// Report is one channel, as `channel list` and `channel show` print it. Amounts are units of RGas.
+type Report struct {
 	Server    string          `json:"server"`
 	Service   string          `json:"serviceDid"`
 	Key       string          `json:"key,omitempty"`
@@ -25,10 +26,10 @@ type Status struct {
 	State     string          `json:"state"` // unopened | active | closing | closed | unknown
 	Epoch     uint64          `json:"epoch"`
 	Nonce     uint64          `json:"nonce"`
-	Promised  money.Amount    `json:"promised"`
+	Promised  money.Amount    `json:"promised"` // signed for, in all
 	Claimed   money.Amount    `json:"claimed"`
 	Hub       *money.Amount   `json:"hub,omitempty"`
-	Delivered bool            `json:"delivered"` // the service has the last promise
+	Delivered bool            `json:"delivered"` // the service has the last SubRAV
 	UnderWay  json.RawMessage `json:"underWay,omitempty"`
 	Refused   json.RawMessage `json:"refused,omitempty"`
 	Updated   *time.Time      `json:"updated,omitempty"`
@@ -40,122 +41,131 @@ type List struct {
 	DID       string   `json:"did"`
 	PublicKey string   `json:"publicKey"` // Ed25519VerificationKey2020, for the DID document
 	Servers   []string `json:"servers"`
-	Channels  []Status `json:"channels"`
+	Channels  []Report `json:"channels"`
 }
 
 // List asks nobody.
 func (m *Manager) List(ctx context.Context) (List, error) {
-	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: append([]string{}, m.names()...),
-		Channels: []Status{}}
+	out := List{
+		DID: m.DID, PublicKey: m.Keys.Public(),
+		Servers: append([]string{}, m.names()...), Channels: []Report{},
+	}
 	rows, err := m.Store.Channels(ctx)
 	for _, row := range rows {
-		out.Channels = append(out.Channels, status(row))
+		out.Channels = append(out.Channels, report(row))
 	}
 	return out, err
 }
 
-func status(row history.Channel) Status {
-	s := Status{Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID,
-		State: "unknown", Epoch: row.Epoch,
-		Nonce: row.Nonce, Promised: row.Amount, Claimed: row.Claimed, Delivered: row.Known ||
-			row.Signed == nil, UnderWay: row.Call, Refused: row.Refused}
-	if !row.Updated.IsZero() {
-		s.Updated = &row.Updated
+func report(row history.Channel) Report {
+	r := Report{
+		Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID,
+		State: "unknown", Epoch: row.Epoch, Nonce: row.Nonce, Promised: row.Amount, Claimed: row.Claimed,
+		Delivered: row.Known || row.Signed == nil, UnderWay: row.Call, Refused: row.Refused,
 	}
-	return s
+	if !row.Updated.IsZero() {
+		r.Updated = &row.Updated
+	}
+	return r
 }
 
 // Show asks the service who it is, and the chain what became of the channel.
-func (m *Manager) Show(ctx context.Context, server string) (s Status, err error) {
-	err = m.with(ctx, server, func(p *place) error {
-		s = Status{Server: server, Service: p.payee.DID(), Key: p.keyID(), Network: p.network,
-			Channel: ChannelID(p.payer, p.payee).String(), State: "unopened", Delivered: true}
-		r, err := m.ready(ctx, p)
+func (m *Manager) Show(ctx context.Context, server string) (out Report, err error) {
+	err = m.with(ctx, server, func(s *service) error {
+		out = Report{
+			Server: server, Service: s.payee.DID(), Key: s.keyID(), Network: s.network,
+			Channel: s.channelID().String(), State: "unopened", Delivered: true,
+		}
+		r, err := m.ready(ctx, s)
 		if errors.Is(err, errUnopened) {
 			return nil
 		}
 		var over notActive
-		if errors.As(err, &over) { // what was promised in it is in the ledger
-			if row, err := m.Store.Channel(ctx, s.Service, s.Key); err == nil {
-				s = status(row)
+		if errors.As(err, &over) { // what was signed for in it is in the ledger
+			if row, err := m.Store.Channel(ctx, out.Service, out.Key); err == nil {
+				out = report(row)
 			}
-			s.State = string(over)
+			out.State = string(over)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		s = status(r.row)
-		s.State, s.Hub = "active", &r.hub
+		out = report(r.row)
+		out.State, out.Hub = rooch.Active, &r.hub
 		return nil
 	})
-	return s, err
+	return out, err
 }
 
 // Open opens the channel to a service, with a deposit into the owner's hub first where one is
-// wanted. A channel that is open and wants no deposit is left alone. APPROVAL_REQUIRED names the
-// question that the owner has to say yes to.
-func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars) (Status, error) {
-	err := m.with(ctx, server, func(p *place) error {
+// wanted. A channel that is open and wants no deposit is left as it is. APPROVAL_REQUIRED names the
+// question that the owner has to approve.
+func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars) (Report, error) {
+	err := m.with(ctx, server, func(s *service) error {
 		if err := m.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
-		_, err := m.ready(ctx, p)
-		if err == nil && deposit == 0 || err != nil && !errors.Is(err, errUnopened) {
+		_, err := m.ready(ctx, s)
+		if err != nil && !errors.Is(err, errUnopened) {
 			return err
 		}
-		return m.open(ctx, p, asset(p.network).Units(deposit))
+		if err == nil && deposit == 0 {
+			return nil
+		}
+		return m.open(ctx, s, rooch.Asset(s.network).Units(deposit))
 	})
 	if err != nil {
-		return Status{}, err
+		return Report{}, err
 	}
 	return m.Show(ctx, server)
 }
 
 // Recover asks a service what it knows of the channel, and adopts the proposal that it waits for,
 // through the same guards and budgets as one that comes with a call.
-func (m *Manager) Recover(ctx context.Context, server string) (Status, error) {
-	err := m.with(ctx, server, func(p *place) error {
+func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
+	err := m.with(ctx, server, func(s *service) error {
 		if err := m.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
-		r, err := m.ready(ctx, p)
-		if errors.Is(err, errUnopened) {
-			return noChannel(server)
-		}
+		r, err := m.readyOpened(ctx, s)
 		if err != nil {
 			return err
 		}
-		found, err := m.own(p).Recover(ctx, m.authorize(p))
+		found, err := m.ownAdapter(s).recover(ctx, m.tokens(s))
 		if err != nil {
 			return err
 		}
 		if found.Channel != nil && found.Channel.ChannelID != r.row.ID {
-			return x402.Errorf(x402.InvalidRequirement, "the service knows another channel: %s",
-				x402.Quote(found.Channel.ChannelID))
+			return x402.Errorf(x402.InvalidRequirement,
+				"the service knows another channel: %s", x402.Quote(found.Channel.ChannelID))
 		}
 		if found.Pending == nil {
 			return nil
 		}
-		c := &call{m: m, r: r, charge: m.charge(r, m.opening(server))}
-		if before := new(underWay); r.row.Call != nil && json.Unmarshal(r.row.Call, before) == nil {
-			c.before = before
-		}
-		return c.settle(ctx, &responsePayload{SubRAV: found.Pending})
+		c := &call{m: m, r: r, charge: m.charge(r, m.recoverRequest(server))}
+		c.before = readPending(r.row)
+		return c.payEarlier(ctx, &responsePayload{SubRAV: found.Pending})
 	})
 	if err != nil {
-		return Status{}, err
+		return Report{}, err
 	}
 	return m.Show(ctx, server)
 }
 
-func noChannel(server string) error {
-	return x402.Errorf(x402.PaymentRejected, "there is no channel to %s that this wallet's key is in",
-		x402.Quote(server)).WithHint("x402-wallet channel open %s opens it", server)
+// readyOpened is ready, for what needs an open channel and does not open one.
+func (m *Manager) readyOpened(ctx context.Context, s *service) (*readyChannel, error) {
+	r, err := m.ready(ctx, s)
+	if errors.Is(err, errUnopened) {
+		return nil, x402.Errorf(x402.PaymentRejected,
+			"there is no channel to %s that this wallet's key is in", x402.Quote(s.server)).
+			WithHint("x402-wallet channel open %s opens it", s.server)
+	}
+	return r, err
 }
 
-// opening is the request that stands in the ledger for a call of which nothing is known any more.
-func (m *Manager) opening(server string) (q pay.Request) {
+// recoverRequest stands in the ledger for a call of which nothing is known any more.
+func (m *Manager) recoverRequest(server string) (q pay.Request) {
 	q.Method, q.URL, q.Body = "CHANNEL/RECOVER", m.Servers[server].Endpoint, []byte("{}")
 	return q
 }
@@ -168,14 +178,11 @@ type Committed struct {
 	Note      string `json:"note,omitempty"`
 }
 
-// Commit gives the service the last promise, without a call. Committed is only what the service
-// says it has, or shows.
+// Commit gives the service the last SubRAV, without a call. Committed is only what the service says
+// it has, or shows.
 func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err error) {
-	err = m.with(ctx, server, func(p *place) error {
-		r, err := m.ready(ctx, p)
-		if errors.Is(err, errUnopened) {
-			return noChannel(server)
-		}
+	err = m.with(ctx, server, func(s *service) error {
+		r, err := m.readyOpened(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -190,11 +197,11 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 		if err := m.Guard.Checkpoint(ctx); err != nil {
 			return err
 		}
-		var signed Signed
+		var signed signedSubRAV
 		if err := json.Unmarshal(r.row.Signed, &signed); err != nil {
 			return err
 		}
-		if out.Committed, err = m.own(p).Commit(ctx, m.authorize(p), signed); err != nil {
+		if out.Committed, err = m.ownAdapter(s).commit(ctx, m.tokens(s), signed); err != nil {
 			return err
 		}
 		if !out.Committed {
@@ -207,28 +214,27 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 	return out, err
 }
 
-// with runs f on a discovered service, with its channel's turn.
-func (m *Manager) with(ctx context.Context, server string, f func(p *place) error) error {
+// with runs f on a discovered service, holding the lock of its channel.
+func (m *Manager) with(ctx context.Context, server string, f func(s *service) error) error {
 	if _, known := m.Servers[server]; !known {
 		hint := "these speak payment channels: " + strings.Join(m.names(), ", ")
 		if len(m.Servers) == 0 {
 			hint = "config.toml has none: add [servers.NAME] with its url and channel = true"
 		}
 		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s",
-			x402.Quote(server)).WithHint("%s", hint)
+			x402.Quote(server)).
+			WithHint("%s", hint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()
-	p, err := m.place(ctx, server)
+	s, err := m.service(ctx, server)
 	if err != nil {
 		return err
 	}
-	give, err := m.turn(ctx, p)
+	unlock, err := m.lock(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer give()
-	return f(p)
+	defer unlock()
+	return f(s)
 }
-
-func cutKey(keyID string) (did, fragment string, ok bool) { return strings.Cut(keyID, "#") }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -15,12 +16,21 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// underWay is the call that is being made, on disk before it is: should its answer be lost, the
+// pendingCall is the call that is being made, on disk before it is: should its answer be lost, the
 // service will propose its cost with the next call, and this is what it may be.
-type underWay struct {
+type pendingCall struct {
 	Method    string       `json:"method"`
 	URL       string       `json:"url"`
 	MaxAmount money.Amount `json:"maxAmount"`
+}
+
+// readPending is the call that was being made when the row was written; nil: none is known.
+func readPending(row history.Channel) *pendingCall {
+	var p pendingCall
+	if row.Call == nil || json.Unmarshal(row.Call, &p) != nil {
+		return nil
+	}
+	return &p
 }
 
 // Call makes one payable call (seed 003's request manager): one at a time for each channel, in all
@@ -29,125 +39,112 @@ type underWay struct {
 // is made; its cost is held before it is signed for; what was signed is on disk, and the ledger
 // marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
 func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (result pay.Result, err error) {
-	c := pay.Charge{Request: q}
-	if err := m.Engine.CheckCharge(&c); err != nil {
+	charge := pay.Charge{Request: q}
+	if err := m.Engine.CheckCharge(&charge); err != nil {
 		return result, err
 	}
-	if err := m.Transport.Check(c.Request.Request); err != nil {
+	if err := m.Transport.Check(charge.Request.Request); err != nil {
 		return result, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()
-	p, err := m.place(ctx, server)
+	s, err := m.service(ctx, server)
 	if err != nil {
 		return result, err
 	}
-	give, err := m.turn(ctx, p)
+	unlock, err := m.lock(ctx, s)
 	if err != nil {
 		return result, err
 	}
-	defer give()
-	c.Network, c.PayTo = p.network, p.payee.DID()
-	if result, done, err := m.Engine.Earlier(ctx, c); done || err != nil {
+	defer unlock()
+	charge.Network, charge.PayTo = s.network, s.payee.DID()
+	if result, done, err := m.Engine.Earlier(ctx, charge); done || err != nil {
 		return result, err
 	}
 	if err := m.Guard.CheckConfig(ctx); err != nil {
 		return result, err
 	}
-	r, err := m.ready(ctx, p)
-	if errors.Is(err, errUnopened) {
-		if err := m.open(ctx, p, money.Amount{}); err != nil {
-			return result, err
-		}
-		r, err = m.ready(ctx, p)
-	}
+	r, err := m.readyOrOpen(ctx, s)
 	if err != nil {
-		return result, m.unready(err)
+		return result, err
 	}
-	call := &call{m: m, r: r, charge: m.charge(r, c.Request), ref: uuid()}
-	result, err = call.make(ctx)
-	return result, call.spent(err)
+	c := &call{m: m, r: r, charge: m.charge(r, charge.Request), ref: uuid()}
+	result, err = c.make(ctx)
+	return result, c.addEarlier(err)
 }
 
-func (m *Manager) unready(err error) error {
+// readyOrOpen is ready, and opens the channel where it is not open.
+func (m *Manager) readyOrOpen(ctx context.Context, s *service) (*readyChannel, error) {
+	r, err := m.ready(ctx, s)
+	if !errors.Is(err, errUnopened) {
+		return r, err
+	}
+	if err := m.open(ctx, s, money.Amount{}); err != nil {
+		return nil, err
+	}
+	r, err = m.ready(ctx, s)
 	if errors.Is(err, errUnopened) {
-		return x402.Errorf(x402.OutcomeUnknown, "the channel was opened and is not there yet").WithHint(
-			"make the call again in a moment")
+		return nil, x402.Errorf(x402.OutcomeUnknown, "the channel was opened and is not there yet").
+			WithHint("make the call again in a moment")
 	}
-	return err
-}
-
-func (m *Manager) turn(ctx context.Context, p *place) (func(), error) {
-	give, err := m.Store.LockChannel(ctx, p.payee.DID(), p.keyID())
-	if err != nil && ctx.Err() != nil {
-		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").WithHint(
-			"calls on one channel are made one after the other; try again")
-	}
-	return give, err
+	return r, err
 }
 
 // call is one call on its way.
 type call struct {
-	m      *Manager
-	r      *ready
-	charge pay.Charge
-	ref    string        // clientTxRef: the same for the repetition
-	most   *money.Amount // what it may cost; nil: none is being made, an earlier one is recovered
-	before *underWay     // an earlier call, whose answer never came; nil: none is known
-	paid   *pay.Held     // for an earlier call, before this one was served; nil: nothing
+	m       *Manager
+	r       *readyChannel
+	charge  pay.Charge
+	ref     string        // clientTxRef: the same for the repetition
+	max     *money.Amount // what it may cost; nil: none is being made, an earlier one is recovered
+	before  *pendingCall  // an earlier call, whose answer never came; nil: none is known
+	earlier *pay.Held     // what was paid for an earlier call, before this one was served; nil: nothing
 }
 
 func (c *call) make(ctx context.Context) (result pay.Result, err error) {
-	most, err := c.room(ctx)
+	c.charge.UpTo = c.charge.Offered() // so much a person may have approved
+	maxAmount, err := c.m.Engine.MaxPrice(ctx, c.charge)
 	if err != nil {
 		return result, err
 	}
-	c.most = &most
-	if err := c.begin(ctx); err != nil {
+	c.max = &maxAmount
+	if err := c.recordStart(ctx); err != nil {
 		return result, err
 	}
+	const repetitions = 1
 	for tries := 0; ; tries++ {
 		answer, err := c.send(ctx)
 		if err != nil {
 			return result, c.unanswered(ctx, err)
 		}
 		p := answer.paid
-		switch {
-		case p == nil || p.Error == nil:
+		if p == nil || p.Error == nil {
 			return c.answered(ctx, answer)
-		case tries == 0 && (p.Error.Code == codePaymentRequired || p.Error.Code == codeConflict):
-			if err := c.settle(ctx, p); err != nil {
-				c.unserved(ctx)
-				return result, err
-			}
-		default:
+		}
+		wantsEarlier := p.Error.Code == codePaymentRequired || p.Error.Code == codeConflict
+		if !wantsEarlier || tries == repetitions {
 			return result, c.declined(ctx, p)
+		}
+		if err := c.payEarlier(ctx, p); err != nil {
+			c.restoreBefore(ctx)
+			return result, err
 		}
 	}
 }
 
-// room is the most that the call may cost. A person who said yes to the caller's offer made it
-// more.
-func (c *call) room(ctx context.Context) (money.Amount, error) {
-	c.charge.UpTo = c.charge.Offered()
-	return c.m.Engine.MaxPrice(ctx, c.charge)
-}
-
-// begin puts the call on disk before it is made. A promise that leaves with it was on disk before;
-// the ledger's mark is too.
-func (c *call) begin(ctx context.Context) error {
+// recordStart puts the call on disk before it is made. A SubRAV that leaves with it was on disk
+// before; the ledger's mark is too.
+func (c *call) recordStart(ctx context.Context) error {
 	if err := c.m.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
-	now := c.now()
-	if before := new(underWay); c.r.row.Call != nil && json.Unmarshal(c.r.row.Call, before) == nil {
-		if c.before = before; before.MaxAmount.Cmp(now.MaxAmount) > 0 {
-			// its cost is still to come, should this answer be lost too
-			now = *before
-		}
+	pending := c.pending()
+	c.before = readPending(c.r.row)
+	if c.before != nil && c.before.MaxAmount.Cmp(pending.MaxAmount) > 0 {
+		pending = *c.before // its cost is still to come, should this answer be lost too
 	}
 	var err error
-	if c.r.row.Call, err = compact(now); err != nil {
+	if c.r.row.Call, err = compact(pending); err != nil {
 		return err
 	}
 	if err := c.m.Store.SaveChannel(ctx, c.r.row); err != nil {
@@ -156,38 +153,39 @@ func (c *call) begin(ctx context.Context) error {
 	return c.m.Guard.Checkpoint(ctx)
 }
 
-func (c *call) now() underWay {
-	return underWay{Method: c.charge.Method, URL: c.charge.URL, MaxAmount: *c.most}
+func (c *call) pending() pendingCall {
+	return pendingCall{Method: c.charge.Method, URL: c.charge.URL, MaxAmount: *c.max}
 }
 
 func (c *call) send(ctx context.Context) (reply, error) {
-	payload := requestPayload{Version: payloadVersion, ClientTxRef: c.ref, MaxAmount: c.most.String()}
+	payload := requestPayload{Version: payloadVersion, ClientTxRef: c.ref, MaxAmount: c.max.String()}
 	if c.r.row.Signed != nil && !c.r.row.Known {
-		payload.Signed = new(Signed)
+		payload.Signed = new(signedSubRAV)
 		if err := json.Unmarshal(c.r.row.Signed, payload.Signed); err != nil {
-			return reply{}, fmt.Errorf("read our last promise: %w", err)
+			return reply{}, fmt.Errorf("read our last SubRAV: %w", err)
 		}
 	}
-	return c.r.adapter(c.charge.Method).Send(ctx, c.m.authorize(c.r.place), c.charge.Request.Request, payload)
+	to := c.r.adapter(c.charge.Method)
+	return to.send(ctx, c.m.tokens(c.r.service), c.charge.Request.Request, payload)
 }
 
 // unanswered is a call without an answer that can be read. It may have been served: its cost then
 // comes with the next call.
 func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
-	if unsent(err) || slices.Contains([]x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked},
-		coded.Code) {
-		// nothing ran
-		c.over(ctx)
+	before := []x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked} // anything ran
+	if unsent(err) || slices.Contains(before, coded.Code) {
+		c.recordEnd(ctx)
 		return coded
 	}
 	c.m.forget(c.r.server)
 	coded.Unsafe = true
-	return coded.WithDetail("mayCost", *c.most)
+	return coded.WithDetail("mayCost", *c.max)
 }
 
-// unserved says that this call was not made after all: the one before it may still be to come.
-func (c *call) unserved(ctx context.Context) {
+// restoreBefore says that this call was not made after all: the cost of the one before it may still
+// be to come.
+func (c *call) restoreBefore(ctx context.Context) {
 	c.r.row.Call = nil
 	if c.before != nil {
 		c.r.row.Call, _ = compact(*c.before) // it was read from there
@@ -195,8 +193,8 @@ func (c *call) unserved(ctx context.Context) {
 	c.save(ctx)
 }
 
-// over says that no call is under way any more, whose cost is still to come.
-func (c *call) over(ctx context.Context) {
+// recordEnd says that there is no call any more whose cost is still to come.
+func (c *call) recordEnd(ctx context.Context) {
 	c.r.row.Call = nil
 	c.save(ctx)
 }
@@ -207,64 +205,64 @@ func (c *call) save(ctx context.Context) {
 	}
 }
 
-// settle does what the service wants before it serves: a promise for an earlier call, whose answer
-// was lost. Where nothing is known of one it is paid out of what this call may cost: whoever makes
-// this one offered no more.
-func (c *call) settle(ctx context.Context, p *responsePayload) error {
+// payEarlier does what the service wants before it serves: a SubRAV for an earlier call, whose
+// answer was lost. Where nothing is known of that call it is paid out of what this one may cost:
+// whoever makes this one offered no more.
+func (c *call) payEarlier(ctx context.Context, p *responsePayload) error {
 	row := &c.r.row
 	switch {
-	case p.SubRAV == nil && row.Signed != nil && !row.Known: // it has our last promise, and wants none
+	case p.SubRAV == nil && row.Signed != nil && !row.Known: // it has our last SubRAV, and wants none
 		row.Known = true
 		return c.m.Store.SaveChannel(ctx, *row)
 	case p.SubRAV == nil:
 		return c.declined(ctx, p)
-	case row.Signed != nil && p.SubRAV.Nonce == row.Nonce: // it lost our last promise
-		var last Signed
+	case row.Signed != nil && p.SubRAV.Nonce == row.Nonce: // it lost our last SubRAV
+		var last signedSubRAV
 		if err := json.Unmarshal(row.Signed, &last); err != nil || last.SubRAV != *p.SubRAV {
 			return c.m.refuse(ctx, c.r, p, wrong("nonce", row.Nonce+1, p.SubRAV.Nonce))
 		}
 		row.Known = false
 		return c.m.Store.SaveChannel(ctx, *row)
 	}
-	charge, b := c.charge, bounds{Most: c.most}
+	charge, b := c.charge, bounds{Most: c.max}
 	if c.before != nil {
-		charge.Method, charge.URL, charge.Body, b.Most = c.before.Method, c.before.URL, []byte("{}"),
-			&c.before.MaxAmount
+		charge.Method, charge.URL, charge.Body = c.before.Method, c.before.URL, []byte("{}")
+		b.Most = &c.before.MaxAmount
 	}
 	charge.IdempotencyKey, charge.UpTo = "", nil
-	held, err := c.promise(ctx, charge, p, b, nil)
+	held, err := c.pay(ctx, charge, p, b, nil)
 	if held != nil {
-		c.paid = held
+		c.earlier = held
 		held.End(false)
 		c.m.Engine.Abandoned(ctx, held.Payment)
 	}
 	return err
 }
 
-// spent adds to an error what was paid for an earlier call before.
-func (c *call) spent(err error) error {
-	if err == nil || c.paid == nil {
+// addEarlier adds to an error what was paid for an earlier call before.
+func (c *call) addEarlier(err error) error {
+	if err == nil || c.earlier == nil {
 		return err
 	}
-	told := *x402.AsError(err)
-	sum, _ := money.ParseAmount(told.Spent)
-	sum, _ = sum.Add(c.paid.Payment.Amount)
-	told.Spent = sum.String()
-	return told.WithDetail("paidForAnEarlierCall", c.paid.Payment.ID)
+	coded := *x402.AsError(err)
+	sum, _ := money.ParseAmount(coded.Spent)
+	sum, _ = sum.Add(c.earlier.Payment.Amount)
+	coded.Spent = sum.String()
+	return coded.WithDetail("paidForAnEarlierCall", c.earlier.Payment.ID)
 }
 
-// promise takes the channel one call further: guard, hold, sign, and put on disk. After an error
-// nothing was signed, or what was signed is nowhere. What the service proposes and is refused is
-// kept as evidence. bought nil: it is for a call whose answer was lost, and another one is under
-// way.
-func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayload, b bounds,
-	bought *history.Content) (held *pay.Held, err error) {
+// pay takes the channel one SubRAV further: guard, hold, sign, and put on disk. After an error
+// nothing was signed, or what was signed is nowhere. A proposal that is refused is kept as
+// evidence. bought nil: it is for a call whose answer was lost, and another one is under way.
+func (c *call) pay(
+	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
+) (held *pay.Held, err error) {
 	b.Hub, b.Paid = c.r.hub, c.r.paid
-	delta, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
+	cost, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
 	if err != nil {
 		if p.SubRAV.Nonce <= c.r.row.Nonce { // it has forgotten, or pretends to: the next call reminds it
 			c.r.row.Known = false
-			c.over(ctx)
+			c.recordEnd(ctx)
 		}
 		return nil, c.m.refuse(ctx, c.r, p, err)
 	}
@@ -272,73 +270,91 @@ func (c *call) promise(ctx context.Context, charge pay.Charge, p *responsePayloa
 	if charge.Requirement, err = compact(p.SubRAV); err != nil {
 		return nil, err
 	}
-	charge.Amount = delta
+	charge.Amount = cost
 	maySign, id := c.m.Guard.VerifySeals, ""
-	if !delta.IsZero() {
+	if !cost.IsZero() {
 		if held, err = c.m.Engine.HoldCharge(ctx, charge); err != nil {
 			return nil, c.m.refuse(ctx, c.r, p, err)
 		}
 		maySign, id = held.MaySign, held.Payment.ID
 	}
 	next, err := c.sign(ctx, *p.SubRAV, maySign)
-	if next.Call = nil; err == nil && bought == nil && c.most != nil {
-		if c.before == nil {
-			left := c.most.SubFloor(delta)
-			c.most = &left
-		}
-		next.Call, err = compact(c.now())
-	}
 	if err == nil {
-		var paid history.Payment
-		if paid, err = c.m.Store.RecordVoucher(ctx, id, c.m.signed(c.r, next, charge), next,
-			outcome(p, bought)); err == nil {
-			if held != nil {
-				held.Payment = paid
-			}
-			c.r.row, c.r.last = next, baseline{next.Nonce, next.Amount}
-			c.before = nil
-			return held, c.m.Guard.Checkpoint(ctx)
+		err = c.leavePending(&next, cost, bought != nil)
+	}
+	var paid history.Payment
+	if err == nil {
+		paid, err = c.m.Store.RecordVoucher(ctx, id, c.m.signed(c.r, next, charge), next, outcome(p, bought))
+	}
+	if err != nil {
+		if held != nil {
+			err = held.Release(ctx, err)
+			held.End(false)
 		}
+		return nil, err
 	}
 	if held != nil {
-		err = held.Release(ctx, err)
-		held.End(false)
+		held.Payment = paid
 	}
-	return nil, err
+	c.r.row, c.r.last = next, baseline{Nonce: next.Nonce, Amount: next.Amount}
+	c.before = nil
+	return held, c.m.Guard.Checkpoint(ctx)
 }
 
-// sign is the channel with one promise more, which is nowhere yet.
-func (c *call) sign(ctx context.Context, s SubRAV, may func(context.Context) error) (next history.Channel,
-	err error) {
-	if err := may(ctx); err != nil {
+// leavePending sets which call is under way when a SubRAV is recorded: none, where it was for the
+// call itself. Where an earlier one of which nothing was known was paid for, this call may cost as
+// much less.
+func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCall bool) (err error) {
+	next.Call = nil
+	if forThisCall || c.max == nil {
+		return nil
+	}
+	if c.before == nil {
+		left := c.max.SubFloor(cost)
+		c.max = &left
+	}
+	next.Call, err = compact(c.pending())
+	return err
+}
+
+// sign is the channel with one SubRAV more, which is nowhere yet.
+func (c *call) sign(
+	ctx context.Context, s subRAV, maySign func(context.Context) error,
+) (next history.Channel, err error) {
+	if err := maySign(ctx); err != nil {
 		return next, err
 	}
-	signature, err := c.m.Keys.SignSubRAV(ctx, c.r.key, s)
+	signature, err := c.m.Keys.SignSubRAV(ctx, c.r.key, rooch.SubRAV(s))
 	if err != nil {
 		return next, err
 	}
 	next = c.r.row
 	next.Nonce, next.Amount, next.Known = s.Nonce, s.Amount, false
-	next.Signed, err = compact(Signed{s, multibase(signature)})
+	next.Signed, err = compact(signedSubRAV{SubRAV: s, Signature: multibase(signature)})
 	return next, err
 }
 
-// signed is a promise as the ledger keeps it.
-func (m *Manager) signed(r *ready, row history.Channel, charge pay.Charge) history.Signed {
-	evidence := x402.Evidence{Network: r.network, Asset: RGas, Payer: r.keyID(), PayTo: charge.PayTo,
-		Amount: charge.Amount,
-		Nonce:  decimal(row.Nonce), Source: row.ID, Memo: row.Amount.String() + " in all, epoch " +
-			decimal(row.Epoch)}
-	return history.Signed{Payload: row.Signed, Requirement: charge.Requirement, Evidence: evidence,
-		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + decimal(row.Epoch) + " " +
-			decimal(row.Nonce)}
+// signed is a SubRAV as the ledger keeps it.
+func (m *Manager) signed(r *readyChannel, row history.Channel, charge pay.Charge) history.Signed {
+	nonce, epoch := decimal(row.Nonce), decimal(row.Epoch)
+	return history.Signed{
+		Payload: row.Signed, Requirement: charge.Requirement,
+		Evidence: x402.Evidence{
+			Network: r.network, Asset: rooch.RGas, Payer: r.keyID(), PayTo: charge.PayTo,
+			Amount: charge.Amount,
+			Nonce:  nonce, Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + epoch,
+		},
+		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + epoch + " " + nonce,
+	}
 }
 
-// outcome is a charge that its seller named and that was promised: settled, by claim, until the
+// outcome is a charge that its seller named and that was signed for: settled, by claim, until the
 // chain shows that it was taken.
 func outcome(p *responsePayload, bought *history.Content) history.Outcome {
-	receipt, _ := compact(map[string]string{"clientTxRef": x402.Brief(p.ClientTxRef),
-		"serviceTxRef": x402.Brief(p.ServiceTxRef), "costUsd": x402.Brief(p.CostUSD)})
+	receipt, _ := compact(map[string]string{
+		"clientTxRef": x402.Brief(p.ClientTxRef), "serviceTxRef": x402.Brief(p.ServiceTxRef),
+		"costUsd": x402.Brief(p.CostUSD),
+	})
 	o := history.Outcome{State: history.Settled, Proof: history.Claimed, Receipt: receipt, Content: bought,
 		ReleaseLease: true}
 	if bought == nil {
@@ -349,11 +365,12 @@ func outcome(p *responsePayload, bought *history.Content) history.Outcome {
 
 // answered is a call that was served, or failed on its own.
 func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, err error) {
-	p, sent := answer.paid, c.r.row.Signed != nil && !c.r.row.Known
-	if p == nil || p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero()) {
-		// it costs nothing, and took what it was given
-		c.r.row.Known = c.r.row.Known || sent && !answer.failed
-		c.over(ctx)
+	p := answer.paid
+	isFree := p == nil || (p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero()))
+	if isFree { // and it took the SubRAV that it was given, if it did not fail
+		sent := c.r.row.Signed != nil
+		c.r.row.Known = c.r.row.Known || (sent && !answer.failed)
+		c.recordEnd(ctx)
 		if answer.failed {
 			return result, toolFailed(answer.answer)
 		}
@@ -364,12 +381,15 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 			"the service names a cost without a proposal, or a proposal without its cost: nothing was signed")
 		return result, c.m.refuse(ctx, c.r, p, why)
 	}
-	bought := &history.Content{Status: http.StatusOK, Type: answer.answer.ContentType,
-		Truncated: answer.answer.Truncated, Body: answer.answer.Content}
-	held, err := c.promise(ctx, c.charge, p, bounds{Cost: p.Cost, Most: c.most}, bought)
+	bought := &history.Content{
+		Status: http.StatusOK, Type: answer.answer.ContentType, Truncated: answer.answer.Truncated,
+		Body: answer.answer.Content,
+	}
+	held, err := c.pay(ctx, c.charge, p, bounds{Cost: p.Cost, Most: c.max}, bought)
 	if held != nil {
-		held.End(err == nil && ctx.Err() == nil)
-		if err != nil || ctx.Err() != nil {
+		waited := err == nil && ctx.Err() == nil
+		held.End(waited)
+		if !waited {
 			c.m.Engine.Abandoned(ctx, held.Payment)
 		}
 	}
@@ -390,22 +410,22 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 }
 
 func toolFailed(a *seller.Answer) error {
-	text := string(a.Content)
 	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
-		WithHint("look at details.said; other arguments may help").WithDetail("said", x402.Quote(text))
+		WithHint("look at details.said; other arguments may help").WithDetail("said",
+		x402.Quote(string(a.Content)))
 }
 
 // declined is a call that the service does not serve, or does not take the payment for.
 func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	c.m.forget(c.r.server)
-	code, said := p.Error.Code, x402.Quote(p.Error.Message)
-	if code == codeMaxExceeded { // it ran the tool, and asks nothing for that; it looked at our promise first
+	if p.Error.Code == codeMaxExceeded {
+		// it ran the tool, and asks nothing for that; it looked at our SubRAV first
 		c.r.row.Known = true
-		c.over(ctx)
-		return c.tooDear(ctx)
+		c.recordEnd(ctx)
+		return c.overMax(ctx)
 	}
-	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Brief(code))
-	switch code {
+	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Brief(p.Error.Code))
+	switch p.Error.Code {
 	case codeHubFunds:
 		e.Code, e.Hint = x402.InsufficientFunds, "the owner has to put more into the payment hub"
 	case codeContextMissing:
@@ -417,20 +437,21 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	default:
 		e.Hint = "try again later"
 	}
-	return e.WithDetail("service", x402.Brief(code)).WithDetail("said", said)
+	return e.WithDetail("service", x402.Brief(p.Error.Code)).WithDetail("said", x402.Quote(p.Error.Message))
 }
 
-// tooDear says what kept the call from costing more. Where the caller offered more than is paid
+// overMax says what kept the call from costing more. Where the caller offered more than is paid
 // without asking, a person is asked.
-func (c *call) tooDear(ctx context.Context) error {
-	if offered := c.charge.UpTo; offered != nil && offered.Cmp(*c.most) > 0 {
+func (c *call) overMax(ctx context.Context) error {
+	if offered := c.charge.UpTo; offered != nil && offered.Cmp(*c.max) > 0 {
 		if err := c.m.Engine.AskAbout(ctx, c.charge); err != nil {
 			return err
 		}
 	}
 	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was "+
-		"allowed to", c.charge.Asset.Dollars(*c.most).Price(), *c.most).
-		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth "+
-			"that and the owner's rules let it").
-		WithDetail("maxAmount", *c.most)
+		"allowed to",
+		c.charge.Asset.Dollars(*c.max).Price(), *c.max).
+		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth that "+
+			"and the owner's rules let it").
+		WithDetail("maxAmount", *c.max)
 }

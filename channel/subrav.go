@@ -4,50 +4,24 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
+	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// SubRAV is a payer's promise: of this channel the payee may take this much in all. A later one
-// replaces an earlier one. What is signed is its BCS form, as struct SubRAV of
-// payment_channel.move.
-type SubRAV struct {
-	ChainID  uint64
-	Channel  ObjectID
-	Epoch    uint64
-	Fragment string       // of the key that signs it: the sub-channel
-	Amount   money.Amount // accumulated, of all calls so far
-	Nonce    uint64
-}
+// subRAV is the payer's voucher (rooch.SubRAV) as services and wallets exchange it, in JSON.
+type subRAV rooch.SubRAV
 
-const subRAVVersion = 1
+const subRAVVersion = "1"
 
 // maxFragment bounds a key's name; a longer one is none.
 const maxFragment = 128
 
-// Bytes are what is signed.
-func (s SubRAV) Bytes() []byte {
-	var e encoder
-	e.u8(subRAVVersion)
-	e.u64(s.ChainID)
-	e.bytes1(s.Channel)
-	e.u64(s.Epoch)
-	e.text(s.Fragment)
-	e.u256(s.Amount)
-	e.u64(s.Nonce)
-	return e.b
-}
-
-// bytes1 is a vector of one address: how the SDK writes an object's id.
-func (e *encoder) bytes1(id ObjectID) {
-	e.length(1)
-	e.raw(id[:])
-}
-
-// subRAVJSON is the wire's form: every number a decimal string.
+// subRAVJSON is its form in messages: every number a decimal string.
 type subRAVJSON struct {
 	Version           string `json:"version"`
 	ChainID           string `json:"chainId"`
@@ -58,32 +32,36 @@ type subRAVJSON struct {
 	Nonce             string `json:"nonce"`
 }
 
-// MarshalJSON writes the wire's form.
-func (s SubRAV) MarshalJSON() ([]byte, error) {
+// MarshalJSON writes the form of messages.
+func (s subRAV) MarshalJSON() ([]byte, error) {
 	return compact(subRAVJSON{
-		Version: strconv.Itoa(subRAVVersion), ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(),
-		ChannelEpoch: decimal(s.Epoch),
-		VMIDFragment: s.Fragment, AccumulatedAmount: s.Amount.String(), Nonce: decimal(s.Nonce),
+		Version: subRAVVersion, ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(),
+		ChannelEpoch: decimal(s.Epoch), VMIDFragment: s.Fragment, AccumulatedAmount: s.Amount.String(),
+		Nonce: decimal(s.Nonce),
 	})
 }
 
-// UnmarshalJSON reads the wire's form, and no other: numbers that are not strings could have lost
-// digits.
-func (s *SubRAV) UnmarshalJSON(data []byte) error {
+var (
+	errFragment  = errors.New("the name of its key is empty or too long")
+	errMultibase = errors.New("not multibase u")
+)
+
+// UnmarshalJSON reads the form of messages, and no other: numbers that are not strings could have
+// lost digits.
+func (s *subRAV) UnmarshalJSON(data []byte) error {
 	var in subRAVJSON
 	if err := json.Unmarshal(data, &in); err != nil {
 		return malformed("a SubRAV", err)
 	}
-	if in.Version != "1" {
-		return x402.Errorf(x402.InvalidRequirement, "the SubRAV has version %s, this wallet knows 1",
-			x402.Quote(in.Version))
+	if in.Version != subRAVVersion {
+		return x402.Errorf(x402.InvalidRequirement,
+			"the SubRAV has version %s, this wallet knows 1", x402.Quote(in.Version))
 	}
 	if in.VMIDFragment == "" || len(in.VMIDFragment) > maxFragment {
 		return malformed("a SubRAV", errFragment)
 	}
-	var out SubRAV
+	out := subRAV{Fragment: in.VMIDFragment}
 	var err error
-	out.Fragment = in.VMIDFragment
 	for _, part := range []struct {
 		into *uint64
 		text string
@@ -92,7 +70,7 @@ func (s *SubRAV) UnmarshalJSON(data []byte) error {
 			return malformed("a SubRAV", err)
 		}
 	}
-	if out.Channel, err = ParseObjectID(in.ChannelID); err != nil {
+	if out.Channel, err = rooch.ParseObjectID(in.ChannelID); err != nil {
 		return malformed("a SubRAV", err)
 	}
 	if out.Amount, err = money.ParseAmount(in.AccumulatedAmount); err != nil {
@@ -102,9 +80,9 @@ func (s *SubRAV) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Signed is a SubRAV with its signature.
-type Signed struct {
-	SubRAV    SubRAV `json:"subRav"`
+// signedSubRAV is a SubRAV with its signature.
+type signedSubRAV struct {
+	SubRAV    subRAV `json:"subRav"`
 	Signature string `json:"signature"` // multibase
 }
 

@@ -27,10 +27,10 @@ const maxPayload = 64 << 10
 
 // requestPayload goes with each request.
 type requestPayload struct {
-	Version     int     `json:"version"`
-	ClientTxRef string  `json:"clientTxRef"`
-	MaxAmount   string  `json:"maxAmount,omitempty"` // absent: no limit
-	Signed      *Signed `json:"signedSubRav,omitempty"`
+	Version     int           `json:"version"`
+	ClientTxRef string        `json:"clientTxRef"`
+	MaxAmount   string        `json:"maxAmount,omitempty"` // absent: no limit
+	Signed      *signedSubRAV `json:"signedSubRav,omitempty"`
 }
 
 // responsePayload comes with each answer of a paid call.
@@ -38,7 +38,7 @@ type responsePayload struct {
 	Version      json.Number   `json:"version"`
 	ClientTxRef  string        `json:"clientTxRef"`
 	ServiceTxRef string        `json:"serviceTxRef"`
-	SubRAV       *SubRAV       `json:"subRav"` // to be signed with the next request
+	SubRAV       *subRAV       `json:"subRav"` // to be signed with the next request
 	Cost         *money.Amount `json:"cost"`   // of this request
 	CostUSD      string        `json:"costUsd"`
 	Error        *serviceError `json:"error"`

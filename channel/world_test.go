@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
+	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -28,21 +29,21 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// service is a strict one, of ours: it verifies every signature, where the npm server takes wrong
-// ones (reference: nuwa §4). Its way to the wallet is a Transport that speaks as an MCP server and
-// as an HTTP service do.
-type service struct {
+// fakeService is a strict one, of ours: it verifies every signature, where the npm server takes
+// wrong ones (reference: nuwa §4). Its way to the wallet is a Transport that speaks as an MCP
+// server and as an HTTP service do.
+type fakeService struct {
 	t     *testing.T
 	chain *chain
-	me    Account
+	me    rooch.Account
 	base  string
 
 	mu                       sync.Mutex
 	used                     map[string]bool // nonces of authorizations
-	pending                  *SubRAV         // proposed, not signed yet
-	stored                   *Signed         // the last verified promise
+	pending                  *subRAV         // proposed, not signed yet
+	stored                   *signedSubRAV   // the last verified promise
 	calls                    []string        // tools that ran
-	given                    []Signed        // every promise that came
+	given                    []signedSubRAV  // every promise that came
 	wellKnown, saysDiscovery string
 
 	twist func(p map[string]any) // spoils an answer
@@ -52,15 +53,15 @@ type service struct {
 
 const price = 10_000_000 // units: $0.001
 
-func (s *service) info() string {
+func (s *fakeService) info() string {
 	return fmt.Sprintf(
 		`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
 }
 
-func (s *service) Check(seller.Request) error { return nil }
+func (s *fakeService) Check(seller.Request) error { return nil }
 
 // Ask implements Transport.
-func (s *service) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+func (s *fakeService) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	at, err := url.Parse(r.URL)
 	require.NoError(s.t, err)
 	switch {
@@ -77,7 +78,8 @@ func (s *service) Ask(ctx context.Context, r seller.Request) (*seller.Answer, er
 }
 
 // Present implements Transport: HTTP calls.
-func (s *service) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error) {
+func (s *fakeService) Present(_ context.Context, r seller.Request, with x402.Attachment) (*seller.Answer,
+	error) {
 	require.Equal(s.t, paymentHeader, with.Header)
 	text, err := unMultibase(with.Value)
 	require.NoError(s.t, err)
@@ -103,7 +105,7 @@ func (s *service) Present(_ context.Context, r seller.Request, with x402.Attachm
 	return a, nil
 }
 
-func (s *service) route(route string, r seller.Request) (*seller.Answer, error) {
+func (s *fakeService) route(route string, r seller.Request) (*seller.Answer, error) {
 	if known := s.authorized(r.Header.Get("Authorization"), opHTTP) == nil; !known {
 		return &seller.Answer{Status: http.StatusInternalServerError,
 			Content: []byte(`{"error":"Payment processing failed"}`)}, nil
@@ -119,11 +121,11 @@ func (s *service) route(route string, r seller.Request) (*seller.Answer, error) 
 		`}`)}, nil
 }
 
-func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
+func (s *fakeService) tool(name string, body []byte) (*seller.Answer, error) {
 	var q struct {
 		Auth    string          `json:"__nuwa_auth"`
 		Payment json.RawMessage `json:"__nuwa_payment"`
-		SubRAV  Signed          `json:"subRav"`
+		SubRAV  signedSubRAV    `json:"subRav"`
 	}
 	require.NoError(s.t, json.Unmarshal(body, &q))
 	text := func(v []byte) (*seller.Answer, error) {
@@ -172,7 +174,7 @@ func (s *service) tool(name string, body []byte) (*seller.Answer, error) {
 }
 
 // authorized verifies a DIDAuthV1, whose nonce is good once.
-func (s *service) authorized(token, operation string) error {
+func (s *fakeService) authorized(token, operation string) error {
 	text, ok := strings.CutPrefix(token, "DIDAuthV1 u")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	var a authObject
@@ -181,10 +183,10 @@ func (s *service) authorized(token, operation string) error {
 	}
 	signer := parse(s.t, a.Signature.SignerDID)
 	s.chain.mu.Lock()
-	i := slices.IndexFunc(s.chain.keys[signer], func(k Key) bool {
+	i := slices.IndexFunc(s.chain.keys[signer], func(k rooch.Key) bool {
 		return a.Signature.KeyID == a.Signature.SignerDID+"#"+k.Fragment
 	})
-	var key Key
+	var key rooch.Key
 	if i >= 0 {
 		key = s.chain.keys[signer][i]
 	}
@@ -202,7 +204,7 @@ func (s *service) authorized(token, operation string) error {
 }
 
 // carried takes a promise that came with a free request.
-func (s *service) carried(payment []byte) {
+func (s *fakeService) carried(payment []byte) {
 	var q requestPayload
 	if len(payment) == 0 {
 		return
@@ -216,7 +218,7 @@ func (s *service) carried(payment []byte) {
 }
 
 // query shows the last verified promise, with numbers as 0.7.0 writes them.
-func (s *service) query() []byte {
+func (s *fakeService) query() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stored == nil {
@@ -227,7 +229,7 @@ func (s *service) query() []byte {
 		`{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, r.Channel.String(), r.Amount, r.Nonce)
 }
 
-func (s *service) recovery() []byte {
+func (s *fakeService) recovery() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, _ := json.Marshal(map[string]any{"channel": nil, "pendingSubRav": s.pending, "subChannel": nil})
@@ -235,14 +237,15 @@ func (s *service) recovery() []byte {
 }
 
 // take verifies a promise and stores it.
-func (s *service) take(given *Signed) error {
+func (s *fakeService) take(given *signedSubRAV) error {
 	s.given = append(s.given, *given)
 	s.chain.mu.Lock()
 	sub := s.chain.channels[given.SubRAV.Channel].subs[given.SubRAV.Fragment]
 	s.chain.mu.Unlock()
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
-	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase, given.SubRAV.Bytes(),
+	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
+		rooch.SubRAV(given.SubRAV).Bytes(),
 		signature), "a promise's signature is wrong")
 	for _, other := range s.given {
 		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
@@ -258,7 +261,7 @@ func (s *service) take(given *Signed) error {
 	return nil
 }
 
-func (s *service) last() baseline {
+func (s *fakeService) last() baseline {
 	if s.stored != nil {
 		return baseline{s.stored.SubRAV.Nonce, s.stored.SubRAV.Amount}
 	}
@@ -266,14 +269,14 @@ func (s *service) last() baseline {
 	defer s.chain.mu.Unlock()
 	for _, ch := range s.chain.channels {
 		for _, sub := range ch.subs {
-			return sub.Last
+			return baseline{sub.Nonce, sub.Amount}
 		}
 	}
 	return baseline{}
 }
 
 // serve is one call: what the service proposes, or its error; nil for a free tool.
-func (s *service) serve(tool, auth string, payment []byte) (map[string]any, error) {
+func (s *fakeService) serve(tool, auth string, payment []byte) (map[string]any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.NoError(s.t,
@@ -324,12 +327,12 @@ func (s *service) serve(tool, auth string, payment []byte) (map[string]any, erro
 	return out, nil
 }
 
-func (s *service) propose(cost uint64) {
+func (s *fakeService) propose(cost uint64) {
 	for id, ch := range s.chain.channels {
 		for name := range ch.subs {
 			last := s.last()
 			amount, _ := last.Amount.Add(money.NewAmount(cost))
-			s.pending = &SubRAV{ChainID: 4, Channel: id, Epoch: ch.epoch, Fragment: name, Amount: amount,
+			s.pending = &subRAV{ChainID: 4, Channel: id, Epoch: ch.epoch, Fragment: name, Amount: amount,
 				Nonce: last.Nonce + 1}
 		}
 	}
@@ -357,21 +360,21 @@ func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.App
 // keysOf are a wallet's, as main joins them.
 type keysOf struct{ *wallet.Wallet }
 
-func (k keysOf) Public() string  { return k.ChannelKey() }
-func (k keysOf) Owns(q Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
-func (keysOf) Verify(k Key, message, signature []byte) bool {
+func (k keysOf) Public() string        { return k.ChannelKey() }
+func (k keysOf) Owns(q rooch.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (keysOf) Verify(k rooch.Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
-func (k keysOf) SignSubRAV(ctx context.Context, key Key, s SubRAV) ([]byte, error) {
+func (k keysOf) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
 	sig, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID,
 		Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return sig[:], err
 }
-func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, error) {
+func (k keysOf) SignAuth(ctx context.Context, key rooch.Key, message []byte) ([]byte, error) {
 	sig, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
 	return sig[:], err
 }
-func (k keysOf) SignTransaction(ctx context.Context, key Key, t Transaction) ([]byte, error) {
+func (k keysOf) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte, error) {
 	sig, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender,
 		Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return sig[:], err
@@ -397,9 +400,9 @@ type world struct {
 	t       *testing.T
 	home    string
 	chain   *chain
-	service *service
+	service *fakeService
 	guard   *guardStub
-	payer   Account
+	payer   rooch.Account
 	rules   budget.Rules
 	m       *Manager
 	store   *history.Store
@@ -410,15 +413,17 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	session := money.Dollars(5_000_000)
-	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{}, payer: Account{1, 2, 3},
+	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{},
+		payer: rooch.Account{1, 2, 3},
 		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow,
 			PayeeChange: budget.RuleAsk}}
-	w.service = &service{t: t, chain: w.chain, me: Account{9, 9}, used: map[string]bool{}}
+	w.service = &fakeService{t: t, chain: w.chain, me: rooch.Account{9, 9}, used: map[string]bool{}}
 	w.service.base = "/mcp"
 	w.service.wellKnown = w.service.info()
-	w.chain.keys[w.payer] = []Key{{"other", ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
-		{"key-1", ed25519Key, theWallet().ChannelKey()}}
+	w.chain.keys[w.payer] = []rooch.Key{{Fragment: "other", Type: ed25519Key,
+		Multibase: "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
+		{Fragment: "key-1", Type: ed25519Key, Multibase: theWallet().ChannelKey()}}
 	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
 	for _, f := range change {
 		f(w)
@@ -429,6 +434,16 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	return w
 }
 
+// statusOnly is the chain as the engine asks it.
+type statusOnly struct {
+	pay.Scheme // nothing else of it is used
+	rooch.Nodes
+}
+
+func (s statusOnly) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	return s.Nodes.Status(ctx, e)
+}
+
 // start is a process of the wallet; called again it is the next one, after the first died.
 func (w *world) start() {
 	if w.store != nil {
@@ -437,10 +452,11 @@ func (w *world) start() {
 	var err error
 	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
 	require.NoError(w.t, err)
-	nodes := map[string]*Rooch{"rooch:local": NewRooch("rooch:local", w.chain.url, http.DefaultClient)}
+	nodes := rooch.Nodes{"rooch:local": rooch.NewNode("rooch:local", w.chain.url, http.DefaultClient)}
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
-		Assets:  x402.NewRegistry(Assets(nodes)),
-		Schemes: map[string]pay.Scheme{"rooch": Fates{nodes}}, Store: w.store, Guard: w.guard, Now: time.Now,
+		Assets:  x402.NewRegistry(nodes.Assets()),
+		Schemes: map[string]pay.Scheme{"rooch": statusOnly{Nodes: nodes}}, Store: w.store, Guard: w.guard,
+		Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
 	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()),
 		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},

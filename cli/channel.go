@@ -190,7 +190,7 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 		solana, _ := w.Keys.Addresses()
 		// to set them up with
 		out := channel.List{PublicKey: wallet.ChannelKeyOf(solana), Servers: []string{},
-			Channels: []channel.Status{}}
+			Channels: []channel.Report{}}
 		if unset == nil {
 			var err error
 			if out, err = m.List(ctx); err != nil {
@@ -218,7 +218,7 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 	})
 }
 
-func (u *ui) channelStatus(s channel.Status, err error) error {
+func (u *ui) channelStatus(s channel.Report, err error) error {
 	if err != nil {
 		return err
 	}

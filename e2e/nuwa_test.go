@@ -22,7 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/channel"
+	"x402-wallet/chain/rooch"
 )
 
 // nuwa is the npm servers of @nuwa-ai/payment-kit 0.7.0, unmodified, on a simulated Rooch node that
@@ -158,7 +158,7 @@ func TestNuwa(t *testing.T) {
 	bin := BuildWallet(t)
 	n := startNuwa(t)
 	host := func(raw string) string { at, _ := url.Parse(raw); return at.Host }
-	payer := channel.Account{42}
+	payer := rooch.Account{42}
 	home := NewHome(t, fmt.Sprintf(`
 [budget]
 session = "5.00"
@@ -177,7 +177,7 @@ url = %q
 	n.post("admin/did", map[string]any{"did": payer.DID(),
 		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
 			"publicKeyMultibase": "z" + home.Solana}}})
-	n.post("admin/hub", map[string]any{"did": payer.DID(), "asset": channel.RGas, "amount": "10000000000"})
+	n.post("admin/hub", map[string]any{"did": payer.DID(), "asset": rooch.RGas, "amount": "10000000000"})
 	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: yes}
 
 	for _, over := range []struct {

@@ -1,4 +1,4 @@
-package channel
+package rooch
 
 import (
 	"crypto/sha3"
@@ -16,18 +16,16 @@ type Account [32]byte
 // ObjectID names an object on Rooch.
 type ObjectID [32]byte
 
-const (
-	didPrefix = "did:rooch:"
-	hrp       = "rooch" // BIP 350's human readable part
-)
+// DIDPrefix is what the DID of a Rooch account begins with.
+const DIDPrefix = "did:rooch:"
 
 // ParseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
 // nuwa §8).
 func ParseDID(did string) (a Account, err error) {
-	text, ok := strings.CutPrefix(did, didPrefix)
+	text, ok := strings.CutPrefix(did, DIDPrefix)
 	if !ok {
-		return a, x402.Errorf(x402.InvalidRequirement, "%s is no did:rooch: only those have payment channels",
-			x402.Quote(did))
+		return a, x402.Errorf(x402.InvalidRequirement,
+			"%s is no did:rooch: only those have payment channels", x402.Quote(did))
 	}
 	payload, err := bech32m(text)
 	if err != nil || len(payload) != len(a) {
@@ -37,7 +35,7 @@ func ParseDID(did string) (a Account, err error) {
 }
 
 // DID is the account's name.
-func (a Account) DID() string { return didPrefix + toBech32m(a[:]) }
+func (a Account) DID() string { return DIDPrefix + a.identifier() }
 
 // identifier is the DID without its method, as the chain's documents have it.
 func (a Account) identifier() string { return toBech32m(a[:]) }
@@ -51,34 +49,37 @@ func (id ObjectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 // ParseObjectID reads 0x and 64 hex digits.
 func ParseObjectID(s string) (id ObjectID, err error) {
 	text, ok := strings.CutPrefix(s, "0x")
-	if n, err := hex.Decode(id[:], []byte(text[:min(len(text), 2*len(id))])); !ok || err != nil ||
-		n != len(id) || len(text) != 2*len(id) {
+	if !ok || len(text) != hex.EncodedLen(len(id)) {
+		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
+	}
+	if _, err := hex.Decode(id[:], []byte(text)); err != nil {
 		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
 	return id, nil
 }
 
 // RGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry
-// write it. Of an object's id the canonical form is part, with all the zeros.
+// write it. In the bytes that an object's id is made of it is canonicalRGas, with all the zeros.
 const RGas = "0x3::gas_coin::RGas"
 
 // Rooch's packages.
 const (
 	framework = "0x0000000000000000000000000000000000000000000000000000000000000003"
-	moveos    = "0x0000000000000000000000000000000000000000000000000000000000000002" // where accounts are
+	// moveos is where accounts are.
+	moveos = "0x0000000000000000000000000000000000000000000000000000000000000002"
+
+	canonicalRGas = framework + "::gas_coin::RGas"
 )
 
-// isRGas accepts the asset with or without its zeros.
-func isRGas(asset string) bool {
+// IsRGas accepts the asset with or without its zeros.
+func IsRGas(asset string) bool {
 	address, rest, _ := strings.Cut(asset, "::")
 	digits, ok := strings.CutPrefix(address, "0x")
 	return ok && len(digits) <= 64 && strings.TrimLeft(digits, "0") == "3" && rest == "gas_coin::RGas"
 }
 
-const canonicalRGas = framework + "::gas_coin::RGas"
-
-// objectOf is the id of an object that the chain names by a key and a type: SHA3-256(bcs(key) ‖
-// type).
+// objectOf is the id of an object that the chain names by a key and a type:
+// SHA3-256(bcs(key) ‖ type).
 func objectOf(key []byte, module, name string) ObjectID {
 	return sha3.Sum256(append(key, framework+"::"+module+"::"+name...))
 }
@@ -86,35 +87,30 @@ func objectOf(key []byte, module, name string) ObjectID {
 // ChannelID is the channel from one account to another, in RGas: there is one at most, and its id
 // is known before it is open.
 func ChannelID(payer, payee Account) ObjectID {
-	var e encoder
-	e.raw(payer[:])
-	e.raw(payee[:])
-	e.text(canonicalRGas)
-	return objectOf(e.b, "payment_channel", "PaymentChannel")
+	key := Encode(struct {
+		Payer, Payee Account
+		Coin         string
+	}{payer, payee, canonicalRGas})
+	return objectOf(key, "payment_channel", "PaymentChannel")
 }
 
 // hubOf is where an account's deposits for all of its channels lie.
 func hubOf(owner Account) ObjectID { return objectOf(owner[:], "payment_channel", "PaymentHub") }
 
 // documentOf is an account's DID document.
-func documentOf(a Account) ObjectID {
-	var e encoder
-	e.text(a.identifier())
-	return objectOf(e.b, "did", "DIDDocument")
-}
+func documentOf(a Account) ObjectID { return objectOf(Encode(a.identifier()), "did", "DIDDocument") }
 
 // fieldKey names an entry of a table whose keys are strings.
 func fieldKey(name string) ObjectID {
-	var e encoder
-	e.text(name)
-	return sha3.Sum256(append(e.b,
-		"0x0000000000000000000000000000000000000000000000000000000000000001::string::String"...))
+	const stringType = "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"
+	return sha3.Sum256(append(Encode(name), stringType...))
 }
 
 // bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable
 // part.
 
 const (
+	humanPart      = "rooch"
 	bech32Alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 	bech32mFinal   = 0x2bc830a3
 	checksumLength = 6
@@ -136,11 +132,11 @@ func polymod(values []byte) uint32 {
 
 // expanded is the human readable part as the checksum reads it.
 func expanded() (values []byte) {
-	for _, c := range []byte(hrp) {
+	for _, c := range []byte(humanPart) {
 		values = append(values, c>>5)
 	}
 	values = append(values, 0)
-	for _, c := range []byte(hrp) {
+	for _, c := range []byte(humanPart) {
 		values = append(values, c&31)
 	}
 	return values
@@ -148,11 +144,12 @@ func expanded() (values []byte) {
 
 func toBech32m(payload []byte) string {
 	values := regroup(payload, 8, 5, true)
-	sum := polymod(append(append(expanded(), values...), make([]byte, checksumLength)...)) ^ bech32mFinal
+	padded := append(append(expanded(), values...), make([]byte, checksumLength)...)
+	sum := polymod(padded) ^ bech32mFinal
 	for i := range checksumLength {
 		values = append(values, byte(sum>>(5*(checksumLength-1-i)))&31)
 	}
-	text := []byte(hrp + "1")
+	text := []byte(humanPart + "1")
 	for _, v := range values {
 		text = append(text, bech32Alphabet[v])
 	}
@@ -162,7 +159,7 @@ func toBech32m(payload []byte) string {
 var errBech32m = errors.New("not bech32m")
 
 func bech32m(text string) ([]byte, error) {
-	data, ok := strings.CutPrefix(text, hrp+"1")
+	data, ok := strings.CutPrefix(text, humanPart+"1")
 	if !ok || len(data) < checksumLength || len(data) > 200 {
 		return nil, errBech32m
 	}

@@ -1,0 +1,312 @@
+// Package rooch is the chain of the Nuwa payment channels: what lies in a channel and in the
+// payer's hub, the transactions that open channels, and what became of what was signed.
+//
+// What must stay true: what a node says is read strictly or not at all, and only from a node of the
+// network that it was configured for.
+//
+// The files: node.go (what a node is asked), transaction.go (what is signed), address.go (accounts
+// and the ids of objects), bcs.go (Rooch's bytes), status.go (what became of a payment).
+package rooch
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"x402-wallet/chain/rpc"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// chainIDs are Rooch's networks (rooch-sdk 0.4.0, payment-kit's changelog).
+var chainIDs = map[string]uint64{"rooch:main": 1, "rooch:test": 2, "rooch:dev": 3, "rooch:local": 4}
+
+// Node is the owner's node for one network. It is safe for concurrent use.
+type Node struct {
+	*rpc.Node
+
+	mu        sync.Mutex
+	sameChain bool // it answered with the network's chain id once
+}
+
+// NewNode makes the client of a node; network is a CAIP-2 like name, "rooch:main".
+func NewNode(network, url string, client *http.Client) *Node {
+	return &Node{Node: rpc.New(network, url, client, nil)}
+}
+
+// ChainID is the network's number, which stands in everything that is signed for it.
+func (n *Node) ChainID() uint64 { return chainIDs[n.Network] }
+
+// Asset is RGas on a network. Its price is the one that the kit has built in: 100 picodollars a
+// unit.
+func Asset(network string) x402.AssetInfo {
+	const dollarsPerRGas = money.Dollars(10_000)
+	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8, USD: dollarsPerRGas}
+}
+
+// Nodes are the owner's, by network.
+type Nodes map[string]*Node
+
+// Assets are what channels on these networks are paid in, for the registry.
+func (nodes Nodes) Assets() (list []x402.AssetInfo) {
+	for _, network := range slices.Sorted(maps.Keys(nodes)) {
+		list = append(list, Asset(network))
+	}
+	return list
+}
+
+// Key is a key of a DID document.
+type Key struct {
+	Fragment  string `json:"fragment"`
+	Type      string `json:"type"`
+	Multibase string `json:"publicKeyMultibase"` // z and base58, without multicodec
+}
+
+// Keys are the keys that a DID document lets authenticate. A DID without a document has none.
+func (n *Node) Keys(ctx context.Context, a Account) (usable []Key, err error) {
+	value, err := n.object(ctx, documentOf(a))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	type did struct{ Method, Identifier string }
+	var document struct {
+		ID          did
+		Controllers []did
+		Methods     []struct { // of verification, behind their fragments
+			Fragment   string
+			ID         did
+			IDFragment string
+			Type       string
+			Controller did
+			Multibase  string
+		}
+		Authentication []string
+	}
+	if _, err := Decode(value, &document); err != nil {
+		return nil, n.Failed("with a DID document", err)
+	}
+	for _, m := range document.Methods {
+		if slices.Contains(document.Authentication, m.Fragment) {
+			usable = append(usable, Key{Fragment: m.Fragment, Type: m.Type, Multibase: m.Multibase})
+		}
+	}
+	return usable, nil
+}
+
+// Channel is a channel as the chain has it.
+type Channel struct {
+	Sender, Receiver Account
+	Coin             string
+	State            string // active, closing or closed
+	Epoch            uint64 // one more each time that the channel is opened again
+
+	subs ObjectID // the table of its sub-channels
+}
+
+// Active is the state of a channel that can be paid from.
+const Active = "active"
+
+// Channel reads a channel; nil: it was never opened.
+func (n *Node) Channel(ctx context.Context, id ObjectID) (*Channel, error) {
+	value, err := n.object(ctx, id)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	var object struct {
+		Sender, Receiver Account
+		Coin             string
+		Subs             objectPath
+		Status           byte
+		Epoch            uint64
+		Cancellation     []struct { // an option: since when, and how much is open
+			Since   uint64
+			Pending money.Amount
+		}
+	}
+	if err := decodeAll(value, &object); err != nil || len(object.Subs) != 1 {
+		return nil, n.Failed("with a channel", errLayout)
+	}
+	states := []string{Active, "closing", "closed"}
+	return &Channel{
+		Sender: object.Sender, Receiver: object.Receiver, Coin: object.Coin, Epoch: object.Epoch,
+		State: states[min(int(object.Status), len(states)-1)], subs: object.Subs[0],
+	}, nil
+}
+
+// SubChannel is one key's part of a channel: what the payee has claimed of it, and the chain
+// confirmed.
+type SubChannel struct {
+	Key    Key
+	Amount money.Amount
+	Nonce  uint64
+}
+
+// SubChannel reads what a key has in a channel; nil: it may not sign for it.
+func (n *Node) SubChannel(ctx context.Context, c *Channel, fragment string) (*SubChannel, error) {
+	value, err := n.field(ctx, c.subs, fragment)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	var sub struct {
+		Fragment, Multibase, Type string
+		Amount                    money.Amount
+		Nonce                     uint64
+	}
+	if err := decodeAll(value, &sub); err != nil || sub.Fragment != fragment {
+		return nil, n.Failed("with a sub-channel", errLayout)
+	}
+	key := Key{Fragment: sub.Fragment, Type: sub.Type, Multibase: sub.Multibase}
+	return &SubChannel{Key: key, Amount: sub.Amount, Nonce: sub.Nonce}, nil
+}
+
+// Hub is what lies in an account's payment hub, in units of RGas; none where it is frozen.
+func (n *Node) Hub(ctx context.Context, owner Account) (balance money.Amount, err error) {
+	value, err := n.object(ctx, hubOf(owner))
+	if err != nil || value == nil {
+		return balance, err
+	}
+	var store objectPath
+	if _, err := Decode(value, &store); err != nil || len(store) != 1 {
+		return balance, n.Failed("with a payment hub", errLayout)
+	}
+	value, err = n.field(ctx, store[0], canonicalRGas)
+	if err != nil || value == nil {
+		return balance, err
+	}
+	var coins struct {
+		Name, Coin string
+		Balance    money.Amount
+		Frozen     byte
+	}
+	if err := decodeAll(value, &coins); err != nil || coins.Name != canonicalRGas ||
+		coins.Coin != canonicalRGas {
+		return balance, n.Failed("with a payment hub", errLayout)
+	}
+	if coins.Frozen != 0 {
+		return money.Amount{}, nil
+	}
+	return coins.Balance, nil
+}
+
+// Sequence is the number of an account's next transaction.
+func (n *Node) Sequence(ctx context.Context, a Account) (uint64, error) {
+	var out struct {
+		Status string `json:"vm_status"`
+		Values []struct {
+			Decoded json.Number `json:"decoded_value"`
+		} `json:"return_values"`
+	}
+	err := n.Call(ctx, &out, "rooch_executeViewFunction", map[string]any{
+		"function_id": moveos + "::account::sequence_number", "args": []string{a.String()},
+		"ty_args": []string{},
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(out.Values) != 1 {
+		return 0, n.Failed("with an account", errLayout)
+	}
+	number, err := parseUint(out.Values[0].Decoded.String())
+	if err != nil {
+		return 0, n.Failed("with an account", err)
+	}
+	return number, nil
+}
+
+// parseUint reads a decimal number without signs and leading zeros.
+func parseUint(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && strconv.FormatUint(n, 10) != text {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// ErrAborted says that the chain took a transaction and undid it: nothing happened but its fee.
+var ErrAborted = errors.New("the chain refused the transaction")
+
+// Execute sends a transaction, as Raw wrote it. With ErrAborted it is over; after another error
+// nobody knows what became of it.
+func (n *Node) Execute(ctx context.Context, raw string) (hash string, err error) {
+	var out struct {
+		Execution struct {
+			Hash   string `json:"tx_hash"`
+			Status struct {
+				Type     string `json:"type"`
+				Location string `json:"location"`
+				Abort    string `json:"abort_code"`
+			} `json:"status"`
+		} `json:"execution_info"`
+	}
+	if err := n.Call(ctx, &out, "rooch_executeRawTransaction", raw,
+		map[string]bool{"withOutput": true}); err != nil {
+		return "", err
+	}
+	if s := out.Execution.Status; s.Type != "executed" {
+		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s",
+			ErrAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
+	}
+	return out.Execution.Hash, nil
+}
+
+// object reads an object's bytes; nil: there is no such object.
+func (n *Node) object(ctx context.Context, id ObjectID) ([]byte, error) {
+	return n.state(ctx, "rooch_getObjectStates", id.String(), map[string]bool{"decode": false,
+		"showDisplay": false})
+}
+
+func (n *Node) field(ctx context.Context, table ObjectID, name string) ([]byte, error) {
+	return n.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()},
+		map[string]bool{"decode": false, "showDisplay": false})
+}
+
+func (n *Node) state(ctx context.Context, method string, params ...any) ([]byte, error) {
+	if err := n.checkChain(ctx); err != nil {
+		return nil, err
+	}
+	var list []*struct {
+		Value string `json:"value"`
+	}
+	if err := n.Call(ctx, &list, method, params...); err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, n.Failed(method, errLayout)
+	}
+	if list[0] == nil {
+		return nil, nil
+	}
+	value, err := hex.DecodeString(strings.TrimPrefix(list[0].Value, "0x"))
+	if err != nil {
+		return nil, n.Failed(method, errLayout)
+	}
+	return value, nil
+}
+
+// checkChain refuses a node of another network: who chooses the node chooses the evidence.
+func (n *Node) checkChain(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.sameChain {
+		return nil
+	}
+	var id json.Number
+	if err := n.Call(ctx, &id, "rooch_getChainID"); err != nil {
+		return err
+	}
+	if id.String() != strconv.FormatUint(n.ChainID(), 10) {
+		return x402.Errorf(x402.RPCError,
+			"the node of %s has the chain id %s, not %d", n.Network, x402.Quote(id.String()), n.ChainID()).
+			WithHint("the owner corrects rpc under [networks.%q] in config.toml", n.Network)
+	}
+	n.sameChain = true
+	return nil
+}

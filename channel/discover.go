@@ -1,0 +1,317 @@
+package channel
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"x402-wallet/chain/rooch"
+	"x402-wallet/seller"
+	"x402-wallet/x402"
+)
+
+// service is one that was discovered, as far as it does not change while this process runs.
+type service struct {
+	server  string // its name in config.toml
+	mcp     adapter
+	http    adapter
+	info    serviceInfo
+	network string
+	node    *rooch.Node
+	payer   rooch.Account
+	payee   rooch.Account
+	key     rooch.Key // ours
+}
+
+// adapter is the way to speak with it for a request of a method.
+func (s *service) adapter(method string) adapter {
+	if seller.IsMCP(method) {
+		return s.mcp
+	}
+	return s.http
+}
+
+// keyID is our key's full name.
+func (s *service) keyID() string { return s.payer.DID() + "#" + s.key.Fragment }
+
+// channelID is our channel to it; it may not be open.
+func (s *service) channelID() rooch.ObjectID { return rooch.ChannelID(s.payer, s.payee) }
+
+// ownAdapter is the way to a service's own routes or tools. An MCP server's base path is that of
+// its endpoint, an HTTP service's is another.
+func (m *Manager) ownAdapter(s *service) adapter {
+	endpoint, err := url.Parse(m.Servers[s.server].Endpoint)
+	if err != nil || s.info.BasePath == "" {
+		return s.mcp
+	}
+	if strings.TrimRight(endpoint.Path, "/") != strings.TrimRight(s.info.BasePath, "/") {
+		return s.http
+	}
+	return s.mcp
+}
+
+// service discovers a service, once for each process: what is published at its origin first, then
+// what it says itself, then what config.toml says. Where several say who it is they have to agree,
+// and with what this wallet knew before (seed 003).
+func (m *Manager) service(ctx context.Context, server string) (*service, error) {
+	m.mu.Lock()
+	known := m.services[server]
+	m.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := m.discover(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.services[server] = found
+	return found, nil
+}
+
+// forget makes the next call discover the service anew.
+func (m *Manager) forget(server string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.services, server)
+}
+
+func (m *Manager) discover(ctx context.Context, server string) (*service, error) {
+	config := m.Servers[server]
+	origin, err := originOf(config.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	published, text, err := m.published(ctx, origin)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{server: server}
+	if published != nil {
+		s.info = *published
+	}
+	s.mcp = mcpAdapter{client: m.Transport, endpoint: config.Endpoint}
+	s.http = httpAdapter{client: m.Transport, origin: origin, base: s.info.BasePath}
+	if published == nil {
+		said, err := s.mcp.discover(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if said != nil {
+			s.info = *said
+		}
+	}
+	if s.info.ServiceDID == "" {
+		s.info.ServiceDID, s.info.Asset = config.Service, rooch.RGas
+	}
+	if s.info.ServiceDID == "" {
+		return nil, x402.Errorf(x402.InvalidRequirement,
+			"%s does not say that it is a service with payment channels", x402.Quote(server)).
+			WithHint("where it has none, [servers.%s] in config.toml needs no channel = true; where it has, "+
+				"the owner writes service = \"did:rooch:…\" beside it", server)
+	}
+	if err := m.checkIdentity(ctx, s, config); err != nil {
+		return nil, err
+	}
+	if err := m.resolve(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, m.checkSignature(ctx, s, text)
+}
+
+// published reads what is at the origin's well-known URL; nil: nothing is.
+func (m *Manager) published(ctx context.Context, origin string) (*serviceInfo, []byte, error) {
+	if origin == "" {
+		return nil, nil, nil
+	}
+	q := seller.Request{Method: http.MethodGet, URL: origin + wellKnownPath}
+	answer, err := m.Transport.Ask(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if answer.Status != http.StatusOK {
+		return nil, nil, nil
+	}
+	var info serviceInfo
+	if err := readAnswer(answer.Content, &info); err != nil {
+		return nil, nil, err
+	}
+	// Behind the origin, what is no path would make another origin: https://a.b + .c.d
+	if info.BasePath != "" && !strings.HasPrefix(info.BasePath, "/") {
+		return nil, nil, x402.Errorf(x402.InvalidRequirement,
+			"the service's description puts its routes at %s, which is no path", x402.Quote(info.BasePath))
+	}
+	return &info, answer.Content, nil
+}
+
+// checkIdentity refuses a service whose name is not the same everywhere. Of what the owner writes
+// and what the ledger knows from before, the owner's word counts.
+func (m *Manager) checkIdentity(ctx context.Context, s *service, config Server) error {
+	names := []string{config.Service}
+	if config.Service == "" {
+		rows, err := m.Store.Channels(ctx)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if row.Server == s.server {
+				names = append(names, row.Service)
+			}
+		}
+	}
+	for _, name := range names {
+		if name == "" || name == s.info.ServiceDID {
+			continue
+		}
+		return x402.Errorf(x402.PayeeChanged,
+			"the service says it is %s, and was %s", x402.Quote(s.info.ServiceDID), x402.Quote(name)).
+			WithHint("tell the person: either the service moved, or somebody else stands in its place; "+
+				"nothing was signed").
+			WithDetail("serviceDid", x402.Brief(s.info.ServiceDID)).WithDetail("before", x402.Brief(name))
+	}
+	return nil
+}
+
+// resolve finds what the service's words mean here: its network's node, its account, and our key.
+func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
+	if s.info.Asset != "" && !rooch.IsRGas(s.info.Asset) {
+		return x402.Errorf(x402.UntrustedAsset,
+			"the service wants to be paid in %s; channels are paid in RGas", x402.Quote(s.info.Asset))
+	}
+	if s.payee, err = rooch.ParseDID(s.info.ServiceDID); err != nil {
+		return err
+	}
+	if m.DID == "" {
+		return x402.Errorf(x402.SetupFailed, "no DID is configured for payment channels").
+			WithHint("the owner puts did under [channel] in config.toml, and the key %s into that DID's "+
+				"document",
+				m.Keys.Public())
+	}
+	if s.payer, err = rooch.ParseDID(m.DID); err != nil {
+		return x402.Errorf(x402.SetupFailed, "the owner's DID: %s", x402.AsError(err).Message).
+			WithHint("the owner corrects did under [channel] in config.toml; it is written like " +
+				"did:rooch:rooch1…")
+	}
+	if s.payer == s.payee {
+		return x402.Errorf(x402.InvalidRequirement, "the service has the owner's own DID")
+	}
+	if s.network, s.node, err = m.node(s.info.Network); err != nil {
+		return err
+	}
+	s.key, err = m.ourKey(ctx, s.node, s.payer)
+	return err
+}
+
+// node is the owner's for the network that a service names; one that names none is on the only one
+// there is.
+func (m *Manager) node(name string) (string, *rooch.Node, error) {
+	network := name
+	if name != "" && !strings.HasPrefix(name, "rooch:") {
+		network = "rooch:" + name
+	}
+	if name == "" && len(m.Nodes) == 1 {
+		for only := range m.Nodes {
+			network = only
+		}
+	}
+	node := m.Nodes[network]
+	if node == nil {
+		return "", nil, x402.Errorf(x402.SetupFailed,
+			"the service is on %s, for which no node is configured", x402.Quote(network)).
+			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the service's network is called`)
+	}
+	return network, node, nil
+}
+
+func (m *Manager) ourKey(ctx context.Context, node *rooch.Node, payer rooch.Account) (rooch.Key, error) {
+	keys, err := node.Keys(ctx, payer)
+	if err != nil {
+		return rooch.Key{}, err
+	}
+	if i := slices.IndexFunc(keys, m.Keys.Owns); i >= 0 {
+		return keys[i], nil
+	}
+	return rooch.Key{}, x402.Errorf(x402.SetupFailed,
+		"the DID document of %s has no key of this wallet", payer.DID()).
+		WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
+}
+
+// checkSignature checks the signature over what was published, if there is one.
+func (m *Manager) checkSignature(ctx context.Context, s *service, published []byte) error {
+	if published == nil {
+		return nil
+	}
+	message, signature, err := signedInfo(published)
+	if err != nil || signature == nil {
+		return err
+	}
+	keys, err := s.node.Keys(ctx, s.payee)
+	if err != nil {
+		return err
+	}
+	isSigner := func(k rooch.Key) bool { return m.Keys.Verify(k, message, signature) }
+	if slices.ContainsFunc(keys, isSigner) {
+		return nil
+	}
+	return x402.Errorf(x402.InvalidRequirement,
+		"the service's description is signed by nobody whom its DID document names").
+		WithHint("somebody may have changed it on the way; nothing was signed")
+}
+
+// Speaks names the service that a request is for, where that is paid through a channel: one of the
+// owner's config.toml, at the same endpoint, or for HTTP at the same origin. Whether one that
+// nobody said it of does is asked once.
+func (m *Manager) Speaks(ctx context.Context, q seller.Request) (server string, yes bool) {
+	for _, name := range m.names() {
+		endpoint := m.Servers[name].Endpoint
+		asked, _, _ := strings.Cut(q.URL, "#")
+		if !seller.IsMCP(q.Method) {
+			endpoint, _ = originOf(endpoint)
+			asked, _ = originOf(asked)
+		}
+		if endpoint == "" || endpoint != asked {
+			continue
+		}
+		if !m.Servers[name].Detect || m.detected(ctx, name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+func (m *Manager) detected(ctx context.Context, server string) bool {
+	m.mu.Lock()
+	yes, known := m.speaks[server]
+	m.mu.Unlock()
+	if known || m.DID == "" {
+		return yes
+	}
+	origin, err := originOf(m.Servers[server].Endpoint)
+	if err != nil {
+		return false
+	}
+	info, _, err := m.published(ctx, origin)
+	if err != nil && !x402.HasCode(err, x402.ResponseMalformed) { // ask again next time
+		return false
+	}
+	yes = info != nil && strings.HasPrefix(info.ServiceDID, rooch.DIDPrefix)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.speaks[server] = yes
+	return yes
+}
+
+// originOf is the origin of a URL; "" where it has none of HTTP.
+func originOf(raw string) (string, error) {
+	at, err := url.Parse(raw)
+	if err != nil {
+		return "", x402.Errorf(x402.InvalidArgument, "the service's URL cannot be read")
+	}
+	if at.Scheme != "http" && at.Scheme != "https" {
+		return "", nil
+	}
+	return at.Scheme + "://" + at.Host, nil
+}
