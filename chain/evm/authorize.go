@@ -21,10 +21,10 @@ const v1Backdate = 600
 // INTERNAL when our own bytes or signature are not what they must be. After any error nothing that
 // was signed exists outside this function.
 //
-// It asks the node only for what is not known yet: its chain id once, its clock when Funds did not
-// just hear it.
+// It asks the node only for what is not known yet: its chain id once, its clock when no answer of
+// the last half minute carried it. It is safe for concurrent use: each call draws its own nonce.
 func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error) {
-	if err := e.orderly(o); err != nil {
+	if err := e.checkOrder(o); err != nil {
 		return x402.Authorization{}, err
 	}
 	n, err := e.node(o.Requirement.Network)
@@ -45,20 +45,20 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, internal("encoding the authorization", err)
 	}
-	t, err := e.checkOwn(object, o)
+	t, err := e.verifyDraft(object, o)
 	if err != nil {
 		return x402.Authorization{}, err
 	}
 	return e.sign(ctx, object, t, o)
 }
 
-// orderly refuses what must not even be drafted.
-func (e *Exact) orderly(o x402.Order) error {
+// checkOrder refuses what must not even be drafted.
+func (e *Exact) checkOrder(o x402.Order) error {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return err
 	}
 	if o.Validity < MinValidity || o.Validity > MaxValidity {
-		return refuse("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity,
+		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity,
 			MaxValidity)
 	}
 	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
@@ -74,12 +74,14 @@ func (e *Exact) orderly(o x402.Order) error {
 func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	payee, err := parseAddress(o.Requirement.PayTo)
 	if err != nil {
-		return a, refuse("payTo is %v", err)
+		return a, invalid("payTo is %v", err)
 	}
 	if _, err := io.ReadFull(e.rand, a.Nonce[:]); err != nil {
 		return a, internal("reading 32 random bytes for the nonce", err)
 	}
-	a.From, a.To, a.Value = e.Address(), payee.Hex(), o.Requirement.Amount
+	a.From = e.Address()
+	a.To = payee.Hex()
+	a.Value = o.Requirement.Amount
 	if o.Requirement.Version == 1 {
 		a.ValidAfter = o.Now.Unix() - v1Backdate
 	}
@@ -87,17 +89,18 @@ func (e *Exact) draft(o x402.Order) (a Authorization3009, err error) {
 	return a, nil
 }
 
-// checkOwn reads the bytes to send as a stranger would, compares them with the order, and gives
-// what they say with its digest: so what is signed is what was checked is what is sent. The chain
-// id and the contract are not in the bytes but in the digest's domain; Payable has compared both
-// with the requirement.
-func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
+// verifyDraft decodes the bytes to send as a stranger would, compares them with the order, and
+// answers the decoded message with its digest: what is signed is what was checked is what is sent.
+// The chain id and the contract are not in the bytes but in the digest's domain; Payable has
+// compared both with the requirement.
+func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error) {
 	got, err := DecodeAuthorization(object)
 	if err != nil {
 		return t, internal("our own payload cannot be read", err)
 	}
 	now := o.Now.Unix()
 	latestEnd := now + int64(o.Validity/time.Second)
+	isBackdated := o.Requirement.Version == 1 && got.ValidAfter == now-v1Backdate
 	for _, must := range []struct {
 		field string
 		holds bool
@@ -105,7 +108,7 @@ func (e *Exact) checkOwn(object []byte, o x402.Order) (t Transfer, err error) {
 		{"from", sameAddress(got.From, e.Address())},
 		{"to", sameAddress(got.To, o.Requirement.PayTo)},
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
-		{"validAfter", got.ValidAfter == 0 || o.Requirement.Version == 1 && got.ValidAfter == now-v1Backdate},
+		{"validAfter", got.ValidAfter == 0 || isBackdated},
 		{"validBefore", got.ValidBefore <= latestEnd &&
 			got.ValidBefore >= now+int64(MinValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{}},

@@ -4,11 +4,11 @@
 // What must stay true: one type of message is ever signed, and its digest is computed from the very
 // JSON that is sent, after that JSON was read back and found to be the order. The EIP-712 domain
 // comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
-// dead only by a finalized block.
+// expired only because of a finalized block.
 //
-// The files: exact.go (why not, funds), authorize.go (sign), eip3009.go and payload.go (the
-// message, and its JSON), fate.go and logs.go (what became of it), node.go (the owner's node),
-// address.go.
+// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go and
+// payload.go (the message, and its JSON), status.go and logs.go (what became of it), node.go (the
+// owner's node), address.go.
 package evm
 
 import (
@@ -95,7 +95,7 @@ func (e *Exact) Address() string {
 	return e.signer.Address()
 }
 
-// self is Address, read.
+// self is Address, parsed.
 func (e *Exact) self() (common.Address, error) {
 	if e.Address() == "" {
 		return common.Address{}, x402.Errorf(x402.WalletNotFound, "there is no EVM key yet").
@@ -113,7 +113,7 @@ func (e *Exact) node(network string) (*node, error) {
 	if n := e.nodes[network]; n != nil {
 		return n, nil
 	}
-	err := refuse("network not configured").WithDetail("network", x402.Brief(network))
+	err := invalid("network not configured").WithDetail("network", x402.Brief(network))
 	if _, notOurs := ChainID(network); notOurs == nil {
 		err.FixedBy = x402.ByPerson
 		err.Hint = fmt.Sprintf("the person sets rpc under [networks.%q] in config.toml", network)
@@ -121,7 +121,7 @@ func (e *Exact) node(network string) (*node, error) {
 	return nil, err
 }
 
-// Payable says why r cannot be paid, or nil. It asks nobody. Every refusal is an *x402.Error:
+// Payable says why r cannot be paid, or nil. It does no I/O. Every refusal is an *x402.Error:
 // INVALID_REQUIREMENT, but UNTRUSTED_ASSET when asset is not the one that r asks for and
 // WALLET_NOT_FOUND when there is no key.
 //
@@ -129,19 +129,19 @@ func (e *Exact) node(network string) (*node, error) {
 // registry's.
 func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Scheme != "exact" {
-		return refuse("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
+		return invalid("scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
 	}
 	if r.Version != 1 && r.Version != 2 {
-		return refuse("x402Version is neither 1 nor 2")
+		return invalid("x402Version is neither 1 nor 2")
 	}
 	if _, err := e.node(r.Network); err != nil {
 		return err
 	}
 	if r.Amount.IsZero() {
-		return refuse("amount is 0")
+		return invalid("amount is 0")
 	}
 	if r.MaxTimeout > 0 && r.MaxTimeout < MinValidity {
-		return refuse("maxTimeoutSeconds is below %d: nobody could settle that in time",
+		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
 			int(MinValidity.Seconds()))
 	}
 	if err := payableAsset(r, asset); err != nil {
@@ -162,10 +162,10 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 			WithDetail("asset", x402.Brief(r.Asset))
 	}
 	if asset.Permit2Only {
-		return refuse("the asset has no EIP-3009, and Permit2 is not signed")
+		return invalid("the asset has no EIP-3009, and Permit2 is not signed")
 	}
 	if _, err := domainSeparator(asset); err != nil {
-		e := refuse("the registry's entry of the asset is not usable: %v", err)
+		e := invalid("the registry's entry of the asset is not usable: %v", err)
 		e.FixedBy = x402.ByPerson
 		return e.WithHint("the person gives the asset its EIP-712 name and version in config.toml")
 	}
@@ -175,7 +175,7 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 		{"version", asset.Version, "it is not the registry's EIP-712 version of the asset"},
 	} {
 		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
-			return refuse("extra.%s: %s", must.key, must.reason).
+			return invalid("extra.%s: %s", must.key, must.reason).
 				WithHint("it would have to be %q or absent", must.value).WithDetail("sent",
 				x402.Brief(string(sent)))
 		}
@@ -188,13 +188,13 @@ func payablePayee(r x402.Requirement, asset x402.AssetInfo, self common.Address)
 	payee, err := parseAddress(r.PayTo)
 	switch {
 	case err != nil:
-		return refuse("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
+		return invalid("payTo is %v", err).WithDetail("payTo", x402.Brief(r.PayTo))
 	case payee == common.Address{}:
-		return refuse("payTo is the zero address")
+		return invalid("payTo is the zero address")
 	case payee == self:
-		return refuse("payTo is this wallet's own address")
+		return invalid("payTo is this wallet's own address")
 	case sameAddress(payee.Hex(), asset.Address):
-		return refuse("payTo is the token's contract")
+		return invalid("payTo is the token's contract")
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 }
 
 // refuse makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
-func refuse(format string, args ...any) *x402.Error {
+func invalid(format string, args ...any) *x402.Error {
 	return &x402.Error{Code: x402.InvalidRequirement, Message: fmt.Sprintf(format, args...)}
 }
 

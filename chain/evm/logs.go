@@ -39,7 +39,7 @@ var (
 	topicTransfer = common.HexToHash("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef")
 )
 
-// logEntry is an event as nodes tell it.
+// logEntry is an event in a node's answer.
 type logEntry struct {
 	Address         common.Address `json:"address"`
 	Topics          []common.Hash  `json:"topics"`
@@ -51,24 +51,28 @@ type logEntry struct {
 
 // isEventOf reports whether l is the token's AuthorizationUsed or AuthorizationCanceled of exactly
 // our nonce. The node's own filter is not trusted.
-func (s suspect) isEventOf(l logEntry) bool {
-	return !l.Removed && l.Address == s.token && len(l.Topics) == 3 && (l.Topics[0] == topicUsed ||
-		l.Topics[0] == topicCanceled) &&
-		l.Topics[1] == common.BytesToHash(s.payer[:]) && l.Topics[2] == s.nonce
+func (a authorization) isEventOf(l logEntry) bool {
+	if l.Removed || l.Address != a.token || len(l.Topics) != 3 {
+		return false
+	}
+	if l.Topics[0] != topicUsed && l.Topics[0] != topicCanceled {
+		return false
+	}
+	return l.Topics[1] == common.BytesToHash(a.payer[:]) && l.Topics[2] == a.nonce
 }
 
 // findLogs looks for the nonce's events, backwards from the last block in which the authorization
 // could be used. None is no error: they may be out of reach, and a node that refuses the smallest
 // window will refuse for ever.
-func (n *node) findLogs(ctx context.Context, s suspect, tip *block) ([]logEntry, error) {
-	to, err := n.lastBefore(ctx, tip, s.validBefore)
+func (n *node) findLogs(ctx context.Context, a authorization, tip *block) ([]logEntry, error) {
+	to, err := n.lastBefore(ctx, tip, a.validBefore)
 	if err != nil {
 		return nil, err
 	}
 	window := uint64(logWindow)
 	for range maxLogQueries {
 		from := to - min(window-1, to)
-		logs, err := n.logs(ctx, s, from, to)
+		logs, err := n.logs(ctx, a, from, to)
 		switch {
 		case rpc.Refused(err) && window > logWindowMin:
 			window = max(window/4, logWindowMin)
@@ -84,15 +88,15 @@ func (n *node) findLogs(ctx context.Context, s suspect, tip *block) ([]logEntry,
 }
 
 // logs reads the nonce's events in the blocks from … to.
-func (n *node) logs(ctx context.Context, s suspect, from, to uint64) (ours []logEntry, err error) {
+func (n *node) logs(ctx context.Context, a authorization, from, to uint64) (ours []logEntry, err error) {
 	var all []logEntry
 	err = n.Call(ctx, &all, "eth_getLogs", map[string]any{
-		"address":   s.token.Hex(),
+		"address":   a.token.Hex(),
 		"fromBlock": hexutil.Uint64(from), "toBlock": hexutil.Uint64(to),
-		"topics": []any{[]common.Hash{topicUsed, topicCanceled}, common.BytesToHash(s.payer[:]), s.nonce},
+		"topics": []any{[]common.Hash{topicUsed, topicCanceled}, common.BytesToHash(a.payer[:]), a.nonce},
 	})
 	for _, l := range all {
-		if s.isEventOf(l) && uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to &&
+		if a.isEventOf(l) && uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to &&
 			len(ours) < maxEvents {
 			ours = append(ours, l)
 		}

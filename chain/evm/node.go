@@ -51,7 +51,7 @@ func newNode(network string, chainID uint64, url string, client *http.Client, no
 // clockReading is the node's time and ours at one moment.
 type clockReading struct{ theirs, ours time.Time }
 
-// ready makes sure, once, that the node serves the chain that the CAIP-2 id names (case B5):
+// ready verifies, once, that the node serves the chain that the CAIP-2 id names (case B5):
 // CHECK_FAILED otherwise, and asked again next time.
 func (n *node) ready(ctx context.Context) error {
 	if n.verified.Load() {

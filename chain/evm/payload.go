@@ -1,24 +1,23 @@
 package evm
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
+	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// maxPayload bounds the payload object of a stranger, in bytes: the longest honest one, with
+// maxPayload bounds a payload object that is read, in bytes: the longest honest one, with
 // 78-digit numbers, is under 700.
 const maxPayload = 4 << 10
 
 // wireAuthorization is the message in JSON, its keys in the reference client's order.
-type wireAuthorization struct {
+type authorizationJSON struct {
 	From        string `json:"from"`
 	To          string `json:"to"`
 	Value       string `json:"value"`
@@ -28,14 +27,14 @@ type wireAuthorization struct {
 }
 
 // wirePayload is the scheme's `payload` object, ditto.
-type wirePayload struct {
+type payloadJSON struct {
 	Authorization json.RawMessage `json:"authorization"`
 	Signature     string          `json:"signature"`
 }
 
 // EncodeAuthorization writes the `authorization` object.
 func EncodeAuthorization(a Authorization3009) ([]byte, error) {
-	return json.Marshal(wireAuthorization{
+	return json.Marshal(authorizationJSON{
 		From: a.From, To: a.To, Value: a.Value.String(),
 		ValidAfter: strconv.FormatInt(a.ValidAfter, 10), ValidBefore: strconv.FormatInt(a.ValidBefore, 10),
 		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]),
@@ -44,7 +43,7 @@ func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 
 // encodePayload joins the very bytes that were checked with the signature over them.
 func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
-	return json.Marshal(wirePayload{authorization, "0x" + hex.EncodeToString(signature[:])})
+	return json.Marshal(payloadJSON{authorization, "0x" + hex.EncodeToString(signature[:])})
 }
 
 // decodePayload reads {"authorization":{…},"signature":"0x…"}, in any order.
@@ -98,33 +97,21 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 }
 
 // members reads a JSON object that has exactly the given keys, each once, in any order.
-// encoding/json alone would take the last of two keys, fold their case and pass over strangers.
 func members(object []byte, names ...string) ([]json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(object))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return nil, fmt.Errorf("%w: not a JSON object", ErrPayload)
+	var all map[string]json.RawMessage
+	if err := x402.DecodeStrict(object, maxPayload, &all); err != nil {
+		return nil, fmt.Errorf("%w: not one JSON object: %w", ErrPayload, err)
 	}
 	values := make([]json.RawMessage, len(names))
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, fmt.Errorf("%w: broken JSON", ErrPayload)
+	for i, name := range names {
+		value, present := all[name]
+		if !present {
+			return nil, fmt.Errorf("%w: no %s", ErrPayload, name)
 		}
-		i := slices.Index(names, fmt.Sprint(key))
-		if i < 0 || values[i] != nil {
-			return nil, fmt.Errorf("%w: an unknown or repeated key", ErrPayload)
-		}
-		if err := d.Decode(&values[i]); err != nil {
-			return nil, fmt.Errorf("%w: broken JSON", ErrPayload)
-		}
+		values[i] = value
 	}
-	if _, err := d.Token(); err != nil || len(bytes.TrimSpace(object[d.InputOffset():])) > 0 {
-		return nil, fmt.Errorf("%w: broken JSON", ErrPayload)
-	}
-	for i, value := range values {
-		if value == nil {
-			return nil, fmt.Errorf("%w: no %s", ErrPayload, names[i])
-		}
+	if len(all) != len(names) {
+		return nil, fmt.Errorf("%w: an unknown key", ErrPayload)
 	}
 	return values, nil
 }

@@ -12,84 +12,96 @@ import (
 	"x402-wallet/x402"
 )
 
-// suspect is an authorization that the chain is asked about: Evidence, read.
-type suspect struct {
+// authorization is a signed authorization that the chain is asked about: the parsed form of
+// Evidence.
+type authorization struct {
 	token, payer, payee common.Address
 	nonce               common.Hash
-	validBefore         uint64
+	validBefore         uint64 // Unix seconds
 	evidence            x402.Evidence
 }
 
-// Status asks the chain what became of a payment.
+// Status asks the chain what became of a payment. It is a question only: it can be repeated at any
+// time, from several goroutines, and never looks at our own clock.
 //
-//	authorizationState | found in the token's logs            | Fate
-//	-------------------+--------------------------------------+------------------------------------------------------
+//	authorizationState | found in the token's logs            | Status
+//	-------------------+--------------------------------------+----------------------------------------------
 //	used (latest)      | AuthorizationUsed and exact Transfer | Settled
-//	used               | AuthorizationUsed, other Transfer    | Settled, with a note: money moved, but not as signed
-//	used               | AuthorizationUsed, no Transfer of us | Open, with a note: the node's evidence contradicts itself
-//	used               | AuthorizationCanceled, finalized     | Dead
-//	used               | AuthorizationCanceled, not yet final | Open
-//	used               | neither, as far as we look           | Settled when used at the finalized block, too, with a note (below); else Open
-//	unused             | finalized time > validBefore, and unused at that finalized block | Dead
+//	used               | AuthorizationUsed, other Transfer    | Settled, with a note: money moved, but not as
+//	                   |                                      | signed
+//	used               | AuthorizationUsed, no Transfer of us | Open, with a note: the node's evidence
+//	                   |                                      | contradicts itself
+//	used               | AuthorizationCanceled, finalized     | Expired
+//	used               | AuthorizationCanceled, not final yet | Open
+//	used               | neither, as far as we look           | Settled, with a note (below), when it is also used
+//	                   |                                      | at the finalized block; else Open
+//	unused             | any; finalized time > validBefore,   | Expired
+//	                   | and unused at that finalized block   |
 //	unused             | otherwise                            | Open
 //
-// Why a used nonce whose event is out of reach is Settled: EIP-3009 sets it in two ways only, by
-// executing our signed transfer or by a cancellation that our key signed, and this package never
-// signs a cancellation. Counting it as spent is also the side on which a mistake costs no budget
-// twice. Out of reach means: not in the blocks before validBefore that findLogs looks through, or a
-// node that refuses to search its logs. With no event to show, "used" is one word: it has to be
-// final, because behind a URL are many nodes, of which one may be wrong or see a block that is
-// dropped again.
+// Why a used nonce whose event is out of reach is Settled: EIP-3009 marks a nonce as used in two
+// ways only, by executing our signed transfer or by a cancellation that our key signed, and this
+// package never signs a cancellation. Counting it as spent is also the side on which a mistake
+// costs no budget twice. Out of reach means: not in the blocks before validBefore that findLogs
+// searches, or a node that refuses to search its logs. With no event to show, "used" is one word of
+// one answer: it has to be final, because behind a URL are many nodes, of which one may be wrong or
+// may see a block that is dropped again.
 //
 // Why a used nonce with no transfer stays Open: Settled would claim a payment that the same
-// evidence denies, Dead would release money on the word of a node that contradicts itself. Open
+// evidence denies, Expired would release money on the word of a node that contradicts itself. Open
 // goes on counting as spent.
 //
-// Settled by its event may rest on a block that is not final yet; were it dropped, the
-// authorization could only be used again or expire, and the budget has counted it. Every error is
-// RPC_ERROR or CHECK_FAILED (INTERNAL for unreadable evidence) and comes with Open. Nothing here
-// looks at our own clock.
+// Settled by its event may rest on a block that is not final yet; were that block dropped, the
+// authorization could only be used again or expire, and the budget has counted it.
+//
+// Every error is RPC_ERROR or CHECK_FAILED (INTERNAL for evidence that cannot be read) and comes
+// with Open.
 func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
-	s, err := readEvidence(evidence)
+	a, err := readEvidence(evidence)
 	if err != nil {
 		return x402.Status{}, err
 	}
 	n, err := e.node(evidence.Network)
 	if err != nil {
-		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
-			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
-			Err: err}
+		return x402.Status{}, &x402.Error{
+			Code:    x402.RPCError,
+			FixedBy: x402.ByPerson,
+			Message: "the payment's network has no node in config.toml",
+			Hint:    x402.AsError(err).Hint,
+			Err:     err,
+		}
 	}
 	if err := n.ready(ctx); err != nil {
 		return x402.Status{}, err
 	}
-	used, err := n.authorizationState(ctx, s, latest)
+	used, err := n.authorizationState(ctx, a, latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if used {
-		return n.used(ctx, s)
+		return n.statusOfUsed(ctx, a)
 	}
-	return n.unused(ctx, s)
+	return n.statusOfUnused(ctx, a)
 }
 
-// readEvidence parses what was stored before the payment left.
-func readEvidence(evidence x402.Evidence) (s suspect, err error) {
+// readEvidence parses what was stored before the payment was sent.
+func readEvidence(evidence x402.Evidence) (a authorization, err error) {
 	var errs [4]error
-	s.token, errs[0] = parseAddress(evidence.Asset)
-	s.payer, errs[1] = parseAddress(evidence.Payer)
-	s.payee, errs[2] = parseAddress(evidence.PayTo)
-	errs[3] = fixedHex(s.nonce[:], evidence.Nonce)
+	a.token, errs[0] = parseAddress(evidence.Asset)
+	a.payer, errs[1] = parseAddress(evidence.Payer)
+	a.payee, errs[2] = parseAddress(evidence.PayTo)
+	errs[3] = fixedHex(a.nonce[:], evidence.Nonce)
 	if err := errors.Join(errs[:]...); err != nil || evidence.ValidBefore <= 0 {
-		return s, internal("the payment's stored evidence cannot be read", err)
+		return a, internal("the payment's stored evidence cannot be read", err)
 	}
-	s.validBefore, s.evidence = uint64(evidence.ValidBefore), evidence
-	return s, nil
+	a.validBefore = uint64(evidence.ValidBefore)
+	a.evidence = evidence
+	return a, nil
 }
 
 // authorizationState asks the token whether the nonce was used or cancelled, at a block.
-func (n *node) authorizationState(ctx context.Context, s suspect, tag string) (bool, error) {
-	word, err := n.read(ctx, s.token, tag, selectAuthorizationState, wordOf(s.payer), s.nonce[:])
+func (n *node) authorizationState(ctx context.Context, a authorization, tag string) (bool, error) {
+	word, err := n.read(ctx, a.token, tag, selectAuthorizationState, wordOf(a.payer), a.nonce[:])
 	if err != nil {
 		return false, err
 	}
@@ -102,19 +114,20 @@ func (n *node) authorizationState(ctx context.Context, s suspect, tag string) (b
 	return false, n.Failed("eth_call", errors.New("authorizationState is neither true nor false"))
 }
 
-// unused decides between Dead and Open. Dead needs a finalized block later than validBefore, and
-// not later than the latest one, in which the nonce is unused: the token refuses the authorization
-// in any block after it (EIP-3009: block.timestamp < validBefore), and block times never go back.
-func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
+// statusOfUnused decides between Expired and Open. Expired needs a finalized block later than
+// validBefore, and not later than the latest one, in which the nonce is unused: the token refuses
+// the authorization in any block after it (EIP-3009: block.timestamp < validBefore), and block
+// times never go back.
+func (n *node) statusOfUnused(ctx context.Context, a authorization) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	fate := x402.Status{Block: uint64(*final.Number), At: final.at()}
-	if uint64(*final.Timestamp) <= s.validBefore {
-		fate.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s", rfc3339(final.at()),
-			rfc3339(s.end()))
-		return fate, nil
+	status := x402.Status{Block: uint64(*final.Number), At: final.at()}
+	if uint64(*final.Timestamp) <= a.validBefore {
+		status.Note = fmt.Sprintf("nonce unused; finalized time %s, valid before %s",
+			rfc3339(final.at()), rfc3339(a.end()))
+		return status, nil
 	}
 	tip, err := n.block(ctx, latest)
 	if err != nil {
@@ -124,80 +137,88 @@ func (n *node) unused(ctx context.Context, s suspect) (x402.Status, error) {
 		return x402.Status{}, n.Failed("eth_getBlockByNumber",
 			errors.New("its finalized block is later than its latest one"))
 	}
-	used, err := n.authorizationState(ctx, s, final.Number.String())
+	used, err := n.authorizationState(ctx, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if used { // it was used between our two questions, on a chain that is final at once
-		return n.used(ctx, s)
+		return n.statusOfUsed(ctx, a)
 	}
-	fate.State = x402.Expired
-	fate.Note = fmt.Sprintf("nonce unused in finalized block %d of %s, valid before %s", fate.Block,
-		rfc3339(fate.At), rfc3339(s.end()))
-	return fate, nil
+	status.State = x402.Expired
+	status.Note = fmt.Sprintf("nonce unused in finalized block %d of %s, valid before %s",
+		status.Block, rfc3339(status.At), rfc3339(a.end()))
+	return status, nil
 }
 
-// used finds what the used nonce did.
-func (n *node) used(ctx context.Context, s suspect) (x402.Status, error) {
+// statusOfUsed finds out what the used nonce did.
+func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, error) {
 	tip, err := n.block(ctx, latest)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	logs, err := n.findLogs(ctx, s, tip)
+	logs, err := n.findLogs(ctx, a, tip)
 	if err != nil {
 		return x402.Status{}, err
 	}
 	if len(logs) == 0 {
-		return n.usedSilently(ctx, s)
+		return n.statusWithoutEvent(ctx, a)
 	}
 	var unclear x402.Status
 	for _, entry := range logs {
 		if entry.Topics[0] == topicCanceled {
-			return n.cancelled(ctx, entry)
+			return n.statusOfCancelled(ctx, entry)
 		}
-		fate, err := n.judge(ctx, s, entry)
+		status, err := n.statusOfTransaction(ctx, a, entry)
 		if err != nil {
 			return x402.Status{}, err
 		}
-		if fate.State == x402.Settled && fate.Note == "" {
-			return fate, nil
+		if status.State == x402.Settled && status.Note == "" {
+			return status, nil
 		}
-		unclear = fate
+		unclear = status
 	}
 	return unclear, nil
 }
 
-// usedSilently is the fate of a used nonce whose event is out of reach: settled when it is used at
-// the finalized block, too.
-func (n *node) usedSilently(ctx context.Context, s suspect) (x402.Status, error) {
+// statusWithoutEvent is for a used nonce whose event is out of reach: it is settled when the nonce
+// is also used at the finalized block.
+func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	used, err := n.authorizationState(ctx, s, final.Number.String())
+	used, err := n.authorizationState(ctx, a, final.Number.String())
 	if err != nil {
 		return x402.Status{}, err
 	}
-	fate := x402.Status{Block: uint64(*final.Number), At: final.at(),
-		Note: "nonce used; event not found, and not final yet"}
-	if used {
-		fate.State, fate.Note = x402.Settled, "nonce used; event not found"
+	status := x402.Status{
+		Block: uint64(*final.Number),
+		At:    final.at(),
+		Note:  "nonce used; event not found, and not final yet",
 	}
-	return fate, nil
+	if used {
+		status.State = x402.Settled
+		status.Note = "nonce used; event not found"
+	}
+	return status, nil
 }
 
-// cancelled is the fate of a nonce that our key cancelled: dead when that is final.
-func (n *node) cancelled(ctx context.Context, entry logEntry) (x402.Status, error) {
+// statusOfCancelled is for a nonce that our key cancelled: expired when that is final.
+func (n *node) statusOfCancelled(ctx context.Context, entry logEntry) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
-	fate := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber),
-		Note: "nonce cancelled; not final yet"}
-	if *final.Number >= entry.BlockNumber {
-		fate.State, fate.Note = x402.Expired, "nonce cancelled (AuthorizationCanceled)"
+	status := x402.Status{
+		Transaction: entry.TransactionHash.Hex(),
+		Block:       uint64(entry.BlockNumber),
+		Note:        "nonce cancelled; not final yet",
 	}
-	return fate, nil
+	if *final.Number >= entry.BlockNumber {
+		status.State = x402.Expired
+		status.Note = "nonce cancelled (AuthorizationCanceled)"
+	}
+	return status, nil
 }
 
 // receipt is what we need of a transaction's receipt.
@@ -207,47 +228,49 @@ type receipt struct {
 	Logs            []logEntry      `json:"logs"`
 }
 
-// judge reads the transaction that used the nonce and compares payer, payee, amount, token and
-// status with what was signed (case D6). Where the node no longer has the receipt, the event alone
-// settles it, with a note.
-func (n *node) judge(ctx context.Context, s suspect, entry logEntry) (fate x402.Status, err error) {
+// statusOfTransaction reads the transaction that used the nonce and compares payer, payee, amount,
+// token and status with what was signed (case D6). Where the node no longer has the receipt, the
+// event alone settles it, with a note.
+func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry logEntry) (x402.Status,
+	error) {
 	var r *receipt
 	if err := n.Call(ctx, &r, "eth_getTransactionReceipt", entry.TransactionHash.Hex()); err != nil {
-		return fate, err
+		return x402.Status{}, err
 	}
 	at, err := n.blockOrNil(ctx, entry.BlockNumber.String())
 	if err != nil {
-		return fate, err
+		return x402.Status{}, err
 	}
-	fate = x402.Status{State: x402.Settled, Transaction: entry.TransactionHash.Hex(),
-		Block: uint64(entry.BlockNumber)}
+	status := x402.Status{
+		State:       x402.Settled,
+		Transaction: entry.TransactionHash.Hex(),
+		Block:       uint64(entry.BlockNumber),
+	}
 	if at != nil {
-		fate.At = at.at()
+		status.At = at.at()
 	}
 	if r == nil {
-		fate.Note = "nonce used in this transaction; its receipt was not found"
-		return fate, nil
+		status.Note = "nonce used in this transaction; its receipt was not found"
+		return status, nil
 	}
-	fate.State, fate.Note = s.compare(r, entry)
-	return fate, nil
+	status.State, status.Note = a.compare(r, entry)
+	return status, nil
 }
 
-// compare is the part of judge that asks nobody.
-func (s suspect) compare(r *receipt, entry logEntry) (x402.StatusState, string) {
+// compare is the part of statusOfTransaction that asks nobody.
+func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, string) {
 	if r.TransactionHash != entry.TransactionHash || r.Status == nil || *r.Status != 1 {
 		return x402.Open, "nonce used, but the node's receipt is of another or a failed transaction"
 	}
-	var usedHere, paid bool
-	moved := ""
+	used, paid, moved := false, false, ""
 	for _, l := range r.Logs {
 		switch {
-		case s.isEventOf(l) && l.Topics[0] == topicUsed:
-			usedHere = true
-		case l.Address == s.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer &&
-			len(l.Data) == 32 &&
-			l.Topics[1] == common.BytesToHash(s.payer[:]):
-			to, amount := common.BytesToAddress(l.Topics[2][12:]), amountOf(l.Data)
-			if to == s.payee && amount == s.evidence.Amount {
+		case a.isEventOf(l):
+			used = used || l.Topics[0] == topicUsed
+		case a.isTransferOf(l):
+			to := common.BytesToAddress(l.Topics[2][12:])
+			amount := amountOf(l.Data)
+			if to == a.payee && amount == a.evidence.Amount {
 				paid = true
 			} else {
 				moved = fmt.Sprintf("%s to %s", amount, to.Hex())
@@ -255,14 +278,20 @@ func (s suspect) compare(r *receipt, entry logEntry) (x402.StatusState, string) 
 		}
 	}
 	switch {
-	case usedHere && paid:
+	case used && paid:
 		return x402.Settled, ""
-	case usedHere && moved != "":
+	case used && moved != "":
 		return x402.Settled, "money moved, but not as signed: " + moved
 	}
 	return x402.Open, "nonce used, but its transaction shows no transfer from us: the node contradicts itself"
 }
 
-func (s suspect) end() time.Time { return time.Unix(s.evidence.ValidBefore, 0).UTC() }
+// isTransferOf reports whether l is a Transfer of the token out of the payer's account.
+func (a authorization) isTransferOf(l logEntry) bool {
+	return l.Address == a.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer &&
+		len(l.Data) == 32 && l.Topics[1] == common.BytesToHash(a.payer[:])
+}
+
+func (a authorization) end() time.Time { return time.Unix(a.evidence.ValidBefore, 0).UTC() }
 
 func rfc3339(t time.Time) string { return t.Format(time.RFC3339) }

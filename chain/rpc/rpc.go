@@ -1,7 +1,7 @@
 // Package rpc asks a network's node over JSON-RPC. The owner chose the node and trusts it for
 // evidence, but not for its size, its speed or its manners.
 //
-// What must stay true: no error tells where the node is. With many providers its address is as good
+// What must stay true: no error shows where the node is. With many providers its address is as good
 // as a key, and the agent reads errors.
 //
 // It is spoken here by hand, because the clients of the chains' libraries read answers without a
@@ -39,15 +39,15 @@ const (
 // Node is one network's JSON-RPC endpoint. It is safe for concurrent use.
 type Node struct {
 	Network string               // its name in config.toml
-	heard   func(date time.Time) // the Date of an answer; may be nil
+	onDate  func(date time.Time) // the Date of an answer; may be nil
 	url     string               // may hold an API key: never in an error
 	http    *http.Client
 	calls   atomic.Uint64 // JSON-RPC ids
 }
 
-// New makes the client of a network's node, of a transport as the owner wants it (nil: a plain
-// one). heard, where it is not nil, is told the Date of every answer.
-func New(network, url string, c *http.Client, heard func(date time.Time)) *Node {
+// New makes the client of a network's node. c is the transport that the owner wants (nil: a plain
+// one without a proxy). onDate, where it is not nil, is called with the Date of every answer.
+func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node {
 	if c == nil { // no Proxy: the environment is not the owner
 		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: Timeout,
 			IdleConnTimeout: time.Minute}}
@@ -55,7 +55,7 @@ func New(network, url string, c *http.Client, heard func(date time.Time)) *Node 
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Node{Network: network, url: url, http: &client, heard: heard}
+	return &Node{Network: network, url: url, http: &client, onDate: onDate}
 }
 
 // Refusal is a JSON-RPC error object: the node is there and does not want to answer this.
@@ -71,8 +71,11 @@ func (r *Refusal) Error() string {
 // Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where
 // any are named.
 func Refused(err error, codes ...int64) bool {
-	var said *Refusal
-	return errors.As(err, &said) && (len(codes) == 0 || slices.Contains(codes, said.Code))
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		return false
+	}
+	return len(codes) == 0 || slices.Contains(codes, refusal.Code)
 }
 
 // Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every
@@ -101,10 +104,10 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	err = json.Unmarshal(body, &answer)
 	switch {
 	case status == http.StatusTooManyRequests || status >= 500:
-		// it has no time for us, whatever else it says
+		// it is overloaded, whatever else it answers
 		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
 	case err == nil && answer.Error != nil:
-		answer.Error.Message = n.hide(answer.Error.Message)
+		answer.Error.Message = n.redact(answer.Error.Message)
 		return n.Failed(method, answer.Error)
 	case status != http.StatusOK:
 		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
@@ -118,21 +121,21 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	return nil
 }
 
-// hide takes out of a node's words what its address is made of: providers say a key back that they
+// redact takes out of a node's text what its address is made of: providers repeat a key that they
 // do not know.
-func (n *Node) hide(said string) string {
-	const telling = 6 // letters; what is shorter ("v2", a port) is no key
+func (n *Node) redact(text string) string {
+	const shortestKey = 6 // letters; what is shorter ("v2", a port) is no key
 	parts := strings.FieldsFunc(n.url, func(r rune) bool { return strings.ContainsRune("/?&=@:#", r) })
 	slices.SortFunc(parts, func(a, b string) int { return len(b) - len(a) }) // one may be part of another
 	for _, part := range parts {
 		plain, err := url.QueryUnescape(part)
 		for _, part := range []string{part, plain} {
-			if len(part) >= telling && err == nil {
-				said = strings.ReplaceAll(said, part, "***")
+			if len(part) >= shortestKey && err == nil {
+				text = strings.ReplaceAll(text, part, "***")
 			}
 		}
 	}
-	return said
+	return text
 }
 
 // post brings a question to the node and its answer back.
@@ -145,15 +148,15 @@ func (n *Node) post(ctx context.Context, question []byte) (status int, body []by
 	request.Header.Set("Accept", "application/json")
 	response, err := n.http.Do(request)
 	if err != nil {
-		return 0, nil, silent(err)
+		return 0, nil, asTransportError(err)
 	}
 	defer response.Body.Close()
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && n.heard != nil {
-		n.heard(date)
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && n.onDate != nil {
+		n.onDate(date)
 	}
 	body, err = io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
 	if err != nil {
-		return 0, nil, silent(err)
+		return 0, nil, asTransportError(err)
 	}
 	if len(body) > MaxAnswer {
 		return 0, nil, fmt.Errorf("more than %d bytes", MaxAnswer)
@@ -161,26 +164,26 @@ func (n *Node) post(ctx context.Context, question []byte) (status int, body []by
 	return response.StatusCode, body, nil
 }
 
-// silence is why no answer came. It keeps the cause, but does not say it: net/http names the URL,
-// and net the node's host.
-type silence struct{ cause error }
+// transportError is why no answer came. It keeps the cause for errors.Is, but does not print it:
+// net/http names the URL, and net the node's host.
+type transportError struct{ cause error }
 
-func silent(err error) silence {
+func asTransportError(err error) transportError {
 	var withURL *url.Error
 	if errors.As(err, &withURL) {
 		err = withURL.Err
 	}
-	return silence{err}
+	return transportError{err}
 }
 
-func (s silence) Unwrap() error { return s.cause }
+func (e transportError) Unwrap() error { return e.cause }
 
-func (s silence) Error() string {
+func (e transportError) Error() string {
 	var number syscall.Errno
 	switch {
-	case errors.Is(s.cause, context.DeadlineExceeded):
+	case errors.Is(e.cause, context.DeadlineExceeded):
 		return "no answer in time"
-	case errors.As(s.cause, &number):
+	case errors.As(e.cause, &number):
 		return number.Error()
 	}
 	return "no connection"

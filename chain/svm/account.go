@@ -19,14 +19,14 @@ type account struct {
 	executable bool
 }
 
-// wireAccount is an account in Solana's JSON-RPC, with the encoding base64.
-type wireAccount struct {
+// accountJSON is an account in Solana's JSON-RPC, with the encoding base64.
+type accountJSON struct {
 	Data       [2]string
 	Owner      string
 	Executable bool
 }
 
-func (w *wireAccount) read() (*account, error) {
+func (w *accountJSON) read() (*account, error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -43,7 +43,7 @@ func (w *wireAccount) read() (*account, error) {
 
 // accounts asks for what lies at addresses, all at one slot; nil where nothing does.
 func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*account, error) {
-	var answer struct{ Value []*wireAccount }
+	var answer struct{ Value []*accountJSON }
 	const method = "getMultipleAccounts"
 	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed,
 		"encoding": "base64"}); err != nil {
@@ -66,7 +66,7 @@ func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*
 type tokenAccount struct {
 	address, program      solana.PublicKey
 	mint, owner, delegate solana.PublicKey // delegate means something only when delegates
-	delegates, frozen     bool
+	hasDelegate, frozen   bool
 	amount, delegated     uint64 // atomic units
 }
 
@@ -84,7 +84,7 @@ const (
 // readTokenAccount reads what lies at an address; ok is false when it is not an initialized token
 // account.
 func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok bool) {
-	if a == nil || a.program != tokenProgram && a.program != token2022 || len(a.data) < tokenAccountSize {
+	if a == nil || !isTokenProgram(a.program) || len(a.data) < tokenAccountSize {
 		return t, false
 	}
 	d := a.data
@@ -93,16 +93,17 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 		return t, false
 	}
 	tag := binary.LittleEndian.Uint32(d[72:])
-	if d[108] != stateInitialized && d[108] != stateFrozen || tag > 1 {
+	state := d[108]
+	if (state != stateInitialized && state != stateFrozen) || tag > 1 {
 		return t, false
 	}
 	t = tokenAccount{
 		address: address, program: a.program,
 		mint: solana.PublicKey(d[:32]), owner: solana.PublicKey(d[32:64]),
 		amount: binary.LittleEndian.Uint64(d[64:]),
-		frozen: d[108] == stateFrozen, delegates: tag == 1,
+		frozen: d[108] == stateFrozen, hasDelegate: tag == 1,
 	}
-	if t.delegates {
+	if t.hasDelegate {
 		t.delegate, t.delegated = solana.PublicKey(d[76:108]), binary.LittleEndian.Uint64(d[121:])
 	}
 	return t, true
@@ -111,7 +112,9 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 // delegatesTo reports whether key is the account's delegate. The token program asks this before it
 // asks for the owner, so an owner who is his own delegate is bound by what he delegated (spl-token
 // processor.rs, process_transfer).
-func (t tokenAccount) delegatesTo(key solana.PublicKey) bool { return t.delegates && t.delegate == key }
+func (t tokenAccount) delegatesTo(key solana.PublicKey) bool {
+	return t.hasDelegate && t.delegate == key
+}
 
 // spendable is what key may move out of the account.
 func (t tokenAccount) spendable(key solana.PublicKey) uint64 {
@@ -124,9 +127,9 @@ func (t tokenAccount) spendable(key solana.PublicKey) uint64 {
 	return 0
 }
 
-// refuse says why key cannot spend the mint from the account: NO_DELEGATION or DELEGATE_MISMATCH,
-// with the reason in words and as the detail "reason"; nil when it can.
-func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
+// whyNotSpendable says why key cannot spend the mint from the account: NO_DELEGATION or
+// DELEGATE_MISMATCH, with the reason in words and as the detail "reason"; nil when it can.
+func (t tokenAccount) whyNotSpendable(key, mint, program solana.PublicKey) *x402.Error {
 	switch {
 	case t.mint != mint:
 		return mismatch(t.address, "mint", "the token account %s holds another token than the asset",
@@ -138,7 +141,7 @@ func (t tokenAccount) refuse(key, mint, program solana.PublicKey) *x402.Error {
 		return frozen(t.address)
 	case t.delegatesTo(key) || t.owner == key:
 		return nil
-	case t.delegates:
+	case t.hasDelegate:
 		return mismatch(t.address, "delegate",
 			"the token account %s delegates to %s, which is not this wallet", t.address, t.delegate).
 			WithDetail("delegate", t.delegate.String())
@@ -205,7 +208,7 @@ func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (D
 		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated),
 		Balance: money.NewAmount(t.amount),
 	}
-	if t.delegates {
+	if t.hasDelegate {
 		d.Delegate = t.delegate.String()
 	}
 	return d, nil

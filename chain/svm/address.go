@@ -37,6 +37,8 @@ var programs = []solana.PublicKey{
 	solana.MustPublicKeyFromBase58("Sysvar1111111111111111111111111111111111111"),
 }
 
+func isTokenProgram(key solana.PublicKey) bool { return key == tokenProgram || key == token2022 }
+
 func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
 
 // parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. The length is looked

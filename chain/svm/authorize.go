@@ -18,9 +18,9 @@ import (
 const blockhashLife = 150
 
 const (
-	// slowBlock is how long a block takes on a bad day, skipped slots included: only for telling
-	// when to look again.
-	slowBlock = 600 * time.Millisecond
+	// slowBlockTime is how long a block takes on a bad day, skipped slots included: only for
+	// telling when to look again.
+	slowBlockTime = 600 * time.Millisecond
 	// hintMargin is how many blocks are added to the life of a blockhash that the seller chose. Our
 	// node's height is asked after its word that the hash is valid, but behind one URL there may be
 	// several nodes: one may be this far behind.
@@ -46,13 +46,13 @@ func (e *Exact) Authorize(ctx context.Context, o x402.Order) (x402.Authorization
 	if err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := p.look(ctx, n); err != nil {
+	if err := p.checkAccounts(ctx, n); err != nil {
 		return x402.Authorization{}, err
 	}
 	if err := p.makeUnique(o.Requirement, e.options.Rand); err != nil {
 		return x402.Authorization{}, err
 	}
-	if err := p.takeBlockhash(ctx, n, o.Requirement); err != nil {
+	if err := p.chooseBlockhash(ctx, n, o.Requirement); err != nil {
 		return x402.Authorization{}, err
 	}
 	return e.sign(ctx, o, p)
@@ -86,40 +86,50 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	return p, nil
 }
 
-// look asks the chain what an order does not say: that the source is still ours to spend from and
-// holds enough; that payTo is a wallet (B12) whose token account exists, because no payment may
-// create one; and that the fee is not paid by whose money is spent (B9).
-func (p *plan) look(ctx context.Context, n *node) error {
+// checkAccounts asks the chain what an order does not say: that the source is still ours to spend
+// from and holds enough; that payTo is a wallet (B12) whose token account exists, because no
+// payment may create one; and that the fee is not paid by whose money is spent (B9).
+func (p *plan) checkAccounts(ctx context.Context, n *node) error {
 	list, err := n.accounts(ctx, p.source, p.payee, p.destination)
 	if err != nil {
 		return err
 	}
-	source, ok := readTokenAccount(p.source, list[0])
+	if err := p.checkSource(list[0]); err != nil {
+		return err
+	}
+	if wallet := list[1]; wallet != nil && (wallet.executable || isTokenProgram(wallet.program)) {
+		return invalid("payTo is a program, a mint or a token account: it has to be a token account's owner").
+			WithDetail("payTo", p.payee.String())
+	}
+	return p.checkDestination(list[2])
+}
+
+func (p *plan) checkSource(at *account) error {
+	source, ok := readTokenAccount(p.source, at)
 	if !ok {
 		return noDelegation(p.source, "missing", "there is no token account at %s", p.source)
 	}
-	if why := source.refuse(p.agent, p.mint, p.program); why != nil {
+	if why := source.whyNotSpendable(p.agent, p.mint, p.program); why != nil {
 		return why
 	}
-	if err := p.covered(source); err != nil {
+	if err := p.checkBalance(source); err != nil {
 		return err
 	}
 	if p.feePayer == source.owner || p.feePayer == p.source {
-		return invalid("extra.feePayer owns the money that would be spent").WithDetail("feePayer",
-			p.feePayer.String())
+		return invalid("extra.feePayer owns the money that would be spent").
+			WithDetail("feePayer", p.feePayer.String())
 	}
-	if wallet := list[1]; wallet != nil && (wallet.executable || wallet.program == tokenProgram ||
-		wallet.program == token2022) {
-		return invalid("payTo is a program, a mint or a token account: it has to be a token account's owner").WithDetail("payTo", p.payee.String())
-	}
-	destination, ok := readTokenAccount(p.destination, list[2])
+	return nil
+}
+
+func (p *plan) checkDestination(at *account) error {
+	destination, ok := readTokenAccount(p.destination, at)
 	var why string
 	switch {
 	case !ok:
 		why = "does not exist"
-	case destination.owner != p.payee || destination.mint != p.mint || destination.program != p.program:
-		// an owner can be changed
-		why = "belongs to somebody else"
+	case destination.owner != p.payee, destination.mint != p.mint, destination.program != p.program:
+		why = "belongs to somebody else" // an account's owner can be changed
 	case destination.frozen:
 		why = "is frozen"
 	case p.destination == p.source:
@@ -127,13 +137,13 @@ func (p *plan) look(ctx context.Context, n *node) error {
 	default:
 		return nil
 	}
-	return invalid("the seller's token account %s %s", p.destination, why).WithDetail("payTo",
-		p.payee.String())
+	return invalid("the seller's token account %s %s", p.destination, why).
+		WithDetail("payTo", p.payee.String())
 }
 
-// covered refuses what the token program would: the engine has counted, but the chain may have
+// checkBalance refuses what the token program would: the engine has counted, but the chain may have
 // moved since.
-func (p *plan) covered(source tokenAccount) error {
+func (p *plan) checkBalance(source tokenAccount) error {
 	free := source.spendable(p.agent)
 	if p.amount <= free {
 		return nil
@@ -143,26 +153,27 @@ func (p *plan) covered(source tokenAccount) error {
 		code, what = x402.DelegationExhausted, "what the owner delegated"
 	}
 	return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
-		WithHint("at most %d can be paid until the owner adds to it", free).WithDetail("free",
-		free).WithDetail("requested", p.amount)
+		WithHint("at most %d can be paid until the owner adds to it", free).
+		WithDetail("free", free).WithDetail("requested", p.amount)
 }
 
-// takeBlockhash takes the seller's hint when our own node says that it is alive, else our node's
+// chooseBlockhash takes the seller's hint when our own node says that it is valid, else our node's
 // newest. Until when the payment can land is our node's word in both cases, and
-// extra.lastValidBlockHeight is not looked at: a stranger must not make a living payment look dead.
-// A hash that our node calls valid is not newer than its tip, so it dies at the latest
-// blockhashLife blocks after the height that the node tells afterwards.
-func (p *plan) takeBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
+// extra.lastValidBlockHeight is not looked at: a stranger must not make a payment look expired that
+// can still land. A hash that our node calls valid is not newer than its tip, so it expires at the
+// latest blockhashLife blocks after the height that the node reports afterwards.
+func (p *plan) chooseBlockhash(ctx context.Context, n *node, r x402.Requirement) (err error) {
 	if hint, err := parseKey(r.ExtraString("recentBlockhash")); err == nil && !hint.IsZero() {
-		if alive, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && alive {
+		if valid, err := n.isBlockhashValid(ctx, hint.String(), confirmed); err == nil && valid {
 			height, err := n.blockHeight(ctx, confirmed)
-			p.blockhash, p.lastValid, p.life = solana.Hash(hint), height+blockhashLife+hintMargin,
-				blockhashLife+hintMargin
+			p.blockhash = solana.Hash(hint)
+			p.lastValid = height + blockhashLife + hintMargin
+			p.validBlocks = blockhashLife + hintMargin
 			return err
 		}
 	}
 	p.blockhash, p.lastValid, _, err = n.latestBlockhash(ctx, confirmed)
-	p.life = blockhashLife
+	p.validBlocks = blockhashLife
 	return err
 }
 
@@ -187,7 +198,7 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		return x402.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
 	payload, err := json.Marshal(map[string]string{"transaction": base64.StdEncoding.EncodeToString(
-		wire(signature, message))})
+		serialize(signature, message))})
 	if err != nil {
 		return x402.Authorization{}, err
 	}
@@ -201,6 +212,6 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		Signature: solana.Signature(signature).String(), Source: p.source.String(),
 		Destination: p.destination.String(), Memo: p.memo,
 		FeePayer: p.feePayer.String(), Blockhash: p.blockhash.String(), LastValidBlockHeight: p.lastValid,
-		ExpiresAt: now.Add(time.Duration(p.life) * slowBlock),
+		ExpiresAt: now.Add(time.Duration(p.validBlocks) * slowBlockTime),
 	}}, nil
 }

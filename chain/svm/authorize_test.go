@@ -99,14 +99,15 @@ func TestPaysAsDelegate(t *testing.T) {
 		Amount:    money.NewAmount(1000),
 		Signature: got.Signers[1].Signature, Source: got.Source, Destination: got.Destination, Memo: got.Memo,
 		FeePayer:  got.FeePayer,
-		Blockhash: nodesHash, LastValidBlockHeight: c.height + 30 + 150, ExpiresAt: now.Add(150 * slowBlock),
+		Blockhash: nodesHash, LastValidBlockHeight: c.height + 30 + 150,
+		ExpiresAt: now.Add(150 * slowBlockTime),
 	}, a.Evidence)
 
 	o := orderFrom(c.ata(owner), asks())
 	o.Now = time.Time{}
 	a, err = e.Authorize(t.Context(), o)
 	require.NoError(t, err)
-	require.Equal(t, now.Add(150*slowBlock), a.Evidence.ExpiresAt)
+	require.Equal(t, now.Add(150*slowBlockTime), a.Evidence.ExpiresAt)
 }
 
 func TestEveryTransactionIsItsOwn(t *testing.T) {
@@ -212,7 +213,7 @@ func TestAnotherTransactionIsNotSigned(t *testing.T) {
 	}
 	compiled := func(change func(*solana.Message)) func(*testing.T, plan, []byte) []byte {
 		return func(t *testing.T, _ plan, message []byte) []byte {
-			tx, err := solana.TransactionFromBytes(wire([64]byte{}, message))
+			tx, err := solana.TransactionFromBytes(serialize([64]byte{}, message))
 			require.NoError(t, err)
 			change(&tx.Message)
 			changed, err := tx.Message.MarshalBinary()

@@ -29,7 +29,7 @@ type plan struct {
 	price                               uint64
 	blockhash                           solana.Hash
 	lastValid                           uint64 // the last block height at which it can land
-	life                                int    // at most so many blocks from now
+	validBlocks                         int    // at most so many blocks from now
 }
 
 // makeUnique makes the transaction differ from every other of ours: two with the same words are one
@@ -84,9 +84,9 @@ func (p *plan) message() ([]byte, error) {
 	return tx.Message.MarshalBinary()
 }
 
-// wire puts two signatures before a message: the fee payer's, which is the facilitator's to fill
-// in, and ours.
-func wire(ours [64]byte, message []byte) []byte {
+// serialize puts two signatures before a message: the fee payer's, which is the facilitator's to
+// fill in, and ours.
+func serialize(ours [64]byte, message []byte) []byte {
 	transaction := append(make([]byte, 0, 1+2*64+len(message)), 2)
 	transaction = append(transaction, make([]byte, 64)...)
 	return append(append(transaction, ours[:]...), message...)

@@ -71,7 +71,7 @@ func Decode(txBase64 string) (Transfer, error) {
 		return Transfer{}, layout("%d signatures", count)
 	}
 	signatures := [2]solana.Signature{solana.Signature(r.take(64)), solana.Signature(r.take(64))}
-	if r.bad || len(wire) > maxTransaction {
+	if r.truncated || len(wire) > maxTransaction {
 		return Transfer{}, layout("cut off or too long")
 	}
 	t, signers, err := decodeMessage(wire[r.at:])
@@ -90,7 +90,7 @@ func Decode(txBase64 string) (Transfer, error) {
 
 // DecodeMessage reads what is signed of such a transaction, as strictly.
 func DecodeMessage(message []byte) (Transfer, error) {
-	return Decode(base64.StdEncoding.EncodeToString(wire([64]byte{}, message)))
+	return Decode(base64.StdEncoding.EncodeToString(serialize([64]byte{}, message)))
 }
 
 func layout(format string, args ...any) error {
@@ -106,7 +106,10 @@ type message struct {
 }
 
 func (m message) writable(i int) bool {
-	return i < m.signers-m.readonlySigners || i >= m.signers && i < len(m.keys)-m.readonly
+	if i < m.signers {
+		return i < m.signers-m.readonlySigners
+	}
+	return i < len(m.keys)-m.readonly
 }
 
 // decodeMessage reads a version 0 message and the keys of its two signers. It shares nothing with
@@ -126,14 +129,14 @@ func decodeMessage(data []byte) (t Transfer, signers [2]solana.PublicKey, err er
 	for i := range count {
 		in, err := r.instruction(m)
 		if err == nil {
-			err = t.take(i, in, m)
+			err = t.readInstruction(i, in, m)
 		}
 		if err != nil {
 			return t, signers, err
 		}
 	}
 	switch tables := r.compact(); {
-	case r.bad || r.at != len(data):
+	case r.truncated || r.at != len(data):
 		return t, signers, layout("cut off, or something behind its end")
 	case tables != 0:
 		return t, signers, layout("it uses address lookup tables")
@@ -152,7 +155,7 @@ func (r *reader) head() (m message, err error) {
 	m.used = map[int]bool{0: true} // the fee payer
 	for range r.compact() {
 		m.keys = append(m.keys, solana.PublicKey(r.take(32)))
-		if r.bad {
+		if r.truncated {
 			return m, layout("cut off")
 		}
 	}
@@ -180,36 +183,41 @@ type instruction struct {
 	data     []byte
 }
 
-// take reads the i-th instruction, which has to be the one that belongs there.
-func (t *Transfer) take(i int, in instruction, m message) error {
+// readInstruction reads the i-th instruction, which has to be the one that belongs there.
+func (t *Transfer) readInstruction(i int, in instruction, m message) error {
 	switch i {
 	case 0:
-		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 5 ||
-			in.data[0] != opUnitLimit {
+		if !in.isComputeBudget(opUnitLimit, 4) {
 			return layout("instruction 0 is not SetComputeUnitLimit")
 		}
 		t.UnitLimit = binary.LittleEndian.Uint32(in.data[1:])
 	case 1:
-		if in.program != computeBudget || len(in.accounts) != 0 || len(in.data) != 9 ||
-			in.data[0] != opUnitPrice {
+		if !in.isComputeBudget(opUnitPrice, 8) {
 			return layout("instruction 1 is not SetComputeUnitPrice")
 		}
 		t.UnitPrice = binary.LittleEndian.Uint64(in.data[1:])
 	case 2:
-		return t.takeTransfer(in, m)
+		return t.readTransfer(in, m)
 	case 3:
 		if in.program != memoProgram || len(in.accounts) != 0 || !utf8.Valid(in.data) {
 			return layout("instruction 3 is not a Memo of UTF-8 without signers")
 		}
-		t.HasMemo, t.Memo = true, string(in.data)
+		t.HasMemo = true
+		t.Memo = string(in.data)
 	}
 	return nil
 }
 
-// takeTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination,
+// isComputeBudget reports whether it is op of the compute budget program, with a number of so many
+// bytes and no accounts.
+func (in instruction) isComputeBudget(op byte, size int) bool {
+	return in.program == computeBudget && len(in.accounts) == 0 && len(in.data) == 1+size && in.data[0] == op
+}
+
+// readTransfer reads TransferChecked: [12, amount u64, decimals] with source, mint, destination,
 // authority.
-func (t *Transfer) takeTransfer(in instruction, m message) error {
-	if in.program != tokenProgram && in.program != token2022 || len(in.accounts) != 4 || len(in.data) != 10 ||
+func (t *Transfer) readTransfer(in instruction, m message) error {
+	if !isTokenProgram(in.program) || len(in.accounts) != 4 || len(in.data) != 10 ||
 		in.data[0] != opTransferChecked {
 		return layout("instruction 2 is not TransferChecked of a token program")
 	}
@@ -223,24 +231,27 @@ func (t *Transfer) takeTransfer(in instruction, m message) error {
 		return layout("the transfer's accounts have other roles")
 	}
 	t.Program = in.program.String()
-	t.Source, t.Mint, t.Destination = m.keys[source].String(), m.keys[mint].String(),
-		m.keys[destination].String()
+	t.Source = m.keys[source].String()
+	t.Mint = m.keys[mint].String()
+	t.Destination = m.keys[destination].String()
 	t.Authority = m.keys[authority].String()
-	t.Amount, t.Decimals = money.NewAmount(binary.LittleEndian.Uint64(in.data[1:])), in.data[9]
+	t.Amount = money.NewAmount(binary.LittleEndian.Uint64(in.data[1:]))
+	t.Decimals = in.data[9]
 	return nil
 }
 
-// reader reads with checked bounds; after the first step over the end it is bad, and gives zeros.
+// reader reads with checked bounds. After the first step over the end, or a number that is not in
+// its shortest form, truncated is set and every answer is zero.
 type reader struct {
-	data []byte
-	at   int
-	bad  bool
+	data      []byte
+	at        int
+	truncated bool
 }
 
 // take gives the next n bytes.
 func (r *reader) take(n int) []byte {
-	if r.bad || len(r.data)-r.at < n {
-		r.bad = true
+	if r.truncated || len(r.data)-r.at < n {
+		r.truncated = true
 		return make([]byte, n) // n is at most 65535: a compact-u16
 	}
 	r.at += n
@@ -257,12 +268,13 @@ func (r *reader) compact() int {
 		b := r.byte()
 		n |= int(b&0x7f) << shift
 		if b&0x80 == 0 {
-			r.bad = r.bad || b == 0 && shift > 0 || n > 0xffff
+			notShortest := b == 0 && shift > 0
+			r.truncated = r.truncated || notShortest || n > 0xffff
 			break
 		}
-		r.bad = r.bad || shift == 14
+		r.truncated = r.truncated || shift == 14
 	}
-	if r.bad {
+	if r.truncated {
 		return 0
 	}
 	return n
@@ -273,7 +285,7 @@ func (r *reader) instruction(m message) (in instruction, err error) {
 	program := int(r.byte())
 	indexes := r.take(r.compact())
 	in.data = r.take(r.compact())
-	if r.bad || program >= len(m.keys) || m.writable(program) {
+	if r.truncated || program >= len(m.keys) || m.writable(program) {
 		return in, layout("an instruction is cut off, or its program is no program")
 	}
 	in.program, m.used[program] = m.keys[program], true

@@ -224,7 +224,7 @@ func TestCompact(t *testing.T) {
 	} {
 		r := reader{data: []byte(text)}
 		got := r.compact()
-		require.Equal(t, want == -1, r.bad, "%x", text)
+		require.Equal(t, want == -1, r.truncated, "%x", text)
 		require.Equal(t, max(want, 0), got, "%x", text)
 	}
 }

@@ -380,10 +380,10 @@ func vectors(t testing.TB) (list map[string]vector, key ed25519.PrivateKey) {
 }
 
 // wire is an account as the node tells it.
-func (c *chain) wire(key solana.PublicKey) *wireAccount {
+func (c *chain) wire(key solana.PublicKey) *accountJSON {
 	raw, err := json.Marshal(c.accounts[key])
 	require.NoError(c.t, err)
-	var w wireAccount
+	var w accountJSON
 	require.NoError(c.t, json.Unmarshal(raw, &w))
 	return &w
 }

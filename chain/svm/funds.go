@@ -85,7 +85,7 @@ func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 	if !ok {
 		return t, mismatch(address, "kind", "%s, which config.toml names, is not a token account", address)
 	}
-	if why := t.refuse(s.agent, s.mint, s.program); why != nil {
+	if why := t.whyNotSpendable(s.agent, s.mint, s.program); why != nil {
 		return t, why
 	}
 	return t, nil
@@ -118,7 +118,7 @@ func (s sources) found(ctx context.Context) (tokenAccount, error) {
 	case best != nil: // nothing anywhere: the delegation is the one that is exhausted
 		return *best, nil
 	case frozen != nil:
-		return *frozen, frozen.refuse(s.agent, s.mint, s.program)
+		return *frozen, frozen.whyNotSpendable(s.agent, s.mint, s.program)
 	}
 	return own, err
 }
@@ -129,16 +129,16 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 	var answer struct {
 		Value []struct {
 			Pubkey  string
-			Account *wireAccount
+			Account *accountJSON
 		}
 	}
 	const method = "getTokenAccountsByDelegate"
 	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint},
 		map[string]any{"commitment": confirmed, "encoding": "base64"})
 	if err != nil {
-		var said *x402.Error
-		if errors.As(err, &said) {
-			return nil, said.WithHint("try again; or the person names the account to pay from as " +
+		var failed *x402.Error
+		if errors.As(err, &failed) {
+			return nil, failed.WithHint("try again; or the person names the account to pay from as " +
 				"token_account in config.toml, then this is not asked")
 		}
 		return nil, err
@@ -179,7 +179,7 @@ func (s sources) own(ctx context.Context) (tokenAccount, error) {
 	if !ok { // nothing was ever sent there
 		return tokenAccount{address: address, program: s.program, mint: s.mint, owner: s.agent}, nil
 	}
-	if why := t.refuse(s.agent, s.mint, s.program); why != nil {
+	if why := t.whyNotSpendable(s.agent, s.mint, s.program); why != nil {
 		return t, why
 	}
 	return t, nil

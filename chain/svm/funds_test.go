@@ -313,5 +313,6 @@ func TestReadTokenAccount(t *testing.T) {
 	require.False(t, ok)
 	none := build(false, func(d []byte) []byte { d[72] = 0; return d })
 	read, ok := readTokenAccount(mint, none)
-	require.True(t, ok && !read.delegates && read.delegated == 0, "an absent delegate's amount means nothing")
+	require.True(t, ok && !read.hasDelegate && read.delegated == 0,
+		"an absent delegate's amount means nothing")
 }

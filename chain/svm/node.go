@@ -28,9 +28,9 @@ const (
 // node is the owner's node of one network.
 type node struct {
 	*rpc.Node
-	verified atomic.Bool  // getGenesisHash was the right one
-	clock    atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none
-	past     past
+	verified   atomic.Bool  // getGenesisHash was the right one
+	clock      atomic.Int64 // the Date of its last answer in Unix seconds; 0: it sends none
+	signatures signatureCache
 }
 
 func newNode(network, url string, client *http.Client) *node {

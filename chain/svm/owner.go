@@ -75,7 +75,7 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 // Revoke takes back whatever delegation a token account has.
 func (e *Exact) Revoke(ctx context.Context, network, account string) (Change, error) {
 	return e.change(ctx, network, account, func(t tokenAccount, _ *Change) (solana.Instruction, error) {
-		if !t.delegates {
+		if !t.hasDelegate {
 			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody",
 				t.address).WithHint("there is nothing to revoke")
 		}
@@ -149,8 +149,8 @@ func (e *Exact) Simulate(ctx context.Context, c Change) error {
 	return nil
 }
 
-// landing is how long Send waits for its transaction: a blockhash's life on an ordinary day.
-const landing = time.Minute
+// confirmTimeout is how long Send waits for its transaction: a blockhash's life on an ordinary day.
+const confirmTimeout = time.Minute
 
 // Send brings a signed change to the chain and waits until it is confirmed. An error names the
 // transaction where it may have landed.
@@ -160,13 +160,14 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 		return "", err
 	}
 	id = solana.Signature(signature).String()
-	var said string
-	err = n.Call(ctx, &said, "sendTransaction", c.Transaction(signature), map[string]any{"encoding": "base64",
-		"preflightCommitment": confirmed})
+	var echoed string // the id that we know already
+	err = n.Call(ctx, &echoed, "sendTransaction", c.Transaction(signature),
+		map[string]any{"encoding": "base64",
+			"preflightCommitment": confirmed})
 	if err != nil {
 		return id, x402.AsError(err).WithDetail("transaction", id)
 	}
-	for end := time.Now().Add(landing); ; {
+	for end := time.Now().Add(confirmTimeout); ; {
 		var answer struct {
 			Value []*struct {
 				Err                json.RawMessage
@@ -185,7 +186,7 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(poll):
+		case <-time.After(pollInterval):
 			if time.Now().Before(end) {
 				continue
 			}
@@ -196,5 +197,5 @@ func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id stri
 	}
 }
 
-// poll is how often Send looks.
-const poll = 400 * time.Millisecond
+// pollInterval is how often Send asks.
+const pollInterval = 400 * time.Millisecond

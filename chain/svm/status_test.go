@@ -274,8 +274,8 @@ func TestBound(t *testing.T) {
 	} {
 		s := &search{node: n, blockhash: nodesHash, lastValid: test.lastValid, slot: test.slot,
 			height: test.height}
-		require.NoError(t, s.bound(t.Context()))
-		require.Equal(t, []any{test.floor, test.over}, []any{s.floor, s.over}, "%+v", test)
+		require.NoError(t, s.readBounds(t.Context()))
+		require.Equal(t, []any{test.floor, test.over}, []any{s.floor, s.expired}, "%+v", test)
 	}
 }
 
@@ -344,12 +344,12 @@ func TestThePastIsRemembered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 402, c.asked["getTransaction"], "only what is found is looked at again")
 
-	p := past{}
-	for i := range maxKept + 1 {
-		p.keep(&landed{id: fmt.Sprint(i)})
+	p := signatureCache{}
+	for i := range maxCached + 1 {
+		p.add(&landed{id: fmt.Sprint(i)})
 	}
-	require.Len(t, p.kept, 1, "bounded")
-	require.GreaterOrEqual(t, maxKept, maxPages*pageSize, "a search that fits would never come to its end")
+	require.Len(t, p.known, 1, "bounded")
+	require.GreaterOrEqual(t, maxCached, maxPages*pageSize, "a search that fits would never come to its end")
 }
 
 // What is not final may still change, and is fetched again.

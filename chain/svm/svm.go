@@ -4,15 +4,16 @@
 // What must stay true: the only thing ever signed is a transaction that was built here, read back
 // byte by byte by a decoder that shares nothing with the builder, and found to be one
 // TransferChecked of exactly the order's amount, from exactly the order's source, to exactly the
-// order's payee. And a payment is called dead only on proof that it never can land.
+// order's payee. And a payment is called expired only on proof that it never can land.
 //
 // No clock matters to either: a transaction lives for blocks, and what became of it is searched for
 // by slots. So there is no CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock
 // only makes the engine ask too early or too late.
 //
 // The files: payable.go (why not), funds.go and account.go (token accounts), authorize.go (sign:
-// plan, look, build, check), build.go and decode.go (the transaction, made and read), fate.go and
-// past.go (what became of it), owner.go (what only an owner signs), node.go, address.go.
+// plan, look at the accounts, build, check), build.go and decode.go (the transaction, made and
+// read), status.go and search.go (what became of it), owner.go (what only an owner signs), node.go,
+// address.go.
 package svm
 
 import (

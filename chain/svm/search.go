@@ -23,20 +23,20 @@ const (
 	maxPages  = 20
 	maxOpened = 256 // transactions fetched in one search; remembered for the next
 	// so that the next search goes on where this one ended; about 200 bytes each
-	maxKept = maxPages * pageSize
-	// keptByAll is how many blocks back every node keeps its history, about eleven hours: a
+	maxCached = maxPages * pageSize
+	// retainedByAll is how many blocks back every node keeps its history, about eleven hours: a
 	// validator's own disk holds days.
-	keptByAll = 100_000
+	retainedByAll = 100_000
 )
 
 // landed is a transaction of the account's history.
 type landed struct {
-	id         string
-	slot       uint64
-	failed     bool
-	at         time.Time
-	signatures []solana.Signature // without the fee payer's
-	wire       string             // base64
+	id          string
+	slot        uint64
+	failed      bool
+	at          time.Time
+	signatures  []solana.Signature // without the fee payer's
+	transaction string             // base64
 }
 
 // row is one line of getSignaturesForAddress.
@@ -46,29 +46,29 @@ type row struct {
 	Memo      *string
 }
 
-// past remembers which signatures a transaction carries, so that a hundred open payments of one
-// account do not fetch it a hundred times: that never changes, whatever becomes of its slot. When
-// it is full it forgets all.
-type past struct {
-	mu   sync.Mutex
-	kept map[string][]solana.Signature
+// signatureCache remembers which signatures a transaction carries, so that a hundred open payments
+// of one account do not fetch it a hundred times: that never changes, whatever becomes of its slot.
+// When it is full it is emptied.
+type signatureCache struct {
+	mu    sync.Mutex
+	known map[string][]solana.Signature
 }
 
-// without reports whether a transaction is known not to carry a signature.
-func (p *past) without(id string, signature solana.Signature) bool {
+// lacks reports whether a transaction is known not to carry a signature.
+func (p *signatureCache) lacks(id string, signature solana.Signature) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	signatures, known := p.kept[id]
+	signatures, known := p.known[id]
 	return known && !slices.Contains(signatures, signature)
 }
 
-func (p *past) keep(t *landed) {
+func (p *signatureCache) add(t *landed) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.kept == nil || len(p.kept) >= maxKept {
-		p.kept = map[string][]solana.Signature{}
+	if p.known == nil || len(p.known) >= maxCached {
+		p.known = map[string][]solana.Signature{}
 	}
-	p.kept[t.id] = t.signatures
+	p.known[t.id] = t.signatures
 }
 
 // find looks for our signature in the source's history, newest first, down to the floor. It is nil
@@ -109,7 +109,7 @@ func (s *search) find(ctx context.Context) (*landed, error) {
 			last = r
 		}
 		if len(rows) == 0 || before == "" {
-			return nil, s.kept(ctx)
+			return nil, s.checkRetention(ctx)
 		}
 	}
 	return nil, s.incomplete("more than %d rows since it was signed", maxPages*pageSize)
@@ -138,7 +138,7 @@ func (s *search) page(ctx context.Context, before string) (rows []row, err error
 
 // open looks into one row's transaction, and returns it when our signature is in it.
 func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) {
-	if s.isOther(r) || s.node.past.without(r.Signature, s.ours) {
+	if s.isOther(r) || s.node.signatures.lacks(r.Signature, s.ours) {
 		return nil, nil
 	}
 	if *opened++; *opened > maxOpened {
@@ -148,11 +148,11 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 	if err != nil {
 		return nil, err
 	}
-	s.node.past.keep(t)
+	s.node.signatures.add(t)
 	if !slices.Contains(t.signatures, s.ours) {
 		return nil, nil
 	}
-	transfer, err := Decode(t.wire)
+	transfer, err := Decode(t.transaction)
 	ours := transfer.Signers[1]
 	if err != nil || !ours.Verified || ours.Address != s.payer.String() {
 		return nil, s.node.Failed("getTransaction",
@@ -162,12 +162,17 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 }
 
 // isOther reports whether a row's memo shows that it is not our transaction, which saves fetching
-// it. A node that tells wrong memos could as well leave rows out. Only printable ASCII is compared,
-// because nodes may escape anything else, and a row without a memo says nothing: not every node
-// tells memos.
+// it. A node that reports wrong memos could as well leave rows out. Only printable ASCII is compared,
+// because nodes may escape anything else, and a row without a memo proves nothing: not every node
+// reports memos.
 func (s *search) isOther(r row) bool {
-	printable := strings.IndexFunc(s.memo, func(c rune) bool { return c < ' ' || c > '~' }) < 0
-	return r.Memo != nil && *r.Memo != "" && printable && (s.memo == "" || !strings.Contains(*r.Memo, s.memo))
+	if r.Memo == nil || *r.Memo == "" {
+		return false
+	}
+	if strings.ContainsFunc(s.memo, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return false
+	}
+	return s.memo == "" || !strings.Contains(*r.Memo, s.memo)
 }
 
 // transaction fetches one that is listed. Versions that we never make need not be read.
@@ -196,11 +201,11 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 	if err != nil || count == 0 || count > maxTransaction/64 {
 		return nil, n.Failed(method, errors.New("not a transaction"))
 	}
-	t := &landed{id: id, slot: answer.Slot, wire: answer.Transaction[0]}
+	t := &landed{id: id, slot: answer.Slot, transaction: answer.Transaction[0]}
 	for range count {
 		t.signatures = append(t.signatures, solana.Signature(r.take(64)))
 	}
-	if r.bad || t.signatures[0].String() != id {
+	if r.truncated || t.signatures[0].String() != id {
 		return nil, n.Failed(method, errors.New("another transaction than the one that was asked for"))
 	}
 	t.signatures = t.signatures[1:]
@@ -211,11 +216,11 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 	return t, nil
 }
 
-// kept is nil when the node surely keeps what is older than the account's first transaction that it
-// told: an account's history that ends may be young, or pruned. A chain that is younger than the
-// slack has nothing to prune. Only a death needs the proof.
-func (s *search) kept(ctx context.Context) error {
-	if !s.over || s.slot <= slotSlack {
+// checkRetention is nil when the node certainly keeps what is older than the account's first
+// transaction that it listed: a history that ends may be young, or pruned. A chain that is younger
+// than the slack has nothing to prune. Only an expiry needs the proof.
+func (s *search) checkRetention(ctx context.Context) error {
+	if !s.expired || s.slot <= slotSlack {
 		return nil
 	}
 	var first uint64
@@ -223,7 +228,7 @@ func (s *search) kept(ctx context.Context) error {
 	err := s.node.Call(ctx, &first, method)
 	switch {
 	case rpc.Refused(err, methodNotFound):
-		if below(s.height, s.lastValid) <= keptByAll {
+		if below(s.height, s.lastValid) <= retainedByAll {
 			return nil
 		}
 		return err
