@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -17,8 +18,8 @@ func TestApprovalAtTheClient(t *testing.T) {
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, world.Close()) })
-	bin := BuildWallet(t)
-	home := NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.0005"}))
+	bin := testworld.Build(t)
+	home := testworld.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.0005"}))
 	world.Fund(home.EVM, sandbox.USDC)
 	for i, version := range []string{"2025-06-18", "2025-11-25", newest} {
 		t.Run(version, func(t *testing.T) {

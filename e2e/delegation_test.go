@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // The owner delegates, and takes it back, by our commands on the real token programs; the agent
 // spends in between.
 func TestTheOwnerDelegates(t *testing.T) {
 	lab := Start(t)
-	bin := BuildWallet(t)
-	home := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
+	bin := testworld.Build(t)
+	home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 	for _, c := range []struct{ name, path, mint string }{
 		{"SPL Token", lab.Seller + "/svm", lab.SVM.Mint}, {"Token-2022", lab.Seller + "/svm2022",
 			lab.SVM.Mint2022},

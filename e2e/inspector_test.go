@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -24,7 +25,8 @@ const (
 
 // inspect runs the MCP inspector against the wallet. Like the lab it has to be prepared, and is
 // never skipped.
-func inspect(t *testing.T, bin string, home Home, code int, args ...string) (stdout []byte, stderr string) {
+func inspect(t *testing.T, bin string, home testworld.Home, code int, args ...string) (stdout []byte,
+	stderr string) {
 	t.Helper()
 	const set = "lab/inspector"
 	lock, err := os.ReadFile(filepath.Join(set, "package-lock.json"))
@@ -39,7 +41,7 @@ func inspect(t *testing.T, bin string, home Home, code int, args ...string) (std
 		"-e", "X402_WALLET_HOME=" + home.Dir, "-e", "X402_WALLET_PASSPHRASE_FILE=" + home.PassphraseFile,
 		"-e", "LOG_LEVEL=error", bin, "mcp"}
 	cmd := exec.CommandContext(ctx, "node", append(command, args...)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.user, "NO_COLOR=1", "NODE_NO_WARNINGS=1"}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home.User, "NO_COLOR=1", "NODE_NO_WARNINGS=1"}
 	cmd.WaitDelay = stopWait
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log

@@ -3,6 +3,8 @@ package e2e
 import (
 	"os"
 	"testing"
+
+	"x402-wallet/e2e/testworld"
 )
 
 func TestMain(m *testing.M) {
@@ -15,7 +17,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	code := Main(m)
+	code := m.Run()
+	stopLab()
+	testworld.RemoveBuild()
 	closeShops()
 	os.Exit(code)
 }

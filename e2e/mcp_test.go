@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -40,7 +41,7 @@ type host struct {
 
 // startHost starts the wallet and says nothing yet. Whatever the wallet says on stdout must be
 // JSON-RPC.
-func startHost(t *testing.T, bin string, home Home) *host {
+func startHost(t *testing.T, bin string, home testworld.Home) *host {
 	cmd := exec.Command(bin, "mcp")
 	cmd.Env = home.Env()
 	h := &host{t: t, cmd: cmd, stderr: &tail{}, ended: make(chan error, 1), known: map[string]message{}}
@@ -186,23 +187,24 @@ func (h *host) end(within time.Duration) {
 }
 
 // play is a sandbox and a home whose wallet has money there.
-func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, Home) {
+func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, testworld.Home) {
 	world, err := sandbox.Start(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, world.Close()) })
-	bin := BuildWallet(t)
-	home := NewHome(t, world.Config(sandbox.Rules{}))
+	bin := testworld.Build(t)
+	home := testworld.NewHome(t, world.Config(sandbox.Rules{}))
 	world.Fund(home.EVM, 10*sandbox.USDC)
 	return world, bin, home
 }
 
 // emptyHome is a home without a wallet.
-func emptyHome(t *testing.T) Home {
+func emptyHome(t *testing.T) testworld.Home {
 	dir := t.TempDir()
-	home := Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir, "passphrase"),
-		user: filepath.Join(dir, "user")}
-	require.NoError(t, os.Mkdir(home.user, 0o700))
-	writePrivate(t, home.PassphraseFile, Passphrase+"\n")
+	home := testworld.Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir,
+		"passphrase"),
+		User: filepath.Join(dir, "user")}
+	require.NoError(t, os.Mkdir(home.User, 0o700))
+	writePrivate(t, home.PassphraseFile, testworld.Passphrase+"\n")
 	return home
 }
 
@@ -439,7 +441,7 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 
 // Whatever is said between two requests, the second is answered.
 func TestNonsenseDoesNotEndTheSession(t *testing.T) {
-	h := startHost(t, BuildWallet(t), emptyHome(t))
+	h := startHost(t, testworld.Build(t), emptyHome(t))
 	h.initialize(protocolVersion)
 	for i, nonsense := range []string{
 		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}",
@@ -474,7 +476,7 @@ func TestNonsenseDoesNotEndTheSession(t *testing.T) {
 func TestRequestsFromAFile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := emptyHome(t).Command(ctx, BuildWallet(t), "mcp")
+	cmd := emptyHome(t).Command(ctx, testworld.Build(t), "mcp")
 	cmd.Stdin = strings.NewReader(
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
@@ -493,8 +495,8 @@ func TestOldNameAndLateInit(t *testing.T) {
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	defer world.Close()
-	bin, home := BuildWallet(t), emptyHome(t)
-	given := filepath.Join(home.user, "given.toml")
+	bin, home := testworld.Build(t), emptyHome(t)
+	given := filepath.Join(home.User, "given.toml")
 	writePrivate(t, given, world.Config(sandbox.Rules{}))
 
 	h := startHost(t, bin, home)
@@ -516,7 +518,8 @@ func TestOldNameAndLateInit(t *testing.T) {
 	require.Equal(t, "WALLET_NOT_FOUND",
 		h.tool(h.ask(2, "tools/call", toolCall("x402_transaction_history", nil))).Error)
 
-	home.run(t, bin, nil, "init", "--passphrase-file", home.PassphraseFile, "--config", given, "--json")
+	runWallet(t, home, bin, nil, "init", "--passphrase-file", home.PassphraseFile, "--config", given,
+		"--json")
 	after := setup(3).StructuredContent
 	require.True(t, after.Ready)
 	require.NotEmpty(t, after.Addresses.EVM)

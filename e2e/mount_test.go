@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -26,7 +27,7 @@ func TestAnUnsealedMountStartsNothing(t *testing.T) {
 		if sealed {
 			rules += mount
 		}
-		home := NewHome(t, rules)
+		home := testworld.NewHome(t, rules)
 		if !sealed {
 			file, err := os.OpenFile(filepath.Join(home.Dir, "config.toml"), os.O_APPEND|os.O_WRONLY, 0)
 			require.NoError(t, err)

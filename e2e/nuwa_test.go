@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/rooch"
+	"x402-wallet/e2e/testworld"
 )
 
 // nuwa is the npm servers of @nuwa-ai/payment-kit 0.7.0, unmodified, on a simulated Rooch node that
@@ -155,11 +156,11 @@ func yes(method string, _ json.RawMessage) (any, error) {
 }
 
 func TestNuwa(t *testing.T) {
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	n := startNuwa(t)
 	host := func(raw string) string { at, _ := url.Parse(raw); return at.Host }
 	payer := rooch.Account{42}
-	home := NewHome(t, fmt.Sprintf(`
+	home := testworld.NewHome(t, fmt.Sprintf(`
 [budget]
 session = "5.00"
 [policy]
@@ -226,7 +227,7 @@ url = %q
 				Nonce                        uint64
 				Delivered                    bool
 			}) {
-				home.run(t, bin, &s, "channel", "show", over.server)
+				runWallet(t, home, bin, &s, "channel", "show", over.server)
 				return s
 			}
 			for i := range 5 {
@@ -263,7 +264,7 @@ url = %q
 				paid(9)
 			}
 			var committed struct{ Committed bool }
-			home.run(t, bin, &committed, "channel", "commit", over.server)
+			runWallet(t, home, bin, &committed, "channel", "commit", over.server)
 			require.True(t, committed.Committed, "the server shows the promise, verified")
 			s = status()
 			require.True(t, s.Delivered)
@@ -299,7 +300,7 @@ url = %q
 				want++
 				paid(want)
 				if over.name == "mcp" {
-					home.run(t, bin, &committed, "channel", "commit", over.server)
+					runWallet(t, home, bin, &committed, "channel", "commit", over.server)
 					n.claim(s.ChannelID)
 				}
 			}
@@ -307,7 +308,7 @@ url = %q
 			var sum struct {
 				Transactions []struct{ Amount, Status, URL, Method string }
 			}
-			home.run(t, bin, &sum, "history", "--limit", "100")
+			runWallet(t, home, bin, &sum, "history", "--limit", "100")
 			calls := 0
 			for _, p := range sum.Transactions {
 				if p.Status == "settled" && p.Amount == "10000000" &&

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // paid is what the tests read of an x402_pay answer (SPEC §7.1).
@@ -52,13 +54,13 @@ func payFor(t testing.TB, w *Wallet, url string, more ...any) answer {
 const plenty = "per_call = \"1.00\"\nsession = \"5.00\"\nrate = 10000"
 
 // funded is a new wallet with money of its own on both chains.
-func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, Home) {
+func funded(t testing.TB, lab *Lab, options ConfigOptions) (*Wallet, testworld.Home) {
 	t.Helper()
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	if options.Budget == "" {
 		options.Budget = plenty
 	}
-	home := NewHome(t, lab.Config(options))
+	home := testworld.NewHome(t, lab.Config(options))
 	lab.EVMMint(home.EVM, 1_000_000)
 	lab.SVMFund(home.Solana, "", 1_000_000)
 	return StartWallet(t, bin, home), home
@@ -137,7 +139,7 @@ func history(t testing.TB, w *Wallet) []historyRow {
 // chain keeps the cap.
 func TestPaysAsTheOwnersDelegate(t *testing.T) {
 	lab := Start(t)
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	for i, c := range []struct{ name, path, mint string }{
 		{"V2", lab.Seller + "/svm", ""}, {"V1", lab.SellerV1 + "/v1/svm", ""},
 		{"Token-2022", lab.Seller + "/svm2022", lab.SVM.Mint2022},
@@ -145,7 +147,7 @@ func TestPaysAsTheOwnersDelegate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
 			lab.SVMFund(lab.SVM.PayTo, c.mint, 0)
-			probe := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
+			probe := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 			owner := fmt.Sprintf("owner-%d", i)
 			key := lab.SVMKey(owner)
 			lab.SVMFund(key.Address, c.mint, 500_000)
@@ -227,10 +229,11 @@ func TestALostSettlementGoesOnWithTheSameNonce(t *testing.T) {
 // Each refusal has its exact code; nothing is signed and nothing is spent.
 func TestRefusals(t *testing.T) {
 	lab := Start(t)
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	lab.ResetLogs()
 	// nothing is ever recorded in them
-	broke, rich := NewHome(t, lab.Config(ConfigOptions{})), NewHome(t, lab.Config(ConfigOptions{}))
+	broke, rich := testworld.NewHome(t, lab.Config(ConfigOptions{})),
+		testworld.NewHome(t, lab.Config(ConfigOptions{}))
 	lab.EVMMint(rich.EVM, 1_000_000)
 	other := lab.SVMKey("somebody-else").Address
 	ownerOf := func(t *testing.T, name, delegate, mint string, amount uint64) string {
@@ -291,7 +294,7 @@ func TestRefusals(t *testing.T) {
 			if c.account != nil {
 				options.TokenAccount = c.account(t, home.Solana)
 			}
-			home = home.WithConfig(t, bin, lab.Config(options))
+			withConfig(t, home, bin, lab.Config(options))
 			w := StartWallet(t, bin, home)
 			if c.stop != "" {
 				lab.StopPart(c.stop)
@@ -311,11 +314,12 @@ func TestRefusals(t *testing.T) {
 // processes as well.
 func TestAHundredParallelCalls(t *testing.T) {
 	lab := Start(t)
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprint(processes, " processes"), func(t *testing.T) {
 			lab := lab.For(t)
-			home := NewHome(t, lab.Config(ConfigOptions{Budget: "session = \"0.01\"\nrate = 10000"}))
+			home := testworld.NewHome(t,
+				lab.Config(ConfigOptions{Budget: "session = \"0.01\"\nrate = 10000"}))
 			lab.EVMMint(home.EVM, 1_000_000)
 			lab.ResetLogs()
 			var wallets []*Wallet
@@ -346,14 +350,14 @@ func TestAHundredParallelCalls(t *testing.T) {
 // never a second signature.
 func TestKilledWhileTheSellerHoldsThePayment(t *testing.T) {
 	lab := Start(t)
-	bin := BuildWallet(t)
+	bin := testworld.Build(t)
 	for _, c := range []struct {
 		name  string
 		after bool // the money has moved before the kill
 	}{{"before settling", false}, {"after settling", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			lab := lab.For(t)
-			home := NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
+			home := testworld.NewHome(t, lab.Config(ConfigOptions{Budget: plenty}))
 			lab.EVMMint(home.EVM, 1_000_000)
 			lab.ResetLogs()
 			lab.Inject(0, Fault{Op: "settle", DelayMS: 3000, After: c.after, N: 1})

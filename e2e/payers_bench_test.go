@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -44,8 +45,8 @@ func BenchmarkPayers(b *testing.B) {
 		}
 	})
 	b.Run("x402-wallet", func(b *testing.B) {
-		bin := BuildWallet(b)
-		home := NewHome(b,
+		bin := testworld.Build(b)
+		home := testworld.NewHome(b,
 			strings.Replace(world.Config(sandbox.Rules{Session: "1000", Day: "1000", Month: "1000"}),
 				"[budget]", "[budget]\nrate = 100000", 1))
 		world.Fund(home.EVM, 1000*sandbox.USDC)

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // till is a wallet's home whose paywall stands in front of a plain MCP server from npm.
 type till struct {
-	Home
+	testworld.Home
 	bin, dir string
 	s        *shops
 	url      string // of the endpoint, where it listens
@@ -28,7 +30,8 @@ type till struct {
 // Everything is paid to the wallet's own addresses, by default on EVM.
 func newTill(t testing.TB, s *shops, head, tools string) *till {
 	t.Helper()
-	k := &till{Home: NewHome(t, s.lab.Config(ConfigOptions{})), bin: BuildWallet(t), s: s, dir: t.TempDir()}
+	k := &till{Home: testworld.NewHome(t, s.lab.Config(ConfigOptions{})), bin: testworld.Build(t), s: s,
+		dir: t.TempDir()}
 	s.lab.SVMFund(k.Solana, "", 0) // a payee needs a token account
 	command, err := json.Marshal([]string{s.node, filepath.Join(filepath.Dir(s.script), "plain.mjs"), s.log})
 	require.NoError(t, err)
@@ -71,7 +74,7 @@ func (k *till) listen(t testing.TB) {
 
 // onStdio is a command that starts the paywall for a client that speaks with it over stdio.
 func (k *till) onStdio() []string {
-	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + k.Dir, "HOME=" + k.user, k.bin, "paywall",
+	return []string{"/usr/bin/env", "X402_WALLET_HOME=" + k.Dir, "HOME=" + k.User, k.bin, "paywall",
 		"--config", filepath.Join(k.dir, "stdio.toml")}
 }
 
@@ -83,7 +86,7 @@ func (k *till) sales(t testing.TB) (out struct {
 	Totals map[string]string
 }) {
 	t.Helper()
-	k.run(t, k.bin, &out, "paywall", "earnings", "--json", "--limit", "100")
+	runWallet(t, k.Home, k.bin, &out, "paywall", "earnings", "--json", "--limit", "100")
 	return out
 }
 

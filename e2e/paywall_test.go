@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -54,7 +55,7 @@ func behind(runs string) error {
 type shop struct {
 	world *sandbox.Sandbox
 	bin   string
-	home  Home
+	home  testworld.Home
 	file  string
 	runs  string
 }
@@ -118,7 +119,7 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 
 	rules := strings.Replace(s.world.Config(sandbox.Rules{}), "loopback = [", fmt.Sprintf("loopback = [%q, ",
 		address), 1)
-	buyer := NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
+	buyer := testworld.NewHome(t, rules+fmt.Sprintf("[servers.weather]\nurl = %q\n", endpoint))
 	s.world.Fund(buyer.EVM, 10*sandbox.USDC)
 	w := StartWallet(t, s.bin, buyer)
 	result, err := w.Call(t.Context(), "x402_call_tool", map[string]any{"server": "weather", "tool": "search",
@@ -137,7 +138,7 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 		Sales  []struct{ Status, Resource, Price, Payer, TransactionSignature string }
 		Totals map[string]string
 	}
-	s.home.run(t, s.bin, &earned, "paywall", "earnings", "--json")
+	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
 	require.Equal(t, 1, earned.Count)
 	require.Equal(t, map[string]string{"USDC": "0.001"}, earned.Totals)
 	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},

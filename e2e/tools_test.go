@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 // shops are the paid MCP servers of e2e/lab/mcp, each in its way to ask, and the reference clients
@@ -49,19 +51,19 @@ func openShops(t testing.TB, lab *Lab) *shops {
 }
 
 func startShops(lab *Lab) (*shops, func(), error) {
-	root, err := moduleRoot()
-	if err != nil {
-		return nil, nil, err
-	}
 	dir, err := os.MkdirTemp("", "x402-shops-")
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &shops{log: filepath.Join(dir, "log"), script: filepath.Join(root, "e2e", "lab", "mcp",
-		"sellers.mjs")}
-	if s.node, err = exec.LookPath("node"); err != nil {
+	script, err := filepath.Abs(filepath.Join("lab", "mcp", "sellers.mjs"))
+	if err != nil {
 		return nil, nil, err
 	}
+	node, err := exec.LookPath("node")
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &shops{log: filepath.Join(dir, "log"), script: script, node: node}
 	options, _ := json.Marshal(map[string]any{"facilitator": lab.Facilitators[0], "log": s.log,
 		"payTo": map[string]string{"evm": lab.EVM.PayTo, "svm": lab.SVM.PayTo}})
 	cmd := exec.Command(s.node, filepath.Join(filepath.Dir(s.script), "shop.mjs"), string(options))
@@ -170,7 +172,7 @@ func (s *shops) payAs(t testing.TB, payer, target, tool string, args map[string]
 }
 
 // buyer is a wallet with money that may call these sellers.
-func (s *shops) buyer(t testing.TB, more string) (*Wallet, Home) {
+func (s *shops) buyer(t testing.TB, more string) (*Wallet, testworld.Home) {
 	t.Helper()
 	var all []string
 	for _, at := range s.Sellers {

@@ -11,15 +11,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
 )
 
 func startFake(t *testing.T, options WalletOptions) *Wallet {
 	bin := fakeBin(t)
-	return StartWalletWith(t, bin, NewHome(t, "[budget]\n"), options)
+	return StartWalletWith(t, bin, testworld.NewHome(t, "[budget]\n"), options)
 }
 
 func TestNewHome(t *testing.T) {
-	home := NewHome(t, "[budget]\nsession = \"1.00\"\n")
+	home := testworld.NewHome(t, "[budget]\nsession = \"1.00\"\n")
 	assert.Regexp(t, "^0x[0-9A-Fa-f]{40}$", home.EVM)
 	assert.Regexp(t, "^[1-9A-HJ-NP-Za-km-z]{32,44}$", home.Solana)
 	config, err := os.ReadFile(filepath.Join(home.Dir, "config.toml"))
@@ -32,7 +34,7 @@ func TestNewHome(t *testing.T) {
 
 func TestHomeEnvironmentIsClean(t *testing.T) {
 	t.Setenv("SOLANA_RPC_URL", "http://somewhere")
-	env := Home{Dir: "/home/of/wallet", PassphraseFile: "/pass"}.Env("EXTRA=1")
+	env := testworld.Home{Dir: "/home/of/wallet", PassphraseFile: "/pass"}.Env("EXTRA=1")
 	assert.Contains(t, env, "X402_WALLET_HOME=/home/of/wallet")
 	assert.Contains(t, env, "X402_WALLET_PASSPHRASE_FILE=/pass")
 	assert.Contains(t, env, "EXTRA=1")

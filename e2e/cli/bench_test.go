@@ -11,13 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"x402-wallet/e2e"
+	"x402-wallet/e2e/testworld"
 )
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"
 
 // hosted is the real binary as a host starts it, up to its answer to initialize.
-func hosted(b *testing.B, bin string, home e2e.Home) (cmd *exec.Cmd, stdin io.Closer, took time.Duration) {
+func hosted(b *testing.B, bin string, home testworld.Home) (cmd *exec.Cmd, stdin io.Closer,
+	took time.Duration) {
 	cmd = home.Command(b.Context(), bin, "mcp")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -45,8 +46,8 @@ const noNetwork = "[networks.\"eip155:84532\"]\nrpc = \"http://127.0.0.1:1\"\n[p
 // BenchmarkStart: from starting the process to its answer to initialize. The median is what counts;
 // the mean has the machine's own noise in it. Goal ≤ 12 ms.
 func BenchmarkStart(b *testing.B) {
-	bin := e2e.BuildWallet(b)
-	home := e2e.NewHome(b, noNetwork)
+	bin := testworld.Build(b)
+	home := testworld.NewHome(b, noNetwork)
 	var all []float64
 	for b.Loop() {
 		cmd, stdin, took := hosted(b, bin, home)
@@ -62,8 +63,8 @@ func BenchmarkStart(b *testing.B) {
 // BenchmarkIdle: resident memory of a locked, idle server (goal ≤ 32 MiB), and the size of its file
 // (goal ≤ 28 MB).
 func BenchmarkIdle(b *testing.B) {
-	bin := e2e.BuildWallet(b)
-	home := e2e.NewHome(b, noNetwork)
+	bin := testworld.Build(b)
+	home := testworld.NewHome(b, noNetwork)
 	for b.Loop() {
 		cmd, stdin, _ := hosted(b, bin, home)
 		time.Sleep(500 * time.Millisecond)

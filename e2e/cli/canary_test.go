@@ -22,7 +22,7 @@ import (
 	"github.com/gagliardetto/solana-go"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/e2e"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -115,7 +115,7 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		require.NoError(t, err)
 		imported = append(imported, key)
 	}
-	address, _, err := e2e.MakeHome(home, w.rules(sandbox.Rules{}), canaryPassphrase, imported...)
+	address, _, err := testworld.MakeHome(home, w.rules(sandbox.Rules{}), canaryPassphrase, imported...)
 	require.NoError(t, err)
 
 	tool := func(arguments string) string {

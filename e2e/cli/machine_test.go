@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/e2e"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -96,7 +96,7 @@ func TestAuthoritiesOfTheEnvironmentAreIgnored(t *testing.T) {
 	seller.StartTLS()
 	t.Cleanup(seller.Close)
 	home, roots := filepath.Join(t.TempDir(), "home"), filepath.Join(t.TempDir(), "roots.pem")
-	_, _, err = e2e.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
+	_, _, err = testworld.MakeHome(home, strings.Replace(w.rules(sandbox.Rules{}), "loopback = [",
 		fmt.Sprintf("loopback = [%q, ", seller.Listener.Addr()), 1), testPassphrase)
 	require.NoError(t, err)
 	require.NoError(t,

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/app"
-	"x402-wallet/e2e"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -168,7 +168,7 @@ func (w *world) rules(r sandbox.Rules) string {
 
 // makeWallet makes a wallet for this world.
 func (w *world) makeWallet(home string, r sandbox.Rules) (evm, solana string, err error) {
-	return e2e.MakeHome(home, w.rules(r), testPassphrase)
+	return testworld.MakeHome(home, w.rules(r), testPassphrase)
 }
 
 // household is a world with a funded wallet in it, and the environment that names its home.
@@ -225,7 +225,7 @@ func scriptSeal(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	defer keys.Close()
 	keys.SetSources(wallet.FromFile(ts.MkAbs(args[0])))
-	ts.Check(e2e.SealHome(home, keys))
+	ts.Check(testworld.SealHome(home, keys))
 }
 
 // scriptWallet: wallet [session=0.002 per_call=… day=… approve_above=…] makes a wallet in the home

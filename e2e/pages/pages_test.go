@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
-	"x402-wallet/e2e"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/internal/sandbox"
 )
 
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // serve runs the dashboard and gives the address that opens it.
-func serve(t *testing.T, home e2e.Home, bin string) *url.URL {
+func serve(t *testing.T, home testworld.Home, bin string) *url.URL {
 	t.Helper()
 	cmd := home.Command(t.Context(), bin, "dashboard", "--json")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -63,11 +63,11 @@ func serve(t *testing.T, home e2e.Home, bin string) *url.URL {
 // an agent's work: each page in light, dark and narrow, by the rules of WCAG, without a complaint
 // of the browser's and without a request to anybody else.
 func TestDashboard(t *testing.T) {
-	bin := e2e.BuildWallet(t)
+	bin := testworld.Build(t)
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = world.Close() })
-	home := e2e.NewHome(t,
+	home := testworld.NewHome(t,
 		world.Config(sandbox.Rules{ApproveAbove: "0.10",
 			Extra: "[budget.hosts.\"127.0.0.1\"]\nday = \"2.00\"\n"}))
 	world.Fund(home.EVM, 10*sandbox.USDC)
@@ -112,7 +112,7 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, b.text(), "That was not the passphrase.")
 	b.glance("approval-wrong")
 	b.tabTo("Passphrase of the wallet")
-	b.write(e2e.Passphrase)
+	b.write(testworld.Passphrase)
 	b.tabTo("Approve $0.50")
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "You approved this payment")

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"x402-wallet/e2e/testworld"
 )
 
 const (
@@ -55,7 +57,7 @@ type WalletOptions struct {
 // protocol's lines itself, without the library the wallet is built with, so that a mistake of that
 // library cannot hide on both sides. Calls may run concurrently.
 type Wallet struct {
-	Home       Home
+	Home       testworld.Home
 	Initialize json.RawMessage // the result of initialize
 
 	t       testing.TB
@@ -88,13 +90,13 @@ type message struct {
 // StartWallet starts the wallet at a home as an MCP server and initializes it. It is closed when
 // the test ends, and fails the test if it does not end well or has written anything but JSON-RPC on
 // its standard output.
-func StartWallet(t testing.TB, bin string, home Home, extraEnv ...string) *Wallet {
+func StartWallet(t testing.TB, bin string, home testworld.Home, extraEnv ...string) *Wallet {
 	t.Helper()
 	return StartWalletWith(t, bin, home, WalletOptions{Env: extraEnv})
 }
 
 // StartWalletWith is StartWallet with options.
-func StartWalletWith(t testing.TB, bin string, home Home, options WalletOptions) *Wallet {
+func StartWalletWith(t testing.TB, bin string, home testworld.Home, options WalletOptions) *Wallet {
 	t.Helper()
 	cmd := exec.Command(bin, "mcp")
 	cmd.Env = home.Env(options.Env...)

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -93,20 +92,12 @@ func Start(t testing.TB) *Lab {
 // For gives the same lab to another test, such as a subtest.
 func (l *Lab) For(t testing.TB) *Lab { return &Lab{Facts: l.Facts, t: t} }
 
-// Main runs the tests of a package that uses the lab, and stops and removes what they shared.
-// TestMain calls os.Exit(e2e.Main(m)).
-func Main(m *testing.M) int {
-	defer Stop()
-	return m.Run()
-}
-
-// Stop stops the shared lab and removes the built wallet. A test process that dies without it
-// leaves no process behind either: the lab ends with its standard input.
-func Stop() {
+// stopLab stops the shared lab. A test process that dies without it leaves no process behind
+// either: the lab ends with its standard input.
+func stopLab() {
 	if shared.lab != nil {
 		shared.lab.stop()
 	}
-	removeBuild()
 }
 
 // process is a running e2e/lab/up.mjs.
@@ -119,17 +110,13 @@ type process struct {
 }
 
 func startProcess() (*process, error) {
-	root, err := moduleRoot()
-	if err != nil {
-		return nil, err
-	}
 	node, err := exec.LookPath("node")
 	if err != nil {
 		return nil, fmt.Errorf("the lab needs Node.js 20 or newer; then run make test (or "+
 			"e2e/lab/prep.sh) first: %w", err)
 	}
 
-	cmd := exec.Command(node, filepath.Join(root, "e2e", "lab", "up.mjs"))
+	cmd := exec.Command(node, filepath.Join("lab", "up.mjs"))
 	p := &process{cmd: cmd, stderr: &tail{}, ended: make(chan struct{})}
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = stopWait
@@ -173,22 +160,6 @@ func (p *process) stop() {
 	case <-time.After(stopWait):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-	}
-}
-
-// moduleRoot finds the checkout from the directory of whatever package is being tested.
-func moduleRoot() (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "e2e", "lab", "up.mjs")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no e2e/lab above %s", start)
-		}
 	}
 }
 
