@@ -193,17 +193,14 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 	})
 }
 
-// Given returns every yes that is good or was used and should be the owner's: not those without a
-// seal of which the audit chain says that they came from a client, or that they were given before
-// there were seals.
+// Given returns every approval that is good or was used and should be the owner's: not those without a seal of which the
+// audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
-	const sealedSince = 6 // the ledger's format
 	err = s.view(ctx, func(t *Tx) error {
 		list, err = collect(t, scanApproval, selectApproval+
 			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
-			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved' AND detail ->> 'id' = approvals.id AND (detail ->> 'by' = 'client'
-				OR (SELECT detail ->> 'format' FROM audit WHERE seq = 1) < ?1
-					AND seq < (SELECT min(seq) FROM audit WHERE payment = '' AND event = 'migrated' AND detail ->> 'to' >= ?1))))`, sealedSince)
+			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved'
+				AND detail ->> 'id' = approvals.id AND detail ->> 'by' = 'client'))`)
 		return err
 	})
 	return list, err

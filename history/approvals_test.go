@@ -216,7 +216,7 @@ func TestOneYesOnePayment(t *testing.T) {
 func TestWasApproved(t *testing.T) {
 	s, _, _ := newStore(t)
 	h := testHold(250_000)
-	h.Payment.ID = NewID()
+	h.Payment.ID = NewID(time.Now())
 	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(1), Host: h.Payment.Host,
 		Method: h.Payment.Method, URL: h.Payment.URL,
 		Network: h.Payment.Network, Asset: h.Payment.Asset, Amount: h.Payment.Amount,
@@ -241,7 +241,7 @@ func TestWasApproved(t *testing.T) {
 	require.True(t, was(func(*Payment) {}))
 	for _, change := range []func(*Payment){
 		func(q *Payment) {
-			q.ID = NewID()
+			q.ID = NewID(time.Now())
 		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
 		func(q *Payment) {
 			q.PayTo = "0xother"
@@ -401,7 +401,7 @@ func TestAYesComesBack(t *testing.T) {
 			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
 			require.NoError(t, err)
 			h := testHold(1)
-			h.Payment.ID = NewID()
+			h.Payment.ID = NewID(time.Now())
 			p, err := s.Reserve(t.Context(), h, func(tx *Tx, _ budget.Session) error {
 				_, _, err := tx.UseApproval(quoteOf(1), h.Payment.ID)
 				return err

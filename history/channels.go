@@ -103,10 +103,10 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	})
 }
 
-// RecordVoucher puts a signed promise on disk: only when it returns nil may a byte of it leave. It takes
-// the channel one nonce further, with the payment it is for, which is submitted and, as its seller
-// named its price and served it, settled by claim. id "" is a promise that costs nothing more. Two
-// promises under one nonce are ErrPromised: the second is never kept.
+// RecordVoucher puts a signed voucher on disk: only when it returns nil may a byte of it leave. It takes the channel one
+// nonce further, with the payment it is for, which is submitted and, as its seller named its price and served it, settled by
+// claim; o is that outcome. id "" is a voucher that costs nothing more. Two vouchers under one nonce are ErrVoucherConflict:
+// the second is never kept.
 func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
 	err error) {
 	if err := s.InPlace(); err != nil {
@@ -117,8 +117,8 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 		if err != nil {
 			return err
 		}
-		if c.Epoch < old.Epoch || c.Epoch == old.Epoch &&
-			(c.Nonce <= old.Nonce || c.Amount.Cmp(old.Amount) < 0) {
+		goesOn := c.Nonce > old.Nonce && c.Amount.Cmp(old.Amount) >= 0
+		if c.Epoch < old.Epoch || (c.Epoch == old.Epoch && !goesOn) {
 			return ErrVoucherConflict
 		}
 		if err := t.putChannel(c); err != nil || id == "" {
@@ -155,44 +155,43 @@ func (t *Tx) putChannel(c Channel) error {
 	return err
 }
 
-// LockChannel lets one call at a time use a channel, of all processes: each promise builds on the
-// one before. It waits for as long as ctx lives. give ends the turn.
-func (s *Store) LockChannel(ctx context.Context, service, key string) (give func(), err error) {
+// LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the one before. It waits for
+// as long as ctx lives, but for another process no longer than channelTimeout. The lock is held until unlock is called.
+func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
-	s.channelTurns.mu.Lock()
-	if s.channelTurns.of == nil {
-		s.channelTurns.of = map[string]*turns{}
+	s.channelLocks.mu.Lock()
+	if s.channelLocks.byName == nil {
+		s.channelLocks.byName = map[string]*fileLock{}
 	}
-	t := s.channelTurns.of[name]
-	if t == nil {
-		t = newTurns(s.home, name)
-		t.patience, t.poll = channelPatience, channelPoll
-		s.channelTurns.of[name] = t
+	l := s.channelLocks.byName[name]
+	if l == nil {
+		l = newFileLock(s.home, name)
+		l.timeout, l.poll = channelTimeout, channelPoll
+		s.channelLocks.byName[name] = l
 	}
-	s.channelTurns.mu.Unlock()
-	give, err = t.take(ctx)
-	return give, ledgerError("wait for the channel", err)
+	s.channelLocks.mu.Unlock()
+	return l.Lock(ctx)
 }
 
 // A call may take its whole deadline, so whoever waits for another process's call looks less often
 // than a writer does.
 const (
-	channelPatience = 10 * time.Minute
-	channelPoll     = 20 * time.Millisecond
+	channelTimeout = 10 * time.Minute
+	channelPoll    = 20 * time.Millisecond
 )
 
-// channelTurns are those of the channels used by this process.
-type channelTurns struct {
-	mu sync.Mutex
-	of map[string]*turns
+// channelLocks are those of the channels used by this process.
+type channelLocks struct {
+	mu     sync.Mutex
+	byName map[string]*fileLock
 }
 
-func (c *channelTurns) close() error {
+func (c *channelLocks) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all error
-	for _, t := range c.of {
-		all = errors.Join(all, t.close())
+	for _, l := range c.byName {
+		all = errors.Join(all, l.close())
 	}
 	return all
 }

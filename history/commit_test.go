@@ -37,7 +37,7 @@ func TestChangesTogether(t *testing.T) {
 	for i := range errs {
 		all.Go(func() {
 			defer func() { panicked[i] = recover() }()
-			errs[i] = s.change(context.Background(), func(tx *Tx) error {
+			errs[i] = s.enqueue(context.Background(), func(tx *Tx) error {
 				if err := insert(tx, i); err != nil {
 					return err
 				}
@@ -91,9 +91,9 @@ func TestTroubleIsEverybodys(t *testing.T) {
 			})
 		})
 	}
-	s.changes.mu.Lock()
-	gathered := len(s.changes.waiting)
-	s.changes.mu.Unlock()
+	s.queue.mu.Lock()
+	gathered := len(s.queue.waiting)
+	s.queue.mu.Unlock()
 	release()
 	all.Wait()
 	var there, failed int

@@ -5,13 +5,14 @@
 // changes only as the table in payment.go allows, and a budget is decided in the same transaction
 // that holds its money.
 //
-// The files: payment.go (what a payment is, and where it may go), reserve.go (hold), write.go
-// (every step after that, and the audit chain), query.go (one payment, what is unfinished, Verify),
-// list.go (the history that people search), remember.go (payees and prices, for the rules),
-// approvals.go, freeze.go and rules.go (what the owner said; the chain's head), channels.go and
-// sales.go (promises; what a paywall sold), books.go (labels and imports). Under all of them:
-// commit.go (changes that share a transaction), turn.go (processes that take turns), instance.go
-// (which processes live), pool.go (connections), migrate.go (older formats).
+// The files: payment.go (what a payment is, and which state follows which), reserve.go (hold),
+// write.go (every step after that, and the audit chain), query.go (one payment, what is
+// unfinished), verify.go, search.go (the history that people search), remember.go (payees and
+// prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's
+// head), channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and
+// imports). Under all of them, and SQLite's own: commit.go (changes that share a transaction),
+// filelock.go (processes that take turns), instance.go (which processes live), pool.go
+// (connections, and what their errors mean).
 package history
 
 import (
@@ -29,14 +30,14 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
-
 	"x402-wallet/x402"
 )
 
 //go:embed schema.sql
 var schema string
+
+// format is what schema.sql makes. A ledger of another one is refused.
+const format = 1
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
 // milliseconds and never span the network, so waiting longer means something is wrong.
@@ -45,23 +46,27 @@ const lockWait = 5 * time.Second
 // FileName is the ledger's name in the wallet's home (SPEC §2).
 const FileName = "ledger.db"
 
-// Store is an open ledger. It is safe for concurrent use; Close it.
+// Store is an open ledger. It is safe for concurrent use, by other processes too; Close it.
+//
+// Errors: what a method documents (sentinels and types of this package); else an *x402.Error:
+// LEDGER_CORRUPT, where the file is damaged or another one, and nothing is paid until a person has
+// looked; LEDGER_UNAVAILABLE, for trouble of the moment, a context that ended among it; INTERNAL,
+// for a defect of this package. With any error nothing was written, unless the commit itself
+// failed: then the change may be on disk, and who repeats it finds that out.
 type Store struct {
 	write *pool // one connection: this process's writers queue here instead of in SQLite
 	read  *pool
 	now   func() time.Time
 	home  string
 	file  os.FileInfo // ledger.db when it was opened
-	turns *turns      // at writing
-	marks *turns      // at marking: AtHead
-	lock  func(*os.File) (held bool, err error)
+	queue commitQueue
 
-	channelTurns channelTurns
-
-	changes changes
+	writeLock, checkpointLock *fileLock
+	channelLocks              channelLocks
 
 	self     *instance // nil before the first payment
 	selfLock sync.Mutex
+	lock     func(*os.File) (held bool, err error)
 }
 
 // Options have useful zero values.
@@ -72,7 +77,7 @@ type Options struct {
 // Create makes the ledger of a new wallet. It never touches one that is there.
 func Create(ctx context.Context, home string, o Options) error {
 	path := filepath.Join(home, FileName)
-	// before SQLite, so that it is never readable by others
+	// Before SQLite does, so that it is never readable by others.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return x402.Errorf(x402.LedgerUnavailable, "create the ledger: %w", err)
@@ -87,8 +92,9 @@ func Create(ctx context.Context, home string, o Options) error {
 		if _, err := t.exec(schema); err != nil {
 			return err
 		}
-		if _, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format),
-			newID("led_")); err != nil {
+		_, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format),
+			newID("led_"))
+		if err != nil {
 			return err
 		}
 		return t.audit("", "created", map[string]int{"format": format})
@@ -99,13 +105,13 @@ func Create(ctx context.Context, home string, o Options) error {
 	// Into the file itself, for who moves it: closing does that too, but does not say when it
 	// fails.
 	var busy, inLog, moved int
-	err = s.write.with(ctx, func(c *conn) error {
-		return c.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
+	return s.write.with(ctx, func(c *conn) error {
+		err := c.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &inLog, &moved)
+		if err == nil && busy != 0 {
+			err = errors.New("somebody else has it open")
+		}
+		return ledgerError("create the ledger", err)
 	})
-	if err == nil && busy != 0 {
-		err = errors.New("somebody else has it open")
-	}
-	return ledgerError("create the ledger", err)
 }
 
 // Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
@@ -131,11 +137,42 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.file = info
-	if err := s.migrate(ctx); err != nil {
+	if err := s.view(ctx, (*Tx).isLedger); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// isLedger refuses a database that is not a ledger, or one of another format.
+func (t *Tx) isLedger() error {
+	var n int
+	if err := t.row(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`).Scan(&n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return damaged("open the ledger", errors.New("it has no table of a ledger"))
+	}
+	return t.sameFormat()
+}
+
+// sameFormat refuses a ledger of another format. What holds money asks again: a newer program may
+// have changed the ledger while this one had it open.
+func (t *Tx) sameFormat() error {
+	var text string
+	err := t.row(`SELECT value FROM meta WHERE key = 'format'`).Scan(&text)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	switch n, err := strconv.Atoi(text); {
+	case err != nil:
+		return damaged("read the ledger's format", err)
+	case n != format:
+		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n,
+			format).
+			WithHint("use the version of x402-wallet that wrote it")
+	}
+	return nil
 }
 
 // InPlace says whether ledger.db still is the file that was opened: what is written into one that
@@ -145,8 +182,8 @@ func (s *Store) InPlace() error {
 	if err == nil && os.SameFile(info, s.file) {
 		return nil
 	}
-	return x402.Errorf(x402.LedgerCorrupt, "the ledger %s was moved, deleted or replaced while this "+
-		"process had it open", FileName).
+	return x402.Errorf(x402.LedgerCorrupt,
+		"the ledger %s was moved, deleted or replaced while this process had it open", FileName).
 		WithHint("put it back into its place; nothing is paid without it")
 }
 
@@ -166,12 +203,6 @@ func isDatabase(path string) error {
 	return nil
 }
 
-func damaged(doing string, err error) error {
-	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
-		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and " +
-			"ledger.db-shm, and restore a backup; nothing is paid until then")
-}
-
 func open(home string, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -181,22 +212,21 @@ func open(home string, o Options) (*Store, error) {
 		path = "/" + path // a Windows drive
 	}
 	// 4000 pages are 16 MiB of log: SQLite's thousand would mean to copy it, and to wait for the disk, every fifty payments.
-	dsn := func(extra string) string {
-		return "file://" +
-			(&url.URL{Path: path}).EscapedPath() + fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)",
-			lockWait.Milliseconds()) +
-			"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=trusted_schema(OFF)" + extra
-	}
-	write, err := newPool(dsn(""), 1)
+	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
+		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", lockWait.Milliseconds()) +
+		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=trusted_schema(OFF)"
+	write, err := newPool(dsn, 1)
 	if err != nil {
-		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
+		return nil, ledgerError("open the ledger", err)
 	}
-	read, err := newPool(dsn("&_pragma=query_only(1)&_pragma=cache_size(-8000)"), 4)
+	read, err := newPool(dsn+"&_pragma=query_only(1)&_pragma=cache_size(-8000)", 4)
 	if err != nil {
-		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
+		return nil, ledgerError("open the ledger", err)
 	}
-	return &Store{write: write, read: read, now: o.Now, home: home, turns: newTurns(home, "ledger"),
-		marks: newTurns(home, "mark"), lock: lock}, nil
+	return &Store{
+		write: write, read: read, now: o.Now, home: home, lock: lockFile,
+		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
+	}, nil
 }
 
 // Close ends this process's part in the ledger.
@@ -207,102 +237,73 @@ func (s *Store) Close() error {
 		s.self.release()
 		s.self = nil
 	}
-	return errors.Join(s.read.close(), s.write.close(), s.turns.close(), s.marks.close(),
-		s.channelTurns.close())
-}
-
-const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote " +
-	"keeps the others out until it goes on or ends"
-
-// ledgerError says what SQLite's trouble means: a damaged file stops payments until a person looks,
-// anything else is trouble of this moment. The file is never repaired or replaced here.
-func ledgerError(doing string, err error) error {
-	if err == nil || isAnswer(err) {
-		return err
-	}
-	var e *sqlite.Error
-	if errors.As(err, &e) {
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR:
-			return damaged(doing, err)
-		case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s",
-				doing, lockWait).WithHint(hintHeld)
-		case sqlite3.SQLITE_FULL:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
-				WithHint("make room on the disk of the wallet's home, then make the same call again")
-		case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err).
-				WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: " +
-					"see to it, start the wallet's processes anew, and run x402-wallet history verify")
-		case sqlite3.SQLITE_READONLY:
-			return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
-				WithHint("the home and its files must be yours to write, on a disk that is not mounted " +
-					"read-only")
-		}
-	}
-	return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err)
-}
-
-// isAnswer tells the ledger's own answers, and those of whoever asked inside a transaction, from
-// trouble with the file.
-func isAnswer(err error) bool {
-	var (
-		own   *x402.Error
-		taken *AlreadyPaying
-		short *ShortOfFunds
-		sold  *AlreadySold
-	)
-	for _, target := range []any{&own, &taken, &short, &sold} {
-		if errors.As(err, target) {
-			return true
-		}
-	}
-	for _, target := range []error{ErrNoPayment, ErrNoCursor, ErrSignedBefore, ErrTransition,
-		ErrNotLeaseOwner, ErrRulesMoved, ErrNoSession,
-		ErrNoApproval, ErrDecided, ErrTooManyApproval, ErrNoSale, ErrNoChannel, ErrVoucherConflict, ErrAskCap} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return errors.Join(s.read.close(), s.write.close(), s.writeLock.close(), s.checkpointLock.close(),
+		s.channelLocks.close())
 }
 
 // Tx is one transaction on the ledger. It satisfies budget.Ledger.
 type Tx struct {
-	ctx  context.Context
-	conn *conn
-	Now  time.Time // never before a payment that is in the ledger: a clock set back opens no window again
+	ctx     context.Context
+	conn    *conn
+	failure error     // the first error of the database in it
+	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
 }
 
-// view runs f on a consistent reading.
+// view runs f on a consistent reading. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*Tx) error) error {
-	return ledgerError("read the ledger", s.read.with(ctx, func(c *conn) error {
+	return s.read.with(ctx, func(c *conn) error {
 		return c.transaction(`BEGIN`, func() error { return f(&Tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
-	}))
+	})
+}
+
+// classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is
+// an answer.
+func (t *Tx) classify(doing string, err error) error {
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	err = ledgerError(doing, err)
+	if t.failure == nil {
+		t.failure = err
+	}
+	return err
 }
 
 func (t *Tx) exec(query string, args ...any) (sql.Result, error) {
-	return t.conn.exec(t.ctx, query, args...)
+	done, err := t.conn.exec(t.ctx, query, args...)
+	return done, t.classify("write the ledger", err)
+}
+
+// scanner is a row of an answer.
+type scanner interface{ Scan(...any) error }
+
+// checkedRow is a row whose errors are classified.
+type checkedRow struct {
+	*Tx
+	scanner
+}
+
+func (r checkedRow) Scan(into ...any) error {
+	return r.classify("read the ledger", r.scanner.Scan(into...))
 }
 
 // row asks for what an index finds at once: to watch whether the caller leaves meanwhile would cost
 // more than the query.
-func (t *Tx) row(query string, args ...any) *sql.Row {
+func (t *Tx) row(query string, args ...any) scanner {
 	if t.ctx.Err() != nil {
 		return t.slowRow(query, args...) // which says so
 	}
-	quick := *t
-	quick.ctx = context.Background()
-	return quick.slowRow(query, args...)
+	return t.queryRow(context.Background(), query, args)
 }
 
 // slowRow asks for what may take a while, unless the caller leaves.
-func (t *Tx) slowRow(query string, args ...any) *sql.Row {
-	if stmt := t.conn.stmt(t.ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
-		return stmt.QueryRowContext(t.ctx, args...)
+func (t *Tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ctx, query, args) }
+
+func (t *Tx) queryRow(ctx context.Context, query string, args []any) scanner {
+	if stmt := t.conn.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
+		return checkedRow{t, stmt.QueryRowContext(ctx, args...)}
 	}
-	return t.conn.QueryRowContext(t.ctx, query, args...)
+	return checkedRow{t, t.conn.QueryRowContext(ctx, query, args...)}
 }
 
 func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
@@ -312,22 +313,19 @@ func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
 	return t.conn.QueryContext(t.ctx, query, args...)
 }
 
-// scanner is a row of an answer.
-type scanner interface{ Scan(...any) error }
-
 // forEach goes through an answer, to its end or the first error.
 func (t *Tx) forEach(f func(row scanner) error, query string, args ...any) error {
 	rows, err := t.rows(query, args...)
 	if err != nil {
-		return err
+		return t.classify("read the ledger", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := f(rows); err != nil {
+		if err := f(checkedRow{t, rows}); err != nil {
 			return err
 		}
 	}
-	return rows.Err()
+	return t.classify("read the ledger", rows.Err())
 }
 
 // collect returns an answer, of each row what scan makes of it.
@@ -344,6 +342,14 @@ func collect[T any](t *Tx, scan func(row scanner) (T, error), query string, args
 func scanText(row scanner) (text string, err error) {
 	err = row.Scan(&text)
 	return text, err
+}
+
+// none is what to answer where there is no row.
+func none(err, what error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return what
+	}
+	return err
 }
 
 func micros(t time.Time) int64 {

@@ -453,10 +453,75 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 	}
 }
 
-func TestABusyLedgerIsUnavailableNotCorrupt(t *testing.T) {
-	require.True(t, x402.HasCode(ledgerError("x", errors.New("disk I/O error")), x402.LedgerUnavailable))
+// Errors are classified where the database answers, by its own codes. A mistake in our SQL is no damage of the file, and what
+// a transaction itself answers passes unchanged, whatever it is.
+func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
+	s, _, _ := newStore(t)
+	answer := errors.New("an answer that this package never heard of")
+	spoil := func(query string) func(*Tx) error {
+		return func(tx *Tx) error { _, err := tx.exec(query); return err }
+	}
+	for _, c := range []struct {
+		name string
+		f    func(*Tx) error
+		code x402.Code // "": the answer itself
+	}{
+		{"an answer", func(*Tx) error { return answer }, ""},
+		{"no row is an answer", func(tx *Tx) error {
+			err := tx.row(`SELECT id FROM payments WHERE id = 'none'`).Scan(new(string))
+			require.ErrorIs(t, err, sql.ErrNoRows)
+			return none(err, answer)
+		}, ""},
+		{"a table that is not there", spoil(`INSERT INTO nowhere VALUES (1)`), x402.Internal},
+		{"a mistake of syntax", spoil(`INSRT`), x402.Internal},
+		{"a question with a mistake", func(tx *Tx) error { return tx.row(`SELECT nothing`).Scan(new(int)) }, x402.Internal},
+		{"a list with a mistake", func(tx *Tx) error {
+			return tx.forEach(func(scanner) error { return nil }, `SELECT nothing`)
+		}, x402.Internal},
+		{"a value of another type", func(tx *Tx) error { return tx.row(`SELECT 'a'`).Scan(new(int)) }, x402.LedgerUnavailable},
+		{"a caller that left", func(*Tx) error { return ledgerError("read", context.Canceled) }, x402.LedgerUnavailable},
+		{"the disk", func(*Tx) error { return ledgerError("read", errors.New("EIO")) }, x402.LedgerUnavailable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, run := range []func(context.Context, func(*Tx) error) error{s.tx, s.view} {
+				if err := run(t.Context(), c.f); c.code == "" {
+					require.Equal(t, answer, err)
+				} else {
+					require.True(t, x402.HasCode(err, c.code), "%v", err)
+				}
+			}
+		})
+	}
 	require.NoError(t, ledgerError("x", nil))
-	require.ErrorIs(t, ledgerError("x", ErrNoPayment), ErrNoPayment)
+	require.ErrorIs(t, ledgerError("x", context.Canceled), context.Canceled)
+	pay(t, s, testHold(1), Settled)
+}
+
+// A ledger of another format is refused, also by a program that had it open when it was changed; so is a database that is
+// none of ours.
+func TestAnotherFormatIsRefused(t *testing.T) {
+	s, _, home := newStore(t)
+	p := pay(t, s, testHold(1), Reserved)
+	_, err := s.write.Exec(`UPDATE meta SET value = ? WHERE key = 'format'`, format+1)
+	require.NoError(t, err)
+	_, err = Open(t.Context(), home, Options{})
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
+	_, err = s.Reserve(t.Context(), testHold(1), noRules)
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"})
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	for _, spoil := range []string{
+		`UPDATE meta SET value = ''`, `UPDATE meta SET value = 'two'`, `UPDATE meta SET value = '0'`,
+		`UPDATE meta SET value = '-1'`, `DELETE FROM meta`, `DROP TABLE meta`,
+	} {
+		_, err := s.write.Exec(spoil)
+		require.NoError(t, err)
+		_, err = Open(t.Context(), home, Options{})
+		var e *x402.Error
+		require.ErrorAs(t, err, &e, spoil)
+		require.Contains(t, []x402.Code{x402.LedgerUnavailable, x402.LedgerCorrupt}, e.Code, spoil)
+	}
 }
 
 // The questions asked for every payment must not become slower with every payment: each is answered
@@ -466,7 +531,7 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 	for query, index := range map[string]string{
 		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_not_over",
 		selectPayment + ` WHERE fingerprint = ? AND (` + notOver +
-			`) AND caller = '' AND delivered = 0 LIMIT 1`: "payments_not_over",
+			`) AND waiter = '' AND delivered = 0 LIMIT 1`: "payments_not_over",
 		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
 			` ORDER BY seq LIMIT ?`: "payments_unfinished",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",

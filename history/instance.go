@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func (s *Store) instance() (string, error) {
 		file.Close()
 		return "", x402.Errorf(x402.LedgerUnavailable, "take this process's lock: %w", err)
 	}
-	if err := s.locksHold(file); err != nil {
+	if err := s.checkLocks(file); err != nil {
 		os.Remove(file.Name())
 		file.Close()
 		return "", err
@@ -47,9 +48,8 @@ func (s *Store) instance() (string, error) {
 	return id, nil
 }
 
-// locksHold refuses a file system that gives one lock to two: on it every process would take the
-// others for dead.
-func (s *Store) locksHold(locked *os.File) error {
+// checkLocks refuses a file system that gives one lock to two: on it every process would take the others for ended.
+func (s *Store) checkLocks(locked *os.File) error {
 	again, err := os.OpenFile(locked.Name(), os.O_RDWR, 0)
 	if err != nil {
 		return x402.Errorf(x402.LedgerUnavailable, "take this process's lock: %w", err)
@@ -68,10 +68,9 @@ func (i *instance) release() {
 	i.file.Close()
 }
 
-// Alive reports whether the process behind a driver or caller still runs. A name nobody could have
-// is dead, and so is one that cannot be told of: then the payment is taken up, and the same signed
-// bytes go out twice at the worst. Were it taken for alive, the same call would be another purchase
-// and pay anew.
+// Alive reports whether a lease owner or waiter still runs. An id that no process can have is not alive, and neither is one
+// whose lock file cannot be looked at: then the payment is taken up, and the same signed bytes go out twice at the worst.
+// Were it taken for alive, the same call would be another purchase and pay again.
 func (s *Store) Alive(id string) bool {
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
@@ -88,7 +87,7 @@ func (s *Store) Alive(id string) bool {
 		return false
 	}
 	defer file.Close()
-	held, err := share(file) // or of two who look at once the one would find the other, and pay anew
+	held, err := shareFile(file) // or of two who look at once the one would find the other, and pay anew
 	if err != nil {
 		return false
 	}
@@ -111,7 +110,8 @@ func (s *Store) Self() string {
 // LedgerID is the random name the ledger was created with.
 func (s *Store) LedgerID(ctx context.Context) (id string, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		return t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id)
+		err := t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id)
+		return none(err, damaged("read the ledger's id", errors.New("it has none")))
 	})
 	return id, err
 }

@@ -43,7 +43,7 @@ func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
 	file, err := os.Create(filepath.Join(dir, "run_dead"))
 	require.NoError(t, err)
 	defer file.Close()
-	held, err := share(file) // another process, in the middle of its look
+	held, err := shareFile(file) // another process, in the middle of its look
 	require.NoError(t, err)
 	require.True(t, held)
 	require.False(t, s.Alive("run_dead"))
@@ -61,6 +61,6 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 	for _, file := range left {
 		require.NotContains(t, file.Name(), "run_", "it leaves no lock behind")
 	}
-	s.lock = lock
+	s.lock = lockFile
 	pay(t, s, testHold(1), Reserved)
 }

@@ -31,7 +31,7 @@ type modelRow struct {
 	created, updated             time.Time
 	request                      byte
 	content                      int // its status; 0: none
-	driver, caller               string
+	leaseOwner, waiter           string
 	delivered                    bool
 }
 
@@ -248,7 +248,7 @@ func (m *machine) Reserve(t *rapid.T) {
 		require.NotEqual(t, before, p.Session)
 		m.session, m.sessionCaps[p.Session] = p.Session, m.limit
 	}
-	r.id, r.session, r.created, r.updated, r.driver, r.caller = p.ID, m.session, at, at, s.Self(), s.Self()
+	r.id, r.session, r.created, r.updated, r.leaseOwner, r.waiter = p.ID, m.session, at, at, s.Self(), s.Self()
 	m.last, m.newest = at, at
 	m.rows = append(m.rows, r)
 	m.reportOn(t, p, r)
@@ -297,7 +297,7 @@ func (m *machine) agree(t *rapid.T, err error, changed bool) bool {
 
 // another: only the process that drives a payment may send it or let go of it.
 func (m *machine) another(t *rapid.T, r *modelRow, s *Store, err error) bool {
-	if r.driver != "" && r.driver == s.Self() {
+	if r.leaseOwner != "" && r.leaseOwner == s.Self() {
 		return false
 	}
 	require.ErrorIs(t, err, ErrNotLeaseOwner)
@@ -337,9 +337,9 @@ func (m *machine) Finish(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, r.state, p.State)
 	if o.ReleaseLease {
-		r.driver = ""
+		r.leaseOwner = ""
 		if o.ClearWaiter {
-			r.caller = ""
+			r.waiter = ""
 		}
 	}
 	if o.Content != nil && (r.content == 0 || r.content == 402 || o.Content.Status == 200) {
@@ -355,40 +355,40 @@ func (m *machine) Release(t *rapid.T) {
 		return
 	}
 	if m.agree(t, err, r.state == Reserved && m.move(r, Failed)) {
-		r.driver, r.caller = "", ""
+		r.leaseOwner, r.waiter = "", ""
 	}
 }
 
 func (m *machine) ClearWaiter(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	require.NoError(t, s.ClearWaiter(context.Background(), r.id))
-	r.caller = ""
+	r.waiter = ""
 }
 
 func (m *machine) Rest(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	require.NoError(t, s.ReleaseLease(context.Background(), r.id))
-	r.driver = ""
+	r.leaseOwner = ""
 }
 
 func (m *machine) Deliver(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	require.NoError(t, s.Deliver(context.Background(), r.id))
-	r.caller, r.delivered = "", true
+	r.waiter, r.delivered = "", true
 }
 
 func (m *machine) AcquireLease(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
-	from := r.driver
+	from := r.leaseOwner
 	if rapid.IntRange(0, 3).Draw(t, "stale") == 0 {
 		from = "run_somebody"
 	}
 	mine, err := s.AcquireLease(context.Background(), r.id, from)
 	require.NoError(t, err)
-	require.Equal(t, from == r.driver, mine)
+	require.Equal(t, from == r.leaseOwner, mine)
 	m.alive[s.Self()] = true
 	if mine {
-		r.driver, r.caller = s.Self(), s.Self()
+		r.leaseOwner, r.waiter = s.Self(), s.Self()
 	}
 }
 
@@ -510,7 +510,7 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body,
 		state: p.State, proof: p.Proof, price: p.Price,
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
-		driver: p.LeaseOwner, caller: p.Waiter, delivered: p.Delivered}
+		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered}
 	require.Equal(t, *r, got)
 }
 

@@ -71,7 +71,7 @@ func TestALongLookEndsWithItsCaller(t *testing.T) {
 func TestMoreReadersThanConnections(t *testing.T) {
 	s, _, _ := newStore(t)
 	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
-	most := cap(s.read.places)
+	most := cap(s.read.slots)
 	for range most {
 		go func() {
 			ended <- s.view(context.Background(), func(tx *Tx) error {

@@ -14,7 +14,7 @@ import (
 
 const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
 	network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id,
-	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, driver, caller, delivered
+	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered
 	FROM payments`
 
 func scanPayment(row scanner) (p Payment, err error) {
@@ -35,9 +35,11 @@ func scanPayment(row scanner) (p Payment, err error) {
 	p.Requirement, p.Payload = raw(requirement), raw(string(payload))
 	p.Receipt, p.ChainProof = raw(receipt), raw(proof)
 	if evidence != "" {
-		err = json.Unmarshal([]byte(evidence), &p.Evidence)
+		if err := json.Unmarshal([]byte(evidence), &p.Evidence); err != nil {
+			return p, damaged("read the evidence of "+p.ID, err)
+		}
 	}
-	return p, err
+	return p, nil
 }
 
 func raw(text string) json.RawMessage {
@@ -67,13 +69,6 @@ func (s *Store) Content(ctx context.Context, id string) (c Content, err error) {
 		return none(err, ErrNoPayment)
 	})
 	return c, err
-}
-
-func none(err, what error) error {
-	if errors.Is(err, sql.ErrNoRows) {
-		return what
-	}
-	return err
 }
 
 // ByKey returns the payment that an idempotency key belongs to, or ErrNoPayment.
@@ -256,7 +251,7 @@ func (t *Tx) statesAgree() error {
 				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated' AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
 					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
 				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to AND a.detail ->> 'url' = p.url
-				AND coalesce(a.detail ->> 'microdollars', p.usd) = p.usd) LIMIT 1`,
+				AND a.detail ->> 'microdollars' = p.usd) LIMIT 1`,
 	} {
 		var id string
 		err := t.slowRow(query).Scan(&id)

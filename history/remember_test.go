@@ -79,16 +79,6 @@ func TestRemember(t *testing.T) {
 	require.Equal(t, money.Dollars(9), *remembered(t, s, "api.example", payee).LastPrice)
 }
 
-// A ledger from before knows whom it paid, and no price yet.
-func TestRememberAfterMigration(t *testing.T) {
-	s, err := Open(t.Context(), oldLedger(t, 1), Options{})
-	require.NoError(t, err)
-	defer s.Close()
-	p := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayEE",
-		Resource: "GET api.example/weather"}
-	require.Equal(t, budget.Memory{Paid: true, PaidHere: true}, remembered(t, s, "api.example", p))
-}
-
 // What is compared by price: a tool is named by the fragment, which HTTP requests never have.
 func TestResource(t *testing.T) {
 	for _, c := range []struct{ method, url, host, want string }{

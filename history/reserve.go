@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -88,7 +87,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		if err := t.coveredByChain(h); err != nil {
 			return err
 		}
-		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID()), session.ID, Reserved, t.Now,
+		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved, t.Now,
 			t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
 		return t.insert(p)
@@ -113,7 +112,7 @@ func (t *Tx) notBeforeLedger() error {
 // moment ago.
 func (t *Tx) notLeft(fingerprint [32]byte) error {
 	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+notOver+
-		`) AND caller = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
+		`) AND waiter = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -245,7 +244,7 @@ func (t *Tx) coveredByChain(h Hold) error {
 func (t *Tx) Used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
 	day := micros(w.Since) / (24 * time.Hour).Microseconds()
-	var row *sql.Row
+	var row scanner
 	switch {
 	case w.Session != "":
 		row = t.row(sums+`scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
@@ -294,16 +293,6 @@ func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]
 			source)
 	})
 	return held, err
-}
-
-// NewID is an id for a payment, for who has to know it before it is in the ledger.
-func NewID() string { return newID("pay_") }
-
-// newID is 128 random bits behind a prefix that says what it names.
-func newID(prefix string) string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails (crypto/rand)
-	return prefix + fmt.Sprintf("%x", b)
 }
 
 func toJSON(v any) string {

@@ -102,11 +102,11 @@ func (s *Store) Has(ctx context.Context, h Head) (has bool, err error) {
 
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile.
 func (s *Store) AtHead(ctx context.Context, f func(Head) error) error {
-	give, err := s.marks.take(ctx)
+	unlock, err := s.checkpointLock.Lock(ctx)
 	if err != nil {
-		return ledgerError("wait for the ledger's mark", err)
+		return err
 	}
-	defer give()
+	defer unlock()
 	head, err := s.Head(ctx)
 	if err != nil {
 		return err

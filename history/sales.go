@@ -74,18 +74,18 @@ var ErrNoSale = errors.New("no such sale")
 const keepAnswers = time.Hour
 
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process,
-// and everybody else gets *SoldBefore. It is durable before it returns, so that a crash gives no
+// and everybody else gets *AlreadySold. It is durable before it returns, so that a crash gives no
 // second run.
 func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 	if err := s.InPlace(); err != nil {
 		return sale, err
 	}
-	sale.ID, sale.State = newID("sale_"), SaleRunning
+	sale.State = SaleRunning
 	err := s.tx(ctx, func(t *Tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		earlier, err := scanSale(t.row(selectSale+` WHERE trace = ?`, sale.UniqueKey))
+		earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
 		if err == nil {
 			return &AlreadySold{earlier}
 		}
@@ -96,9 +96,9 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 			micros(t.Now.Add(-keepAnswers))); err != nil {
 			return err
 		}
-		sale.Created, sale.Updated = t.Now, t.Now
+		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
 		_, err = t.exec(
-			`INSERT INTO sales (id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
+			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
 			amount, usd, pay_to, payer, requirement, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
 			sale.Call[:], sale.Identifier, sale.Network,
@@ -138,7 +138,7 @@ func (s *Store) DropSale(ctx context.Context, id string) error {
 	})
 }
 
-const selectSale = `SELECT id, trace, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol, amount, usd, pay_to,
+const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol, amount, usd, pay_to,
 	payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
 
 func scanSale(row scanner) (sale Sale, err error) {
@@ -168,7 +168,7 @@ func (s *Store) Sale(ctx context.Context, id string) (sale Sale, err error) {
 // SaleByKey returns what a payment was shown for, or ErrNoSale.
 func (s *Store) SaleByKey(ctx context.Context, trace string) (sale Sale, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		sale, err = scanSale(t.row(selectSale+` WHERE trace = ?`, trace))
+		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, trace))
 		return none(err, ErrNoSale)
 	})
 	return sale, err

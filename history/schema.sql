@@ -42,15 +42,15 @@ CREATE TABLE payments (
     requirement     TEXT NOT NULL,          -- the option as the facilitator is told it
     payload         BLOB,                   -- the signed bytes: on disk before they leave
     evidence        TEXT,                   -- what the chain is asked by
-    trace           TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
+    unique_key      TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
     transaction_id  TEXT NOT NULL DEFAULT '',
     facilitator     TEXT NOT NULL DEFAULT '',
     receipt         TEXT,
     chain_proof     TEXT,                   -- the chain's answer
     note            TEXT NOT NULL DEFAULT '',
     false_receipt   INTEGER NOT NULL DEFAULT 0,
-    driver          TEXT NOT NULL DEFAULT '', -- the process that works on it now
-    caller          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
+    lease_owner     TEXT NOT NULL DEFAULT '', -- the process that works on it now
+    waiter          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
     delivered       INTEGER NOT NULL DEFAULT 0,
     payee           TEXT NOT NULL DEFAULT '', -- pay_to, its letter case folded where that means nothing
     resource        TEXT NOT NULL DEFAULT '', -- method, host and path: what prices are compared by
@@ -232,7 +232,7 @@ CREATE TABLE lifts (
 CREATE TABLE sales (
     seq            INTEGER PRIMARY KEY,
     id             TEXT    NOT NULL UNIQUE,
-    trace          TEXT    NOT NULL UNIQUE,   -- what makes the payment that payment: its nonce, or the hash of its message
+    unique_key     TEXT    NOT NULL UNIQUE,   -- what makes the payment that payment: its nonce, or the hash of its message
     state          TEXT    NOT NULL,          -- running | settling | settled | unknown | failed | verified
     created_at     INTEGER NOT NULL,
     updated_at     INTEGER NOT NULL,

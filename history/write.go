@@ -16,7 +16,7 @@ import (
 func (t *Tx) insert(p Payment) error {
 	_, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
-		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, source, requirement, driver, caller)
+		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, source, requirement, lease_owner, waiter)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
 		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
@@ -58,13 +58,13 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 		return err
 	}
 	var n int
-	if err := t.row(`SELECT count(*) FROM payments WHERE trace = ?`, signed.UniqueKey).Scan(&n); err != nil {
+	if err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, signed.UniqueKey).Scan(&n); err != nil {
 		return err
 	}
 	if n > 0 {
 		return ErrSignedBefore
 	}
-	network, source, err := t.drivenBy(id, process)
+	network, source, err := t.leasedBy(id, process)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 	}
 	detail := toJSON(map[string]any{"evidence": signed.Evidence,
 		"payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
-	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, trace = ?`,
+	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, unique_key = ?`,
 		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.UniqueKey)
 }
 
@@ -81,15 +81,15 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 // which may neither send it nor let go of its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// drivenBy refuses a process that does not work on a payment, and tells where its money is.
-func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
-	var driver string
-	err = t.row(`SELECT driver, network, source FROM payments WHERE id = ?`, id).Scan(&driver, &network,
-		&source)
-	if err == nil && (driver != process || process == "") {
+// leasedBy refuses a process that does not own a payment's lease, and tells where the payment's money is.
+func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
+	var owner string
+	err = t.row(`SELECT lease_owner, network, source FROM payments WHERE id = ?`, id).
+		Scan(&owner, &network, &source)
+	if err == nil && (owner != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
-	return network, source, err
+	return network, source, none(err, ErrNoPayment)
 }
 
 // Release ends a hold of which nothing was signed, by the process that drives it; once signed bytes
@@ -97,7 +97,7 @@ func (t *Tx) drivenBy(id, process string) (network, source string, err error) {
 // given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *Tx) error {
-		if _, _, err := t.drivenBy(id, s.Self()); err != nil {
+		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
 			return err
 		}
 		var state State
@@ -110,7 +110,7 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if err := t.returnApproval(id); err != nil {
 			return err
 		}
-		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, driver = '', caller = ''`,
+		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, lease_owner = '', waiter = ''`,
 			why)
 	})
 }
@@ -127,16 +127,16 @@ type Outcome struct {
 	FalseReceipt bool
 	Content      *Content // nil keeps what is there
 	ReleaseLease bool     // this process is done with it
-	ClearWaiter  bool     // and nobody waits for what was bought: see Store.Abandon
+	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 }
 
 // rest is what becomes of driver and caller.
 func (o Outcome) rest() string {
 	switch {
 	case o.ReleaseLease && o.ClearWaiter:
-		return `driver = '', caller = ''`
+		return `lease_owner = '', waiter = ''`
 	case o.ReleaseLease:
-		return `driver = ''`
+		return `lease_owner = ''`
 	}
 	return ""
 }
@@ -152,8 +152,9 @@ func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, er
 }
 
 func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
-	if p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id)); err != nil {
-		return p, err
+	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
+	if err != nil {
+		return p, none(err, ErrNoPayment)
 	}
 	if p.State != Settled || o.State != Unknown {
 		// somebody else proved more meanwhile: only keep the content
@@ -190,8 +191,9 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 	if o.ChainProof != nil {
 		detail["chain"] = o.ChainProof
 	}
-	// whoever asked the chain may not know of the claim
-	p.FalseReceipt = p.FalseReceipt || o.FalseReceipt || p.State == Settled && o.State == Failed
+	if o.FalseReceipt || (p.State == Settled && o.State == Failed) { // whoever asked the chain may not know of the claim
+		p.FalseReceipt = true
+	}
 	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
 	if o.Transaction != "" {
 		p.Transaction = o.Transaction
@@ -227,10 +229,10 @@ func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
 	var from State
 	var proof Proof
 	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
-		return err
+		return none(err, ErrNoPayment)
 	}
-	if !slices.Contains(allowed[from], to) || from == Settled && proof == Chain && to == Failed {
-		// what the chain proved stays
+	proven := from == Settled && proof == Chain // what the chain proved stays
+	if !slices.Contains(allowed[from], to) || (proven && to == Failed) {
 		return fmt.Errorf("%w: %s from %s to %s", ErrTransition, id, from, to)
 	}
 	if _, err := t.exec(`UPDATE payments SET `+set+`, state = ?, updated_at = ? WHERE id = ?`,
@@ -275,7 +277,7 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	}
 	var n int64
 	err = s.tx(ctx, func(t *Tx) error {
-		done, err := t.exec(`UPDATE payments SET driver = ?, caller = ? WHERE id = ? AND driver = ?`, owner,
+		done, err := t.exec(`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`, owner,
 			owner, id, from)
 		if err == nil {
 			n, err = done.RowsAffected()
@@ -313,25 +315,25 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 
 // ReleaseLease says that this process no longer works on a payment.
 func (s *Store) ReleaseLease(ctx context.Context, id string) error {
-	return s.update(ctx, `UPDATE payments SET driver = '' WHERE id = ?`, id)
+	return s.update(ctx, `UPDATE payments SET lease_owner = '' WHERE id = ?`, id)
 }
 
 // ClearWaiter says that nobody waits for the answer any more: the client cancelled or left, or was
 // told that the outcome is open. The next identical call takes the payment up instead of paying
 // again.
 func (s *Store) ClearWaiter(ctx context.Context, id string) error {
-	return s.update(ctx, `UPDATE payments SET caller = '' WHERE id = ?`, id)
+	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
 
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
-	return s.update(ctx, `UPDATE payments SET caller = '', delivered = 1 WHERE id = ?`, id)
+	return s.update(ctx, `UPDATE payments SET waiter = '', delivered = 1 WHERE id = ?`, id)
 }
 
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after
 // which both are gone anyway: it is written without waiting for the disk.
 func (s *Store) update(ctx context.Context, query, id string) error {
-	return s.lightly(ctx, func(t *Tx) error {
+	return s.commitNoSync(ctx, func(t *Tx) error {
 		_, err := t.exec(query, id)
 		return err
 	})

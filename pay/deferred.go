@@ -218,7 +218,7 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	found, o := e.chargeAt(c, c.Amount)
 	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds,
 		AskCap: e.Rules.Session == nil}
-	h.Payment.ID = history.NewID()
+	h.Payment.ID = history.NewID(e.Now())
 	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, ctx)
 	if err != nil {
 		return nil, err

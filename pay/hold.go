@@ -125,7 +125,7 @@ func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o
 // with that.
 func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment,
 	yes *history.Approval, err error) {
-	h.Payment.ID = history.NewID()
+	h.Payment.ID = history.NewID(e.Now())
 	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, caller)
 	if err != nil {
 		return p, nil, err

@@ -278,7 +278,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	rows, err := db.Query(
-		`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'trace', 'evidence', 'usd')`)
+		`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'unique_key', 'evidence', 'usd')`)
 	require.NoError(t, err)
 	var names []string
 	for rows.Next() {
@@ -289,7 +289,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.NoError(t, errors.Join(rows.Err(), rows.Close()))
 	columns := strings.Join(names, ", ")
 	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO payments (id, trace, evidence, usd, `+columns+
+		INSERT INTO payments (id, unique_key, evidence, usd, `+columns+
 		`) SELECT 'pay_' || i, 'trace' || i, json_set(evidence, '$.nonce', '0x' || i), 1, `+columns+
 		` FROM payments, n`, open-1)
 	require.NoError(t, err)

@@ -4,17 +4,14 @@ package crash
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -48,7 +45,6 @@ var scenarios = []scenario{
 	{name: "reconcile-settled", path: "/weather", prepare: settledUnseen, broken: reconcile},
 	{name: "reconcile-dead", path: "/weather", dead: 1, rule: sandbox.Rules{}, prepare: expired,
 		broken: reconcile},
-	{name: "migrate", path: "/weather", prepare: oldLedger, broken: open, judge: (*run).migrated},
 	{name: "rules", path: "/weather", broken: lowerBudget, judge: (*run).lowered},
 	{name: "passphrase", path: "/weather", broken: changePassphrase, judge: (*run).changed, slow: true},
 	{name: "init", path: "/weather", broken: initialize, judge: (*run).created, slow: true},
@@ -383,75 +379,6 @@ func (r *run) command(args ...string) (ok bool, err error) {
 		r.violation("%s: %v; its log: %s", args[0], failed, p.stderr)
 	}
 	return failed == nil, nil
-}
-
-// oldLedger puts a ledger of the first format in place of the empty one, with payments of somebody
-// else's in every state.
-func oldLedger(r *run) error {
-	dump, err := os.ReadFile("../../history/testdata/format1.sql")
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(r.home, history.FileName)
-	if err := os.Remove(file); err != nil {
-		return err
-	}
-	db, err := sql.Open("sqlite", file)
-	if err != nil {
-		return err
-	}
-	_, err = db.Exec(string(dump))
-	return errors.Join(err, db.Close())
-}
-
-// oldHost is whom the payments in the old ledger went to.
-const oldHost = "api.example"
-
-// open is a command that only reads, after bringing the ledger to today's format.
-func open(r *run) error {
-	_, err := r.command("history", "--json")
-	return err
-}
-
-// migrated is the judgement of a migration: the same command works, all that was there is there,
-// and once its owner has sealed his rules, which the old format did not know, the wallet pays.
-func (r *run) migrated() {
-	p, err := r.start(r.bin, false, nil, "history", "--json")
-	if err != nil {
-		r.violation("the first restart: %v", err)
-		return
-	}
-	if text, err := p.output(); err != nil {
-		r.violation("the first restart: %v: %s%s", err, text, p.stderr)
-		return
-	}
-	rules, err := os.ReadFile(filepath.Join(r.home, "config.toml"))
-	if err = errors.Join(err, r.rule(string(rules))); err != nil {
-		r.violation("seal the rules: %v", err)
-		return
-	}
-	r.payment()
-	payments, err := r.payments()
-	if err != nil {
-		r.violation("the ledger: %v", err)
-		return
-	}
-	var states []string
-	for _, p := range payments {
-		if p.ID == "pay_reserved" && p.State == history.Failed {
-			// nothing of it left, and its process is dead: it may be let go
-			p.State = history.Reserved
-		}
-		if p.Host == oldHost {
-			states = append(states, fmt.Sprintf("%s %s", p.ID, p.State))
-		}
-	}
-	slices.Sort(states)
-	want := "[pay_failed failed pay_reserved reserved pay_settled settled pay_submitted submitted " +
-		"pay_unknown unknown]"
-	if got := fmt.Sprint(states); got != want {
-		r.violation("of the old payments are left %s, there were %s", got, want)
-	}
 }
 
 // lowerBudget changes a rule, which takes config.toml, its seal in the ledger, and the ledger's

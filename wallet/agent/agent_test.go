@@ -121,7 +121,7 @@ const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 func (w *world) reserve(units uint64, change func(*history.Payment)) history.Payment {
 	w.t.Helper()
 	p := history.Payment{
-		Fingerprint: sha256.Sum256([]byte(history.NewID())), Method: "GET", URL: "https://api.example/x",
+		Fingerprint: sha256.Sum256([]byte(history.NewID(time.Now()))), Method: "GET", URL: "https://api.example/x",
 		Target: "https://api.example/x", Host: "api.example",
 		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units),
 		Price: money.Dollars(units), PayTo: payee,
@@ -130,7 +130,7 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	if change != nil {
 		change(&p)
 	}
-	p.ID = history.NewID()
+	p.ID = history.NewID(time.Now())
 	check := func(*history.Tx, budget.Session) error { return nil }
 	if w.approve {
 		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
@@ -410,7 +410,7 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.store.Accept(t.Context(), a.ID, "client")
 	require.NoError(t, err)
-	p.ID = history.NewID()
+	p.ID = history.NewID(time.Now())
 	p, err = w.store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source,
 		Free: money.NewAmount(1 << 40)}}, func(tx *history.Tx, _ budget.Session) error {
 		_, _, err := tx.UseApproval(a.Quote, p.ID)
@@ -426,7 +426,7 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt),
 		"it sees what was spoiled above")
 	for range 2 * mostHeard { // what is remembered of clients is bounded
-		require.NoError(t, w.client.Heard(t.Context(), history.NewID()))
+		require.NoError(t, w.client.Heard(t.Context(), history.NewID(time.Now())))
 	}
 }
 

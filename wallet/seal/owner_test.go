@@ -34,7 +34,7 @@ func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approv
 // use holds a payment with whatever yes the ledger has to its quote.
 func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment, history.Approval) {
 	t.Helper()
-	p.ID = history.NewID()
+	p.ID = history.NewID(time.Now())
 	var yes history.Approval
 	p, err := g.Store.Reserve(t.Context(),
 		history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}},

@@ -14,16 +14,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// Turns exclude each other, and a process with much to do does not keep the others waiting.
-func TestTurns(t *testing.T) {
+// The lock excludes, and a process with much to do does not keep the others waiting.
+func TestFileLockIsFair(t *testing.T) {
 	home := t.TempDir()
 	var inside atomic.Int32
 	var count [3]atomic.Int32
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for process := range count {
-		turns := newTurns(home, "test")
-		t.Cleanup(func() { turns.close() })
+		l := newFileLock(home, "test")
+		t.Cleanup(func() { l.close() })
 		for range []int{50, 1, 1}[process] { // one of them is busy
 			all.Go(func() {
 				for {
@@ -32,7 +32,7 @@ func TestTurns(t *testing.T) {
 						return
 					default:
 					}
-					give, err := turns.take(t.Context())
+					unlock, err := l.Lock(t.Context())
 					if err != nil {
 						t.Error(err)
 						return
@@ -42,7 +42,7 @@ func TestTurns(t *testing.T) {
 					}
 					count[process].Add(1)
 					inside.Add(-1)
-					give()
+					unlock()
 				}
 			})
 		}
@@ -59,30 +59,30 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Who waits too long, or whose caller left, gets no turn and leaves nothing behind.
-func TestTurnsAreBounded(t *testing.T) {
+// Who waits too long, or whose caller left, does not get the lock and leaves nothing behind.
+func TestFileLockIsBounded(t *testing.T) {
 	home := t.TempDir()
-	holder, waiter := newTurns(home, "test"), newTurns(home, "test")
-	give, err := holder.take(t.Context())
+	holder, waiter := newFileLock(home, "test"), newFileLock(home, "test")
+	unlock, err := holder.Lock(t.Context())
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = waiter.take(ctx)
+	_, err = waiter.Lock(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	waiter.patience = time.Millisecond
-	_, err = waiter.take(t.Context())
+	waiter.timeout = time.Millisecond
+	_, err = waiter.Lock(t.Context())
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 
-	require.NoError(t, holder.writing.Close()) // as the kernel does when a process dies
-	again, err := waiter.take(t.Context())
+	require.NoError(t, holder.current.Close()) // as the kernel does when a process dies
+	again, err := waiter.Lock(t.Context())
 	require.NoError(t, err)
 	again()
-	give()
-	holder.writing = nil
+	unlock()
+	holder.current = nil
 
 	require.NoError(t, holder.close())
 	require.NoError(t, os.RemoveAll(filepath.Join(home, "run")))
 	require.NoError(t, os.WriteFile(filepath.Join(home, "run"), nil, 0o600))
-	_, err = holder.take(t.Context())
+	_, err = holder.Lock(t.Context())
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 }
