@@ -42,9 +42,9 @@ var arrows = map[string][]string{
 	// typed on it is handed on
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
 		"internal/receipt", "tools", "x402"},
-	// channel: a call of a service that has one goes through it
-	"tools": {"internal/ask", "budget", "channel", "history", "internal/mcpconn", "x402/money", "pay",
-		"seller", "x402"},
+	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale
+	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
+		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
 	"cli": {"wallet/agent", "internal/ask", "internal/books", "budget", "channel", "internal/config",
 		"internal/dashboard", "internal/doctor", "history", "internal/install", "internal/sandbox",
@@ -55,7 +55,7 @@ var arrows = map[string][]string{
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {"internal/config", "history", "internal/install", "x402/money", "wallet/seal",
+	"internal/doctor": {"facilitator", "internal/config", "history", "internal/install", "x402/money", "wallet/seal",
 		"tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
@@ -116,4 +116,15 @@ func TestOnlyConfigReadsTheEnvironment(t *testing.T) {
 		require.True(t, strings.HasPrefix(file, "internal/config/") || strings.HasPrefix(file, "cli/demo"),
 			"%s reads the environment", strings.TrimSpace(file))
 	}
+}
+
+// Nothing but package app opens a ledger or builds a guard, so that both are made in one way. Tests
+// and the parties of e2e do, too.
+func TestOnlyAppOpensLedgersAndBuildsGuards(t *testing.T) {
+	out, _ := exec.Command("git", "grep", "-nE", `history\.(Open|Create)\(|seal\.Guard\{`, "--", "*.go",
+		":!*_test.go", ":!e2e").Output()
+	for line := range strings.Lines(string(out)) {
+		require.True(t, strings.HasPrefix(line, "app/"), "%s", line)
+	}
+	require.NotEmpty(t, out, "nothing is looked at")
 }

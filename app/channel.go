@@ -49,7 +49,7 @@ func (s roochStatus) Authorize(context.Context, x402.Order) (x402.Authorization,
 
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
-func (p parts) channels(
+func (a *app) channels(
 	c *config.Config, nodes rooch.Nodes, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine,
 	store *history.Store,
 ) *channel.Manager {
@@ -69,7 +69,7 @@ func (p parts) channels(
 	return channel.New(channel.Options{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
 		Keys: channelKeys{keys}, Transport: sellers,
-		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: p.log,
+		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: a.log,
 	})
 }
 

@@ -19,14 +19,14 @@ import (
 	"x402-wallet/x402"
 )
 
-// paywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses to
-// be paid to, a ledger to write sales into and nodes to look at; it is never unlocked.
-func (p parts) paywall(ctx context.Context, file string) error {
+// ServePaywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses
+// to be paid to, a ledger to write sales into and nodes to look at; it is never unlocked.
+func (a *app) ServePaywall(ctx context.Context, file string) error {
 	conf, err := config.LoadPaywall(file)
 	if err != nil {
 		return setupFailed(err)
 	}
-	keys, err := wallet.Open(p.home)
+	keys, err := wallet.Open(a.home)
 	if err != nil {
 		return err
 	}
@@ -34,22 +34,22 @@ func (p parts) paywall(ctx context.Context, file string) error {
 	if err := keys.Close(); err != nil {
 		return err
 	}
-	rules, err := p.rules()
+	rules, err := a.rules()
 	if err != nil {
 		return err
 	}
-	store, err := history.Open(ctx, p.home, history.Options{})
+	store, err := a.OpenLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	wall, err := paywall.New(p.sold(conf, rules, own, store))
+	wall, err := paywall.New(a.sold(conf, rules, own, store))
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
-	front := &paywall.Proxy{Paywall: wall, Version: version, Log: p.log, Dial: paywall.URL(conf.URL)}
+	front := &paywall.Proxy{Paywall: wall, Version: a.version, Log: a.log, Dial: paywall.URL(conf.URL)}
 	if len(conf.Command) > 0 {
-		front.Dial = paywall.Command(conf.Command, os.Stderr, p.log)
+		front.Dial = paywall.Command(conf.Command, os.Stderr, a.log)
 	}
 	if err := front.Open(ctx); err != nil {
 		var coded *x402.Error
@@ -59,7 +59,7 @@ func (p parts) paywall(ctx context.Context, file string) error {
 		return coded.WithHint("correct %s, or see on stderr why the server did not start", file)
 	}
 	for _, warning := range wall.Check(ctx) {
-		p.log.Warn(warning)
+		a.log.Warn(warning)
 	}
 	if conf.Listen == "" {
 		return front.Stdio(ctx, os.Stdin, os.Stdout)
@@ -73,7 +73,7 @@ func (p parts) paywall(ctx context.Context, file string) error {
 		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
 			conf.Listen, err)), front.Close(ctx))
 	}
-	p.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
+	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
 	return front.HTTP(ctx, listener)
 }
 
@@ -86,7 +86,7 @@ func setupFailed(err error) error {
 }
 
 // sold is the file as the paywall knows it.
-func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]string,
+func (a *app) sold(conf *config.Paywall, rules *config.Config, own map[string]string,
 	store *history.Store) paywall.Options {
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	rpc := nodeURLs(rules)
@@ -97,9 +97,9 @@ func (p parts) sold(conf *config.Paywall, rules *config.Config, own map[string]s
 		asked.Facilitators = conf.Facilitators
 	}
 	o := paywall.Options{
-		Facilitators: p.facilitators(&asked, nodes), Store: store, Version: conf.Version,
+		Facilitators: a.facilitators(&asked, nodes), Store: store, Version: conf.Version,
 		Dialect:    paywall.Dialect(conf.Dialect),
-		VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets), Log: p.log,
+		VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets), Log: a.log,
 		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
 				return onSolana.Status(ctx, e)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
-	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -185,12 +184,10 @@ func decisionError(id string, err error) error {
 // ledger opens the ledger alone: what a person decides, and what stops payments, needs neither
 // rules nor keys.
 func (p *Program) ledger(cmd *cobra.Command, f func(context.Context, *history.Store) error) error {
-	store, err := history.Open(cmd.Context(), p.Home, history.Options{})
+	store, err := p.OpenLedger(cmd.Context())
 	if err != nil {
-		if keys, missing := wallet.Open(p.Home); missing != nil {
-			return missing // no wallet says more than no ledger
-		} else if closing := keys.Close(); closing != nil {
-			return closing
+		if missing := p.haveWallet(); missing != nil {
+			return missing // that there is no wallet says more than that there is no ledger
 		}
 		return err
 	}

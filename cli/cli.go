@@ -19,30 +19,67 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// Program is what main gives the commands.
+// Program is the command line of one process. Package app makes it.
 type Program struct {
 	Version string
 	Env     config.Env
-	Home    string
-	// Homeless is why there is no Home, nil if there is one.
-	Homeless error
-	Open     func(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
-	Serve    func(ctx context.Context) error // MCP over stdio
-	// ditto, or HTTP: another server's tools, for money
-	Paywall func(ctx context.Context, file string) error
-	Sources func(rules *config.Config, keys *wallet.Wallet) []wallet.Passphrase // that need no person
-	// Unlock is the unlock agent, until it ends; ready is called when it can be asked.
-	Unlock func(ctx context.Context, passphrase wallet.Passphrase,
-		ready func(until time.Time, idle time.Duration)) error
+	Home    string // the directory of the wallet
+	NoHome  error  // why there is no Home; nil: there is one
+	Opener
+	Creator
+	Services
 	Stdin  *os.File
 	Stdout *os.File
 	Stderr io.Writer
+}
+
+// Opener opens what lies in the home, each time anew: who gets it closes it.
+type Opener interface {
+	// OpenWallet joins a whole wallet. first and last are asked for the passphrase before and after
+	// the sources that need no person; nil: there are none.
+	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
+	// OpenLedger opens the ledger alone.
+	OpenLedger(ctx context.Context) (*history.Store, error)
+	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
+	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
+}
+
+// Creator makes and seals.
+type Creator interface {
+	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
+	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
+	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may be
+	// nil where no rules are compared and nothing is sealed.
+	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner typed.
+	ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
+}
+
+// Services run until their context ends, or what they serve goes away.
+type Services interface {
+	// ServeMCP serves an agent on stdin and stdout.
+	ServeMCP(ctx context.Context) error
+	// ServePaywall charges for the tools of another MCP server, as file says.
+	ServePaywall(ctx context.Context, file string) error
+	// HoldKeys is the unlock agent; ready is called when it can be asked.
+	HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
+		ready func(until time.Time, idle time.Duration)) error
+}
+
+// NewWallet is what a wallet is made of.
+type NewWallet struct {
+	Rules        *config.Config
+	RulesInPlace bool   // Rules are the config.toml that the home has already
+	Passphrase   []byte // stays the caller's, to be wiped
+	Imports      []wallet.Imported
 }
 
 // Exit codes (SPEC §1).
@@ -125,7 +162,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
 		DisableSuggestions: true, // unknownCommand makes them
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return cmp.Or(given(cmd), p.housed(cmd))
+			return cmp.Or(given(cmd), p.requireHome(cmd))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -183,17 +220,17 @@ func given(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// homeless are the commands to which the place of the wallet is nothing.
-var homeless = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
+// noHomeCommands are the commands to which the place of the wallet is nothing.
+var noHomeCommands = []string{"version", "help", "completion", cobra.ShellCompRequestCmd,
 	cobra.ShellCompNoDescRequestCmd, "man", "demo", "verify-receipt"}
 
-// housed refuses a command that needs the home where there is none.
-func (p *Program) housed(cmd *cobra.Command) error {
+// requireHome refuses a command that needs the home where there is none.
+func (p *Program) requireHome(cmd *cobra.Command) error {
 	below := strings.Fields(cmd.CommandPath())[1:]
-	if len(below) == 0 || slices.Contains(homeless, below[0]) {
+	if len(below) == 0 || slices.Contains(noHomeCommands, below[0]) {
 		return nil
 	}
-	return p.Homeless
+	return p.NoHome
 }
 
 // fail prints an error where it belongs and picks the exit code.
@@ -244,7 +281,7 @@ func (exitError) Error() string { return "exit" }
 // open opens the wallet; first, which may be nil, is asked for the passphrase before all other
 // sources, and the terminal is the last of them.
 func (p *Program) open(ctx context.Context, ui *ui, first wallet.Passphrase) (*tools.Wallet, error) {
-	w, err := p.Open(ctx, first, ui.asking(wallet.FromTerminal("Passphrase: ")))
+	w, err := p.OpenWallet(ctx, first, ui.asking(wallet.FromTerminal("Passphrase: ")))
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/dashboard"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/tools"
-	"x402-wallet/wallet"
-	"x402-wallet/wallet/seal"
 )
 
 // dashboardOut is what dashboard answers, before anybody looked.
@@ -46,7 +42,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 				return usageError{text: "--idle must not be negative"}
 			}
 			opened := &tools.Opened{Open: func(ctx context.Context) (*tools.Wallet, error) {
-				return p.Open(ctx, nil, nil)
+				return p.OpenWallet(ctx, nil, nil)
 			}}
 			defer func() { _ = opened.Close() }()
 			w, done, err := opened.Get(ctx) // no wallet, no page
@@ -60,7 +56,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 				return usageError{text: "--listen: " + err.Error()}
 			}
 			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: opened.Get,
-				Approve: p.approveOnPage, Version: p.Version, Idle: idle})
+				Approve: p.ApproveTyped, Version: p.Version, Idle: idle})
 			if err := ui.dashboard(d.URL(), idle); err != nil {
 				return errors.Join(err, listener.Close())
 			}
@@ -100,24 +96,6 @@ func (u *ui) dashboard(url string, idle time.Duration) error {
 	u.say("%s", url)
 	u.note("open this address in a browser on this machine; it opens the dashboard once. Ctrl-C ends it.")
 	return nil
-}
-
-// approveOnPage is approve, with the passphrase that was typed into the dashboard's form for
-// exactly what it showed.
-func (p *Program) approveOnPage(ctx context.Context, w *tools.Wallet, shown history.Approval,
-	passphrase []byte) error {
-	keys, err := wallet.Open(p.Home)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = keys.Close() }()
-	if err := keys.Unlock(ctx, func(context.Context) ([]byte, error) {
-		return bytes.Clone(passphrase), nil
-	}); err != nil {
-		return err
-	}
-	_, err = (&seal.Guard{Home: p.Home, Store: w.Store, Key: keys}).Approve(ctx, shown, "owner")
-	return err
 }
 
 // browse starts the person's browser.

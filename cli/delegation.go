@@ -53,12 +53,12 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 			"  x402-wallet delegation approve --token-account ADDRESS --amount 25 --unsigned",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
-				account string, asset x402.AssetInfo) (tools.Change, error) {
+				account string, asset x402.AssetInfo) (x402.DelegationChange, error) {
 				amount, err := tokens(f.amount, asset.Decimals)
 				if err != nil {
-					return tools.Change{}, err
+					return x402.DelegationChange{}, err
 				}
-				return w.Owners.Approve(ctx, network, account, asset, amount)
+				return w.Owner.Approve(ctx, network, account, asset, amount)
 			})
 		},
 	}
@@ -72,8 +72,8 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 			"  x402-wallet freeze   stops the agent at once, without a transaction",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
-				account string, _ x402.AssetInfo) (tools.Change, error) {
-				return w.Owners.Revoke(ctx, network, account)
+				account string, _ x402.AssetInfo) (x402.DelegationChange, error) {
+				return w.Owner.Revoke(ctx, network, account)
 			})
 		},
 	}
@@ -133,7 +133,7 @@ func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) 
 // signed.
 func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags,
 	build func(ctx context.Context, w *tools.Wallet, network, account string,
-		asset x402.AssetInfo) (tools.Change, error)) error {
+		asset x402.AssetInfo) (x402.DelegationChange, error)) error {
 	if (f.keypair != "") == f.unsigned {
 		return usageError{text: "either --owner-keypair FILE signs and sends it, or --unsigned prints it"}
 	}
@@ -162,7 +162,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 				WithHint("name your own token account by --token-account, or its owner's key by " +
 					"--owner-keypair")
 		}
-		if err := w.Owners.Simulate(ctx, c); err != nil {
+		if err := w.Owner.Simulate(ctx, c); err != nil {
 			return err
 		}
 		out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
@@ -170,7 +170,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			out.Amount = money.NewAmount(c.Amount).String()
 		}
 		if f.unsigned {
-			out.Transaction = w.Owners.Transaction(c, [64]byte{})
+			out.Transaction = c.Transaction([64]byte{})
 			if ui.json {
 				return ui.printJSON(out)
 			}
@@ -184,7 +184,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err != nil {
 			return err
 		}
-		if out.Signature, err = w.Owners.Send(ctx, c, signature); err != nil {
+		if out.Signature, err = w.Owner.Send(ctx, c, signature); err != nil {
 			return err
 		}
 		if ui.json {
@@ -233,7 +233,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 		return "", "", asset,
 			usageError{text: "without the owner's key --token-account has to name the account"}
 	}
-	account, err = w.Owners.AccountOf(key.Address(), asset)
+	account, err = w.Delegations.AssociatedAccount(key.Address(), asset)
 	return network, account, asset, err
 }
 

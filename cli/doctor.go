@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 
@@ -10,7 +9,6 @@ import (
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/doctor"
 	"x402-wallet/internal/install"
-	"x402-wallet/tools"
 )
 
 func (p *Program) doctorCommand(ui *ui) *cobra.Command {
@@ -41,7 +39,7 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair,
 				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
-				Open: func(ctx context.Context) (*tools.Wallet, error) { return p.Open(ctx, nil, nil) },
+				Opener: p,
 			})
 			done()
 			if ui.json {

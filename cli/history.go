@@ -177,7 +177,7 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 				}
 				checked := seals || !w.Keys.Locked()
 				if checked {
-					if err := w.Verify(ctx, seals); err != nil {
+					if err := w.Seals.Verify(ctx, seals); err != nil {
 						return err
 					}
 				}

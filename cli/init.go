@@ -17,10 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -85,9 +83,8 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// create makes everything a wallet consists of. The keystore comes last, because having one is what
-// makes a wallet: after a crash in between, init simply runs again. Whatever can be wrong with what
-// it was given is found before anything is made.
+// create finds whatever is wrong with what it was given before anything is made, asks for the
+// passphrase, and makes the wallet.
 func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	keys, err := wallet.Open(p.Home)
 	if err == nil {
@@ -123,20 +120,9 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 		return err
 	}
 	defer clear(passphrase)
-	if err := p.newLedger(ctx); err != nil {
-		return err
-	}
-	if !there {
-		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), rules.Raw); err != nil {
-			return x402.Errorf(x402.SetupFailed, "%w", err)
-		}
-	}
 	done := ui.waiting("encrypting the keys: slow on purpose, so that guessing the passphrase is slow too")
-	keys, err = wallet.Create(ctx, p.Home, func(context.Context) ([]byte, error) {
-		return bytes.Clone(passphrase), nil
-	}, wallet.Options{
-		Import: imports,
-		Before: func(key func(string, []byte) []byte) error { return p.sealFirst(ctx, rules, key) },
+	keys, err = p.CreateWallet(ctx, NewWallet{
+		Rules: rules, RulesInPlace: there, Passphrase: passphrase, Imports: imports,
 	})
 	done()
 	if err != nil {
@@ -164,29 +150,6 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 		return []string{"config.toml does not say keyring = true under [keystore], so the keyring is not asked"}
 	}
 	return nil
-}
-
-// newKey is the key of a wallet that is being made.
-type newKey func(purpose string, data []byte) []byte
-
-// Seal implements seal.Key.
-func (k newKey) Seal(_ context.Context, purpose string, data []byte) ([]byte, error) {
-	return k(purpose, data), nil
-}
-
-// Locked implements seal.Key.
-func (newKey) Locked() bool { return false }
-
-// sealFirst seals a new wallet's rules before there is a wallet, so that there is never one whose
-// rules are anybody's.
-func (p *Program) sealFirst(ctx context.Context, rules *config.Config, key newKey) error {
-	store, err := history.Open(ctx, p.Home, history.Options{})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	guard := seal.Guard{Home: p.Home, Rules: rules, Store: store, Key: key}
-	return guard.Seal(ctx)
 }
 
 func (p *Program) exists() *x402.Error {
@@ -381,45 +344,6 @@ func (f initFlags) keptPassphrase(p *Program) string {
 		return f.passphraseFile
 	}
 	return p.Env.PassphraseFile
-}
-
-// newLedger makes the ledger under its name only when it is whole: what an init that was killed
-// leaves behind would be taken for a damaged ledger by the next one.
-func (p *Program) newLedger(ctx context.Context) error {
-	path := filepath.Join(p.Home, history.FileName)
-	if _, err := os.Lstat(path); err == nil {
-		return p.unusedLedger(ctx)
-	}
-	temp, err := os.MkdirTemp(p.Home, ".init-")
-	if err != nil {
-		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(temp) }()
-	if err := history.Create(ctx, temp, history.Options{}); err != nil {
-		return err
-	}
-	switch err := os.Link(filepath.Join(temp, history.FileName), path); {
-	case errors.Is(err, fs.ErrExist): // of another init at the same time
-		return p.unusedLedger(ctx)
-	case err != nil:
-		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
-	}
-	return nil
-}
-
-// unusedLedger checks that a ledger without a wallet has nothing in it.
-func (p *Program) unusedLedger(ctx context.Context) error {
-	store, err := history.Open(ctx, p.Home, history.Options{})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
-	if err == nil && len(list) > 0 {
-		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", p.Home).
-			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME")
-	}
-	return err
 }
 
 func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {

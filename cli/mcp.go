@@ -21,7 +21,7 @@ func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 				ui.note("waiting for an agent's host to speak JSON-RPC; Ctrl-C ends it, x402-wallet help " +
 					"tells what people use")
 			}
-			return p.Serve(cmd.Context())
+			return p.ServeMCP(cmd.Context())
 		},
 	}
 }

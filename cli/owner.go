@@ -58,7 +58,7 @@ func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store, l l
 	if err != nil {
 		return nil, nil, err
 	}
-	return &seal.Guard{Home: p.Home, Store: store, Key: keys}, func() { _ = keys.Close() }, nil
+	return p.Guard(store, nil, keys), func() { _ = keys.Close() }, nil
 }
 
 // onPage unlocks by a page, whose address whoever runs the command opens.

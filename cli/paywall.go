@@ -38,7 +38,7 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 			if file == "" {
 				return usageError{text: "--config FILE is needed: which server it is, and what its tools cost"}
 			}
-			return p.Paywall(cmd.Context(), file)
+			return p.ServePaywall(cmd.Context(), file)
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "the paywall's `FILE`")

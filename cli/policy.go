@@ -156,11 +156,11 @@ func (p *Program) ruled(ctx context.Context) (*ruled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the owner's rules: %w", err)
 	}
-	store, err := history.Open(ctx, p.Home, history.Options{})
+	store, err := p.OpenLedger(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &ruled{rules, store, &seal.Guard{Home: p.Home, Rules: rules, Store: store}}, nil
+	return &ruled{rules, store, p.Guard(store, rules, nil)}, nil
 }
 
 func (p *Program) haveWallet() error {
@@ -290,7 +290,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 			lines = append(lines, ahead)
 		}
 	}
-	guard := &seal.Guard{Home: p.Home, Rules: next, Store: r.store}
+	guard := p.Guard(r.store, next, nil)
 	owner := incomparable != nil || config.Loosens(changes) || ahead != ""
 	if !owner {
 		if owner, err = p.sealTighter(ctx, ui, guard, len(changes) > 0); err != nil {
@@ -398,12 +398,11 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 // only the owner can go on: the seal or the ledger is not what it was, or cannot be told.
 func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool,
 	err error) {
-	key, err := wallet.Open(p.Home)
+	key, err := p.OpenKeys(guard.Rules)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = key.Close() }()
-	key.SetSources(p.Sources(guard.Rules, key)...)
 	guard.Key = key
 	err = guard.VerifySeals(ctx)
 	if err == nil {

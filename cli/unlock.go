@@ -37,7 +37,7 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if foreground {
-				return p.Unlock(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
+				return p.HoldKeys(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
 					_ = ui.unlocked(unlockOut{until.UTC().Format(time.RFC3339), idle.String(), os.Getpid()})
 				})
 			}

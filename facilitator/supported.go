@@ -121,6 +121,13 @@ type Answer struct {
 	Err   error
 }
 
+// Settles reports whether it settles payments of a scheme on a network (CAIP-2).
+func (a Answer) Settles(scheme, network string) bool {
+	return slices.ContainsFunc(a.Kinds, func(k Kind) bool {
+		return k.Scheme == scheme && k.Network == network
+	})
+}
+
 // Answers asks all facilitators at once, and says of each what it answered.
 func (c *Client) Answers(ctx context.Context) []Answer {
 	list := make([]Answer, len(c.list))

@@ -39,7 +39,7 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
 	}
-	d, err := w.Delegation(ctx, network, account)
+	d, err := w.Delegations.Delegation(ctx, network, account)
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be read", err)
 	}
@@ -102,7 +102,7 @@ func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network,
 func (w *Wallet) networkOf(ctx context.Context, networks []string, account string) string {
 	if len(networks) > 1 {
 		for _, network := range networks {
-			if _, err := w.Delegation(ctx, network, account); err == nil {
+			if _, err := w.Delegations.Delegation(ctx, network, account); err == nil {
 				return network
 			}
 		}

@@ -10,29 +10,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
-
-// Catalogue is what a facilitator lists, or why it could not be asked.
-type Catalogue struct {
-	Name     string
-	Listings []Listing
-	At       time.Time // when it said so
-	Err      error
-}
-
-// Listing is one thing that somebody is said to sell. All of it is strangers' text.
-type Listing struct {
-	URL         string
-	Type        string // "http" or "mcp"
-	Tool        string // of an MCP server
-	Description string
-	Accepts     []x402.Requirement
-	InputSchema json.RawMessage
-}
 
 // DiscoverIn is what x402_discover_services takes.
 type DiscoverIn struct {
@@ -152,9 +135,9 @@ func (s *search) lists(ctx context.Context, query string) error {
 	if len(query) > maxQuery {
 		return x402.Errorf(x402.InvalidArgument, "query is longer than %d bytes", maxQuery)
 	}
-	var found []Catalogue
-	if s.Catalogues != nil {
-		found = s.Catalogues(ctx, query, s.network)
+	var found []facilitator.Catalogue
+	if s.Facilitators != nil {
+		found = s.Facilitators.Discover(ctx, query, s.network)
 	}
 	if err := s.sources(found); err != nil {
 		return err
@@ -170,7 +153,7 @@ func (s *search) lists(ctx context.Context, query string) error {
 			}
 			some = true
 			l := c.Listings[i]
-			if q := l.request(); !seen[q.URL] {
+			if q := requestFor(l); !seen[q.URL] {
 				seen[q.URL] = true
 				s.weigh(judging, q, l)
 			}
@@ -180,7 +163,7 @@ func (s *search) lists(ctx context.Context, query string) error {
 }
 
 // sources says whose lists these are; an error where there is none.
-func (s *search) sources(found []Catalogue) error {
+func (s *search) sources(found []facilitator.Catalogue) error {
 	var heard, silent []string
 	reasons := map[string]string{}
 	for _, c := range found {
@@ -209,8 +192,8 @@ func (s *search) sources(found []Catalogue) error {
 	return nil
 }
 
-// request is how a listing would be bought.
-func (l Listing) request() pay.Request {
+// requestFor is how a listing would be bought.
+func requestFor(l facilitator.Listing) pay.Request {
 	if l.Type == "mcp" {
 		method := seller.CallTool
 		if l.Tool == "" {
@@ -223,7 +206,7 @@ func (l Listing) request() pay.Request {
 
 // weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not
 // what was looked for.
-func (s *search) weigh(ctx context.Context, q pay.Request, l Listing) {
+func (s *search) weigh(ctx context.Context, q pay.Request, l facilitator.Listing) {
 	s.bound(&q)
 	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
 	if err != nil {
@@ -242,7 +225,7 @@ func (s *search) bound(q *pay.Request) {
 
 // add makes a service of the option that the wallet would take, or else of the first that is what
 // the caller looks for.
-func (s *search) add(e pay.Estimate, url string, l Listing) {
+func (s *search) add(e pay.Estimate, url string, l facilitator.Listing) {
 	fits := func(o pay.Option) bool {
 		price, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$"))
 		return o.Network != "" && (s.network == "" || o.Network == s.network) &&
@@ -291,7 +274,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 		x402.HasCode(err, x402.PolicyDenied)):
 		return err
 	case err == nil && e.PaymentRequired:
-		s.add(e, url, Listing{Type: "http"})
+		s.add(e, url, facilitator.Listing{Type: "http"})
 		return nil
 	case isServer && (err != nil || e.HTTPStatus >= 400):
 		return s.probeTools(ctx, url)
@@ -324,10 +307,10 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 		return err
 	}
 	for _, t := range list {
-		l := Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description,
+		l := facilitator.Listing{URL: endpoint, Type: "mcp", Tool: t.Name, Description: t.Description,
 			Accepts: toldTerms(t), InputSchema: shownSchema(t, maxPitchSchema)}
 		if len(l.Accepts) > 0 {
-			s.weigh(ctx, l.request(), l)
+			s.weigh(ctx, requestFor(l), l)
 			continue
 		}
 		s.untold(t, l)
@@ -337,13 +320,13 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 
 // untold takes in a tool of which the list tells no terms, at most a price. Whether it can be paid
 // shows when it is called.
-func (s *search) untold(t *mcp.Tool, l Listing) {
+func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
 	price := s.toldPrice(t)
 	d, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
 	if s.network != "" || s.maxPrice != nil && (err != nil || d > *s.maxPrice) {
 		return
 	}
-	s.put(Service{URL: l.request().URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
+	s.put(Service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
 		InputSchema: l.InputSchema, Price: price,
 		Why: "its terms are told when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
 }

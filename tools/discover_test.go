@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,16 +18,7 @@ import (
 // lists makes the wallet ask these facilitators over real HTTP, as the program's wire.go does.
 func (w *world) lists(list ...facilitator.Facilitator) {
 	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback()), List: list})
-	w.wallet.Catalogues = func(ctx context.Context, query, network string) (out []Catalogue) {
-		for _, c := range client.Discover(ctx, query, network) {
-			known := Catalogue{Name: c.Name, At: c.At, Err: c.Err}
-			for _, l := range c.Listings {
-				known.Listings = append(known.Listings, Listing(l))
-			}
-			out = append(out, known)
-		}
-		return out
-	}
+	w.wallet.Facilitators = client
 }
 
 func services(out map[string]any) (list []map[string]any) {

@@ -132,6 +132,14 @@ func (t traitor) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, err
 }
 func (t traitor) Addresses() (string, string) { panic(t.fail()) }
 func (t traitor) Locked() bool                { panic(t.fail()) }
+func (t traitor) Unlock(context.Context, []byte) error {
+	return t.fail()
+}
+func (t traitor) Clock(context.Context, string) (time.Time, error) { return time.Time{}, t.fail() }
+func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, error) {
+	return x402.Delegation{}, t.fail()
+}
+func (t traitor) AssociatedAccount(string, x402.AssetInfo) (string, error) { return "", t.fail() }
 
 func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	home := t.TempDir()
@@ -145,10 +153,8 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil),
 			Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
 		Store: store, Keys: by, Chains: map[string]Chain{"eip155": by, "solana": by},
-		Networks: []string{"eip155:8453", x402.SolanaDevnet},
-		Delegation: func(context.Context, string, string) (Delegation, error) {
-			return Delegation{}, by.fail()
-		},
+		Networks:    []string{"eip155:8453", x402.SolanaDevnet},
+		Delegations: by,
 	}
 	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
 }

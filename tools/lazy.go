@@ -39,7 +39,7 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 	if l.closed {
 		return nil, nil, x402.Errorf(x402.Internal, "the wallet is closed")
 	}
-	if l.current == nil || l.current.Stale != nil && l.current.Stale() {
+	if l.current == nil || l.current.stale() {
 		w, err := open(context.WithoutCancel(ctx)) // one caller's leaving is no reason for the others to fail
 		if err != nil {
 			return nil, nil, err
@@ -70,9 +70,7 @@ func (s *lease) leave() {
 		return
 	}
 	close(s.unused)
-	if s.Close != nil {
-		s.err = s.Close()
-	}
+	s.err = s.Close()
 	close(s.closed)
 }
 

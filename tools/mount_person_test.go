@@ -64,7 +64,7 @@ func TestAMountedToolUnlocks(t *testing.T) {
 			w := newWorld(t, rules{}).funded(t, rules{})
 			w.mountsShop(t)
 			l := &lock{}
-			w.wallet.Engine.Guard, w.wallet.Unlock = l, l.unlock
+			w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 			s := w.server()
 			t.Cleanup(func() { _ = s.Close() })
 			h := w.hosts(t, s, era, func(q *mcp.ElicitParams) string {

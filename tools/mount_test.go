@@ -298,14 +298,14 @@ func TestMountsFollow(t *testing.T) {
 			now := *w.wallet // under the owner's new rules
 			stale := make(chan struct{})
 			now.Mounts = nil
-			w.wallet.Stale = func() bool {
+			w.wallet.Home = fakeHome{stale: func() bool {
 				select {
 				case <-stale:
 					return true
 				default:
 					return false
 				}
-			}
+			}}
 			server := w.server()
 			first := true
 			server.Open = func(context.Context) (*Wallet, error) {

@@ -6,31 +6,7 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/x402"
-	"x402-wallet/x402/money"
 )
-
-// Change is a change of a delegation that only the token account's owner can sign: svm.Change.
-type Change struct {
-	Network, Account, Owner, Mint, Program string
-	Delegate                               string // "": the delegation is revoked
-	Amount                                 uint64
-	Decimals                               uint8
-	Message                                []byte
-}
-
-// Owners builds transactions that a token account's owner signs, and brings them to the chain.
-type Owners interface {
-	// AccountOf is the owner's associated token account.
-	AccountOf(owner string, asset x402.AssetInfo) (string, error)
-	Approve(ctx context.Context, network, account string, asset x402.AssetInfo, amount money.Amount) (Change,
-		error)
-	Revoke(ctx context.Context, network, account string) (Change, error)
-	Simulate(ctx context.Context, c Change) error
-	// Send waits until the transaction is confirmed, and names it.
-	Send(ctx context.Context, c Change, signature [64]byte) (string, error)
-	// Transaction is base64, with a signature or with none.
-	Transaction(c Change, signature [64]byte) string
-}
 
 // RevokeIn is what x402_revoke_delegation takes.
 type RevokeIn struct {
@@ -65,14 +41,13 @@ func (w *Wallet) Revoke(ctx context.Context, in RevokeIn) (RevokeOut, error) {
 			return RevokeOut{}, err
 		}
 	}
-	c, err := w.Owners.Revoke(ctx, network, account)
+	c, err := w.Owner.Revoke(ctx, network, account)
 	if err != nil {
 		return RevokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made",
 			err).WithDetail("frozen", in.Freeze)
 	}
 	return RevokeOut{
-		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: w.Owners.Transaction(c,
-			[64]byte{}), Frozen: in.Freeze,
+		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: c.Transaction([64]byte{}), Frozen: in.Freeze,
 		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
 			" --token-account " + c.Account,
 	}, nil

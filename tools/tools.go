@@ -17,69 +17,98 @@ import (
 	"time"
 
 	"x402-wallet/channel"
+	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// Wallet is an opened wallet, as tools and commands see it.
+// Wallet is an opened wallet, as tools and commands see it: the engine and the ledger, and behind
+// small interfaces what else they ask. Package app makes it. Close it after the last use.
 type Wallet struct {
-	Engine   *pay.Engine
-	Servers  Servers          // nil: no MCP servers
-	Mounts   []string         // names of those whose tools are shown as the wallet's own
-	Channels *channel.Manager // payment channels; nil: the owner set none up
-	Store    *history.Store
-	Keys     Keys
-	Chains   map[string]Chain // by CAIP-2 namespace
-	Networks []string         // that have a node, the preferred ones first
-	Warnings []string         // for the person: an old keystore, ignored environment
-	Close    func() error
-	// the ledger with its seals, by this process's own key or by whoever holds it
-	Verify func(ctx context.Context, own bool) error
-	Unlock func(ctx context.Context, passphrase []byte) error // with what a person typed; nil: not here
-	// the owner changed the rules since it was opened; nil: never
-	Stale func() bool
+	Engine *pay.Engine
+	Store  *history.Store
+	Seals  Seals
+	Keys   Keys
+	Home   Home // nil: nothing to close, and rules that never change
 
-	// Delegation reads an SPL token account; network is a Solana network.
-	Delegation func(ctx context.Context, network, account string) (Delegation, error)
-	// Clock asks a network's node for its time; zero: it does not say. A node of another chain is
-	// CHECK_FAILED.
-	Clock func(ctx context.Context, network string) (time.Time, error)
-	// Facilitators asks them all what they support.
-	Facilitators func(ctx context.Context) []Facilitator
-	// Catalogues asks them what is sold, on a network or, with "", on any; nil: there are none.
-	Catalogues func(ctx context.Context, query, network string) []Catalogue
-	// Owners makes what an owner signs.
-	Owners Owners
-	// TokenAccounts are the owner's token accounts from the config, by network.
-	TokenAccounts map[string]string
+	Chains       map[string]Chain // by CAIP-2 namespace
+	Delegations  Delegations
+	Owner        OwnerTransactions
+	Facilitators Facilitators     // nil: none
+	Servers      Servers          // nil: no MCP servers
+	Channels     *channel.Manager // payment channels; nil: the owner set none up
+
+	Networks      []string          // that have a node, the preferred ones first
+	TokenAccounts map[string]string // the owner's token accounts from the config, by network
+	Mounts        []string          // names of the servers whose tools are shown as the wallet's own
+	Warnings      []string          // for the person: an old keystore, ignored environment
 }
 
-// Keys says what can be said of the keys without touching them.
+// Close closes the ledger, the keys and every connection.
+func (w *Wallet) Close() error {
+	if w.Home == nil {
+		return nil
+	}
+	return w.Home.Close()
+}
+
+func (w *Wallet) stale() bool { return w.Home != nil && w.Home.Stale() }
+
+// Home is what a wallet was opened from.
+type Home interface {
+	// Stale reports whether the owner changed the rules since it was opened.
+	Stale() bool
+	Close() error
+}
+
+// Keys are the wallet's keys. Tools sign nothing themselves.
 type Keys interface {
 	Addresses() (solana, evm string)
 	Locked() bool
+	// Unlock takes what a person typed; passphrase stays the caller's, to be wiped.
+	Unlock(ctx context.Context, passphrase []byte) error
+}
+
+// Seals checks the whole ledger with its seals: own takes this process's key, unlocking it, else
+// whoever holds one.
+type Seals interface {
+	Verify(ctx context.Context, own bool) error
 }
 
 // Chain reads one family of chains.
 type Chain interface {
 	Address() string
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+	// Clock asks a network's node for its time; zero: it does not say. A node of another chain is
+	// CHECK_FAILED.
+	Clock(ctx context.Context, network string) (time.Time, error)
 }
 
-// Delegation is an SPL token account, read from the chain.
-type Delegation struct {
-	Account, Owner, Mint, Delegate string
-	IsOurs, Frozen                 bool
-	Remaining, Balance             money.Amount
+// Delegations reads SPL token accounts.
+type Delegations interface {
+	Delegation(ctx context.Context, network, account string) (x402.Delegation, error)
+	// AssociatedAccount is an owner's associated token account.
+	AssociatedAccount(owner string, asset x402.AssetInfo) (string, error)
 }
 
-// Facilitator is one of them, as it answered.
-type Facilitator struct {
-	Name     string
-	Networks []string // CAIP-2, of those it would settle exact payments on
-	Err      error
+// OwnerTransactions builds transactions that a token account's owner signs, and sends them.
+type OwnerTransactions interface {
+	Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
+		amount money.Amount) (x402.DelegationChange, error)
+	Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error)
+	Simulate(ctx context.Context, c x402.DelegationChange) error
+	// Send waits until the transaction is confirmed, and names it.
+	Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (string, error)
+}
+
+// Facilitators asks all facilitators at once.
+type Facilitators interface {
+	// Answers is what each of them supports, on the networks that the owner gave it.
+	Answers(ctx context.Context) []facilitator.Answer
+	// Discover is what each of them lists for sale, on a network or, with "", on any.
+	Discover(ctx context.Context, query, network string) []facilitator.Catalogue
 }
 
 // Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and

@@ -92,10 +92,7 @@ func (s *Server) unlock(ctx context.Context, passphrase []byte) error {
 		return err
 	}
 	defer done()
-	if w.Unlock == nil {
-		return x402.Errorf(x402.WalletLocked, "this wallet cannot be unlocked here")
-	}
-	err = w.Unlock(ctx, passphrase)
+	err = w.Keys.Unlock(ctx, passphrase)
 	if x402.HasCode(err, x402.InvalidPassphrase) {
 		return &ask.Wrong{Err: err}
 	}

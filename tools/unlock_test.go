@@ -68,7 +68,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	w := newWorld(t, rules{})
 	w.Fund((*evmKey)(w.keys).Address(), sandbox.USDC)
 	l := &lock{}
-	w.wallet.Engine.Guard, w.wallet.Unlock = l, l.unlock
+	w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 	s := &Server{Open: func(context.Context) (*Wallet, error) {
 		return w.wallet, nil
 	}, Log: slog.New(slog.DiscardHandler)}

@@ -89,46 +89,10 @@ func newWorld(t testing.TB, r rules) *world {
 		},
 		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM,
 			"solana": onSolana},
-		Networks: []string{sandbox.EVM, sandbox.Solana},
-		Owners:   owners{onSolana},
-		Delegation: func(ctx context.Context, network, account string) (Delegation, error) {
-			d, err := onSolana.Delegation(ctx, network, account)
-			return Delegation{Account: d.Account, Owner: d.Owner, Mint: d.Mint, Delegate: d.Delegate,
-				IsOurs: d.IsOurs,
-				Frozen: d.Frozen, Remaining: d.Remaining, Balance: d.Balance}, err
-		},
+		Networks:    []string{sandbox.EVM, sandbox.Solana},
+		Delegations: onSolana, Owner: onSolana,
 	}
 	return w
-}
-
-// owners is as in the program's wire.go.
-type owners struct{ *svm.Exact }
-
-func (o owners) AccountOf(owner string, asset x402.AssetInfo) (string, error) {
-	return svm.ATA(owner, asset.Address, asset.Token2022)
-}
-
-func (o owners) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
-	amount money.Amount) (Change, error) {
-	c, err := o.Exact.Approve(ctx, network, account, asset, amount)
-	return Change(c), err
-}
-
-func (o owners) Revoke(ctx context.Context, network, account string) (Change, error) {
-	c, err := o.Exact.Revoke(ctx, network, account)
-	return Change(c), err
-}
-
-func (o owners) Simulate(ctx context.Context, c Change) error {
-	return o.Exact.Simulate(ctx, svm.Change(c))
-}
-
-func (o owners) Send(ctx context.Context, c Change, signature [64]byte) (string, error) {
-	return o.Exact.Send(ctx, svm.Change(c), signature)
-}
-
-func (o owners) Transaction(c Change, signature [64]byte) string {
-	return svm.Change(c).Transaction(signature)
 }
 
 func dollars(text string) money.Dollars {
@@ -144,6 +108,7 @@ type openKeys struct {
 	evm    *ecdsa.PrivateKey
 	solana ed25519.PrivateKey
 	locked bool
+	unlock func(ctx context.Context, passphrase []byte) error // nil where no test unlocks them
 }
 
 func newKeys(t testing.TB) *openKeys {
@@ -158,6 +123,9 @@ func (k *openKeys) Addresses() (solana, evm string) {
 	return (*solanaKey)(k).Address(), (*evmKey)(k).Address()
 }
 func (k *openKeys) Locked() bool { return k.locked }
+func (k *openKeys) Unlock(ctx context.Context, passphrase []byte) error {
+	return k.unlock(ctx, passphrase)
+}
 
 type evmKey openKeys
 

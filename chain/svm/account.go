@@ -168,41 +168,31 @@ func noDelegation(address solana.PublicKey, reason, format string, args ...any) 
 		WithHint("the owner runs: x402-wallet delegation approve")
 }
 
-// Delegation is a token account as its owner set it up. Amounts are atomic units of Mint.
-type Delegation struct {
-	Account, Owner, Mint, Program string
-	Delegate                      string       // "" when there is none
-	IsOurs                        bool         // Delegate is this wallet's agent
-	Frozen                        bool         // by the token's issuer: nothing can be spent
-	Remaining                     money.Amount // of what was delegated; 0 when there is no delegate
-	Balance                       money.Amount
-}
-
 // Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or
 // something else lies there, NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and
 // CHECK_FAILED as for any question to a node.
-func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (Delegation, error) {
+func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (x402.Delegation, error) {
 	address, err := parseKey(tokenAccount)
 	if err != nil {
-		return Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w",
+		return x402.Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w",
 			err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
-		return Delegation{}, err
+		return x402.Delegation{}, err
 	}
 	list, err := n.accounts(ctx, address)
 	if err != nil {
-		return Delegation{}, err
+		return x402.Delegation{}, err
 	}
 	if list[0] == nil {
-		return Delegation{}, noDelegation(address, "missing", "nothing lies at %s", address)
+		return x402.Delegation{}, noDelegation(address, "missing", "nothing lies at %s", address)
 	}
 	t, ok := readTokenAccount(address, list[0])
 	if !ok {
-		return Delegation{}, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
+		return x402.Delegation{}, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
 	}
-	d := Delegation{
+	d := x402.Delegation{
 		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(),
 		Program: t.program.String(), Frozen: t.frozen,
 		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated),

@@ -235,7 +235,7 @@ func TestDelegation(t *testing.T) {
 	e, c, s := newWallet(t)
 	d, err := e.Delegation(t.Context(), devnet, c.ata(owner).String())
 	require.NoError(t, err)
-	require.Equal(t, Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
+	require.Equal(t, x402.Delegation{Account: c.ata(owner).String(), Owner: keyOf(owner).String(),
 		Mint: mint.String(), Delegate: s.Address(),
 		Program: tokenProgram.String(), IsOurs: true, Remaining: *amount(5_000_000),
 		Balance: *amount(9_000_000)}, d)

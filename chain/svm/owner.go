@@ -2,7 +2,6 @@ package svm
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -25,35 +24,27 @@ const (
 	opApproveChecked = 13
 )
 
-// Change is such a transaction, not signed yet. Addresses are base58.
-type Change struct {
-	Network, Account, Owner, Mint, Program string
-	Delegate                               string // "": the delegation is revoked
-	Amount                                 uint64 // atomic units that Delegate may spend from now on
-	Decimals                               uint8
-	Message                                []byte
-}
-
-// Transaction is the transaction in base64, without a signature or with the owner's.
-func (c Change) Transaction(signature [64]byte) string {
-	return base64.StdEncoding.EncodeToString(append(append([]byte{1}, signature[:]...), c.Message...))
+// AssociatedAccount is the associated token account of an owner for an asset.
+func (e *Exact) AssociatedAccount(owner string, asset x402.AssetInfo) (string, error) {
+	return ATA(owner, asset.Address, asset.Token2022)
 }
 
 // Approve lets this wallet's agent spend up to amount of asset from a token account. A delegate
 // that is there already is replaced: an account has one. Errors: as Delegation; DELEGATE_MISMATCH
 // when the account holds another token or is frozen.
 func (e *Exact) Approve(ctx context.Context, network, account string, asset x402.AssetInfo,
-	amount money.Amount) (Change, error) {
+	amount money.Amount) (x402.DelegationChange, error) {
 	agent, err := e.self()
 	if err != nil {
-		return Change{}, err
+		return x402.DelegationChange{}, err
 	}
 	units, fits := amount.Uint64()
 	if !fits || units == 0 {
-		return Change{}, x402.Errorf(x402.InvalidArgument,
+		return x402.DelegationChange{}, x402.Errorf(x402.InvalidArgument,
 			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
-	return e.change(ctx, network, account, func(t tokenAccount, c *Change) (solana.Instruction, error) {
+	return e.change(ctx, network, account, func(t tokenAccount, c *x402.DelegationChange) (solana.Instruction,
+		error) {
 		mint, err := parseKey(asset.Address)
 		switch {
 		case err != nil || asset.Network != network || t.mint != mint ||
@@ -73,8 +64,9 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 }
 
 // Revoke takes back whatever delegation a token account has.
-func (e *Exact) Revoke(ctx context.Context, network, account string) (Change, error) {
-	return e.change(ctx, network, account, func(t tokenAccount, _ *Change) (solana.Instruction, error) {
+func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
+	return e.change(ctx, network, account, func(t tokenAccount, _ *x402.DelegationChange) (solana.Instruction,
+		error) {
 		if !t.hasDelegate {
 			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody",
 				t.address).WithHint("there is nothing to revoke")
@@ -85,7 +77,7 @@ func (e *Exact) Revoke(ctx context.Context, network, account string) (Change, er
 }
 
 func (e *Exact) change(ctx context.Context, network, address string, instruction func(tokenAccount,
-	*Change) (solana.Instruction, error)) (c Change, err error) {
+	*x402.DelegationChange) (solana.Instruction, error)) (c x402.DelegationChange, err error) {
 	at, err := parseKey(address)
 	if err != nil {
 		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount",
@@ -103,7 +95,8 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if !ok {
 		return c, x402.Errorf(x402.InvalidArgument, "there is no token account at %s", at)
 	}
-	c = Change{Network: network, Account: address, Owner: t.owner.String(), Mint: t.mint.String(),
+	c = x402.DelegationChange{Network: network, Account: address, Owner: t.owner.String(),
+		Mint:    t.mint.String(),
 		Program: t.program.String()}
 	what, err := instruction(t, &c)
 	if err != nil {
@@ -124,7 +117,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 
 // Simulate asks the node whether a change would succeed, before anybody signs it. Errors:
 // CHECK_FAILED with the node's reason.
-func (e *Exact) Simulate(ctx context.Context, c Change) error {
+func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
 		return err
@@ -154,7 +147,8 @@ const confirmTimeout = time.Minute
 
 // Send brings a signed change to the chain and waits until it is confirmed. An error names the
 // transaction where it may have landed.
-func (e *Exact) Send(ctx context.Context, c Change, signature [64]byte) (id string, err error) {
+func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string,
+	err error) {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
 		return "", err

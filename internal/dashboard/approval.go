@@ -119,7 +119,7 @@ func (l *look) approve(shown history.Approval, passphrase []byte) error {
 	if l.wrong >= maxTries {
 		return x402.Errorf(x402.InvalidPassphrase, "too many wrong passphrases")
 	}
-	err := l.o.Approve(context.WithoutCancel(l.r.Context()), l.wallet, shown, passphrase)
+	err := l.o.Approve(context.WithoutCancel(l.r.Context()), l.wallet.Store, shown, passphrase)
 	switch {
 	case err == nil:
 		l.wrong = 0

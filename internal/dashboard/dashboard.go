@@ -34,7 +34,7 @@ type Options struct {
 	Wallet func(ctx context.Context) (w *tools.Wallet, done func(), err error)
 	// Approve is the owner's yes to a payment exactly as it was shown to them; passphrase is wiped
 	// afterwards. A wrong one is INVALID_PASSPHRASE.
-	Approve func(ctx context.Context, w *tools.Wallet, shown history.Approval, passphrase []byte) error
+	Approve func(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
 	Version string
 	Idle    time.Duration    // without a look it ends; 0: never
 	Now     func() time.Time // nil: time.Now

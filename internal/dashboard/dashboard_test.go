@@ -48,6 +48,9 @@ type noKeys struct{}
 
 func (noKeys) Addresses() (solana, evm string) { return "SoLAddress", "0xEvmAddress" }
 func (noKeys) Locked() bool                    { return true }
+func (noKeys) Unlock(context.Context, []byte) error {
+	return errors.New("no keys")
+}
 
 func newBoard(t *testing.T) *board {
 	t.Helper()
@@ -65,12 +68,12 @@ func newBoard(t *testing.T) *board {
 	require.NoError(t, err)
 	b.Server = New(listener.Addr(), Options{
 		Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil },
-		Approve: func(ctx context.Context, w *tools.Wallet, shown history.Approval, passphrase []byte) error {
+		Approve: func(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error {
 			b.typed = append(b.typed, string(passphrase))
 			if string(passphrase) != "right" {
 				return x402.Errorf(x402.InvalidPassphrase, "wrong passphrase")
 			}
-			_, err := w.Store.Approve(ctx, shown.ID, "owner", nil)
+			_, err := store.Approve(ctx, shown.ID, "owner", nil)
 			return err
 		},
 	})

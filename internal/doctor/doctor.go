@@ -55,14 +55,21 @@ type Options struct {
 	Dir            string        // where the person is: projects have their own .env
 	Keypair        string        // AGENT_KEYPAIR_PATH of the seed's server; "" when not set
 	PassphraseFile string        // X402_WALLET_PASSPHRASE_FILE; "" when not set
-	Open           func(context.Context) (*tools.Wallet, error)
+	Opener         Opener
 	Sources        func(*config.Config) []string // ways to unlock that need no person, by name
 	Now            func() time.Time
 }
 
-// patience bounds each check. A node has ten seconds of its own; whoever waits at a terminal has
+// Opener opens what the doctor looks at.
+type Opener interface {
+	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
+	OpenLedger(ctx context.Context) (*history.Store, error)
+	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+}
+
+// checkTimeout bounds each check. A node has ten seconds of its own; whoever waits at a terminal has
 // not much more.
-const patience = 15 * time.Second
+const checkTimeout = 15 * time.Second
 
 // maxSkew is what a signature's life can bear; evm refuses beyond it.
 const maxSkew = 120 * time.Second
@@ -109,7 +116,7 @@ func Examine(ctx context.Context, o Options) Report {
 	}
 	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal},
 		{"ledger", o.ledger}}
-	w, err := o.Open(ctx)
+	w, err := o.Opener.OpenWallet(ctx, nil, nil)
 	if err == nil {
 		defer func() { _ = w.Close() }()
 		checks = append(checks, check{"unlocking", func(ctx context.Context) []Finding {
@@ -159,7 +166,7 @@ func run(ctx context.Context, checks []check) Report {
 // within is the check's findings, or that it did not end: whoever does not come back is left
 // behind.
 func (c check) within(ctx context.Context) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	done := make(chan []Finding, 1)
 	go func() {
@@ -180,7 +187,7 @@ func (c check) within(ctx context.Context) []Finding {
 		return list
 	case <-time.After(time.Second):
 		return found(Fail, "run this again; if it stays so, the network or disk is too slow",
-			"no answer within %s", patience)
+			"no answer within %s", checkTimeout)
 	}
 }
 
@@ -189,20 +196,19 @@ func (o Options) seal(ctx context.Context) []Finding {
 	if err != nil {
 		return found(Warn, "mend config.toml first", "not looked at: the rules cannot be read")
 	}
-	store, err := history.Open(ctx, o.Home, history.Options{})
+	store, err := o.Opener.OpenLedger(ctx)
 	if err != nil {
 		return found(Warn, "mend the ledger first", "not looked at: the ledger does not open")
 	}
 	defer func() { _ = store.Close() }()
-	guard := seal.Guard{Home: o.Home, Rules: rules, Store: store}
-	if err := guard.CheckConfig(ctx); err != nil {
+	if err := o.Opener.Guard(store, rules, nil).CheckConfig(ctx); err != nil {
 		return failed(err, "x402-wallet policy shows the difference, x402-wallet policy seal accepts it")
 	}
 	return good("config.toml is what you sealed, or tighter")
 }
 
 func (o Options) ledger(ctx context.Context) (list []Finding) {
-	store, err := history.Open(ctx, o.Home, history.Options{})
+	store, err := o.Opener.OpenLedger(ctx)
 	if err != nil {
 		return failed(err, "see docs/operating.md, \"The ledger is missing or damaged\"")
 	}
@@ -211,7 +217,7 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		list = found(Warn, "x402-wallet history verify takes its time",
-			"the audit chain is too long to be checked within %s", patience)
+			"the audit chain is too long to be checked within %s", checkTimeout)
 	case err != nil:
 		list = failed(err, "stop the wallet, keep a copy of the home, restore a backup")
 	default:

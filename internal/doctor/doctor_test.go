@@ -15,6 +15,7 @@ import (
 
 	"x402-wallet/internal/install"
 	"x402-wallet/tools"
+	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -86,11 +87,16 @@ func person(t *testing.T) Options {
 	return Options{
 		Home: filepath.Join(home, "x402-wallet"), System: install.System{OS: runtime.GOOS, Home: home,
 			Config: filepath.Join(home, ".config")}, Dir: filepath.Join(home, "project", "src"),
-		Entry: install.Entry{Command: os.Args[0], Args: []string{"mcp"}},
-		Open: func(context.Context) (*tools.Wallet, error) {
-			return nil, x402.Errorf(x402.WalletNotFound, "no wallet")
-		},
+		Entry:  install.Entry{Command: os.Args[0], Args: []string{"mcp"}},
+		Opener: noWallet{},
 	}
+}
+
+// noWallet opens nothing but a wallet, which is not there.
+type noWallet struct{ Opener }
+
+func (noWallet) OpenWallet(context.Context, wallet.Passphrase, wallet.Passphrase) (*tools.Wallet, error) {
+	return nil, x402.Errorf(x402.WalletNotFound, "no wallet")
 }
 
 func write(t *testing.T, path, text string) {
@@ -214,7 +220,7 @@ func TestBoundedTime(t *testing.T) {
 			}},
 			{"fine", func(context.Context) []Finding { return good("fine") }},
 		})
-		require.LessOrEqual(t, time.Since(began), patience+time.Second)
+		require.LessOrEqual(t, time.Since(began), checkTimeout+time.Second)
 		require.False(t, report.OK)
 		var lines []string
 		for _, f := range report.Checks {

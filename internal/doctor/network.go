@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/facilitator"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -14,7 +15,7 @@ import (
 
 // node asks a network's node whether it is there, on that network, and what time it thinks it is.
 func (o Options) node(ctx context.Context, w *tools.Wallet, network string) []Finding {
-	theirs, err := w.Clock(ctx, network)
+	theirs, err := w.Chains[x402.Namespace(network)].Clock(ctx, network)
 	if err != nil {
 		return failed(err,
 			fmt.Sprintf("look at the network connection, or set another rpc under [networks.%q] and "+
@@ -71,7 +72,7 @@ func worth(w *tools.Wallet, row tools.BalanceRow, amount money.Amount) string {
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to
 // discover services.
 func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Finding) {
-	answers := w.Facilitators(ctx)
+	answers := w.Facilitators.Answers(ctx)
 	if len(answers) == 0 {
 		return found(Warn, "add one under [[facilitators]]",
 			"none is configured: what the wallet has to settle itself cannot be paid")
@@ -87,7 +88,7 @@ func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Find
 		}
 		var ours []string
 		for _, network := range w.Networks {
-			if slices.Contains(f.Networks, network) {
+			if f.Settles("exact", network) {
 				covered[network] = true
 				ours = append(ours, x402.Title(network))
 			}
@@ -101,7 +102,7 @@ func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Find
 		list = append(list, good("%s settles on %s", f.Name, strings.Join(ours, ", "))...)
 	}
 	for _, network := range w.Networks {
-		if !covered[network] && !slices.ContainsFunc(answers, func(f tools.Facilitator) bool {
+		if !covered[network] && !slices.ContainsFunc(answers, func(f facilitator.Answer) bool {
 			return f.Err != nil
 		}) {
 			list = append(list,

@@ -4,43 +4,42 @@ import (
 	"context"
 	"time"
 
-	"x402-wallet/history"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
-// unlock is the unlock agent: it holds the keys until it is told to stop, or they have been idle or
-// open for too long. ready is called once it can be asked.
-func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase,
+// HoldKeys is the unlock agent: it holds the keys until ctx ends, it is told to stop, or they have
+// been idle or open for too long. ready is called once it can be asked.
+func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	ready func(until time.Time, idle time.Duration)) error {
-	keys, err := wallet.Open(p.home)
+	keys, err := wallet.Open(a.home)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = keys.Close() }()
-	rules, err := p.rules()
+	rules, err := a.rules()
 	if err != nil {
 		return err
 	}
-	store, err := history.Open(ctx, p.home, history.Options{})
+	store, err := a.OpenLedger(ctx)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	if err := agent.Free(ctx, p.home); err != nil { // nobody is asked for a passphrase in vain
+	if err := agent.Free(ctx, a.home); err != nil { // nobody is asked for a passphrase in vain
 		return err
 	}
 	keys.Idle = rules.Keystore.Idle
 	if err := keys.Unlock(ctx, passphrase); err != nil {
 		return err
 	}
-	guard := &seal.Guard{Home: p.home, Rules: rules, Store: store, Key: keys}
-	if _, err := p.sealedRules(ctx, guard); err != nil { // it would sign nothing
+	guard := a.Guard(store, rules, keys)
+	if _, err := a.sealedRules(ctx, guard); err != nil { // it would sign nothing
 		return err
 	}
-	listener, err := agent.Listen(ctx, p.home)
+	listener, err := agent.Listen(ctx, a.home)
 	if err != nil {
 		return err
 	}
@@ -49,8 +48,8 @@ func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase,
 	server := &agent.Server{
 		EVM: agent.EVM{EVMSigner: keys.EVM()}, Solana: agent.Solana{SolanaSigner: keys.Solana()},
 		Locked: keys.Locked, Lock: keys.Lock,
-		Store: store, Started: started, Now: time.Now, Log: p.log, Guard: guard,
-		Rules: func(ctx context.Context) (agent.Rules, error) { return p.sealedRules(ctx, guard) },
+		Store: store, Started: started, Now: time.Now, Log: a.log, Guard: guard,
+		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, guard) },
 	}
 	ready(started.Add(wallet.DefaultMaxAge), keys.Idle)
 	return server.Run(ctx, listener)
@@ -58,8 +57,8 @@ func (p parts) unlock(ctx context.Context, passphrase wallet.Passphrase,
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
 // they are sealed.
-func (p parts) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
-	rules, err := p.rules()
+func (a *app) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
+	rules, err := a.rules()
 	if err != nil {
 		return agent.Rules{}, err
 	}

@@ -1,0 +1,155 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"time"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/seller"
+	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/x402"
+)
+
+// OpenWallet joins the parts of a wallet that exists, under the owner's rules as they are. It
+// unlocks nothing and asks no node. first and last are where a passphrase may come from before and
+// after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND,
+// POLICY_UNSEALED, LEDGER_CORRUPT, …
+func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
+	keys, err := wallet.Open(a.home)
+	if err != nil {
+		return nil, err
+	}
+	w, err := a.join(ctx, keys, first, last)
+	if err != nil {
+		_ = keys.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (a *app) join(ctx context.Context, keys *wallet.Wallet,
+	first, last wallet.Passphrase) (*tools.Wallet, error) {
+	rules, err := a.rules()
+	if err != nil {
+		return nil, err
+	}
+	store, err := a.OpenLedger(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys.Idle = rules.Keystore.Idle
+	sources := slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys), []wallet.Passphrase{last})
+	keys.SetSources(slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })...)
+
+	nodes := seller.NodeClient(rules.Policy.Loopback)
+	onRooch := roochNodes(rules, nodes)
+	remote := a.remote(rules, keys, first)
+	guard := agent.Guard{Local: a.Guard(store, rules, keys), Remote: remote}
+	onEVM := evm.New(evm.Options{
+		Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote},
+		RPC:    nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+	})
+	onSolana := svm.New(svm.Options{
+		Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote},
+		RPC:    nodeURLs(rules), TokenAccounts: tokenAccounts(rules),
+		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+	})
+	settlers := a.facilitators(rules, nodes)
+	sellers := seller.Mux{HTTP: seller.New(seller.Options{Loopback: rules.Policy.Loopback})}
+	sellers.MCP = seller.NewMCP(seller.MCPOptions{
+		Servers: servers(rules), HTTP: sellers.HTTP, Version: a.version, Log: a.log,
+	})
+	engine := &pay.Engine{
+		Rules: budgetRules(rules), Policy: policy(rules),
+		Assets: x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets)),
+		Schemes: map[string]pay.Scheme{
+			"eip155": onEVM, "solana": onSolana, "rooch": roochStatus{onRooch},
+		},
+		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Now: time.Now, Log: a.log,
+	}
+	return &tools.Wallet{
+		Engine: engine, Store: store, Seals: seals{guard}, Keys: toolKeys{keys, remote},
+		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, servers: sellers.MCP},
+		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
+		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers.MCP,
+		Channels: a.channels(rules, onRooch, keys, sellers, engine, store),
+		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
+		Warnings: slices.Concat(keys.Warnings(), rules.Warnings, config.IgnoredEnv(a.env, rules)),
+	}, nil
+}
+
+// remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
+// §3): each of those, where it is set up, either unlocks the wallet itself or fails.
+func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Remote {
+	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
+		len(rules.Keystore.PassphraseCommand) > 0
+	return &agent.Remote{Client: agent.Client{Home: a.home}, Before: func() bool {
+		return !earlier && keys.Locked()
+	}}
+}
+
+// openHome implements tools.Home.
+type openHome struct {
+	dir     string
+	rules   *config.Config
+	keys    *wallet.Wallet
+	store   *history.Store
+	servers *seller.MCP
+}
+
+// Stale implements tools.Home.
+func (h openHome) Stale() bool { return !h.rules.Same(h.dir) }
+
+// Close implements tools.Home.
+func (h openHome) Close() error {
+	return errors.Join(h.servers.Close(), h.store.Close(), h.keys.Close())
+}
+
+// seals implements tools.Seals.
+type seals struct{ agent.Guard }
+
+// Verify implements tools.Seals.
+func (s seals) Verify(ctx context.Context, own bool) error {
+	if own {
+		return s.Local.Verify(ctx)
+	}
+	return s.Guard.Verify(ctx)
+}
+
+// toolKeys implements tools.Keys.
+type toolKeys struct {
+	wallet *wallet.Wallet
+	remote *agent.Remote
+}
+
+// Addresses implements tools.Keys.
+func (k toolKeys) Addresses() (solana, evm string) {
+	return k.wallet.Solana().Address(), k.wallet.EVM().Address()
+}
+
+// Locked implements tools.Keys: a wallet whose unlock agent is running signs without asking
+// anybody.
+func (k toolKeys) Locked() bool {
+	return k.wallet.Locked() && (!k.remote.Before() || k.remote.Status(context.Background()) != nil)
+}
+
+// Unlock implements tools.Keys.
+func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
+	return k.wallet.Unlock(ctx, typed(passphrase))
+}
+
+// typed is a passphrase that a person typed; who typed it wipes it.
+func typed(passphrase []byte) wallet.Passphrase {
+	return func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }
+}

@@ -1,0 +1,167 @@
+package app
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"x402-wallet/budget"
+	"x402-wallet/facilitator"
+	"x402-wallet/internal/config"
+	"x402-wallet/pay"
+	"x402-wallet/seller"
+	"x402-wallet/wallet"
+)
+
+// rules reads the owner's config.toml. A home without one is no wallet: its limits would be
+// anybody's guess.
+func (a *app) rules() (*config.Config, error) {
+	rules, err := config.Load(a.home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, config.Missing(a.home)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rules.WithEnv(a.env)
+}
+
+// sources are where a passphrase may come from without a person, in the order of SPEC §3.
+func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.Passphrase) {
+	if file := cmp.Or(a.env.PassphraseFile, rules.Keystore.PassphraseFile); file != "" {
+		list = append(list, wallet.FromFile(file))
+	}
+	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
+		list = append(list, wallet.FromCommand(command))
+	}
+	if rules.Keystore.Keyring {
+		list = append(list, keys.FromKeyring())
+	}
+	if a.env.Passphrase != "" {
+		a.log.Warn("X402_WALLET_PASSPHRASE is set; a file that only you can read is safer: " +
+			"X402_WALLET_PASSPHRASE_FILE")
+		list = append(list, wallet.FromValue(a.env.Passphrase.Reveal()))
+	}
+	return list
+}
+
+// servers are the MCP servers that may be called by name.
+func servers(c *config.Config) map[string]seller.Server {
+	list := map[string]seller.Server{}
+	for name, s := range c.Servers {
+		list[name] = seller.Server{Command: s.Command, URL: s.URL}
+	}
+	return list
+}
+
+// mounts are the servers whose tools appear as the wallet's own.
+func mounts(c *config.Config) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+		if c.Servers[name].Mount {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// allowedHosts are those that may be paid; nil: all. A server that is a command goes by its name:
+// where the owner allows only some hosts, being in the sealed file allows it. One at a URL is a
+// host like others.
+func allowedHosts(c *config.Config) []string {
+	if len(c.Policy.AllowHosts) == 0 {
+		return nil
+	}
+	list := slices.Clone(c.Policy.AllowHosts)
+	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+		if len(c.Servers[name].Command) > 0 {
+			list = append(list, strings.ToLower(name))
+		}
+	}
+	return list
+}
+
+func budgetRules(c *config.Config) budget.Rules {
+	b := c.Budget
+	return budget.Rules{
+		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
+		Rate:    b.Rate,
+		HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
+		NewPayee: budget.Rule(c.Policy.NewPayee), PayeeChange: budget.Rule(c.Policy.PayeeChange),
+		PriceJump: c.Policy.PriceJump, MaxLost: c.Policy.MaxFailures,
+	}
+}
+
+// nodeURLs are the owner's nodes, by network.
+func nodeURLs(c *config.Config) map[string]string {
+	urls := map[string]string{}
+	for id, n := range c.Networks {
+		urls[id] = n.RPC
+	}
+	return urls
+}
+
+// tokenAccounts are the owner's that config.toml names, by network.
+func tokenAccounts(c *config.Config) map[string]string {
+	named := map[string]string{}
+	for id, n := range c.Networks {
+		if n.TokenAccount != "" {
+			named[id] = n.TokenAccount
+		}
+	}
+	return named
+}
+
+func policy(c *config.Config) pay.Policy {
+	return pay.Policy{
+		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
+		Deadline: c.Policy.Deadline,
+		Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c), WalletSettles: c.WalletSettles,
+	}
+}
+
+// facilitators puts the configured services in their order, with their credentials. Secrets are
+// read when they are needed.
+func (a *app) facilitators(c *config.Config, client *http.Client) *facilitator.Client {
+	var list []facilitator.Facilitator
+	for _, f := range c.FacilitatorList(a.env) {
+		entry := facilitator.Facilitator{Name: f.Name, URL: f.URL, Networks: f.Networks}
+		switch f.Auth {
+		case "cdp":
+			entry.Auth = facilitator.Auth{Kind: facilitator.AuthCDP, KeyID: a.env.CDPKeyID,
+				Secret: secret(a.env.CDPKeySecret)}
+		case "payai":
+			entry.Auth = facilitator.Auth{Kind: facilitator.AuthPayAI, KeyID: a.env.PayAIKeyID,
+				Secret: secret(a.env.PayAIKeySecret)}
+		case "header":
+			entry.Auth = facilitator.Auth{Kind: facilitator.AuthHeader, Secret: func() (string, error) {
+				line, err := config.ReadSecretFile(f.HeaderFile)
+				return line.Reveal(), err
+			}}
+		}
+		list = append(list, entry)
+	}
+	return facilitator.New(facilitator.Options{HTTP: client, List: list})
+}
+
+func secret(s config.Secret) func() (string, error) {
+	return func() (string, error) { return s.Reveal(), nil }
+}
+
+// networksInOrder lists the configured networks, the preferred ones first.
+func networksInOrder(c *config.Config) (list []string) {
+	for _, id := range c.Policy.Prefer {
+		if _, ok := c.Networks[id]; ok && !slices.Contains(list, id) {
+			list = append(list, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Networks)) {
+		if !slices.Contains(list, id) && !isRooch(id) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
