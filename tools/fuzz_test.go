@@ -13,7 +13,7 @@ import (
 
 // Whatever a client writes: no panic, the session lasts to the end of its input, a number that is
 // an id is one it wrote, and what is answered without the SDK is JSON-RPC on a line of its own.
-func FuzzLines(f *testing.F) {
+func FuzzStdio(f *testing.F) {
 	for _, input := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x402_pay"}}` + "\n" +
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n",
@@ -27,9 +27,14 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		out := &output{}
 		l := newStdioTransport(io.NopCloser(bytes.NewReader(input)), out, paysByName)
-		l.maxLine = 1 << 10
-		go l.receive()
-		for m := range l.incoming { // note, as Read does it; Read would wait for answers at the end
+		l.MaxLine = 1 << 10
+		l.Start()
+		for { // note, as Read does it; Read would wait for answers at the end
+			m, err := l.Stdio.Read(t.Context())
+			if err != nil {
+				require.Equal(t, io.EOF, err)
+				break
+			}
 			r, ok := m.(*jsonrpc.Request)
 			if !ok {
 				continue

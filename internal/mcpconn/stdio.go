@@ -122,9 +122,6 @@ func (s *Stdio) Start() {
 	go s.receive()
 }
 
-// Closed is closed when Close is called.
-func (s *Stdio) Closed() <-chan struct{} { return s.closed }
-
 // receive reads until the input or the connection ends.
 func (s *Stdio) receive() {
 	defer close(s.messages)
