@@ -144,7 +144,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			if key, err = wallet.ReadOwnerKey(f.keypair); err != nil {
 				return err
 			}
-			defer key.Forget()
+			defer key.Wipe()
 		}
 		network, account, asset, err := ownersAccount(w, f, key)
 		if err != nil {

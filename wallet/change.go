@@ -34,7 +34,7 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 		return err
 	}
 	defer k.wipe()
-	passphrase, err := askNew(ctx, fresh)
+	passphrase, err := askNewPassphrase(ctx, fresh)
 	if err != nil {
 		return err
 	}
@@ -43,19 +43,19 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 	defer w.deriving.Unlock()
 	changed, err := encrypt(k, passphrase, max(ks.n, uint64(opt.N)), ks.created, w.derive, opt.Rand)
 	if err != nil {
-		return unchanged(err)
+		return changeFailed(err)
 	}
 	data, err := changed.marshal()
 	if err != nil {
-		return unchanged(err)
+		return changeFailed(err)
 	}
-	if err := replace(w.dir, before, data, opens(passphrase, w.derive)); err != nil {
-		return unchanged(err)
+	if err := replace(w.dir, before, data, opensWith(passphrase, w.derive)); err != nil {
+		return changeFailed(err)
 	}
 	return nil
 }
 
-func unchanged(err error) *Error {
+func changeFailed(err error) *Error {
 	e := setup("change the passphrase", err)
 	e.hint = "the old passphrase still opens the wallet"
 	switch {
@@ -68,7 +68,7 @@ func unchanged(err error) *Error {
 }
 
 // opens verifies that the bytes of a keystore open with a passphrase.
-func opens(passphrase []byte, derive kdf) func([]byte) error {
+func opensWith(passphrase []byte, derive kdf) func([]byte) error {
 	return func(data []byte) error {
 		ks, err := parse(data)
 		if err != nil {

@@ -27,7 +27,7 @@ func TestChangePassphrase(t *testing.T) {
 	require.Equal(t, w.Addresses(), again.Addresses())
 	require.Equal(t, w.header.created, again.header.created)
 	require.NotEqual(t, w.header.salt, again.header.salt)
-	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), KindInvalidPassphrase)
+	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeInvalidPassphrase)
 	require.NoError(t, again.Unlock(t.Context(), value(newPassphrase)))
 	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)),
 		"a wallet that was open before reads the file anew")
@@ -42,15 +42,15 @@ func TestChangePassphraseFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		old, fresh string
 		opt        Options
-		code       Kind
+		code       errorCode
 	}{
 		"wrong passphrase": {"correct horse battery stapler", newPassphrase, Options{},
-			KindInvalidPassphrase},
-		"none":           {"", newPassphrase, Options{}, KindLocked},
-		"a weak new one": {testPassphrase, "short", Options{}, KindSetup},
-		"no new one":     {testPassphrase, "", Options{}, KindSetup},
-		"no randomness":  {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)}, KindSetup},
-		"a cost too low": {testPassphrase, newPassphrase, Options{N: 1 << 10}, KindSetup},
+			codeInvalidPassphrase},
+		"none":           {"", newPassphrase, Options{}, codeLocked},
+		"a weak new one": {testPassphrase, "short", Options{}, codeSetup},
+		"no new one":     {testPassphrase, "", Options{}, codeSetup},
+		"no randomness":  {testPassphrase, newPassphrase, Options{Rand: bytes.NewReader(nil)}, codeSetup},
+		"a cost too low": {testPassphrase, newPassphrase, Options{N: 1 << 10}, codeSetup},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := newTestWallet(t)

@@ -103,10 +103,10 @@ type SubRAV struct {
 }
 
 // SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
-// meant. Errors: ErrKind; those of [Wallet.Unlock].
+// meant. Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
 func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant SubRAV) (sig [64]byte,
 	err error) {
-	in := bcs{rest: message}
+	in := bcsReader{rest: message}
 	var got SubRAV
 	version := in.byte()
 	got.ChainID = in.u64()
@@ -119,11 +119,11 @@ func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant Sub
 	got.Nonce = in.u64()
 	switch {
 	case !in.whole() || version != 1 || ids != 1:
-		return sig, notSigned("it is no SubRAV")
+		return sig, unsupported("it is no SubRAV")
 	case got != meant:
-		return sig, notSigned("it is not the SubRAV that is meant")
+		return sig, unsupported("it is not the SubRAV that is meant")
 	case !roochChain(got.ChainID) || got.Nonce == 0 || got.Fragment == "":
-		return sig, notSigned("the SubRAV names no chain, nonce or key")
+		return sig, unsupported("the SubRAV names no chain, nonce or key")
 	}
 	return s.sign(ctx, message)
 }
@@ -141,16 +141,16 @@ var authForm = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // SignDIDAuth signs a DIDAuthV1 message of now: who calls, not what is paid.
-// Errors: ErrKind; those of [Wallet.Unlock].
+// Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
 func (s ChannelSigner) SignDIDAuth(ctx context.Context, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)
 	if parts == nil {
-		return sig, notSigned("it is no DIDAuthV1")
+		return sig, unsupported("it is no DIDAuthV1")
 	}
 	var at int64
 	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
 		s.w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
-		return sig, notSigned("its time is not now")
+		return sig, unsupported("its time is not now")
 	}
 	return s.sign(ctx, message)
 }
@@ -173,11 +173,11 @@ var roochFunctions = map[string]int{
 	"deposit_to_hub_entry":                2,
 }
 
-// MaxRoochGas is the most gas a transaction may take, in units of RGas: one RGas.
-const MaxRoochGas = 100_000_000
+// maxRoochGas is the most gas a transaction may take, in units of RGas: one RGas.
+const maxRoochGas = 100_000_000
 
 // SignRooch signs SHA3-256 of a transaction's data that is exactly the call that
-// is meant, in RGas. Errors: ErrKind; those of [Wallet.Unlock].
+// is meant, in RGas. Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
 func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCall) (sig [64]byte,
 	err error) {
 	if err := checkRooch(data, meant); err != nil {
@@ -187,47 +187,67 @@ func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCa
 	return s.sign(ctx, hash[:])
 }
 
+// checkRooch reads a transaction's data and compares it with what is meant.
 func checkRooch(data []byte, meant RoochCall) error {
-	in := bcs{rest: data}
-	var framework [32]byte
-	framework[31] = 3
-	got := RoochCall{Sender: [32]byte(in.take(32)), Sequence: in.u64(), ChainID: in.u64(), MaxGas: in.u64()}
-	action, module, name := in.byte(), [32]byte(in.take(32)), string(in.take(in.count()))
-	got.Function = string(in.take(in.count()))
-	for range in.count() { // type arguments: the struct 0x3::gas_coin::RGas
-		tag, address := in.byte(), [32]byte(in.take(32))
-		where, what := string(in.take(in.count())), string(in.take(in.count()))
-		if tag != 7 || address != framework || where != "gas_coin" || what != "RGas" || in.count() != 0 {
-			return notSigned("it is about another coin")
+	got, err := readRoochCall(data)
+	switch {
+	case err != nil:
+		return err
+	case !roochChain(got.ChainID) || got.MaxGas > maxRoochGas:
+		return unsupported("it names no chain, or more gas than one RGas")
+	case !got.equal(meant):
+		return unsupported("it is not the call that is meant")
+	case got.Function == "deposit_to_hub_entry" && !bytes.Equal(got.Args[0], got.Sender[:]):
+		return unsupported("it deposits for somebody else")
+	}
+	return nil
+}
+
+// roochFramework is the account 0x3, in which payment_channel and RGas are.
+var roochFramework = [32]byte{31: 3}
+
+// readRoochCall reads a call of a listed function of 0x3::payment_channel for RGas, and nothing
+// else.
+func readRoochCall(data []byte) (c RoochCall, err error) {
+	in := bcsReader{rest: data}
+	c.Sender = [32]byte(in.take(32))
+	c.Sequence = in.u64()
+	c.ChainID = in.u64()
+	c.MaxGas = in.u64()
+	action := in.byte()
+	address := [32]byte(in.take(32))
+	module := in.text()
+	c.Function = in.text()
+	for range in.count() { // type arguments
+		if !in.isRGas() {
+			return c, unsupported("it is about another coin")
 		}
 	}
 	for range in.count() {
-		got.Args = append(got.Args, in.take(in.count()))
+		c.Args = append(c.Args, in.take(in.count()))
 	}
-	arguments, known := roochFunctions[got.Function]
+	arguments, known := roochFunctions[c.Function]
 	switch {
 	case !in.whole() || action != 1:
-		return notSigned("it is no call on Rooch")
-	case module != framework || name != "payment_channel" || !known || len(got.Args) != arguments:
-		return notSigned("it calls something else than a payment channel's opening")
-	case !roochChain(got.ChainID) || got.MaxGas > MaxRoochGas:
-		return notSigned("it names no chain, or more gas than one RGas")
-	case got.Sender != meant.Sender || got.Sequence != meant.Sequence || got.ChainID != meant.ChainID ||
-		got.MaxGas != meant.MaxGas ||
-		got.Function != meant.Function || !slices.EqualFunc(got.Args, meant.Args, bytes.Equal):
-		return notSigned("it is not the call that is meant")
-	case got.Function == "deposit_to_hub_entry" && !bytes.Equal(got.Args[0], got.Sender[:]):
-		return notSigned("it deposits for somebody else")
+		return c, unsupported("it is no call on Rooch")
+	case address != roochFramework || module != "payment_channel" || !known || len(c.Args) != arguments:
+		return c, unsupported("it calls something else than a payment channel's opening")
 	}
-	return nil
+	return c, nil
+}
+
+func (c RoochCall) equal(other RoochCall) bool {
+	return c.Sender == other.Sender && c.Sequence == other.Sequence && c.ChainID == other.ChainID &&
+		c.MaxGas == other.MaxGas && c.Function == other.Function &&
+		slices.EqualFunc(c.Args, other.Args, bytes.Equal)
 }
 
 // sign is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
 func (s ChannelSigner) sign(ctx context.Context, message []byte) (sig [64]byte, err error) {
 	if s.keyType != Ed25519Key && s.keyType != Secp256k1Key {
-		return sig, notSigned("the wallet has no key of the type %q", s.keyType)
+		return sig, unsupported("the wallet has no key of the type %q", s.keyType)
 	}
-	err = s.w.use(ctx, func(k *keys) {
+	err = s.w.withKeys(ctx, func(k *keys) {
 		if s.keyType == Ed25519Key {
 			copy(sig[:], ed25519.Sign(k.solana, message))
 			return
@@ -238,15 +258,15 @@ func (s ChannelSigner) sign(ctx context.Context, message []byte) (sig [64]byte, 
 	return sig, err
 }
 
-// bcs reads Rooch's encoding, with nothing of the code that writes it.
-type bcs struct {
-	rest  []byte
-	short bool
+// bcsReader reads Rooch's encoding, with nothing of the code that writes it.
+type bcsReader struct {
+	rest      []byte
+	truncated bool
 }
 
-func (b *bcs) take(n int) []byte {
+func (b *bcsReader) take(n int) []byte {
 	if n > len(b.rest) {
-		b.rest, b.short = nil, true
+		b.rest, b.truncated = nil, true
 		return make([]byte, n) // at most 16383: a count; the other sizes are ours
 	}
 	out := b.rest[:n]
@@ -254,24 +274,36 @@ func (b *bcs) take(n int) []byte {
 	return out
 }
 
-func (b *bcs) byte() byte  { return b.take(1)[0] }
-func (b *bcs) u64() uint64 { return binary.LittleEndian.Uint64(b.take(8)) }
+func (b *bcsReader) byte() byte  { return b.take(1)[0] }
+func (b *bcsReader) u64() uint64 { return binary.LittleEndian.Uint64(b.take(8)) }
+
+func (b *bcsReader) text() string { return string(b.take(b.count())) }
+
+// isRGas reads a type argument and reports whether it is the struct 0x3::gas_coin::RGas.
+func (b *bcsReader) isRGas() bool {
+	tag := b.byte()
+	address := [32]byte(b.take(32))
+	module := b.text()
+	name := b.text()
+	parameters := b.count()
+	return tag == 7 && address == roochFramework && module == "gas_coin" && name == "RGas" && parameters == 0
+}
 
 // count is a ULEB128 of at most two bytes, in its shortest form; 0 once it is short.
-func (b *bcs) count() int {
+func (b *bcsReader) count() int {
 	n := int(b.byte())
 	if n >= 0x80 {
 		high := int(b.byte())
 		if high == 0 || high >= 0x80 {
-			b.rest, b.short = nil, true
+			b.rest, b.truncated = nil, true
 			return 0
 		}
 		n = n&0x7f | high<<7
 	}
-	if b.short {
+	if b.truncated {
 		return 0
 	}
 	return n
 }
 
-func (b *bcs) whole() bool { return !b.short && len(b.rest) == 0 }
+func (b *bcsReader) whole() bool { return !b.truncated && len(b.rest) == 0 }

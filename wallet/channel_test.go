@@ -29,7 +29,7 @@ func nuwaWallet(t *testing.T) *Wallet {
 	require.NoError(t, err)
 	w := &Wallet{now: func() time.Time { return time.Unix(1763632800, 0) }}
 	w.header.solana, w.header.evm = k.addresses()
-	require.NoError(t, w.hold(k, locking{}))
+	require.NoError(t, w.holdKeys(k, locking{}))
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
@@ -42,7 +42,7 @@ func nuwaMeant(t *testing.T) SubRAV {
 }
 
 func nuwaCall(t *testing.T) RoochCall {
-	c := RoochCall{ChainID: 4, MaxGas: MaxRoochGas, Function: "open_channel_with_sub_channel_entry",
+	c := RoochCall{ChainID: 4, MaxGas: maxRoochGas, Function: "open_channel_with_sub_channel_entry",
 		Args: [][]byte{unhex(t, "98eead5839ffe7a570a53b4b558debd7c8532ed09a9b8b9f66577eb5a68fd483"),
 			[]byte("\x05key-1")}}
 	copy(c.Sender[:], unhex(t, "98a709f1299d474fee017399dd930ecd76b044bbd86e339c603ebc9c6f844859"))

@@ -5,30 +5,30 @@ import (
 	"fmt"
 )
 
-// Kind says what stood in the way. Its value is the public code of SPEC §7.1.
-type Kind string
+// errorCode says what stood in the way. Its value is the public code of SPEC §7.1.
+type errorCode string
 
 // The kinds of [Error]; each of them is fixed by a person.
 const (
-	KindNotFound          Kind = "WALLET_NOT_FOUND"
-	KindLocked            Kind = "WALLET_LOCKED"
-	KindInvalidPassphrase Kind = "INVALID_PASSPHRASE"
-	KindCorrupt           Kind = "KEYSTORE_CORRUPT"
-	KindPermissions       Kind = "KEYSTORE_PERMISSIONS"
-	KindExists            Kind = "KEYPAIR_EXISTS"
-	KindSetup             Kind = "SETUP_FAILED"
+	codeNotFound          errorCode = "WALLET_NOT_FOUND"
+	codeLocked            errorCode = "WALLET_LOCKED"
+	codeInvalidPassphrase errorCode = "INVALID_PASSPHRASE"
+	codeCorrupt           errorCode = "KEYSTORE_CORRUPT"
+	codePermissions       errorCode = "KEYSTORE_PERMISSIONS"
+	codeExists            errorCode = "KEYPAIR_EXISTS"
+	codeSetup             errorCode = "SETUP_FAILED"
 )
 
 // Sentinels for errors.Is: an [*Error] is each sentinel of its own kind.
 var (
-	ErrNotFound          = &Error{Kind: KindNotFound, msg: "there is no wallet here"}
-	ErrLocked            = &Error{Kind: KindLocked, msg: "the wallet is locked"}
-	ErrInvalidPassphrase = &Error{Kind: KindInvalidPassphrase,
+	errNotFound          = &Error{code: codeNotFound, msg: "there is no wallet here"}
+	errLocked            = &Error{code: codeLocked, msg: "the wallet is locked"}
+	errInvalidPassphrase = &Error{code: codeInvalidPassphrase,
 		msg: "wrong passphrase, or the file was changed"}
-	ErrCorrupt     = &Error{Kind: KindCorrupt, msg: "the keystore is damaged"}
-	ErrPermissions = &Error{Kind: KindPermissions, msg: "others can reach the keystore"}
-	ErrExists      = &Error{Kind: KindExists, msg: "a wallet exists already"}
-	ErrSetup       = &Error{Kind: KindSetup, msg: "the wallet could not be set up"}
+	errCorrupt     = &Error{code: codeCorrupt, msg: "the keystore is damaged"}
+	errPermissions = &Error{code: codePermissions, msg: "others can reach the keystore"}
+	errExists      = &Error{code: codeExists, msg: "a wallet exists already"}
+	errSetup       = &Error{code: codeSetup, msg: "the wallet could not be set up"}
 )
 
 // ErrNoPassphrase is what a [Passphrase] answers when it has none to give, so
@@ -38,7 +38,7 @@ var ErrNoPassphrase = errors.New("no passphrase from this source")
 // Error is every error of this package, except a context's own. It says what
 // was attempted, never a secret.
 type Error struct {
-	Kind Kind
+	code errorCode
 	msg  string
 	hint string // what a person can do about it; may be empty
 	err  error  // the cause, may be nil
@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 }
 
 // Code is the public error code, such as "WALLET_LOCKED".
-func (e *Error) Code() string { return string(e.Kind) }
+func (e *Error) Code() string { return string(e.code) }
 
 // Hint is one line for a person: what to do now. It may be empty.
 func (e *Error) Hint() string { return e.hint }
@@ -62,13 +62,13 @@ func (e *Error) Unwrap() error { return e.err }
 // Is makes errors of one kind equal, which is what the sentinels are for.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && t.Kind == e.Kind
+	return ok && t.code == e.code
 }
 
 func corrupt(format string, args ...any) *Error {
 	return &Error{
-		Kind: KindCorrupt,
-		msg:  ErrCorrupt.msg,
+		code: codeCorrupt,
+		msg:  errCorrupt.msg,
 		hint: "put keystore.json back from your backup",
 		err:  fmt.Errorf(format, args...),
 	}
@@ -76,7 +76,7 @@ func corrupt(format string, args ...any) *Error {
 
 func locked(msg string) *Error {
 	return &Error{
-		Kind: KindLocked,
+		code: codeLocked,
 		msg:  msg,
 		hint: "the owner runs x402-wallet unlock in a terminal, or names a passphrase file: " +
 			"X402_WALLET_PASSPHRASE_FILE",
@@ -84,15 +84,15 @@ func locked(msg string) *Error {
 }
 
 func setup(msg string, cause error) *Error {
-	return &Error{Kind: KindSetup, msg: msg, err: cause}
+	return &Error{code: codeSetup, msg: msg, err: cause}
 }
 
 // wrongPassphrase is one constant answer: with the commitment in place a wrong
 // passphrase and a changed file cannot be told apart, and should not be.
 func wrongPassphrase() *Error {
 	return &Error{
-		Kind: KindInvalidPassphrase,
-		msg:  ErrInvalidPassphrase.msg,
+		code: codeInvalidPassphrase,
+		msg:  errInvalidPassphrase.msg,
 		hint: "type it again, or correct the passphrase file; if it is right, put keystore.json back from " +
 			"your backup",
 	}

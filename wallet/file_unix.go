@@ -36,7 +36,7 @@ func checkOwner(path string, info fs.FileInfo) error {
 	}
 	if me := os.Geteuid(); int(stat.Uid) != me {
 		return denied(path, fmt.Sprintf("belongs to user %d, not to you (user %d)", stat.Uid, me),
-			fmt.Sprintf("run: sudo chown %d %s", me, quote(path)), nil)
+			fmt.Sprintf("run: sudo chown %d %s", me, shellQuote(path)), nil)
 	}
 	mode := info.Mode().Perm()
 	if mode&0o077 == 0 {
@@ -47,11 +47,11 @@ func checkOwner(path string, info fs.FileInfo) error {
 		want = "700"
 	}
 	return denied(path, fmt.Sprintf("is open to other users (mode %04o, must be 0%s)", mode, want),
-		fmt.Sprintf("run: chmod %s %s", want, quote(path)), nil)
+		fmt.Sprintf("run: chmod %s %s", want, shellQuote(path)), nil)
 }
 
 // names is the number of hard links.
-func names(info fs.FileInfo) uint64 {
+func linkCount(info fs.FileInfo) uint64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(stat.Nlink) //nolint:unconvert // its type differs between systems
 	}

@@ -177,7 +177,7 @@ func requireRefused(t *testing.T, data []byte) {
 	took := time.Since(start)
 	runtime.ReadMemStats(&after)
 	require.Nil(t, ks)
-	requireCode(t, err, KindCorrupt)
+	requireCode(t, err, codeCorrupt)
 	require.Less(t, took, time.Second)
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
 }
@@ -194,11 +194,11 @@ func TestHostileParametersAskNobody(t *testing.T) {
 		hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
 		requireRefused(t, hostile)
 		_, err := Open(putKeystore(t, hostile))
-		requireCode(t, err, KindCorrupt)
+		requireCode(t, err, codeCorrupt)
 
 		// also when the file is exchanged after it was opened
 		require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
-		requireCode(t, w.Unlock(t.Context(), never(t)), KindCorrupt)
+		requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestEveryBitFlip(t *testing.T) {
 	require.NoError(t, err)
 	f := &fakeKDF{}
 	f.remember(t, ks, passphrase)
-	got := map[Kind]int{}
+	got := map[errorCode]int{}
 	for i := range data {
 		for bit := range 8 {
 			data[i] ^= 1 << bit
@@ -219,13 +219,13 @@ func TestEveryBitFlip(t *testing.T) {
 			require.Nil(t, k, "byte %d bit %d", i, bit)
 			var e *Error
 			require.ErrorAs(t, err, &e, "byte %d bit %d opens", i, bit)
-			got[e.Kind]++
+			got[e.code]++
 			data[i] ^= 1 << bit
 		}
 	}
 	require.Len(t, got, 2)
-	require.Equal(t, 8*len(data), got[KindCorrupt]+got[KindInvalidPassphrase])
-	require.Greater(t, got[KindInvalidPassphrase], 500, "the flips must also reach the cryptography")
+	require.Equal(t, 8*len(data), got[codeCorrupt]+got[codeInvalidPassphrase])
+	require.Greater(t, got[codeInvalidPassphrase], 500, "the flips must also reach the cryptography")
 	_, err = openBytes(data, passphrase, f.derive)
 	require.NoError(t, err)
 
@@ -233,7 +233,7 @@ func TestEveryBitFlip(t *testing.T) {
 		i := bytes.Index(data, []byte(at)) + 1
 		data[i] ^= 1
 		_, err := openBytes(data, passphrase, scryptKDF)
-		requireCode(t, err, KindInvalidPassphrase)
+		requireCode(t, err, codeInvalidPassphrase)
 		data[i] ^= 1
 	}
 }
@@ -246,7 +246,7 @@ func TestEveryTruncation(t *testing.T) {
 	}
 	for n := range len(data) - 1 { // without the last line end it is whole
 		_, err := openBytes(data[:n], passphrase, none)
-		requireCode(t, err, KindCorrupt)
+		requireCode(t, err, codeCorrupt)
 	}
 }
 
@@ -266,7 +266,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ks, err := parse(data)
 		if err != nil {
-			requireCode(t, err, KindCorrupt)
+			requireCode(t, err, codeCorrupt)
 			return
 		}
 		if err := checkScrypt(ks.n, ks.r, ks.p); err != nil {

@@ -2,6 +2,10 @@
 
 package wallet
 
+import "context"
+
 func hardened() int { return 0 }
 
 func standing(bool) int { return 0 }
+
+func wiped(context.Context) int { return 0 }

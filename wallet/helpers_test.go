@@ -166,7 +166,7 @@ func golden(t testing.TB) (file, passphrase []byte) {
 	require.NoError(t, err)
 	typed, err := os.ReadFile("testdata/passphrase.txt")
 	require.NoError(t, err)
-	return file, normalise(trimLine(typed))
+	return file, normalizeNFC(trimLine(typed))
 }
 
 // putKeystore makes a home with this keystore.
@@ -176,7 +176,7 @@ func putKeystore(t *testing.T, data []byte) string {
 	return dir
 }
 
-func requireCode(t *testing.T, err error, code Kind) *Error {
+func requireCode(t *testing.T, err error, code errorCode) *Error {
 	t.Helper()
 	var e *Error
 	require.ErrorAs(t, err, &e)
@@ -185,8 +185,8 @@ func requireCode(t *testing.T, err error, code Kind) *Error {
 }
 
 // requireCodeAsync is requireCode for goroutines, which must not end the test.
-func requireCodeAsync(t *testing.T, err error, code Kind) {
-	if e, ok := err.(*Error); !ok || e.Kind != code {
+func requireCodeAsync(t *testing.T, err error, code errorCode) {
+	if e, ok := err.(*Error); !ok || e.code != code {
 		t.Errorf("%v, want %s", err, code)
 	}
 }

@@ -42,7 +42,7 @@ func ImportSolanaJSON(path string) (Imported, error) {
 	defer clear(data)
 	var list []json.RawMessage // numbers, not bytes: base64 would also be []byte
 	if json.Unmarshal(data, &list) != nil || len(list) != ed25519.PrivateKeySize {
-		return Imported{}, badImport(path, "it is not a JSON array of 64 numbers")
+		return Imported{}, importError(path, "it is not a JSON array of 64 numbers")
 	}
 	var pair [ed25519.PrivateKeySize]byte
 	defer clear(pair[:])
@@ -50,7 +50,7 @@ func ImportSolanaJSON(path string) (Imported, error) {
 		defer clear(number)
 		n, err := strconv.ParseUint(string(number), 10, 8)
 		if err != nil {
-			return Imported{}, badImport(path, "a number in it is not from 0 to 255")
+			return Imported{}, importError(path, "a number in it is not from 0 to 255")
 		}
 		pair[i] = byte(n)
 	}
@@ -63,7 +63,7 @@ func fromPair(path string, pair []byte) (Imported, error) {
 	key := ed25519.NewKeyFromSeed(pair[:secretSize])
 	defer clear(key)
 	if !bytes.Equal(key, pair) {
-		return Imported{}, badImport(path, "its public half does not belong to its secret half")
+		return Imported{}, importError(path, "its public half does not belong to its secret half")
 	}
 	return newImported(path, ChainSolana, pair[:secretSize])
 }
@@ -75,7 +75,7 @@ func fromPair(path string, pair []byte) (Imported, error) {
 // must be its owner's only.
 func ImportKeyFile(path, chain string) (Imported, error) {
 	if chain != ChainSolana && chain != ChainEVM && chain != "" {
-		return Imported{}, badImport(path, "there is no chain "+strconv.Quote(chain))
+		return Imported{}, importError(path, "there is no chain "+strconv.Quote(chain))
 	}
 	data, err := readImport(path)
 	if err != nil {
@@ -91,10 +91,10 @@ func ImportKeyFile(path, chain string) (Imported, error) {
 	var secret [secretSize]byte
 	defer clear(secret[:])
 	if len(text) != hex.EncodedLen(secretSize) {
-		return Imported{}, badImport(path, "it is not 64 hexadecimal digits")
+		return Imported{}, importError(path, "it is not 64 hexadecimal digits")
 	}
 	if _, err := hex.Decode(secret[:], text); err != nil {
-		return Imported{}, badImport(path, "it is not 64 hexadecimal digits") // err would quote one
+		return Imported{}, importError(path, "it is not 64 hexadecimal digits") // err would quote one
 	}
 	if chain == "" {
 		chain = ChainEVM
@@ -115,7 +115,7 @@ func newImported(path, chain string, secret []byte) (Imported, error) {
 	defer key.Zero()
 	if overflow := key.Key.SetBytes(i.secret); overflow != 0 || key.Key.IsZero() {
 		i.wipe()
-		return Imported{}, badImport(path, errNotAScalar.Error())
+		return Imported{}, importError(path, errNotAScalar.Error())
 	}
 	i.address = evmAddressOf(&key)
 	return i, nil
@@ -130,16 +130,16 @@ func (i Imported) wipe() {
 func readImport(path string) ([]byte, error) {
 	data, err := readOwned(path, maxImport)
 	switch {
-	case errors.Is(err, ErrPermissions):
+	case errors.Is(err, errPermissions):
 		return nil, err
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, badImport(path, "there is no such file")
+		return nil, importError(path, "there is no such file")
 	case err != nil:
 		return nil, setup("read the key in "+path, err)
 	}
 	return data, nil
 }
 
-func badImport(path, why string) *Error {
+func importError(path, why string) *Error {
 	return setup("read the key in "+path, errors.New(why))
 }

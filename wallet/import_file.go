@@ -45,7 +45,7 @@ func checkImportedScrypt(n, r, p uint64) error {
 
 // ImportEVM reads a keystore file of go-ethereum (Web3 Secret Storage, version
 // 3; Foundry, ethers and MetaMask write it too) and asks for its passphrase,
-// which is used as it is typed: that format does not normalise. The file must be
+// which is used as it is typed: that format does not normalizeNFC. The file must be
 // its owner's only, and is not changed.
 //
 // Errors: KEYSTORE_PERMISSIONS, INVALID_PASSPHRASE (or the file was changed),
@@ -57,22 +57,22 @@ func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Importe
 	}
 	file, err := parseGeth(data)
 	if err != nil {
-		return Imported{}, badImport(path, "it is no go-ethereum keystore of version 3: "+err.Error())
+		return Imported{}, importError(path, "it is no go-ethereum keystore of version 3: "+err.Error())
 	}
-	given, err := askImport(ctx, path, passphrase)
+	given, err := askImportPassphrase(ctx, path, passphrase)
 	if err != nil {
 		return Imported{}, err
 	}
 	defer clear(given)
 	secret, err := file.decrypt(given)
 	if err != nil {
-		return Imported{}, wrongImport(path, err)
+		return Imported{}, importDecryptError(path, err)
 	}
 	defer clear(secret)
 	imported, err := newImported(path, ChainEVM, secret)
 	if err == nil && file.address != "" && !strings.EqualFold(file.address, imported.address[len("0x"):]) {
 		imported.wipe()
-		return Imported{}, badImport(path, "its key does not belong to the address it names")
+		return Imported{}, importError(path, "its key does not belong to the address it names")
 	}
 	return imported, err
 }
@@ -141,7 +141,7 @@ func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 	f.salt = in.hex(params["salt"], 1, importMaxSalt)
 }
 
-// decrypt answers the 32 bytes of the key, or ErrInvalidPassphrase.
+// decrypt answers the 32 bytes of the key, or errInvalidPassphrase.
 func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	var derived []byte
 	var err error
@@ -159,7 +159,7 @@ func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	authentic := append(append([]byte{}, derived[16:]...), f.ciphertext...)
 	defer clear(authentic)
 	if !hmac.Equal(keccak256(authentic), f.mac) {
-		return nil, ErrInvalidPassphrase
+		return nil, errInvalidPassphrase
 	}
 	block, err := aes.NewCipher(derived[:16])
 	if err != nil {
@@ -180,16 +180,16 @@ func ImportOzskr(ctx context.Context, path string, passphrase Passphrase) (Impor
 	}
 	file, err := parseOzskr(data)
 	if err != nil {
-		return Imported{}, badImport(path, "it is no ozskr keystore: "+err.Error())
+		return Imported{}, importError(path, "it is no ozskr keystore: "+err.Error())
 	}
-	given, err := askImport(ctx, path, passphrase)
+	given, err := askImportPassphrase(ctx, path, passphrase)
 	if err != nil {
 		return Imported{}, err
 	}
 	defer clear(given)
 	pair, err := file.decrypt(given)
 	if err != nil {
-		return Imported{}, wrongImport(path, err)
+		return Imported{}, importDecryptError(path, err)
 	}
 	defer clear(pair)
 	return fromPair(path, pair)
@@ -231,7 +231,7 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	return f, in.err
 }
 
-// decrypt answers seed ‖ public key, or ErrInvalidPassphrase.
+// decrypt answers seed ‖ public key, or errInvalidPassphrase.
 func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	defer debug.FreeOSMemory()
 	for _, cost := range f.costs {
@@ -248,13 +248,13 @@ func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 			return pair, nil
 		}
 	}
-	return nil, ErrInvalidPassphrase
+	return nil, errInvalidPassphrase
 }
 
-// askImport asks for the passphrase of another wallet's file.
-func askImport(ctx context.Context, path string, source Passphrase) ([]byte, error) {
-	given, err := ask(ctx, []Passphrase{source})
-	if errors.Is(err, ErrLocked) {
+// askImportPassphrase asks for the passphrase of another wallet's file.
+func askImportPassphrase(ctx context.Context, path string, source Passphrase) ([]byte, error) {
+	given, err := askPassphrase(ctx, []Passphrase{source})
+	if errors.Is(err, errLocked) {
 		e := setup("get the passphrase of "+path, err)
 		e.hint = "run it in a terminal, or give --import-passphrase-file or --import-passphrase-fd"
 		return nil, e
@@ -262,12 +262,12 @@ func askImport(ctx context.Context, path string, source Passphrase) ([]byte, err
 	return given, err
 }
 
-// wrongImport is what a file that does not open is answered with.
-func wrongImport(path string, err error) *Error {
-	if !errors.Is(err, ErrInvalidPassphrase) {
+// importDecryptError is what a file that does not open is answered with.
+func importDecryptError(path string, err error) *Error {
+	if !errors.Is(err, errInvalidPassphrase) {
 		return setup("decrypt "+path, err)
 	}
-	return &Error{Kind: KindInvalidPassphrase, msg: "wrong passphrase for " + path +
+	return &Error{code: codeInvalidPassphrase, msg: "wrong passphrase for " + path +
 		", or the file was changed",
 		hint: "try again with the passphrase of the wallet that wrote it; nothing was changed"}
 }

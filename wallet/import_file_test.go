@@ -61,13 +61,13 @@ func TestImportEVM(t *testing.T) {
 		})
 	}
 	_, err := ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(gethPassword+" "))
-	requireCode(t, err, KindInvalidPassphrase)
+	requireCode(t, err, codeInvalidPassphrase)
 	_, err = ImportEVM(t.Context(),
 		keyFile(t, strings.Replace(gethPBKDF2, `"id"`,
 			`"address":"118aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1)), value(gethPassword))
-	require.Contains(t, requireCode(t, err, KindSetup).Error(), "does not belong to the address it names")
+	require.Contains(t, requireCode(t, err, codeSetup).Error(), "does not belong to the address it names")
 	_, err = ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(""))
-	require.Contains(t, requireCode(t, err, KindSetup).Hint(), "--import-passphrase-file")
+	require.Contains(t, requireCode(t, err, codeSetup).Hint(), "--import-passphrase-file")
 }
 
 func TestImportOzskr(t *testing.T) {
@@ -86,7 +86,7 @@ func TestImportOzskr(t *testing.T) {
 
 		if version == "2" { // a wrong one for version 1 costs 1 GiB
 			_, err = ImportOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase+"."))
-			requireCode(t, err, KindInvalidPassphrase)
+			requireCode(t, err, codeInvalidPassphrase)
 		}
 	}
 }
@@ -155,9 +155,9 @@ func TestImportedFilesAreReadStrictly(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			began := time.Now()
 			_, err := ImportEVM(t.Context(), keyFile(t, f.evm), never(t))
-			requireCode(t, err, KindSetup)
+			requireCode(t, err, codeSetup)
 			_, err = ImportOzskr(t.Context(), keyFile(t, f.ozskr), never(t))
-			requireCode(t, err, KindSetup)
+			requireCode(t, err, codeSetup)
 			runtime.ReadMemStats(&after)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))
 			require.Less(t, time.Since(began), 5*time.Second)
@@ -173,7 +173,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 	f := gethFile{salt: []byte{1, 2, 3, 4}, n: 2, r: 8, p: 1, iv: make([]byte, 16),
 		ciphertext: make([]byte, 32), mac: make([]byte, 32)}
 	_, err := f.decrypt([]byte("p"))
-	require.ErrorIs(t, err, ErrInvalidPassphrase)
+	require.ErrorIs(t, err, errInvalidPassphrase)
 	f.seal(t, []byte("p"), unhex(t, gethSecret))
 	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv),
 		fmt.Sprintf("%x", f.mac))
@@ -187,7 +187,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 		}
 		secret, err := file.decrypt([]byte("p"))
 		if err != nil {
-			require.ErrorIs(t, err, ErrInvalidPassphrase)
+			require.ErrorIs(t, err, errInvalidPassphrase)
 			return
 		}
 		// The format authenticates neither iv nor cost: another iv makes another key, which only

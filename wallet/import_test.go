@@ -60,10 +60,10 @@ func TestImport(t *testing.T) {
 		require.Equal(t, goldenSolana, byForm.Address())
 	}
 	_, err = ImportKeyFile(keyFile(t, base58(pair)), ChainEVM)
-	requireCode(t, err, KindSetup)
+	requireCode(t, err, codeSetup)
 	pair[63] ^= 1
 	_, err = ImportKeyFile(keyFile(t, base58(pair)), "")
-	require.Contains(t, requireCode(t, err, KindSetup).Error(), "public half")
+	require.Contains(t, requireCode(t, err, codeSetup).Error(), "public half")
 
 	// one only: the other key is new
 	seed, err := ImportKeyFile(keyFile(t, strings.ToUpper(goldenSolanaSeed)), ChainSolana)
@@ -103,7 +103,7 @@ func TestImportRefuses(t *testing.T) {
 		t.Run("solana, "+name, func(t *testing.T) {
 			i, err := ImportSolanaJSON(keyFile(t, content))
 			require.Equal(t, Imported{}, i)
-			e := requireCode(t, err, KindSetup)
+			e := requireCode(t, err, codeSetup)
 			require.NotRegexp(t, "157.{1,3}97", e.Error(), "no content in the error")
 		})
 	}
@@ -114,21 +114,21 @@ func TestImportRefuses(t *testing.T) {
 	} {
 		t.Run("hex, "+name, func(t *testing.T) {
 			_, err := ImportKeyFile(keyFile(t, content), ChainEVM)
-			e := requireCode(t, err, KindSetup)
+			e := requireCode(t, err, codeSetup)
 			require.NotContains(t, e.Error(), "974bec")
 			require.Contains(t, e.Error(), "it is not 64 hexadecimal digits",
 				"which digit is wrong stays unsaid")
 		})
 	}
 	_, err := ImportKeyFile(keyFile(t, goldenEVMSecret), "bitcoin")
-	requireCode(t, err, KindSetup)
+	requireCode(t, err, codeSetup)
 	_, err = ImportSolanaJSON("/nowhere")
-	requireCode(t, err, KindSetup)
+	requireCode(t, err, codeSetup)
 
 	// zero and the order of the curve are hex, but no keys
 	for _, scalar := range []string{strings.Repeat("0", 64),
 		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"} {
 		_, err := ImportKeyFile(keyFile(t, scalar), ChainEVM)
-		requireCode(t, err, KindSetup)
+		requireCode(t, err, codeSetup)
 	}
 }

@@ -11,10 +11,10 @@ import (
 
 const (
 	keyringService = "x402-wallet"
-	// keyringTime is how long the system's keyring may take. D-Bus can hang for
+	// keyringTimeout is how long the system's keyring may take. D-Bus can hang for
 	// ever, and a locked keyring asks its owner on the screen: who answers later
 	// has unlocked it for the next try.
-	keyringTime = 20 * time.Second
+	keyringTimeout = 20 * time.Second
 )
 
 // FromKeyring is the passphrase that [Wallet.KeepInKeyring] put into the
@@ -70,16 +70,16 @@ func (w *Wallet) ForgetKeyring(ctx context.Context) (was bool, err error) {
 }
 
 func (w *Wallet) askKeyring(ctx context.Context, what string, f func() ([]byte, error)) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, keyringTime)
+	limited, cancel := context.WithTimeout(ctx, keyringTimeout)
 	defer cancel()
 	p, err := await(limited, f)
 	switch {
 	case err == nil || ctx.Err() != nil || errors.Is(err, keyring.ErrNotFound):
 		return p, err
 	case limited.Err() != nil:
-		err = fmt.Errorf("no answer within %v", keyringTime)
+		err = fmt.Errorf("no answer within %v", keyringTimeout)
 	}
 	clear(p)
-	return nil, &Error{Kind: KindLocked, msg: "could not " + what + " the system's keyring", err: err,
+	return nil, &Error{code: codeLocked, msg: "could not " + what + " the system's keyring", err: err,
 		hint: "unlock the keyring, or set keyring = false under [keystore]"}
 }

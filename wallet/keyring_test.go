@@ -16,7 +16,7 @@ func TestKeyring(t *testing.T) {
 	_, err := w.FromKeyring()(t.Context())
 	require.ErrorIs(t, err, ErrNoPassphrase, "nothing kept: the next source is asked")
 
-	requireCode(t, w.KeepInKeyring(t.Context(), value("wrong horse battery staple")), KindInvalidPassphrase)
+	requireCode(t, w.KeepInKeyring(t.Context(), value("wrong horse battery staple")), codeInvalidPassphrase)
 	_, err = w.FromKeyring()(t.Context())
 	require.ErrorIs(t, err, ErrNoPassphrase, "a wrong one is not kept")
 
@@ -41,9 +41,9 @@ func TestKeyringThatFails(t *testing.T) {
 	keyring.MockInitWithError(errors.New("org.freedesktop.secrets was not provided"))
 	t.Cleanup(keyring.MockInit)
 	w, _ := newTestWallet(t)
-	e := requireCode(t, w.Unlock(t.Context(), w.FromKeyring(), never(t)), KindLocked)
+	e := requireCode(t, w.Unlock(t.Context(), w.FromKeyring(), never(t)), codeLocked)
 	require.Contains(t, e.Error(), "org.freedesktop.secrets was not provided")
-	requireCode(t, w.KeepInKeyring(t.Context(), value(testPassphrase)), KindSetup)
+	requireCode(t, w.KeepInKeyring(t.Context(), value(testPassphrase)), codeSetup)
 }
 
 func TestKeyringThatHangs(t *testing.T) {
@@ -56,6 +56,6 @@ func TestKeyringThatHangs(t *testing.T) {
 			<-hang
 			return nil, nil
 		})
-		require.Contains(t, requireCode(t, err, KindLocked).Error(), "no answer within 20s")
+		require.Contains(t, requireCode(t, err, codeLocked).Error(), "no answer within 20s")
 	})
 }

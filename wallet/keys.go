@@ -76,8 +76,8 @@ func generate(random io.Reader, imported []Imported) (*keys, error) {
 	return newKeys(&solana, &evm, &seal)
 }
 
-// belongTo checks that what was imported is what the keystore will hold.
-func (k *keys) belongTo(imported []Imported) error {
+// checkImports checks that what was imported is what the keystore will hold.
+func (k *keys) checkImports(imported []Imported) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
 		if i.address != solana && i.address != evm {

@@ -33,15 +33,15 @@ func TestGoldenFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, w.Unlock(t.Context(), value(passphrase)))
-			require.Equal(t, unhex(t, goldenSolanaSeed), []byte(w.held.solana[:32]))
-			require.Equal(t, unhex(t, goldenEVMSecret), w.held.evm.Serialize())
-			for i, b := range w.held.seal {
+			require.Equal(t, unhex(t, goldenSolanaSeed), []byte(w.keys.solana[:32]))
+			require.Equal(t, unhex(t, goldenEVMSecret), w.keys.evm.Serialize())
+			for i, b := range w.keys.seal {
 				require.EqualValues(t, i, b)
 			}
 			w.Lock()
 		})
 	}
-	requireCode(t, w.Unlock(t.Context(), value("une cle pour la tirelire")), KindInvalidPassphrase)
+	requireCode(t, w.Unlock(t.Context(), value("une cle pour la tirelire")), codeInvalidPassphrase)
 }
 
 func TestCreateThenOpen(t *testing.T) {
@@ -142,20 +142,20 @@ func TestDecryptRefuses(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		ks   *keystore
-		code Kind
+		code errorCode
 	}{
-		"ciphertext of another file":                {&swapped, KindInvalidPassphrase},
-		"ciphertext and commitment of another file": {&swappedBoth, KindInvalidPassphrase},
-		"address of another key":                    {&address, KindInvalidPassphrase},
-		"another date":                              {&created, KindInvalidPassphrase},
-		"committed, but another key's address":      {forge(t, f, ofOther, plain), KindCorrupt},
-		"committed, but not authentic":              {sealedElsewhere, KindCorrupt},
+		"ciphertext of another file":                {&swapped, codeInvalidPassphrase},
+		"ciphertext and commitment of another file": {&swappedBoth, codeInvalidPassphrase},
+		"address of another key":                    {&address, codeInvalidPassphrase},
+		"another date":                              {&created, codeInvalidPassphrase},
+		"committed, but another key's address":      {forge(t, f, ofOther, plain), codeCorrupt},
+		"committed, but not authentic":              {sealedElsewhere, codeCorrupt},
 		"committed, but another plaintext version": {forge(t, f, ks.header, bytes.Replace(plain, []byte("1"),
-			[]byte("2"), 1)), KindCorrupt},
-		"committed, but an empty plaintext": {forge(t, f, ks.header, nil), KindCorrupt},
+			[]byte("2"), 1)), codeCorrupt},
+		"committed, but an empty plaintext": {forge(t, f, ks.header, nil), codeCorrupt},
 		"committed, but a short plaintext": {forge(t, f, ks.header, plain[:len(plain)-1]),
-			KindCorrupt},
-		"committed, but a key above the order": {forge(t, f, ks.header, noScalar), KindCorrupt},
+			codeCorrupt},
+		"committed, but a key above the order": {forge(t, f, ks.header, noScalar), codeCorrupt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := tc.ks.decrypt([]byte(testPassphrase), f.derive)
@@ -196,7 +196,7 @@ func TestVerifyAfterWrite(t *testing.T) {
 		return out, err
 	}
 	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: unsteady})
-	requireCode(t, err, KindSetup)
+	requireCode(t, err, codeSetup)
 	require.Equal(t, 2, f.calls)
 	requireEmpty(t, dir)
 }
@@ -228,7 +228,7 @@ func TestCreateFailsWhole(t *testing.T) {
 			}
 			w, err := Create(t.Context(), dir, value(testPassphrase), opt)
 			require.Nil(t, w)
-			requireCode(t, err, KindSetup)
+			requireCode(t, err, codeSetup)
 			requireEmpty(t, dir)
 		})
 	}

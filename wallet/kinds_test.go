@@ -27,8 +27,8 @@ func goodTransfer() TransferWithAuthorization {
 func TestTransferDigest(t *testing.T) {
 	good := goodTransfer()
 	copy(good.Nonce[:], unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"))
-	digest, err := good.digest(goldenEVM, kindsNow)
-	require.NoError(t, err)
+	require.NoError(t, good.check(goldenEVM, kindsNow))
+	digest := good.digest()
 	require.Equal(t, unhex(t, "c6409a40390d43f10c74a1cc3fe6d5268071946361ea70c40f24162154520e9d"), digest[:])
 
 	w := goldenWallet(t)
@@ -62,12 +62,12 @@ func TestTransferRefused(t *testing.T) {
 	} {
 		m := goodTransfer()
 		spoil(&m)
-		_, err := m.digest(goldenEVM, kindsNow)
+		err := m.check(goldenEVM, kindsNow)
 		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
 	}
 	m := goodTransfer()
 	m.ValidBefore = now + 86400
-	_, err := m.digest(goldenEVM, kindsNow)
+	err := m.check(goldenEVM, kindsNow)
 	require.NoError(t, err)
 
 	w := goldenWallet(t)

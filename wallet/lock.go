@@ -13,9 +13,9 @@ const (
 	// lockName is a file beside the keystore: whoever holds keys wipes them when
 	// it changes. It says nothing; anybody who can write it may lock.
 	lockName = "locked"
-	// lookEvery is how often an unlocked wallet looks at it, besides before each
+	// lockPollInterval is how often an unlocked wallet looks at it, besides before each
 	// signature.
-	lookEvery = time.Second
+	lockPollInterval = time.Second
 )
 
 // LockAll asks every process that holds the keys of dir to wipe them: each does
@@ -42,8 +42,8 @@ func LockAll(dir string) error {
 	return nil
 }
 
-// lockAsked is what the file says; it changes with every [LockAll].
-func (w *Wallet) lockAsked() string {
+// readLockToken is what the file says; it changes with every [LockAll].
+func (w *Wallet) readLockToken() string {
 	text, err := readOwned(filepath.Join(w.dir, lockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err.Error()

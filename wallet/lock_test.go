@@ -33,18 +33,18 @@ func TestLockAll(t *testing.T) {
 		unlock()
 		require.NoError(t, LockAll(w.dir))
 		_, err := others[0].EVM().signDigest(t.Context(), [32]byte{1})
-		requireCode(t, err, KindLocked)
+		requireCode(t, err, codeLocked)
 		require.Eventually(t, func() bool { // nobody asks it
 			others[1].mu.Lock()
 			defer others[1].mu.Unlock()
-			return others[1].held == nil
+			return others[1].keys == nil
 		}, 5*time.Second, 10*time.Millisecond)
 	}
 	err := others[0].Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		require.NoError(t, LockAll(w.dir))
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 
 	// whatever else becomes of the file locks, too, and hangs nobody
 	elsewhere := filepath.Join(t.TempDir(), "x")

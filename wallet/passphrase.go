@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// MinPassphrase is the least number of characters of a new passphrase,
+	// minPassphrase is the least number of characters of a new passphrase,
 	// counted after NFC normalisation.
-	MinPassphrase = 12
-	// MaxPassphrase is the most bytes of any passphrase: room for a long
+	minPassphrase = 12
+	// maxPassphrase is the most bytes of any passphrase: room for a long
 	// sentence in any script, and far from what would make the KDF read files.
-	MaxPassphrase = 1024
+	maxPassphrase = 1024
 
-	maxLine = MaxPassphrase + len("\r\n")
+	maxLine = maxPassphrase + len("\r\n")
 
-	// commandTime is how long a passphrase command may take: a person may have
+	// commandTimeout is how long a passphrase command may take: a person may have
 	// to touch a fingerprint reader.
-	commandTime = time.Minute
-	// commandGrace is for children that a command left behind with its output.
-	commandGrace = time.Second
+	commandTimeout = time.Minute
+	// commandWaitDelay is for children that a command left behind with its output.
+	commandWaitDelay = time.Second
 )
 
 // Passphrase is one source of the passphrase. It answers the bytes as they were
@@ -41,43 +41,43 @@ const (
 type Passphrase func(ctx context.Context) ([]byte, error)
 
 // CheckPassphrase says whether p may protect a new wallet: one line of UTF-8
-// text, at least [MinPassphrase] characters after NFC normalisation, at most
-// [MaxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
+// text, at least [minPassphrase] characters after NFC normalisation, at most
+// [maxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
 func CheckPassphrase(p []byte) error {
 	refuse := func(format string, args ...any) error {
 		return &Error{
-			Kind: KindSetup,
+			code: codeSetup,
 			msg:  "the passphrase " + fmt.Sprintf(format, args...),
 			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words",
-				MinPassphrase),
+				minPassphrase),
 		}
 	}
 	switch {
-	case len(p) > MaxPassphrase:
-		return refuse("is longer than %d bytes", MaxPassphrase)
+	case len(p) > maxPassphrase:
+		return refuse("is longer than %d bytes", maxPassphrase)
 	case !utf8.Valid(p):
 		return refuse("is not UTF-8 text")
 	case bytes.ContainsFunc(p, unicode.IsControl):
 		return refuse("holds a line break or another control character")
 	}
-	normal := normalise(p)
+	normal := normalizeNFC(p)
 	defer clear(normal)
-	if n := utf8.RuneCount(normal); n < MinPassphrase {
-		return refuse("has %d characters, at least %d are needed", n, MinPassphrase)
+	if n := utf8.RuneCount(normal); n < minPassphrase {
+		return refuse("has %d characters, at least %d are needed", n, minPassphrase)
 	}
 	return nil
 }
 
-// normalise answers a new slice with the NFC form, so that the same letters
+// normalizeNFC answers a new slice with the NFC form, so that the same letters
 // open the wallet whichever keyboard typed them.
-func normalise(p []byte) []byte {
+func normalizeNFC(p []byte) []byte {
 	// NFC makes UTF-8 at most three times longer (UAX #15); growing the slice
 	// would leave a copy behind.
 	return norm.NFC.Append(make([]byte, 0, 3*len(p)+utf8.UTFMax), p...)
 }
 
 // ask goes through the sources. It answers the passphrase as it was given.
-func ask(ctx context.Context, sources []Passphrase) ([]byte, error) {
+func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 	for _, source := range sources {
 		p, err := source(ctx)
 		if errors.Is(err, ErrNoPassphrase) {
@@ -85,9 +85,9 @@ func ask(ctx context.Context, sources []Passphrase) ([]byte, error) {
 		}
 		var known *Error
 		switch {
-		case err == nil && len(p) > MaxPassphrase:
+		case err == nil && len(p) > maxPassphrase:
 			clear(p)
-			return nil, tooLong()
+			return nil, passphraseTooLong()
 		case err == nil && len(p) > 0:
 			return p, nil
 		case err == nil:
@@ -122,11 +122,11 @@ func FromFile(path string) Passphrase {
 		data, err := readOwned(path, maxLine)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, &Error{Kind: KindLocked, msg: "there is no passphrase file " + path,
+			return nil, &Error{code: codeLocked, msg: "there is no passphrase file " + path,
 				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; " +
 					"it takes the full path, without ~"}
 		case errors.Is(err, errTooLarge):
-			return nil, tooLong()
+			return nil, passphraseTooLong()
 		case err != nil:
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func FromFD(fd int) Passphrase {
 			defer f.Close()
 			data, err := readAll(f, maxLine)
 			if errors.Is(err, errTooLarge) {
-				return nil, tooLong()
+				return nil, passphraseTooLong()
 			}
 			return trimLine(data), err
 		})
@@ -162,29 +162,29 @@ func FromFD(fd int) Passphrase {
 }
 
 // FromCommand is what a command prints, without one line end: argv[0] is the
-// program, and there is no shell. It has a minute and [MaxPassphrase] bytes; its
+// program, and there is no shell. It has a minute and [maxPassphrase] bytes; its
 // standard error is dropped, for it might repeat the secret.
 func FromCommand(argv []string) Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(argv) == 0 {
 			return nil, ErrNoPassphrase
 		}
-		limited, cancel := context.WithTimeout(ctx, commandTime)
+		limited, cancel := context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
 		out := &line{data: make([]byte, 0, maxLine)}
 		cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
 		cmd.Stdout = out
-		cmd.WaitDelay = commandGrace
+		cmd.WaitDelay = commandWaitDelay
 		err := cmd.Run()
 		switch {
 		case out.full:
 			clear(out.data)
-			return nil, tooLong()
+			return nil, passphraseTooLong()
 		case err != nil:
 			clear(out.data)
 			e := locked("the passphrase command " + argv[0] + " failed")
 			e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
-				commandTime.String()
+				commandTimeout.String()
 			e.err = errors.Join(limited.Err(), err)
 			return nil, e
 		}
@@ -236,10 +236,10 @@ func trimLine(p []byte) []byte {
 	return p
 }
 
-func tooLong() *Error {
+func passphraseTooLong() *Error {
 	return &Error{
-		Kind: KindInvalidPassphrase,
-		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", MaxPassphrase),
+		code: codeInvalidPassphrase,
+		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", maxPassphrase),
 		hint: "check that the right file, descriptor or command is named",
 	}
 }

@@ -41,23 +41,23 @@ func TestCheckPassphrase(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			got := requireCode(t, err, KindSetup)
+			got := requireCode(t, err, codeSetup)
 			require.Contains(t, got.Error(), tc.says)
 			require.NotEmpty(t, got.Hint())
 		})
 	}
 }
 
-// NFC must fit into what normalise reserves, or a copy stays behind.
+// NFC must fit into what normalizeNFC reserves, or a copy stays behind.
 func TestNormaliseDoesNotGrow(t *testing.T) {
 	for _, p := range []string{"", "x", strings.Repeat("\U0001D160", 300), strings.Repeat("\ufb2c", 300),
 		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
-		out := normalise([]byte(p))
+		out := normalizeNFC([]byte(p))
 		require.LessOrEqual(t, len(out), 3*len(p))
 		require.Equal(t, 3*len(p)+4, cap(out))
 	}
 	p := []byte("unchanged")
-	require.NotSame(t, &p[0], &normalise(p)[0])
+	require.NotSame(t, &p[0], &normalizeNFC(p)[0])
 }
 
 func TestTrimLine(t *testing.T) {
@@ -89,10 +89,10 @@ func TestReadLine(t *testing.T) {
 		require.Equal(t, want, string(p))
 	}
 	_, err := readLine(strings.NewReader("no end"))
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 	r := strings.NewReader(strings.Repeat("x", 5000) + "\nnext")
 	_, err = readLine(r)
-	requireCode(t, err, KindInvalidPassphrase)
+	requireCode(t, err, codeInvalidPassphrase)
 	require.Equal(t, 4, r.Len(), "the rest of the line is not the next answer")
 }
 
@@ -128,7 +128,7 @@ func TestCreateWithoutAGoodPassphrase(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir() + "/new"
 			_, err := Create(t.Context(), dir, tc.source, Options{derive: new(fakeKDF).derive})
-			e := requireCode(t, err, KindSetup)
+			e := requireCode(t, err, codeSetup)
 			require.Contains(t, e.Error(), tc.says)
 			require.NotEmpty(t, e.Hint())
 			require.NoDirExists(t, dir, "nothing is left of it")
@@ -153,6 +153,6 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 		require.NoError(t, w.Unlock(t.Context(), value(p)))
 	}
 	w.Lock()
-	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), KindInvalidPassphrase)
+	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), codeInvalidPassphrase)
 	require.False(t, bytes.Equal([]byte(nfc), []byte(nfd)))
 }

@@ -30,7 +30,7 @@ func TestFromFile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path string
 		want string
-		code Kind
+		code errorCode
 		hint string
 	}{
 		"one line":      {writeSecret(t, "abc\n", 0o600), "abc", "", ""},
@@ -39,13 +39,13 @@ func TestFromFile(t *testing.T) {
 		"two line ends": {writeSecret(t, "abc\n\n", 0o600), "abc\n", "", ""},
 		"largest": {writeSecret(t, strings.Repeat("x", 1024)+"\r\n", 0o600), strings.Repeat("x", 1024),
 			"", ""},
-		"1 MB":        {writeSecret(t, strings.Repeat("x", 1<<20), 0o600), "", KindInvalidPassphrase, ""},
-		"group reads": {writeSecret(t, "abc", 0o640), "", KindPermissions, "chmod 600"},
-		"others read": {writeSecret(t, "abc", 0o604), "", KindPermissions, "chmod 600"},
-		"symlink":     {link, "", KindPermissions, ""},
-		"FIFO":        {fifo, "", KindPermissions, ""},
-		"directory":   {t.TempDir(), "", KindPermissions, "the file itself"},
-		"missing": {"~/secret", "", KindLocked,
+		"1 MB":        {writeSecret(t, strings.Repeat("x", 1<<20), 0o600), "", codeInvalidPassphrase, ""},
+		"group reads": {writeSecret(t, "abc", 0o640), "", codePermissions, "chmod 600"},
+		"others read": {writeSecret(t, "abc", 0o604), "", codePermissions, "chmod 600"},
+		"symlink":     {link, "", codePermissions, ""},
+		"FIFO":        {fifo, "", codePermissions, ""},
+		"directory":   {t.TempDir(), "", codePermissions, "the file itself"},
+		"missing": {"~/secret", "", codeLocked,
 			"X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; it takes the full path"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,10 +83,10 @@ func TestFromFD(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoPassphrase, "it is read once")
 
 	_, err = FromFD(pipeFD(t, strings.Repeat("x", 1<<20)))(t.Context())
-	requireCode(t, err, KindInvalidPassphrase)
+	requireCode(t, err, codeInvalidPassphrase)
 	for _, fd := range []int{-1, 1, 2} {
 		_, err = FromFD(fd)(t.Context())
-		requireCode(t, err, KindLocked)
+		requireCode(t, err, codeLocked)
 	}
 	_, err = FromFD(987654)(t.Context())
 	require.Error(t, err)
@@ -108,16 +108,16 @@ func TestFromCommand(t *testing.T) {
 	for name, tc := range map[string]struct {
 		argv []string
 		want string
-		code Kind
+		code errorCode
 	}{
 		"a line":            {[]string{"printf", `abc\n`}, "abc", ""},
 		"no shell":          {[]string{"printf", "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
 		"stderr is dropped": {[]string{"sh", "-c", "echo noise >&2; echo abc"}, "abc", ""},
 		"no stdin":          {[]string{"sh", "-c", "cat; echo abc"}, "abc", ""},
 		"exit 1": {[]string{"sh", "-c", "echo " + testPassphrase + "; echo " + testPassphrase +
-			" >&2; exit 1"}, "", KindLocked},
-		"not there": {[]string{"/nowhere/pass"}, "", KindLocked},
-		"too much":  {[]string{"yes"}, "", KindInvalidPassphrase},
+			" >&2; exit 1"}, "", codeLocked},
+		"not there": {[]string{"/nowhere/pass"}, "", codeLocked},
+		"too much":  {[]string{"yes"}, "", codeInvalidPassphrase},
 		"largest":   {[]string{"printf", "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,6 +144,6 @@ func TestFromCommandIsBounded(t *testing.T) {
 		err := w.Unlock(ctx, FromCommand([]string{"sh", "-c", script}))
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(start), commandGrace+5*time.Second)
+		require.Less(t, time.Since(start), commandWaitDelay+5*time.Second)
 	}
 }

@@ -61,10 +61,10 @@ func TestRedaction(t *testing.T) {
 	require.NoError(t, err)
 	secrets := goldenSecrets(t)
 	for name, v := range map[string]any{
-		"wallet": w, "keys": w.held, "keys, by value": *w.held, "imported": imported,
+		"wallet": w, "keys": w.keys, "keys, by value": *w.keys, "imported": imported,
 		"pointer to imported": &imported,
 		"options":             Options{Import: []Imported{imported}}, "slice": []Imported{imported},
-		"map": map[string]any{"k": w.held}, "in a struct": struct{ K *keys }{w.held},
+		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
 			"%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
@@ -92,17 +92,17 @@ func TestRedaction(t *testing.T) {
 		w *Wallet
 		k *keys
 		i Imported
-	}{w, w.held, imported}
+	}{w, w.keys, imported}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%x"} {
 		requireNoTrace(t, fmt.Sprintf(verb, hidden), secrets...)
 	}
-	require.Equal(t, redaction, w.held.String())
-	require.Equal(t, redaction, w.held.GoString())
+	require.Equal(t, redaction, w.keys.String())
+	require.Equal(t, redaction, w.keys.GoString())
 	var out strings.Builder
-	require.NoError(t, template.Must(template.New("").Parse("{{.}}")).Execute(&out, w.held))
+	require.NoError(t, template.Must(template.New("").Parse("{{.}}")).Execute(&out, w.keys))
 	require.Equal(t, redaction, out.String())
 	out.Reset()
-	fmt.Fprint(&out, errors.Join(fmt.Errorf("%v", w.held)), w.held)
+	fmt.Fprint(&out, errors.Join(fmt.Errorf("%v", w.keys)), w.keys)
 	requireNoTrace(t, out.String(), secrets...)
 }
 
@@ -117,7 +117,7 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	w, err := Create(t.Context(), dir, value(testPassphrase),
 		Options{derive: f.derive, Import: []Imported{solana, evm}})
 	require.NoError(t, err)
-	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.held.seal[:]))
+	secrets := append(goldenSecrets(t)[:2], []byte(testPassphrase), bytes.Clone(w.keys.seal[:]))
 
 	path := filepath.Join(dir, keystoreName)
 	whole, err := os.ReadFile(path)
@@ -175,18 +175,18 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 // The codes are those of SPEC §7.1, and errors.Is goes by kind.
 func TestErrors(t *testing.T) {
 	for want, sentinel := range map[string]*Error{
-		"WALLET_NOT_FOUND": ErrNotFound, "WALLET_LOCKED": ErrLocked,
-		"INVALID_PASSPHRASE": ErrInvalidPassphrase,
-		"KEYSTORE_CORRUPT":   ErrCorrupt, "KEYSTORE_PERMISSIONS": ErrPermissions, "KEYPAIR_EXISTS": ErrExists,
-		"SETUP_FAILED": ErrSetup,
+		"WALLET_NOT_FOUND": errNotFound, "WALLET_LOCKED": errLocked,
+		"INVALID_PASSPHRASE": errInvalidPassphrase,
+		"KEYSTORE_CORRUPT":   errCorrupt, "KEYSTORE_PERMISSIONS": errPermissions, "KEYPAIR_EXISTS": errExists,
+		"SETUP_FAILED": errSetup,
 	} {
 		require.Equal(t, want, sentinel.Code())
-		e := &Error{Kind: Kind(want), msg: "open it", err: fs.ErrClosed}
+		e := &Error{code: errorCode(want), msg: "open it", err: fs.ErrClosed}
 		require.ErrorIs(t, fmt.Errorf("pay: %w", e), sentinel)
 		require.ErrorIs(t, e, fs.ErrClosed)
 		require.EqualError(t, e, "open it: file already closed")
 		require.NotEmpty(t, sentinel.Error())
 	}
-	require.NotErrorIs(t, ErrLocked, ErrCorrupt)
-	require.NotErrorIs(t, ErrLocked, ErrNoPassphrase)
+	require.NotErrorIs(t, errLocked, errCorrupt)
+	require.NotErrorIs(t, errLocked, ErrNoPassphrase)
 }

@@ -27,7 +27,7 @@ func (s EVMSigner) Address() string { return s.w.header.evm }
 // lower half of the order (EIP-2). The same digest has the same signature (RFC
 // 6979).
 func (s EVMSigner) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte, err error) {
-	err = s.w.use(ctx, func(k *keys) {
+	err = s.w.withKeys(ctx, func(k *keys) {
 		compact := ecdsa.SignCompact(&k.evm, digest[:], false) // v ‖ r ‖ s
 		copy(sig[:], compact[1:])
 		sig[64] = compact[0]
@@ -46,7 +46,7 @@ func (s SolanaSigner) Address() string { return s.w.header.solana }
 
 // signMessage signs the bytes of a transaction's message (RFC 8032, pure).
 func (s SolanaSigner) signMessage(ctx context.Context, msg []byte) (sig [64]byte, err error) {
-	err = s.w.use(ctx, func(k *keys) {
+	err = s.w.withKeys(ctx, func(k *keys) {
 		copy(sig[:], ed25519.Sign(k.solana, msg))
 	})
 	return sig, err
@@ -57,7 +57,7 @@ func (s SolanaSigner) signMessage(ctx context.Context, msg []byte) (sig [64]byte
 // endian) ‖ purpose ‖ data. A seal made for one purpose is none for another. To
 // check a seal, make it again and compare with hmac.Equal.
 func (w *Wallet) Seal(ctx context.Context, purpose string, data []byte) (seal []byte, err error) {
-	err = w.use(ctx, func(k *keys) { seal = k.mac(purpose, data) })
+	err = w.withKeys(ctx, func(k *keys) { seal = k.mac(purpose, data) })
 	return seal, err
 }
 

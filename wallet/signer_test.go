@@ -93,7 +93,7 @@ func TestSeal(t *testing.T) {
 	w.Lock()
 	w.SetSources()
 	seal, err = w.Seal(t.Context(), "config", nil)
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 	require.Nil(t, seal)
 }
 

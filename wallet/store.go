@@ -35,7 +35,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	}
 	path := filepath.Join(dir, keystoreName)
 	data, err := readOwned(path, maxKeystore)
-	if errors.Is(err, errSecondName) && sweep(dir) {
+	if errors.Is(err, errSecondName) && removeStaleTemps(dir) {
 		// A creator that died, or is, between link and remove. Once is enough:
 		// it is microseconds from one to the other.
 		time.Sleep(20 * time.Millisecond)
@@ -46,7 +46,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 		return nil, notFound(dir)
 	case errors.Is(err, errTooLarge):
 		return nil, corrupt("it is larger than %d bytes", maxKeystore)
-	case errors.Is(err, ErrPermissions):
+	case errors.Is(err, errPermissions):
 		return nil, err
 	case err != nil:
 		return nil, denied(path, "cannot be read",
@@ -58,7 +58,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 
 func notFound(dir string) *Error {
 	return &Error{
-		Kind: KindNotFound,
+		code: codeNotFound,
 		msg:  "there is no wallet in " + dir,
 		hint: "the owner makes it in a terminal: x402-wallet init",
 	}
@@ -66,7 +66,7 @@ func notFound(dir string) *Error {
 
 func exists(dir string) *Error {
 	return &Error{
-		Kind: KindExists,
+		code: codeExists,
 		msg:  "there is a wallet in " + dir + " already, and it is never overwritten",
 		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first",
 	}
@@ -115,8 +115,9 @@ func readOwned(path string, limit int) ([]byte, error) {
 	if err := checkOwner(path, info); err != nil {
 		return nil, err
 	}
-	if names(info) > 1 {
-		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+quote(path),
+	if linkCount(info) > 1 {
+		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+
+			shellQuote(path),
 			errSecondName)
 	}
 	return readAll(f, limit)
@@ -140,11 +141,11 @@ func readAll(r io.Reader, limit int) ([]byte, error) {
 
 // denied is KEYSTORE_PERMISSIONS about path.
 func denied(path, what, hint string, cause error) *Error {
-	return &Error{Kind: KindPermissions, msg: path + " " + what, hint: hint, err: cause}
+	return &Error{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
 }
 
 // quote makes path one word for a shell.
-func quote(path string) string {
+func shellQuote(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 			strings.ContainsRune("/._-+:@", r)
@@ -160,12 +161,12 @@ func quote(path string) string {
 // is taken, on every system and also over NFS. verify gets the bytes read back
 // from the disk and must succeed before the file has its name.
 func writeNew(dir string, data []byte, verify func([]byte) error) error {
-	sweep(dir)
+	removeStaleTemps(dir)
 	temp, err := createTemp(dir)
 	if err != nil {
 		return err
 	}
-	if err = fill(temp, data, verify); err == nil {
+	if err = writeAndVerify(temp, data, verify); err == nil {
 		err = os.Link(temp.Name(), filepath.Join(dir, keystoreName))
 	}
 	_ = temp.Close() // and with it the lock, before Remove: Windows wants it so
@@ -183,7 +184,7 @@ func writeNew(dir string, data []byte, verify func([]byte) error) error {
 // leaves dir as it was: until the rename, which is atomic, the old file is the
 // keystore, from then on the new one is, and verify has succeeded with it.
 func replace(dir string, old, data []byte, verify func([]byte) error) error {
-	sweep(dir)
+	removeStaleTemps(dir)
 	unlock, err := lockDir(dir) // two at once would each believe in their own passphrase
 	if err != nil {
 		return err
@@ -194,7 +195,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 		return err
 	}
 	path := filepath.Join(dir, keystoreName)
-	if err = fill(temp, data, verify); err == nil {
+	if err = writeAndVerify(temp, data, verify); err == nil {
 		var now []byte
 		if now, err = readOwned(path, maxKeystore); err == nil && !bytes.Equal(now, old) {
 			err = errors.New("another process has changed it meanwhile")
@@ -218,7 +219,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 }
 
 // fill writes data, waits for the disk, and has what can be read verified.
-func fill(f *os.File, data []byte, verify func([]byte) error) error {
+func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func stillNamed(f *os.File) bool {
 
 // sweep removes what creators that died have left, and reports whether there
 // was any temporary file. They are encrypted, complete or not.
-func sweep(dir string) bool {
+func removeStaleTemps(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return false

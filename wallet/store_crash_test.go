@@ -60,7 +60,7 @@ func requireUsable(t *testing.T, dir, output string) {
 	f := &fakeKDF{}
 	w, err := Open(dir)
 	if err != nil {
-		requireCode(t, err, KindNotFound)
+		requireCode(t, err, codeNotFound)
 		require.NotContains(t, output, "0x", "it said that a wallet was made")
 		_, err = Create(t.Context(), dir, value(testPassphrase), Options{derive: f.derive})
 		require.NoError(t, err)

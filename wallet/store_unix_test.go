@@ -22,48 +22,48 @@ func TestPlaceOfTheKeystore(t *testing.T) {
 	data, _ := golden(t)
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, dir, path string)
-		code  Kind // empty: it opens
+		code  errorCode // empty: it opens
 		says  string
 		hint  string
 	}{
 		"0600":             {func(*testing.T, string, string) {}, "", "", ""},
 		"0400":             {chmod(0o400), "", "", ""},
-		"0644":             {chmod(0o644), KindPermissions, "mode 0644", "chmod 600 "},
-		"0640":             {chmod(0o640), KindPermissions, "mode 0640", "chmod 600 "},
-		"0604":             {chmod(0o604), KindPermissions, "mode 0604", "chmod 600 "},
-		"0620":             {chmod(0o620), KindPermissions, "mode 0620", "chmod 600 "},
-		"0601":             {chmod(0o601), KindPermissions, "mode 0601", "chmod 600 "},
-		"directory 0755":   {chmodDir(0o755), KindPermissions, "mode 0755", "chmod 700 "},
-		"directory 0777":   {chmodDir(0o777), KindPermissions, "mode 0777", "chmod 700 "},
-		"directory 0710":   {chmodDir(0o710), KindPermissions, "mode 0710", "chmod 700 "},
-		"directory 0702":   {chmodDir(0o702), KindPermissions, "mode 0702", "chmod 700 "},
-		"directory sticky": {chmodDir(0o777 | os.ModeSticky), KindPermissions, "mode 0777", "chmod 700 "},
+		"0644":             {chmod(0o644), codePermissions, "mode 0644", "chmod 600 "},
+		"0640":             {chmod(0o640), codePermissions, "mode 0640", "chmod 600 "},
+		"0604":             {chmod(0o604), codePermissions, "mode 0604", "chmod 600 "},
+		"0620":             {chmod(0o620), codePermissions, "mode 0620", "chmod 600 "},
+		"0601":             {chmod(0o601), codePermissions, "mode 0601", "chmod 600 "},
+		"directory 0755":   {chmodDir(0o755), codePermissions, "mode 0755", "chmod 700 "},
+		"directory 0777":   {chmodDir(0o777), codePermissions, "mode 0777", "chmod 700 "},
+		"directory 0710":   {chmodDir(0o710), codePermissions, "mode 0710", "chmod 700 "},
+		"directory 0702":   {chmodDir(0o702), codePermissions, "mode 0702", "chmod 700 "},
+		"directory sticky": {chmodDir(0o777 | os.ModeSticky), codePermissions, "mode 0777", "chmod 700 "},
 		"no file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Remove(path))
-		}, KindNotFound, "no wallet", "x402-wallet init"},
+		}, codeNotFound, "no wallet", "x402-wallet init"},
 		"no directory": {func(t *testing.T, dir, _ string) {
 			require.NoError(t, os.RemoveAll(dir))
-		}, KindNotFound, "no wallet", "x402-wallet init"},
+		}, codeNotFound, "no wallet", "x402-wallet init"},
 		"empty file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Truncate(path, 0))
-		}, KindCorrupt, "", ""},
+		}, codeCorrupt, "", ""},
 		"100 MB file": {func(t *testing.T, _, path string) {
 			require.NoError(t, os.Truncate(path, 100<<20))
-		}, KindCorrupt, "larger than 65536", ""},
-		"symlink":          {symlink, KindPermissions, "symbolic link", ""},
-		"dangling symlink": {danglingLink, KindPermissions, "symbolic link", ""},
+		}, codeCorrupt, "larger than 65536", ""},
+		"symlink":          {symlink, codePermissions, "symbolic link", ""},
+		"dangling symlink": {danglingLink, codePermissions, "symbolic link", ""},
 		"second name": {func(t *testing.T, dir, path string) {
 			require.NoError(t, os.Link(path, dir+"/copy"))
-		}, KindPermissions, "one name", "-samefile"},
+		}, codePermissions, "one name", "-samefile"},
 		"FIFO": {instead(func(path string) error {
 			return syscall.Mkfifo(path, 0o600)
-		}), KindPermissions, "not a regular file", "put the file itself there"},
+		}), codePermissions, "not a regular file", "put the file itself there"},
 		"directory": {instead(func(path string) error {
 			return os.Mkdir(path, 0o600)
-		}), KindPermissions, "not a regular file", "put the file itself there"},
-		"socket": {instead(socket), KindPermissions, "not a regular file",
+		}), codePermissions, "not a regular file", "put the file itself there"},
+		"socket": {instead(socket), codePermissions, "not a regular file",
 			"put the file itself there"},
-		"a file as home":    {fileAsHome, KindPermissions, "not a directory", "X402_WALLET_HOME"},
+		"a file as home":    {fileAsHome, codePermissions, "not a directory", "X402_WALLET_HOME"},
 		"linked home opens": {linkedHome, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,20 +151,20 @@ func TestOwner(t *testing.T) {
 	dir := putKeystore(t, data)
 	require.NoError(t, os.Chown(filepath.Join(dir, keystoreName), 4242, -1))
 	_, err := Open(dir)
-	e := requireCode(t, err, KindPermissions)
+	e := requireCode(t, err, codePermissions)
 	require.Contains(t, e.Error(), "belongs to user 4242")
 	require.Contains(t, e.Hint(), "chown 0 ")
 
 	dir = putKeystore(t, data)
 	require.NoError(t, os.Chown(dir, 4242, -1))
 	_, err = Open(dir)
-	requireCode(t, err, KindPermissions)
+	requireCode(t, err, codePermissions)
 }
 
 func TestQuote(t *testing.T) {
-	require.Equal(t, "/home/a/.config/x402-wallet", quote("/home/a/.config/x402-wallet"))
+	require.Equal(t, "/home/a/.config/x402-wallet", shellQuote("/home/a/.config/x402-wallet"))
 	for _, path := range []string{"/a b", "/it's", "/$HOME", "", "/`id`", "/ü\n"} {
-		out, err := exec.Command("sh", "-c", "printf %s "+quote(path)).Output()
+		out, err := exec.Command("sh", "-c", "printf %s "+shellQuote(path)).Output()
 		require.NoError(t, err)
 		require.Equal(t, path, string(out))
 	}
@@ -206,7 +206,7 @@ func requireOnlyKeystore(t *testing.T, dir string) {
 	require.Equal(t, keystoreName, entries[0].Name())
 	info, err := entries[0].Info()
 	require.NoError(t, err)
-	require.EqualValues(t, 1, names(info))
+	require.EqualValues(t, 1, linkCount(info))
 }
 
 func TestCreateNeverOverwrites(t *testing.T) {
@@ -223,7 +223,7 @@ func TestCreateNeverOverwrites(t *testing.T) {
 			before, err := os.Lstat(path)
 			require.NoError(t, err)
 			_, err = Create(t.Context(), dir, never(t), Options{})
-			requireCode(t, err, KindExists)
+			requireCode(t, err, codeExists)
 			after, err := os.Lstat(path)
 			require.NoError(t, err)
 			require.True(t, os.SameFile(before, after))
@@ -236,7 +236,7 @@ func TestCreateWantsAClosedHome(t *testing.T) {
 	dir := home(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	_, err := Create(t.Context(), dir, never(t), Options{})
-	requireCode(t, err, KindPermissions)
+	requireCode(t, err, codePermissions)
 	requireEmpty(t, dir)
 }
 
@@ -250,7 +250,7 @@ func TestCreateRace(t *testing.T) {
 		return f.derive(passphrase, salt, n, r, p)
 	}
 	_, err := Create(t.Context(), dir, value(testPassphrase), Options{derive: late})
-	requireCode(t, err, KindExists)
+	requireCode(t, err, codeExists)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "mine", string(data))
@@ -272,7 +272,7 @@ func TestConcurrentCreators(t *testing.T) {
 				if err == nil {
 					winners = append(winners, w)
 				} else {
-					requireCodeAsync(t, err, KindExists)
+					requireCodeAsync(t, err, codeExists)
 				}
 			})
 		}
@@ -349,10 +349,10 @@ func TestSweepLeavesTheLiving(t *testing.T) {
 	dir := home(t)
 	temp, err := createTemp(dir)
 	require.NoError(t, err)
-	require.True(t, sweep(dir))
+	require.True(t, removeStaleTemps(dir))
 	require.True(t, stillNamed(temp))
 	require.NoError(t, temp.Close())
-	require.True(t, sweep(dir))
+	require.True(t, removeStaleTemps(dir))
 	requireEmpty(t, dir)
-	require.False(t, sweep(dir))
+	require.False(t, removeStaleTemps(dir))
 }

@@ -76,7 +76,7 @@ func onTerminal(ctx context.Context, open func() (*terminal, error), dialogue fu
 
 // askTwice answers the passphrase, or the mistake that was made.
 func (t *terminal) askTwice() (p []byte, mistake string, err error) {
-	p, err = t.ask(fmt.Sprintf("New passphrase (at least %d characters, not shown): ", MinPassphrase))
+	p, err = t.ask(fmt.Sprintf("New passphrase (at least %d characters, not shown): ", minPassphrase))
 	if err != nil {
 		return nil, "", err
 	}
@@ -113,7 +113,7 @@ func readLine(r io.Reader) ([]byte, error) {
 		switch {
 		case n == 1 && b[0] == '\n' && tooMuch:
 			clear(data)
-			return nil, tooLong()
+			return nil, passphraseTooLong()
 		case n == 1 && b[0] == '\n':
 			return bytes.TrimSuffix(data, []byte("\r")), nil
 		case n == 1 && len(data) == cap(data):

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// After freeTries wrong passphrases in a row each further one costs a wait,
+// After freeAttempts wrong passphrases in a row each further one costs a wait,
 // twice as long every time, on top of the KDF's own second.
 const (
-	freeTries = 5
-	maxWait   = time.Minute
+	freeAttempts = 5
+	maxBackoff   = time.Minute
 )
 
 // attempt is one way from a passphrase to the keys. Whoever needs the keys
@@ -38,16 +38,16 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 			w.mu.Unlock()
 			return nil
 		}
-		other := w.running
+		other := w.unlocking
 		if other == nil {
 			a := &attempt{done: make(chan struct{}), configured: len(sources) == 0}
 			if a.configured {
 				sources = w.sources
 			}
-			w.running = a
-			locks := locking{w.locks, w.lockAsked()}
+			w.unlocking = a
+			locks := locking{w.locks, w.readLockToken()}
 			w.mu.Unlock()
-			return w.lead(ctx, a, sources, locks)
+			return w.runUnlocking(ctx, a, sources, locks)
 		}
 		w.mu.Unlock()
 
@@ -62,17 +62,17 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 	}
 }
 
-// lead runs the attempt for everyone. However it ends, the next may begin.
-func (w *Wallet) lead(ctx context.Context, a *attempt, sources []Passphrase, locks locking) error {
+// runUnlocking makes the attempt for everyone who waits. However it ends, the next may begin.
+func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphrase, locks locking) error {
 	defer func() {
 		w.mu.Lock()
-		w.running = nil
+		w.unlocking = nil
 		w.mu.Unlock()
 		close(a.done)
 	}()
-	k, err := w.try(ctx, sources)
+	k, err := w.unlockOnce(ctx, sources)
 	if err == nil {
-		err = w.hold(k, locks)
+		err = w.holdKeys(k, locks)
 	}
 	a.err, a.abandoned = err, ctx.Err() != nil
 	return err
@@ -82,14 +82,14 @@ func (w *Wallet) lead(ctx context.Context, a *attempt, sources []Passphrase, loc
 // when the wallet is unlocked, and without unlocking it: for the decisions that
 // only a person may take, at that moment (SPEC §4, "whatever loosens").
 func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
-	k, err := w.try(ctx, []Passphrase{passphrase})
+	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
 	k.wipe()
 	return err
 }
 
-// try reads the file anew (its passphrase may have been changed), asks for the
+// unlockOnce reads the file anew (its passphrase may have been changed), asks for the
 // passphrase and derives. Nobody is asked in vain: a bad file comes first.
-func (w *Wallet) try(ctx context.Context, sources []Passphrase) (*keys, error) {
+func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, error) {
 	ks, err := readKeystore(w.dir)
 	if err != nil {
 		return nil, err
@@ -102,15 +102,15 @@ func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passph
 	if ks.solana != w.header.solana || ks.evm != w.header.evm {
 		return nil, corrupt("it holds other keys than when it was opened")
 	}
-	if err := w.mayTry(); err != nil {
+	if err := w.checkBackoff(); err != nil {
 		return nil, err
 	}
-	given, err := ask(ctx, sources)
+	given, err := askPassphrase(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(given)
-	passphrase := normalise(given)
+	passphrase := normalizeNFC(given)
 	defer clear(passphrase)
 
 	w.deriving.Lock()
@@ -120,8 +120,8 @@ func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passph
 	return k, err
 }
 
-// mayTry refuses while a wait for wrong passphrases lasts.
-func (w *Wallet) mayTry() error {
+// checkBackoff refuses while a wait for wrong passphrases lasts.
+func (w *Wallet) checkBackoff() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -129,7 +129,7 @@ func (w *Wallet) mayTry() error {
 	}
 	if wait := w.retryAt.Sub(w.now()); wait > 0 {
 		e := wrongPassphrase()
-		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.wrong,
+		e.msg = fmt.Sprintf("%d wrong passphrases in a row; the next is tried in %v", w.failures,
 			(wait + time.Second - 1).Truncate(time.Second))
 		return e
 	}
@@ -139,42 +139,42 @@ func (w *Wallet) mayTry() error {
 func (w *Wallet) count(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !errors.Is(err, ErrInvalidPassphrase) {
-		w.wrong = 0
+	if !errors.Is(err, errInvalidPassphrase) {
+		w.failures = 0
 		return
 	}
-	w.wrong++
-	if over := w.wrong - freeTries; over >= 0 {
-		w.retryAt = w.now().Add(min(time.Second<<min(over, 10), maxWait))
+	w.failures++
+	if over := w.failures - freeAttempts; over >= 0 {
+		w.retryAt = w.now().Add(min(time.Second<<min(over, 10), maxBackoff))
 	}
 }
 
-// locking is how often and by what a wallet was told to lock.
+// locking is how often a wallet was locked, by this process and by others.
 type locking struct {
-	here  uint64 // Lock
-	asked string // LockAll, by any process
+	here      uint64 // Lock
+	lockToken string // changes with LockAll, by any process
 }
 
-// hold keeps k for signing, unless Lock or LockAll was called since locks was
+// holdKeys keeps k for signing, unless Lock or LockAll was called since locks was
 // read.
-func (w *Wallet) hold(k *keys, locks locking) error {
+func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || locks != (locking{w.locks, w.lockAsked()}) {
+	if w.closed || locks != (locking{w.locks, w.readLockToken()}) {
 		k.wipe()
 		return locked("the wallet was locked while it was being unlocked")
 	}
-	w.drop()
-	w.held, w.asked = k, locks.asked
+	w.wipeKeys()
+	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()
 	w.used = w.since
-	w.timer = time.AfterFunc(min(w.idle(), w.maxAge(), lookEvery), w.expire)
+	w.timer = time.AfterFunc(min(w.idle(), w.maxAge(), lockPollInterval), w.expire)
 	return nil
 }
 
-// use gives the keys to f, unlocking first if need be. f runs under mu: signing
+// withKeys gives the keys to f, unlocking first if need be. f runs under mu: signing
 // takes microseconds, and a lock, timed or not, comes before it or after it.
-func (w *Wallet) use(ctx context.Context, f func(*keys)) error {
+func (w *Wallet) withKeys(ctx context.Context, f func(*keys)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -182,14 +182,14 @@ func (w *Wallet) use(ctx context.Context, f func(*keys)) error {
 		if err := w.Unlock(ctx); err != nil {
 			return err
 		}
-		if w.withHeld(f) {
+		if w.withHeldKeys(f) {
 			return nil
 		}
 	}
 	return locked("the wallet was locked again at once")
 }
 
-func (w *Wallet) withHeld(f func(*keys)) bool {
+func (w *Wallet) withHeldKeys(f func(*keys)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.current()
@@ -207,7 +207,7 @@ func (w *Wallet) Lock() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.locks++
-	w.drop()
+	w.wipeKeys()
 }
 
 // Close locks the wallet for good. It never fails.
@@ -215,7 +215,7 @@ func (w *Wallet) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	w.drop()
+	w.wipeKeys()
 	return nil
 }
 
@@ -226,23 +226,22 @@ func (w *Wallet) Locked() bool {
 	return w.current() == nil
 }
 
-// current is the held keys if their time is not over, and no process was told
-// to lock; mu is held.
+// current is the held keys if their time is not over and nobody asked to lock; mu is held.
 func (w *Wallet) current() *keys {
-	if w.held != nil && (w.left() <= 0 || w.lockAsked() != w.asked) {
-		w.drop()
+	if w.keys != nil && (w.left() <= 0 || w.readLockToken() != w.lockToken) {
+		w.wipeKeys()
 	}
-	return w.held
+	return w.keys
 }
 
-// drop wipes the held keys; mu is held.
-func (w *Wallet) drop() {
-	if w.held == nil {
+// wipeKeys wipes the held keys; mu is held.
+func (w *Wallet) wipeKeys() {
+	if w.keys == nil {
 		return
 	}
 	w.timer.Stop()
-	w.held.wipe()
-	w.held = nil
+	w.keys.wipe()
+	w.keys = nil
 }
 
 // expire is the timer's: it wipes the keys in time even if nobody asks again.
@@ -250,7 +249,7 @@ func (w *Wallet) expire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current() != nil {
-		w.timer.Reset(min(w.left(), lookEvery))
+		w.timer.Reset(min(w.left(), lockPollInterval))
 	}
 }
 
@@ -268,7 +267,7 @@ func elapsed(from, to time.Time) time.Duration {
 
 func (w *Wallet) idle() time.Duration {
 	if w.Idle <= 0 {
-		return DefaultIdle
+		return defaultIdle
 	}
 	return w.Idle
 }

@@ -53,7 +53,7 @@ func TestParallelFailureIsShared(t *testing.T) {
 		})
 		var wg sync.WaitGroup
 		for range 100 {
-			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), KindInvalidPassphrase) })
+			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), codeInvalidPassphrase) })
 		}
 		wg.Wait()
 		require.Equal(t, 1, f.calls)
@@ -105,7 +105,7 @@ func TestOwnSourceBesidesARunningAttempt(t *testing.T) {
 			hasty = w.Unlock(ctx)
 		})
 		wg.Wait()
-		requireCode(t, configured, KindLocked)
+		requireCode(t, configured, codeLocked)
 		require.NoError(t, own)
 		require.ErrorIs(t, hasty, context.DeadlineExceeded)
 	})
@@ -117,19 +117,19 @@ func TestSourcesInOrder(t *testing.T) {
 	broken := func(context.Context) ([]byte, error) { return nil, errors.New("no bus") }
 	for name, tc := range map[string]struct {
 		sources []Passphrase
-		code    Kind
+		code    errorCode
 	}{
-		"none at all":       {[]Passphrase{}, KindLocked},
-		"all without":       {[]Passphrase{none, none}, KindLocked},
+		"none at all":       {[]Passphrase{}, codeLocked},
+		"all without":       {[]Passphrase{none, none}, codeLocked},
 		"the second has it": {[]Passphrase{none, value(testPassphrase), never(t)}, ""},
 		"a wrong one ends it": {[]Passphrase{value("not the passphrase"), never(t)},
-			KindInvalidPassphrase},
-		"a broken one ends it": {[]Passphrase{broken, never(t)}, KindLocked},
+			codeInvalidPassphrase},
+		"a broken one ends it": {[]Passphrase{broken, never(t)}, codeLocked},
 		"an empty one ends it": {[]Passphrase{func(context.Context) ([]byte, error) {
 			return nil, nil
-		}, never(t)}, KindLocked},
-		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, MaxPassphrase+1))), never(t)},
-			KindInvalidPassphrase},
+		}, never(t)}, codeLocked},
+		"far too long, no KDF": {[]Passphrase{value(string(make([]byte, maxPassphrase+1))), never(t)},
+			codeInvalidPassphrase},
 		"an unnamed env variable": {[]Passphrase{value(""), value(testPassphrase)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestLockWipes(t *testing.T) {
 	w, f := newTestWallet(t)
 	w.SetSources(value(testPassphrase))
 	require.NoError(t, w.Unlock(t.Context()))
-	held := w.held
+	held := w.keys
 	require.NotEqual(t, make([]byte, 64), []byte(held.solana))
 	w.Lock()
 	require.True(t, w.Locked())
@@ -165,8 +165,8 @@ func TestLockWipes(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
 	_, err = w.EVM().signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, KindLocked)
-	requireCode(t, w.Unlock(t.Context(), never(t)), KindLocked)
+	requireCode(t, err, codeLocked)
+	requireCode(t, w.Unlock(t.Context(), never(t)), codeLocked)
 }
 
 // A lock while the passphrase is being asked for or stretched wins.
@@ -176,13 +176,13 @@ func TestLockOvertakesUnlock(t *testing.T) {
 		w.Lock()
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 	require.True(t, w.Locked())
 	err = w.Unlock(t.Context(), func(context.Context) ([]byte, error) {
 		_ = w.Close()
 		return []byte(testPassphrase), nil
 	})
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 	require.True(t, w.Locked())
 }
 
@@ -198,7 +198,7 @@ func TestSignAgainstLock(t *testing.T) {
 			for range 50 {
 				got, err := w.EVM().signDigest(t.Context(), [32]byte{1})
 				if err != nil {
-					requireCodeAsync(t, err, KindLocked)
+					requireCodeAsync(t, err, codeLocked)
 				} else if got != want {
 					t.Error("another signature")
 				}
@@ -234,7 +234,7 @@ func TestAutoLock(t *testing.T) {
 				w, _ := newTestWallet(t)
 				w.Idle, w.MaxAge = tc.idle, tc.maxAge
 				require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-				held := w.held
+				held := w.keys
 				start := time.Now()
 				if tc.every > 0 {
 					go func() {
@@ -255,7 +255,7 @@ func TestAutoLock(t *testing.T) {
 				require.Equal(t, make([]byte, 64), []byte(held.solana))
 				require.True(t, w.Locked())
 				_, err := w.EVM().signDigest(t.Context(), [32]byte{})
-				requireCode(t, err, KindLocked)
+				requireCode(t, err, codeLocked)
 				time.Sleep(tc.every) // let the signer see it
 				synctest.Wait()
 			})
@@ -287,10 +287,10 @@ func TestElapsed(t *testing.T) {
 
 	w, _ := newTestWallet(t)
 	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-	held, later := w.held, time.Now().Add(DefaultIdle)
-	w.now = func() time.Time { return shiftMonotonic(later, -DefaultIdle) }
+	held, later := w.keys, time.Now().Add(defaultIdle)
+	w.now = func() time.Time { return shiftMonotonic(later, -defaultIdle) }
 	_, err := w.EVM().signDigest(t.Context(), [32]byte{})
-	requireCode(t, err, KindLocked)
+	requireCode(t, err, codeLocked)
 	require.Equal(t, make([]byte, 64), []byte(held.solana))
 }
 
@@ -298,17 +298,17 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := newTestWallet(t)
 		wrong := value("not the passphrase")
-		for range freeTries {
-			requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+		for range freeAttempts {
+			requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
 		}
-		require.Equal(t, freeTries, f.calls)
-		e := requireCode(t, w.Unlock(t.Context(), never(t)), KindInvalidPassphrase)
+		require.Equal(t, freeAttempts, f.calls)
+		e := requireCode(t, w.Unlock(t.Context(), never(t)), codeInvalidPassphrase)
 		require.Contains(t, e.Error(), "5 wrong passphrases in a row; the next is tried in 1s")
-		requireCode(t, w.Confirm(t.Context(), never(t)), KindInvalidPassphrase)
+		requireCode(t, w.Confirm(t.Context(), never(t)), codeInvalidPassphrase)
 		waited := time.Duration(0)
 		for range 10 {
 			for {
-				e := requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+				e := requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
 				if e.Error() == wrongPassphrase().Error() {
 					break
 				}
@@ -317,10 +317,10 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 			}
 		}
 		require.Equal(t, (1+2+4+8+16+32+4*60)*time.Second, waited)
-		time.Sleep(maxWait)
+		time.Sleep(maxBackoff)
 		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
 		w.Lock()
-		requireCode(t, w.Unlock(t.Context(), wrong), KindInvalidPassphrase)
+		requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
 		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins anew")
 	})
 }
@@ -331,8 +331,8 @@ func TestConfirm(t *testing.T) {
 	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.True(t, w.Locked())
 	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
-	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), KindInvalidPassphrase)
-	requireCode(t, w.Confirm(t.Context(), value("")), KindLocked)
+	requireCode(t, w.Confirm(t.Context(), value("not the passphrase")), codeInvalidPassphrase)
+	requireCode(t, w.Confirm(t.Context(), value("")), codeLocked)
 	require.NoError(t, w.Confirm(t.Context(), value(testPassphrase)))
 	require.False(t, w.Locked())
 	require.Equal(t, 4, f.calls)
@@ -344,10 +344,10 @@ func TestExchangedFile(t *testing.T) {
 	w, _ := newTestWallet(t)
 	data, _ := golden(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), data, 0o600))
-	e := requireCode(t, w.Unlock(t.Context(), never(t)), KindCorrupt)
+	e := requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
 	require.Contains(t, e.Error(), "other keys")
 	require.NoError(t, os.Remove(filepath.Join(w.dir, keystoreName)))
-	requireCode(t, w.Unlock(t.Context(), never(t)), KindNotFound)
+	requireCode(t, w.Unlock(t.Context(), never(t)), codeNotFound)
 }
 
 // A source that panics does not leave the wallet waiting for it.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// DefaultIdle is how long a wallet stays unlocked without a signature.
-	DefaultIdle = 15 * time.Minute
+	// defaultIdle is how long a wallet stays unlocked without a signature.
+	defaultIdle = 15 * time.Minute
 	// DefaultMaxAge is how long it stays unlocked at all, and the most that
 	// can be asked for (SPEC §3).
 	DefaultMaxAge = 8 * time.Hour
@@ -40,18 +40,18 @@ type Wallet struct {
 
 	deriving sync.Mutex // one derivation at a time: each takes 128·n·r bytes
 
-	mu      sync.Mutex // everything below; signing holds it, so that a lock waits for it
-	held    *keys      // nil while locked
-	asked   string     // what lockAsked was when they came
-	since   time.Time  // of the unlocking
-	used    time.Time  // last
-	timer   *time.Timer
-	locks   uint64 // counts Lock, so that an unlocking it overtook comes to nothing
-	closed  bool
-	sources []Passphrase
-	running *attempt
-	wrong   int       // wrong passphrases in a row
-	retryAt time.Time // none is tried before
+	mu        sync.Mutex // everything below; signing holds it, so that a lock waits for it
+	keys      *keys      // nil while locked
+	lockToken string     // what readLockToken answered when they came
+	since     time.Time  // of the unlocking
+	used      time.Time  // last
+	timer     *time.Timer
+	locks     uint64 // counts Lock, so that an unlocking it overtook comes to nothing
+	closed    bool
+	sources   []Passphrase
+	unlocking *attempt
+	failures  int       // wrong passphrases in a row
+	retryAt   time.Time // none is tried before
 }
 
 // Options are for [Create]. The zero value is right outside tests.
@@ -88,7 +88,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	if err := checkVacant(dir); err != nil {
 		return nil, err
 	}
-	secret, err := askNew(ctx, passphrase)
+	secret, err := askNewPassphrase(ctx, passphrase)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	if err != nil {
 		return nil, setup("make the keys", err)
 	}
-	if err := k.belongTo(opt.Import); err != nil {
+	if err := k.checkImports(opt.Import); err != nil {
 		k.wipe()
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	}
 	w := newWallet(dir, ks)
 	w.derive, w.now = opt.derive, opt.Now
-	return w, w.hold(k, locking{w.locks, w.lockAsked()})
+	return w, w.holdKeys(k, locking{w.locks, w.readLockToken()})
 }
 
 func (o *Options) setDefaults() {
@@ -152,7 +152,7 @@ func (o *Options) check() error {
 // checkVacant says whether dir can take a new wallet; it need not be there yet.
 func checkVacant(dir string) error {
 	err := checkHome(dir)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, errNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -168,10 +168,10 @@ func checkVacant(dir string) error {
 	return nil
 }
 
-// askNew asks for a passphrase that is good enough, and answers its NFC form.
-func askNew(ctx context.Context, source Passphrase) ([]byte, error) {
-	p, err := ask(ctx, []Passphrase{source})
-	if errors.Is(err, ErrLocked) || errors.Is(err, ErrInvalidPassphrase) {
+// askNewPassphrase asks for a passphrase that is good enough, and answers its NFC form.
+func askNewPassphrase(ctx context.Context, source Passphrase) ([]byte, error) {
+	p, err := askPassphrase(ctx, []Passphrase{source})
+	if errors.Is(err, errLocked) || errors.Is(err, errInvalidPassphrase) {
 		e := setup("get a new passphrase", err)
 		e.hint = "run it on a terminal, or give it a file or a descriptor with the new passphrase"
 		return nil, e
@@ -183,7 +183,7 @@ func askNew(ctx context.Context, source Passphrase) ([]byte, error) {
 	if err := CheckPassphrase(p); err != nil {
 		return nil, err
 	}
-	return normalise(p), nil
+	return normalizeNFC(p), nil
 }
 
 // create encrypts k and puts it into dir. KEYPAIR_EXISTS and
@@ -203,8 +203,8 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 	if err := checkHome(dir); err != nil { // another may have made it meanwhile
 		return nil, err
 	}
-	err = writeNew(dir, data, opens(passphrase, opt.derive))
-	if err != nil && !errors.Is(err, ErrExists) && !errors.Is(err, ErrPermissions) {
+	err = writeNew(dir, data, opensWith(passphrase, opt.derive))
+	if err != nil && !errors.Is(err, errExists) && !errors.Is(err, errPermissions) {
 		return nil, setup("write the keystore", err)
 	}
 	return ks, err
@@ -224,7 +224,7 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 // What a crash while the file was written has left behind is removed.
 func Open(dir string) (*Wallet, error) {
 	if checkHome(dir) == nil {
-		sweep(dir)
+		removeStaleTemps(dir)
 	}
 	ks, err := readKeystore(dir)
 	if err != nil {
