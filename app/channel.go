@@ -31,22 +31,6 @@ func roochNodes(c *config.Config, client *http.Client) rooch.Nodes {
 // isRooch reports whether a network of config.toml is one of Rooch's.
 func isRooch(network string) bool { return x402.Namespace(network) == "rooch" }
 
-// roochStatus is what a payment through a channel became; an x402 seller that asks for Rooch's money
-// asks in vain.
-type roochStatus struct{ rooch.Nodes }
-
-func (roochStatus) Payable(x402.Requirement, x402.AssetInfo) error {
-	return x402.Errorf(x402.InvalidRequirement, "on Rooch this wallet pays through payment channels only")
-}
-
-func (s roochStatus) Funds(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
-	return x402.Funds{}, s.Payable(x402.Requirement{}, x402.AssetInfo{})
-}
-
-func (s roochStatus) Authorize(context.Context, x402.Order) (x402.Authorization, error) {
-	return x402.Authorization{}, s.Payable(x402.Requirement{}, x402.AssetInfo{})
-}
-
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
 func (a *app) channels(

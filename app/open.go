@@ -10,6 +10,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
@@ -72,9 +73,11 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets)),
-		Schemes: map[string]pay.Scheme{
-			"eip155": onEVM, "solana": onSolana, "rooch": roochStatus{onRooch},
+		Schemes: map[pay.SchemeKey]pay.Scheme{
+			{Scheme: x402.Exact, Family: "eip155"}: onEVM,
+			{Scheme: x402.Exact, Family: "solana"}: onSolana,
 		},
+		Statuses:  channel.Statuses(onRooch),
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}

@@ -218,6 +218,15 @@ const (
 	schemeDeposit = "nuwa-deposit"
 )
 
+// Statuses finds what says what became of what was paid through channels, by its scheme in the ledger.
+func Statuses(chain pay.StatusReader) map[pay.SchemeKey]pay.StatusReader {
+	list := map[pay.SchemeKey]pay.StatusReader{}
+	for _, scheme := range []string{schemeCall, schemeOpen, schemeDeposit} {
+		list[pay.SchemeKey{Scheme: scheme, Family: "rooch"}] = chain
+	}
+	return list
+}
+
 // tokens makes a fresh authorization for each request: our signature over what is asked, and when.
 func (m *Manager) tokens(s *service) authToken {
 	return func(ctx context.Context, operation string, params any) (string, error) {

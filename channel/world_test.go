@@ -434,16 +434,6 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	return w
 }
 
-// statusOnly is the chain as the engine asks it.
-type statusOnly struct {
-	pay.Scheme // nothing else of it is used
-	rooch.Nodes
-}
-
-func (s statusOnly) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-	return s.Nodes.Status(ctx, e)
-}
-
 // start is a process of the wallet; called again it is the next one, after the first died.
 func (w *world) start() {
 	if w.store != nil {
@@ -454,9 +444,8 @@ func (w *world) start() {
 	require.NoError(w.t, err)
 	nodes := rooch.Nodes{"rooch:local": rooch.NewNode("rooch:local", w.chain.url, http.DefaultClient)}
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
-		Assets:  x402.NewRegistry(nodes.Assets()),
-		Schemes: map[string]pay.Scheme{"rooch": statusOnly{Nodes: nodes}}, Store: w.store, Guard: w.guard,
-		Now: time.Now,
+		Assets:   x402.NewRegistry(nodes.Assets()),
+		Statuses: Statuses(nodes), Store: w.store, Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
 	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()),
 		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},

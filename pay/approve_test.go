@@ -181,7 +181,7 @@ func (f frozenMeanwhile) Authorize(ctx context.Context, o x402.Order) (x402.Auth
 
 func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Schemes = map[string]Scheme{"eip155": frozenMeanwhile{b.chain, b}}
+	b.Schemes = map[SchemeKey]Scheme{exactEVM: frozenMeanwhile{b.chain, b}}
 	_, err := b.Pay(t.Context(), get(testURL))
 	e := code(t, x402.WalletFrozen, err)
 	require.Empty(t, e.Spent)
@@ -195,7 +195,7 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 	code(t, x402.WalletFrozen, err)
 	_, err = b.store.Unfreeze(t.Context(), nil)
 	require.NoError(t, err)
-	b.Schemes = map[string]Scheme{"eip155": b.chain}
+	b.Schemes = map[SchemeKey]Scheme{exactEVM: b.chain}
 	_, err = b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 }

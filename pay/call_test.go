@@ -111,7 +111,7 @@ func (c slowChain) Funds(ctx context.Context, network string, asset x402.AssetIn
 func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	slow := slowChain{b.chain, make(chan struct{}), make(chan struct{})}
-	b.Schemes["eip155"] = slow
+	b.Schemes[exactEVM] = slow
 	call := NewCall()
 	first := make(chan error)
 	go func() {

@@ -41,10 +41,11 @@ type Charge struct {
 const channelHeader = "Payment-Channel"
 
 // marked is a request as the ledger knows it.
-func (c Charge) marked() Request {
+func (c Charge) marked() intent {
 	q := c.Request
 	q.Header = http.Header{channelHeader: {c.Network + " " + c.PayTo}}
-	return q
+	in, _ := q.parse() // CheckCharge has
+	return in
 }
 
 // chargeAt is the charge in the engine's own words, at an amount.
@@ -62,7 +63,7 @@ func (e *Engine) chargeAt(c Charge, amount money.Amount) (found *quote, o option
 // network and payee are looked at.
 func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, err error) {
 	q := c.marked()
-	list, err := e.Store.ByRequest(ctx, q.fingerprint())
+	list, err := e.Store.ByRequest(ctx, q.fingerprint)
 	if err != nil {
 		return r, false, err
 	}
@@ -72,7 +73,7 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 		case errors.Is(err, history.ErrNoPayment):
 		case err != nil:
 			return r, false, err
-		case p.Fingerprint != q.fingerprint():
+		case p.Fingerprint != q.fingerprint:
 			return r, false, otherRequest(p)
 		default:
 			return e.replay(ctx, p)
@@ -91,17 +92,19 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 
 // CheckCharge reads and refuses a call's arguments, and hosts that the owner does not allow.
 func (e *Engine) CheckCharge(c *Charge) error {
-	if _, err := c.check(); err != nil {
+	in, err := c.parse()
+	if err != nil {
 		return err
 	}
-	return e.Rules.CheckHost(host(c.URL))
+	c.Request = in.Request
+	return e.Rules.CheckHost(in.host)
 }
 
 // MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers,
 // the owner's rules let pass and the funds cover. It is above 0, or an error says what stands in
 // the way.
 func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err error) {
-	l, err := c.check()
+	l, err := parseLimit(c.MaxAmount)
 	if err != nil {
 		return room, err
 	}
@@ -172,7 +175,7 @@ func units(asset x402.AssetInfo, price *money.Dollars) *money.Amount {
 
 // Offered is what the caller offers at most, in atomic units; nil: it did not say.
 func (c Charge) Offered() *money.Amount {
-	l, err := c.check()
+	l, err := parseLimit(c.MaxAmount)
 	if err != nil {
 		return nil
 	}

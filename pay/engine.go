@@ -27,17 +27,27 @@ import (
 	"x402-wallet/x402"
 )
 
-// Scheme pays on one family of chains: evm.Exact, svm.Exact.
+// Scheme is a way of paying on one family of chains that Pay may choose: evm.Exact, svm.Exact.
 type Scheme interface {
+	StatusReader
 	// Payable says why not, from what is known without asking anybody.
 	Payable(r x402.Requirement, asset x402.AssetInfo) error
 	// Funds reads the third budget layer from the chain.
 	Funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
 	// Authorize signs exactly what the order says.
 	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
-	// Fate asks the chain what became of a payment. With an error the fate is Open.
+}
+
+// StatusReader says what became of payments. It is all that is needed of ways of paying in which the
+// wallet paid and that Pay does not choose by itself, as through payment channels.
+type StatusReader interface {
+	// Status asks the chain what became of a payment. With an error the status is Open.
 	Status(ctx context.Context, e x402.Evidence) (x402.Status, error)
 }
+
+// SchemeKey finds a way of paying: by its scheme and its network's CAIP-2 namespace, as
+// {"exact", "eip155"}.
+type SchemeKey struct{ Scheme, Family string }
 
 // Transport carries a request to a seller.
 type Transport interface {
@@ -106,7 +116,8 @@ type Engine struct {
 	Rules     budget.Rules
 	Policy    Policy
 	Assets    *x402.Registry
-	Schemes   map[string]Scheme // by CAIP-2 namespace: "eip155", "solana"
+	Schemes   map[SchemeKey]Scheme
+	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
 	Store     Store
@@ -154,7 +165,15 @@ const (
 	maxInline = 64 << 10
 )
 
-func (e *Engine) scheme(network string) (Scheme, bool) {
-	s, ok := e.Schemes[x402.Namespace(network)]
+func (e *Engine) scheme(scheme, network string) (Scheme, bool) {
+	s, ok := e.Schemes[SchemeKey{Scheme: scheme, Family: x402.Namespace(network)}]
+	return s, ok
+}
+
+func (e *Engine) statusReader(scheme, network string) (StatusReader, bool) {
+	if s, ok := e.scheme(scheme, network); ok {
+		return s, true
+	}
+	s, ok := e.Statuses[SchemeKey{Scheme: scheme, Family: x402.Namespace(network)}]
 	return s, ok
 }

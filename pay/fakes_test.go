@@ -23,6 +23,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
+// exactEVM is the scheme that most of these tests pay by.
+var exactEVM = SchemeKey{Scheme: x402.Exact, Family: "eip155"}
+
 const (
 	testNetwork = "eip155:84532"
 	testUSDC    = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
@@ -271,7 +274,7 @@ func openBench(t testing.TB, home string, c *chain, price string, script func(*s
 		Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
 			Deadline: 5 * time.Second},
 		Assets:    x402.NewRegistry(nil),
-		Schemes:   map[string]Scheme{"eip155": c},
+		Schemes:   map[SchemeKey]Scheme{exactEVM: c},
 		Transport: b.seller, Settler: b.settler, Store: store, Guard: noGuard{}, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler),
 	}

@@ -24,7 +24,7 @@ type held struct {
 
 // hold holds the money of the best option. When a window is full only because of what is held, the
 // chains are asked first what became of that, and then it is tried once more.
-func (e *Engine) hold(ctx, caller context.Context, q Request, found *quote) (*held, error) {
+func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (*held, error) {
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
 		if err := e.Guard.CheckpointIfUnlocked(ctx); err != nil {
@@ -51,7 +51,7 @@ func heldBack(err error) bool {
 // cannot be read or does not cover them are passed over, and so are those whose payee or account
 // will not do, or needs a person; a refusal by the owner's windows is final, because it is about
 // the sum and not the option.
-func (e *Engine) bestOption(ctx, caller context.Context, q Request, found *quote) (*held, error) {
+func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*held, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]
@@ -88,8 +88,8 @@ func aboutOption(code x402.Code) bool {
 
 // reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
 // way, it waits a little for them to show on the chain, and reads again.
-func (e *Engine) reserve(ctx, caller context.Context, q Request, found *quote, o option) (*held, error) {
-	scheme, _ := e.scheme(o.Network)
+func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o option) (*held, error) {
+	scheme, _ := e.scheme(o.Scheme, o.Network)
 	for until := e.Now().Add(fundsWait); ; {
 		funds, err := scheme.Funds(ctx, o.Network, o.asset)
 		if err != nil {
@@ -189,7 +189,7 @@ func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
 
 func (e *Engine) delegated(ctx context.Context, network string, asset x402.AssetInfo) (funds x402.Funds,
 	err error) {
-	scheme, ok := e.scheme(network)
+	scheme, ok := e.scheme(x402.Exact, network)
 	if !ok {
 		return funds, nil
 	}
@@ -231,11 +231,11 @@ func (e *Engine) trip(ctx context.Context, found error) {
 }
 
 // payment is the row to be. The terms it holds are the ones that will be signed.
-func (e *Engine) payment(q Request, found *quote, o option, funds x402.Funds) history.Payment {
+func (e *Engine) payment(q intent, found *quote, o option, funds x402.Funds) history.Payment {
 	return history.Payment{
-		Fingerprint: q.fingerprint(), IdempotencyKey: q.IdempotencyKey, Method: q.Method,
-		URL:    redacted(q.URL),
-		Target: elsewhere(found.answer.FinalURL, q.URL), Host: host(q.URL),
+		Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey, Method: q.Method,
+		URL:    q.shownURL,
+		Target: elsewhere(found.answer.FinalURL, q.URL), Host: q.host,
 		Network: o.Network, Scheme: o.Scheme, Dialect: found.challenge.Dialect, Asset: o.AssetKey().Address,
 		Symbol: o.asset.Symbol,
 		Amount: o.Amount, Price: o.price, PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,

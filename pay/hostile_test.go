@@ -383,7 +383,7 @@ func (silentNode) Status(ctx context.Context, _ x402.Evidence) (x402.Status, err
 // while there is time.
 func TestASilentNodeLeavesTimeForTheSeller(t *testing.T) {
 	b := newBench(t, "10000", silent)
-	b.Schemes = map[string]Scheme{"eip155": silentNode{b.chain}}
+	b.Schemes = map[SchemeKey]Scheme{exactEVM: silentNode{b.chain}}
 	b.Policy.Deadline = 3 * time.Second
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)

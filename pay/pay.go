@@ -18,22 +18,22 @@ import (
 // on disk; nothing leaves before the signed bytes are on disk; from there on the caller's going
 // away changes nothing.
 func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
-	limit, err := q.check()
+	in, err := q.parse()
 	if err != nil {
 		return Result{}, err
 	}
-	if err := e.MayAsk(ctx, q); err != nil {
+	if err := e.mayAsk(ctx, in.Request.Request, in.host); err != nil {
 		return Result{}, err
 	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
 
-	if result, done, err := e.resume(ctx, q); done || err != nil {
+	if result, done, err := e.resume(ctx, in); done || err != nil {
 		return result, err
 	}
 
-	found, err := e.quote(ctx, q)
+	found, err := e.quote(ctx, in)
 	if err != nil {
 		return Result{}, err
 	}
@@ -43,14 +43,14 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return Result{}, err
 	}
-	found.options = e.judge(found.challenge, q, limit)
+	found.options = e.judge(found.challenge, in)
 
-	h, err := e.hold(ctx, caller, q, found)
+	h, err := e.hold(ctx, caller, in, found)
 	var taken *history.AlreadyPaying
 	if errors.As(err, &taken) {
 		// another call with this key was faster, or the same call was left by its client: it is one
 		// purchase
-		result, done, err := e.takeUp(ctx, q, taken.Payment)
+		result, done, err := e.takeUp(ctx, in, taken.Payment)
 		if !done && err == nil {
 			err = x402.Errorf(x402.PayFailed, "the payment that this call is for ended without having "+
 				"happened while it was waited for; make the call again")
@@ -73,7 +73,7 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
 	defer e.watch(caller, h.payment.ID)()
-	return e.deliver(ctx, q, h.payment, false)
+	return e.deliver(ctx, in, h.payment, false)
 }
 
 // MayAsk refuses what may not even be asked: forbidden addresses and headers, and hosts the owner
@@ -81,16 +81,20 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 //
 // An MCP server may be a command of config.toml, which asking would start: so nothing of MCP is
 // asked under rules nobody sealed.
-func (e *Engine) MayAsk(ctx context.Context, q Request) error {
-	if err := e.Transport.Check(q.Request); err != nil {
+func (e *Engine) MayAsk(ctx context.Context, r seller.Request) error {
+	return e.mayAsk(ctx, r, host(r.URL))
+}
+
+func (e *Engine) mayAsk(ctx context.Context, r seller.Request, host string) error {
+	if err := e.Transport.Check(r); err != nil {
 		return err
 	}
-	if seller.IsMCP(q.Method) {
+	if seller.IsMCP(r.Method) {
 		if err := e.Guard.CheckConfig(ctx); err != nil {
 			return err
 		}
 	}
-	return e.Rules.CheckHost(host(q.URL))
+	return e.Rules.CheckHost(host)
 }
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
@@ -105,7 +109,7 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 			return err
 		}
 	}
-	scheme, _ := e.scheme(h.Network)
+	scheme, _ := e.scheme(h.Scheme, h.Network)
 	r := h.Requirement
 	order := x402.Order{Payment: h.payment.ID, Requirement: r, Asset: h.asset, Source: h.funds.Source,
 		Validity: e.validity(r), Now: e.Now()}

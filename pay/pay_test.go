@@ -859,7 +859,7 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		b := newBench(t, "10000", honest)
 		b.Rules.Session = nil
 		test.node.chain = b.chain
-		b.Schemes["solana"] = &test.node
+		b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = &test.node
 		b.Policy.Networks = []string{solana}
 		if test.named {
 			b.Policy.TokenAccounts = map[string]string{solana: "theirs"}

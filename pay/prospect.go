@@ -11,7 +11,7 @@ import (
 
 // reader reads the chain's layer.
 type reader struct {
-	funds  func(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error)
+	funds  func(ctx context.Context, o option) (x402.Funds, error)
 	newCap func() (*money.Dollars, error) // SessionCap, asked once
 }
 
@@ -20,9 +20,9 @@ func (e *Engine) chain(ctx context.Context) reader {
 	return reader{e.funds, sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })}
 }
 
-func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
-	scheme, _ := e.scheme(network)
-	return scheme.Funds(ctx, network, asset)
+func (e *Engine) funds(ctx context.Context, o option) (x402.Funds, error) {
+	scheme, _ := e.scheme(o.Scheme, o.Network)
+	return scheme.Funds(ctx, o.Network, o.asset)
 }
 
 // Estimator judges what others say that sellers ask. It reads the chain once for each asset, and an
@@ -31,34 +31,37 @@ func (e *Engine) funds(ctx context.Context, network string, asset x402.AssetInfo
 type Estimator struct {
 	engine *Engine
 	mu     sync.Mutex
-	read   map[money.Asset]func() (x402.Funds, error)
+	read   map[fundsKey]func() (x402.Funds, error)
 	newCap func() (*money.Dollars, error)
+}
+
+type fundsKey struct {
+	scheme string
+	asset  money.Asset
 }
 
 // NewEstimator judges with what the chains say from now on.
 func (e *Engine) NewEstimator() *Estimator {
-	return &Estimator{engine: e, read: map[money.Asset]func() (x402.Funds, error){}}
+	return &Estimator{engine: e, read: map[fundsKey]func() (x402.Funds, error){}}
 }
 
 // Weigh is what Estimate would say if the seller asked this. The seller is not asked; nothing is
 // signed or held. An error means that the seller may not be spoken of as one; a host that the owner
 // does not allow is a reason against every option.
 func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Requirement) (Estimate, error) {
-	l, err := q.check()
+	in, err := q.parse()
 	if err != nil {
 		return Estimate{}, err
 	}
-	if err := p.engine.Transport.Check(q.Request); err != nil {
+	if err := p.engine.Transport.Check(in.Request.Request); err != nil {
 		return Estimate{}, err
 	}
 	chain := p.chain(ctx)
-	if denied := p.engine.Rules.CheckHost(host(q.URL)); denied != nil {
-		chain.funds = func(context.Context, string, x402.AssetInfo) (x402.Funds, error) {
-			return x402.Funds{}, denied
-		}
+	if denied := p.engine.Rules.CheckHost(in.host); denied != nil {
+		chain.funds = func(context.Context, option) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
 	told := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
-	return p.engine.weigh(ctx, q, l, told, chain), nil
+	return p.engine.weigh(ctx, in, told, chain), nil
 }
 
 func (p *Estimator) chain(ctx context.Context) reader {
@@ -70,12 +73,13 @@ func (p *Estimator) chain(ctx context.Context) reader {
 	return reader{p.funds, p.newCap}
 }
 
-func (p *Estimator) funds(ctx context.Context, network string, asset x402.AssetInfo) (x402.Funds, error) {
+func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {
+	key := fundsKey{scheme: o.Scheme, asset: o.asset.Key()}
 	p.mu.Lock()
-	read := p.read[asset.Key()]
+	read := p.read[key]
 	if read == nil {
-		read = sync.OnceValues(func() (x402.Funds, error) { return p.engine.funds(ctx, network, asset) })
-		p.read[asset.Key()] = read
+		read = sync.OnceValues(func() (x402.Funds, error) { return p.engine.funds(ctx, o) })
+		p.read[key] = read
 	}
 	p.mu.Unlock()
 	return read()

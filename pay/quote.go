@@ -45,8 +45,8 @@ const (
 
 // quote asks the seller without payment. A nil challenge means that nothing is asked: the answer is
 // the content.
-func (e *Engine) quote(ctx context.Context, q Request) (*quote, error) {
-	answer, err := e.Transport.Ask(ctx, q.Request)
+func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
+	answer, err := e.Transport.Ask(ctx, q.Request.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +94,13 @@ func forgetSecrets(c *x402.Challenge) {
 var flows = []string{"", "authorization", "upfront", "escrow"}
 
 // judge says of every option whether it can be paid, as far as can be said without asking a chain.
-func (e *Engine) judge(c *x402.Challenge, q Request, l limit) []option {
+func (e *Engine) judge(c *x402.Challenge, q intent) []option {
 	options := make([]option, 0, len(c.Accepts))
 	for _, r := range c.Accepts {
 		o := option{Requirement: r}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
-		if err := e.whyNot(&o, q, l); err != nil {
+		if err := e.whyNot(&o, q); err != nil {
 			o.why = x402.AsError(err)
 		}
 		options = append(options, o)
@@ -109,7 +109,7 @@ func (e *Engine) judge(c *x402.Challenge, q Request, l limit) []option {
 }
 
 // whyNot runs the checks in the order of the stages.
-func (e *Engine) whyNot(o *option, q Request, l limit) error {
+func (e *Engine) whyNot(o *option, q intent) error {
 	o.stage = stageForm
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
 		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by",
@@ -118,7 +118,7 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
 		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", x402.Brief(flow))
 	}
-	scheme, ok := e.scheme(o.Network)
+	scheme, ok := e.scheme(o.Scheme, o.Network)
 	if !ok {
 		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on",
 			x402.Brief(o.Network))
@@ -142,7 +142,7 @@ func (e *Engine) whyNot(o *option, q Request, l limit) error {
 			x402.Brief(q.Asset))
 	}
 	o.stage = stageMax
-	if asked, most, ok := l.allows(o.Amount, o.price); !ok {
+	if asked, most, ok := q.limit.allows(o.Amount, o.price); !ok {
 		return tooMuch(o, most, asked)
 	}
 	o.stage = stageRules
@@ -269,30 +269,30 @@ func (e Estimate) Least() string {
 // Estimate asks what something costs and which option Pay would choose now. It signs nothing and
 // holds nothing.
 func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
-	l, err := q.check()
+	in, err := q.parse()
 	if err != nil {
 		return Estimate{}, err
 	}
-	if err := e.MayAsk(ctx, q); err != nil {
+	if err := e.mayAsk(ctx, in.Request.Request, in.host); err != nil {
 		return Estimate{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
-	found, err := e.quote(ctx, q)
+	found, err := e.quote(ctx, in)
 	if err != nil {
 		return Estimate{}, err
 	}
-	return e.weigh(ctx, q, l, found, e.chain(ctx)), nil
+	return e.weigh(ctx, in, found, e.chain(ctx)), nil
 }
 
 // weigh is what a quote comes to for this wallet.
-func (e *Engine) weigh(ctx context.Context, q Request, l limit, found *quote, chain reader) Estimate {
+func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader) Estimate {
 	out := Estimate{URL: q.URL, HTTPStatus: found.answer.Status, Options: []Option{}}
 	if found.challenge == nil {
 		return out
 	}
 	out.PaymentRequired = true
-	options := e.judge(found.challenge, q, l)
+	options := e.judge(found.challenge, q)
 	for _, i := range e.candidates(options) {
 		if err := e.wouldPass(ctx, q, found, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
@@ -326,11 +326,11 @@ func (o option) shown() Option {
 
 // wouldPass is the second and third layer as they stand now, without holding anything. Under rules
 // that are not sealed no node is asked.
-func (e *Engine) wouldPass(ctx context.Context, q Request, found *quote, o option, chain reader) error {
+func (e *Engine) wouldPass(ctx context.Context, q intent, found *quote, o option, chain reader) error {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
-	funds, err := chain.funds(ctx, o.Network, o.asset)
+	funds, err := chain.funds(ctx, o)
 	if err != nil {
 		return err
 	}

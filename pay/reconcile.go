@@ -153,7 +153,7 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 //
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
 func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
-	scheme, ok := e.scheme(p.Network)
+	scheme, ok := e.statusReader(p.Scheme, p.Network)
 	if !ok || p.Payload == nil {
 		return p
 	}

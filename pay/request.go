@@ -43,47 +43,62 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
-// check reads the arguments and spells method and network in their one way; everything wrong with
-// them is INVALID_ARGUMENT with what would have been right.
-func (q *Request) check() (limit, error) {
-	var l limit
+// intent is a Request, read once. It flows down through all steps of a purchase; nothing behind parse
+// reads or derives any of it again.
+type intent struct {
+	Request                       // with method and network in their one spelling
+	limit       limit             // MaxAmount
+	fingerprint [sha256.Size]byte // two calls with the same one are the same request
+	host        string            // as the owner's rules and the ledger name it
+	shownURL    string            // as the ledger keeps it: without secrets
+}
+
+// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have been
+// right.
+func (q Request) parse() (intent, error) {
 	if q.Method == "" {
 		q.Method = "GET"
 	}
 	if !seller.IsMCP(q.Method) {
 		q.Method = strings.ToUpper(q.Method)
 	}
-	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, func(r rune) bool {
-		return r < ' ' || r == 0x7f
-	}) {
-		return l, x402.Errorf(x402.InvalidArgument, "idempotencyKey must be at most %d printable characters",
-			maxKey)
+	unprintable := func(r rune) bool { return r < ' ' || r == 0x7f }
+	if len(q.IdempotencyKey) > maxKey || strings.ContainsFunc(q.IdempotencyKey, unprintable) {
+		return intent{}, x402.Errorf(x402.InvalidArgument,
+			"idempotencyKey must be at most %d printable characters", maxKey)
 	}
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
 		if !ok {
-			return l, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Brief(q.Network)).
+			return intent{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Brief(q.Network)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 		q.Network = network
 	}
-	if q.MaxAmount == "" {
-		return l, nil
+	most, err := parseLimit(q.MaxAmount)
+	if err != nil {
+		return intent{}, err
 	}
-	if text, isDollars := strings.CutPrefix(q.MaxAmount, "$"); isDollars {
+	return intent{Request: q, limit: most, fingerprint: q.fingerprint(), host: host(q.URL),
+		shownURL: redacted(q.URL)}, nil
+}
+
+func parseLimit(maxAmount string) (limit, error) {
+	if maxAmount == "" {
+		return limit{}, nil
+	}
+	if text, isDollars := strings.CutPrefix(maxAmount, "$"); isDollars {
 		d, err := money.ParseDollars(text)
 		if err != nil {
-			return l, maxAmountError(q.MaxAmount)
+			return limit{}, maxAmountError(maxAmount)
 		}
-		l.dollars = &d
-		return l, nil
+		return limit{dollars: &d}, nil
 	}
-	a, err := money.ParseAmount(q.MaxAmount)
+	a, err := money.ParseAmount(maxAmount)
 	if err != nil {
-		return l, maxAmountError(q.MaxAmount)
+		return limit{}, maxAmountError(maxAmount)
 	}
-	l.atomic = &a
-	return l, nil
+	return limit{atomic: &a}, nil
 }
 
 func maxAmountError(given string) error {
@@ -124,7 +139,8 @@ func spelled(rawURL string) string {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return rawURL
 	}
-	if u.Host = host(rawURL); u.Path == "" {
+	u.Host = host(rawURL)
+	if u.Path == "" {
 		u.Path = "/"
 	}
 	return u.String()

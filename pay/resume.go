@@ -16,7 +16,7 @@ const poll = 50 * time.Millisecond
 // same request with a payment that nobody waits for and that is unfinished or whose answer was
 // never delivered. Such a call never pays again. A payment whose own caller still waits is somebody
 // else's purchase, even if it is for the same thing.
-func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, err error) {
+func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
 		if err == nil {
@@ -26,8 +26,8 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 			return r, false, err
 		}
 	}
-	e.inflight.awaitLeftBehind(ctx, q.fingerprint())
-	list, err := e.Store.ByRequest(ctx, q.fingerprint())
+	e.inflight.awaitLeftBehind(ctx, q.fingerprint)
+	list, err := e.Store.ByRequest(ctx, q.fingerprint)
 	if err != nil {
 		return r, false, err
 	}
@@ -62,8 +62,8 @@ func (e *Engine) resume(ctx context.Context, q Request) (r Result, done bool, er
 
 // takeUp brings a payment that exists to its end for this call. done is false when it ended without
 // having happened, so that the call may begin anew.
-func (e *Engine) takeUp(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
-	if p.Fingerprint != q.fingerprint() {
+func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
+	if p.Fingerprint != q.fingerprint {
 		return r, false, otherRequest(p)
 	}
 	for {
@@ -122,12 +122,8 @@ func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (f
 // mayGoOut refuses to bring signed bytes out again for a caller that offers less, from what is
 // frozen, and under rules that are not sealed. Where they may never have left, they leave as from
 // their signing: the seals are checked, and the ledger's mark knows of them.
-func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) error {
-	l, err := q.check()
-	if err != nil {
-		return err
-	}
-	if asked, most, ok := l.allows(p.Amount, p.Price); !ok {
+func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) error {
+	if asked, most, ok := q.limit.allows(p.Amount, p.Price); !ok {
 		return x402.Errorf(x402.AmountExceedsMax,
 			"a payment of %s for this request is signed and under way, maxAmount is %s", p.Price.Price(),
 			most).
@@ -150,7 +146,7 @@ func (e *Engine) mayGoOut(ctx context.Context, q Request, p history.Payment) err
 }
 
 // again is the same purchase once more: the chain is asked first, then the very same bytes go out.
-func (e *Engine) again(ctx context.Context, q Request, p history.Payment) (r Result, done bool, err error) {
+func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
 	defer func() { e.inflight.end(p.ID, done && r.Status != StatusUnserved) }()
 	caller := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)

@@ -14,7 +14,7 @@ import (
 
 // deliver brings the signed bytes to whoever settles, and records what became of it. again says
 // that these bytes may have been out before, so that not sending them now proves nothing.
-func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, again bool) (Result, error) {
+func (e *Engine) deliver(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	with := x402.Attach(p.Dialect, p.Payload)
 	if e.walletSettles(p) {
@@ -34,7 +34,7 @@ func (e *Engine) deliver(ctx context.Context, q Request, p history.Payment, agai
 		}
 		with = x402.AttachProof(p.Transaction)
 	}
-	target := q.Request
+	target := q.Request.Request
 	target.URL = cmp.Or(p.Target, q.URL) // the same request, or it had another fingerprint
 	answer, err := e.Transport.Present(ctx, target, with)
 	var failed *seller.SendError

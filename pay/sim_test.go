@@ -395,7 +395,7 @@ func (s *sim) start() {
 	p.engine = &Engine{
 		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
 			Deadline: 30 * time.Second},
-		Assets: simAssets, Schemes: map[string]Scheme{"eip155": &simScheme{s, p}},
+		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
 		Store: &simStore{Store: p.raw, s: s, p: p}, Guard: noGuard{}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),

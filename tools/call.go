@@ -148,8 +148,8 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Engine.MayAsk(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize,
-		URL: endpoint}}); err != nil {
+	if err := w.Engine.MayAsk(ctx, seller.Request{Method: seller.Initialize,
+		URL: endpoint}); err != nil {
 		return nil, err
 	}
 	list, err := w.Servers.Tools(ctx, endpoint)

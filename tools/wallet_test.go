@@ -502,7 +502,7 @@ func TestHistory(t *testing.T) {
 		w.Inject(sandbox.EVMNodeDown, sandbox.Always)
 		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 		w.Heal()
-		w.wallet.Engine.Schemes["eip155"] = mute{w.wallet.Engine.Schemes["eip155"]}
+		w.wallet.Engine.Schemes[exactEVM] = mute{w.wallet.Engine.Schemes[exactEVM]}
 		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 		got, _ := list(map[string]any{"status": "failed"})
 		require.Len(t, got, 1)

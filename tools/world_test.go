@@ -33,6 +33,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
+var exactEVM = pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
+
 // world is a sandbox with a wallet in it: real engine, ledger, chains' code and transport; the keys
 // lie open.
 type world struct {
@@ -82,7 +84,9 @@ func newWorld(t testing.TB, r rules) *world {
 			Rules: budgets, Assets: assets, Store: store, Guard: noGuard{}, Now: time.Now, Log: log,
 			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
-			Schemes:   map[string]pay.Scheme{"eip155": onEVM, "solana": onSolana},
+			Schemes: map[pay.SchemeKey]pay.Scheme{
+				exactEVM: onEVM, {Scheme: x402.Exact, Family: "solana"}: onSolana,
+			},
 			Transport: seller.New(seller.Options{Loopback: s.Loopback()}),
 			Settler: facilitator.New(facilitator.Options{HTTP: nodes,
 				List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),

@@ -36,6 +36,9 @@ const (
 // facilitator (SPEC §7.2).
 func (d Dialect) WalletSettles() bool { return d == DialectSeedV2 || d == DialectSeedPlain }
 
+// Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
+const Exact = "exact"
+
 // Challenge is a seller's "402 Payment Required", read.
 type Challenge struct {
 	Version    int

@@ -72,10 +72,10 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
-		Schemes: map[string]pay.Scheme{
-			"eip155": evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes,
+		Schemes: map[pay.SchemeKey]pay.Scheme{
+			{Scheme: x402.Exact, Family: "eip155"}: evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes,
 				Rand: rand.Reader, Now: time.Now}),
-			"solana": svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc,
+			{Scheme: x402.Exact, Family: "solana"}: svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc,
 				TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 		},
 		Transport: seller.New(seller.Options{Loopback: []string{strings.TrimPrefix(sellerURL, "http://")}}),
@@ -399,7 +399,7 @@ func TestRefusedConnection(t *testing.T) {
 	b, err := w.buyer(t.Context(), p.url, w.FacilitatorURL, 10*time.Second)
 	require.NoError(t, err)
 	defer b.store.Close()
-	b.Schemes["eip155"] = &beforeSigning{b.Schemes["eip155"], p.refuse}
+	b.Schemes[pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}] = &beforeSigning{b.Schemes[pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}], p.refuse}
 	_, err = b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
 	var coded *x402.Error
 	require.True(t, errors.As(err, &coded))
