@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,7 +79,7 @@ func TestWhatIsUnusual(t *testing.T) {
 }
 
 func TestPriceJump(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		factor      float64
 		last, price money.Dollars
 		asks        bool
@@ -98,10 +99,13 @@ func TestPriceJump(t *testing.T) {
 		{1e6, 1, 999_999, false},
 		{1e6, 1, 1_000_000, true},
 	} {
-		r, a := rules(t), ask(t, c.price.String())
-		r.PriceJump = c.factor
-		err := r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true, LastPrice: &c.last}})
-		require.Equal(t, c.asks, x402.HasCode(err, x402.ApprovalRequired), "%v: %v", c, err)
-		require.NoError(t, r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true}}), "never bought")
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			r, a := rules(t), ask(t, c.price.String())
+			r.PriceJump = c.factor
+			err := r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true, LastPrice: &c.last}})
+			require.Equal(t, c.asks, x402.HasCode(err, x402.ApprovalRequired), "%v: %v", c, err)
+			require.NoError(t, r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true}}),
+				"never bought")
+		})
 	}
 }

@@ -484,11 +484,13 @@ func TestChannelsThatCannotBeUsed(t *testing.T) {
 
 	for code, want := range map[string]x402.Code{codeHubFunds: x402.InsufficientFunds,
 		codeContextMissing: x402.PaymentRejected, "EPOCH_MISMATCH": x402.PaymentRejected} {
-		w := newWorld(t)
-		w.open()
-		w.service.fail = code
-		_, err = w.call("echo")
-		require.True(t, x402.HasCode(err, want), "%v", err)
+		t.Run(code, func(t *testing.T) {
+			w := newWorld(t)
+			w.open()
+			w.service.fail = code
+			_, err = w.call("echo")
+			require.True(t, x402.HasCode(err, want), "%v", err)
+		})
 	}
 }
 
@@ -609,10 +611,12 @@ func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for _, tool := range []string{"nuwa.commit", "nuwa.recovery", "nuwa.admin.status"} {
-		_, err := w.call(tool)
-		require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
-		require.False(t, x402.AsError(err).Unsafe, "nothing was sent")
-		require.Nil(t, w.row().Call)
+		t.Run(tool, func(t *testing.T) {
+			_, err := w.call(tool)
+			require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
+			require.False(t, x402.AsError(err).Unsafe, "nothing was sent")
+			require.Nil(t, w.row().Call)
+		})
 	}
 	_, err := w.call("echo", func(q *pay.Request) { q.MaxAmount = "0" })
 	require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)

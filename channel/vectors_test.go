@@ -3,6 +3,7 @@ package channel
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -74,13 +75,15 @@ func parse(t testing.TB, did string) rooch.Account {
 func TestVectors(t *testing.T) {
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
-	for _, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
-		var s subRAV
-		require.NoError(t, json.Unmarshal(c.JSON, &s))
-		require.Equal(t, c.BCS, hex.EncodeToString(rooch.SubRAV(s).Bytes()))
-		text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
-		require.NoError(t, err)
-		require.JSONEq(t, string(c.Signed), string(text))
+	for i, c := range []subRAVVector{v.Ed25519, v.Secp256k1, v.Big} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			var s subRAV
+			require.NoError(t, json.Unmarshal(c.JSON, &s))
+			require.Equal(t, c.BCS, hex.EncodeToString(rooch.SubRAV(s).Bytes()))
+			text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
+			require.NoError(t, err)
+			require.JSONEq(t, string(c.Signed), string(text))
+		})
 	}
 
 	require.Equal(t, v.Auth.Preimage, string(v.Auth.Data.message()))
@@ -130,9 +133,11 @@ func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
 		"an amount of 257 bits": {`"10000000"`,
 			`"115792089237316195423570985008687907853269984665640564039457584007913129639936"`},
 	} {
-		bad := strings.Replace(good, c[0], c[1], 1)
-		require.NotEqual(t, good, bad, name)
-		require.Error(t, json.Unmarshal([]byte(bad), &s), name)
+		t.Run(name, func(t *testing.T) {
+			bad := strings.Replace(good, c[0], c[1], 1)
+			require.NotEqual(t, good, bad, name)
+			require.Error(t, json.Unmarshal([]byte(bad), &s), name)
+		})
 	}
 	require.NoError(t, json.Unmarshal([]byte(good), &s))
 }

@@ -41,6 +41,8 @@ func TestDemo(t *testing.T) {
 	}
 	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
 		"DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
-		require.Contains(t, string(out), said)
+		t.Run(said, func(t *testing.T) {
+			require.Contains(t, string(out), said)
+		})
 	}
 }

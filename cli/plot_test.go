@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"testing"
 	"unicode/utf8"
 
@@ -8,7 +9,7 @@ import (
 )
 
 func TestGauge(t *testing.T) {
-	for _, line := range []struct {
+	for i, line := range []struct {
 		spent, held, limit int64
 		want               string
 	}{
@@ -24,8 +25,10 @@ func TestGauge(t *testing.T) {
 		{2000, 0, 1000, "██████████ 200%"}, // a limit that was lowered
 		{0, 0, 0, "██████████ 100%"},
 	} {
-		got, _ := gauge(line.spent, line.held, line.limit)
-		require.Equal(t, line.want, got, "%+v", line)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			got, _ := gauge(line.spent, line.held, line.limit)
+			require.Equal(t, line.want, got, "%+v", line)
+		})
 	}
 }
 

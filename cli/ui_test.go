@@ -23,7 +23,9 @@ func TestSafe(t *testing.T) {
 		"\ue000\U000e0041": `\ue000\U000e0041`,
 		"\xff\x9b1m":       `\xff\x9b1m`, "\ufffd": "\ufffd", "it's": "it's", "": "",
 	} {
-		require.Equal(t, want, safe(given))
+		t.Run(given, func(t *testing.T) {
+			require.Equal(t, want, safe(given))
+		})
 	}
 	require.Equal(t, "a\tb\nc\n\\rd", safeText("a\tb\r\nc\n\rd"))
 }
@@ -86,21 +88,27 @@ func TestReflow(t *testing.T) {
 func TestMaxAmount(t *testing.T) {
 	for given, want := range map[string]string{"": "", "50000": "50000", "$0.05": "$0.05", "0.05": "$0.05",
 		"5.00": "$5.00", "$x": "$x"} {
-		// the engine reads dollars
-		got, err := maxAmount(given)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		t.Run(given, func(t *testing.T) {
+			// the engine reads dollars
+			got, err := maxAmount(given)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
 	}
 	for _, given := range []string{"bash.05", ".5", "5.", "1.2.3", "-1", "1e3", "0,05", "5 USDC"} {
-		_, err := maxAmount(given)
-		require.ErrorAs(t, err, &usageError{}, given)
+		t.Run(given, func(t *testing.T) {
+			_, err := maxAmount(given)
+			require.ErrorAs(t, err, &usageError{}, given)
+		})
 	}
 }
 
 func TestShellWord(t *testing.T) {
 	for given, want := range map[string]string{"/home/me/.x": "/home/me/.x", "a b": "'a b'",
 		"it's": `'it'\''s'`, "$HOME": "'$HOME'", "": "''"} {
-		require.Equal(t, want, shellWord(given))
+		t.Run(given, func(t *testing.T) {
+			require.Equal(t, want, shellWord(given))
+		})
 	}
 }
 
@@ -113,9 +121,11 @@ func TestExitCode(t *testing.T) {
 		x402.ApprovalRequired: 4, x402.OutcomeUnknown: 5, x402.PaymentRejected: 1, x402.NetworkError: 1,
 		x402.Internal: 1,
 	} {
-		require.Equal(t, want, exitCode(&x402.Error{Code: code, Spent: "0"}), code)
-		require.Equal(t, want, exitCode(&x402.Error{Code: code}), code)
-		require.Equal(t, exitUnknown, exitCode(&x402.Error{Code: code, Spent: "1000"}), code)
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			require.Equal(t, want, exitCode(&x402.Error{Code: code, Spent: "0"}), code)
+			require.Equal(t, want, exitCode(&x402.Error{Code: code}), code)
+			require.Equal(t, exitUnknown, exitCode(&x402.Error{Code: code, Spent: "1000"}), code)
+		})
 	}
 }
 

@@ -61,14 +61,16 @@ func TestEveryCaseIsInTheTable(t *testing.T) {
 	}
 	cases := 0
 	for i, last := range []int{20, 18, 19, 23, 17, 16, 22} {
-		for n := 1; n <= last; n++ {
-			cases++
-			id := fmt.Sprintf("%c%d", 'A'+i, n)
-			require.Contains(t, rows, id)
-			require.Regexp(t, "`[a-z0-9/]+\\.(Test|Fuzz)|not here yet", rows[id],
-				"%s has neither a test nor a reason", id)
-			require.Equal(t, 4, strings.Count(rows[id], "|")+1, "%s: the columns", id)
-		}
+		t.Run(fmt.Sprint(last), func(t *testing.T) {
+			for n := 1; n <= last; n++ {
+				cases++
+				id := fmt.Sprintf("%c%d", 'A'+i, n)
+				require.Contains(t, rows, id)
+				require.Regexp(t, "`[a-z0-9/]+\\.(Test|Fuzz)|not here yet", rows[id],
+					"%s has neither a test nor a reason", id)
+				require.Equal(t, 4, strings.Count(rows[id], "|")+1, "%s: the columns", id)
+			}
+		})
 	}
 	require.Equal(t, 135, cases)
 	require.Len(t, rows, cases)

@@ -181,26 +181,28 @@ func TestLab(t *testing.T) {
 			PartSeller: lab.Seller + "/free", PartSellerV1: lab.SellerV1 + "/free",
 			PartSellerSeed: lab.SellerSeed + "/free",
 		} {
-			lab := lab.For(t)
-			reach := func(patience time.Duration) error {
-				client := http.Client{Timeout: patience}
-				response, err := client.Get(at)
-				if err == nil {
-					err = response.Body.Close()
+			t.Run(fmt.Sprint(part), func(t *testing.T) {
+				lab := lab.For(t)
+				reach := func(patience time.Duration) error {
+					client := http.Client{Timeout: patience}
+					response, err := client.Get(at)
+					if err == nil {
+						err = response.Body.Close()
+					}
+					return err
 				}
-				return err
-			}
-			require.NoError(t, reach(opWait), part)
-			lab.StopPart(part)
-			var refused *net.OpError
-			require.ErrorAs(t, reach(opWait), &refused, part)
-			assert.Equal(t, "dial", refused.Op)
-			lab.HangPart(part)
-			var slow net.Error
-			require.ErrorAs(t, reach(300*time.Millisecond), &slow, part)
-			assert.True(t, slow.Timeout())
-			lab.StartPart(part)
-			require.NoError(t, reach(opWait), part)
+				require.NoError(t, reach(opWait), part)
+				lab.StopPart(part)
+				var refused *net.OpError
+				require.ErrorAs(t, reach(opWait), &refused, part)
+				assert.Equal(t, "dial", refused.Op)
+				lab.HangPart(part)
+				var slow net.Error
+				require.ErrorAs(t, reach(300*time.Millisecond), &slow, part)
+				assert.True(t, slow.Timeout())
+				lab.StartPart(part)
+				require.NoError(t, reach(opWait), part)
+			})
 		}
 	})
 
@@ -237,30 +239,35 @@ func TestLab(t *testing.T) {
 		}
 		for path, onEVM := range map[string]bool{"/seed/v1": false, "/seed/v2": false, "/seed/v1evm": true,
 			"/seed/v2evm": true} {
-			at := lab.SellerSeed + path
-			asked := get(t, at)
-			require.Equal(t, http.StatusPaymentRequired, asked.StatusCode)
-			want := seedOffer{Network: lab.SVM.Network, Amount: "1000", Asset: lab.SVM.Mint,
-				PayTo: lab.SVM.SeedPayTo}
-			if onEVM {
-				want = seedOffer{Network: lab.EVM.Network, Amount: "1000", Asset: lab.EVM.Asset,
-					PayTo: lab.EVM.SeedPayTo}
-			}
-			assert.Equal(t, want, seedOfferOf(t, asked.Header))
+			t.Run(path, func(t *testing.T) {
+				at := lab.SellerSeed + path
+				asked := get(t, at)
+				require.Equal(t, http.StatusPaymentRequired, asked.StatusCode)
+				want := seedOffer{Network: lab.SVM.Network, Amount: "1000", Asset: lab.SVM.Mint,
+					PayTo: lab.SVM.SeedPayTo}
+				if onEVM {
+					want = seedOffer{Network: lab.EVM.Network, Amount: "1000", Asset: lab.EVM.Asset,
+						PayTo: lab.EVM.SeedPayTo}
+				}
+				assert.Equal(t, want, seedOfferOf(t, asked.Header))
 
-			for _, id := range []string{"", "paid", madeUp[onEVM], others[onEVM], others[!onEVM]} {
-				assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, id).StatusCode, "%s with %q",
-					path, id)
-			}
-			paid := lab.paySeed(t, onEVM, price)
-			assert.Equal(t, http.StatusPaymentRequired,
-				get(t, at, header, lab.paySeed(t, onEVM, price+1)).StatusCode, "too much is not the price")
-			assert.Equal(t, http.StatusOK, get(t, at, header, paid).StatusCode)
-			assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, paid).StatusCode, "a second time")
-			if onEVM {
+				for _, id := range []string{"", "paid", madeUp[onEVM], others[onEVM], others[!onEVM]} {
+					assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, id).StatusCode,
+						"%s with %q",
+						path, id)
+				}
+				paid := lab.paySeed(t, onEVM, price)
 				assert.Equal(t, http.StatusPaymentRequired,
-					get(t, at, header, "0x"+strings.ToUpper(paid[2:])).StatusCode, "spelled otherwise")
-			}
+					get(t, at, header, lab.paySeed(t, onEVM, price+1)).StatusCode,
+					"too much is not the price")
+				assert.Equal(t, http.StatusOK, get(t, at, header, paid).StatusCode)
+				assert.Equal(t, http.StatusPaymentRequired, get(t, at, header, paid).StatusCode,
+					"a second time")
+				if onEVM {
+					assert.Equal(t, http.StatusPaymentRequired,
+						get(t, at, header, "0x"+strings.ToUpper(paid[2:])).StatusCode, "spelled otherwise")
+				}
+			})
 		}
 		assert.NotEmpty(t, lab.SellerLog(PartSellerSeed))
 	})

@@ -266,7 +266,9 @@ func TestProtocolEras(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(h.ask(1, "server/discover", with(nil)), &known))
 		for _, version := range []string{"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", newest} {
-			require.Contains(t, known.SupportedVersions, version)
+			t.Run(version, func(t *testing.T) {
+				require.Contains(t, known.SupportedVersions, version)
+			})
 		}
 		require.NotEmpty(t, known.Instructions)
 		lists = append(lists, names(h.ask(2, "tools/list", with(nil))))
@@ -464,7 +466,9 @@ func TestNonsenseDoesNotEndTheSession(t *testing.T) {
 	}
 	require.Equal(t, 8, refused)
 	for id, code := range map[int]int{91: -32600, 93: -32600, 94: -32602} {
-		require.Equal(t, code, h.answer(id).Error.Code, id)
+		t.Run(fmt.Sprint(id), func(t *testing.T) {
+			require.Equal(t, code, h.answer(id).Error.Code, id)
+		})
 	}
 	body := strings.Repeat("a", 9<<20) // less than a line may have
 	require.Equal(t, "WALLET_NOT_FOUND",

@@ -471,9 +471,11 @@ func TestHostileChallenges(t *testing.T) {
 		"/asset": "UNTRUSTED_ASSET", "/nothing": "NO_REQUIREMENTS", "/twice": "INVALID_REQUIREMENT",
 		"/self?us=" + home.EVM: "INVALID_REQUIREMENT",
 	} {
-		p := payFor(t, w, seller.URL+path)
-		require.Equal(t, code, p.Error, "%s %+v", path, p)
-		require.Equal(t, "0", p.Spent)
+		t.Run(path, func(t *testing.T) {
+			p := payFor(t, w, seller.URL+path)
+			require.Equal(t, code, p.Error, "%s %+v", path, p)
+			require.Equal(t, "0", p.Spent)
+		})
 	}
 	require.Empty(t, history(t, w))
 	require.Empty(t, lab.EVMSpentNonces(home.EVM))

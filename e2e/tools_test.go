@@ -227,19 +227,21 @@ func TestPaysForToolsOverStdio(t *testing.T) {
 	s := openShops(t, lab)
 	for _, c := range []struct{ dialect, network string }{{"cloudflare", lab.EVM.Network},
 		{"result-v2", lab.EVM.Network}, {"result-v2", lab.SVM.Network}} {
-		w, home := funded(t, lab, ConfigOptions{Policy: fmt.Sprintf("prefer = [%q]", c.network),
-			More: "[servers.shop]\ncommand = " + s.onStdio(t, c.dialect) + "\n"})
-		onEVM, onSolana := lab.EVMBalance(home.EVM), lab.SVMBalance(home.Solana, "")
-		p := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "tool": "echo",
-			"arguments": map[string]any{"text": "a"}})
-		require.Equal(t, "paid", p.Status, "%+v", p)
-		require.Equal(t, "echo: a", p.Content)
-		require.Equal(t, c.network, p.Network)
-		spent := map[string]uint64{lab.EVM.Network: onEVM - lab.EVMBalance(home.EVM),
-			lab.SVM.Network: onSolana - lab.SVMBalance(home.Solana, "")}
-		want := map[string]uint64{lab.EVM.Network: 0, lab.SVM.Network: 0}
-		want[c.network] = 1000
-		require.Equal(t, want, spent)
+		t.Run(c.dialect, func(t *testing.T) {
+			w, home := funded(t, lab, ConfigOptions{Policy: fmt.Sprintf("prefer = [%q]", c.network),
+				More: "[servers.shop]\ncommand = " + s.onStdio(t, c.dialect) + "\n"})
+			onEVM, onSolana := lab.EVMBalance(home.EVM), lab.SVMBalance(home.Solana, "")
+			p := call(t, w, "x402_call_tool", map[string]any{"server": "shop", "tool": "echo",
+				"arguments": map[string]any{"text": "a"}})
+			require.Equal(t, "paid", p.Status, "%+v", p)
+			require.Equal(t, "echo: a", p.Content)
+			require.Equal(t, c.network, p.Network)
+			spent := map[string]uint64{lab.EVM.Network: onEVM - lab.EVMBalance(home.EVM),
+				lab.SVM.Network: onSolana - lab.SVMBalance(home.Solana, "")}
+			want := map[string]uint64{lab.EVM.Network: 0, lab.SVM.Network: 0}
+			want[c.network] = 1000
+			require.Equal(t, want, spent)
+		})
 	}
 }
 
@@ -254,22 +256,24 @@ func TestToolsThatAskAgainArePaidOnce(t *testing.T) {
 		paid       uint64
 	}{{"ask-again", "PAYMENT_REJECTED", 0}, {"bait", "PRICE_CHANGED", 0}, {"take-and-ask", "PAYMENT_REJECTED",
 		1000}} {
-		before, nonces := lab.EVMBalance(home.EVM)+lab.SVMBalance(home.Solana, ""),
-			len(lab.EVMSpentNonces(home.EVM))
-		for range 3 {
-			p := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2+"+c.mode],
-				"tool": "echo", "arguments": map[string]any{"text": c.mode}})
-			if p.Error != "" {
-				require.Contains(t, []string{c.code, "PAYMENT_REJECTED", "OUTCOME_UNKNOWN"}, p.Error,
-					"%s: %+v", c.mode, p)
-				require.True(t, p.SafeToRetry)
-			} else {
-				// the chain said that it was paid
-				require.Equal(t, "paid_not_served", p.Status, "%s: %+v", c.mode, p)
+		t.Run(c.mode, func(t *testing.T) {
+			before, nonces := lab.EVMBalance(home.EVM)+lab.SVMBalance(home.Solana, ""),
+				len(lab.EVMSpentNonces(home.EVM))
+			for range 3 {
+				p := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2+"+c.mode],
+					"tool": "echo", "arguments": map[string]any{"text": c.mode}})
+				if p.Error != "" {
+					require.Contains(t, []string{c.code, "PAYMENT_REJECTED", "OUTCOME_UNKNOWN"}, p.Error,
+						"%s: %+v", c.mode, p)
+					require.True(t, p.SafeToRetry)
+				} else {
+					// the chain said that it was paid
+					require.Equal(t, "paid_not_served", p.Status, "%s: %+v", c.mode, p)
+				}
 			}
-		}
-		require.Equal(t, c.paid, before-lab.EVMBalance(home.EVM)-lab.SVMBalance(home.Solana, ""), c.mode)
-		require.LessOrEqual(t, len(lab.EVMSpentNonces(home.EVM))-nonces, 1, c.mode)
+			require.Equal(t, c.paid, before-lab.EVMBalance(home.EVM)-lab.SVMBalance(home.Solana, ""), c.mode)
+			require.LessOrEqual(t, len(lab.EVMSpentNonces(home.EVM))-nonces, 1, c.mode)
+		})
 	}
 	boom := call(t, w, "x402_call_tool", map[string]any{"server": s.Sellers["result-v2"], "tool": "boom"})
 	require.Equal(t, "TOOL_EXECUTION_FAILED", boom.Error, "%+v", boom)

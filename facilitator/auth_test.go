@@ -199,7 +199,7 @@ func TestBadCredentials(t *testing.T) {
 	require.NoError(t, err)
 	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
 	require.NoError(t, err)
-	for _, row := range []struct {
+	for i, row := range []struct {
 		auth Auth
 		says string
 	}{
@@ -220,16 +220,18 @@ func TestBadCredentials(t *testing.T) {
 		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret(base64PKCS8(t, rsaKey))}, "PKCS#8"},
 		{Auth{Kind: "oauth"}, `"oauth" is no way`},
 	} {
-		w := newWire(map[string]script{"a": {yes}, "b": {yes}})
-		c := w.client("a", "b")
-		c.list[0].Auth = row.auth
-		r := c.Settle(t.Context(), evm)
-		assert.Equal(t, Settled, r.Outcome)
-		assert.Equal(t, "b", r.Facilitator)
-		require.Len(t, r.Tries, 2, row.says)
-		assert.ErrorContains(t, r.Tries[0].Err, row.says)
-		assert.NotContains(t, r.Tries[0].Err.Error(), "sekret")
-		assert.Equal(t, "b", strings.Join(w.asked(), " "))
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			w := newWire(map[string]script{"a": {yes}, "b": {yes}})
+			c := w.client("a", "b")
+			c.list[0].Auth = row.auth
+			r := c.Settle(t.Context(), evm)
+			assert.Equal(t, Settled, r.Outcome)
+			assert.Equal(t, "b", r.Facilitator)
+			require.Len(t, r.Tries, 2, row.says)
+			assert.ErrorContains(t, r.Tries[0].Err, row.says)
+			assert.NotContains(t, r.Tries[0].Err.Error(), "sekret")
+			assert.Equal(t, "b", strings.Join(w.asked(), " "))
+		})
 	}
 }
 

@@ -95,10 +95,13 @@ func TestDiscoveryLeavesOut(t *testing.T) {
 		"bidi payTo": listed("https://a.example/", strings.Replace(v2Option, `"0x1"`, "\"0x\u202e1\"", 1),
 			""),
 	} {
-		c := New(Options{HTTP: http.DefaultClient, List: []Facilitator{bazaar(t, "a", answers(bad, good))}})
-		found := c.Discover(t.Context(), "", "")
-		require.NoError(t, found[0].Err, name)
-		require.Equal(t, []string{"https://good.example/x"}, urls(found[0]), name)
+		t.Run(name, func(t *testing.T) {
+			c := New(Options{HTTP: http.DefaultClient,
+				List: []Facilitator{bazaar(t, "a", answers(bad, good))}})
+			found := c.Discover(t.Context(), "", "")
+			require.NoError(t, found[0].Err, name)
+			require.Equal(t, []string{"https://good.example/x"}, urls(found[0]), name)
+		})
 	}
 }
 
@@ -132,12 +135,14 @@ func TestDiscoveryIsBounded(t *testing.T) {
 	}})
 	found := c.Discover(t.Context(), "", "")
 	for i, want := range []int{-1, listPages, listPages, -1, -1, -1, -1, 1} {
-		if want < 0 {
-			require.Error(t, found[i].Err, found[i].Name)
-			continue
-		}
-		require.NoError(t, found[i].Err, found[i].Name)
-		require.Len(t, found[i].Listings, want, found[i].Name)
+		t.Run(fmt.Sprint(want), func(t *testing.T) {
+			if want < 0 {
+				require.Error(t, found[i].Err, found[i].Name)
+				return
+			}
+			require.NoError(t, found[i].Err, found[i].Name)
+			require.Len(t, found[i].Listings, want, found[i].Name)
+		})
 	}
 	require.EqualValues(t, listPages, pages.Load())
 	require.ErrorIs(t, found[6].Err, errNotOffered)

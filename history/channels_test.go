@@ -56,11 +56,13 @@ func TestPromisesOnlyGrow(t *testing.T) {
 		"less than was promised":        {Nonce: 3, Amount: money.NewAmount(199)},
 		"a nonce of another open epoch": {Nonce: 2, Amount: money.NewAmount(300)},
 	} {
-		bad := testChannel(2)
-		bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
-		got, err := promise(t, s, bad)
-		require.ErrorIs(t, err, ErrVoucherConflict, name)
-		require.Empty(t, got.ID, name)
+		t.Run(name, func(t *testing.T) {
+			bad := testChannel(2)
+			bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
+			got, err := promise(t, s, bad)
+			require.ErrorIs(t, err, ErrVoucherConflict, name)
+			require.Empty(t, got.ID, name)
+		})
 	}
 	unfinished, err := s.Unfinished(t.Context(), "", 10)
 	require.NoError(t, err)

@@ -56,30 +56,34 @@ func TestOnePaymentOneSale(t *testing.T) {
 func TestSaleMoves(t *testing.T) {
 	s, clock, _ := newStore(t)
 	all := []SaleState{SaleRunning, SaleSettling, SaleSettled, SaleUnknown, SaleFailed, SaleVerified}
-	for _, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled}, {SaleSettling, SaleUnknown},
+	for i, path := range [][]SaleState{{}, {SaleSettling}, {SaleSettling, SaleSettled},
+		{SaleSettling, SaleUnknown},
 		{SaleSettling, SaleFailed}, {SaleFailed}, {SaleVerified}} {
-		for _, to := range all {
-			sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
-			require.NoError(t, err)
-			from := SaleRunning
-			for _, state := range path {
-				sale.State, from = state, state
-				require.NoError(t, s.MoveSale(t.Context(), sale))
-			}
-			sale.State, sale.Note = to, "why"
-			err = s.MoveSale(t.Context(), sale)
-			allowed := map[SaleState]string{SaleRunning: "settling failed verified",
-				SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed", SaleSettled: "settled"}[from]
-			if slices.Contains(strings.Fields(allowed), string(to)) {
-				require.NoError(t, err, "%s → %s", from, to)
-				again, err := s.Sale(t.Context(), sale.ID)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for _, to := range all {
+				sale, err := s.OpenSale(t.Context(), testSale(fmt.Sprint(path, to), 1))
 				require.NoError(t, err)
-				require.Equal(t, to, again.State)
-				require.Equal(t, "why", again.Note)
-			} else {
-				require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+				from := SaleRunning
+				for _, state := range path {
+					sale.State, from = state, state
+					require.NoError(t, s.MoveSale(t.Context(), sale))
+				}
+				sale.State, sale.Note = to, "why"
+				err = s.MoveSale(t.Context(), sale)
+				allowed := map[SaleState]string{SaleRunning: "settling failed verified",
+					SaleSettling: "settled unknown failed", SaleUnknown: "unknown settled failed",
+					SaleSettled: "settled"}[from]
+				if slices.Contains(strings.Fields(allowed), string(to)) {
+					require.NoError(t, err, "%s → %s", from, to)
+					again, err := s.Sale(t.Context(), sale.ID)
+					require.NoError(t, err)
+					require.Equal(t, to, again.State)
+					require.Equal(t, "why", again.Note)
+				} else {
+					require.ErrorIs(t, err, ErrTransition, "%s → %s", from, to)
+				}
 			}
-		}
+		})
 	}
 	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNoSale)
 	_, err := s.Sale(t.Context(), "sale_none")
@@ -116,16 +120,18 @@ func TestSaleMoves(t *testing.T) {
 func TestSales(t *testing.T) {
 	s, clock, _ := newStore(t)
 	for i, to := range []SaleState{SaleSettled, SaleSettled, SaleUnknown, SaleFailed} {
-		sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
-		if i == 1 {
-			sale.Resource = "mcp://tool/report"
-		}
-		sale, err := s.OpenSale(t.Context(), sale)
-		require.NoError(t, err)
-		sale.State = SaleSettling
-		require.NoError(t, s.MoveSale(t.Context(), sale))
-		sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
-		require.NoError(t, s.MoveSale(t.Context(), sale))
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			sale := testSale(fmt.Sprint(i), uint64(1000*(i+1)))
+			if i == 1 {
+				sale.Resource = "mcp://tool/report"
+			}
+			sale, err := s.OpenSale(t.Context(), sale)
+			require.NoError(t, err)
+			sale.State = SaleSettling
+			require.NoError(t, s.MoveSale(t.Context(), sale))
+			sale.State, sale.Transaction, sale.Receipt = to, "0xtx", []byte(`{"success":true}`)
+			require.NoError(t, s.MoveSale(t.Context(), sale))
+		})
 	}
 	list, more, earned, err := s.Sales(t.Context(), SaleFilter{})
 	require.NoError(t, err)

@@ -188,9 +188,11 @@ func TestListOfWhatNoURLHas(t *testing.T) {
 	pay(t, s, testHold(1), Settled)
 	for _, part := range []string{"api\x00", "\x00", "\xff", strings.Repeat("a", 60_000), `"`, `a"b`, `*`,
 		`api AND`, `weather" OR "api`} {
-		list, _, totals, err := s.List(t.Context(), Filter{URL: part})
-		require.NoError(t, err, "%.20q", part)
-		require.Empty(t, list, "%.20q", part)
-		require.Empty(t, totals, "%.20q", part)
+		t.Run(part, func(t *testing.T) {
+			list, _, totals, err := s.List(t.Context(), Filter{URL: part})
+			require.NoError(t, err, "%.20q", part)
+			require.Empty(t, list, "%.20q", part)
+			require.Empty(t, totals, "%.20q", part)
+		})
 	}
 }

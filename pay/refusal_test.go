@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -72,16 +73,18 @@ func TestWhatWasGivenOutStays(t *testing.T) {
 	b := newBench(t, "10000", gives(long))
 	for _, step := range []struct{ comes, kept string }{{long, long}, {"already used", long},
 		{long + "rain", long + "rain"}, {"\xff\xd8", "\xff\xd8"}} {
-		b.seller.script = gives(step.comes)
-		r, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err)
-		require.Equal(t, StatusPaid, r.Status)
-		require.Equal(t, 1, b.chain.signed)
-		require.Equal(t, step.comes == step.kept, r.ContentURI != "")
-		b.Delivered(t.Context(), r.Status, r.PaymentID)
-		c, err := b.store.Content(t.Context(), r.PaymentID)
-		require.NoError(t, err)
-		require.Equal(t, step.kept, string(c.Body))
+		t.Run(step.comes, func(t *testing.T) {
+			b.seller.script = gives(step.comes)
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err)
+			require.Equal(t, StatusPaid, r.Status)
+			require.Equal(t, 1, b.chain.signed)
+			require.Equal(t, step.comes == step.kept, r.ContentURI != "")
+			b.Delivered(t.Context(), r.Status, r.PaymentID)
+			c, err := b.store.Content(t.Context(), r.PaymentID)
+			require.NoError(t, err)
+			require.Equal(t, step.kept, string(c.Body))
+		})
 	}
 }
 
@@ -114,15 +117,17 @@ func TestOneAddressOneCall(t *testing.T) {
 	print := func(method, url string, header http.Header) [32]byte {
 		return Request{Request: seller.Request{Method: method, URL: url, Header: header}}.fingerprint()
 	}
-	for _, same := range [][]string{
+	for i, same := range [][]string{
 		{"https://api.example", "https://api.example/", "HTTPS://API.example:443/",
 			"https://API.EXAMPLE:443"},
 		{"https://api.example?a=1", "https://api.example/?a=1"},
 		{"https://api.example:8443/A", "https://API.example:8443/A"},
 	} {
-		for _, url := range same {
-			require.Equal(t, print("GET", same[0], nil), print("GET", url, nil), url)
-		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for _, url := range same {
+				require.Equal(t, print("GET", same[0], nil), print("GET", url, nil), url)
+			}
+		})
 	}
 	seen := map[[32]byte]string{}
 	for _, url := range []string{
@@ -133,9 +138,11 @@ func TestOneAddressOneCall(t *testing.T) {
 		"https://api.example/mcp#a", "https://api.example/mcp#b", "https://api.example/mcp#a%23b",
 		"https://api.example/mcp#a%2523b", "mcp://shop#a", "mcp://Shop#a", "mcp://shop/#a",
 	} {
-		f := print("GET", url, nil)
-		require.Empty(t, seen[f], url)
-		seen[f] = url
+		t.Run(url, func(t *testing.T) {
+			f := print("GET", url, nil)
+			require.Empty(t, seen[f], url)
+			seen[f] = url
+		})
 	}
 }
 
@@ -152,7 +159,9 @@ func TestReadable(t *testing.T) {
 		`{"content":[{"type":"text"}]}`:                                                                              "",
 		`{"content":[]}`:                                                                                             "",
 	} {
-		shown := Readable(history.Content{Type: seller.ContentType, Body: []byte(body)})
-		require.Equal(t, cmp.Or(want, body), string(shown.Body))
+		t.Run(body, func(t *testing.T) {
+			shown := Readable(history.Content{Type: seller.ContentType, Body: []byte(body)})
+			require.Equal(t, cmp.Or(want, body), string(shown.Body))
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package pay
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -143,9 +144,11 @@ func TestSettlingTable(t *testing.T) {
 		facilitator.Unknown: {history.Unknown, x402.OutcomeUnknown}, facilitator.NotSent: {history.Unknown,
 			x402.FacilitatorError},
 	} {
-		v := judgeSettling(facilitator.Result{Outcome: outcome})
-		require.Equal(t, want.state, v.state, outcome)
-		require.Equal(t, want.code, v.code, outcome)
+		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
+			v := judgeSettling(facilitator.Result{Outcome: outcome})
+			require.Equal(t, want.state, v.state, outcome)
+			require.Equal(t, want.code, v.code, outcome)
+		})
 	}
 }
 

@@ -96,18 +96,20 @@ func TestBlockedURLs(t *testing.T) {
 		"https://1.2.3.4.0x10/", "", "https://", "https://a.example/" + strings.Repeat("a", maxURL),
 		"https://" + strings.Repeat("a.", 130) + "example/",
 	} {
-		f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
-		h := New(Options{Resolver: f, dial: f.dial})
-		err := h.Check(Request{URL: u})
-		require.Error(t, err, u)
-		assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
-		_, asked := h.Ask(t.Context(), Request{URL: u})
-		assert.Equal(t, err.Error(), asked.Error(), u)
-		_, err = h.Present(t.Context(), Request{URL: u}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
-			Value: "x"})
-		assert.Error(t, err, u)
-		assert.Empty(t, f.lookups, u)
-		assert.Empty(t, f.dialled, u)
+		t.Run(u, func(t *testing.T) {
+			f := &fakeNet{answers: [][]string{{"8.8.8.8"}}}
+			h := New(Options{Resolver: f, dial: f.dial})
+			err := h.Check(Request{URL: u})
+			require.Error(t, err, u)
+			assert.Contains(t, []x402.Code{x402.URLBlocked, x402.InvalidArgument}, code(err), u)
+			_, asked := h.Ask(t.Context(), Request{URL: u})
+			assert.Equal(t, err.Error(), asked.Error(), u)
+			_, err = h.Present(t.Context(), Request{URL: u}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
+				Value: "x"})
+			assert.Error(t, err, u)
+			assert.Empty(t, f.lookups, u)
+			assert.Empty(t, f.dialled, u)
+		})
 	}
 }
 
@@ -307,11 +309,13 @@ func TestTLS(t *testing.T) {
 		"other host":        ask(Options{RootCAs: roots}, "other.example"),
 		"expired":           late,
 	} {
-		var e *SendError
-		require.ErrorAs(t, err, &e, name)
-		assert.False(t, e.Sent, name)
-		assert.Equal(t, x402.NetworkError, code(err), name)
-		assert.Contains(t, err.Error(), "certificate", name)
+		t.Run(name, func(t *testing.T) {
+			var e *SendError
+			require.ErrorAs(t, err, &e, name)
+			assert.False(t, e.Sent, name)
+			assert.Equal(t, x402.NetworkError, code(err), name)
+			assert.Contains(t, err.Error(), "certificate", name)
+		})
 	}
 	s.TLS.MinVersion, s.TLS.MaxVersion = tls.VersionTLS10,
 		tls.VersionTLS11 //nolint:gosec // the fault under test

@@ -211,28 +211,30 @@ func TestRedirects(t *testing.T) {
 		return h.Ask(t.Context(), Request{Method: method, URL: s.URL + path, Body: []byte(method[:1])})
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		a, err := ask("GET", fmt.Sprintf("/%d/5", status))
-		require.NoError(t, err)
-		assert.Equal(t, "GET G", string(a.Content))
-		assert.Equal(t, s.URL+"/end", a.FinalURL)
-		assert.EqualValues(t, 6, hits.Load())
-
-		_, err = ask("GET", fmt.Sprintf("/%d/6", status))
-		assert.Equal(t, x402.RedirectRefused, code(err))
-		assert.EqualValues(t, 6, hits.Load())
-
-		a, err = ask("POST", fmt.Sprintf("/%d/1", status))
-		if status >= 307 {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			a, err := ask("GET", fmt.Sprintf("/%d/5", status))
 			require.NoError(t, err)
-			assert.Equal(t, "POST P", string(a.Content))
-		} else { // it would become a GET, and a payment would then be for another request than was asked
-			assert.Equal(t, x402.RedirectRefused, code(err))
-		}
+			assert.Equal(t, "GET G", string(a.Content))
+			assert.Equal(t, s.URL+"/end", a.FinalURL)
+			assert.EqualValues(t, 6, hits.Load())
 
-		a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)},
-			x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
-		require.NoError(t, err)
-		assert.Equal(t, status, a.Status, "with a payment a redirect is the answer")
+			_, err = ask("GET", fmt.Sprintf("/%d/6", status))
+			assert.Equal(t, x402.RedirectRefused, code(err))
+			assert.EqualValues(t, 6, hits.Load())
+
+			a, err = ask("POST", fmt.Sprintf("/%d/1", status))
+			if status >= 307 {
+				require.NoError(t, err)
+				assert.Equal(t, "POST P", string(a.Content))
+			} else { // it would become a GET, and a payment would then be for another request than was asked
+				assert.Equal(t, x402.RedirectRefused, code(err))
+			}
+
+			a, err = h.Present(t.Context(), Request{URL: s.URL + fmt.Sprintf("/%d/1", status)},
+				x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
+			require.NoError(t, err)
+			assert.Equal(t, status, a.Status, "with a payment a redirect is the answer")
+		})
 	}
 	_, err := ask("GET", "/cross")
 	assert.Equal(t, x402.RedirectRefused, code(err))
@@ -454,13 +456,16 @@ func TestSent(t *testing.T) {
 	})
 	t.Run("a payment that is no header", func(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
-		for _, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"},
+		for i, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"},
 			{"", "a"}} {
-			_, err := client(s.URL).Present(t.Context(), Request{URL: s.URL}, x402.Attachment{Header: bad[0],
-				Value: bad[1]})
-			var e *SendError
-			require.ErrorAs(t, err, &e)
-			assert.False(t, e.Sent)
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				_, err := client(s.URL).Present(t.Context(), Request{URL: s.URL},
+					x402.Attachment{Header: bad[0],
+						Value: bad[1]})
+				var e *SendError
+				require.ErrorAs(t, err, &e)
+				assert.False(t, e.Sent)
+			})
 		}
 	})
 }

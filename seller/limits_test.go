@@ -3,6 +3,7 @@ package seller
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -70,22 +71,24 @@ func TestBodyFlood(t *testing.T) {
 
 func TestContentAtTheLimit(t *testing.T) {
 	for _, size := range []int{0, 1, 65536, 65537, 1<<20 - 1, 1 << 20, 1<<20 + 1} {
-		for _, chunked := range []bool{false, true} {
-			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				if chunked {
-					w.(http.Flusher).Flush()
-				} else {
-					w.Header().Set("Content-Length", strconv.Itoa(size))
-				}
-				_, _ = w.Write(bytes.Repeat([]byte{'x'}, size))
-			})
-			h := client(s.URL)
-			h.options.MaxContent = 1 << 20
-			a, err := h.Ask(t.Context(), Request{URL: s.URL})
-			require.NoError(t, err)
-			assert.Equal(t, min(size, 1<<20), len(a.Content))
-			assert.Equal(t, size > 1<<20, a.Truncated, size)
-		}
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			for _, chunked := range []bool{false, true} {
+				s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+					if chunked {
+						w.(http.Flusher).Flush()
+					} else {
+						w.Header().Set("Content-Length", strconv.Itoa(size))
+					}
+					_, _ = w.Write(bytes.Repeat([]byte{'x'}, size))
+				})
+				h := client(s.URL)
+				h.options.MaxContent = 1 << 20
+				a, err := h.Ask(t.Context(), Request{URL: s.URL})
+				require.NoError(t, err)
+				assert.Equal(t, min(size, 1<<20), len(a.Content))
+				assert.Equal(t, size > 1<<20, a.Truncated, size)
+			}
+		})
 	}
 }
 

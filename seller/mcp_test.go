@@ -301,6 +301,8 @@ func TestAResultIsAnObject(t *testing.T) {
 		`{"isError": true}`: true, `{"resultType":"input_required"}`: true, `null`: true, `[1]`: true,
 		`"done"`: true, ``: true,
 	} {
-		require.Equal(t, failed, fails(json.RawMessage(result)), result)
+		t.Run(result, func(t *testing.T) {
+			require.Equal(t, failed, fails(json.RawMessage(result)), result)
+		})
 	}
 }

@@ -215,10 +215,12 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	}
 	require.NoError(t, ask(200))
 	for _, status := range []int{400, 401, 403, 413, 429, 500, 503} {
-		err := ask(status)
-		require.Equal(t, x402.ServerUnavailable, code(err), "%d: %v", status, err)
-		require.Contains(t, err.Error(), fmt.Sprint("HTTP ", status))
-		require.Equal(t, `"away\n"`, x402.AsError(err).Details["said"])
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			err := ask(status)
+			require.Equal(t, x402.ServerUnavailable, code(err), "%d: %v", status, err)
+			require.Contains(t, err.Error(), fmt.Sprint("HTTP ", status))
+			require.Equal(t, `"away\n"`, x402.AsError(err).Details["said"])
+		})
 	}
 	require.NoError(t, ask(200))
 	require.EqualValues(t, 1, server.opened.Load())
@@ -283,7 +285,8 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 			m := reach(t, MCPOptions{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
-				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL + "#paid"},
+				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
+					"#paid"},
 					aPayment)
 				answered <- err
 			}()

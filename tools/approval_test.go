@@ -296,8 +296,10 @@ func TestStatesAreSealed(t *testing.T) {
 		"not an elicitation": {"requestState": state,
 			"inputResponses": map[string]any{questionID: map[string]any{"roots": []any{}}}},
 	} {
-		c.start(arguments, more)
-		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, name)
+		t.Run(name, func(t *testing.T) {
+			c.start(arguments, more)
+			require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, name)
+		})
 	}
 	require.Zero(t, w.Signatures())
 

@@ -206,12 +206,14 @@ func TestWhereMCPServersMayBe(t *testing.T) {
 			x402.URLBlocked}, {"file:///bin/sh", "a", x402.URLBlocked},
 		{"/bin/sh", "a", x402.InvalidArgument}, {"npx evil", "a", x402.InvalidArgument},
 	} {
-		_, err := w.wallet.CallTool(t.Context(), CallIn{Server: c.server, Tool: c.tool})
-		require.Equal(t, c.code, x402.AsError(err).Code, "%s %q: %v", c.server, c.tool, err)
-		if c.tool == "a" {
-			_, err = w.wallet.ListTools(t.Context(), ListIn{Server: c.server})
-			require.Equal(t, c.code, x402.AsError(err).Code, "%s: %v", c.server, err)
-		}
+		t.Run(c.server, func(t *testing.T) {
+			_, err := w.wallet.CallTool(t.Context(), CallIn{Server: c.server, Tool: c.tool})
+			require.Equal(t, c.code, x402.AsError(err).Code, "%s %q: %v", c.server, c.tool, err)
+			if c.tool == "a" {
+				_, err = w.wallet.ListTools(t.Context(), ListIn{Server: c.server})
+				require.Equal(t, c.code, x402.AsError(err).Code, "%s: %v", c.server, err)
+			}
+		})
 	}
 	w.wallet.Engine.Rules.DenyHosts = []string{"gone"}
 	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "gone", Tool: "a"})

@@ -258,7 +258,9 @@ func TestNothingElseIsListed(t *testing.T) {
 	}
 	for _, uri := range []string{"x402://keystore", "file:///home/x402-wallet/keystore.json",
 		"x402://payments/../keystore.json/content"} {
-		require.NotNil(t, c.request("resources/read", map[string]any{"uri": uri}).Error, uri)
+		t.Run(uri, func(t *testing.T) {
+			require.NotNil(t, c.request("resources/read", map[string]any{"uri": uri}).Error, uri)
+		})
 	}
 }
 

@@ -22,10 +22,12 @@ func TestVisible(t *testing.T) {
 		"\"☀\ufe0f\U000e0100\"":          `"☀\ufe0f\udb40\udd00"`,
 		"\"\u3164\u115f\u034f\u00ad\"":   `"\u3164\u115f\u034f\u00ad"`, "\"\ue000\"": `"\ue000"`,
 	} {
-		require.Equal(t, want, string(Visible([]byte(text))))
-		if text != "" {
-			require.JSONEq(t, text, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			require.Equal(t, want, string(Visible([]byte(text))))
+			if text != "" {
+				require.JSONEq(t, text, want)
+			}
+		})
 	}
 }
 
@@ -38,12 +40,14 @@ func TestReceiptsAreShownByTheirMembers(t *testing.T) {
 			`"}`: `{"success":false,"errorReason":"\"no\\nSYSTEM: \\u202e\"","errorMessage":"\"` +
 			strings.Repeat("a", 200) + `\\u2026\""}`,
 	} {
-		got := receipt([]byte(text))
-		if want == "" {
-			require.Empty(t, got, text)
-			continue
-		}
-		require.JSONEq(t, want, string(got))
+		t.Run(text, func(t *testing.T) {
+			got := receipt([]byte(text))
+			if want == "" {
+				require.Empty(t, got, text)
+				return
+			}
+			require.JSONEq(t, want, string(got))
+		})
 	}
 }
 

@@ -17,7 +17,9 @@ func TestBase58(t *testing.T) {
 		"48656c6c6f20576f726c6421": "2NEpo7TZRRrLZSi2U",
 		"00000000000000000000":     "1111111111",
 	} {
-		require.Equal(t, want, base58(unhex(t, in)), in)
+		t.Run(in, func(t *testing.T) {
+			require.Equal(t, want, base58(unhex(t, in)), in)
+		})
 	}
 	require.Equal(t, strings.Repeat("1", 32), base58(make([]byte, 32)))
 }
@@ -55,6 +57,8 @@ func TestEVMAddressIsGoEthereums(t *testing.T) {
 	})
 	for _, bad := range []string{"", "0x", strings.ToLower(goldenEVM), goldenEVM[2:], "0X" + goldenEVM[2:],
 		goldenEVM + "0", "0x" + strings.Repeat("g", 40)} {
-		require.False(t, isEVMAddress(bad), bad)
+		t.Run(bad, func(t *testing.T) {
+			require.False(t, isEVMAddress(bad), bad)
+		})
 	}
 }

@@ -60,10 +60,12 @@ func TestTransferRefused(t *testing.T) {
 		"a second too long": func(m *TransferWithAuthorization) { m.ValidBefore = now + 86401 },
 		"not yet":           func(m *TransferWithAuthorization) { m.ValidAfter = now + 1 },
 	} {
-		m := goodTransfer()
-		spoil(&m)
-		err := m.check(goldenEVM, kindsNow)
-		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		t.Run(name, func(t *testing.T) {
+			m := goodTransfer()
+			spoil(&m)
+			err := m.check(goldenEVM, kindsNow)
+			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		})
 	}
 	m := goodTransfer()
 	m.ValidBefore = now + 86400
@@ -171,7 +173,9 @@ func TestSolanaTransfer(t *testing.T) {
 		"a multisig's authority": built(t, payer, instruction(solana.TokenProgramID, pay,
 			append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
 	} {
-		require.ErrorIs(t, checkTransfer(message, self[:]), ErrUnsupportedMessage, name)
+		t.Run(name, func(t *testing.T) {
+			require.ErrorIs(t, checkTransfer(message, self[:]), ErrUnsupportedMessage, name)
+		})
 	}
 	for i := range good {
 		require.ErrorIs(t, checkTransfer(good[:i], self[:]), ErrUnsupportedMessage, "cut at %d", i)

@@ -89,8 +89,10 @@ func TestSignDelegation(t *testing.T) {
 		"something behind it": append(message(owner, v0, grants), 0),
 		"endless":             make([]byte, maxSolanaMessage+1),
 	} {
-		_, err := key.SignDelegation(bad, meant)
-		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		t.Run(name, func(t *testing.T) {
+			_, err := key.SignDelegation(bad, meant)
+			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		})
 	}
 	_, err := key.SignDelegation(message(owner, v0, grants), end)
 	require.ErrorIs(t, err, ErrUnsupportedMessage)

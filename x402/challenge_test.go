@@ -3,6 +3,7 @@ package x402
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -197,9 +198,11 @@ func TestOptionalMembersMayBeNullOrMissing(t *testing.T) {
 		`{"x402Version":2,"error":{"code":1},"accepts":[` + entryV2("", "") + `]}`,
 		`{"x402Version":2,"resource":"https://a.example","accepts":[` + entryV2("", "") + `]}`,
 	} {
-		c, err := ReadChallenge(402, headers("X-Payment-Required", b64(text)), nil)
-		require.NoError(t, err, text)
-		require.Equal(t, time.Minute, c.Accepts[0].MaxTimeout)
+		t.Run(text, func(t *testing.T) {
+			c, err := ReadChallenge(402, headers("X-Payment-Required", b64(text)), nil)
+			require.NoError(t, err, text)
+			require.Equal(t, time.Minute, c.Accepts[0].MaxTimeout)
+		})
 	}
 }
 
@@ -273,19 +276,23 @@ func TestOptionsInOtherWordsCannotBeRead(t *testing.T) {
 		v2(entryV1("", "")): "amount is missing", v1(entryV2("", "")): "maxAmountRequired is missing",
 		v1(entryV1("resource", "{}")): "resource is not",
 	} {
-		c, err := ReadChallenge(402, nil, []byte(text))
-		require.NoError(t, err, text)
-		require.Empty(t, c.Accepts)
-		require.Contains(t, c.Unreadable[0].Why.Error(), why)
+		t.Run(text, func(t *testing.T) {
+			c, err := ReadChallenge(402, nil, []byte(text))
+			require.NoError(t, err, text)
+			require.Empty(t, c.Accepts)
+			require.Contains(t, c.Unreadable[0].Why.Error(), why)
+		})
 	}
 	noPayee := seedPlain("1")
 	noPayee.Del("X-Payment-Recipient")
 	for why, h := range map[string]http.Header{"payTo is missing": noPayee, `"0x10"`: seedPlain("0x10"),
 		`"-5"`: seedPlain("-5"), "0: it": seedPlain("0")} {
-		c, err := ReadChallenge(402, h, nil)
-		require.NoError(t, err)
-		require.Empty(t, c.Accepts)
-		require.Contains(t, c.Unreadable[0].Why.Error(), why)
+		t.Run(why, func(t *testing.T) {
+			c, err := ReadChallenge(402, h, nil)
+			require.NoError(t, err)
+			require.Empty(t, c.Accepts)
+			require.Contains(t, c.Unreadable[0].Why.Error(), why)
+		})
 	}
 }
 
@@ -293,10 +300,12 @@ func TestAmountsAtTheEdge(t *testing.T) {
 	largest := "115792089237316195423570985008687907853269984665640564039457584007913129639935"
 	for amount, network := range map[string]string{"18446744073709551615": SolanaDevnet,
 		"18446744073709551616": "eip155:8453", largest: "eip155:8453"} {
-		text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
-		c, err := ReadChallenge(402, nil, []byte(v2(text)))
-		require.NoError(t, err, "too large for a budget (A8, A9), but no breach of the format")
-		require.Equal(t, amount, c.Accepts[0].Amount.String())
+		t.Run(amount, func(t *testing.T) {
+			text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
+			c, err := ReadChallenge(402, nil, []byte(v2(text)))
+			require.NoError(t, err, "too large for a budget (A8, A9), but no breach of the format")
+			require.Equal(t, amount, c.Accepts[0].Amount.String())
+		})
 	}
 }
 
@@ -423,13 +432,16 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 func TestBase64Variants(t *testing.T) {
 	text := `{"x402Version":2,"error":"?>?>~~","accepts":[` + entryV2("", "") + `]} `
 	require.Contains(t, base64.URLEncoding.EncodeToString([]byte(text)), "_")
-	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding,
+	for i, e := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawStdEncoding,
 		base64.RawURLEncoding} {
-		for _, pad := range []string{"", " ", "  "} { // each length modulo 3
-			c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", e.EncodeToString([]byte(text+pad))), nil)
-			require.NoError(t, err)
-			require.Equal(t, "?>?>~~", c.Error)
-		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for _, pad := range []string{"", " ", "  "} { // each length modulo 3
+				c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", e.EncodeToString([]byte(text+pad))),
+					nil)
+				require.NoError(t, err)
+				require.Equal(t, "?>?>~~", c.Error)
+			}
+		})
 	}
 }
 
@@ -448,10 +460,12 @@ func TestNoRequirementsNamesWhatTheSellerWants(t *testing.T) {
 		`realm="only a parameter"`: nil,
 		`Negotiate YWJj==`:         {`"Negotiate"`},
 	} {
-		_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
-		require.True(t, HasCode(err, NoRequirements))
-		asks, _ := AsError(err).Details["asks"].([]string)
-		require.Equal(t, want, asks, challenge)
+		t.Run(challenge, func(t *testing.T) {
+			_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
+			require.True(t, HasCode(err, NoRequirements))
+			asks, _ := AsError(err).Details["asks"].([]string)
+			require.Equal(t, want, asks, challenge)
+		})
 	}
 }
 

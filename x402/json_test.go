@@ -92,7 +92,9 @@ func TestStrictAccepts(t *testing.T) {
 		`[{"a":1},{"a":1},{"A":1}]`, `{"a":{"a":{"a":1}}}`, `{"":1," ":2}`, "\"\ufffd\"", `"` + "\x7f" + `"`,
 		strings.Repeat("[", 64) + strings.Repeat("]", 64), manyKeys(40) + `"last":0}`, `1e999999`,
 	} {
-		require.NoError(t, Strict([]byte(text), MaxBody), "%.60s", text)
+		t.Run(text, func(t *testing.T) {
+			require.NoError(t, Strict([]byte(text), MaxBody), "%.60s", text)
+		})
 	}
 }
 
@@ -173,8 +175,10 @@ func TestDecodeStrictTakesExactNamesOnly(t *testing.T) {
 		`{"one":{"PayTo":"y"}}`,
 		`{"byName":{"a":{"payTO":"z"}}}`, `{"plain":3}`,
 	} {
-		err := DecodeStrict([]byte(bad), MaxBody, &outer{})
-		require.True(t, HasCode(err, ResponseMalformed) && isAmbiguous(err), "%s: %v", bad, err)
+		t.Run(bad, func(t *testing.T) {
+			err := DecodeStrict([]byte(bad), MaxBody, &outer{})
+			require.True(t, HasCode(err, ResponseMalformed) && isAmbiguous(err), "%s: %v", bad, err)
+		})
 	}
 	err := DecodeStrict([]byte(`{"amount":1}`), MaxBody, &v)
 	require.True(t, HasCode(err, ResponseMalformed), "a number is no string")

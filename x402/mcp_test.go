@@ -2,6 +2,7 @@ package x402
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -183,7 +184,9 @@ func TestAttach(t *testing.T) {
 			"x402.payment": json.RawMessage(text)}},
 		DialectMCPCloudflare: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(text)}},
 	} {
-		require.Equal(t, want, Attach(dialect, payload), dialect)
+		t.Run(fmt.Sprint(dialect), func(t *testing.T) {
+			require.Equal(t, want, Attach(dialect, payload), dialect)
+		})
 	}
 }
 

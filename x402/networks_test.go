@@ -27,9 +27,11 @@ func TestNetwork(t *testing.T) {
 		// a test validator of the owner's
 		"solana:11111111111111111111111111111111": "solana:11111111111111111111111111111111",
 	} {
-		got, ok := Network(name)
-		require.True(t, ok, name)
-		require.Equal(t, want, got, name)
+		t.Run(name, func(t *testing.T) {
+			got, ok := Network(name)
+			require.True(t, ok, name)
+			require.Equal(t, want, got, name)
+		})
 	}
 	for _, name := range []string{
 		"", "Base", "BASE", "base ", "bass", "devnet", "mainnet-beta", "eip155:", "eip155:0", "eip155:08453",
@@ -39,8 +41,10 @@ func TestNetwork(t *testing.T) {
 		"solana:0OIl4UsFv8P8NJdTREpY1vzqKqZKvdpp", "a:b", "toolongname:1", "aptos:", "aptos:" +
 			strings.Repeat("1", 33), "aptos:1\n", ":1",
 	} {
-		_, ok := Network(name)
-		require.False(t, ok, name)
+		t.Run(name, func(t *testing.T) {
+			_, ok := Network(name)
+			require.False(t, ok, name)
+		})
 	}
 }
 
@@ -75,8 +79,10 @@ func TestNetworkFacts(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "solana-devnet", name)
 	for _, none := range []string{"eip155:421614", "eip155:31337", "base", ""} {
-		_, ok := V1Name(none)
-		require.False(t, ok, none)
+		t.Run(none, func(t *testing.T) {
+			_, ok := V1Name(none)
+			require.False(t, ok, none)
+		})
 	}
 	require.Equal(t, "eip155:31337", Title("eip155:31337"))
 	require.False(t, IsTestnet("eip155:31337"), "what is not known is taken for real")
@@ -85,8 +91,10 @@ func TestNetworkFacts(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, uint64(84532), id)
 	for _, none := range []string{SolanaDevnet, "eip155:", "base", "eip155:-1", "eip155:01"} {
-		_, ok := ChainID(none)
-		require.False(t, ok, none)
+		t.Run(none, func(t *testing.T) {
+			_, ok := ChainID(none)
+			require.False(t, ok, none)
+		})
 	}
 	full := "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG" // devnet's getGenesisHash
 	require.True(t, IsGenesis(SolanaDevnet, full))

@@ -63,8 +63,10 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 	c, err := ReadChallenge(402, nil, []byte(v2(entryV2("", ""))))
 	require.NoError(t, err)
 	for _, bad := range []string{"", "null", `{"a"`, `{} {}`} {
-		_, err := EncodePayload(c, c.Accepts[0], json.RawMessage(bad), nil)
-		require.Error(t, err, bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := EncodePayload(c, c.Accepts[0], json.RawMessage(bad), nil)
+			require.Error(t, err, bad)
+		})
 	}
 }
 

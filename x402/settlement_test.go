@@ -1,6 +1,7 @@
 package x402
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -46,10 +47,12 @@ func TestReadSettlement(t *testing.T) {
 			require.Equal(t, c.want, *got)
 		})
 	}
-	for _, none := range [][]string{nil, {"PAYMENT-RESPONSE", ""}, {"Content-Type", "text/plain"}} {
-		got, err := ReadSettlement(headers(none...))
-		require.NoError(t, err)
-		require.Nil(t, got)
+	for i, none := range [][]string{nil, {"PAYMENT-RESPONSE", ""}, {"Content-Type", "text/plain"}} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			got, err := ReadSettlement(headers(none...))
+			require.NoError(t, err)
+			require.Nil(t, got)
+		})
 	}
 }
 
@@ -95,8 +98,10 @@ func TestDecodeSettlement(t *testing.T) {
 	require.Equal(t, []string{"duplicate_settlement", "5x", SolanaDevnet},
 		[]string{s.ErrorReason, s.Transaction, s.Network})
 	for _, bad := range []string{``, `{}`, `<html>`, `{"success":true,"success":true}`} {
-		_, err := DecodeSettlement([]byte(bad))
-		require.True(t, HasCode(err, ResponseMalformed), bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := DecodeSettlement([]byte(bad))
+			require.True(t, HasCode(err, ResponseMalformed), bad)
+		})
 	}
 	_, err = DecodeSettlement([]byte(`{"success":true,"extra":"` + strings.Repeat("a", MaxBody) + `"}`))
 	require.True(t, HasCode(err, ResponseTooLarge))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -99,11 +100,13 @@ func TestABadSignatureIsDropped(t *testing.T) {
 		"malleable twin": func(s [65]byte) [65]byte { return [65]byte(common.FromHex(twin(t, hexOf(s[:])))) },
 		"empty":          func([65]byte) [65]byte { return [65]byte{} },
 	} {
-		signer := testSigner(t)
-		signer.spoil = spoil
-		made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
-		require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
-		require.Empty(t, made.Payload, name)
+		t.Run(name, func(t *testing.T) {
+			signer := testSigner(t)
+			signer.spoil = spoil
+			made, err := newFakeNode(t).exact(t, signer).Authorize(t.Context(), order(2))
+			require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
+			require.Empty(t, made.Payload, name)
+		})
 	}
 	signer := testSigner(t)
 	signer.key = other
@@ -151,14 +154,16 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 }
 
 func TestValidityIsTheOrders(t *testing.T) {
-	for _, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond,
+	for i, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond,
 		MaxValidity} {
-		o := order(2)
-		o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
-		o.Validity = validity
-		made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), o)
-		require.NoError(t, err)
-		require.Equal(t, noon.Unix()+int64(validity.Seconds()), made.Evidence.ValidBefore)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			o := order(2)
+			o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap
+			o.Validity = validity
+			made, err := newFakeNode(t).exact(t, testSigner(t)).Authorize(t.Context(), o)
+			require.NoError(t, err)
+			require.Equal(t, noon.Unix()+int64(validity.Seconds()), made.Evidence.ValidBefore)
+		})
 	}
 }
 
@@ -232,12 +237,14 @@ func TestNonces(t *testing.T) {
 		"empty":   strings.NewReader(""),
 		"zeros":   readerFunc(func(p []byte) (int, error) { clear(p); return len(p), nil }),
 	} {
-		signer := testSigner(t)
-		e := f.exact(t, signer)
-		e.rand = broken
-		_, err := e.Authorize(t.Context(), order(2))
-		require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
-		require.Empty(t, signer.digests, name)
+		t.Run(name, func(t *testing.T) {
+			signer := testSigner(t)
+			e := f.exact(t, signer)
+			e.rand = broken
+			_, err := e.Authorize(t.Context(), order(2))
+			require.True(t, x402.HasCode(err, x402.Internal), "%s: %v", name, err)
+			require.Empty(t, signer.digests, name)
+		})
 	}
 }
 

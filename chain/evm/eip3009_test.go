@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -42,7 +43,7 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got.Hex())
 	}
-	for _, bad := range []x402.AssetInfo{
+	for i, bad := range []x402.AssetInfo{
 		{Network: "eip155:08453", Address: base.Address, Name: "USD Coin", Version: "2"},
 		{Network: "eip155:", Address: base.Address, Name: "USD Coin", Version: "2"},
 		{Network: "eip155:18446744073709551616", Address: base.Address, Name: "USD Coin", Version: "2"},
@@ -51,22 +52,28 @@ func TestDomainSeparatorIsTheTokens(t *testing.T) {
 		{Network: base.Network, Address: base.Address, Name: "USD Coin"},
 		{Network: base.Network, Address: "0x83", Name: "USD Coin", Version: "2"},
 	} {
-		_, err := domainSeparator(bad)
-		require.Error(t, err, "%+v", bad)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			_, err := domainSeparator(bad)
+			require.Error(t, err, "%+v", bad)
+		})
 	}
 }
 
 func TestParseAddress(t *testing.T) {
 	for _, good := range []string{payee, strings.ToLower(payee), "0x" + strings.ToUpper(payee[2:])} {
-		got, err := parseAddress(good)
-		require.NoError(t, err)
-		require.Equal(t, payee, got.Hex())
+		t.Run(good, func(t *testing.T) {
+			got, err := parseAddress(good)
+			require.NoError(t, err)
+			require.Equal(t, payee, got.Hex())
+		})
 	}
 	for _, bad := range []string{"", "0x", payee[2:], payee[:41], payee + "0", "0X" + payee[2:], " " + payee,
 		payee[:41] + "g",
 		strings.Replace(payee, "B", "b", 1), "0x" + strings.Repeat("é", 20)} {
-		_, err := parseAddress(bad)
-		require.ErrorIs(t, err, errAddress, bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := parseAddress(bad)
+			require.ErrorIs(t, err, errAddress, bad)
+		})
 	}
 }
 
@@ -170,8 +177,10 @@ func TestRecoverInAnotherDomain(t *testing.T) {
 		"token":   {Network: sepolia, Address: stranger, Name: "USDC", Version: "2"},
 		"chain":   {Network: "eip155:8453", Address: usdc.Address, Name: "USDC", Version: "2"},
 	} {
-		_, _, err := Recover(asset.Network, asset, good)
-		require.ErrorIs(t, err, ErrSignature, name)
+		t.Run(name, func(t *testing.T) {
+			_, _, err := Recover(asset.Network, asset, good)
+			require.ErrorIs(t, err, ErrSignature, name)
+		})
 	}
 	_, _, err := Recover("eip155:8453", usdc, good)
 	require.ErrorIs(t, err, ErrPayload)

@@ -247,16 +247,18 @@ func TestUnreachableNodes(t *testing.T) {
 		"a file":    "/tmp/geth.ipc",
 		"not a URL": "http://SECRET-API-KEY\x7f", "no host": "http:///SECRET-API-KEY",
 	} {
-		signer := testSigner(t)
-		e := New(Options{Signer: signer, RPC: map[string]string{sepolia: url, "solana:x": "http://x"},
-			Now: func() time.Time {
-				return noon
-			}})
-		require.NoError(t, e.Payable(requirement(2), usdc))
-		_, err := e.Authorize(t.Context(), order(2))
-		require.True(t, x402.HasCode(err, x402.RPCError), "%s: %v", name, err)
-		require.NotContains(t, err.Error()+causeOf(err), "SECRET-API-KEY", name)
-		require.Empty(t, signer.digests)
+		t.Run(name, func(t *testing.T) {
+			signer := testSigner(t)
+			e := New(Options{Signer: signer, RPC: map[string]string{sepolia: url, "solana:x": "http://x"},
+				Now: func() time.Time {
+					return noon
+				}})
+			require.NoError(t, e.Payable(requirement(2), usdc))
+			_, err := e.Authorize(t.Context(), order(2))
+			require.True(t, x402.HasCode(err, x402.RPCError), "%s: %v", name, err)
+			require.NotContains(t, err.Error()+causeOf(err), "SECRET-API-KEY", name)
+			require.Empty(t, signer.digests)
+		})
 	}
 }
 

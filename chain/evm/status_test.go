@@ -261,9 +261,11 @@ func TestLastBefore(t *testing.T) {
 	for seconds, want := range map[uint64]uint64{0: 0, 1000: 0, 1001: 0, 1002: 0, 1003: 1, 1004: 1, 1005: 2,
 		100_000: 49_499,
 		200_998: 99_998, 200_999: 99_999, 201_000: 99_999, 201_001: 100_000, 1 << 50: 100_000} {
-		got, err := n.lastBefore(t.Context(), tip, seconds)
-		require.NoError(t, err)
-		require.Equal(t, want, got, "before %d", seconds)
+		t.Run(fmt.Sprint(seconds), func(t *testing.T) {
+			got, err := n.lastBefore(t.Context(), tip, seconds)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "before %d", seconds)
+		})
 	}
 }
 
@@ -316,17 +318,19 @@ func TestFateWhenTheNodeFails(t *testing.T) {
 
 func TestEvidenceMustBeReadable(t *testing.T) {
 	f := newFakeNode(t)
-	for _, spoil := range []func(*x402.Evidence){
+	for i, spoil := range []func(*x402.Evidence){
 		func(e *x402.Evidence) {
 			e.Asset = ""
 		}, func(e *x402.Evidence) { e.Payer = "x" }, func(e *x402.Evidence) { e.PayTo = "" },
 		func(e *x402.Evidence) { e.Nonce = "0x01" }, func(e *x402.Evidence) { e.ValidBefore = 0 },
 	} {
-		e := paid(time.Hour)
-		spoil(&e)
-		got, err := f.fate(e)
-		require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
-		require.Equal(t, x402.Open, got.State)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			e := paid(time.Hour)
+			spoil(&e)
+			got, err := f.fate(e)
+			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
+			require.Equal(t, x402.Open, got.State)
+		})
 	}
 	e := paid(time.Hour)
 	e.Network = "eip155:1"

@@ -111,23 +111,27 @@ func TestErrorsDoNotTellWhere(t *testing.T) {
 	defer secure.Close()
 	for _, url := range []string{"http://secret.invalid/key", "://secret", "ftp://secret",
 		"http://secret\x7f", secure.URL + "/secret"} {
-		_, err := asks(t, url, nil)
-		require.Error(t, err)
+		t.Run(url, func(t *testing.T) {
+			_, err := asks(t, url, nil)
+			require.Error(t, err)
+		})
 	}
 }
 
 // A node that is there and refuses is told from one that is not, and its codes from each other.
 func TestRefused(t *testing.T) {
 	for status, refused := range map[int]bool{200: true, 400: true, 429: false, 503: false} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(status)
-			fmt.Fprint(w, `{"id":1,"error":{"code":-32601,"message":"no"}}`)
-		}))
-		_, err := asks(t, server.URL, nil)
-		require.Equal(t, refused, Refused(err), status)
-		require.Equal(t, refused, Refused(err, 1, -32601), status)
-		require.False(t, Refused(err, 1), status)
-		server.Close()
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				fmt.Fprint(w, `{"id":1,"error":{"code":-32601,"message":"no"}}`)
+			}))
+			_, err := asks(t, server.URL, nil)
+			require.Equal(t, refused, Refused(err), status)
+			require.Equal(t, refused, Refused(err, 1, -32601), status)
+			require.False(t, Refused(err, 1), status)
+			server.Close()
+		})
 	}
 }
 

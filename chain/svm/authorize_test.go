@@ -506,9 +506,11 @@ func TestFeePayerFromTheFacilitator(t *testing.T) {
 	_, err := e.Authorize(t.Context(), o)
 	require.ErrorContains(t, err, "nobody is named")
 	for _, wrong := range []string{"x", s.Address(), r.PayTo, mint.String(), tokenProgram.String()} {
-		o.FeePayer = wrong
-		_, err := e.Authorize(t.Context(), o)
-		require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%s: %v", wrong, err)
+		t.Run(wrong, func(t *testing.T) {
+			o.FeePayer = wrong
+			_, err := e.Authorize(t.Context(), o)
+			require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%s: %v", wrong, err)
+		})
 	}
 	require.Zero(t, s.asked)
 	o.FeePayer = keyOf(payer).String()

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -189,13 +190,15 @@ func TestDecodeRefuses(t *testing.T) {
 			d.instructions[3].data = bytes.Repeat([]byte("x"), 4+1232-len(d.wire()))
 		},
 	} {
-		d := newDraft()
-		_, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
-		require.NoError(t, err)
-		damage(d)
-		_, err = Decode(base64.StdEncoding.EncodeToString(d.wire()))
-		require.ErrorIs(t, err, ErrLayout, name)
-		require.ErrorContains(t, err, because[name])
+		t.Run(name, func(t *testing.T) {
+			d := newDraft()
+			_, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
+			require.NoError(t, err)
+			damage(d)
+			_, err = Decode(base64.StdEncoding.EncodeToString(d.wire()))
+			require.ErrorIs(t, err, ErrLayout, name)
+			require.ErrorContains(t, err, because[name])
+		})
 	}
 	whole := newDraft().wire()
 	good := base64.StdEncoding.EncodeToString(whole)
@@ -203,14 +206,18 @@ func TestDecodeRefuses(t *testing.T) {
 		_, err := Decode(base64.StdEncoding.EncodeToString(whole[:n]))
 		require.ErrorIs(t, err, ErrLayout, "cut at %d", n)
 	}
-	for n, long := range map[byte][]byte{3: {3}, 1: {1}, 2: {0x82, 0}} { // the count of signatures alone
-		_, err := Decode(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
-		require.ErrorIs(t, err, ErrLayout, "%d signatures", n)
+	for n, long := range map[byte][]byte{3: {3}, 1: {1}, 2: {0x82, 0}} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { // the count of signatures alone
+			_, err := Decode(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
+			require.ErrorIs(t, err, ErrLayout, "%d signatures", n)
+		})
 	}
 	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
 		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
-		_, err := Decode(bad)
-		require.ErrorIs(t, err, ErrLayout)
+		t.Run(bad, func(t *testing.T) {
+			_, err := Decode(bad)
+			require.ErrorIs(t, err, ErrLayout)
+		})
 	}
 }
 
@@ -222,10 +229,12 @@ func TestCompact(t *testing.T) {
 		"\xff\xff\xff":     -1,
 		"\x80\x80\x80\x01": -1,
 	} {
-		r := reader{data: []byte(text)}
-		got := r.compact()
-		require.Equal(t, want == -1, r.truncated, "%x", text)
-		require.Equal(t, max(want, 0), got, "%x", text)
+		t.Run(text, func(t *testing.T) {
+			r := reader{data: []byte(text)}
+			got := r.compact()
+			require.Equal(t, want == -1, r.truncated, "%x", text)
+			require.Equal(t, max(want, 0), got, "%x", text)
+		})
 	}
 }
 
@@ -242,10 +251,12 @@ func TestATA(t *testing.T) {
 		require.NotEqual(t, got.Source, other)
 	}
 	for _, bad := range []string{"", "x", strings.Repeat("1", 45), strings.Repeat("z", 1<<20)} {
-		_, err := ATA(bad, mint.String(), false)
-		require.ErrorIs(t, err, errAddress)
-		_, err = ATA(mint.String(), bad, false)
-		require.ErrorIs(t, err, errAddress)
+		t.Run(bad, func(t *testing.T) {
+			_, err := ATA(bad, mint.String(), false)
+			require.ErrorIs(t, err, errAddress)
+			_, err = ATA(mint.String(), bad, false)
+			require.ErrorIs(t, err, errAddress)
+		})
 	}
 }
 

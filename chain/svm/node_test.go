@@ -3,6 +3,7 @@ package svm
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/gagliardetto/solana-go"
@@ -14,18 +15,22 @@ import (
 // B5: no node of another chain is believed; one that was wrong or silent is asked again.
 func TestGenesis(t *testing.T) {
 	e, c, _ := newWallet(t)
-	for _, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil,
+	for i, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil,
 		rpcFault{-32000, "no"}} {
-		c.lies["getGenesisHash"] = wrong
-		_, err := e.Funds(t.Context(), devnet, usdc)
-		require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v", err)
-		require.Equal(t, x402.HasCode(err, x402.CheckFailed), x402.AsError(err).FixableBy() == x402.ByPerson,
-			"%v", err)
-		fate, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
-			Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
-		require.Error(t, err)
-		require.Equal(t, x402.Status{}, fate)
-		require.Equal(t, c.asked["getGenesisHash"], sum(c.asked), "nothing else is asked")
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			c.lies["getGenesisHash"] = wrong
+			_, err := e.Funds(t.Context(), devnet, usdc)
+			require.True(t, x402.HasCode(err, x402.CheckFailed) || x402.HasCode(err, x402.RPCError), "%v",
+				err)
+			require.Equal(t, x402.HasCode(err, x402.CheckFailed),
+				x402.AsError(err).FixableBy() == x402.ByPerson,
+				"%v", err)
+			fate, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
+				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
+			require.Error(t, err)
+			require.Equal(t, x402.Status{}, fate)
+			require.Equal(t, c.asked["getGenesisHash"], sum(c.asked), "nothing else is asked")
+		})
 	}
 	delete(c.lies, "getGenesisHash")
 	for range 3 {
@@ -58,9 +63,11 @@ func TestNumbers(t *testing.T) {
 	require.NoError(t, err)
 	for lie, want := range map[string]uint64{"9007199254740993": 9007199254740993,
 		"18446744073709551615": 1<<64 - 1, "1e3": 0, "-1": 0, `"7"`: 0, "18446744073709551616": 0, "1.0": 0} {
-		c.lies["getBlockHeight"] = json.RawMessage(lie)
-		height, err := n.blockHeight(t.Context(), finalized)
-		require.Equal(t, want, height, lie)
-		require.Equal(t, want == 0, err != nil, lie)
+		t.Run(lie, func(t *testing.T) {
+			c.lies["getBlockHeight"] = json.RawMessage(lie)
+			height, err := n.blockHeight(t.Context(), finalized)
+			require.Equal(t, want, height, lie)
+			require.Equal(t, want == 0, err != nil, lie)
+		})
 	}
 }

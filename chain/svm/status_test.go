@@ -260,7 +260,7 @@ func TestFate(t *testing.T) {
 func TestBound(t *testing.T) {
 	_, c, _ := newWallet(t)
 	n := newNode(devnet, c.url, nil)
-	for _, test := range []struct {
+	for i, test := range []struct {
 		lastValid, slot, height, floor uint64
 		over                           bool
 	}{
@@ -272,10 +272,12 @@ func TestBound(t *testing.T) {
 		{10, 50_000, 1_200, 50_000 - 2*1_200 - 10_000, true},
 		{0, 50_000, 40_000, 0, false},
 	} {
-		s := &search{node: n, blockhash: nodesHash, lastValid: test.lastValid, slot: test.slot,
-			height: test.height}
-		require.NoError(t, s.readBounds(t.Context()))
-		require.Equal(t, []any{test.floor, test.over}, []any{s.floor, s.expired}, "%+v", test)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			s := &search{node: n, blockhash: nodesHash, lastValid: test.lastValid, slot: test.slot,
+				height: test.height}
+			require.NoError(t, s.readBounds(t.Context()))
+			require.Equal(t, []any{test.floor, test.over}, []any{s.floor, s.expired}, "%+v", test)
+		})
 	}
 }
 
@@ -299,30 +301,33 @@ func TestPages(t *testing.T) {
 	ours := listed{wire: wire, slot: c.slot + 40}
 	c.pass(500)
 	for _, rows := range []int{2, 3, 7, 1000} {
-		c.history = append(append(others(11, c.slot-50, "[1] x"), ours), others(1, 1, nil)...)
-		c.rows = rows
-		fate, err := e.Status(t.Context(), evidence)
-		require.NoError(t, err)
-		require.Equal(t, x402.Settled, fate.State, "%d rows a page", rows)
-		require.Equal(t, c.slot, c.lastHistoryMinimum)
-		for method, commitment := range map[string]string{"getLatestBlockhash": finalized,
-			"getBlockHeight": finalized, "isBlockhashValid": confirmed, "getSignaturesForAddress": confirmed,
-			"getTransaction": confirmed} {
-			require.Equal(t, commitment, c.commitments[method], method)
-		}
+		t.Run(fmt.Sprint(rows), func(t *testing.T) {
+			c.history = append(append(others(11, c.slot-50, "[1] x"), ours), others(1, 1, nil)...)
+			c.rows = rows
+			fate, err := e.Status(t.Context(), evidence)
+			require.NoError(t, err)
+			require.Equal(t, x402.Settled, fate.State, "%d rows a page", rows)
+			require.Equal(t, c.slot, c.lastHistoryMinimum)
+			for method, commitment := range map[string]string{"getLatestBlockhash": finalized,
+				"getBlockHeight": finalized, "isBlockhashValid": confirmed,
+				"getSignaturesForAddress": confirmed,
+				"getTransaction":          confirmed} {
+				require.Equal(t, commitment, c.commitments[method], method)
+			}
 
-		c.history = append(others(11, c.slot-50, "[1] x"), others(3, c.slot-60, "[1] y")...)
-		fate, err = e.Status(t.Context(), evidence)
-		require.NoError(t, err)
-		require.Equal(t, x402.Expired, fate.State, "%d rows a page", rows)
-
-		for _, another := range []*bool{&c.forgetful, &c.skipping} {
-			*another = true
+			c.history = append(others(11, c.slot-50, "[1] x"), others(3, c.slot-60, "[1] y")...)
 			fate, err = e.Status(t.Context(), evidence)
-			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
-			require.Equal(t, x402.Open, fate.State)
-			*another = false
-		}
+			require.NoError(t, err)
+			require.Equal(t, x402.Expired, fate.State, "%d rows a page", rows)
+
+			for _, another := range []*bool{&c.forgetful, &c.skipping} {
+				*another = true
+				fate, err = e.Status(t.Context(), evidence)
+				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+				require.Equal(t, x402.Open, fate.State)
+				*another = false
+			}
+		})
 	}
 }
 

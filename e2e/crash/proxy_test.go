@@ -2,6 +2,7 @@ package crash
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -254,42 +255,44 @@ func TestProxyIsExact(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	for _, b := range []breakage{{request, 0, fin}, {request, 3, fin}, {request, 3, rst}, {request, 3, stall},
+	for i, b := range []breakage{{request, 0, fin}, {request, 3, fin}, {request, 3, rst}, {request, 3, stall},
 		{request, 6, fin},
 		{response, 0, fin}, {response, 4, fin}, {response, 4, rst}, {response, 4, stall},
 		{response, 10, fin}} {
-		p, err := newProxy("http://"+listener.Addr().String(), "hello", b)
-		require.NoError(t, err)
-		client, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-		require.NoError(t, err)
-		client.Write([]byte("hello\n"))
-		limit := 10 * time.Second
-		if b.how == stall {
-			limit = 300 * time.Millisecond
-		}
-		client.SetReadDeadline(time.Now().Add(limit))
-		var back []byte
-		buffer := make([]byte, 100)
-		for err == nil {
-			var n int
-			n, err = client.Read(buffer)
-			back = append(back, buffer[:n]...)
-		}
-		client.Close()
-		p.Close()
-		arrived := <-got
-		if b.side == request {
-			require.Equal(t, "hello\n"[:b.at], string(arrived), b)
-		} else {
-			require.Equal(t, "0123456789"[:b.at], string(back), b)
-		}
-		switch b.how {
-		case rst:
-			require.ErrorContains(t, err, "reset", b)
-		case stall:
-			require.ErrorContains(t, err, "timeout", b)
-		case fin:
-			require.ErrorContains(t, err, "EOF", b)
-		}
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			p, err := newProxy("http://"+listener.Addr().String(), "hello", b)
+			require.NoError(t, err)
+			client, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+			require.NoError(t, err)
+			client.Write([]byte("hello\n"))
+			limit := 10 * time.Second
+			if b.how == stall {
+				limit = 300 * time.Millisecond
+			}
+			client.SetReadDeadline(time.Now().Add(limit))
+			var back []byte
+			buffer := make([]byte, 100)
+			for err == nil {
+				var n int
+				n, err = client.Read(buffer)
+				back = append(back, buffer[:n]...)
+			}
+			client.Close()
+			p.Close()
+			arrived := <-got
+			if b.side == request {
+				require.Equal(t, "hello\n"[:b.at], string(arrived), b)
+			} else {
+				require.Equal(t, "0123456789"[:b.at], string(back), b)
+			}
+			switch b.how {
+			case rst:
+				require.ErrorContains(t, err, "reset", b)
+			case stall:
+				require.ErrorContains(t, err, "timeout", b)
+			case fin:
+				require.ErrorContains(t, err, "EOF", b)
+			}
+		})
 	}
 }

@@ -88,9 +88,11 @@ func TestDashboard(t *testing.T) {
 	b.visit(base + "history")
 	b.glance("empty-history")
 
-	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} { // the demo's
-		_, err := pays(path)
-		require.NoError(t, err)
+	for _, path := range []string{"/weather", "/solana", "/weather?city=Oslo"} {
+		t.Run(path, func(t *testing.T) { // the demo's
+			_, err := pays(path)
+			require.NoError(t, err)
+		})
 	}
 	b.visit(base)
 	require.Contains(t, b.text(), "Latest payments")

@@ -79,11 +79,13 @@ func TestCompareUnproven(t *testing.T) {
 		"[keystore]\nkeyring=true",
 		"[keystore]\npassphrase_command=['x']",
 	} {
-		for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)),
-			Compare(rules(t, c), rules(t, ""))} {
-			require.Len(t, list, 1, c)
-			require.True(t, list[0].Loosens, c)
-		}
+		t.Run(c, func(t *testing.T) {
+			for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)),
+				Compare(rules(t, c), rules(t, ""))} {
+				require.Len(t, list, 1, c)
+				require.True(t, list[0].Loosens, c)
+			}
+		})
 	}
 }
 

@@ -35,8 +35,10 @@ func TestChannelServers(t *testing.T) {
 	for _, bad := range []string{"service = \"did:rooch:rooch1x\"",
 		"channel = false\nservice = \"did:rooch:rooch1x\"", "channel = true\nservice = \"nuwa\"",
 		"channel = 1"} {
-		_, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\n" + bad + "\n"))
-		require.Error(t, err, bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := Parse([]byte("[servers.a]\nurl = \"https://a.example/mcp\"\n" + bad + "\n"))
+			require.Error(t, err, bad)
+		})
 	}
 }
 
@@ -308,15 +310,17 @@ func TestFaults(t *testing.T) {
 		{"budget = 3", 1, "budget", "a table"},
 		{"a = ", 1, "", ""},
 	} {
-		_, err := Parse([]byte(row.toml))
-		require.Error(t, err, row.toml)
-		var fault *Error
-		require.ErrorAs(t, err, &fault, row.toml)
-		assert.Equal(t, row.line, fault.Line, "%s\n%v", row.toml, err)
-		assert.Equal(t, row.key, fault.Key, "%s\n%v", row.toml, err)
-		assert.Contains(t, err.Error(), row.says, row.toml)
-		assert.NotContains(t, err.Error(), "pw@", "a password in a message")
-		assert.Equal(t, "SETUP_FAILED", string(x402.AsError(err).Code))
+		t.Run(row.toml, func(t *testing.T) {
+			_, err := Parse([]byte(row.toml))
+			require.Error(t, err, row.toml)
+			var fault *Error
+			require.ErrorAs(t, err, &fault, row.toml)
+			assert.Equal(t, row.line, fault.Line, "%s\n%v", row.toml, err)
+			assert.Equal(t, row.key, fault.Key, "%s\n%v", row.toml, err)
+			assert.Contains(t, err.Error(), row.says, row.toml)
+			assert.NotContains(t, err.Error(), "pw@", "a password in a message")
+			assert.Equal(t, "SETUP_FAILED", string(x402.AsError(err).Code))
+		})
 	}
 }
 

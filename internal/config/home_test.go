@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,11 +58,13 @@ func TestLoadChecksWhoMayWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 
-	for _, mode := range []os.FileMode{0o620, 0o602, 0o666} {
-		require.NoError(t, os.Chmod(path, mode))
-		_, err := Load(home)
-		assert.ErrorContains(t, err, "can be written by others", "%o", mode)
-		assert.ErrorContains(t, err, "chmod 600")
+	for i, mode := range []os.FileMode{0o620, 0o602, 0o666} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			require.NoError(t, os.Chmod(path, mode))
+			_, err := Load(home)
+			assert.ErrorContains(t, err, "can be written by others", "%o", mode)
+			assert.ErrorContains(t, err, "chmod 600")
+		})
 	}
 	require.NoError(t, os.Chmod(path, 0o644))
 	c, err := Load(home)

@@ -104,8 +104,10 @@ func TestPaywallFaults(t *testing.T) {
 		"a second": {change("max_timeout_seconds = 60", "max_timeout_seconds = 1"),
 			"it must be from 15 to 3600"},
 	} {
-		_, err := ParsePaywall("shop.toml", []byte(c[0]))
-		require.ErrorContains(t, err, c[1], name)
-		require.ErrorContains(t, err, "shop.toml", name)
+		t.Run(name, func(t *testing.T) {
+			_, err := ParsePaywall("shop.toml", []byte(c[0]))
+			require.ErrorContains(t, err, c[1], name)
+			require.ErrorContains(t, err, "shop.toml", name)
+		})
 	}
 }

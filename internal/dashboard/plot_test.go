@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,22 +22,24 @@ func TestDraw(t *testing.T) {
 		4_230_000:   "$0.00 $2.00 $4.00 $6.00",
 		100_000_000: "$0.00 $50.00 $100.00",
 	} {
-		p := draw([]step{{Spent: most - most/4, Held: most / 4}, {Spent: 1}, {}, {Held: 1}}, 2,
-			"the last 4 days")
-		var got []string
-		for _, l := range p.Lines {
-			got = append(got, l.Label)
-		}
-		require.Equal(t, lines, strings.Join(got, " "))
-		require.InDelta(t, 0, p.Lines[len(p.Lines)-1].Y, .01)
-		for _, b := range p.Bars {
-			require.GreaterOrEqual(t, b.HeldY, -.02, "%s: inside", most)
-			require.InDelta(t, plotHeight, b.SpentY+b.SpentHigh, .02)
-			require.Equal(t, b.Spent > 0, b.SpentHigh >= leastHigh)
-			require.Equal(t, b.Held > 0, b.HeldHigh >= leastHigh)
-		}
-		require.Equal(t, []bool{false, true, false, true}, []bool{p.Bars[0].Labelled, p.Bars[1].Labelled,
-			p.Bars[2].Labelled, p.Bars[3].Labelled}, "from the last")
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			p := draw([]step{{Spent: most - most/4, Held: most / 4}, {Spent: 1}, {}, {Held: 1}}, 2,
+				"the last 4 days")
+			var got []string
+			for _, l := range p.Lines {
+				got = append(got, l.Label)
+			}
+			require.Equal(t, lines, strings.Join(got, " "))
+			require.InDelta(t, 0, p.Lines[len(p.Lines)-1].Y, .01)
+			for _, b := range p.Bars {
+				require.GreaterOrEqual(t, b.HeldY, -.02, "%s: inside", most)
+				require.InDelta(t, plotHeight, b.SpentY+b.SpentHigh, .02)
+				require.Equal(t, b.Spent > 0, b.SpentHigh >= leastHigh)
+				require.Equal(t, b.Held > 0, b.HeldHigh >= leastHigh)
+			}
+			require.Equal(t, []bool{false, true, false, true}, []bool{p.Bars[0].Labelled, p.Bars[1].Labelled,
+				p.Bars[2].Labelled, p.Bars[3].Labelled}, "from the last")
+		})
 	}
 	none := draw(make([]step, 3), 1, "the last 3 days")
 	require.False(t, none.Any)

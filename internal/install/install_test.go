@@ -139,10 +139,12 @@ func TestDetect(t *testing.T) {
 		`{"mcpServers":[]}`:                Broken,
 		`{"mcpServers":{"x402-wallet":1}}`: Broken, "": Missing,
 	} {
-		require.NoError(t, os.WriteFile(cursor.File(s), []byte(text), 0o600))
-		status, err := cursor.Detect(s, entry)
-		require.Equal(t, want, status, text)
-		require.Equal(t, want == Broken, err != nil, text)
+		t.Run(text, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(cursor.File(s), []byte(text), 0o600))
+			status, err := cursor.Detect(s, entry)
+			require.Equal(t, want, status, text)
+			require.Equal(t, want == Broken, err != nil, text)
+		})
 	}
 }
 
@@ -165,11 +167,13 @@ func TestAClientThatIsNew(t *testing.T) {
 func TestNoSecretIsWritten(t *testing.T) {
 	for _, name := range []string{"X402_WALLET_PASSPHRASE", "CDP_API_KEY_SECRET", "PRIVATE_KEY",
 		"x402_wallet_home"} {
-		for _, c := range Clients() {
-			_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()},
-				Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
-			require.ErrorIs(t, err, ErrSecret)
-		}
+		t.Run(name, func(t *testing.T) {
+			for _, c := range Clients() {
+				_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()},
+					Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
+				require.ErrorIs(t, err, ErrSecret)
+			}
+		})
 	}
 }
 
@@ -231,12 +235,14 @@ func TestFilesLeftAlone(t *testing.T) {
 		"mcp_servers = {}\n", "a = \n",
 		"[[mcp_servers]]\n",
 	} {
-		s := System{OS: "linux", Home: t.TempDir()}
-		require.NoError(t, os.MkdirAll(filepath.Dir(codex.File(s)), 0o700))
-		require.NoError(t, os.WriteFile(codex.File(s), []byte(text), 0o600))
-		_, err := codex.Plan(s, entry)
-		require.Error(t, err, text)
-		require.Equal(t, text, read(t, codex.File(s)))
+		t.Run(text, func(t *testing.T) {
+			s := System{OS: "linux", Home: t.TempDir()}
+			require.NoError(t, os.MkdirAll(filepath.Dir(codex.File(s)), 0o700))
+			require.NoError(t, os.WriteFile(codex.File(s), []byte(text), 0o600))
+			_, err := codex.Plan(s, entry)
+			require.Error(t, err, text)
+			require.Equal(t, text, read(t, codex.File(s)))
+		})
 	}
 	_, err := set([]byte(`{"servers": {"x402-wallet": 1, "x402-wallet": 2}}`), 3, "servers", Name)
 	require.ErrorContains(t, err, "twice")

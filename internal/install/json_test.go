@@ -41,8 +41,10 @@ func TestSetAndRemove(t *testing.T) {
 func TestWhatIsNoJSON(t *testing.T) {
 	for _, text := range []string{"{", `{"a"}`, `{"a": }`, `{"a": 1 "b": 2}`, `{a: 1}`, `{"a": 01}`, `{} {}`,
 		`{"a": "`, `/*`, `{"a": 1,, }`, `{,}`, "{\"a\": \"\n\"}", `{"a": 'x'}`} {
-		_, err := set([]byte(text), 1, "b")
-		require.Error(t, err, text)
+		t.Run(text, func(t *testing.T) {
+			_, err := set([]byte(text), 1, "b")
+			require.Error(t, err, text)
+		})
 	}
 }
 

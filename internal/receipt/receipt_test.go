@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
@@ -61,8 +62,10 @@ func TestForged(t *testing.T) {
 		{"solana", "payment.asset", "HGa5771mZwzC7jfGX3GcubXgH7s221ejcJqAveMsfbEM"},
 		{"solana", "signed.payload.transaction", "AgAA"}, {"solana", "terms.amount", "1"},
 	} {
-		v, err := Verify(changed(t, genuine(t, line.name), line.path, line.value), x402.NewRegistry(nil))
-		require.True(t, err != nil || !v.OK, "%s %s", line.name, line.path)
+		t.Run(line.name, func(t *testing.T) {
+			v, err := Verify(changed(t, genuine(t, line.name), line.path, line.value), x402.NewRegistry(nil))
+			require.True(t, err != nil || !v.OK, "%s %s", line.name, line.path)
+		})
 	}
 }
 
@@ -127,8 +130,10 @@ func TestNoReceipt(t *testing.T) {
 		strings.Replace(string(genuine(t, "evm")), `"version": 1`, `"version": 2`, 1),
 		strings.Replace(string(genuine(t, "evm")), `"format"`, `"x": 1, "format"`, 1),
 		strings.Replace(string(genuine(t, "evm")), `"id"`, `"id": "a", "id"`, 1)} {
-		_, err := Verify([]byte(text), x402.NewRegistry(nil))
-		require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+		t.Run(text, func(t *testing.T) {
+			_, err := Verify([]byte(text), x402.NewRegistry(nil))
+			require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)
+		})
 	}
 }
 
@@ -226,9 +231,11 @@ func TestReceiptsAreOfTheDead(t *testing.T) {
 	}
 	for state, ok := range map[history.State]bool{history.Reserved: false, history.Submitted: false,
 		history.Unknown: false, history.Failed: false, history.Settled: true} {
-		p.State = state
-		_, err := Of(p, nil, x402.NewRegistry(nil), now.Add(2*time.Minute))
-		require.Equal(t, ok, err == nil, state)
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
+			p.State = state
+			_, err := Of(p, nil, x402.NewRegistry(nil), now.Add(2*time.Minute))
+			require.Equal(t, ok, err == nil, state)
+		})
 	}
 	p.State = history.Settled
 	_, err := Of(p, nil, x402.NewRegistry(nil), now)

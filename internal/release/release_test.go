@@ -172,7 +172,9 @@ func TestVersions(t *testing.T) {
 		"v1.2.3": "1.2.3", "v1.2.3-4-gabcdef0": "1.2.3-4-gabcdef0", "abcdef0": "0.0.0-dev.gabcdef0",
 		"1234567-dirty": "0.0.0-dev.g1234567.dirty", "unknown": "0.0.0-dev.gunknown",
 	} {
-		require.Equal(t, want, semver(described))
+		t.Run(described, func(t *testing.T) {
+			require.Equal(t, want, semver(described))
+		})
 	}
 }
 
@@ -180,7 +182,9 @@ func TestVersions(t *testing.T) {
 func TestLicencesAreGivenAlong(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"LICENSE.txt", "COPYING", "notice.md", "main.go"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		})
 	}
 	names, err := licenceFiles(dir)
 	require.NoError(t, err)

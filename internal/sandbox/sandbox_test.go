@@ -16,22 +16,24 @@ func TestEVMPayment(t *testing.T) {
 	s := start(t, Options{})
 	payer := newEVMPayer(t, s, USDC)
 	for _, dialect := range []string{"", "/v1", "/v2-body"} {
-		c := challenge(t, s, dialect+"/weather")
-		a := payer.sign(t, s, c.Accepts[0])
-		answer := pay(t, s, dialect+"/weather", c, a.Payload)
-		require.Equal(t, 200, answer.status, answer.body)
-		require.Equal(t, Content("/weather"), answer.body)
-		receipt, err := x402.ReadSettlement(answer.header)
-		require.NoError(t, err)
-		require.True(t, receipt.Success)
-		fate, err := payer.Status(t.Context(), a.Evidence)
-		require.NoError(t, err)
-		require.Equal(t, x402.Settled, fate.State, fate.Note)
-		require.Equal(t, receipt.Transaction, fate.Transaction)
-		require.Empty(t, fate.Note)
+		t.Run(dialect, func(t *testing.T) {
+			c := challenge(t, s, dialect+"/weather")
+			a := payer.sign(t, s, c.Accepts[0])
+			answer := pay(t, s, dialect+"/weather", c, a.Payload)
+			require.Equal(t, 200, answer.status, answer.body)
+			require.Equal(t, Content("/weather"), answer.body)
+			receipt, err := x402.ReadSettlement(answer.header)
+			require.NoError(t, err)
+			require.True(t, receipt.Success)
+			fate, err := payer.Status(t.Context(), a.Evidence)
+			require.NoError(t, err)
+			require.Equal(t, x402.Settled, fate.State, fate.Note)
+			require.Equal(t, receipt.Transaction, fate.Transaction)
+			require.Empty(t, fate.Note)
 
-		again := pay(t, s, dialect+"/weather", c, a.Payload)
-		require.Equal(t, "invalid_exact_evm_nonce_already_used", why(t, again))
+			again := pay(t, s, dialect+"/weather", c, a.Payload)
+			require.Equal(t, "invalid_exact_evm_nonce_already_used", why(t, again))
+		})
 	}
 	require.Len(t, s.Settlements(), 3)
 	require.Equal(t, 3, s.Signatures())
@@ -92,7 +94,9 @@ func TestEVMRefuses(t *testing.T) {
 		{"a key twice", replaced(`{"authorization"`, `{"signature":"","authorization"`), "invalid_payload"},
 		{"another key", replaced(`{"authorization"`, `{"x":1,"authorization"`), "invalid_payload"},
 	} {
-		require.Equal(t, row.reason, why(t, pay(t, s, "/weather", c, row.payload)), row.name)
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, row.reason, why(t, pay(t, s, "/weather", c, row.payload)), row.name)
+		})
 	}
 	require.Empty(t, s.Settlements())
 	require.Zero(t, s.Served("/weather"))

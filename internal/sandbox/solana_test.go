@@ -51,8 +51,10 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, key{}, programSystem)
 	for _, bad := range []string{"", "1", "0OIl", "111111111111111111111111111111111",
 		"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "Tokenkeg"} {
-		_, err := parseKey(bad)
-		require.Error(t, err, bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := parseKey(bad)
+			require.Error(t, err, bad)
+		})
 	}
 	for range 20 {
 		require.True(t, onCurve(keyOf(newKey())), "a public key is a point")
@@ -146,7 +148,10 @@ func TestSolanaRefuses(t *testing.T) {
 		}), "transaction_simulation_failed: BlockhashNotFound"},
 		{"no base64", "!", "invalid_exact_svm_payload_transaction_could_not_be_decoded"},
 	} {
-		require.Equal(t, row.reason, why(t, pay(t, s, "/solana", c, transactionPayload(row.wire))), row.name)
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, row.reason, why(t, pay(t, s, "/solana", c, transactionPayload(row.wire))),
+				row.name)
+		})
 	}
 	require.Empty(t, s.Settlements())
 

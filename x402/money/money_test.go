@@ -18,16 +18,20 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 		"Infinity",
 		"0x10", "0b1", "0o7", "1_000", "1,000", "١٢", "１０", twoTo256.String(), strings.Repeat("9", 10_000),
 	} {
-		_, err := ParseAmount(bad)
-		require.ErrorIs(t, err, ErrAmount, "%q", bad)
-		require.Less(t, len(err.Error()), 120, "an error never repeats an endless input")
+		t.Run(bad, func(t *testing.T) {
+			_, err := ParseAmount(bad)
+			require.ErrorIs(t, err, ErrAmount, "%q", bad)
+			require.Less(t, len(err.Error()), 120, "an error never repeats an endless input")
+		})
 	}
 	largest := new(big.Int).Sub(twoTo256, big.NewInt(1)).String()
 	for _, good := range []string{"0", "1", "10000", "18446744073709551615", "18446744073709551616",
 		largest} {
-		a, err := ParseAmount(good)
-		require.NoError(t, err)
-		require.Equal(t, good, a.String())
+		t.Run(good, func(t *testing.T) {
+			a, err := ParseAmount(good)
+			require.NoError(t, err)
+			require.Equal(t, good, a.String())
+		})
 	}
 }
 
@@ -55,14 +59,18 @@ func TestAmountIsAStringInJSON(t *testing.T) {
 func TestDollars(t *testing.T) {
 	for text, want := range map[string]string{"5": "5.00", "5.00": "5.00", "0.001": "0.001",
 		"0.100000": "0.10", "0": "0.00", "0.000001": "0.000001", "1234.5": "1234.50"} {
-		d, err := ParseDollars(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, d.String(), text)
+		t.Run(text, func(t *testing.T) {
+			d, err := ParseDollars(text)
+			require.NoError(t, err, text)
+			require.Equal(t, want, d.String(), text)
+		})
 	}
 	for _, bad := range []string{"", ".5", "5.", "-1", "+1", "1e3", "0.0000001", "05", "1,000", "$5", "5 ",
 		"0x5", "9999999999999"} {
-		_, err := ParseDollars(bad)
-		require.ErrorIs(t, err, ErrDollars, "%q", bad)
+		t.Run(bad, func(t *testing.T) {
+			_, err := ParseDollars(bad)
+			require.ErrorIs(t, err, ErrDollars, "%q", bad)
+		})
 	}
 	require.Equal(t, MaxDollars, MaxDollars.Add(1))
 	require.Equal(t, "$0.01", Dollars(10_000).Price())

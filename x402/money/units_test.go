@@ -16,8 +16,10 @@ func TestUnits(t *testing.T) {
 		{"1500000", 6, "1.5"}, {"10", 0, "10"}, {"7", 1, "0.7"},
 		{"123456789012345678901234567890", 18, "123456789012.34567890123456789"},
 	} {
-		amount, err := ParseAmount(row.atomic)
-		require.NoError(t, err)
-		require.Equal(t, row.want, amount.Units(row.decimals), row.atomic)
+		t.Run(row.atomic, func(t *testing.T) {
+			amount, err := ParseAmount(row.atomic)
+			require.NoError(t, err)
+			require.Equal(t, row.want, amount.Units(row.decimals), row.atomic)
+		})
 	}
 }
