@@ -108,8 +108,10 @@ type content struct {
 }
 
 func (c content) isPayment() bool {
-	return c.Type == "resource" && c.Resource != nil && (c.Resource.URI == resourceURI ||
-		c.Resource.MIMEType == resourceType)
+	if c.Type != "resource" || c.Resource == nil {
+		return false
+	}
+	return c.Resource.URI == resourceURI || c.Resource.MIMEType == resourceType
 }
 
 // splitContent takes the payment out of a result's content: a streaming tool may have sent several,

@@ -43,7 +43,7 @@ func (c *checker) config(f *file) *Config {
 		Hosts:        c.hosts(f.Hosts),
 		Servers:      c.servers(f.Servers),
 		Keystore:     c.keystore(&f.Keystore),
-		Channel: Channel{DID: c.did(f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap",
+		Channel: Channel{DID: c.did("channel.did", f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap",
 			f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
@@ -261,7 +261,9 @@ func (c *checker) servers(written map[string]fileServer) map[string]Server {
 		if !serverName().MatchString(name) || len(name) > 32 {
 			c.fail(key, "a server's name is at most 32 letters and digits, with single - or _ between")
 		}
-		if first := strings.ToLower(name); s.Mount && (first == "x402" || strings.HasPrefix(first, "x402_")) {
+		lower := strings.ToLower(name)
+		isOurs := lower == "x402" || strings.HasPrefix(lower, "x402_")
+		if s.Mount && isOurs {
 			c.fail(key+".mount", "a server called x402 is not mounted: tools whose names begin with x402_ "+
 				"are the wallet's own")
 		}
@@ -274,15 +276,19 @@ func (c *checker) servers(written map[string]fileServer) map[string]Server {
 		if s.URL != "" {
 			c.ownerURL(key+".url", s.URL, "https://…/mcp")
 		}
-		if s.Service != "" && (s.Channel == nil || !*s.Channel) {
-			c.fail(key+".service", "is for payment channels: it needs channel = true beside it")
-		}
-		if s.Service != "" && !didForm().MatchString(s.Service) {
-			c.fail(key+".service", `%q is not a DID like "did:rooch:…"`, s.Service)
+		if s.Service != "" {
+			c.service(key+".service", s)
 		}
 		servers[name] = Server(s)
 	}
 	return servers
+}
+
+func (c *checker) service(key string, s fileServer) {
+	if s.Channel == nil || !*s.Channel {
+		c.fail(key, "is for payment channels: it needs channel = true beside it")
+	}
+	c.did(key, s.Service)
 }
 
 func (c *checker) keystore(f *fileKeystore) Keystore {
@@ -299,9 +305,9 @@ var didForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
 })
 
-func (c *checker) did(did string) string {
+func (c *checker) did(key, did string) string {
 	if did != "" && !didForm().MatchString(did) {
-		c.fail("channel.did", `%q is not a DID like "did:rooch:…"`, did)
+		c.fail(key, `%q is not a DID like "did:rooch:…"`, did)
 	}
 	return did
 }

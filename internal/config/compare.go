@@ -98,8 +98,10 @@ var tightenings = map[string]func(from, to *Config) bool{
 		return true
 	},
 	"policy.allow_hosts": func(a, b *Config) bool {
-		return len(a.Policy.AllowHosts) == 0 || len(b.Policy.AllowHosts) > 0 &&
-			within(b.Policy.AllowHosts, a.Policy.AllowHosts)
+		if len(a.Policy.AllowHosts) == 0 { // any host was allowed
+			return true
+		}
+		return len(b.Policy.AllowHosts) > 0 && within(b.Policy.AllowHosts, a.Policy.AllowHosts)
 	},
 	"policy.deny_hosts": func(a, b *Config) bool { return within(a.Policy.DenyHosts, b.Policy.DenyHosts) },
 	"policy.new_payee": func(a, b *Config) bool {
@@ -110,8 +112,11 @@ var tightenings = map[string]func(from, to *Config) bool{
 	},
 	"policy.price_jump": func(a, b *Config) bool { return b.Policy.PriceJump <= a.Policy.PriceJump },
 	"policy.max_failures": func(a, b *Config) bool {
-		return b.Policy.MaxFailures > 0 && (a.Policy.MaxFailures == 0 ||
-			b.Policy.MaxFailures <= a.Policy.MaxFailures)
+		before, after := a.Policy.MaxFailures, b.Policy.MaxFailures
+		if before == 0 { // there was no breaker
+			return after > 0
+		}
+		return after > 0 && after <= before
 	},
 	"policy.loopback": func(a, b *Config) bool {
 		return within(b.Policy.Loopback, a.Policy.Loopback)

@@ -85,9 +85,8 @@ func RemoveTable(text []byte, path ...string) ([]byte, error) {
 		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
 		if inside { // what stands above a table belongs to it
 			begin = aboveComments(text, from, begin)
-			for begin < len(text) && text[begin] == '\n' && (len(kept) == 0 ||
-				bytes.HasSuffix(kept, []byte("\n\n"))) {
-				// one empty line is enough
+			hasEmptyLine := len(kept) == 0 || bytes.HasSuffix(kept, []byte("\n\n"))
+			for hasEmptyLine && begin < len(text) && text[begin] == '\n' { // one is enough
 				begin++
 			}
 		} else {
@@ -107,7 +106,9 @@ func RemoveTable(text []byte, path ...string) ([]byte, error) {
 func aboveComments(text []byte, least, line int) int {
 	for line > least {
 		above := bytes.LastIndexByte(text[:line-1], '\n') + 1
-		if l := bytes.TrimSpace(text[above:line]); above < least || len(l) > 0 && l[0] != '#' {
+		l := bytes.TrimSpace(text[above:line])
+		isOther := len(l) > 0 && l[0] != '#'
+		if above < least || isOther {
 			break
 		}
 		line = above

@@ -223,10 +223,12 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 		return warnings
 	}
 	network, known := seedNetworks[env.SolanaNetwork]
-	if env.SolanaRPC != "" && (!known || c.Networks[network].RPC != env.SolanaRPC) {
+	sameNode := known && c.Networks[network].RPC == env.SolanaRPC
+	if env.SolanaRPC != "" && !sameNode {
 		warn("SOLANA_RPC_URL", "set rpc under [networks.\""+network+"\"], or env = true")
 	}
-	if env.SolanaNetwork != "" && (!known || !slices.Contains(c.Policy.Prefer, network)) {
+	isPreferred := known && slices.Contains(c.Policy.Prefer, network)
+	if env.SolanaNetwork != "" && !isPreferred {
 		warn("SOLANA_NETWORK", "set prefer under [policy], or env = true")
 	}
 	for _, v := range []struct{ name, url string }{

@@ -52,17 +52,14 @@ func foldHost(written string) (host, problem string) {
 		return host, "is a URL; only the host is written here, like api.example.com"
 	}
 	name, port := splitHost(host)
-	if n, err := strconv.ParseUint(port, 10, 16); name != host &&
-		(err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
+	if name != host && !isPort(port) {
 		return host, "has a port that is not from 1 to 65535"
 	}
 	if port == "443" || port == "80" { // sellers are known without them, so the entry would cover nobody
 		return host, "has the port that goes without saying; write the host alone"
 	}
 	if inner, isV6 := strings.CutPrefix(name, "["); isV6 {
-		ip, err := netip.ParseAddr(strings.TrimSuffix(inner, "]"))
-		if err != nil || !ip.Is6() || ip.Is4In6() || ip.Zone() != "" ||
-			ip.String() != strings.TrimSuffix(inner, "]") {
+		if !isShortestIPv6(strings.TrimSuffix(inner, "]")) {
 			return host, "is not an IPv6 address in its shortest form, like [2001:db8::1]"
 		}
 		return host, ""
@@ -80,6 +77,17 @@ func foldHost(written string) (host, problem string) {
 		return host, "is not an IPv4 address like 192.0.2.1"
 	}
 	return host, ""
+}
+
+// isPort reports whether a text is a port in its one spelling.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
+}
+
+func isShortestIPv6(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is6() && !ip.Is4In6() && ip.Zone() == "" && ip.String() == text
 }
 
 // splitHost parts a host from its port; IPv6 keeps its brackets, as in a URL.

@@ -199,12 +199,14 @@ func decodeError(data []byte, err error) error {
 }
 
 func typeMessage(got, want, value string) string {
+	isNumber := got == "float" || got == "integer"
+	wantsNumber := want == "int" || want == "float64"
 	switch {
-	case want == "string" && (got == "float" || got == "integer"):
+	case want == "string" && isNumber:
 		return fmt.Sprintf(`is written as text, not as a number: "%s"`, value)
 	case want == "string":
 		return fmt.Sprintf("must be text in quotes, not %s", article(got))
-	case want == "int" && got == "string" || want == "float64" && got == "string":
+	case wantsNumber && got == "string":
 		return fmt.Sprintf("is a number, without quotes: %s", strings.Trim(value, `"'`))
 	case want == "int":
 		return fmt.Sprintf("must be a whole number, not %s", article(got))

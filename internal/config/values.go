@@ -35,13 +35,14 @@ func (c *checker) cap(key string, written *string) *money.Dollars {
 // whole checks a whole number; a preset outside the range means that the key is required.
 func (c *checker) whole(key string, written *int, preset, least, most int) int {
 	n := preset
-	if written != nil {
-		n = *written
-	} else if n < least {
+	switch {
+	case written == nil && preset < least:
 		c.fail(key, "is missing: a number from %d to %d", least, most)
-	}
-	if written != nil && (n < least || n > most) {
-		c.fail(key, "is %d; it must be from %d to %d", n, least, most)
+	case written != nil:
+		n = *written
+		if n < least || n > most {
+			c.fail(key, "is %d; it must be from %d to %d", n, least, most)
+		}
 	}
 	return min(max(n, least), most)
 }
@@ -89,7 +90,8 @@ func quoted(words []string) (q []string) {
 
 func (c *checker) chain(key, name string) string {
 	id, ok := x402.Network(name)
-	if namespace := x402.Namespace(id); !ok || (namespace != "eip155" && namespace != "solana") {
+	isKnown := ok && slices.Contains([]string{"eip155", "solana"}, x402.Namespace(id))
+	if !isKnown {
 		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name,
 			SolanaMainnet)
 		return name
@@ -126,7 +128,8 @@ func (c *checker) ownerURL(key, raw, example string) *url.URL {
 
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+	isIP := err == nil && ip.Unmap().IsLoopback()
+	return isIP || host == "localhost"
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -22,23 +22,19 @@ func decodeTOML(text []byte) (map[string]any, error) {
 // setTOML writes members of our entry, a table of its own.
 func setTOML(text []byte, entry map[string]any, at string, changes []field) (_ []byte, err error) {
 	for _, f := range changes {
-		env, isTable := f.value.(map[string]any)
+		_, isTable := f.value.(map[string]any)
 		_, was := entry[f.name]
-		switch {
-		case f.value == nil || isTable && was: // it may be a table below ours, or a key
+		isReplaced := isTable && was // it may be a table below ours, or a key
+		if f.value == nil || isReplaced {
 			if text, err = withoutKey(text, at, f.name); err != nil {
 				return nil, err
 			}
-			if f.value == nil {
-				continue
-			}
-			if text, err = config.SetKey(text, tomlValue(env), at, Name, f.name); err != nil {
-				return nil, err
-			}
-		default:
-			if text, err = config.SetKey(text, tomlValue(f.value), at, Name, f.name); err != nil {
-				return nil, err
-			}
+		}
+		if f.value == nil {
+			continue
+		}
+		if text, err = config.SetKey(text, tomlValue(f.value), at, Name, f.name); err != nil {
+			return nil, err
 		}
 	}
 	return text, nil
