@@ -17,7 +17,8 @@ var arrows = map[string][]string{
 	"wallet": {},
 	"x402":   {"x402/money"},
 	// x402: names of networks, and assets
-	"internal/config": {"x402/money", "x402"},
+	// budget: what to do about a new payee is said in its words
+	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
 	// budget: it answers the windows' questions inside its transaction
 	"history": {"budget", "x402/money", "x402"},

@@ -90,7 +90,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
 		Rate:    b.Rate,
 		HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
-		NewPayee: budget.Rule(c.Policy.NewPayee), PayeeChange: budget.Rule(c.Policy.PayeeChange),
+		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange,
 		PriceJump: c.Policy.PriceJump, MaxLost: c.Policy.MaxFailures,
 	}
 }

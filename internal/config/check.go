@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -78,15 +79,15 @@ func (c *checker) policy(f *filePolicy) Policy {
 	p := Policy{
 		AllowHosts:  c.patterns("policy.allow_hosts", f.AllowHosts),
 		DenyHosts:   c.patterns("policy.deny_hosts", f.DenyHosts),
-		NewPayee:    Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
-		PayeeChange: Rule(c.oneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
+		NewPayee:    budget.Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
+		PayeeChange: budget.Rule(c.oneOf("policy.payee_change", f.PayeeChange, "ask", "allow", "refuse")),
 		PriceJump:   3,
 		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
 		Loopback:    c.loopback(f.Loopback),
 		MaxTimeout: time.Duration(c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10,
 			3600)) * time.Second,
 		Deadline: c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
-		Prefer:   []string{SolanaMainnet, Base},
+		Prefer:   []string{solanaMainnet, base},
 		Schemes:  []string{"exact"},
 	}
 	if f.PriceJump != nil {
@@ -225,7 +226,7 @@ func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
 			c.fail(key, `auth = "header" and header_file = "a file with one line Name: value" go together`)
 		}
 		for _, name := range f.Networks {
-			if name != Mainnets && name != Testnets {
+			if name != mainnets && name != testnets {
 				name = c.chain(key+".networks", name)
 			}
 			made.Networks = append(made.Networks, name)

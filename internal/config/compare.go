@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402/money"
 )
 
@@ -135,7 +136,7 @@ var tightenings = map[string]func(from, to *Config) bool{
 	"env": func(_, b *Config) bool { return !b.Env },
 }
 
-var strictness = map[Rule]int{Allow: 0, Ask: 1, Refuse: 2}
+var strictness = map[budget.Rule]int{budget.RuleAllow: 0, budget.RuleAsk: 1, budget.RuleRefuse: 2}
 
 // noMore compares session caps. Where there is none, what was delegated is the cap (SPEC §5), and a
 // file cannot tell whether that is more.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -46,22 +47,12 @@ type Budget struct {
 	HostDay      map[string]money.Dollars // a day's cap for one host; without a port it covers every port
 }
 
-// Rule is what to do about something unusual.
-type Rule string
-
-// The rules.
-const (
-	Allow  Rule = "allow"
-	Ask    Rule = "ask"
-	Refuse Rule = "refuse"
-)
-
 // Policy is everything the owner rules besides amounts.
 type Policy struct {
 	AllowHosts  []string // "host", "host:port" or "*.example.com"; empty: any https host
 	DenyHosts   []string
-	NewPayee    Rule
-	PayeeChange Rule
+	NewPayee    budget.Rule
+	PayeeChange budget.Rule
 	PriceJump   float64 // ask when the price is this many times the last one: a ratio, never an amount
 	// payments in a row that come to nothing before the circuit breaker stops all; 0: there is none
 	MaxFailures int
@@ -127,23 +118,23 @@ func Defaults() *Config {
 // Names of the networks the defaults speak of, and of the two classes a facilitator's networks may
 // name.
 const (
-	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
-	SolanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
-	Base          = "eip155:8453"
-	BaseSepolia   = "eip155:84532"
+	solanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	solanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+	base          = "eip155:8453"
+	baseSepolia   = "eip155:84532"
 
-	Mainnets = "mainnets"
-	Testnets = "testnets"
+	mainnets = "mainnets"
+	testnets = "testnets"
 )
 
 // publicNodes answer where the owner named no node of their own. They are rate-limited, and whoever
 // chooses the node chooses the evidence (SPEC §4), so the template says that an own one is better.
 var publicNodes = map[string]string{
-	SolanaMainnet: "https://api.mainnet-beta.solana.com",
-	SolanaDevnet:  "https://api.devnet.solana.com",
-	Base:          "https://mainnet.base.org",
-	BaseSepolia:   "https://sepolia.base.org",
+	solanaMainnet: "https://api.mainnet-beta.solana.com",
+	solanaDevnet:  "https://api.devnet.solana.com",
+	base:          "https://mainnet.base.org",
+	baseSepolia:   "https://sepolia.base.org",
 }
 
 // WalletSettles reports whether the owner wrote `settle = "wallet"` for a URL's host. The entry
@@ -167,10 +158,10 @@ func (c *Config) FacilitatorList(env Env) []Facilitator {
 	}
 	var list []Facilitator
 	if env.CDPKeyID != "" && env.CDPKeySecret != "" {
-		list = append(list, Facilitator{Name: "cdp", URL: cdpURL, Auth: "cdp", Networks: []string{Mainnets}})
+		list = append(list, Facilitator{Name: "cdp", URL: cdpURL, Auth: "cdp", Networks: []string{mainnets}})
 	}
 	return append(list,
-		Facilitator{Name: "x402.org", URL: x402orgURL, Auth: "none", Networks: []string{Testnets}},
+		Facilitator{Name: "x402.org", URL: x402orgURL, Auth: "none", Networks: []string{testnets}},
 		Facilitator{Name: "payai", URL: payaiURL, Auth: "payai"})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -52,13 +53,13 @@ func TestDefaults(t *testing.T) {
 	}, c.Budget)
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
 	assert.Equal(t, Policy{
-		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: Allow, PayeeChange: Ask, PriceJump: 3,
+		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow, PayeeChange: budget.RuleAsk, PriceJump: 3,
 		MaxFailures: 20, Loopback: []string{},
-		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{SolanaMainnet, Base},
+		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{solanaMainnet, base},
 		Schemes: []string{"exact"},
 	}, c.Policy)
 	assert.Equal(t, Keystore{Idle: 15 * time.Minute}, c.Keystore)
-	assert.Equal(t, "https://mainnet.base.org", c.Networks[Base].RPC)
+	assert.Equal(t, "https://mainnet.base.org", c.Networks[base].RPC)
 	assert.Len(t, c.Networks, 4)
 	assert.False(t, c.Env)
 	assert.NotPanics(t, func() { Defaults() })
@@ -102,8 +103,8 @@ func TestTemplateTakesTheSeedsEnvironmentIn(t *testing.T) {
 	require.NoError(t, err)
 	c, err := Parse(text)
 	require.NoError(t, err)
-	assert.Equal(t, env.SolanaRPC, c.Networks[SolanaMainnet].RPC)
-	assert.Equal(t, []string{SolanaMainnet, Base}, c.Policy.Prefer)
+	assert.Equal(t, env.SolanaRPC, c.Networks[solanaMainnet].RPC)
+	assert.Equal(t, []string{solanaMainnet, base}, c.Policy.Prefer)
 	assert.Equal(t, []Facilitator{
 		{Name: "cdp", URL: cdpURL, Auth: "cdp"}, {Name: "fac.example", URL: "https://fac.example/x402",
 			Auth: "none"},
@@ -115,8 +116,8 @@ func TestTemplateTakesTheSeedsEnvironmentIn(t *testing.T) {
 	require.NoError(t, err)
 	c, err = Parse(text)
 	require.NoError(t, err)
-	assert.Equal(t, "http://127.0.0.1:8899", c.Networks[SolanaDevnet].RPC)
-	assert.Equal(t, []string{SolanaDevnet, BaseSepolia}, c.Policy.Prefer)
+	assert.Equal(t, "http://127.0.0.1:8899", c.Networks[solanaDevnet].RPC)
+	assert.Equal(t, []string{solanaDevnet, baseSepolia}, c.Policy.Prefer)
 
 	for _, bad := range []Env{{SolanaNetwork: "localnet"}, {SolanaRPC: "http://rpc.example"},
 		{FacilitatorURL: "x\n[budget]"}} {
@@ -204,19 +205,19 @@ func TestSpecExample(t *testing.T) {
 	assert.InDelta(t, 2.0, c.Policy.PriceJump, 0)
 	assert.Equal(t, []string{"127.0.0.1:4021", "[::1]:4021", "localhost:80", "10.0.0.7:80"},
 		c.Policy.Loopback)
-	assert.Equal(t, []string{Base, SolanaMainnet}, c.Policy.Prefer)
+	assert.Equal(t, []string{base, solanaMainnet}, c.Policy.Prefer)
 	assert.Equal(t, Network{RPC: "https://devnet.example",
 		TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
-		c.Networks[SolanaDevnet])
+		c.Networks[solanaDevnet])
 	assert.Equal(t, "https://rooch.example", c.Networks["rooch:main"].RPC)
-	assert.Equal(t, x402.AssetInfo{Network: BaseSepolia,
+	assert.Equal(t, x402.AssetInfo{Network: baseSepolia,
 		Address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", Symbol: "USDC",
 		Decimals: 6, USD: dollars(t, "1"), Name: "USDC", Version: "2"}, c.Assets[0])
 	assert.True(t, c.Assets[1].Token2022)
 	assert.Equal(t, []Facilitator{
 		{Name: "cdp", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: "cdp"},
 		{Name: "127.0.0.1:4022", URL: "http://127.0.0.1:4022", Auth: "none",
-			Networks: []string{Base, Testnets}},
+			Networks: []string{base, testnets}},
 	}, c.Facilitators)
 	assert.Equal(t, Host{Settle: "wallet"}, c.Hosts["seed.example.com"])
 	assert.Equal(t, Server{Command: []string{"npx", "weather-mcp"}, Mount: true}, c.Servers["weather"])

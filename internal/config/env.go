@@ -112,8 +112,8 @@ func readEnv(get func(string) string) Env {
 
 // seedNetworks are the seed's names; it took devnet where none was given.
 var seedNetworks = map[string]string{
-	"": SolanaDevnet, "devnet": SolanaDevnet, "testnet": SolanaTestnet, "mainnet-beta": SolanaMainnet,
-	"mainnet": SolanaMainnet,
+	"": solanaDevnet, "devnet": solanaDevnet, "testnet": solanaTestnet, "mainnet-beta": solanaMainnet,
+	"mainnet": solanaMainnet,
 }
 
 // seed is the seed's environment in the words of config.toml.
@@ -138,9 +138,9 @@ func (env Env) seed() (seed, error) {
 		if s.rpc != "" {
 			c.ownerURL("SOLANA_RPC_URL", s.rpc, "https://…")
 		}
-		s.prefer = []string{id, Base}
-		if id != SolanaMainnet {
-			s.prefer = []string{id, BaseSepolia}
+		s.prefer = []string{id, base}
+		if id != solanaMainnet {
+			s.prefer = []string{id, baseSepolia}
 		}
 	}
 	for _, v := range []struct{ name, url string }{

@@ -83,11 +83,11 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	over, err := open.WithEnv(env)
 	require.NoError(t, err)
 	assert.Equal(t, Network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
-		over.Networks[SolanaDevnet])
-	assert.Equal(t, []string{SolanaDevnet, BaseSepolia}, over.Policy.Prefer)
+		over.Networks[solanaDevnet])
+	assert.Equal(t, []string{solanaDevnet, baseSepolia}, over.Policy.Prefer)
 	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name,
 		over.Facilitators[1].Name})
-	assert.Equal(t, publicNodes[SolanaDevnet], open.Networks[SolanaDevnet].RPC,
+	assert.Equal(t, publicNodes[solanaDevnet], open.Networks[solanaDevnet].RPC,
 		"the configuration itself is not touched")
 
 	_, err = open.WithEnv(Env{SolanaRPC: "http://169.254.169.254/"})

@@ -41,10 +41,10 @@ func TestPaywall(t *testing.T) {
 			Auth: "none"}},
 		Tools: []PaywallTool{
 			{Name: "Old.Tool", Upfront: true, MaxTimeout: time.Minute,
-				Accepts: []PaywallOption{{Network: BaseSepolia, Amount: "10000", Asset: "USDC"}}},
-			{Name: "report", Accepts: []PaywallOption{{Network: Base, PayTo: "0x1", Price: "0.05"},
-				{Network: SolanaMainnet, Price: "0.05"}}},
-			{Name: "search", Accepts: []PaywallOption{{Network: Base, PayTo: ours, Price: "0.01"}}},
+				Accepts: []PaywallOption{{Network: baseSepolia, Amount: "10000", Asset: "USDC"}}},
+			{Name: "report", Accepts: []PaywallOption{{Network: base, PayTo: "0x1", Price: "0.05"},
+				{Network: solanaMainnet, Price: "0.05"}}},
+			{Name: "search", Accepts: []PaywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
 	p, err = ParsePaywall("shop.toml",

@@ -15,7 +15,7 @@ func Template(env Env) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefer := []string{SolanaMainnet, Base}
+	prefer := []string{solanaMainnet, base}
 	if s.prefer != nil {
 		prefer = s.prefer
 	}

@@ -93,7 +93,7 @@ func (c *checker) chain(key, name string) string {
 	isKnown := ok && slices.Contains([]string{"eip155", "solana"}, x402.Namespace(id))
 	if !isKnown {
 		c.fail(key, `%q is no network we know; it is written like "eip155:8453", %q or "base"`, name,
-			SolanaMainnet)
+			solanaMainnet)
 		return name
 	}
 	return id
