@@ -123,7 +123,7 @@ func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duratio
 
 // parts are the dearest of a scope whose key is a column of that name.
 func (t *Tx) parts(scope string, since time.Time, most int) (list []NamedSum, err error) {
-	midnight, first := next(since, day)
+	midnight, first := nextWhole(since, day)
 	return collect(t, func(row scanner) (p NamedSum, err error) {
 		err = row.Scan(&p.Key, &p.Spent, &p.Held)
 		return p, err

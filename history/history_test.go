@@ -351,9 +351,10 @@ func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
 		"state":     `UPDATE payments SET state = 'failed'`,
 		"sum":       `UPDATE totals SET spent = spent - 1 WHERE scope = 'all'`,
 		"amount":    `UPDATE payments SET usd = usd - 1`,
-		"brief":     `UPDATE briefs SET url = 'https://elsewhere.example'`,
-		"no brief":  `DELETE FROM briefs`,
-		"one more":  `INSERT INTO briefs SELECT seq + 1, url, usd, state, symbol, ends FROM briefs`,
+		"search":    `UPDATE payment_search SET url = 'https://elsewhere.example'`,
+		"no search": `DELETE FROM payment_search`,
+		"one more":  `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length FROM payment_search`,
+		"prefix":    `UPDATE payments SET url_prefix = 'https://b'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -529,9 +530,9 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := newStore(t)
 	for query, index := range map[string]string{
-		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_not_over",
-		selectPayment + ` WHERE fingerprint = ? AND (` + notOver +
-			`) AND waiter = '' AND delivered = 0 LIMIT 1`: "payments_not_over",
+		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_resumable",
+		selectPayment + ` WHERE fingerprint = ? AND (` + resumable +
+			`) AND waiter = '' AND delivered = 0 LIMIT 1`: "payments_resumable",
 		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
 			` ORDER BY seq LIMIT ?`: "payments_unfinished",
 		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",

@@ -1,14 +1,12 @@
 package history
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"time"
 
-	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
@@ -76,15 +74,15 @@ func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
 }
 
-// ByRequest returns the payments for the same request whose story is not over, newest first:
-// unfinished, or settled with an answer that no client got. It returns all of them: one that were
-// left out would be paid again.
+// ByRequest returns the payments that the same request may take up, newest first: unfinished, or
+// settled with an answer that no client got. It returns all of them: one that were left out would
+// be paid again.
 func (s *Store) ByRequest(ctx context.Context, fingerprint [32]byte) (list []Payment, err error) {
-	return s.many(ctx, ` WHERE fingerprint = ? AND (`+notOver+`) ORDER BY seq DESC`, fingerprint[:])
+	return s.many(ctx, ` WHERE fingerprint = ? AND (`+resumable+`) ORDER BY seq DESC`, fingerprint[:])
 }
 
-// notOver is a payment whose story is not over, as its index has it.
-const notOver = `state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0`
+// resumable is a payment that the same request may take up, as its index has it.
+const resumable = `state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0`
 
 // Unfinished returns what reconciliation has to settle, oldest first.
 func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Payment, error) {
@@ -148,123 +146,6 @@ func (s *Store) Events(ctx context.Context, id string) (list []Event, err error)
 	return list, err
 }
 
-// Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain
-// is LEDGER_CORRUPT and named; so is a payment of which the chain tells something else. at, where
-// it is not zero, has to be on the chain.
-func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
-	err = s.view(ctx, func(t *Tx) error {
-		rows = 0
-		if err := t.walk(0, at, func(string, string, string) { rows++ }); err != nil {
-			return err
-		}
-		if err := t.sumsAgree(); err != nil {
-			return err
-		}
-		if err := t.briefsAgree(); err != nil {
-			return err
-		}
-		return t.statesAgree()
-	})
-	return rows, err
-}
-
-// walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
-func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)) error {
-	var previous []byte
-	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
-		return err
-	}
-	met, last := at.Seq <= after, after
-	err := t.forEach(func(row scanner) error {
-		var seq, when int64
-		var payment, event, detail string
-		var hash []byte
-		if err := row.Scan(&seq, &when, &payment, &event, &detail, &hash); err != nil {
-			return err
-		}
-		if seq != last+1 || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
-			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event,
-				payment)
-		}
-		met = met || seq == at.Seq && bytes.Equal(hash, at.Hash)
-		previous, last = hash, seq
-		each(payment, event, detail)
-		return nil
-	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
-	if err == nil && !met {
-		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its "+
-			"row %d is another one", at.Seq)
-	}
-	return err
-}
-
-// sums is the head of a query that adds the payments up again, each of the ways.
-const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol, symbol || char(10) || place AS place, created_at / 3600000000 AS hour,
-		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
-	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
-		SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
-		SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'host', host, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'network', network, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'symbol', symbol, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'hour', symbol, hour, spent, held FROM each UNION ALL
-		SELECT 'place', place, hour / 24, spent, held FROM each UNION ALL
-		SELECT 'ever', place, 0, spent, held FROM each)
-	GROUP BY 1, 2, 3)`
-
-// sumsAgree compares what is kept with that.
-func (t *Tx) sumsAgree() error {
-	const again = sums +
-		` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
-		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
-	var different int
-	if err := t.slowRow(again).Scan(&different); err != nil {
-		return err
-	}
-	if different > 0 {
-		return x402.Errorf(x402.LedgerCorrupt, "%d sums are not those of the payments", different)
-	}
-	return nil
-}
-
-// briefsAgree compares what payments are found by with the payments.
-func (t *Tx) briefsAgree() error {
-	var id string
-	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN briefs b USING (seq)
-		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.place)) IS NOT (b.url, b.usd, b.state, b.symbol, b.ends)
-		UNION ALL SELECT 'nr. ' || seq FROM briefs WHERE seq NOT IN (SELECT seq FROM payments) LIMIT 1`).Scan(
-		&id)
-	if err == nil {
-		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", id)
-	}
-	return none(err, nil)
-}
-
-// statesAgree compares the payments with what the chain tells of them: when they were made, on
-// which terms, and where they stand.
-func (t *Tx) statesAgree() error {
-	for what, query := range map[string]string{
-		"is not in the state the audit chain tells of it": `SELECT p.id FROM payments p WHERE p.state IS NOT
-			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %' ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
-		"was not made as the audit chain tells it": `SELECT p.id FROM payments p WHERE NOT EXISTS (SELECT 1 FROM audit a
-			WHERE a.payment = p.id AND a.event = 'reserved' AND (a.at = p.created_at OR p.created_at =
-				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated' AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
-					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
-				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to AND a.detail ->> 'url' = p.url
-				AND a.detail ->> 'microdollars' = p.usd) LIMIT 1`,
-	} {
-		var id string
-		err := t.slowRow(query).Scan(&id)
-		if err == nil {
-			return x402.Errorf(x402.LedgerCorrupt, "payment %s %s", id, what)
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
-			return err
-		}
-	}
-	return nil
-}
-
 // Prune deletes the content of payments made before a time, for space. The payments, their evidence
 // and the audit chain stay.
 func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
@@ -280,8 +161,8 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err
 	return deleted, err
 }
 
-// RecordDelegation notes what is delegated on a token account now, and returns the largest amount ever
-// noted.
+// RecordDelegation notes what is delegated on a token account now, and returns the largest amount
+// ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
 	err = s.tx(ctx, func(t *Tx) error {

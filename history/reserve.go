@@ -111,7 +111,7 @@ func (t *Tx) notBeforeLedger() error {
 // notLeft refuses a request that has a payment which nobody waits for any more, perhaps since a
 // moment ago.
 func (t *Tx) notLeft(fingerprint [32]byte) error {
-	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+notOver+
+	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+resumable+
 		`) AND waiter = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil

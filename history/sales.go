@@ -194,7 +194,7 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 	err = s.view(ctx, func(t *Tx) error {
 		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(lower(resource), ?)`,
 			[]any{micros(f.After), f.State, f.State, lower(f.Resource)}
-		if err := t.sums(earned, `SELECT symbol, sum(usd) FROM sales`+where+
+		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+where+
 			` AND state = 'settled' GROUP BY symbol`, args...); err != nil {
 			return err
 		}

@@ -54,18 +54,11 @@ CREATE TABLE payments (
     delivered       INTEGER NOT NULL DEFAULT 0,
     payee           TEXT NOT NULL DEFAULT '', -- pay_to, its letter case folded where that means nothing
     resource        TEXT NOT NULL DEFAULT '', -- method, host and path: what prices are compared by
-    -- Where a URL leads, roughly: scheme and host, and the first word of the path, unless a digit in it (but v1) makes it look like
-    -- one of many. There are few places, so their sums are few. rest is what is left of the URL.
-    tail AS (substr(url, instr(url, '://') + 3)) VIRTUAL,
-    host_ends AS (instr(replace(replace(tail, '?', '/'), '#', '/') || '/', '/')) VIRTUAL,
-    word AS (substr(tail, host_ends + 1, instr(replace(replace(substr(tail, host_ends + 1), '?', '/'), '#', '/') || '/', '/') - 1)) VIRTUAL,
-    place AS (substr(url, 1, instr(url, '://') + 1 + host_ends)
-        || CASE WHEN substr(tail, host_ends, 1) = '/' AND (word NOT GLOB '*[0-9]*' OR word GLOB 'v[0-9]') THEN '/' || word ELSE '' END) VIRTUAL,
-    rest AS (substr(url, length(place) + 1)) VIRTUAL
+    url_prefix      TEXT NOT NULL DEFAULT ''  -- scheme, host and often the first word of the path: what sums are kept by (search.go)
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
 CREATE INDEX payments_by_transaction  ON payments (transaction_id) WHERE transaction_id <> '';
-CREATE INDEX payments_not_over        ON payments (fingerprint, seq)
+CREATE INDEX payments_resumable        ON payments (fingerprint, seq)
     WHERE state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0;
 CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
@@ -77,38 +70,38 @@ CREATE INDEX payments_by_resource     ON payments (resource, seq) WHERE state <>
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
--- What x402_history looks through: of each payment only what it is found by and adds to a sum. Kept by triggers.
-CREATE TABLE briefs (
-    seq    INTEGER PRIMARY KEY,
-    url    TEXT    NOT NULL,                -- in small letters
-    usd    INTEGER NOT NULL,                -- what it adds to a sum: nothing once it failed
-    state  TEXT    NOT NULL,
-    symbol TEXT    NOT NULL,
-    ends   INTEGER NOT NULL                 -- the last character of its place
+-- What x402_history looks through (search.go says why): of each payment only what it is found by and adds to a sum.
+CREATE TABLE payment_search (
+    seq           INTEGER PRIMARY KEY,
+    url           TEXT    NOT NULL,         -- in small letters
+    usd           INTEGER NOT NULL,         -- what it adds to a sum: nothing once it failed
+    state         TEXT    NOT NULL,
+    symbol        TEXT    NOT NULL,
+    prefix_length INTEGER NOT NULL
 );
-CREATE INDEX briefs_failed ON briefs (seq, url) WHERE state = 'failed';
-CREATE INDEX briefs_long ON briefs (seq) WHERE length(url) > 512;
+CREATE INDEX payment_search_failed ON payment_search (seq, url) WHERE state = 'failed';
+CREATE INDEX payment_search_long ON payment_search (seq) WHERE length(url) > 512;
 
-CREATE TRIGGER payments_briefed AFTER INSERT ON payments BEGIN
-    INSERT INTO briefs VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, length(NEW.place));
+CREATE TRIGGER payment_search_insert AFTER INSERT ON payments BEGIN
+    INSERT INTO payment_search VALUES (NEW.seq, lower(NEW.url), (NEW.state <> 'failed') * NEW.usd, NEW.state, NEW.symbol, length(NEW.url_prefix));
 END;
 
-CREATE TRIGGER payments_restated AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
-    UPDATE briefs SET state = NEW.state, usd = (NEW.state <> 'failed') * NEW.usd WHERE seq = NEW.seq;
+CREATE TRIGGER payment_search_update AFTER UPDATE OF state ON payments WHEN OLD.state <> NEW.state BEGIN
+    UPDATE payment_search SET state = NEW.state, usd = (NEW.state <> 'failed') * NEW.usd WHERE seq = NEW.seq;
 END;
 
 -- Sums per UTC day: of all payments, of a session, of a host, of a network, of an asset's symbol; for x402_history also of a symbol in an
--- hour, and of a symbol at a place, on a day and ever.
+-- hour, and of a symbol under a URL prefix, on a day and ever. The budgets read the first three, the dashboard those by network and hour.
 CREATE TABLE totals (
-    scope TEXT    NOT NULL,                 -- all | session | host | network | symbol | hour | place | ever
-    key   TEXT    NOT NULL,                 -- of place and ever: symbol, newline, place
-    day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of ever: 0
+    scope TEXT    NOT NULL,                 -- all | session | host | network | symbol | hour | prefix | prefix ever
+    key   TEXT    NOT NULL,                 -- of prefix: symbol, newline, prefix
+    day   INTEGER NOT NULL,                 -- days since 1970; of hour: hours since 1970; of prefix ever: 0
     spent INTEGER NOT NULL,                 -- settled, micro-dollars
     held  INTEGER NOT NULL,                 -- reserved, submitted, unknown
     PRIMARY KEY (scope, key, day)
 ) WITHOUT ROWID;
 
-CREATE TRIGGER payments_added AFTER INSERT ON payments BEGIN
+CREATE TRIGGER totals_insert AFTER INSERT ON payments BEGIN
     INSERT INTO totals (scope, key, day, spent, held)
     SELECT column1, column2, column3, (NEW.state = 'settled') * NEW.usd, (NEW.state NOT IN ('settled', 'failed')) * NEW.usd FROM (VALUES
         ('all', '', NEW.created_at / 86400000000),
@@ -117,13 +110,13 @@ CREATE TRIGGER payments_added AFTER INSERT ON payments BEGIN
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),
-        ('ever', NEW.symbol || char(10) || NEW.place, 0))
+        ('prefix', NEW.symbol || char(10) || NEW.url_prefix, NEW.created_at / 86400000000),
+        ('prefix ever', NEW.symbol || char(10) || NEW.url_prefix, 0))
     WHERE true
     ON CONFLICT (scope, key, day) DO UPDATE SET spent = spent + excluded.spent, held = held + excluded.held;
 END;
 
-CREATE TRIGGER payments_moved AFTER UPDATE OF state ON payments
+CREATE TRIGGER totals_update AFTER UPDATE OF state ON payments
 WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state IN ('settled', 'failed')) BEGIN
     UPDATE totals SET
         spent = spent + ((NEW.state = 'settled') - (OLD.state = 'settled')) * NEW.usd,
@@ -135,19 +128,21 @@ WHEN OLD.state <> NEW.state AND (OLD.state IN ('settled', 'failed') OR NEW.state
         ('network', NEW.network, NEW.created_at / 86400000000),
         ('symbol', NEW.symbol, NEW.created_at / 86400000000),
         ('hour', NEW.symbol, NEW.created_at / 3600000000),
-        ('place', NEW.symbol || char(10) || NEW.place, NEW.created_at / 86400000000),
-        ('ever', NEW.symbol || char(10) || NEW.place, 0));
+        ('prefix', NEW.symbol || char(10) || NEW.url_prefix, NEW.created_at / 86400000000),
+        ('prefix ever', NEW.symbol || char(10) || NEW.url_prefix, 0));
 END;
 
--- The URLs by any three characters in a row. Payments come in by the block, because one at a time costs much more: those behind the
--- last multiple of 256 are not in it yet. URLs of more than 512 characters never are (briefs_long): a block of the longest would take
--- seconds. A payment is never deleted, nor its URL changed.
-CREATE VIRTUAL TABLE urls USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
-CREATE VIRTUAL TABLE rests USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0); -- of payments.rest
+-- The URLs by any three characters in a row, and what of them is behind their prefixes. Payments come in by the block of 256, because one
+-- at a time costs much more: those behind the last multiple of 256 are not in it yet. URLs of more than 512 characters never are
+-- (payment_search_long): a block of the longest would take seconds. A payment is never deleted, nor its URL changed.
+CREATE VIRTUAL TABLE url_fts USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
+CREATE VIRTUAL TABLE url_suffix_fts USING fts5 (text, tokenize = 'trigram', detail = 'none', content = '', columnsize = 0);
 
-CREATE TRIGGER payments_block AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
-    INSERT INTO urls (rowid, text) SELECT seq, url FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
-    INSERT INTO rests (rowid, text) SELECT seq, rest FROM payments WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
+CREATE TRIGGER url_fts_insert AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BEGIN
+    INSERT INTO url_fts (rowid, text) SELECT seq, url FROM payments
+        WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
+    INSERT INTO url_suffix_fts (rowid, text) SELECT seq, substr(url, length(url_prefix) + 1) FROM payments
+        WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
 END;
 
 -- What was bought. Apart from payments, so that sums over payments stay narrow.

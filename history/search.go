@@ -15,6 +15,23 @@ import (
 	"x402-wallet/x402/money"
 )
 
+// The history that people and agents search: at most 5 ms in a ledger of a million payments (DESIGN
+// §8, BenchmarkMillion), which a look at each payment would take half a second for. What that
+// needs, and what goes without it (CPU, measured by BenchmarkMillion with that part taken out):
+//
+//   - url_fts, an index of trigrams, finds the payments with a part of a URL. It is asked for the rarest of the part's
+//     trigrams, which a sample of payments tells: the first four instead take 2.5 times as long, all of them 7 times.
+//   - payment_search has of each payment only what it is found by and adds to a sum. A payment with its signed bytes fills a
+//     page of the disk, of these there are some fifty on one.
+//   - totals has the sums per URL prefix (host and first word of the path, urlPrefix) and day, and per symbol and day or hour.
+//     A part of a URL that is in a prefix takes that prefix's sums; only what matches behind the prefix is added one by one,
+//     and url_suffix_fts finds it. A sum of 10,000 payments one by one takes 5 ms, one of a million 400 ms; the hours of a
+//     broken day instead of its payments save up to 10 ms.
+//
+// The sums are always exact, and Verify compares what is kept with the payments. A PostgreSQL
+// engine will search otherwise (a GIN index of trigrams), so nothing outside this file and
+// schema.sql knows of these tables.
+
 // Filter selects payments for people and agents. Zero fields do not restrict.
 type Filter struct {
 	Limit  int    // at most this many; 0 means 10
@@ -29,11 +46,7 @@ type Filter struct {
 var ErrNoCursor = errors.New("no such payment to list before")
 
 // List returns payments, newest first, whether there are more, and what all that match spent, by
-// symbol; failed ones spent nothing.
-//
-// In a ledger of a million it takes milliseconds, because it hardly looks at payments that it does
-// not return: those with a part of a URL come from an index of its trigrams, sums from those kept
-// of symbols and places, and what has to be looked at is narrow (schema.sql).
+// symbol; failed ones spent nothing. ErrNoCursor where f.Before names no payment.
 func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
@@ -42,7 +55,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	totals = map[string]money.Dollars{}
 	err = s.view(ctx, func(t *Tx) error {
 		q, err := t.search(f)
-		if err != nil || q.nothing {
+		if err != nil || q.empty {
 			return err
 		}
 		if list, err = q.page(); err != nil {
@@ -69,27 +82,25 @@ type search struct {
 	*Tx
 	Filter
 	state   string // the State as a condition
-	part    string // the URL in small letters, as briefs have it
-	grams   string // the URL for the index; "": it is too short for it, or asking it does not pay
-	indexed int64  // the last payment in the index
-	// no payment before this one is After. A later payment is never of an earlier time
-	// (Tx.notBeforeLedger).
-	first   int64
-	before  int64
-	nothing bool // there can be none
+	part    string // the URL in small letters, as payment_search has it
+	grams   string // the URL for url_fts; "": it is too short for it, or asking it does not pay
+	indexed int64  // the last payment in url_fts
+	// the first payment that is After: a later payment is never of an earlier time
+	// (Tx.notBeforeLedger)
+	from  int64
+	to    int64 // the first one that is not Until any more, or Before
+	empty bool  // there can be none
 }
 
 const (
 	unfinished = `state IN ('reserved', 'submitted', 'unknown')`
-	block      = 256   // as in schema.sql
-	longest    = `512` // characters of a URL that is in the index, as in schema.sql
-	// looking at a payment that the index of URLs names, than at the next one that failed
-	dearer  = 8
-	maxPart = 8 << 10 // of a URL that is looked for
+	blockSize  = 256     // as in schema.sql
+	maxIndexed = `512`   // characters of a URL that is in url_fts, as in schema.sql
+	maxPart    = 8 << 10 // of a URL that is looked for: SQLite takes no very long pattern
 )
 
 func (t *Tx) search(f Filter) (*search, error) {
-	q := &search{Tx: t, Filter: f, before: math.MaxInt64}
+	q := &search{Tx: t, Filter: f, part: lower(f.URL), to: math.MaxInt64}
 	switch {
 	case f.State == "":
 		q.state = `true`
@@ -98,40 +109,42 @@ func (t *Tx) search(f Filter) (*search, error) {
 	case f.State == Settled, f.State == Failed:
 		q.state = `state = '` + string(f.State) + `'`
 	default:
-		q.nothing = true
+		q.empty = true
 	}
-	if f.URL != "" {
-		q.part = lower(f.URL)
-		q.nothing = q.nothing || len(f.URL) > maxPart || !utf8.ValidString(f.URL) ||
-			strings.ContainsFunc(f.URL, unicode.IsControl)
+	if len(f.URL) > maxPart || !utf8.ValidString(f.URL) || strings.ContainsFunc(f.URL, unicode.IsControl) {
+		q.empty = true
 	}
 	var newest int64
-	if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
+	err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest)
+	if err != nil {
 		return nil, err
 	}
-	q.indexed = newest / block * block
-	if !f.Until.IsZero() {
-		end, err := t.firstSince(f.Until)
-		if err != nil {
-			return nil, err
-		}
-		q.before = end
-	}
-	var err error
-	if f.URL != "" && !f.State.Unfinished() && !q.nothing {
+	q.indexed = newest / blockSize * blockSize
+	if f.URL != "" && !f.State.Unfinished() && !q.empty {
 		if q.grams, err = t.grams(q.part, f.State, newest); err != nil {
 			return nil, err
 		}
 	}
-	if q.first, err = t.firstSince(f.After); err != nil || f.Before == "" {
-		return q, err
+	if q.from, err = t.firstSince(f.After); err != nil {
+		return nil, err
 	}
-	var cursor int64
-	err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`, f.Before).Scan(&cursor)
-	q.before = min(q.before, cursor)
+	if !f.Until.IsZero() {
+		if q.to, err = t.firstSince(f.Until); err != nil {
+			return nil, err
+		}
+	}
+	if f.Before != "" {
+		var cursor int64
+		err = t.row(`SELECT seq FROM payments WHERE id = ?1 UNION ALL
+			SELECT seq FROM payments WHERE transaction_id = ?1 AND transaction_id <> '' LIMIT 1`,
+			f.Before).Scan(&cursor)
+		q.to = min(q.to, cursor)
+	}
 	return q, none(err, ErrNoCursor)
 }
 
+// firstSince is the first payment made at a time or later; where there is none, one that comes
+// after all.
 func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 	if at.IsZero() {
 		return 0, nil
@@ -144,65 +157,72 @@ func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
 	return seq, err
 }
 
-// grams is a query of the index for all that may contain a text: the rarest of its every three
-// characters in a row, as a sample of the payments tells them. A step in a gram's list costs a
-// tenth of looking at a payment, so asking for another gram pays unless its list is much the longer
-// one. Beyond ASCII the index folds more than small letters do, so it is not asked there. Where few
-// failed, it is not asked either.
+// Figures of the choice of trigrams, from BenchmarkMillion.
+const (
+	maxGrams   = 4   // asked for
+	sampleSize = 100 // payments that tell which are rare
+	muchLonger = 4   // a list that is so many times as long as the rarest's is not asked for
+	dearer     = 8   // looking at a payment that url_fts names, than at the next one that failed
+)
+
+// grams is a query of url_fts for all that may contain a text: the rarest of its every three
+// characters in a row. A step in a trigram's list costs a tenth of looking at a payment, so asking
+// for another one pays unless its list is much the longer one. Beyond ASCII the index folds more
+// than small letters do, so it is not asked there. Where few failed, it is not asked for failed
+// ones.
 func (t *Tx) grams(text string, state State, newest int64) (query string, err error) {
-	const most, sampled, longer = 4, 100, 4
-	type gram struct {
-		text string
-		seen int64
-	}
-	var list []gram
-	for end := len(text); end >= 3; end-- {
-		g := gram{text: text[end-3 : end]}
-		if !strings.ContainsFunc(g.text, func(r rune) bool {
-			return r > unicode.MaxASCII
-		}) && !slices.Contains(list, g) {
-			list = append(list, g)
-		}
-	}
+	list := trigrams(text)
 	if len(list) == 0 {
 		return "", nil
 	}
-	var failed int64
+	seen, failed := map[string]int{}, 0
 	// Spread by a large prime, and not at equal steps: payments may be numbered in their URLs.
 	err = t.forEach(func(row scanner) error {
 		var url string
 		var one State
-		err := row.Scan(&url, &one)
-		for i := range list {
-			if strings.Contains(url, list[i].text) {
-				list[i].seen++
+		if err := row.Scan(&url, &one); err != nil {
+			return err
+		}
+		for _, gram := range list {
+			if strings.Contains(url, gram) {
+				seen[gram]++
 			}
 		}
 		if one == Failed {
 			failed++
 		}
-		return err
+		return nil
 	}, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-		SELECT url, state FROM n JOIN briefs ON seq = i * 2147483647 % ?2 + 1`, min(sampled, newest), newest)
+		SELECT url, state FROM n JOIN payment_search ON seq = i * 2147483647 % ?2 + 1`,
+		min(sampleSize, newest), newest)
 	if err != nil {
 		return "", err
 	}
-	slices.SortStableFunc(list, func(a, b gram) int { return cmp.Compare(a.seen, b.seen) })
-	rarest := max(list[0].seen, 1)
+	slices.SortStableFunc(list, func(a, b string) int { return cmp.Compare(seen[a], seen[b]) })
+	rarest := max(seen[list[0]], 1)
 	if state == Failed && failed <= dearer*rarest {
 		return "", nil
 	}
-	n := 1
-	for n < min(most, len(list)) && list[n].seen <= longer*rarest {
-		n++
-	}
-	for i, g := range list[:n] {
-		if i > 0 {
-			query += " AND "
+	var asked []string
+	for _, gram := range list[:min(maxGrams, len(list))] {
+		if len(asked) == 0 || seen[gram] <= muchLonger*rarest {
+			asked = append(asked, `"`+strings.ReplaceAll(gram, `"`, `""`)+`"`)
 		}
-		query += `"` + strings.ReplaceAll(g.text, `"`, `""`) + `"`
 	}
-	return query, nil
+	return strings.Join(asked, " AND "), nil
+}
+
+// trigrams are the different ones of a text, the last ones first; of those that are not ASCII,
+// none.
+func trigrams(text string) (list []string) {
+	for end := len(text); end >= 3; end-- {
+		gram := text[end-3 : end]
+		isASCII := !strings.ContainsFunc(gram, func(r rune) bool { return r > unicode.MaxASCII })
+		if isASCII && !slices.Contains(list, gram) {
+			list = append(list, gram)
+		}
+	}
+	return list
 }
 
 // lower folds ASCII letters, as SQLite's does.
@@ -215,6 +235,29 @@ func lower(text string) string {
 	}, text)
 }
 
+// urlPrefix is the part of a URL by which sums are kept: scheme and host, and the first word of the
+// path, unless a digit in it (but v1) makes it look like one of many. There are few of them, so
+// their sums are few.
+func urlPrefix(url string) string {
+	const ends = "/?#"
+	scheme := strings.Index(url, "://")
+	if scheme < 0 {
+		return ""
+	}
+	host := scheme + len("://")
+	path := host + strings.IndexAny(url[host:]+"/", ends)
+	if path == len(url) || url[path] != '/' {
+		return url[:path]
+	}
+	word := url[path+1:]
+	word = word[:strings.IndexAny(word+"/", ends)]
+	isVersion := len(word) == 2 && word[0] == 'v'
+	if strings.ContainsAny(word, "0123456789") && !isVersion {
+		return url[:path]
+	}
+	return url[:path+1+len(word)]
+}
+
 // source is where some of the payments are found, as the end of a query.
 type source struct {
 	from  string // with WHERE, to which more conditions may be added
@@ -222,17 +265,19 @@ type source struct {
 	order string
 }
 
-// sources are where all payments are found that have the part of a URL (index: urls, or rests) and
-// come after from and before to: the first has newer ones than the others.
+// sources are where all payments are found that have the part of a URL and come at from or later
+// and before to: the first has newer ones than the others. index is url_fts or, where only what is
+// behind a prefix counts, url_suffix_fts.
 func (q *search) sources(index string, from, to int64) []source {
-	table, url := "briefs", "url"
+	table, url := "payment_search", "url"
 	switch {
 	case q.State == Failed && q.grams == "":
-		table += " INDEXED BY briefs_failed"
+		table += " INDEXED BY payment_search_failed"
 	case q.State.Unfinished():
 		table, url = "payments INDEXED BY payments_unfinished", "lower(url)"
 	}
-	all := source{` FROM ` + table + ` WHERE seq >= ? AND seq < ?`, []any{from, to}, ` ORDER BY seq DESC`}
+	all := source{from: ` FROM ` + table + ` WHERE seq >= ? AND seq < ?`, args: []any{from, to},
+		order: ` ORDER BY seq DESC`}
 	if q.URL == "" {
 		return []source{all}
 	}
@@ -242,22 +287,29 @@ func (q *search) sources(index string, from, to int64) []source {
 		return []source{all}
 	}
 	all.args[0] = max(from, q.indexed+1)
-	long := source{` FROM briefs INDEXED BY briefs_long WHERE seq >= ? AND seq < ? AND length(url) > ` +
-		longest + has, []any{from, min(to, q.indexed+1), q.part}, all.order}
-	named := source{` FROM $ CROSS JOIN briefs ON seq = $.rowid WHERE $ MATCH ?`, []any{q.grams},
-		` ORDER BY $.rowid DESC`}
-	if from > 0 || to < math.MaxInt64 { // asking it of each takes a tenth of the time
-		named.from, named.args = named.from+` AND $.rowid >= ? AND $.rowid < ?`, append(named.args, from, to)
+	long := source{
+		from: ` FROM payment_search INDEXED BY payment_search_long
+			WHERE seq >= ? AND seq < ? AND length(url) > ` + maxIndexed + has,
+		args: []any{from, min(to, q.indexed+1), q.part}, order: all.order,
 	}
-	named.from, named.args = strings.ReplaceAll(named.from, "$", index)+has, append(named.args, q.part)
-	named.order = strings.ReplaceAll(named.order, "$", index)
+	named := source{
+		from: ` FROM ` + index + ` CROSS JOIN payment_search ON seq = ` + index + `.rowid WHERE ` + index +
+			` MATCH ?`,
+		args: []any{q.grams}, order: ` ORDER BY ` + index + `.rowid DESC`,
+	}
+	if from > 0 || to < math.MaxInt64 { // asking it of each takes a tenth of the time
+		named.from += ` AND ` + index + `.rowid >= ? AND ` + index + `.rowid < ?`
+		named.args = append(named.args, from, to)
+	}
+	named.from, named.args = named.from+has, append(named.args, q.part)
 	return []source{all, named, long}
 }
 
 // page is one payment more than the limit, where there are as many.
 func (q *search) page() (list []Payment, err error) {
-	sources := q.sources("urls", q.first, q.before)
-	if list, err = q.newest(q.Limit+1, sources[:1]); err != nil || len(list) > q.Limit || len(sources) == 1 {
+	sources := q.sources("url_fts", q.from, q.to)
+	list, err = q.newest(q.Limit+1, sources[:1])
+	if err != nil || len(list) > q.Limit || len(sources) == 1 {
 		return list, err
 	}
 	older, err := q.newest(q.Limit+1-len(list), sources[1:])
@@ -278,22 +330,19 @@ func (q *search) newest(n int, sources []source) ([]Payment, error) {
 
 // total adds up what is selected, by symbol: what came since After, less what came since Until.
 func (q *search) total(into map[string]money.Dollars) error {
-	if q.Until.IsZero() {
-		return q.totals(into)
+	if err := q.sumSince(into); err != nil || q.Until.IsZero() {
+		return err
 	}
 	later := *q
 	if later.Until.After(later.After) {
 		later.After = later.Until
 	}
 	var err error
-	if later.first, err = q.firstSince(later.After); err != nil {
+	if later.from, err = q.firstSince(later.After); err != nil {
 		return err
 	}
 	less := map[string]money.Dollars{}
-	if err := q.totals(into); err != nil {
-		return err
-	}
-	if err := later.totals(less); err != nil {
+	if err := later.sumSince(less); err != nil {
 		return err
 	}
 	for symbol, sum := range less {
@@ -304,26 +353,36 @@ func (q *search) total(into map[string]money.Dollars) error {
 	return nil
 }
 
-// totals adds up what came since After, by symbol.
-func (q *search) totals(into map[string]money.Dollars) error {
+// Parts of the key of a sum that is kept by prefix.
+const (
+	day        = 24 * time.Hour
+	prefixOf   = `lower(substr(key, instr(key, char(10)) + 1))`
+	symbolOf   = `substr(key, 1, instr(key, char(10)) - 1)`
+	inPrefixes = ` FROM totals WHERE scope = 'prefix ever' AND instr(` + prefixOf + `, ?)`
+)
+
+// sumSince adds up what came since After, by symbol.
+func (q *search) sumSince(into map[string]money.Dollars) error {
 	switch {
 	case q.State == Failed:
 		return nil
 	case q.State.Unfinished():
-		return q.each(into, "urls", q.first, math.MaxInt64, "")
+		return q.sumEach(into, "url_fts", q.from, math.MaxInt64, "")
 	}
-	everywhere := q.URL == ""
-	if !everywhere {
-		if err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND NOT instr(`+place+
-			`, ?))`, q.part).Scan(&everywhere); err != nil {
+	inAll := q.URL == ""
+	if !inAll {
+		err := q.row(`SELECT NOT EXISTS (SELECT 1 FROM totals WHERE scope = 'prefix ever' AND NOT instr(`+
+			prefixOf+`, ?))`,
+			q.part).Scan(&inAll)
+		if err != nil {
 			return err
 		}
 	}
-	if everywhere {
-		q.URL = ""
-		return q.byTime(into)
+	if !inAll {
+		return q.sumPrefixes(into)
 	}
-	return q.byPlace(into)
+	q.URL = ""
+	return q.sumTimes(into)
 }
 
 // kept is which of the kept sums are meant.
@@ -334,95 +393,100 @@ func (q *search) kept() string {
 	return "sum(spent + held)"
 }
 
-const (
-	day    = 24 * time.Hour
-	place  = `lower(substr(key, instr(key, char(10)) + 1))`
-	symbol = `substr(key, 1, instr(key, char(10)) - 1)`
-)
-
-// next is the first time from at on that is a multiple of unit, and the sums' number of it.
-func next(at time.Time, unit time.Duration) (time.Time, int64) {
+// nextWhole is the first time from at on that is a multiple of unit, and its number in totals.
+func nextWhole(at time.Time, unit time.Duration) (time.Time, int64) {
 	whole := at.Add(unit - time.Microsecond).Truncate(unit)
 	return whole, micros(whole) / unit.Microseconds()
 }
 
-// byTime adds the days from After on, of the first one the hours, of the first of these each
+// sumTimes adds the days from After on, of the first one the hours, of the first of these each
 // payment.
-func (q *search) byTime(into map[string]money.Dollars) error {
+func (q *search) sumTimes(into map[string]money.Dollars) error {
 	var today int64
 	if !q.After.IsZero() {
-		hour, thisHour := next(q.After, time.Hour)
-		_, today = next(q.After, day)
+		hour, thisHour := nextWhole(q.After, time.Hour)
+		_, today = nextWhole(q.After, day)
 		last, err := q.firstSince(hour)
 		if err != nil {
 			return err
 		}
-		if err := q.each(into, "", q.first, last, ""); err != nil {
+		if err := q.sumEach(into, "", q.from, last, ""); err != nil {
 			return err
 		}
-		if err := q.sums(into, `SELECT key, `+q.kept()+
-			` FROM totals WHERE scope = 'hour' AND day >= ? AND day < ? GROUP BY key`, thisHour,
-			today*24); err != nil {
+		err = q.addSums(into, `SELECT key, `+q.kept()+` FROM totals
+			WHERE scope = 'hour' AND day >= ? AND day < ? GROUP BY key`, thisHour, today*24)
+		if err != nil {
 			return err
 		}
 	}
-	return q.sums(into, `SELECT key, `+q.kept()+
+	return q.addSums(into, `SELECT key, `+q.kept()+
 		` FROM totals WHERE scope = 'symbol' AND day >= ? GROUP BY key`, today)
 }
 
-// byPlace adds the days from After on of the places that have the part of a URL in their name, each
-// payment of the first day, and after that each one that has it behind its place's name.
-func (q *search) byPlace(into map[string]money.Dollars) error {
-	const named = `scope = 'ever' AND instr(` + place + `, ?)`
-	midnight := q.first
+// sumPrefixes adds the days from After on of the prefixes that have the part of a URL in them, each
+// payment of the first day, and after that each one that has it behind its prefix.
+func (q *search) sumPrefixes(into map[string]money.Dollars) error {
+	midnight := q.from
 	if q.After.IsZero() {
-		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE `+named+` GROUP BY 1`,
-			q.part); err != nil {
+		err := q.addSums(into, `SELECT `+symbolOf+`, `+q.kept()+inPrefixes+` GROUP BY 1`, q.part)
+		if err != nil {
 			return err
 		}
 	} else {
-		at, today := next(q.After, day)
+		at, today := nextWhole(q.After, day)
 		var err error
 		if midnight, err = q.firstSince(at); err != nil {
 			return err
 		}
-		if err := q.each(into, "urls", q.first, midnight, ""); err != nil {
+		if err := q.sumEach(into, "url_fts", q.from, midnight, ""); err != nil {
 			return err
 		}
-		if err := q.sums(into, `SELECT `+symbol+`, `+q.kept()+` FROM totals WHERE scope = 'place' AND day >= ?
-			AND key IN (SELECT key FROM totals WHERE `+named+`) GROUP BY 1`, today, q.part); err != nil {
+		err = q.addSums(into, `SELECT `+symbolOf+`, `+q.kept()+
+			` FROM totals WHERE scope = 'prefix' AND day >= ?
+			AND key IN (SELECT key`+inPrefixes+`) GROUP BY 1`, today, q.part)
+		if err != nil {
 			return err
 		}
 	}
-	index := "rests"
-	for i, c := range q.part { // the part may begin in the name of a place and end behind it
-		var across bool
-		if i > 0 && strings.ContainsRune("/?#", c) {
-			if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE scope = 'ever' AND substr(`+place+
-				`, -length(?1)) = ?1)`, q.part[:i]).Scan(&across); err != nil {
-				return err
-			}
-		}
-		if across {
-			index = "urls"
-		}
+	index := "url_suffix_fts"
+	if across, err := q.acrossPrefix(); err != nil {
+		return err
+	} else if across {
+		index = "url_fts"
 	}
-	var anywhere bool
-	if err := q.row(`SELECT EXISTS (SELECT 1 FROM totals WHERE `+named+`)`,
-		q.part).Scan(&anywhere); err != nil {
+	var inAny bool
+	if err := q.row(`SELECT EXISTS (SELECT 1`+inPrefixes+`)`, q.part).Scan(&inAny); err != nil {
 		return err
 	}
-	if !anywhere {
-		return q.each(into, index, midnight, math.MaxInt64, "")
+	if !inAny {
+		return q.sumEach(into, index, midnight, math.MaxInt64, "")
 	}
-	return q.each(into, index, midnight, math.MaxInt64, ` AND instr(url, ?) + length(?) - 1 > ends`, q.part,
-		q.part)
+	return q.sumEach(into, index, midnight, math.MaxInt64,
+		` AND instr(url, ?) + length(?) - 1 > prefix_length`, q.part, q.part)
 }
 
-// each adds payments one by one, in a column for each symbol: GROUP BY would sort them.
-func (q *search) each(into map[string]money.Dollars, index string, from, to int64, where string,
+// acrossPrefix reports whether the part of a URL can begin in a prefix and end behind it:
+// url_suffix_fts does not find it.
+func (q *search) acrossPrefix() (across bool, err error) {
+	for i, c := range q.part {
+		if i == 0 || !strings.ContainsRune("/?#", c) {
+			continue
+		}
+		err := q.row(`SELECT EXISTS (SELECT 1 FROM totals
+			WHERE scope = 'prefix ever' AND substr(`+prefixOf+`, -length(?1)) = ?1)`,
+			q.part[:i]).Scan(&across)
+		if err != nil || across {
+			return across, err
+		}
+	}
+	return false, nil
+}
+
+// sumEach adds payments one by one, in a column for each symbol: GROUP BY would sort them.
+func (q *search) sumEach(into map[string]money.Dollars, index string, from, to int64, where string,
 	args ...any) error {
-	symbols, err := collect(q.Tx, scanText, `SELECT DISTINCT `+symbol+` FROM totals WHERE scope = 'ever'`)
+	symbols, err := collect(q.Tx, scanText, `SELECT DISTINCT `+symbolOf+
+		` FROM totals WHERE scope = 'prefix ever'`)
 	if err != nil || len(symbols) == 0 {
 		return err
 	}
@@ -440,8 +504,8 @@ func (q *search) each(into map[string]money.Dollars, index string, from, to int6
 	}
 	for _, s := range q.sources(index, from, to) {
 		all := slices.Concat(named, s.args, args)
-		if err := q.slowRow(`SELECT `+columns+s.from+where+` AND `+q.state,
-			all...).Scan(found...); err != nil {
+		err := q.slowRow(`SELECT `+columns+s.from+where+` AND `+q.state, all...).Scan(found...)
+		if err != nil {
 			return err
 		}
 		for i, sum := range sums {
@@ -453,7 +517,8 @@ func (q *search) each(into map[string]money.Dollars, index string, from, to int6
 	return nil
 }
 
-func (t *Tx) sums(into map[string]money.Dollars, query string, args ...any) error {
+// addSums adds what a query answers with symbols and sums.
+func (t *Tx) addSums(into map[string]money.Dollars, query string, args ...any) error {
 	return t.forEach(func(row scanner) error {
 		var symbol string
 		var sum money.Dollars

@@ -55,8 +55,9 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
 		_, err := tx.Exec(
 			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
-			asset, symbol, amount, usd, pay_to, source, requirement) VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', '', '{}')`,
-			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd))
+			asset, symbol, amount, usd, pay_to, url_prefix, source, requirement)
+			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', '{}')`,
+			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), urlPrefix(p.url))
 		require.NoError(t, err)
 		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]
 		_, err = tx.Exec(`UPDATE payments SET state = ? WHERE id = ?`, p.state, p.id)
@@ -179,6 +180,29 @@ func look(rows []row, f Filter) (ids []string, more bool, totals map[string]mone
 // contains folds ASCII letters only, and compares bytes otherwise; half a character is in no URL.
 func contains(url, part string) bool {
 	return strings.ToValidUTF8(part, "") == part && strings.Contains(lower(url), lower(part))
+}
+
+// The parts of a URL by which sums are kept are few, and each begins the URL.
+func TestURLPrefix(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://a.example":              "https://a.example",
+		"https://a.example/":             "https://a.example/",
+		"https://a.example:8443/weather": "https://a.example:8443/weather",
+		"https://a.example/weather/x?y":  "https://a.example/weather",
+		"https://a.example/weather?y":    "https://a.example/weather",
+		"https://a.example/weather#y":    "https://a.example/weather",
+		"https://a.example?q=/x":         "https://a.example",
+		"https://a.example#x/y":          "https://a.example",
+		"https://a.example/v1/item":      "https://a.example/v1",
+		"https://a.example/v12/item":     "https://a.example",
+		"https://a.example/item7":        "https://a.example",
+		"https://a.example//item":        "https://a.example/",
+		"mcp://weather#tool":             "mcp://weather",
+		"weather":                        "",
+		"":                               "",
+	} {
+		t.Run(url, func(t *testing.T) { require.Equal(t, want, urlPrefix(url)) })
+	}
 }
 
 // What cannot be part of a URL is not looked for: SQLite takes neither a zero byte nor a very long

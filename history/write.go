@@ -16,13 +16,13 @@ import (
 func (t *Tx) insert(p Payment) error {
 	_, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
-		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, source, requirement, lease_owner, waiter)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, url_prefix, source, requirement, lease_owner, waiter)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
 		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
 		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo,
 		payee(p.Network, p.PayTo),
-		p.Resource(), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
+		p.Resource(), urlPrefix(p.URL), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
 	if err != nil {
 		return err
 	}
