@@ -72,6 +72,7 @@ var arrows = map[string][]string{
 var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":        {"chain/evm", "wallet"},
 	"github.com/gagliardetto/solana-go":      {"chain/svm"},
+	"github.com/go-json-experiment/json":     {"x402"}, // strict JSON is read in one place
 	"github.com/modelcontextprotocol/go-sdk": {"internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
 	"github.com/spf13/cobra":                 {"cli"},

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// unsaidTimeout is how long a payment may live when the seller does not say (x402-protocol.md
+	// defaultTimeout is how long a payment may live when the seller does not say (x402-protocol.md
 	// §1.3, 5).
-	unsaidTimeout = 60 * time.Second
-	// longestTimeout is more than anybody means: a seller who asks for it is not understood. What
+	defaultTimeout = 60 * time.Second
+	// maxTimeout is more than any seller means: one who asks for more is refused. What
 	// is really signed is capped by the owner (max_timeout_seconds).
-	longestTimeout = 10 * 365 * 24 * time.Hour
-	// maxWord bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2 name,
-	// has 39 characters.
-	maxWord = 128
+	maxTimeout = 10 * 365 * 24 * time.Hour
+	// maxIdentifier bounds scheme, network, asset and payTo: the longest real one, a Solana CAIP-2
+	// name, has 39 characters.
+	maxIdentifier = 128
 )
 
-// dialects says in which words a challenge of each version is spoken, where it stands.
+// dialects maps the protocol version of a challenge to its dialect, in the place it was found.
 type dialects map[int]Dialect
 
 // DecodeChallenge reads the JSON of a challenge by itself, as MCP carries it. Its dialect is that
@@ -34,34 +34,34 @@ func DecodeChallenge(data []byte, limit int) (*Challenge, error) {
 	return decodeChallenge(data, limit, dialects{1: DialectV1Body, 2: DialectV2Body})
 }
 
-func decodeChallenge(data []byte, limit int, words dialects) (*Challenge, error) {
+func decodeChallenge(data []byte, limit int, known dialects) (*Challenge, error) {
 	var top object
 	if err := DecodeStrict(data, limit, &top); err != nil {
 		return nil, challengeError(err)
 	}
-	return readChallenge(top, words)
+	return readChallenge(top, known)
 }
 
 // challengeError gives its code to what is well-formed but says two things: an ambiguous key, a
 // header twice.
 func challengeError(err error) error {
 	e := AsError(err)
-	if errors.Is(err, ErrAmbiguous) || errors.Is(err, errTwice) {
+	if errors.Is(err, errAmbiguous) || errors.Is(err, errConflictingHeaders) {
 		e.Code = InvalidRequirement
 	}
 	return e
 }
 
-func readChallenge(top object, words dialects) (*Challenge, error) {
-	said := string(top["x402Version"])
-	version, err := strconv.Atoi(said) // a JSON string or fraction is no int
-	dialect, spoken := words[version]
-	if err != nil || !spoken {
-		return nil, Errorf(InvalidRequirement, "the challenge's x402Version is missing or not spoken here").
-			WithDetail("x402Version", quote(said)).WithDetail("spoken", slices.Sorted(maps.Keys(words)))
+func readChallenge(top object, known dialects) (*Challenge, error) {
+	text := string(top["x402Version"])
+	version, err := strconv.Atoi(text) // a JSON string or fraction is no int
+	dialect, supported := known[version]
+	if err != nil || !supported {
+		return nil, Errorf(InvalidRequirement, "the challenge's x402Version is missing or not supported").
+			WithDetail("x402Version", quote(text)).WithDetail("spoken", slices.Sorted(maps.Keys(known)))
 	}
 	c := &Challenge{Version: version, Dialect: dialect}
-	c.Error, _ = top.text("error") // words for a person: not worth a refusal
+	c.Error, _ = top.text("error") // for people only: not worth a refusal
 	if err := c.readAccepts(top["accepts"]); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func resourceV1(first Requirement) Resource {
 		return Resource{}
 	}
 	res := Resource{URL: first.ResourceURL}
-	res.Description, _ = entry.text("description") // words for a person: not worth a refusal
+	res.Description, _ = entry.text("description") // for people only: not worth a refusal
 	res.MimeType, _ = entry.text("mimeType")
 	return res
 }
@@ -165,11 +165,11 @@ func readRequirement(entry object, version int) (Requirement, error) {
 	}
 	r := Requirement{Version: version}
 	var err error
-	for _, word := range []struct {
+	for _, field := range []struct {
 		key  string
 		into *string
 	}{{"scheme", &r.Scheme}, {"network", &r.NetworkName}, {"asset", &r.Asset}, {"payTo", &r.PayTo}} {
-		if *word.into, err = entry.word(word.key); err != nil {
+		if *field.into, err = entry.identifier(field.key); err != nil {
 			return r, err
 		}
 	}
@@ -208,9 +208,9 @@ func (o object) text(key string) (s string, err error) {
 	return s, nil
 }
 
-// word is a required name or address: visible ASCII, so that it can be compared, stored and shown
-// as it is.
-func (o object) word(key string) (string, error) {
+// identifier is a required name or address: visible ASCII, so that it can be compared, stored and
+// shown as it is.
+func (o object) identifier(key string) (string, error) {
 	if !o.has(key) {
 		return "", fmt.Errorf("%s is missing", key)
 	}
@@ -219,8 +219,8 @@ func (o object) word(key string) (string, error) {
 		return "", err
 	}
 	isVisible := strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-	if s == "" || len(s) > maxWord || !isVisible {
-		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, maxWord, quote(s))
+	if s == "" || len(s) > maxIdentifier || !isVisible {
+		return "", fmt.Errorf("%s is not 1 to %d visible ASCII characters: %s", key, maxIdentifier, quote(s))
 	}
 	return s, nil
 }
@@ -258,9 +258,9 @@ func (o object) amount(key, network string) (a money.Amount, err error) {
 // seconds is an optional whole number of seconds.
 func (o object) seconds(key string) (time.Duration, error) {
 	if !o.has(key) {
-		return unsaidTimeout, nil
+		return defaultTimeout, nil
 	}
-	const most = int64(longestTimeout / time.Second)
+	const most = int64(maxTimeout / time.Second)
 	n, err := strconv.ParseInt(string(o[key]), 10, 64) // a JSON string, fraction or exponent is no int
 	if err != nil || n < 1 || n > most {
 		return 0, fmt.Errorf("%s is not a whole number from 1 to %d", key, most)

@@ -34,8 +34,8 @@ const (
 //
 // What comes after the first is only compared with it: another price for the same token is refused,
 // because then it is not clear what the seller asks (security.md A16); the same price is answered
-// in the words of the first. An option that breaks the format is in Unreadable with its reason and
-// spoils no other; Accepts may be left empty. What breaks the challenge itself is an *Error:
+// in the dialect of the first. An option that breaks the format is in Unreadable with its reason
+// and spoils no other; Accepts may be left empty. What breaks the challenge itself is an *Error:
 // NO_REQUIREMENTS, INVALID_REQUIREMENT, RESPONSE_MALFORMED, RESPONSE_TOO_LARGE. Of body, MaxBody+1
 // bytes are enough.
 func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, error) {
@@ -47,18 +47,18 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 		bodyChallenge, plainHeaders} {
 		c, err := read(header, body)
 		switch {
-		case err != nil && (chosen == nil || errors.Is(err, errTwice)):
+		case err != nil && (chosen == nil || errors.Is(err, errConflictingHeaders)):
 			return nil, challengeError(err)
 		case c == nil:
 		case chosen == nil:
 			chosen = c
-		case contradict(chosen, c):
+		case pricesDiffer(chosen, c):
 			return nil, Errorf(InvalidRequirement, "the seller asks twice, at different prices").
 				WithDetail("dialects", []Dialect{chosen.Dialect, c.Dialect})
 		}
 	}
 	if chosen == nil {
-		return nil, nothingKnown(header)
+		return nil, noRequirements(header)
 	}
 	return chosen, nil
 }
@@ -71,8 +71,8 @@ func seedHeader(header http.Header, _ []byte) (*Challenge, error) {
 	return headerChallenge(header, headerSeedRequired, dialects{2: DialectSeedV2})
 }
 
-func headerChallenge(header http.Header, name string, words dialects) (*Challenge, error) {
-	value, err := only(header, name)
+func headerChallenge(header http.Header, name string, known dialects) (*Challenge, error) {
+	value, err := singleHeader(header, name)
 	if value == "" || err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func headerChallenge(header http.Header, name string, words dialects) (*Challeng
 	if err != nil {
 		return nil, err
 	}
-	return decodeChallenge(data, MaxHeader, words)
+	return decodeChallenge(data, MaxHeader, known)
 }
 
 // bodyChallenge takes a body for a challenge when it is a JSON object with accepts: V2 sellers put
@@ -88,7 +88,7 @@ func headerChallenge(header http.Header, name string, words dialects) (*Challeng
 // same.
 func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	start := bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), " \t\r\n")
-	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
+	if len(start) == 0 || (start[0] != '{' && start[0] != '[') {
 		return nil, nil
 	}
 	if err := Strict(body, MaxBody); err != nil {
@@ -104,13 +104,13 @@ func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 // plainHeaders reads the seed's V1: one option, spread over headers with two names each for the
 // payee and the token.
 func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
-	amount, err := only(header, headerAmount)
+	amount, err := singleHeader(header, headerAmount)
 	if amount == "" || err != nil {
 		return nil, err
 	}
-	payTo, errPayee := only(header, headerRecipient, headerPayTo)
-	asset, errAsset := only(header, headerToken, headerAsset)
-	network, errNetwork := only(header, headerNetwork)
+	payTo, errPayee := singleHeader(header, headerRecipient, headerPayTo)
+	asset, errAsset := singleHeader(header, headerToken, headerAsset)
+	network, errNetwork := singleHeader(header, headerNetwork)
 	for _, err := range []error{errPayee, errAsset, errNetwork} {
 		if err != nil {
 			return nil, err
@@ -134,12 +134,12 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	return c, nil
 }
 
-// errTwice marks a header that came with two different values: refused wherever it stands, never
-// "the first wins" (security.md A17).
-var errTwice = errors.New("a header twice")
+// errConflictingHeaders marks a header that came with two different values: refused wherever it
+// stands, never "the first wins" (security.md A17).
+var errConflictingHeaders = errors.New("a header twice")
 
 // only is a header's only value, "" when it is not there. The header may go by several names.
-func only(header http.Header, names ...string) (string, error) {
+func singleHeader(header http.Header, names ...string) (string, error) {
 	var value string
 	for _, name := range names {
 		for _, v := range header.Values(name) {
@@ -149,7 +149,7 @@ func only(header http.Header, names ...string) (string, error) {
 				return "", Errorf(ResponseTooLarge, "the header %s is longer than %d bytes", name, MaxHeader).
 					WithDetail("limit", MaxHeader)
 			case value != "" && v != value:
-				return "", &Error{Code: ResponseMalformed, Err: errTwice,
+				return "", &Error{Code: ResponseMalformed, Err: errConflictingHeaders,
 					Message: "the header " + strings.Join(names, " or ") +
 						" came twice with different values"}
 			default:
@@ -170,15 +170,16 @@ func Unwrap(name, value string) ([]byte, error) {
 	padding := len(value) - len(text)
 	data, err := base64.RawStdEncoding.Strict().DecodeString(strings.NewReplacer("-", "+", "_",
 		"/").Replace(text))
-	if err != nil || strings.ContainsAny(value, "\r\n") || padding > 2 || padding > 0 && len(value)%4 != 0 {
+	badPadding := padding > 2 || (padding > 0 && len(value)%4 != 0)
+	if err != nil || strings.ContainsAny(value, "\r\n") || badPadding {
 		return nil, Errorf(ResponseMalformed, "the header %s is not base64", name)
 	}
 	return data, nil
 }
 
-// contradict reports whether two challenges ask different amounts for the same scheme and token.
+// pricesDiffer reports whether two challenges ask different amounts for the same scheme and token.
 // Options that only one of them has are no contradiction: V1 cannot say everything V2 can.
-func contradict(a, b *Challenge) bool {
+func pricesDiffer(a, b *Challenge) bool {
 	type what struct {
 		scheme string
 		asset  money.Asset
@@ -212,24 +213,24 @@ func contradict(a, b *Challenge) bool {
 	return false
 }
 
-// nothingKnown is the error of a 402 without x402 in it. Other protocols are named, so that a
-// person knows what the seller wants: ours by our own word, any other quoted.
-func nothingKnown(header http.Header) *Error {
+// noRequirements is the error of a 402 without x402 in it. Other protocols are named, so that a
+// person knows what the seller wants: those we know by their name, any other quoted.
+func noRequirements(header http.Header) *Error {
 	e := Errorf(NoRequirements, "the answer asks for nothing this wallet can pay").
 		WithHint("the seller does not speak x402 here; nothing was paid")
-	var asks []string
+	var protocols []string
 	for _, scheme := range authSchemes(header.Values("WWW-Authenticate")) {
 		switch strings.ToUpper(scheme) {
 		case "L402", "LSAT":
-			asks = append(asks, "L402 (Lightning)")
+			protocols = append(protocols, "L402 (Lightning)")
 		case "PAYMENT":
-			asks = append(asks, "MPP (WWW-Authenticate: Payment)")
+			protocols = append(protocols, "MPP (WWW-Authenticate: Payment)")
 		default:
-			asks = append(asks, quote(scheme))
+			protocols = append(protocols, quote(scheme))
 		}
 	}
-	if asks != nil {
-		e.WithDetail("asks", asks)
+	if protocols != nil {
+		e.WithDetail("asks", protocols)
 	}
 	return e
 }

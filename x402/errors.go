@@ -11,7 +11,7 @@ type Code string
 // Actor says who can do something about an error.
 type Actor string
 
-// Who can mend it.
+// Who can fix it.
 const (
 	ByAgent  Actor = "agent"
 	ByPerson Actor = "person"
@@ -20,7 +20,7 @@ const (
 	ByWallet Actor = "wallet"
 )
 
-// The codes. Their meaning, and who mends them, is the table below.
+// The codes. Their meaning, and who can fix them, is the table below.
 const (
 	InvalidArgument     Code = "INVALID_ARGUMENT"
 	NoRequirements      Code = "NO_REQUIREMENTS"
@@ -73,7 +73,7 @@ const (
 	Internal            Code = "INTERNAL"
 )
 
-// fixedBy is the one table of codes: who can mend each. A code that is not here does not exist.
+// fixedBy is the one table of codes: who can fix each. A code that is not here does not exist.
 var fixedBy = map[Code]Actor{
 	InvalidArgument: ByAgent, NoRequirements: BySeller, InvalidRequirement: BySeller,
 	AmountExceedsMax: ByAgent,
@@ -103,8 +103,9 @@ type Error struct {
 	PaymentID string         // "" when none was made
 	Spent     string         // atomic units this call took from the budget, held included; "" means 0
 	Details   map[string]any // numbers
-	Content   string         // what a stranger said of it, bounded: data for the agent, never words of ours
-	Err       error          // the cause; never shown to an agent
+	// what a stranger wrote about it, bounded: data for the agent, never text of ours
+	Content string
+	Err     error // the cause; never shown to an agent
 }
 
 // Errorf makes an Error with a message. Operands of %w become its cause.

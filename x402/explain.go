@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Explanation says of a code what a person wants to know when they meet it.
+// Explanation is what a person wants to know about an error code when they meet it.
 type Explanation struct {
 	Code  Code
 	Means string
@@ -17,15 +17,16 @@ type Explanation struct {
 var explanations = []Explanation{
 	{InvalidArgument, "something of the call is wrong: URL, method, amount, an unknown id",
 		"correct what the message names"},
-	{NoRequirements, "the seller answered 402 in a language that is not x402 (L402, MPP: named in details)",
+	{NoRequirements, "the seller answered 402 in a protocol that is not x402 (L402, MPP: named in details)",
 		"nothing here; another seller, or another wallet for that protocol"},
 	{InvalidRequirement, "none of the seller's options can be paid; each is listed with its reason",
 		"look at the reasons: often a network that is not configured, or an unknown token"},
 	{AmountExceedsMax, "the price is above the call's own maxAmount",
 		"call again with a higher maxAmount, if it is worth it"},
-	{BudgetExceeded, "one of your limits; details name it and say when it begins anew",
+	{BudgetExceeded, "one of your limits; details name it and say when it resets",
 		"wait, or `x402-wallet budget set NAME AMOUNT`"},
-	{InsufficientFunds, "too little lies at the address", "`x402-wallet address --qr`, send USDC there"},
+	{InsufficientFunds, "the balance at the address is too low",
+		"`x402-wallet address --qr`, send USDC there"},
 	{NoDelegation, "your token account delegates nothing to the agent",
 		"`x402-wallet delegation approve --owner-keypair FILE --amount 25`"},
 	{DelegationExhausted, "what you delegated is spent or held",
@@ -55,9 +56,10 @@ var explanations = []Explanation{
 		"run the `chmod` that the message has"},
 	{KeypairExists, "there is a wallet here already, and none is overwritten",
 		"choose another home with X402_WALLET_HOME"},
-	{SetupFailed, "init could not finish; nothing half is left behind", "correct what the message names"},
+	{SetupFailed, "init could not finish; nothing incomplete is left behind",
+		"correct what the message names"},
 	{LedgerUnavailable, "another process held the ledger too long, the disk is full, or this program is " +
-		"older than the ledger", "mend that; nothing was signed"},
+		"older than the ledger", "correct that; nothing was signed"},
 	{LedgerCorrupt, "the ledger is missing, damaged or rolled back: nothing is paid",
 		"docs/operating.md, \"The ledger is missing or damaged\""},
 	{UntrustedAsset, "only tokens were asked for that are not in the registry",
@@ -73,11 +75,11 @@ var explanations = []Explanation{
 	{RPCError, "your node did not answer; nothing was signed",
 		"set a node of your own under `[networks]`; public ones are rate-limited"},
 	{ClockSuspect, "this machine's clock is more than two minutes off; nothing was signed", "set the clock"},
-	{PaymentRejected, "the seller refused the payment; its money is held until it is dead",
+	{PaymentRejected, "the seller refused the payment; its money is held until it expires",
 		"repeat the same call, or `x402-wallet reconcile`"},
-	{SettlementFailed, "settling was refused; the money is held until the payment is dead",
+	{SettlementFailed, "settling was refused; the money is held until the payment expires",
 		"`x402-wallet reconcile`, later"},
-	{FacilitatorError, "no facilitator took it; the money is held until the payment is dead",
+	{FacilitatorError, "no facilitator took it; the money is held until the payment expires",
 		"`x402-wallet reconcile`, later; `x402-wallet doctor` looks at the facilitators"},
 	{OutcomeUnknown, "sent, and nothing proves what became of it: it counts as spent",
 		"repeat the same call (it cannot pay twice), or `x402-wallet reconcile`"},
@@ -89,13 +91,13 @@ var explanations = []Explanation{
 	{ServerUnavailable, "the paid MCP server does not start or answer",
 		"look at its entry under `[servers]`"},
 	{ToolNotFound, "the paid MCP server has no such tool", "list its tools"},
-	{ToolExecutionFailed, "the paid tool failed", "look at its message; whether it was paid is said"},
+	{ToolExecutionFailed, "the paid tool failed", "look at its message; it says whether it was paid"},
 	{SessionTerminated, "the paid MCP server ended the session", "try again"},
 	{PayFailed, "something else, before anything was sent", "try again; if it stays, report it"},
 	{Internal, "a fault of the wallet; holds stay", "`LOG_LEVEL=debug`, look at stderr, report it"},
 }
 
-// Explain is what there is to say of a code; ok is false for what is none.
+// Explain answers the explanation of a code; ok is false for a code that does not exist.
 func Explain(code Code) (e Explanation, ok bool) {
 	for _, e := range explanations {
 		if e.Code == code {

@@ -99,7 +99,7 @@ func requireSettlement(t *testing.T, s *Settlement) {
 	var said map[string]any
 	require.NoError(t, json.Unmarshal(s.Raw, &said))
 	require.Equal(t, said["success"], s.Success)
-	require.LessOrEqual(t, len(s.Transaction), maxWord)
+	require.LessOrEqual(t, len(s.Transaction), maxIdentifier)
 	if s.Amount != "" {
 		_, err := money.ParseAmount(s.Amount)
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 // case orbit), in lower case, so that most keys need no copy.
 func fold(key string) string {
 	for i := range len(key) {
-		if c := key[i]; c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
+		if c := key[i]; c >= utf8.RuneSelf || ('A' <= c && c <= 'Z') {
 			return strings.Map(foldRune, key)
 		}
 	}
@@ -43,7 +43,7 @@ type field struct {
 
 // fieldType is the type behind a key of t, nil where nothing is known; a key of a struct must have
 // its exact name.
-func (s *scanner) fieldType(t reflect.Type, key, folded string) (reflect.Type, error) {
+func (r *strictReader) fieldType(t reflect.Type, key, folded string) (reflect.Type, error) {
 	switch t = known(t); {
 	case t == nil:
 		return nil, nil
@@ -52,15 +52,15 @@ func (s *scanner) fieldType(t reflect.Type, key, folded string) (reflect.Type, e
 	case t.Kind() != reflect.Struct:
 		return nil, nil
 	}
-	f, ok := s.fieldsOf(t)[folded]
+	f, ok := r.fieldsOf(t)[folded]
 	if ok && f.name != key {
 		return nil, ambiguous("a JSON key in another letter case than "+strconv.Quote(f.name), key)
 	}
 	return f.of, nil
 }
 
-func (s *scanner) fieldsOf(t reflect.Type) map[string]field {
-	if fields, ok := s.fields[t]; ok {
+func (r *strictReader) fieldsOf(t reflect.Type) map[string]field {
+	if fields, ok := r.fields[t]; ok {
 		return fields
 	}
 	fields := map[string]field{}
@@ -73,18 +73,24 @@ func (s *scanner) fieldsOf(t reflect.Type) map[string]field {
 			fields[fold(name)] = field{name, f.Type}
 		}
 	}
-	if s.fields == nil {
-		s.fields = map[reflect.Type]map[string]field{}
+	if r.fields == nil {
+		r.fields = map[reflect.Type]map[string]field{}
 	}
-	s.fields[t] = fields
+	r.fields[t] = fields
 	return fields
 }
 
 func elementOf(t reflect.Type) reflect.Type {
-	if t = known(t); t != nil && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array) {
-		return t.Elem()
+	t = known(t)
+	if t == nil {
+		return nil
 	}
-	return nil
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return t.Elem()
+	default:
+		return nil
+	}
 }
 
 var decodesItself = reflect.TypeFor[json.Unmarshaler]()

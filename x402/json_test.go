@@ -73,7 +73,7 @@ func TestStrictRefuses(t *testing.T) {
 	}
 }
 
-func isAmbiguous(err error) bool { return AsError(err).Err == ErrAmbiguous }
+func isAmbiguous(err error) bool { return AsError(err).Err == errAmbiguous }
 
 // manyKeys is an open object with n keys k0, k1, …: more than are compared one by one.
 func manyKeys(n int) string {

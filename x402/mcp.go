@@ -36,14 +36,14 @@ const (
 	MetaPaymentMCPV1 = "x402.payment" // npm x402-mcp
 	MetaReceipt      = "x402/payment-response"
 	MetaReceiptMCPV1 = "x402.payment-response"
-	MetaRequired     = "x402/payment-required"
+	metaRequired     = "x402/payment-required"
 	MetaCloudflare   = "x402/error"
 )
 
-// asksPayment are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other clients
-// were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and -32803
-// says anything: without options they ask nothing.
-var asksPayment = []int64{402, -402, -32402, -32042, -32803}
+// paymentCodes are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other
+// clients were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and
+// -32803 says anything: without options they ask nothing.
+var paymentCodes = []int64{402, -402, -32402, -32042, -32803}
 
 // MCPMessage is what a server answered to tools/call, resources/read, prompts/get or initialize, as
 // it came: a result, or an error.
@@ -61,7 +61,7 @@ type MCPMessage struct {
 //	result's _meta["x402/payment-required"]     JSON
 //	result with isError                         structuredContent           x402 v1 and v2, npm x402-mcp
 //	result with isError                         each text item that is it   where an outputSchema forbids the other
-//	error with a code of asksPayment            data                        seeds 000 and 004
+//	error with a code of paymentCodes            data                        seeds 000 and 004
 //
 // What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
 // challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,
@@ -71,15 +71,15 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 		return mcpErrorChallenge(m)
 	}
 	var chosen *Challenge
-	for _, place := range mcpPlaces(m.Result) {
-		c, err := decodeChallenge(place.text, MaxBody, place.words)
+	for _, found := range mcpCandidates(m.Result) {
+		c, err := decodeChallenge(found.text, MaxBody, found.dialects)
 		switch {
 		case err != nil && chosen == nil:
 			return nil, challengeError(err)
 		case err != nil:
 		case chosen == nil:
 			chosen = c
-		case contradict(chosen, c):
+		case pricesDiffer(chosen, c):
 			return nil, Errorf(InvalidRequirement, "the server asks twice, at different prices").
 				WithDetail("dialects", []Dialect{chosen.Dialect, c.Dialect})
 		}
@@ -94,42 +94,42 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 }
 
 func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
-	isAsking := slices.Contains(asksPayment, m.Code)
+	isAsking := slices.Contains(paymentCodes, m.Code)
 	switch {
-	case isAsking && asks(m.Data):
+	case isAsking && looksLikeChallenge(m.Data):
 		return decodeChallenge(m.Data, MaxBody, dialects{1: DialectMCPError, 2: DialectMCPError})
 	case m.Code == 402 || m.Code == -402:
-		return nil, nothingKnown(nil)
+		return nil, noRequirements(nil)
 	default:
 		return nil, nil
 	}
 }
 
-// place is where a challenge stands in a result.
-type place struct {
-	text  json.RawMessage
-	words dialects
+// candidate is a part of a result that looks like a challenge.
+type candidate struct {
+	text     json.RawMessage
+	dialects dialects
 }
 
-// mcpPlaces finds every challenge in a result, in the order of ReadMCPChallenge.
-func mcpPlaces(result json.RawMessage) (found []place) {
+// mcpCandidates finds every challenge in a result, in the order of ReadMCPChallenge.
+func mcpCandidates(result json.RawMessage) (found []candidate) {
 	var top, meta object
 	if json.Unmarshal(result, &top) != nil {
 		return nil
 	}
 	_ = json.Unmarshal(top["_meta"], &meta) // none is none
-	add := func(text json.RawMessage, words dialects) {
-		if asks(text) {
-			found = append(found, place{text, words})
+	add := func(text json.RawMessage, known dialects) {
+		if looksLikeChallenge(text) {
+			found = append(found, candidate{text: text, dialects: known})
 		}
 	}
 	tool := dialects{1: DialectMCPV1, 2: DialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
-		found = append(found, place{top["paymentRequired"], dialects{1: DialectMCPExtension,
+		found = append(found, candidate{top["paymentRequired"], dialects{1: DialectMCPExtension,
 			2: DialectMCPExtension}})
 	}
 	add(meta[MetaCloudflare], dialects{1: DialectMCPCloudflare, 2: DialectMCPCloudflare})
-	add(meta[MetaRequired], tool)
+	add(meta[metaRequired], tool)
 	if string(top["isError"]) != "true" {
 		return found
 	}
@@ -144,9 +144,9 @@ func mcpPlaces(result json.RawMessage) (found []place) {
 	return found
 }
 
-// asks reports whether text is meant as a challenge: a JSON object with accepts and a version. Then
-// it is read strictly.
-func asks(text json.RawMessage) bool {
+// looksLikeChallenge reports whether text is meant as a challenge: a JSON object with accepts and a
+// version. Then it is read strictly.
+func looksLikeChallenge(text json.RawMessage) bool {
 	var top object
 	text = bytes.TrimLeft(text, " \t\r\n")
 	return isObject(text) && json.Unmarshal(text, &top) == nil && top.has("accepts") && top.has("x402Version")
@@ -181,7 +181,7 @@ func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found, err = agreed(found, s); err != nil {
+		if found, err = sameReceipt(found, s); err != nil {
 			return nil, err
 		}
 	}

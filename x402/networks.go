@@ -11,7 +11,7 @@ import (
 const (
 	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
-	SolanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 )
 
 // network is a row of what x402-protocol.md §9 knows of a network.
@@ -33,7 +33,7 @@ var networks = []network{
 	{SolanaMainnet, "Solana", mainnet, []string{"solana", "solana-mainnet", "solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
 	{SolanaDevnet, "Solana Devnet", testnet, []string{"solana-devnet", "solana:devnet"}},
-	{SolanaTestnet, "Solana Testnet", testnet, []string{"solana-testnet", "solana:testnet"}},
+	{solanaTestnet, "Solana Testnet", testnet, []string{"solana-testnet", "solana:testnet"}},
 	{"eip155:8453", "Base", mainnet, []string{"base"}},
 	{"eip155:84532", "Base Sepolia", testnet, []string{"base-sepolia"}},
 	{"eip155:1", "Ethereum", mainnet, []string{"ethereum"}},
@@ -78,7 +78,7 @@ var networks = []network{
 }
 
 // find is the row of a network by any of its names; nil when there is none.
-func find(name string) *network {
+func findNetwork(name string) *network {
 	for i := range networks {
 		if n := &networks[i]; n.caip2 == name || slices.Contains(n.names, name) {
 			return n
@@ -99,7 +99,7 @@ var (
 // alias. Names are exact. A well-formed CAIP-2 name of a network that is not in the table is a
 // network too: the owner may have configured it.
 func Network(name string) (caip2 string, ok bool) {
-	if n := find(name); n != nil {
+	if n := findNetwork(name); n != nil {
 		return n.caip2, true
 	}
 	switch Namespace(name) {
@@ -118,7 +118,7 @@ func Network(name string) (caip2 string, ok bool) {
 
 // V1Name is what protocol version 1 calls a network; false where it has no name there.
 func V1Name(caip2 string) (name string, ok bool) {
-	n := find(caip2)
+	n := findNetwork(caip2)
 	if n == nil || n.caip2 != caip2 || len(n.names) == 0 {
 		return "", false
 	}
@@ -128,13 +128,13 @@ func V1Name(caip2 string) (name string, ok bool) {
 // IsTestnet reports whether a network's money is known to be worthless. What is not known is taken
 // for real.
 func IsTestnet(caip2 string) bool {
-	n := find(caip2)
+	n := findNetwork(caip2)
 	return n != nil && n.testnet
 }
 
 // Title is a network's name for people ("Base Sepolia"), or its CAIP-2 name where it has none here.
 func Title(caip2 string) string {
-	if n := find(caip2); n != nil {
+	if n := findNetwork(caip2); n != nil {
 		return n.title
 	}
 	return caip2

@@ -18,7 +18,7 @@ func TestNetwork(t *testing.T) {
 		"flare":  "eip155:14",
 		"xlayer": "eip155:196", "arbitrum": "eip155:42161", "skale-base": "eip155:1187947933",
 		"sei-testnet": "eip155:1328",
-		"solana":      SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": SolanaTestnet,
+		"solana":      SolanaMainnet, "solana-devnet": SolanaDevnet, "solana-testnet": solanaTestnet,
 		"solana:mainnet": SolanaMainnet,
 		"solana:devnet":  SolanaDevnet, "solana-mainnet": SolanaMainnet, "solana-mainnet-beta": SolanaMainnet,
 		SolanaDevnet:   SolanaDevnet,

@@ -106,7 +106,7 @@ func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) 
 // needs; then it is a complete V2 entry made from r, with r.Extra as it is now (its feePayer comes
 // from the facilitator's /supported).
 func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
-	if r.Raw != nil && (!c.Dialect.WalletSettles() || saysAll(r)) {
+	if r.Raw != nil && (!c.Dialect.WalletSettles() || isComplete(r)) {
 		return r.Raw
 	}
 	entry := members{
@@ -123,9 +123,9 @@ func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
 	return entry.object()
 }
 
-// saysAll reports whether the seller's own entry is all a facilitator needs, and has nothing added
-// to it since.
-func saysAll(r Requirement) bool {
+// isComplete reports whether the seller's own entry is all a facilitator needs, and has nothing
+// added to it since.
+func isComplete(r Requirement) bool {
 	var entry object
 	if json.Unmarshal(r.Raw, &entry) != nil {
 		return false
@@ -135,7 +135,7 @@ func saysAll(r Requirement) bool {
 		maps.EqualFunc(extra, r.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
-// echo is how much of the declared extensions is said back. Servers compare only info, but CDP's
+// echo is how much of the declared extensions is echoed. Servers compare only info, but CDP's
 // index of services reads the schema too, so it goes only when it does not fit.
 type echo int
 
@@ -147,38 +147,39 @@ const (
 
 // extensions is the payload's extensions; nil when there is nothing to say.
 func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMessage {
-	said := map[string]json.RawMessage{}
+	echoed := map[string]json.RawMessage{}
 	for key, theirs := range declared {
 		add, adds := ours[key]
-		if isNull(theirs) || !adds && how == echoOurs {
+		if isNull(theirs) || (how == echoOurs && !adds) {
 			continue
 		}
 		var extension object
-		if how == echoAll && !adds || json.Unmarshal(theirs, &extension) != nil {
-			said[key] = theirs
+		unchanged := how == echoAll && !adds
+		if unchanged || json.Unmarshal(theirs, &extension) != nil {
+			echoed[key] = theirs
 			continue
 		}
 		if how != echoAll {
 			extension = object{"info": extension["info"]}
 		}
-		if extension = extend(extension, add); extension.has("info") {
-			said[key] = sorted(extension).object()
+		if extension = mergeExtension(extension, add); extension.has("info") {
+			echoed[key] = sorted(extension).object()
 		}
 	}
 	for key, add := range ours {
 		if isNull(declared[key]) {
-			said[key] = add
+			echoed[key] = add
 		}
 	}
-	if len(said) == 0 {
+	if len(echoed) == 0 {
 		return nil
 	}
-	return sorted(said).object()
+	return sorted(echoed).object()
 }
 
 // extend adds our members to an extension of the seller's, and our members of info to its info.
 // Theirs win.
-func extend(theirs object, add json.RawMessage) object {
+func mergeExtension(theirs object, add json.RawMessage) object {
 	var ours, info, ourInfo object
 	if json.Unmarshal(add, &ours) != nil || ours == nil {
 		return theirs

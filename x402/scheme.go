@@ -3,19 +3,18 @@ package x402
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"x402-wallet/x402/money"
 )
 
-// The words a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between
+// What a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between
 // them belongs to package pay; these are its nouns.
 
 // Funds is the third budget layer: what the chain lets the wallet spend of one asset.
 type Funds struct {
 	Source    string        // whose money it is: the token account (Solana) or address (EVM) that pays
-	Balance   money.Amount  // what lies there
+	Balance   money.Amount  // what the account holds
 	Delegated *money.Amount // what its owner delegated to the agent; nil when the agent owns the source
 	Free      money.Amount  // min of both: the cap
 	ReadAt    time.Time     // before the question was asked: whatever settled later may not be in the figures
@@ -59,18 +58,18 @@ type Evidence struct {
 	Memo        string `json:"memo,omitempty"`        // Solana
 	FeePayer    string `json:"feePayer,omitempty"`    // Solana
 	Blockhash   string `json:"blockhash,omitempty"`   // Solana
-	// Solana: 0 when nobody said: then it is never called dead
+	// Solana: 0 when nobody said: then it is never called expired
 	LastValidBlockHeight uint64 `json:"lastValidBlockHeight,omitempty"`
 
-	// when the payload is expected to be dead, by the wall clock: a hint for when to ask, never a
-	// proof
+	// when the payload is expected to have expired, by the wall clock: a hint for when to ask,
+	// never a proof
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // StatusState is what the chain knows of a payment.
 type StatusState uint8
 
-// Open: it may still happen. Settled: it happened. Dead: it did not and cannot any more.
+// Open: it may still happen. Settled: it happened. Expired: it did not and cannot any more.
 const (
 	Open StatusState = iota
 	Settled
@@ -78,20 +77,20 @@ const (
 )
 
 // String is the state's name.
-func (s StatusState) String() string { return [...]string{"open", "settled", "dead"}[s] }
+func (s StatusState) String() string { return [...]string{"open", "settled", "expired"}[s] }
 
-// MarshalText is the state's name.
+// MarshalText is the state's name, which the ledger keeps.
 func (s StatusState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalJSON reads a name, or the number that ledgers of before have.
-func (s *StatusState) UnmarshalJSON(data []byte) error {
+// UnmarshalText reads a name.
+func (s *StatusState) UnmarshalText(text []byte) error {
 	for _, state := range []StatusState{Open, Settled, Expired} {
-		if string(data) == strconv.Itoa(int(state)) || string(data) == strconv.Quote(state.String()) {
+		if string(text) == state.String() {
 			*s = state
 			return nil
 		}
 	}
-	return fmt.Errorf("no fate of a payment: %s", Brief(string(data)))
+	return fmt.Errorf("not a status of a payment: %s", Brief(string(text)))
 }
 
 // Status is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.

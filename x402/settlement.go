@@ -20,7 +20,7 @@ const (
 func ReadSettlement(header http.Header) (*Settlement, error) {
 	var found *Settlement
 	for _, name := range []string{HeaderReceipt, HeaderReceiptV1} {
-		value, err := only(header, name)
+		value, err := singleHeader(header, name)
 		if err != nil {
 			return nil, err
 		}
@@ -35,20 +35,20 @@ func ReadSettlement(header http.Header) (*Settlement, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found, err = agreed(found, s); err != nil {
+		if found, err = sameReceipt(found, s); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// agreed is the one receipt of two that came: the first, unless they contradict each other.
-func agreed(first, second *Settlement) (*Settlement, error) {
+// agreed is the one receipt of two that came: the first, unless they pricesDiffer each other.
+func sameReceipt(first, second *Settlement) (*Settlement, error) {
 	if first == nil {
 		return second, nil
 	}
 	if first.Success != second.Success || first.Transaction != second.Transaction {
-		return nil, malformed("two receipts that contradict each other")
+		return nil, malformed("two receipts that pricesDiffer each other")
 	}
 	return first, nil
 }
@@ -78,7 +78,7 @@ func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 		key  string
 		into *string
 	}{{"transaction", &s.Transaction}, {"network", &s.Network}, {"payer", &s.Payer}, {"amount", &s.Amount}} {
-		if *field.into, err = top.optionalWord(field.key); err != nil {
+		if *field.into, err = top.optionalIdentifier(field.key); err != nil {
 			return nil, malformed("a settlement in which " + err.Error())
 		}
 	}
@@ -95,14 +95,14 @@ func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 	return s, nil
 }
 
-// optionalWord is a word, or "" where it is absent or empty.
-func (o object) optionalWord(key string) (string, error) {
+// optionalIdentifier is an identifier, or "" where it is absent or empty.
+func (o object) optionalIdentifier(key string) (string, error) {
 	var s string
-	if !o.has(key) || json.Unmarshal(o[key], &s) == nil && s == "" {
+	if !o.has(key) || (json.Unmarshal(o[key], &s) == nil && s == "") {
 		return "", nil
 	}
-	if s, err := o.word(key); err == nil {
+	if s, err := o.identifier(key); err == nil {
 		return s, nil
 	}
-	return "", errors.New(key + " is not a word") // not what it says: that is a stranger's
+	return "", errors.New(key + " is not an identifier") // not its text: that is a stranger's
 }

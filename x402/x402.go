@@ -1,4 +1,4 @@
-// Package x402 holds the protocol's words: what a seller asks (Challenge, Requirement), what a
+// Package x402 holds the protocol's types: what a seller asks (Challenge, Requirement), what a
 // buyer answers, what a settlement says, the dialects of HTTP and MCP all of that is written in,
 // the networks and assets the wallet knows, and the error codes of the outside (SPEC §7.1).
 //
@@ -19,7 +19,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Dialect says in which words a seller asked, and therefore in which words it is answered
+// Dialect is the form in which a seller asked, and therefore the form in which it is answered
 // (x402 v1 and v2 HTTP transports; the seed's two header dialects; those of MCP are in mcp.go).
 type Dialect string
 
