@@ -126,7 +126,7 @@ func (a mcpAdapter) commit(ctx context.Context, token authToken, signed signedSu
 }
 
 // carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does
-// nothing, but a promise that comes with any free request is verified and stored (reference: nuwa
+// nothing, but a SubRAV that comes with any free request is verified and stored (reference: nuwa
 // §3.6).
 func bearing(signed signedSubRAV) *requestPayload {
 	return &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}

@@ -21,7 +21,7 @@ import (
 
 // The whole of seed 003's story, over both transports: the payee's claim is the wallet's history,
 // to the unit.
-func TestCallsAreWhatIsClaimed(t *testing.T) {
+func TestCallsEqualClaims(t *testing.T) {
 	for _, http := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http=%t", http), func(t *testing.T) {
 			w := newWorld(t, func(w *world) {
@@ -53,7 +53,7 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 			}
 			require.EqualValues(t, 5, w.row().Nonce)
 			require.EqualValues(t, 4, w.service.stored.SubRAV.Nonce,
-				"the last promise goes with the next call")
+				"the last voucher goes with the next call")
 
 			w.service.lose = true
 			_, err = w.call("echo")
@@ -61,7 +61,7 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 			require.True(t, x402.AsError(err).Unsafe)
 			require.EqualValues(t, 5, w.row().Nonce)
 			w.start()
-			// asked for the lost call's promise, it gives it and repeats the call once
+			// asked for the lost call's SubRAV, it gives it and repeats the call once
 			r, err := w.call("echo")
 			require.NoError(t, err)
 			require.Equal(t, pay.StatusPaid, r.Status)
@@ -71,7 +71,7 @@ func TestCallsAreWhatIsClaimed(t *testing.T) {
 
 			_, err = w.call("pricey", func(q *pay.Request) { q.MaxAmount = "$0.01" })
 			require.True(t, x402.HasCode(err, x402.AmountExceedsMax), "%v", err)
-			require.EqualValues(t, 7, w.row().Nonce, "nothing more was promised")
+			require.EqualValues(t, 7, w.row().Nonce, "nothing more was signed for")
 
 			_, err = w.call("echo")
 			require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestWrongProposals(t *testing.T) {
 	}{
 		{"a unit more than it costs", set("accumulatedAmount", "20000001"), x402.InvalidRequirement, "cost"},
 		{"a unit less", set("accumulatedAmount", "19999999"), x402.InvalidRequirement, "cost"},
-		{"less than was promised", func(p map[string]any) {
+		{"less than was signed for", func(p map[string]any) {
 			set("accumulatedAmount", "9999999")(p)
 			p["cost"] = "0"
 		}, x402.InvalidRequirement, "amount"},
@@ -192,14 +192,14 @@ func TestReplayAfterRestart(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.InvalidRequirement), "%v", err)
 	require.EqualValues(t, 3, w.row().Nonce)
 
-	// an honest one that lost its memory is given the last promise again, and goes on from there
+	// an honest one that lost its memory is given the last SubRAV again, and goes on from there
 	w.service.twist, w.service.pending, w.service.stored = nil, nil, nil
 	_, err = w.call("echo")
 	require.NoError(t, err)
 	require.EqualValues(t, 4, w.row().Nonce)
 	require.Equal(t, money.NewAmount(4*price), w.row().Amount)
 
-	// one that forgot a promise it had taken is refused once, and reminded with the next call
+	// one that forgot a SubRAV it had taken is refused once, and reminded with the next call
 	_, err = w.call("hello")
 	require.NoError(t, err)
 	w.service.pending, w.service.stored = nil, nil
@@ -212,9 +212,9 @@ func TestReplayAfterRestart(t *testing.T) {
 	require.Equal(t, money.NewAmount(5*price), w.row().Amount)
 }
 
-// A ledger that was lost knows of the channel what the chain does, and no more is promised than the
+// A ledger that was lost knows of the channel what the chain does, and no more is signed for than the
 // owner's rules let pass.
-func TestStateIsLost(t *testing.T) {
+func TestRecoverAfterLostLedger(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for range 3 {
@@ -265,7 +265,7 @@ func TestBudgetsHoldForChannels(t *testing.T) {
 }
 
 // What costs more than is paid without asking is asked about, when the service says that it does.
-func TestAPersonIsAsked(t *testing.T) {
+func TestCallAsksForApproval(t *testing.T) {
 	w := newWorld(t, func(w *world) {
 		w.rules.PriceJump = 0
 		w.rules.PerCall = 60_000_000
@@ -287,7 +287,7 @@ func TestAPersonIsAsked(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "a yes is for one call: %v", err)
 }
 
-func TestFundsOfTheHub(t *testing.T) {
+func TestHubFundsLimitCalls(t *testing.T) {
 	w := newWorld(t)
 	w.chain.hubs[w.payer] = money.NewAmount(3*price - 1)
 	w.open()
@@ -384,7 +384,7 @@ func (w *world) sign(text, more string) {
 }
 
 // A service that is another one than before is paid nothing.
-func TestServiceDIDStays(t *testing.T) {
+func TestChangedServiceDIDIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	_, err := w.call("echo")
@@ -451,7 +451,7 @@ func TestOpening(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)
 }
 
-func TestChannelsThatCannotBeUsed(t *testing.T) {
+func TestUnusableChannelsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	id := rooch.ChannelID(w.payer, w.service.me)
@@ -513,7 +513,7 @@ func TestRepeatedCalls(t *testing.T) {
 	r, err := w.call("hello")
 	require.NoError(t, err)
 	require.Equal(t, pay.StatusFree, r.Status)
-	require.True(t, w.row().Known, "a free call brings the last promise")
+	require.True(t, w.row().Known, "a free call brings the last SubRAV")
 	require.Equal(t, money.NewAmount(price), w.paidFor())
 
 	var q pay.Request // its answer was not written to the client when its process died
@@ -549,9 +549,9 @@ func TestParallelCalls(t *testing.T) {
 	require.Len(t, w.service.calls, 8)
 }
 
-// No promise leaves while the ledger cannot be marked, and none is made under rules that are not
+// No SubRAV leaves while the ledger cannot be marked, and none is made under rules that are not
 // the owner's.
-func TestTheLedgerIsMarkedFirst(t *testing.T) {
+func TestCheckpointBeforeSending(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	_, err := w.call("echo")
@@ -566,10 +566,10 @@ func TestTheLedgerIsMarkedFirst(t *testing.T) {
 	_, err = w.call("echo")
 	require.NoError(t, err)
 	require.Equal(t, checks+3, w.guard.checks, "once before the call that failed, twice in the one that "+
-		"did not: before it, and before its promise")
+		"did not: before it, and before its SubRAV")
 }
 
-// A node of rules that are not sealed ends no epoch: what was promised in it stays on record.
+// A node of rules that are not sealed ends no epoch: what was signed for in it stays on record.
 func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 	w := newWorld(t)
 	w.open()
@@ -591,7 +591,7 @@ func TestUnsealedRulesEndNoEpoch(t *testing.T) {
 
 // A caller that leaves while the service works has still bought what it served: the same call gets
 // it.
-func TestTheCallerLeaves(t *testing.T) {
+func TestCancelledCallIsReplayed(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	ctx, leave := context.WithCancel(t.Context())
@@ -607,7 +607,7 @@ func TestTheCallerLeaves(t *testing.T) {
 	require.Len(t, w.service.calls, 1)
 }
 
-func TestNothingOfTheChannelIsTheAgents(t *testing.T) {
+func TestReservedNamesAreRefused(t *testing.T) {
 	w := newWorld(t)
 	w.open()
 	for _, tool := range []string{"nuwa.commit", "nuwa.recovery", "nuwa.admin.status"} {

@@ -14,80 +14,80 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// death ends the process at one of its steps: before or after whatever reaches the disk, the key or
+// crashPoint ends the process at one of its steps: before or after whatever reaches the disk, the key or
 // the service.
-type death struct{ at, steps int }
+type crashPoint struct{ at, steps int }
 
-type died struct{}
+type crashed struct{}
 
-func (d *death) step() {
+func (d *crashPoint) step() {
 	if d.steps++; d.steps == d.at {
-		panic(died{})
+		panic(crashed{})
 	}
 }
 
-type mortalStore struct {
+type crashingStore struct {
 	*history.Store
-	d *death
+	d *crashPoint
 }
 
-func (s mortalStore) SaveChannel(ctx context.Context, c history.Channel) error {
+func (s crashingStore) SaveChannel(ctx context.Context, c history.Channel) error {
 	s.d.step()
 	defer s.d.step()
 	return s.Store.SaveChannel(ctx, c)
 }
 
-func (s mortalStore) RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
+func (s crashingStore) RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
 	o history.Outcome) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
 	return s.Store.RecordVoucher(ctx, id, signed, c, o)
 }
 
-func (s mortalStore) Reserve(ctx context.Context, h history.Hold,
+func (s crashingStore) Reserve(ctx context.Context, h history.Hold,
 	check func(*history.Tx, budget.Session) error) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
 	return s.Store.Reserve(ctx, h, check)
 }
 
-type mortalKeys struct {
+type crashingKeys struct {
 	Keys
-	d *death
+	d *crashPoint
 }
 
-func (k mortalKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
+func (k crashingKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
 	k.d.step()
 	defer k.d.step()
 	return k.Keys.SignSubRAV(ctx, key, s)
 }
 
-type mortalWire struct {
+type crashingService struct {
 	*fakeService
-	d *death
+	d *crashPoint
 }
 
-func (w mortalWire) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
+func (w crashingService) Ask(ctx context.Context, r seller.Request) (*seller.Answer, error) {
 	w.d.step()
 	defer w.d.step() // the service has served; nobody hears of it
 	return w.fakeService.Ask(ctx, r)
 }
 
 // A wallet that dies at any step goes on with the same channel: every call that was served is
-// promised once, no nonce is promised twice (the service looks), and the history is what was
-// promised.
-func TestDyingAtEveryStep(t *testing.T) {
+// signed for once, no nonce is signed for twice (the service looks), and the history is what was
+// signed for.
+func TestCrashAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.rules.Rate = 10_000
 	w.start()
 	w.open()
-	deaths := 0
+	crashes := 0
 	for at := 1; ; at++ {
-		d := &death{at: at}
-		w.m.Store, w.m.Keys, w.m.Transport = mortalStore{w.store, d}, mortalKeys{w.m.Keys, d},
-			mortalWire{w.service, d}
-		w.m.Engine.Store = mortalStore{w.store, d}
-		w.m.forget("nuwa") // what it found before holds the immortal one
+		d := &crashPoint{at: at}
+		w.m.Store, w.m.Keys, w.m.Transport = crashingStore{w.store, d}, crashingKeys{w.m.Keys, d},
+			crashingService{w.service, d}
+		w.m.Engine.Store = crashingStore{w.store, d}
+		w.m.forget("nuwa") // what it found before holds the one that does not crash
 		before := w.row().Nonce
 		end := func() (end any) {
 			defer func() { end = recover() }()
@@ -96,10 +96,10 @@ func TestDyingAtEveryStep(t *testing.T) {
 			return nil
 		}()
 		require.LessOrEqual(t, w.row().Nonce, before+2,
-			"a call makes one promise, or two with the one that was lost")
+			"a call makes one SubRAV, or two with the one that was lost")
 		w.start()
 		_, err := w.call("echo")
-		require.NoError(t, err, "after dying at step %d", at)
+		require.NoError(t, err, "after the crash at step %d", at)
 		s, err := w.m.Recover(t.Context(), "nuwa")
 		require.NoError(t, err)
 		require.Equal(t, money.NewAmount(uint64(len(w.service.calls))*price), s.Promised, "step %d", at)
@@ -112,12 +112,12 @@ func TestDyingAtEveryStep(t *testing.T) {
 		if end == nil {
 			break
 		}
-		require.Equal(t, died{}, end, "step %d", at)
-		deaths++
+		require.Equal(t, crashed{}, end, "step %d", at)
+		crashes++
 	}
-	require.Greater(t, deaths, 10)
+	require.Greater(t, crashes, 10)
 	require.NoError(t, w.chain.claim(*w.service.stored))
-	t.Logf("died at each of %d steps", deaths)
+	t.Logf("crashed at each of %d steps", crashes)
 }
 
-var _ pay.Transport = mortalWire{}
+var _ pay.Transport = crashingService{}

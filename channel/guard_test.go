@@ -39,7 +39,7 @@ func TestGuard(t *testing.T) {
 		{"repeated", func(p *subRAV, _ *bounds) { p.Nonce = 6 }, x402.InvalidRequirement, "nonce"},
 		{"rewound", func(p *subRAV, _ *bounds) { p.Nonce = 5 }, x402.InvalidRequirement, "nonce"},
 		{"skipped", func(p *subRAV, _ *bounds) { p.Nonce = 8 }, x402.InvalidRequirement, "nonce"},
-		{"less than promised", func(p *subRAV, b *bounds) {
+		{"less than signed for", func(p *subRAV, b *bounds) {
 			p.Amount, b.Cost = money.NewAmount(599), nil
 		}, x402.InvalidRequirement, "amount"},
 		{"a unit more than it costs", func(p *subRAV, b *bounds) {
@@ -76,7 +76,7 @@ func TestGuard(t *testing.T) {
 }
 
 // After a lost state the chain may know more than this wallet.
-func TestBaselineIsTheFurther(t *testing.T) {
+func TestBaselineTakesTheLater(t *testing.T) {
 	a := baseline{Nonce: 3, Amount: money.NewAmount(30)}
 	b := baseline{Nonce: 5, Amount: money.NewAmount(20)}
 	require.Equal(t, baseline{Nonce: 5, Amount: money.NewAmount(30)}, a.further(b))

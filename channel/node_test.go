@@ -328,7 +328,7 @@ func (c *chain) authorize(id rooch.ObjectID, fragment string) error {
 	return nil
 }
 
-// claim is what a payee does with a promise: claim_from_channel_entry.
+// claim is what a payee does with a SubRAV: claim_from_channel_entry.
 func (c *chain) claim(s signedSubRAV) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -353,7 +353,7 @@ func (c *chain) claim(s signedSubRAV) error {
 	return nil
 }
 
-func TestTheNodeIsRead(t *testing.T) {
+func TestNodeReads(t *testing.T) {
 	c := newChain(t)
 	node := rooch.NewNode("rooch:local", c.url, http.DefaultClient)
 	v := readVectors(t)

@@ -188,7 +188,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 		}
 		out = Committed{Server: server, Nonce: r.row.Nonce}
 		if r.row.Signed == nil || r.row.Known {
-			out.Committed, out.Note = true, "nothing is outstanding: the service has every promise"
+			out.Committed, out.Note = true, "nothing is outstanding: the service has every voucher"
 			return nil
 		}
 		if err := m.Guard.VerifySeals(ctx); err != nil {
@@ -205,7 +205,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 			return err
 		}
 		if !out.Committed {
-			out.Note = "the service did not commit it; the promise stays here and goes with the next call"
+			out.Note = "the service did not commit it; the voucher stays here and goes with the next call"
 			return nil
 		}
 		r.row.Known = true

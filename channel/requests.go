@@ -432,7 +432,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 		e.Hint = "the service does not know the caller: the DID document, the key in it, or this " +
 			"machine's clock is not what it expects"
 	case codeConflict, codePaymentRequired:
-		e.Hint = "wallet and service do not agree on what was promised; the owner can look: x402-wallet " +
+		e.Hint = "wallet and service do not agree on what was signed for; the owner can look: x402-wallet " +
 			"channel show"
 	default:
 		e.Hint = "try again later"

@@ -119,7 +119,7 @@ func TestVectors(t *testing.T) {
 	require.Equal(t, answer, paid)
 }
 
-func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
+func TestSubRAVJSONIsStrict(t *testing.T) {
 	good := string(readVectors(t).Ed25519.JSON)
 	var s subRAV
 	for name, c := range map[string][2]string{
@@ -142,7 +142,7 @@ func TestSubRAVOnTheWireIsOneForm(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(good), &s))
 }
 
-func TestTheLastPaymentFrameWins(t *testing.T) {
+func TestLastPaymentFrameWins(t *testing.T) {
 	frame := func(n string) json.RawMessage {
 		return json.RawMessage(
 			`{"type":"resource","resource":{"uri":"x","mimeType":"application/vnd.nuwa.payment+json","text":"{\"version\":1,\"cost\":\"` + n + `\"}"}}`)

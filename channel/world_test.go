@@ -41,9 +41,9 @@ type fakeService struct {
 	mu                       sync.Mutex
 	used                     map[string]bool // nonces of authorizations
 	pending                  *subRAV         // proposed, not signed yet
-	stored                   *signedSubRAV   // the last verified promise
+	stored                   *signedSubRAV   // the last verified SubRAV
 	calls                    []string        // tools that ran
-	given                    []signedSubRAV  // every promise that came
+	given                    []signedSubRAV  // every SubRAV that came
 	wellKnown, saysDiscovery string
 
 	twist func(p map[string]any) // spoils an answer
@@ -203,7 +203,7 @@ func (s *fakeService) authorized(token, operation string) error {
 	return nil
 }
 
-// carried takes a promise that came with a free request.
+// carried takes a SubRAV that came with a free request.
 func (s *fakeService) carried(payment []byte) {
 	var q requestPayload
 	if len(payment) == 0 {
@@ -217,7 +217,7 @@ func (s *fakeService) carried(payment []byte) {
 	}
 }
 
-// query shows the last verified promise, with numbers as 0.7.0 writes them.
+// query shows the last verified SubRAV, with numbers as 0.7.0 writes them.
 func (s *fakeService) query() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *fakeService) recovery() []byte {
 	return text
 }
 
-// take verifies a promise and stores it.
+// take verifies a SubRAV and stores it.
 func (s *fakeService) take(given *signedSubRAV) error {
 	s.given = append(s.given, *given)
 	s.chain.mu.Lock()
@@ -246,10 +246,10 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	require.NoError(s.t, err)
 	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
 		rooch.SubRAV(given.SubRAV).Bytes(),
-		signature), "a promise's signature is wrong")
+		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
 		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
-			"two promises under nonce %d", given.SubRAV.Nonce)
+			"two SubRAVs under nonce %d", given.SubRAV.Nonce)
 	}
 	switch {
 	case s.pending != nil && *s.pending != given.SubRAV:

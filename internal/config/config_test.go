@@ -96,7 +96,7 @@ func TestTemplateNamesEveryKey(t *testing.T) {
 	walk(reflect.TypeOf(file{}))
 }
 
-func TestTemplateTakesTheSeedsEnvironmentIn(t *testing.T) {
+func TestTemplateImportsSeedEnvironment(t *testing.T) {
 	env := Env{SolanaRPC: "https://rpc.example/?api-key=k", SolanaNetwork: "mainnet-beta",
 		FacilitatorURL: cdpURL, FacilitatorFallback: "https://fac.example/x402/"}
 	text, err := Template(env)
@@ -329,7 +329,7 @@ const asset = "[[assets]]\nnetwork = \"base\"\naddress = " +
 	"\"0x036CbD53842c5426634e7929541eC2318f3dCF7e\"\nsymbol = \"USDX\"\n"
 
 // What counts as a dollar unsaid is told, because every limit counts it so.
-func TestAnAssetWithoutAPriceIsToldOf(t *testing.T) {
+func TestAssetWithoutPriceWarns(t *testing.T) {
 	c, err := Parse([]byte(asset + "decimals = 6\nname = \"a\"\nversion = \"1\""))
 	require.NoError(t, err)
 	require.Equal(t,
@@ -341,7 +341,7 @@ func TestAnAssetWithoutAPriceIsToldOf(t *testing.T) {
 }
 
 // The ends of each range are inside.
-func TestRangesReachTheirEnds(t *testing.T) {
+func TestRangeLimits(t *testing.T) {
 	for _, text := range []string{
 		"[budget]\nrate = 1", "[budget]\nrate = 100000", "[budget]\nper_call = \"0\"",
 		"[policy]\nmax_timeout_seconds = 10", "[policy]\nmax_timeout_seconds = 3600",
@@ -355,7 +355,7 @@ func TestRangesReachTheirEnds(t *testing.T) {
 	}
 }
 
-func TestSeveralFaultsAreAllTold(t *testing.T) {
+func TestAllFaultsAreReported(t *testing.T) {
 	_, err := Parse([]byte("[budget]\nrate = 0\nday = \"x\"\n[policy]\ndeadline = \"1s\""))
 	assert.Equal(t, 3, strings.Count(err.Error(), "config.toml line "))
 }

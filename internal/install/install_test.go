@@ -148,7 +148,7 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-func TestAClientThatIsNew(t *testing.T) {
+func TestNewSettingsFile(t *testing.T) {
 	for _, c := range Clients() {
 		home := t.TempDir()
 		s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
@@ -178,7 +178,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 }
 
 // A file that is a link into somebody's dotfiles stays one.
-func TestALinkStaysALink(t *testing.T) {
+func TestSymlinkIsKept(t *testing.T) {
 	c := Clients()[2]
 	s := at(t, c)
 	kept := filepath.Join(t.TempDir(), "dotfiles.json")
@@ -201,7 +201,7 @@ func TestALinkStaysALink(t *testing.T) {
 
 // Claude Code writes its file all the time: what it wrote between the plan and the change is not
 // lost.
-func TestAFileThatChangedMeanwhile(t *testing.T) {
+func TestApplyRefusesChangedFile(t *testing.T) {
 	c := Clients()[0]
 	s := at(t, c)
 	plan, err := c.Plan(s, entry)
@@ -212,7 +212,7 @@ func TestAFileThatChangedMeanwhile(t *testing.T) {
 	require.Equal(t, `{"numStartups": 43}`, read(t, c.File(s)))
 }
 
-func TestAFileThatIsReadOnly(t *testing.T) {
+func TestApplyRefusesReadOnlyFile(t *testing.T) {
 	c := Clients()[2]
 	s := at(t, c)
 	was := read(t, c.File(s))
@@ -228,7 +228,7 @@ func TestAFileThatIsReadOnly(t *testing.T) {
 }
 
 // What cannot be edited without guessing is left alone, with what to write by hand.
-func TestFilesLeftAlone(t *testing.T) {
+func TestUneditableFilesAreRefused(t *testing.T) {
 	codex := Clients()[3]
 	for _, text := range []string{
 		"[mcp_servers]\nx402-wallet = { command = \"old\" }\n", "mcp_servers.x402-wallet.command = \"old\"\n",

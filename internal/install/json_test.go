@@ -38,7 +38,7 @@ func TestSetAndRemove(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJSON(t *testing.T) {
+func TestSetRefusesInvalidJSON(t *testing.T) {
 	for _, text := range []string{"{", `{"a"}`, `{"a": }`, `{"a": 1 "b": 2}`, `{a: 1}`, `{"a": 01}`, `{} {}`,
 		`{"a": "`, `/*`, `{"a": 1,, }`, `{,}`, "{\"a\": \"\n\"}", `{"a": 'x'}`} {
 		t.Run(text, func(t *testing.T) {
