@@ -125,11 +125,11 @@ type Engine struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	inflight  inflight   // what this process's calls work on and wait for
-	unsaved   unsaved    // what they bought and could not write down
-	heard     sync.Map   // approvals that a person at this process's client gave, by id
-	lookingUp sync.Mutex // held by the one call that asks the chains before a refusal
-	lookedUp  string     // the payment that it asked about last
+	inflight  inflight      // what this process's calls work on and wait for
+	pending   pendingWrites // what they bought and could not write down
+	heard     sync.Map      // approvals that a person at this process's client gave, by id
+	lookingUp sync.Mutex    // held by the one call that asks the chains before a refusal
+	lookedUp  string        // the payment that it asked about last
 }
 
 // Policy is what of the owner's rules is not about sums.

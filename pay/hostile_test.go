@@ -447,7 +447,7 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 					require.Equal(t, content, stored.Body)
 					require.Equal(t, history.Settled, b.only(t).State)
 					require.Len(t, b.seller.sent(), 1)
-					require.Empty(t, b.unsaved.ids())
+					require.Empty(t, b.pending.ids())
 				})
 			}
 		}
@@ -457,11 +457,11 @@ func TestWhatWasBoughtOutlivesAFullDisk(t *testing.T) {
 // Memory is bounded: what is too much for it is the seller's to give again, for the same signed
 // bytes.
 func TestWhatCannotBeKept(t *testing.T) {
-	var u unsaved
+	var u pendingWrites
 	of := func(size int) history.Outcome {
 		return history.Outcome{Content: &history.Content{Body: make([]byte, size)}}
 	}
-	require.True(t, u.keep("a", of(maxUnsaved)))
+	require.True(t, u.keep("a", of(maxPending)))
 	require.False(t, u.keep("b", of(1)))
 	u.drop("a")
 	require.True(t, u.keep("b", of(1)))

@@ -27,7 +27,7 @@ type Report struct {
 // about claims. It releases only what is proven dead; a node that cannot be reached releases
 // nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
-	for _, id := range e.unsaved.ids() {
+	for _, id := range e.pending.ids() {
 		if _, err := e.save(ctx, history.Payment{ID: id}); err != nil {
 			e.Log.Warn("record what was bought", "payment", id, "err", err)
 		}
@@ -205,7 +205,7 @@ func (e *Engine) Background(ctx context.Context) {
 			e.Log.Info("reconciled", "settled", report.Settled, "failed", report.Failed, "open", report.Open)
 			wait = soonest
 		}
-		if len(e.unsaved.ids()) > 0 {
+		if len(e.pending.ids()) > 0 {
 			wait = soonest
 		}
 		select {
