@@ -25,7 +25,7 @@ import (
 
 // The ways to prove who we are to a facilitator.
 const (
-	AuthNone   = "none"
+	authNone   = "none"
 	AuthCDP    = "cdp"    // Coinbase Developer Platform
 	AuthPayAI  = "payai"  // free without a key
 	AuthHeader = "header" // a fixed header
@@ -34,7 +34,7 @@ const (
 // Auth is a facilitator's credentials. The secret is a function, so that nothing that prints or
 // encodes an Auth can show it, and it is read when it is first needed.
 type Auth struct {
-	Kind   string // "" is AuthNone
+	Kind   string // "" is authNone
 	KeyID  string
 	Secret func() (string, error) `json:"-"` // the key; for AuthHeader the line "Name: value"
 }
@@ -59,7 +59,7 @@ func newToken() token { return token{Mutex: new(sync.Mutex)} }
 // authorize adds the credentials to a request.
 func (c *Client) authorize(f *remote, r *http.Request) error {
 	switch f.Auth.Kind {
-	case "", AuthNone:
+	case "", authNone:
 		return nil
 	case AuthPayAI:
 		if f.Auth.KeyID == "" { // the free tier

@@ -76,16 +76,16 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	defer response.Body.Close()
 	r := reply{status: response.StatusCode, header: response.Header, connected: true}
 	r.body, r.err = io.ReadAll(io.LimitReader(response.Body, maxReply+1))
-	r.body = hide(r.body, request.Header)
+	r.body = redact(r.body, request.Header)
 	if r.err == nil && len(r.body) > maxReply {
 		r.err = fmt.Errorf("its answer is longer than %d bytes", maxReply)
 	}
 	return r
 }
 
-// hide takes our credentials out of an answer: services say a key back that they do not know, and
+// redact takes our credentials out of an answer: services repeat a key that they do not know, and
 // an agent reads why they refused.
-func hide(said []byte, header http.Header) []byte {
+func redact(text []byte, header http.Header) []byte {
 	for name, values := range header {
 		switch name {
 		case "User-Agent", "Accept", "Content-Type":
@@ -94,12 +94,12 @@ func hide(said []byte, header http.Header) []byte {
 		for _, value := range values {
 			for _, word := range strings.Fields(value) { // "Bearer …"
 				if len(word) >= 16 { // what is shorter is no key, and may be a word of theirs
-					said = bytes.ReplaceAll(said, []byte(word), []byte("***"))
+					text = bytes.ReplaceAll(text, []byte(word), []byte("***"))
 				}
 			}
 		}
 	}
-	return said
+	return text
 }
 
 // failure is what became of an exchange, in words for the outside: net/http puts the URL and a

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	listFresh  = 5 * time.Minute  // how long a listing is not asked for again
-	listKept   = time.Hour        // how long an old one still stands in for one that cannot be had
-	listCall   = 10 * time.Second // for all pages of one facilitator
-	listPage   = 100              // the most that the protocol lets anybody ask for (x402-protocol.md §6)
-	listPages  = 3                // more is not read: whoever looks for something has words for it
-	listMemory = 8                // questions remembered of each facilitator
+	listingsFresh = 5 * time.Minute  // how long a listing is not asked for again
+	listingsStale = time.Hour        // how long an old one still stands in for one that cannot be had
+	listCall      = 10 * time.Second // for all pages of one facilitator
+	listPage      = 100              // the most that the protocol lets anybody ask for (x402-protocol.md §6)
+	listPages     = 3                // more is not read: whoever looks for something has words for it
+	listMemory    = 8                // questions remembered of each facilitator
 )
 
 // Listing is what a facilitator says that somebody sells. All of it is strangers' text, and binds
@@ -40,12 +40,12 @@ type Listing struct {
 type Catalogue struct {
 	Name     string
 	Listings []Listing
-	At       time.Time // when it said so
+	At       time.Time // when it was asked
 	Err      error
 }
 
-// shelf remembers what one facilitator listed.
-type shelf struct {
+// listingCache remembers what one facilitator listed.
+type listingCache struct {
 	mu    sync.Mutex
 	known map[string]Catalogue // by question
 }
@@ -56,7 +56,7 @@ type shelf struct {
 func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
 	var asked []*remote
 	for _, f := range c.list {
-		if given, _ := f.names(network); given || network == "" {
+		if given, _ := f.serves(network); given || network == "" {
 			asked = append(asked, f)
 		}
 	}
@@ -73,11 +73,11 @@ func (c *Client) Discover(ctx context.Context, query, network string) []Catalogu
 // said within the hour.
 func (c *Client) catalogue(ctx context.Context, f *remote, query, network string) Catalogue {
 	question := network + " " + query
-	f.shelf.mu.Lock()
-	old, known := f.shelf.known[question]
-	f.shelf.mu.Unlock()
+	f.listings.mu.Lock()
+	old, known := f.listings.known[question]
+	f.listings.mu.Unlock()
 	age := c.now().Sub(old.At)
-	if known && age < listFresh {
+	if known && age < listingsFresh {
 		return old
 	}
 	short, cancel := context.WithTimeout(ctx, listCall)
@@ -88,17 +88,17 @@ func (c *Client) catalogue(ctx context.Context, f *remote, query, network string
 		fresh.Err = nil // some pages are better than none
 	}
 	if fresh.Err != nil {
-		if known && age < listKept {
+		if known && age < listingsStale {
 			return old
 		}
 		return fresh
 	}
-	f.shelf.put(question, fresh)
+	f.listings.put(question, fresh)
 	return fresh
 }
 
 // put remembers an answer in the place of the oldest.
-func (s *shelf) put(question string, c Catalogue) {
+func (s *listingCache) put(question string, c Catalogue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
@@ -116,22 +116,22 @@ func (s *shelf) put(question string, c Catalogue) {
 	s.known[question] = c
 }
 
-var errNotOffered = errors.New("it offers no discovery")
+var errNoDiscovery = errors.New("it offers no discovery")
 
 // listed asks one facilitator: its search, or, where it has none, its list, in which the words are
 // then looked for here.
 func (c *Client) listed(ctx context.Context, f *remote, query, network string) ([]Listing, error) {
 	if query != "" {
 		found, err := c.pages(ctx, f, "discovery/search", url.Values{"query": {query}}, network)
-		if !errors.Is(err, errNotOffered) {
+		if !errors.Is(err, errNoDiscovery) {
 			return found, err
 		}
 	}
 	all, err := c.pages(ctx, f, "discovery/resources", url.Values{}, network)
-	return slices.DeleteFunc(all, func(l Listing) bool { return !l.speaksOf(query) }), err
+	return slices.DeleteFunc(all, func(l Listing) bool { return !l.matches(query) }), err
 }
 
-func (l Listing) speaksOf(query string) bool {
+func (l Listing) matches(query string) bool {
 	text := strings.ToLower(l.URL + " " + l.Tool + " " + l.Description)
 	for word := range strings.FieldsSeq(strings.ToLower(query)) {
 		if !strings.Contains(text, word) {
@@ -157,7 +157,7 @@ func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Valu
 		for _, item := range p.items {
 			if l, ok := readListing(item); ok {
 				l.Accepts = slices.DeleteFunc(l.Accepts, func(r x402.Requirement) bool {
-					given, _ := f.names(r.Network)
+					given, _ := f.serves(r.Network)
 					return !given
 				})
 				if len(l.Accepts) > 0 {
@@ -193,11 +193,11 @@ func readPage(r reply) page {
 		return page{err: r.err}
 	case r.status == http.StatusNotFound || r.status == http.StatusMethodNotAllowed ||
 		r.status == http.StatusNotImplemented:
-		return page{err: errNotOffered}
+		return page{err: errNoDiscovery}
 	case r.status != http.StatusOK:
 		return page{err: fmt.Errorf("status %d", r.status)}
 	}
-	var said struct {
+	var answer struct {
 		Items      []json.RawMessage `json:"items"`
 		Resources  []json.RawMessage `json:"resources"`
 		Pagination struct {
@@ -205,12 +205,12 @@ func readPage(r reply) page {
 			Cursor string      `json:"cursor"`
 		} `json:"pagination"`
 	}
-	if err := json.Unmarshal(r.body, &said); err != nil {
+	if err := json.Unmarshal(r.body, &answer); err != nil {
 		return page{err: errors.New("its list is not what discovery says")}
 	}
-	p := page{items: append(said.Items, said.Resources...), cursor: said.Pagination.Cursor}
+	p := page{items: append(answer.Items, answer.Resources...), cursor: answer.Pagination.Cursor}
 	p.items = p.items[:min(len(p.items), listPage)] // more than was asked for
-	total, _ := said.Pagination.Total.Int64()       // none is none
+	total, _ := answer.Pagination.Total.Int64()     // 0 where there is none
 	p.total = int(min(max(total, 0), listPage*listPages))
 	return p
 }
@@ -247,7 +247,7 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 				Input json.RawMessage `json:"input"`
 			} `json:"outputSchema"`
 		}
-		_ = json.Unmarshal(option, &v1) // what is not there is not told
+		_ = json.Unmarshal(option, &v1) // what is missing stays empty
 		version := 2
 		if v1.Amount != nil {
 			version = 1
@@ -255,7 +255,7 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 		if l.Description == "" {
 			l.Description = v1.Description
 		}
-		l.takes(v1.OutputSchema.Input)
+		l.noteInput(v1.OutputSchema.Input)
 		if r, err := x402.DecodeRequirement(option, version); err == nil {
 			r.Dialect = x402.DialectV2Header
 			l.Accepts = append(l.Accepts, r)
@@ -269,26 +269,26 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 		} `json:"bazaar"`
 	}
 	if json.Unmarshal(item.Extensions, &extensions) == nil {
-		l.takes(extensions.Bazaar.Info.Input)
+		l.noteInput(extensions.Bazaar.Info.Input)
 	}
 	return l, len(l.Accepts) > 0
 }
 
 // takes notes how a thing is called (the bazaar extension's info.input, or V1's
 // outputSchema.input): of an MCP tool its name and schema.
-func (l *Listing) takes(input json.RawMessage) {
-	var said struct {
+func (l *Listing) noteInput(input json.RawMessage) {
+	var answer struct {
 		Tool   string          `json:"toolName"`
 		Schema json.RawMessage `json:"inputSchema"`
 	}
-	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &said) != nil {
+	if len(input) == 0 || input[0] != '{' || json.Unmarshal(input, &answer) != nil {
 		return
 	}
 	l.InputSchema = input
 	if l.Type == "mcp" {
-		l.Tool, l.InputSchema = said.Tool, nil
-		if len(said.Schema) > 0 && said.Schema[0] == '{' {
-			l.InputSchema = said.Schema
+		l.Tool, l.InputSchema = answer.Tool, nil
+		if len(answer.Schema) > 0 && answer.Schema[0] == '{' {
+			l.InputSchema = answer.Schema
 		}
 	}
 }

@@ -145,7 +145,7 @@ func TestDiscoveryIsBounded(t *testing.T) {
 		})
 	}
 	require.EqualValues(t, listPages, pages.Load())
-	require.ErrorIs(t, found[6].Err, errNotOffered)
+	require.ErrorIs(t, found[6].Err, errNoDiscovery)
 }
 
 // Search where it is offered; where it is not, the list, in which the words are looked for. Pages
@@ -181,7 +181,7 @@ func TestDiscoveryAsks(t *testing.T) {
 		"/v1/discovery/resources?limit=100&offset=100",
 	}, asked)
 
-	f.Networks = []string{Mainnets}
+	f.Networks = []string{mainnets}
 	c = New(Options{HTTP: http.DefaultClient, List: []Facilitator{f}})
 	require.Empty(t, c.Discover(t.Context(), "", sepolia), "the owner did not give it the network")
 	require.Empty(t, c.Discover(t.Context(), "", "")[0].Listings, "nor for that")
@@ -202,7 +202,7 @@ func TestDiscoveryRemembers(t *testing.T) {
 	c := New(Options{HTTP: http.DefaultClient, List: []Facilitator{f}, Now: func() time.Time { return now }})
 	ask := func() Catalogue { return c.Discover(t.Context(), "", "")[0] }
 	require.Equal(t, began, ask().At)
-	now = now.Add(listFresh - 1)
+	now = now.Add(listingsFresh - 1)
 	require.Equal(t, began, ask().At)
 	require.Equal(t, 1, asked)
 	down, now = true, now.Add(1)
@@ -211,14 +211,14 @@ func TestDiscoveryRemembers(t *testing.T) {
 	require.Equal(t, []any{began, 1, nil}, []any{old.At, len(old.Listings), old.Err})
 	down = false
 	require.Equal(t, now, ask().At)
-	down, now = true, now.Add(listKept)
+	down, now = true, now.Add(listingsStale)
 	require.ErrorContains(t, ask().Err, "status 502")
 
 	down = false
 	for i := range 3 * listMemory {
 		c.Discover(t.Context(), strconv.Itoa(i), "")
 	}
-	require.Len(t, c.list[0].shelf.known, listMemory)
+	require.Len(t, c.list[0].listings.known, listMemory)
 }
 
 func FuzzReadListing(f *testing.F) {

@@ -1,6 +1,6 @@
 // Package facilitator brings signed payments to the services that put them on a chain, where the
-// wallet settles and not the seller (SPEC §7.2): in the owner's order, with patience, and with one
-// outcome at the end.
+// wallet settles and not the seller (SPEC §7.2): in the owner's order, with bounded retries, and
+// with one outcome at the end.
 //
 // What must stay true: whatever is posted is posted with the same bytes every time, to every
 // facilitator. One EIP-3009 nonce settles once, and one Solana transaction is one transaction, so
@@ -31,13 +31,13 @@ import (
 type Facilitator struct {
 	Name, URL string
 	Auth      Auth
-	Networks  []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
+	Networks  []string // CAIP-2, mainnets or testnets; empty: whatever its /supported says
 }
 
 // The two classes of networks a Facilitator may name instead of single ones.
 const (
-	Mainnets = "mainnets"
-	Testnets = "testnets"
+	mainnets = "mainnets"
+	testnets = "testnets"
 )
 
 // Submission is a signed payment to settle or verify.
@@ -46,7 +46,7 @@ type Submission struct {
 	Version      int    // of the protocol: 1 or 2
 	Payload      json.RawMessage
 	Requirements json.RawMessage
-	Validity     time.Duration // how long the payment is still good for: the time for all of settling
+	Validity     time.Duration // how long the payment is still good for: the time for all of settleRun
 	Sticky       bool          // Solana: the fee payer is signed in, so only who holds its key can settle
 	FeePayer     string        // with Sticky: whose
 }
@@ -54,7 +54,7 @@ type Submission struct {
 // Outcome is what became of a submission.
 type Outcome uint8
 
-// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one said no,
+// NotSent: provably no byte reached a facilitator, so the next may be tried. Refused: one refused,
 // and nobody before it may have settled. Unknown: the same bytes only, anywhere. Settled: one says
 // that it did.
 const (
@@ -67,7 +67,7 @@ const (
 // String is the outcome's name.
 func (o Outcome) String() string { return [...]string{"not sent", "refused", "unknown", "settled"}[o] }
 
-// Result is how settling ended.
+// Result is how settleRun ended.
 type Result struct {
 	Outcome Outcome
 	// the last facilitator's words; nil when none could be read. A claim, not a proof
@@ -106,9 +106,9 @@ type Client struct {
 // remote is a facilitator with what is remembered of it.
 type remote struct {
 	Facilitator
-	support support
-	shelf   shelf
-	token   token
+	support  support
+	listings listingCache
+	token    token
 }
 
 // New makes a client. Keys are read at their first use, so that a facilitator that is never asked
@@ -147,14 +147,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// names reports whether the owner gave a facilitator a network, and whether by that very name.
-func (f Facilitator) names(network string) (given, exactly bool) {
+// serves reports whether the owner gave a facilitator a network, and whether by that very name.
+func (f Facilitator) serves(network string) (given, exactly bool) {
 	if slices.Contains(f.Networks, network) {
 		return true, true
 	}
-	class := Mainnets
+	class := mainnets
 	if x402.IsTestnet(network) {
-		class = Testnets
+		class = testnets
 	}
 	return len(f.Networks) == 0 || slices.Contains(f.Networks, class), false
 }

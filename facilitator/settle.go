@@ -16,12 +16,14 @@ import (
 // facilitator.
 var pauses = []time.Duration{0, 500 * time.Millisecond, time.Second}
 
-// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settling
+// maxWait bounds what facilitators can make us wait by Retry-After, in all of one settleRun
 // (security.md D13).
 const maxWait = 30 * time.Second
 
-// Settle brings a payment to the facilitators in their order. It ends with the first word of any of
-// them, or when all tries are used up, or when the payment's validity or ctx ends.
+// Settle brings a payment to the facilitators in their order. It ends with the first definite
+// answer of any of them, or when all tries are used up, or when the payment's validity or ctx ends.
+// The caller has stored the signed payload before: after [Unknown] only the same bytes may be sent
+// again, which Settle may be called for again. It is safe for concurrent use.
 func (c *Client) Settle(ctx context.Context, s Submission) Result {
 	ctx, cancel := context.WithTimeout(ctx, s.Validity)
 	defer cancel()
@@ -29,9 +31,10 @@ func (c *Client) Settle(ctx context.Context, s Submission) Result {
 	if err != nil {
 		return Result{Err: err}
 	}
-	run := &settling{client: c, submission: s, body: body, waitLeft: maxWait}
+	run := &settleRun{client: c, submission: s, body: body, waitBudget: maxWait}
 	for f := range c.route(ctx, s) {
-		if run.at(ctx, f) || ctx.Err() != nil || s.Sticky && run.open {
+		done := run.tryAt(ctx, f) || ctx.Err() != nil
+		if done || (s.Sticky && run.unknown) {
 			break // on Solana nobody else can settle these bytes, and other bytes could pay twice
 		}
 	}
@@ -47,20 +50,20 @@ func (s Submission) body() ([]byte, error) {
 		s.Payload, s.Requirements), nil
 }
 
-// settling is one run of Settle.
-type settling struct {
+// settleRun is one run of Settle.
+type settleRun struct {
 	client     *Client
 	submission Submission
 	body       []byte
-	waitLeft   time.Duration
-	open       bool // a try may have settled, and nobody knows
-	openAt     string
+	waitBudget time.Duration
+	unknown    bool // a try may have settled, and nobody knows
+	unknownAt  string
 	last       *x402.Settlement
 	tries      []Try
 }
 
-// at tries one facilitator up to three times. done means that nothing is left to try anywhere.
-func (r *settling) at(ctx context.Context, f *remote) (done bool) {
+// tryAt tries one facilitator up to three times. done means that nothing is left to try anywhere.
+func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 	for _, pause := range pauses {
 		if len(r.tries) > 0 && pause > 0 && r.client.sleep(ctx, pause) != nil {
 			return true
@@ -72,8 +75,8 @@ func (r *settling) at(ctx context.Context, f *remote) (done bool) {
 		if v.settlement != nil {
 			r.last = v.settlement
 		}
-		if v.outcome == Unknown && !r.open {
-			r.open, r.openAt = true, f.Name
+		if v.outcome == Unknown && !r.unknown {
+			r.unknown, r.unknownAt = true, f.Name
 		}
 		if v.final || ctx.Err() != nil {
 			return true
@@ -85,16 +88,16 @@ func (r *settling) at(ctx context.Context, f *remote) (done bool) {
 	return false
 }
 
-// wait obeys Retry-After as far as there is patience; false says to go on to the next facilitator.
-func (r *settling) wait(ctx context.Context, reply reply) bool {
+// wait obeys Retry-After as far as maxWait allows; false says to go on to the next facilitator.
+func (r *settleRun) wait(ctx context.Context, reply reply) bool {
 	asked := retryAfter(reply.header, r.client.now())
 	if asked == 0 {
 		return true
 	}
-	if asked > r.waitLeft {
+	if asked > r.waitBudget {
 		return false
 	}
-	r.waitLeft -= asked
+	r.waitBudget -= asked
 	return r.client.sleep(ctx, asked) == nil
 }
 
@@ -110,9 +113,9 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// result makes one outcome of all tries. Settled wins, for whoever settled says so; unknown beats
-// every "no" after it.
-func (r *settling) result(ctx context.Context) Result {
+// result makes one outcome of all tries. Settled wins: the facilitator claims it itself. Unknown
+// beats every refusal after it.
+func (r *settleRun) result(ctx context.Context) Result {
 	out := Result{Settlement: r.last, Tries: r.tries}
 	var last Try
 	if len(r.tries) > 0 {
@@ -122,8 +125,8 @@ func (r *settling) result(ctx context.Context) Result {
 	if out.Outcome != NotSent {
 		out.Facilitator = last.Facilitator
 	}
-	if r.open && out.Outcome != Settled {
-		out.Outcome, out.Facilitator = Unknown, r.openAt
+	if r.unknown && out.Outcome != Settled {
+		out.Outcome, out.Facilitator = Unknown, r.unknownAt
 	}
 	e := &x402.Error{Err: last.Err}
 	switch out.Outcome {
@@ -132,7 +135,7 @@ func (r *settling) result(ctx context.Context) Result {
 	case Refused:
 		e.Code, e.Message = x402.SettlementFailed, "the facilitator "+last.Facilitator+" refused to settle"
 	case Unknown:
-		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.openAt+" may have settled, or not"
+		e.Code, e.Message = x402.OutcomeUnknown, "the facilitator "+r.unknownAt+" may have settled, or not"
 	case NotSent:
 		e.Code, e.Message = x402.FacilitatorError, "no facilitator took the payment"
 		if len(r.tries) == 0 {
@@ -142,18 +145,18 @@ func (r *settling) result(ctx context.Context) Result {
 			}
 		}
 	}
-	var told []string
+	var tries []string
 	for _, try := range r.tries {
-		told = append(told, fmt.Sprintf("%s: %s: %v", try.Facilitator, try.Outcome, try.Err))
+		tries = append(tries, fmt.Sprintf("%s: %s: %v", try.Facilitator, try.Outcome, try.Err))
 	}
-	out.Err = e.WithDetail("tries", told)
+	out.Err = e.WithDetail("tries", tries)
 	return out
 }
 
 // judgement is what one try means.
 type judgement struct {
 	outcome    Outcome
-	final      bool // the facilitator has spoken: no more tries, and nobody else is asked
+	final      bool // the facilitator answered: no more tries, and nobody else is asked
 	settlement *x402.Settlement
 	err        error
 }
@@ -181,16 +184,16 @@ func judge(r reply, s Submission) judgement {
 		}
 		return judgement{outcome: outcome, err: r.err}
 	}
-	said, err := x402.DecodeSettlement(r.body)
+	answer, err := x402.DecodeSettlement(r.body)
 	if err == nil {
-		return judgeSettlement(r, s, said)
+		return judgeSettlement(r, s, answer)
 	}
 	text := fmt.Errorf("status %d: %s", r.status, x402.Quote(string(r.body)))
 	switch {
 	case r.status == http.StatusRequestTimeout, r.status == http.StatusTooEarly,
 		r.status == http.StatusTooManyRequests:
 		return judgement{outcome: Unknown, err: text}
-	case r.status >= 400 && r.status < 500 && leavesOpen(string(r.body)):
+	case r.status >= 400 && r.status < 500 && isUncertain(string(r.body)):
 		return judgement{outcome: Unknown, final: true, err: text}
 	case r.status >= 400 && r.status < 500:
 		return judgement{outcome: Refused, final: true, err: text}
@@ -199,42 +202,42 @@ func judge(r reply, s Submission) judgement {
 	}
 }
 
-func judgeSettlement(r reply, s Submission, said *x402.Settlement) judgement {
-	j := judgement{outcome: Refused, final: true, settlement: said}
-	isOurs := said.Network == "" || said.Network == s.Network
+func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
+	j := judgement{outcome: Refused, final: true, settlement: answer}
+	isOurs := answer.Network == "" || answer.Network == s.Network
 	switch {
-	case said.Success && r.status < 300 && said.Transaction != "" && isOurs:
+	case answer.Success && r.status < 300 && answer.Transaction != "" && isOurs:
 		j.outcome = Settled
 		return j
-	case said.Success && !isOurs:
-		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", x402.Quote(said.Network))
-	case said.Success:
+	case answer.Success && !isOurs:
+		j.outcome, j.err = Unknown, fmt.Errorf("settled on %s, it says", x402.Quote(answer.Network))
+	case answer.Success:
 		j.outcome, j.err = Unknown, fmt.Errorf("success with status %d and transaction %s", r.status,
-			x402.Quote(said.Transaction))
+			x402.Quote(answer.Transaction))
 	default:
-		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(said.ErrorReason),
-			x402.Quote(said.ErrorMessage))
-		if said.Transaction != "" || leavesOpen(said.ErrorReason+" "+said.ErrorMessage) {
+		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(answer.ErrorReason),
+			x402.Quote(answer.ErrorMessage))
+		if answer.Transaction != "" || isUncertain(answer.ErrorReason+" "+answer.ErrorMessage) {
 			j.outcome = Unknown
 		}
 	}
 	return j
 }
 
-// open are the reasons after which the money may have moved or may still move: the nonce is used
-// (by whom?), the same payment is being settled, a confirmation did not come in time, the
+// uncertainReasons are those after which the money may have moved or may still move: the nonce is
+// used (by whom?), the same payment is being settled, a confirmation did not come in time, the
 // facilitator broke off in the middle (reference/x402-protocol.md §2.3). Facilitators also pass on
 // what the chain said: the last three.
-var open = []string{
+var uncertainReasons = []string{
 	"nonce already used", "nonce used", "duplicate settlement", "pending", "timed out", "timeout",
 	"post settlement",
 	"transfer event mismatch", "unexpected settle error", "node failure", "already settled",
 	"authorization is used", "already been processed", "already processed",
 }
 
-func leavesOpen(reason string) bool {
+func isUncertain(reason string) bool {
 	reason = strings.NewReplacer("_", " ", "-", " ").Replace(strings.ToLower(reason))
-	for _, part := range open {
+	for _, part := range uncertainReasons {
 		if strings.Contains(reason, part) {
 			return true
 		}
@@ -255,16 +258,16 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 		short, cancel := context.WithTimeout(ctx, shortCall)
 		reply := c.call(short, f, http.MethodPost, "verify", body)
 		cancel()
-		var said struct {
+		var answer struct {
 			IsValid *bool  `json:"isValid"`
 			Reason  string `json:"invalidReason"`
 			Message string `json:"invalidMessage"`
 		}
 		if reply.err == nil {
-			reply.err = x402.DecodeStrict(reply.body, maxReply, &said)
+			reply.err = x402.DecodeStrict(reply.body, maxReply, &answer)
 		}
-		if reply.err == nil && said.IsValid != nil && (!*said.IsValid || reply.status < 300) {
-			return *said.IsValid, x402.Clip(strings.TrimSpace(said.Reason+" "+said.Message), 200), nil
+		if reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300) {
+			return *answer.IsValid, x402.Clip(strings.TrimSpace(answer.Reason+" "+answer.Message), 200), nil
 		}
 		if reply.err == nil {
 			reply.err = fmt.Errorf("status %d without a verdict", reply.status)

@@ -336,13 +336,13 @@ func TestLeavesOpen(t *testing.T) {
 		"settle_exact_node_failure", "unexpected_settle_error",
 		"FiatTokenV2: authorization is used or canceled", "This transaction has already been processed",
 		"RPC request timed out"} {
-		assert.True(t, leavesOpen(reason), reason)
+		assert.True(t, isUncertain(reason), reason)
 	}
 	for _, reason := range []string{"", "insufficient_funds", "invalid_payload",
 		"invalid_exact_evm_signature", "permit2_deadline_expired",
 		"settle_exact_svm_block_height_exceeded", "invalid_exact_evm_payload_authorization_valid_before",
 		"unsupported_scheme"} {
-		assert.False(t, leavesOpen(reason), reason)
+		assert.False(t, isUncertain(reason), reason)
 	}
 }
 

@@ -35,7 +35,7 @@ type Kind struct {
 // support remembers one facilitator's /supported.
 type support struct {
 	// holds one token: who has it asks, the others wait for the answer or their own deadline
-	turn    chan struct{}
+	lock    chan struct{}
 	until   time.Time
 	kinds   []Kind
 	signers []string
@@ -43,17 +43,17 @@ type support struct {
 }
 
 func newSupport() support {
-	turn := make(chan struct{}, 1)
-	turn <- struct{}{}
-	return support{turn: turn}
+	lock := make(chan struct{}, 1)
+	lock <- struct{}{}
+	return support{lock: lock}
 }
 
 // supported is what f says it supports, asked at most every five minutes.
 func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signers []string, err error) {
 	s := &f.support
 	select {
-	case <-s.turn:
-		defer func() { s.turn <- struct{}{} }()
+	case <-s.lock:
+		defer func() { s.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
@@ -81,7 +81,7 @@ func readSupported(name string, r reply) (kinds []Kind, signers []string, err er
 	if r.status != http.StatusOK {
 		return nil, nil, fmt.Errorf("status %d", r.status)
 	}
-	var said struct {
+	var answer struct {
 		Kinds []struct {
 			Version int                        `json:"x402Version"`
 			Scheme  string                     `json:"scheme"`
@@ -90,13 +90,13 @@ func readSupported(name string, r reply) (kinds []Kind, signers []string, err er
 		} `json:"kinds"`
 		Signers json.RawMessage `json:"signers"`
 	}
-	if err := x402.DecodeStrict(r.body, maxReply, &said); err != nil {
+	if err := x402.DecodeStrict(r.body, maxReply, &answer); err != nil {
 		return nil, nil, err
 	}
-	if len(said.Kinds) > maxKinds {
-		return nil, nil, fmt.Errorf("%d kinds; at most %d are read", len(said.Kinds), maxKinds)
+	if len(answer.Kinds) > maxKinds {
+		return nil, nil, fmt.Errorf("%d kinds; at most %d are read", len(answer.Kinds), maxKinds)
 	}
-	for _, k := range said.Kinds {
+	for _, k := range answer.Kinds {
 		network, ok := x402.Network(k.Network)
 		if !ok {
 			continue // a chain we do not know cannot be paid on
@@ -107,7 +107,8 @@ func readSupported(name string, r reply) (kinds []Kind, signers []string, err er
 		kinds = append(kinds, kind)
 	}
 	var byFamily map[string][]string
-	_ = json.Unmarshal(said.Signers, &byFamily) // optional; where it has another form the kinds still count
+	// optional; where it has another form the kinds are valid still
+	_ = json.Unmarshal(answer.Signers, &byFamily)
 	for _, addresses := range byFamily {
 		signers = append(signers, addresses...)
 	}
@@ -136,7 +137,7 @@ func (c *Client) Answers(ctx context.Context) []Answer {
 		wait.Go(func() {
 			kinds, _, err := c.supported(ctx, f)
 			kinds = slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool {
-				given, _ := f.names(k.Network)
+				given, _ := f.serves(k.Network)
 				return !given
 			})
 			list[i] = Answer{f.Name, kinds, err}
@@ -147,12 +148,12 @@ func (c *Client) Answers(ctx context.Context) []Answer {
 }
 
 // Supported lists what the facilitators can settle on a network, in their order; "" is every
-// network. With an error it lists what the others said.
+// network. With an error it lists the kinds of the others.
 func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) {
 	var all []Kind
 	var failures []error
 	for _, f := range c.list {
-		if given, _ := f.names(network); !given && network != "" {
+		if given, _ := f.serves(network); !given && network != "" {
 			continue
 		}
 		kinds, _, err := c.supported(ctx, f)
@@ -160,7 +161,7 @@ func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) 
 			failures = append(failures, fmt.Errorf("%s: %w", f.Name, err))
 		}
 		for _, k := range kinds {
-			given, _ := f.names(k.Network)
+			given, _ := f.serves(k.Network)
 			if given && (network == "" || k.Network == network) {
 				all = append(all, k)
 			}
@@ -198,7 +199,7 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	return func(yield func(*remote) bool) {
 		var can, holds []*remote
 		for _, f := range c.list {
-			serves, holdsKey := c.serves(ctx, f, s)
+			serves, holdsKey := c.canSettle(ctx, f, s)
 			if !serves {
 				continue
 			}
@@ -225,18 +226,19 @@ func (c *Client) route(ctx context.Context, s Submission) iter.Seq[*remote] {
 	}
 }
 
-// serves reports whether f may be asked to settle s, and whether it says that it holds the fee
+// canSettle reports whether f may be asked to settle s, and whether it says that it holds the fee
 // payer's key.
-func (c *Client) serves(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
-	given, exactly := f.names(s.Network)
-	if !given || exactly && !s.Sticky { // where the owner knows there is nothing to ask
+func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves, holdsKey bool) {
+	given, exactly := f.serves(s.Network)
+	if !given || (exactly && !s.Sticky) { // where the owner knows there is nothing to ask
 		return given, false
 	}
 	kinds, signers, err := c.supported(ctx, f)
 	does := func(k Kind) bool { return k.Network == s.Network && k.Version == s.Version }
 	isFeePayer := func(k Kind) bool { return does(k) && k.FeePayer == s.FeePayer }
 	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)
-	return serves, serves && (slices.Contains(signers, s.FeePayer) || slices.ContainsFunc(kinds, isFeePayer))
+	holdsKey = slices.Contains(signers, s.FeePayer) || slices.ContainsFunc(kinds, isFeePayer)
+	return serves, serves && holdsKey
 }
 
 // String shows a kind for messages.

@@ -111,13 +111,13 @@ func TestNames(t *testing.T) {
 		{nil, base, true, false},
 		{[]string{base}, base, true, true},
 		{[]string{base}, sepolia, false, false},
-		{[]string{Mainnets}, base, true, false},
-		{[]string{Mainnets}, sepolia, false, false},
-		{[]string{Testnets}, sepolia, true, false},
-		{[]string{Testnets}, "eip155:31337", false, false}, // unknown is taken for real money
-		{[]string{Testnets, "eip155:31337"}, "eip155:31337", true, true},
+		{[]string{mainnets}, base, true, false},
+		{[]string{mainnets}, sepolia, false, false},
+		{[]string{testnets}, sepolia, true, false},
+		{[]string{testnets}, "eip155:31337", false, false}, // unknown is taken for real money
+		{[]string{testnets, "eip155:31337"}, "eip155:31337", true, true},
 	} {
-		given, exactly := Facilitator{Networks: row.networks}.names(row.network)
+		given, exactly := Facilitator{Networks: row.networks}.serves(row.network)
 		assert.Equal(t, row.given, given, "%v %s", row.networks, row.network)
 		assert.Equal(t, row.exactly, exactly, "%v %s", row.networks, row.network)
 	}

@@ -50,7 +50,7 @@ func checkOwner(path string, info fs.FileInfo) error {
 		fmt.Sprintf("run: chmod %s %s", want, shellQuote(path)), nil)
 }
 
-// names is the number of hard links.
+// linkCount is the number of hard links.
 func linkCount(info fs.FileInfo) uint64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(stat.Nlink) //nolint:unconvert // its type differs between systems

@@ -76,7 +76,7 @@ func normalizeNFC(p []byte) []byte {
 	return norm.NFC.Append(make([]byte, 0, 3*len(p)+utf8.UTFMax), p...)
 }
 
-// ask goes through the sources. It answers the passphrase as it was given.
+// askPassphrase goes through the sources. It answers the passphrase as it was given.
 func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 	for _, source := range sources {
 		p, err := source(ctx)

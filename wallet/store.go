@@ -144,7 +144,7 @@ func denied(path, what, hint string, cause error) *Error {
 	return &Error{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
 }
 
-// quote makes path one word for a shell.
+// shellQuote makes path one word for a shell.
 func shellQuote(path string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -218,7 +218,7 @@ func replace(dir string, old, data []byte, verify func([]byte) error) error {
 	return nil
 }
 
-// fill writes data, waits for the disk, and has what can be read verified.
+// writeAndVerify writes data, waits for the disk, and has what can be read verified.
 func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 	if _, err := f.Write(data); err != nil {
 		return err

@@ -138,7 +138,8 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 // stands, never "the first wins" (security.md A17).
 var errConflictingHeaders = errors.New("a header twice")
 
-// only is a header's only value, "" when it is not there. The header may go by several names.
+// singleHeader is a header's only value, "" when it is not there. The header may go by several
+// names.
 func singleHeader(header http.Header, names ...string) (string, error) {
 	var value string
 	for _, name := range names {

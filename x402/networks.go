@@ -77,7 +77,7 @@ var networks = []network{
 	{"eip155:1952", "X Layer Testnet", testnet, []string{"xlayer-testnet"}},
 }
 
-// find is the row of a network by any of its names; nil when there is none.
+// findNetwork is the row of a network by any of its names; nil when there is none.
 func findNetwork(name string) *network {
 	for i := range networks {
 		if n := &networks[i]; n.caip2 == name || slices.Contains(n.names, name) {

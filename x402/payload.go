@@ -177,8 +177,8 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 	return sorted(echoed).object()
 }
 
-// extend adds our members to an extension of the seller's, and our members of info to its info.
-// Theirs win.
+// mergeExtension adds our members to an extension of the seller's, and our members of info to its
+// info. Theirs win.
 func mergeExtension(theirs object, add json.RawMessage) object {
 	var ours, info, ourInfo object
 	if json.Unmarshal(add, &ours) != nil || ours == nil {

@@ -42,7 +42,7 @@ func ReadSettlement(header http.Header) (*Settlement, error) {
 	return found, nil
 }
 
-// agreed is the one receipt of two that came: the first, unless they pricesDiffer each other.
+// sameReceipt is the one receipt of two that came: the first, unless they pricesDiffer each other.
 func sameReceipt(first, second *Settlement) (*Settlement, error) {
 	if first == nil {
 		return second, nil

@@ -227,7 +227,7 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	return x402.Funds{Source: self.Hex(), Balance: balance, Free: balance, ReadAt: readAt}, nil
 }
 
-// refuse makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
+// invalid makes an INVALID_REQUIREMENT. Nothing that a seller wrote goes into its message.
 func invalid(format string, args ...any) *x402.Error {
 	return &x402.Error{Code: x402.InvalidRequirement, Message: fmt.Sprintf(format, args...)}
 }

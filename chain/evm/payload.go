@@ -16,7 +16,7 @@ import (
 // 78-digit numbers, is under 700.
 const maxPayload = 4 << 10
 
-// wireAuthorization is the message in JSON, its keys in the reference client's order.
+// authorizationJSON is the message in JSON, its keys in the reference client's order.
 type authorizationJSON struct {
 	From        string `json:"from"`
 	To          string `json:"to"`
@@ -26,7 +26,7 @@ type authorizationJSON struct {
 	Nonce       string `json:"nonce"`
 }
 
-// wirePayload is the scheme's `payload` object, ditto.
+// payloadJSON is the scheme's `payload` object, ditto.
 type payloadJSON struct {
 	Authorization json.RawMessage `json:"authorization"`
 	Signature     string          `json:"signature"`
