@@ -42,8 +42,8 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 		Use: "approvals", Short: "Payments that wait for a person", Args: wants(),
 		Long: "Payments that wait for a person, and what was decided on them. Each is for one exact " +
 			"quote: another price, payee or\n" +
-			"request is another question. A question is open for a day, and a yes waits one hour for the " +
-			"agent to make its call again.",
+			"request is another question. A request is open for a day, and an approval waits one hour for " +
+			"the agent to make its call again.",
 		Example: "  x402-wallet approve apr_0123456789abcdef0123456789abcdef\n" +
 			"  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +63,7 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 					}{len(out), out})
 				}
 				if len(out) == 0 {
-					ui.note("nothing waits for a person")
+					ui.note("nothing is waiting for a person")
 					return nil
 				}
 				for _, a := range list {
@@ -73,7 +73,7 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 						ui.say("  %-13s %s", row[0], safe(row[1]))
 					}
 				}
-				ui.note("x402-wallet approve ID lets one pass, x402-wallet deny ID refuses it")
+				ui.note("x402-wallet approve ID approves one, x402-wallet deny ID denies it")
 				return nil
 			})
 		},
@@ -84,8 +84,8 @@ func (p *Program) approvalsCommand(ui *ui) *cobra.Command {
 // by a person at this moment.
 func (p *Program) approveCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
-		Use: "approve ID", Short: "Let one payment pass (asks for the passphrase)", Args: wants("ID"),
-		Long: "Let one payment pass that waits for a person, once and only on exactly the terms shown. " +
+		Use: "approve ID", Short: "Approve one payment (asks for the passphrase)", Args: wants("ID"),
+		Long: "Approve one payment that waits for a person, once and only on exactly the terms shown. " +
 			"The agent then makes the same call\n" +
 			"again, within an hour. The passphrase has to be typed, on the terminal or with --page in the " +
 			"browser; nothing else answers for\n" +
@@ -111,8 +111,7 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 				}
 				defer done()
 				a, err = guard.Approve(ctx, a, "owner")
-				return ui.decided(a, err, "approved; it passes once, when the agent makes the same call "+
-					"until %s UTC")
+				return ui.decided(a, err, "approved: the agent can make this payment once, until %s UTC")
 			})
 		},
 	})
@@ -120,9 +119,9 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 
 func (p *Program) denyCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "deny ID", Short: "Refuse a payment that waits, or take a yes back", Args: wants("ID"),
-		Long: "Refuse a payment that waits for a person, or take back an approval that was not used yet. " +
-			"The agent hears no, and nobody is\n" +
+		Use: "deny ID", Short: "Deny a waiting payment, or withdraw an approval", Args: wants("ID"),
+		Long: "Deny a payment that waits for a person, or withdraw an approval that was not used yet. " +
+			"The agent is told so, and nobody is\n" +
 			"asked about the same quote again until it ends. It takes no passphrase.",
 		Example: "  x402-wallet deny apr_0123456789abcdef0123456789abcdef",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -174,9 +173,9 @@ func decisionError(id string, err error) error {
 		return x402.Errorf(x402.InvalidArgument, "there is no approval %q",
 			id).WithHint("x402-wallet approvals lists those that wait")
 	case errors.Is(err, history.ErrDecided):
-		return x402.Errorf(x402.InvalidArgument, "the approval %s was used for a payment already, or its "+
-			"time is over", id).
-			WithHint("the agent makes its call again, and you are asked anew")
+		return x402.Errorf(x402.InvalidArgument, "the approval %s was already used for a payment, or has "+
+			"expired", id).
+			WithHint("when the agent makes its call again, you are asked again")
 	}
 	return err
 }

@@ -104,7 +104,7 @@ func (u *ui) budgets(b budget.Report) {
 		rows = append(rows, []string{line.name, limit, line.Spent.Price(), line.Held.Price(), left, bar,
 			moment(line.ResetsAt)})
 	}
-	u.painted([]string{"BUDGET", "LIMIT", "SPENT", "HELD", "LEFT", "USED", "BEGINS ANEW (UTC)"}, rows,
+	u.painted([]string{"BUDGET", "LIMIT", "SPENT", "HELD", "LEFT", "USED", "RESETS (UTC)"}, rows,
 		func(row, column int) string {
 			switch {
 			case column != 4 && column != 5:

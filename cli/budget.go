@@ -15,7 +15,7 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 		Use: "budget", Short: "What is left of each budget", Args: wants(),
 		Long: "What is left of each budget: of one call, the session, the day and the month. The owner " +
 			"sets them in config.toml; what is\n" +
-			"held counts as spent until it is known what became of it.",
+			"held counts as spent until its outcome is known.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				report, _, err := budgetReport(ctx, w)

@@ -77,7 +77,7 @@ func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 	}
 	if len(pairs) == 0 {
 		if object != "" && !json.Valid([]byte(object)) {
-			return nil, usageError{text: "--arguments is no JSON",
+			return nil, usageError{text: "--arguments is not JSON",
 				hint: `an object is written '{"city":"Bergen"}', in single quotes`}
 		}
 		return json.RawMessage(object), nil
@@ -91,7 +91,7 @@ func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 			raw, _ = json.Marshal(value) // of text: cannot fail
 		}
 		if _, twice := values[key]; !ok || key == "" || twice || !json.Valid(raw) {
-			return nil, usageError{text: fmt.Sprintf("%q is no argument, or one that is given twice", pair),
+			return nil, usageError{text: fmt.Sprintf("%q is not an argument, or is given twice", pair),
 				hint: "write KEY=TEXT, or KEY:=JSON"}
 		}
 		values[key] = raw

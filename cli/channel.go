@@ -84,7 +84,8 @@ func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
 			if f.deposit != "" {
 				var err error
 				if deposit, err = money.ParseDollars(f.deposit); err != nil {
-					return usageError{text: "--deposit " + f.deposit + " is no amount of dollars like 0.50"}
+					return usageError{text: "--deposit " + f.deposit +
+						"is not an amount of dollars like 0.50"}
 				}
 			}
 			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),

@@ -56,10 +56,11 @@ type Opener interface {
 type Creator interface {
 	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
 	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
-	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may be
-	// nil where no rules are compared and nothing is sealed.
+	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
+	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
-	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner typed.
+	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner
+	// typed.
 	ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
 }
 
@@ -178,19 +179,19 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Begin", []*cobra.Command{
+		{"Start", []*cobra.Command{
 			demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui),
 			p.unlockCommand(ui), p.lockCommand(ui),
 			p.passphraseCommand(ui),
 		}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},
-		{"Look", []*cobra.Command{
+		{"Inspect", []*cobra.Command{
 			p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui),
 			p.exportCommand(ui), p.verifyReceiptCommand(ui),
 			p.reconcileCommand(ui), p.dashboardCommand(ui), p.doctorCommand(ui),
 		}},
-		{"Rule", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
+		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
 		{"Decide", []*cobra.Command{
 			p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui),
@@ -214,7 +215,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 func given(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = usageError{text: "--" + f.Name + " is empty", hint: "leave it out, or say what it is"}
+			err = usageError{text: "--" + f.Name + " is empty", hint: "leave it out, or give it a value"}
 		}
 	})
 	return err

@@ -18,7 +18,7 @@ import (
 // dashboardOut is what dashboard answers, before anybody looked.
 type dashboardOut struct {
 	URL  string `json:"url"`            // opens it once, in one browser
-	Idle string `json:"idle,omitempty"` // it ends when nobody looked for so long
+	Idle string `json:"idle,omitempty"` // it stops when nobody viewed it for so long
 }
 
 func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
@@ -26,14 +26,14 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	var open bool
 	var idle time.Duration
 	cmd := &cobra.Command{
-		Use: "dashboard", Short: "All of it on a page in your browser", Args: wants(),
+		Use: "dashboard", Short: "Spending, budgets and payments on a page in your browser", Args: wants(),
 		Long: "Serve a page on this machine for its owner: spending over time, by seller and by network, " +
 			"budgets, unfinished payments, what\n" +
-			"waits for approval, and the whole history with evidence, content and export. Looking needs " +
+			"waits for approval, and the whole history with evidence, content and export. Viewing needs " +
 			"no passphrase and changes nothing;\n" +
 			"approving takes it. The address that is printed opens the page once, in one browser. It is " +
-			"served until Ctrl-C, and until nobody\n" +
-			"looked for an hour (--idle).",
+			"served until Ctrl-C, or until nobody\n" +
+			"has viewed it for an hour (--idle).",
 		Example: "  x402-wallet dashboard --open\n" +
 			"  x402-wallet dashboard --listen 127.0.0.1:8402",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +69,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			err = d.Serve(ctx, listener)
 			switch {
 			case errors.Is(err, dashboard.ErrIdle):
-				ui.note("nobody looked for %s: ended", idle)
+				ui.note("nobody viewed the dashboard for %s: stopped", idle)
 				return nil
 			case ctx.Err() != nil: // as it is meant to end
 				return nil
@@ -81,7 +81,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 		"the `ADDRESS` of this machine to serve it at; port 0 is any that is free")
 	cmd.Flags().BoolVar(&open, "open", false, "open it in the browser")
 	cmd.Flags().DurationVar(&idle, "idle", time.Hour,
-		"end when nobody looked for this `TIME`, like 30m; 0 is never")
+		"stop when nobody viewed it for this `TIME`, like 30m; 0: never")
 	return cmd
 }
 
@@ -94,7 +94,7 @@ func (u *ui) dashboard(url string, idle time.Duration) error {
 		return u.printJSON(out)
 	}
 	u.say("%s", url)
-	u.note("open this address in a browser on this machine; it opens the dashboard once. Ctrl-C ends it.")
+	u.note("open this address in a browser on this machine; it opens the dashboard once. Ctrl-C stops it.")
 	return nil
 }
 

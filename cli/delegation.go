@@ -174,7 +174,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			if ui.json {
 				return ui.printJSON(out)
 			}
-			ui.note("%s has to sign this, and pays its fee; it is good for about a minute:", c.Owner)
+			ui.note("%s must sign this and pays its fee; it is valid for about a minute:", c.Owner)
 			ui.say("%s", out.Transaction)
 			return nil
 		}
@@ -191,7 +191,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			return ui.printJSON(out)
 		}
 		if c.Delegate == "" {
-			ui.say("revoked: nobody spends from %s but its owner; transaction %s", c.Account, out.Signature)
+			ui.say("revoked: only its owner can spend from %s; transaction %s", c.Account, out.Signature)
 			return nil
 		}
 		ui.say("approved: the agent may spend up to %s %s from %s; transaction %s",
@@ -223,7 +223,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 	}
 	switch {
 	case !known:
-		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is no asset of %s", f.symbol,
+		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is not an asset on %s", f.symbol,
 			x402.Title(network)).WithHint("add it to config.toml under [[assets]]")
 	case f.account != "":
 		return network, f.account, asset, nil
@@ -231,7 +231,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 		return network, w.TokenAccounts[network], asset, nil
 	case f.keypair == "":
 		return "", "", asset,
-			usageError{text: "without the owner's key --token-account has to name the account"}
+			usageError{text: "without the owner's key, --token-account must name the account"}
 	}
 	account, err = w.Delegations.AssociatedAccount(key.Address(), asset)
 	return network, account, asset, err
@@ -241,7 +241,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 func tokens(text string, decimals uint8) (money.Amount, error) {
 	if text == "" {
 		return money.Amount{},
-			usageError{text: "--amount is needed: the most the agent may spend, in whole tokens like 25 " +
+			usageError{text: "--amount is required: the most the agent may spend, in whole tokens like 25 " +
 				"or 2.50"}
 	}
 	whole, rest, _ := strings.Cut(text, ".")

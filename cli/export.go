@@ -71,7 +71,7 @@ func (e *exporting) check() error {
 		return usageError{text: fmt.Sprintf("there is no format %q", e.Format), hint: "there are " +
 			strings.Join(books.Formats, ", ")}
 	case e.By != "" && !slices.Contains(books.Keys, e.By):
-		return usageError{text: fmt.Sprintf("nothing can be summed up by %q", e.By), hint: "there are " +
+		return usageError{text: fmt.Sprintf("cannot sum up by %q", e.By), hint: "there are " +
 			strings.Join(books.Keys, ", ")}
 	case e.By != "" && e.Format != "csv" && e.Format != "jsonl":
 		return usageError{text: "--by goes with --format csv or jsonl"}
@@ -85,7 +85,8 @@ func (e *exporting) check() error {
 		}
 		at, err := dateOf(d.text)
 		if err != nil {
-			return usageError{text: fmt.Sprintf("--%s %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z",
+			return usageError{text: fmt.Sprintf("--%s %q is not a date like 2026-01-31 or "+
+				"2026-01-31T12:00:00Z",
 				d.flag, d.text)}
 		}
 		*d.into = at
@@ -233,9 +234,9 @@ func (u *ui) verdict(v receipt.Verdict) {
 		u.say("%s paid %s (%s %s) to %s on %s, %s", safe(p.Payer), safe(p.Price), p.Amount.Units(p.Decimals),
 			safe(p.Symbol), safe(p.PayTo), safe(x402.Title(p.Network)), moment(p.Time.Format(time.RFC3339)))
 	} else {
-		u.say("this receipt does not hold")
+		u.say("this receipt is not valid")
 	}
 	for _, b := range v.Beyond {
-		u.note("not shown by it: %s", safe(b))
+		u.note("it does not show %s", safe(b))
 	}
 }

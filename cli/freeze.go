@@ -32,8 +32,8 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "freeze", Short: "Stop every payment of every process, at once", Args: wants(),
 		Long: "Stop every payment, in every process on this wallet, before its next signature leaves. " +
-			"What was sent already is brought to\n" +
-			"its end. It takes no passphrase; x402-wallet unfreeze does.",
+			"Payments already sent are followed\n" +
+			"to their end. It takes no passphrase; x402-wallet unfreeze does.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
 				if err := store.Freeze(ctx,
@@ -56,12 +56,12 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 	}
 }
 
-// unfreezeCommand lets payments pass again, so it takes the passphrase, typed by a person at this
-// moment.
+// unfreezeCommand lets payments are allowed again, so it takes the passphrase, typed by a person at
+// this moment.
 func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
-		Use: "unfreeze", Short: "Let payments pass again (asks for the passphrase)", Args: wants(),
-		Long: "Let payments pass again: after x402-wallet freeze, after an account was frozen, and after " +
+		Use: "unfreeze", Short: "Allow payments again (asks for the passphrase)", Args: wants(),
+		Long: "Allow payments again: after x402-wallet freeze, after an account was frozen, and after " +
 			"the circuit breaker stopped\n" +
 			"everything because payment after payment came to nothing. It shows what was frozen and why. " +
 			"The passphrase has to be typed,\n" +
@@ -80,7 +80,7 @@ func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 				if ui.json {
 					return ui.printJSON(map[string]any{"lifted": freezesOut(list)})
 				}
-				ui.say("payments pass again")
+				ui.say("payments are allowed again")
 				return nil
 			})
 		},
@@ -89,7 +89,7 @@ func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 
 func (p *Program) unfreeze(ctx context.Context, ui *ui, store *history.Store,
 	list []history.Freeze) ([]history.Freeze, error) {
-	l := loosening{prompt: "Passphrase, to let payments pass again: ", title: "Let payments pass again"}
+	l := loosening{prompt: "Passphrase, to allow payments again: ", title: "Allow payments again"}
 	for _, f := range list {
 		line := fmt.Sprintf("%s since %s UTC, by %s: %s", safe(frozen(f)), f.At.UTC().Format(time.DateTime),
 			safe(f.By), safe(f.Why))

@@ -181,7 +181,8 @@ func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
 	}
 	if group, ok := strings.CutPrefix(err.Error(), "if any flags in the group ["); ok {
 		group, _, _ = strings.Cut(group, "]")
-		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") + " exclude each other"},
+		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") +
+				" cannot be used together"},
 			true
 	}
 	return usageError{text: err.Error()}, false

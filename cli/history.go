@@ -26,8 +26,8 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 		Use: "history", Short: "What was paid, newest first", Args: wants(),
 		Long: "What was paid, newest first. A payment is reserved (held), submitted (sent), settled, " +
 			"failed (nothing moved, nothing is\n" +
-			"held) or unknown (held until the chain tells); settled is what the seller claimed, or what " +
-			"the chain proved.",
+			"held) or unknown (held until the chain tells); settled is first the seller's " +
+			"claim, until it is confirmed on chain.",
 		Example: "  x402-wallet history --url api.example.com --after 2026-01-31\n" +
 			"  x402-wallet history --status unknown\n" +
 			"  x402-wallet history --plot",
@@ -90,7 +90,7 @@ func (u *ui) history(out tools.HistoryOut) {
 			}
 			return stateColors[history.State(out.Transactions[row].Status)]
 		})
-	u.totals("spent and held in all", out.Totals, "history", out.Next)
+	u.totals("total spent and held", out.Totals, "history", out.Next)
 }
 
 // totals says what a list's payments come to, by token, and how its next page is asked for.
@@ -118,8 +118,10 @@ func status(t tools.HistoryRow) string {
 	switch {
 	case t.FalseReceipt:
 		return t.Status + " (false receipt)"
-	case t.Proof != "":
-		return t.Status + " (" + t.Proof + ")"
+	case t.Proof == string(history.Claimed):
+		return t.Status + " (not confirmed on chain yet)"
+	case t.Proof == string(history.Chain):
+		return t.Status + " (confirmed on chain)"
 	}
 	return t.Status
 }
@@ -128,15 +130,16 @@ func status(t tools.HistoryRow) string {
 func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Delete what old payments bought, for room", Args: wants(),
-		Long: "Delete the stored content of payments made before a date, where it was given out. The " +
+		Use: "prune", Short: "Delete the stored content of old payments", Args: wants(),
+		Long: "Delete the stored content of payments made before a date, where it was delivered. The " +
 			"payments and their evidence stay.\n" +
-			"The file does not become smaller: its room is used again.",
+			"The file does not shrink: the space is reused.",
 		Example: "  x402-wallet history prune --before 2026-01-31",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			day, err := time.Parse(time.DateOnly, before)
 			if err != nil {
-				return usageError{text: fmt.Sprintf("--before %q is no date like 2026-01-31 (UTC)", before)}
+				return usageError{text: fmt.Sprintf("--before %q is not a date like 2026-01-31 (UTC)",
+					before)}
 			}
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				done := ui.waiting("deleting")
@@ -162,8 +165,8 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 	var seals bool
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
-		Long: "Check the ledger's audit chain: that no row of it was changed, and that it tells of the " +
-			"same payments as the ledger. While\n" +
+		Long: "Check the ledger's audit chain: that no row of it was changed, and that it lists the same " +
+			"payments as the ledger. While\n" +
 			"the wallet is unlocked, and with --seals, also what only the wallet's key can tell: that the " +
 			"chain is the one the wallet\n" +
 			"marked, and that each approval and the lifting of each freeze was the owner's.",
@@ -184,7 +187,7 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 				if ui.json {
 					return ui.printJSON(map[string]any{"ok": true, "rows": rows, "seals": checked})
 				}
-				ui.say("the audit chain holds: %d rows", rows)
+				ui.say("the audit chain is intact: %d rows", rows)
 				if !checked {
 					ui.note("its seals were not checked, as the wallet is locked: x402-wallet history " +
 						"verify --seals")
@@ -244,13 +247,13 @@ func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 	stored, err := w.Store.Content(ctx, id)
 	if errors.Is(err, history.ErrNoPayment) {
 		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint(
-			"x402-wallet show %s tells what became of it", id)
+			"x402-wallet show %s shows its outcome", id)
 	}
 	if err != nil {
 		return err
 	}
 	if stored.Truncated {
-		u.note("the content was longer; what is stored is its beginning")
+		u.note("the content was longer; only its beginning is stored")
 	}
 	if u.terminal && !utf8.Valid(stored.Body) {
 		return usageError{text: fmt.Sprintf("the content (%s, %d bytes) is not text for a terminal",

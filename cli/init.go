@@ -96,7 +96,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	env := p.Env
 	if file := env.AgentKeypair; file != "" && !f.importsSolana() {
 		// told before there are new keys, while it can still be stopped
-		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, and its key is not taken in: this "+
+		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, but its key is not imported: this "+
 			"wallet gets a new one. "+
 			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file,
 			shellWord(file))})
@@ -153,7 +153,7 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 }
 
 func (p *Program) exists() *x402.Error {
-	return x402.Errorf(x402.KeypairExists, "there is a wallet in %s already", p.Home).
+	return x402.Errorf(x402.KeypairExists, "there is already a wallet in %s", p.Home).
 		WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
 }
 
@@ -277,7 +277,7 @@ func brokenRules(file string, err error) error {
 		faults = append(faults, strings.TrimPrefix(strings.TrimSpace(line), config.FileName+" "))
 	}
 	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).WithHint(
-		"correct it and run init again; nothing was made")
+		"correct it and run init again; nothing was created")
 }
 
 func readBounded(file string, limit int64) ([]byte, error) {
@@ -316,7 +316,7 @@ func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byt
 	passphrase, err := source(ctx)
 	if errors.Is(err, wallet.ErrNoPassphrase) {
 		return nil, x402.Errorf(x402.SetupFailed,
-			"a new wallet needs a passphrase, and here is no terminal to ask for one").
+			"a new wallet needs a passphrase, and there is no terminal to ask for one").
 			WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
 	}
 	if err == nil {
@@ -387,8 +387,8 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 	if p.Env.Home != "" {
 		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
 	}
-	unlock := nextStep{"let the agent's payments find it unlocked. This holds the key for a while; with " +
-		"install --passphrase-file FILE it unlocks itself", "x402-wallet unlock"}
+	unlock := nextStep{"unlock it for the agent's payments. This holds the key for a while; with install " +
+		"--passphrase-file FILE the wallet unlocks itself", "x402-wallet unlock"}
 	if f.keyring {
 		unlock = nextStep{"the agent's wallet unlocks itself by the system's keyring; keep a copy of the " +
 			"passphrase elsewhere", ""}
@@ -405,9 +405,9 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 		{"look at what the agent may spend; budget set, or config.toml, changes it", "x402-wallet budget"},
 		{"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from " +
 			"your own token account", "x402-wallet help delegation"},
-		{"give the wallet to your agent; install alone lists the clients that it knows", install},
+		{"give the wallet to your agent; install without a name lists the known clients", install},
 		unlock,
-		{"see whether all is well", "x402-wallet doctor"},
+		{"check that everything works", "x402-wallet doctor"},
 	}
 }
 

@@ -273,7 +273,7 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 		u.say("%s: done. Now %s", c.Title, c.Restart)
 	}
 	if out.Backup != "" {
-		u.note("the settings as they were: %s", safe(out.Backup))
+		u.note("backup of the previous settings: %s", safe(out.Backup))
 	}
 	u.warn(out.Notes)
 	return nil
@@ -283,8 +283,7 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 // can mend.
 func unsettled(c install.Client, err error) error {
 	return x402.Errorf(x402.SetupFailed, "%w", err).
-		WithHint("nothing was written; mend the file, or write there yourself what x402-wallet install %s "+
-			"--print shows", c.Name)
+		WithHint("nothing was written; fix the file, or add by hand what x402-wallet install %s --print shows", c.Name)
 }
 
 func (u *ui) difference(out installOut) {

@@ -18,8 +18,8 @@ func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 		Example: "  claude mcp add x402-wallet -- x402-wallet mcp",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if isTerminal(p.Stdin) {
-				ui.note("waiting for an agent's host to speak JSON-RPC; Ctrl-C ends it, x402-wallet help " +
-					"tells what people use")
+				ui.note("waiting for JSON-RPC from an agent's host; Ctrl-C stops it, x402-wallet help " +
+					"lists the commands for people")
 			}
 			return p.ServeMCP(cmd.Context())
 		},
@@ -28,9 +28,9 @@ func (p *Program) mcpCommand(ui *ui) *cobra.Command {
 
 func (p *Program) reconcileCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
-		Use: "reconcile", Short: "Ask the chains what became of unfinished payments", Args: wants(),
-		Long: "Ask the chains what became of every payment that is unfinished or rests on a seller's " +
-			"word. What is proven to have\n" +
+		Use: "reconcile", Short: "Check unfinished payments on their chains", Args: wants(),
+		Long: "Check on the chains every payment that is unfinished or rests on a seller's word. What is " +
+			"proven to have\n" +
 			"happened is settled; what is proven never to happen is released; everything else stays held.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
@@ -47,7 +47,7 @@ func (p *Program) reconcileCommand(ui *ui) *cobra.Command {
 					ui.say("nothing is unfinished")
 					return nil
 				}
-				ui.say("looked up %d: %d settled, %d released (they never happened), %d still open",
+				ui.say("checked %d: %d settled, %d released (never settled), %d still open",
 					report.Checked, report.Settled, report.Failed, report.Open)
 				return nil
 			})

@@ -95,7 +95,7 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	var fresh []byte // kept for the keyring
 	defer func() { clear(fresh) }()
 	source := f.fresh.or(ui.asking(wallet.FromTerminalTwice()))
-	done := ui.waiting("encrypting the keys anew")
+	done := ui.waiting("encrypting the keys again")
 	err := keys.ChangePassphrase(ctx, byPerson(f.old.or(ui.asking(wallet.FromTerminal("Old passphrase: "))),
 		byFlags), func(ctx context.Context) ([]byte, error) {
 		given, err := source(ctx)
@@ -159,10 +159,10 @@ func (p *Program) forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 		return ui.printJSON(passphraseOut{})
 	}
 	if !was {
-		ui.say("the system's keyring did not hold it")
+		ui.say("the passphrase was not in the system's keyring")
 		return nil
 	}
-	ui.say("the system's keyring holds the passphrase no more")
+	ui.say("the passphrase was removed from the system's keyring")
 	return nil
 }
 
@@ -176,9 +176,9 @@ func byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 		given, err := source(ctx)
 		if errors.Is(err, wallet.ErrNoPassphrase) {
 			return nil, x402.Errorf(x402.WalletLocked,
-				"this takes the passphrase, typed by a person at this moment, and here is no terminal").
-				WithHint("run it in a terminal, or with %s; what unlocks the wallet by itself never "+
-					"answers for this", orElse)
+				"this needs the passphrase, typed by a person now, and there is no terminal").
+				WithHint("run it in a terminal, or with %s; what unlocks the wallet automatically is "+
+					"never used for this", orElse)
 		}
 		return given, err
 	}

@@ -40,7 +40,7 @@ func (f *requestFlags) read(cmd *cobra.Command) (in tools.EstimateIn, err error)
 		name, value, ok := strings.Cut(h, ":")
 		name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 		if !ok || name == "" {
-			return in, usageError{text: fmt.Sprintf("%q is no header", h),
+			return in, usageError{text: fmt.Sprintf("%q is not a header", h),
 				hint: `a header is written "Name: value"`}
 		}
 		if _, twice := in.Headers[name]; twice { // which one the seller would heed is nobody's guess
@@ -171,7 +171,7 @@ func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*
 	done := ui.waiting("unlocking the wallet, and waiting for the seller and the chain")
 	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
 		if ui.errTerminal && !ui.prompting.Load() {
-			ui.note("stopping; the answer to a payment that was sent already is waited for")
+			ui.note("stopping; waiting for the answer to a payment that was already sent")
 		}
 	})
 	out, err := how(w, ctx, in)
@@ -207,7 +207,7 @@ func (u *ui) paid(r pay.Result) error {
 		if r.ContentURI != "" {
 			where = "x402-wallet show " + r.PaymentID + " --content > FILE"
 		}
-		u.note("that is not all of the content: it is long or not text; %s", where)
+		u.note("this is not all of the content, which is long or not text; %s", where)
 	}
 	u.cost(r)
 	return nil
@@ -218,21 +218,22 @@ func (u *ui) cost(r pay.Result) {
 	switch r.Status {
 	case pay.StatusFree:
 		if r.HTTPStatus >= 400 {
-			u.note("%s HTTP %d; nothing was asked for and nothing paid", paint(u.colorErr, red, "failed:"),
+			u.note("%s HTTP %d; no payment was requested, and nothing was paid",
+				paint(u.colorErr, red, "failed:"),
 				r.HTTPStatus)
 			return
 		}
-		u.note("%s nothing was asked for (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
+		u.note("%s no payment was requested (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
 		return
 	case pay.StatusPaid:
 		u.note("%s %s (HTTP %d)", paint(u.colorErr, green, "paid:"), sum, r.HTTPStatus)
 	case pay.StatusReplayed:
-		u.note("%s nothing was paid now; this was bought before for %s",
+		u.note("%s nothing was paid now; this was bought earlier for %s",
 			paint(u.colorErr, green, "replayed:"), sum)
 	case pay.StatusUnserved:
 		what := "the seller failed"
 		if r.HTTPStatus < 400 {
-			what = "its answer broke off"
+			what = "its answer was cut off"
 		}
 		u.note("%s %s, but %s (HTTP %d)", paint(u.colorErr, red, "paid, not served:"), sum, what,
 			r.HTTPStatus)
@@ -303,7 +304,7 @@ func (u *ui) estimate(out pay.Estimate) error {
 		return u.printJSON(out)
 	}
 	if !out.PaymentRequired {
-		u.say("nothing is asked for (HTTP %d)", out.HTTPStatus)
+		u.say("no payment is required (HTTP %d)", out.HTTPStatus)
 		return nil
 	}
 	var rows [][]string

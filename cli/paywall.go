@@ -113,7 +113,8 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 	if f.Limit < 1 || f.Limit > 100 {
 		return usageError{text: fmt.Sprintf("--limit is %d; it must be from 1 to 100", f.Limit)}
 	}
-	states := []history.SaleState{"", history.SaleSettled, history.SaleUnknown, history.SaleFailed, history.SaleVerified,
+	states := []history.SaleState{"", history.SaleSettled, history.SaleUnknown, history.SaleFailed,
+		history.SaleVerified,
 		history.SaleRunning, history.SaleSettling}
 	if !slices.Contains(states, f.State) {
 		return usageError{text: fmt.Sprintf("--status %q is none of settled, unknown, failed, verified, "+
@@ -126,7 +127,8 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 		*into, err = time.Parse(time.RFC3339, after)
 	}
 	if err != nil {
-		return usageError{text: fmt.Sprintf("--after %q is no date like 2026-01-31 or 2026-01-31T12:00:00Z",
+		return usageError{text: fmt.Sprintf("--after %q is not a date like 2026-01-31 or "+
+			"2026-01-31T12:00:00Z",
 			after)}
 	}
 	return nil
@@ -175,5 +177,5 @@ func (u *ui) earnings(out earningsOut) {
 			s.Status, s.Resource, s.Payer})
 	}
 	u.table([]string{"TIME (UTC)", "SALE", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR", "PAID BY"}, rows)
-	u.totals("earned in all", out.Totals, "paywall earnings", out.Next)
+	u.totals("total earned", out.Totals, "paywall earnings", out.Next)
 }

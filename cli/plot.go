@@ -103,6 +103,6 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 		u.say("%s", strings.TrimRight(d.Day+"  "+paint(u.colorOut && spent != "", green,
 			spent)+paint(u.colorOut && held != "", yellow, held)+"  "+price, " "))
 	}
-	u.note("%s in %d days (UTC); ▒ is held, until it is known what became of it", sum.Price(), days)
+	u.note("%s in %d days (UTC); ▒ is held until its outcome is known", sum.Price(), days)
 	return nil
 }

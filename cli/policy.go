@@ -45,7 +45,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
 		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also " +
 			"accepts a ledger that is not the one the\n" +
-			"wallet last wrote (restored from a backup, or moved with its home), and dates now what is " +
+			"wallet last wrote (restored from a backup, or moved with its home), and moves to now what is " +
 			"dated ahead of the\n" +
 			"clock. The passphrase is asked for, unless nothing was loosened.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -259,7 +259,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 			if ui.json {
 				return ui.policy(ctx, r, "")
 			}
-			ui.say("nothing to change: the rules say so already")
+			ui.say("nothing to change: the rules already say so")
 			return nil
 		}
 	}
@@ -313,7 +313,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 	if ui.json {
 		return ui.policy(ctx, &ruled{next, r.store, guard}, "")
 	}
-	ui.say("done: these are the rules from now on")
+	ui.say("done: these rules apply from now on")
 	return nil
 }
 
@@ -324,15 +324,15 @@ func datedAhead(ctx context.Context, ui *ui, store *history.Store) (line string,
 	if err != nil || latest.IsZero() {
 		return "", err
 	}
-	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing dates "+
-		"those that are ahead now",
+	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing moves the "+
+		"later ones to now",
 		latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	ui.note("%s; if the clock is wrong, set it first", line)
 	return line, nil
 }
 
 // sealAsOwner takes the passphrase, shows lines where that is asked for on a page, and seals;
-// redate: it also dates now what is dated ahead. It leaves the key closed.
+// redate: it also moves to now what is dated ahead. It leaves the key closed.
 func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string,
 	redate bool) error {
 	key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules",
@@ -361,7 +361,7 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 	if !x402.HasCode(err, x402.PolicyUnsealed) {
 		return err
 	}
-	ui.note("%s %s", paint(ui.colorErr, red, "look at every rule:"), safe(x402.AsError(err).Message))
+	ui.note("%s %s", paint(ui.colorErr, red, "check every rule:"), safe(x402.AsError(err).Message))
 	for _, line := range guard.Rules.Lines() {
 		ui.note("  %s = %s", line.Key, safe(line.Value))
 	}
@@ -387,8 +387,8 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 	case incomparable != nil:
 		lines = append(lines, incomparable.Error())
 	case len(list) == 0:
-		lines = append(lines, "config.toml is as it was sealed; sealing accepts the ledger, and the place "+
-			"of the home, as they are now")
+		lines = append(lines, "config.toml is unchanged; sealing accepts the ledger, and the location of "+
+			"the home, as they are now")
 	}
 	return lines
 }
@@ -416,7 +416,7 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 		if !tighter {
 			return true, nil
 		}
-		ui.note("the wallet is locked: they are in force at once, and the next payment seals them")
+		ui.note("the wallet is locked: the rules apply at once, and the next payment seals them")
 		return false, nil
 	}
 	return false, err

@@ -21,8 +21,8 @@ type sessionOut struct {
 
 func (p *Program) sessionCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "session", Short: "The budget session: show it, or begin a new one", Args: wants(),
-		Long: "The budget session: show it, or begin a new one. It begins with the first payment or with " +
+		Use: "session", Short: "The budget session: show it, or start a new one", Args: wants(),
+		Long: "The budget session: show it, or start a new one. It begins with the first payment or with " +
 			"session new, and ends after 8\n" +
 			"hours without a payment. Every process on the wallet shares it; restarting a program does " +
 			"not begin a new one.",
@@ -54,7 +54,7 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 		return u.printJSON(out)
 	}
 	if session.ID == "" {
-		u.say("no session is open; the next payment begins one")
+		u.say("no session is open; the next payment starts one")
 		return nil
 	}
 	left := "no cap"
@@ -75,8 +75,8 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	var label string
 	cmd := ui.loosens(&cobra.Command{
-		Use: "new", Short: "Begin a new session (asks for the passphrase)", Args: wants(),
-		Long: "End the session and begin a new one, with its whole budget. That gives the agent more to " +
+		Use: "new", Short: "Start a new session (asks for the passphrase)", Args: wants(),
+		Long: "End the session and start a new one, with its whole budget. That gives the agent more to " +
 			"spend, so the passphrase has to\n" +
 			"be typed, on the terminal or with --page in the browser; nothing else answers for it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +93,7 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					return err
 				}
 				guard, done, err := p.ownerOf(ctx, ui, w.Store,
-					loosening{"Passphrase, to begin a new session: ", "Begin a new budget session",
+					loosening{"Passphrase, to start a new session: ", "Start a new budget session",
 						[]string{"The agent gets the whole session budget again.",
 							"Of the session that ends it spent " + report.Session.Spent.Price() +
 								", and holds " + report.Session.Held.Price() + "."}})

@@ -54,7 +54,7 @@ func (u *ui) unlocked(out unlockOut) error {
 	if u.json {
 		return u.printJSON(out)
 	}
-	u.say("unlocked until %s UTC at the latest, and until nothing was signed for %s; x402-wallet lock "+
+	u.say("unlocked until %s UTC at the latest, or until nothing was signed for %s; x402-wallet lock "+
 		"ends it", moment(out.Until), out.Idle)
 	return nil
 }
@@ -107,7 +107,7 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 		Message, Hint string
 	}
 	if err := json.NewDecoder(said).Decode(&answer); err != nil {
-		return errors.Join(fmt.Errorf("the unlock agent ended at once: %w", err), child.Wait())
+		return errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), child.Wait())
 	}
 	if answer.Error != "" {
 		_ = child.Wait()

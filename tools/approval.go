@@ -156,8 +156,8 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	asked, ok := s.states.open(request.Params.RequestState)
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
 		return "", x402.Errorf(x402.ApprovalRequired,
-			"the answer belongs to no question that was asked about this call, or comes too late").
-			WithHint("make the call again, without requestState and inputResponses: the person is asked anew")
+			"the answer does not belong to a question about this call, or came too late").
+			WithHint("make the call again, without requestState and inputResponses: the person is asked again")
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
 	if answer == nil {
@@ -178,8 +178,8 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		err = w.Engine.Accept(ctx, id, atClient)
 		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNoApproval) {
 			return x402.Errorf(x402.ApprovalRequired,
-				"this answer was used for a payment already, or came too late").
-				WithHint("make the call again: the person is asked anew")
+				"this answer was already used for a payment, or came too late").
+				WithHint("make the call again: the person is asked again")
 		}
 		return err
 	case "decline":
@@ -187,7 +187,7 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNoApproval) {
 			return err
 		}
-		return x402.Errorf(x402.ApprovalDeclined, "the person said no to this payment").WithHint(
+		return x402.Errorf(x402.ApprovalDeclined, "the person declined this payment").WithHint(
 			"do without it, or talk to the person").
 			WithDetail("approvalId", id)
 	}
@@ -235,7 +235,7 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 			a.Network, a.Amount, a.Symbol),
 		fmt.Sprintf("For: %s %s", a.Method, x402.Quote(a.URL)),
 		"You are asked because " + a.Why + ".",
-		"Left before it: " + strings.Join(left, ", ") + ".",
+		"Left before this payment: " + strings.Join(left, ", ") + ".",
 	}
 	return &mcp.ElicitParams{
 		Mode: "form", Message: strings.Join(text, "\n"),

@@ -179,7 +179,7 @@ func TestApprovalInEveryEra(t *testing.T) {
 				`" on Base Sepolia (eip155:84532), 1000 atomic units of USDC`,
 				`For: GET "` + w.SellerURL + `/weather"`,
 				"the price $0.001 is above what is paid without asking, $0.00",
-				"Left before it: $5.00 of $5.00 for the session, $10.00 of $10.00 for the day"} {
+				"Left before this payment: $5.00 of $5.00 for the session, $10.00 of $10.00 for the day"} {
 				require.Contains(t, asked.Message, part)
 			}
 			f := r.code(t)

@@ -80,7 +80,7 @@ func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) 
 				if p := recover(); p != nil { // the boundary does not reach into goroutines
 					w.Engine.Log.Error("a chain panicked", "network", row.Network, "type", reflect.TypeOf(p),
 						"stack", string(debug.Stack()))
-					row.Error, row.ErrorCode = "the wallet met an error of its own", x402.Internal
+					row.Error, row.ErrorCode = "the wallet had an internal error", x402.Internal
 				}
 			}()
 			w.fill(ctx, row)

@@ -89,7 +89,7 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, erro
 	if in.MaxPrice != "" {
 		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
 		if err != nil {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is no sum of dollars",
+			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is not an amount in dollars",
 				x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
 		}
 		s.maxPrice = &d
@@ -178,7 +178,7 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 		}
 	}
 	if len(heard) == 0 {
-		e := x402.Errorf(x402.DiscoverFailed, "no facilitator could be asked what is sold").WithHint(
+		e := x402.Errorf(x402.DiscoverFailed, "no facilitator answered what is sold").WithHint(
 			"try again; with url one seller can be asked itself")
 		if len(found) == 0 {
 			e.Message = "no facilitator is configured for that network"
@@ -279,12 +279,12 @@ func (s *search) probe(ctx context.Context, url string) error {
 	case isServer && (err != nil || e.HTTPStatus >= 400):
 		return s.probeTools(ctx, url)
 	case e.HTTPStatus >= 300:
-		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and asks for nothing",
+		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and requires no payment",
 			e.HTTPStatus).
 			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server")
 	}
 	s.put(Service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true,
-		Why: "nothing is asked for"})
+		Why: "no payment is required"})
 	return nil
 }
 
@@ -328,5 +328,5 @@ func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
 	}
 	s.put(Service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
 		InputSchema: l.InputSchema, Price: price,
-		Why: "its terms are told when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
+		Why: "its terms are shown when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
 }

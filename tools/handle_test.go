@@ -257,5 +257,5 @@ func TestErrorForm(t *testing.T) {
 	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
 	require.NoError(t, err)
 	require.JSONEq(t,
-		`{"error":"INTERNAL","message":"the wallet met an error of its own; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
+		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
 }

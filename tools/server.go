@@ -209,7 +209,7 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 					name = call.Params.Name
 				}
 				s.panicked(name, p)
-				e := x402.Errorf(x402.Internal, "the wallet met an error of its own; money that may have "+
+				e := x402.Errorf(x402.Internal, "the wallet had an internal error; money that may have "+
 					"been sent stays held")
 				if e.Unsafe = s.pays(name); e.Unsafe {
 					e.Hint = "look into x402_history before making this call again"

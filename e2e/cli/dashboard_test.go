@@ -98,7 +98,7 @@ func TestDashboard(t *testing.T) {
 	_, same := read(browser.Get(base + "/payments/" + paid + "/receipt"))
 	require.Equal(t, receipt, same)
 	_, page = read(browser.Get(base + "/payments/" + paid))
-	require.Contains(t, page, "Settled, and the chain shows it.")
+	require.Contains(t, page, "Settled, and confirmed on chain.")
 	require.Contains(t, page, "What it bought")
 
 	require.NoError(t, os.WriteFile(filepath.Join(w.home, "config.toml"),

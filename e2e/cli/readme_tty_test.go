@@ -46,11 +46,11 @@ var readme = []struct {
 	{line: "x402-wallet delegation revoke --owner-keypair ~/.config/solana/id.json", sees: `^revoked: `},
 	{line: "x402-wallet history --plot", sees: `█{40}  \$0\.001\n`},
 	{line: "x402-wallet budget set day 5.00", sees: `tightens budget\.day: \$10\.00 → \$5\.00`},
-	{line: "x402-wallet policy deny api.example.com", sees: `done: these are the rules`},
-	{line: "x402-wallet approvals", sees: `^nothing waits`},
+	{line: "x402-wallet policy deny api.example.com", sees: `done: these rules apply`},
+	{line: "x402-wallet approvals", sees: `^nothing is waiting`},
 	{line: "x402-wallet export --format beancount", sees: `"127\.0\.0\.1[\s\S]*0\.001`},
 	{line: "x402-wallet freeze", sees: `^frozen: nothing is paid until you run x402-wallet unfreeze`},
-	{line: "x402-wallet unfreeze", asks: "let payments pass again: ", sees: `payments pass again\n$`,
+	{line: "x402-wallet unfreeze", asks: "allow payments again: ", sees: `payments are allowed again\n$`,
 		then: hasPaid(1)},
 }
 

@@ -236,7 +236,7 @@ func TestSessionNewTakesThePerson(t *testing.T) {
 	t.Parallel()
 	_, env := household(t, sandbox.Options{}, sandbox.Rules{})
 	env = append(env, passphraseFile(t), "X402_WALLET_PASSPHRASE="+testPassphrase)
-	const asks = "Passphrase, to begin a new session: "
+	const asks = "Passphrase, to start a new session: "
 	c := sit(t, nil, env, "session", "new")
 	c.sees(asks, 1)
 	c.types("incorrect horse battery\n")
@@ -273,7 +273,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 		return seen
 	}
 	const approves, starts = "Passphrase, to approve this payment: ",
-		"Passphrase, to let payments pass again: "
+		"Passphrase, to allow payments again: "
 
 	_, id, found := strings.Cut(pays(4), "x402-wallet approve ")
 	require.True(t, found)
@@ -282,7 +282,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	pays(4)
 	seen := types(approves, testPassphrase, 0, "approve", id)
 	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " +
-		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "it passes once"} {
+		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "the agent can make this payment once"} {
 		require.Contains(t, seen, shown)
 	}
 	require.Contains(t, pays(0), "paid: $0.001")
@@ -346,7 +346,7 @@ func TestViews(t *testing.T) {
 		{[]string{"budget"}, `(?m)^session   \$5.00    \$0.001  \$0.00  \$4.999   █·········   0%  \d{4}-`},
 		{[]string{"balance"}, `(?m)^Base Sepolia +USDC +\S+ +- +0 +\S+$`},
 		{[]string{"history"},
-			`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(claimed\)  GET http`},
+			`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(not confirmed on chain yet\)  GET http`},
 		{[]string{"history", "--plot", "--days", "3"}, `(?m)^` + today + `  █{40}  \$0.001$`},
 	} {
 		colored := sit(t, nil, env, line.args...).ends(0)
@@ -369,7 +369,7 @@ func TestLongWorkIsAnnounced(t *testing.T) {
 		return w.Signatures() == 1
 	}, time.Minute, 5*time.Millisecond, "%q", c)
 	c.types("\x03")
-	c.sees("stopping; the answer to a payment that was sent already is waited for", 1)
+	c.sees("stopping; waiting for the answer to a payment that was already sent", 1)
 	require.Contains(t, c.ends(0), "paid:")
 	require.Len(t, w.Settlements(), 1)
 }
@@ -379,7 +379,7 @@ func TestAloneAtATerminal(t *testing.T) {
 	home := "X402_WALLET_HOME=" + filepath.Join(t.TempDir(), "none")
 	require.Contains(t, sit(t, nil, []string{home}).ends(0), "\nUsage:\n  x402-wallet COMMAND\n")
 	c := sit(t, nil, []string{home}, "mcp")
-	c.sees("waiting for an agent's host", 1)
+	c.sees("waiting for JSON-RPC", 1)
 	c.types("\x04") // Ctrl-D: the end of its input
 	c.ends(0)
 }
@@ -406,7 +406,7 @@ func TestPassphraseIsChangedAtTheTerminal(t *testing.T) {
 
 	for passphrase, code := range map[string]int{testPassphrase: 4, "another horse and battery": 0} {
 		c = sit(t, nil, env, "session", "new")
-		c.sees("Passphrase, to begin a new session: ", 1)
+		c.sees("Passphrase, to start a new session: ", 1)
 		c.types(passphrase + "\n")
 		c.ends(code)
 	}
@@ -442,9 +442,9 @@ func TestPolicyAtATerminal(t *testing.T) {
 	c.sees("Passphrase, to seal these rules: ", 1)
 	c.types(testPassphrase + "\n")
 	seen = c.ends(0)
-	require.Contains(t, seen, "config.toml is as it was sealed; sealing accepts the ledger",
+	require.Contains(t, seen, "config.toml is unchanged; sealing accepts the ledger",
 		"why the passphrase is asked all the same")
-	require.Contains(t, seen, "done: these are the rules from now on")
+	require.Contains(t, seen, "done: these rules apply from now on")
 	require.FileExists(t, filepath.Join(filepath.Dir(file), "ledger.mark"))
 
 	store, err := history.Open(t.Context(), filepath.Dir(file), history.Options{Now: func() time.Time {

@@ -104,7 +104,7 @@ func TestDashboard(t *testing.T) {
 	b.visit(base)
 	require.Contains(t, b.text(), "Waiting for you")
 	b.shoot("pending")
-	b.tabTo("Look at it and decide")
+	b.tabTo("Review and decide")
 	b.leads(func() { b.press("Enter") })
 	require.Contains(t, b.text(), "Approve this payment?")
 	b.shoot("approval")

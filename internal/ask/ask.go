@@ -149,7 +149,7 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		q.form(w, http.StatusOK, "")
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "GET, POST")
-		q.say(w, http.StatusMethodNotAllowed, "This page takes no such request.")
+		q.say(w, http.StatusMethodNotAllowed, "This page does not take that kind of request.")
 	case !loopback.FromItself(r, q.host):
 		q.say(w, http.StatusForbidden, "This was not sent from the wallet's own page.")
 	default:
@@ -195,7 +195,7 @@ func (q *question) judge(w http.ResponseWriter, passphrase []byte) {
 }
 
 func (q *question) gone(w http.ResponseWriter) {
-	q.say(w, http.StatusGone, "This page was used, or its time is over. You can close it.")
+	q.say(w, http.StatusGone, "This page was already used, or has expired. You can close it.")
 }
 
 // readForm reads the two fields of the form.

@@ -82,7 +82,7 @@ func decide(l *look) error {
 	}
 	switch decision := form.Get("decision"); {
 	case !same(form.Get("shown"), q.Shown):
-		q.Problem = "This changed after it was shown to you. Look at it again, and decide then."
+		q.Problem = "This changed after it was shown to you. Check it again before you decide."
 		return l.show(http.StatusConflict, "approval", q.frame())
 	case !q.Open:
 		return l.show(http.StatusConflict, "approval", q.frame())

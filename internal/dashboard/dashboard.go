@@ -94,7 +94,7 @@ func New(at net.Addr, o Options) *Server {
 func (s *Server) URL() string { return "http://" + s.host + s.place + "/" + s.token }
 
 // ErrIdle says that nobody looked for as long as Options.Idle.
-var ErrIdle = errors.New("nobody looked at the dashboard any more")
+var ErrIdle = errors.New("nobody viewed the dashboard any more")
 
 // farewell is how long the last answers may take.
 const farewell = 2 * time.Second
@@ -148,14 +148,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.say(w, http.StatusNotFound, "This is not the page you are looking for.")
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		s.say(w, http.StatusMethodNotAllowed, "This page takes no such request.")
+		s.say(w, http.StatusMethodNotAllowed, "This page does not take that kind of request.")
 	case r.Method == http.MethodGet && same(rest, s.token):
 		s.open(w, r)
 	case !s.knows(r):
 		s.say(w, http.StatusForbidden, "This browser did not open the dashboard. Open the address that "+
 			"x402-wallet dashboard printed; if it was used, run the command again.")
 	case fromElsewhere(r), r.Method == http.MethodPost && !loopback.FromItself(r, s.host):
-		s.say(w, http.StatusForbidden, "This was not asked from the dashboard's own page.")
+		s.say(w, http.StatusForbidden, "This request did not come from the dashboard's own page.")
 	default:
 		s.mu.Lock()
 		s.looked = s.o.Now()

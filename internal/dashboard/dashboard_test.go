@@ -68,7 +68,8 @@ func newBoard(t *testing.T) *board {
 	require.NoError(t, err)
 	b.Server = New(listener.Addr(), Options{
 		Wallet: func(context.Context) (*tools.Wallet, func(), error) { return wallet, func() {}, nil },
-		Approve: func(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error {
+		Approve: func(ctx context.Context, store *history.Store, shown history.Approval,
+			passphrase []byte) error {
 			b.typed = append(b.typed, string(passphrase))
 			if string(passphrase) != "right" {
 				return x402.Errorf(x402.InvalidPassphrase, "wrong passphrase")
@@ -364,7 +365,7 @@ func TestDeciding(t *testing.T) {
 	require.Equal(t, http.StatusSeeOther, b.send("POST", at, b.form(a.ID, "deny", ""), nil).status,
 		"a yes is taken back without it")
 	require.Equal(t, history.Denied, b.state(a.ID))
-	require.Contains(t, b.get("/").body, "Decided, and not over")
+	require.Contains(t, b.get("/").body, "Decided, still valid")
 
 	changed := b.ask(2)
 	form := b.form(changed.ID, "approve", "right")
@@ -380,7 +381,7 @@ func TestDeciding(t *testing.T) {
 	form = b.form(over.ID, "approve", "right")
 	b.sql(`UPDATE approvals SET expires_at = 1 WHERE id = ?`, over.ID)
 	require.Equal(t, http.StatusConflict, b.send("POST", b.base+"/approvals/"+over.ID, form, nil).status)
-	require.Contains(t, b.get("/approvals/"+over.ID).body, "This question is over")
+	require.Contains(t, b.get("/approvals/"+over.ID).body, "This request has expired")
 	require.Len(t, b.typed, 2)
 }
 

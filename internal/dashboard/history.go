@@ -41,8 +41,10 @@ func statusOf(state history.State, proof history.Proof, falseReceipt bool) statu
 	switch {
 	case falseReceipt:
 		s = status{"bad", s.Status + ", false receipt"}
+	case state == history.Settled && proof == history.Chain:
+		s = status{"good", s.Status + ", confirmed on chain"}
 	case state == history.Settled:
-		s = status{"good", s.Status + ", " + string(proof)}
+		s = status{"good", s.Status + ", not confirmed on chain yet"}
 	case state == history.Failed:
 		s.Kind = "bad"
 	}
@@ -71,7 +73,7 @@ func (l *look) wanted() (q wanted, err error) {
 			continue
 		}
 		if *d.into, err = time.Parse(time.DateOnly, d.text); err != nil {
-			return q, x402.Errorf(x402.InvalidArgument, "%q is no date like 2026-01-31", d.text)
+			return q, x402.Errorf(x402.InvalidArgument, "%q is not a date like 2026-01-31", d.text)
 		}
 	}
 	if q.To != "" {

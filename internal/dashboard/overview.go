@@ -44,14 +44,14 @@ func (l *look) standing(f *frame) error {
 		}
 		f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("%s since %s UTC: %s (by the %s).",
 			what, z.At.UTC().Format(time.DateTime), z.Why, z.By),
-			Do: "When you have looked at it, lift it in a terminal", Run: "x402-wallet unfreeze"})
+			Do: "After reviewing it, lift it in a terminal", Run: "x402-wallet unfreeze"})
 	}
 	if guard := l.wallet.Engine.Guard; guard != nil {
 		if err := guard.CheckConfig(ctx); err != nil {
 			coded := x402.AsError(err)
 			f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("Nothing is paid: %s (%s).",
 				coded.Message, coded.Code),
-				Do:  "Look at the difference, and seal the rules if they are yours",
+				Do:  "Review the difference, and seal the rules if the changes are yours",
 				Run: "x402-wallet policy seal"})
 		}
 	}
@@ -145,27 +145,27 @@ func ago(d time.Duration) string {
 func next(p history.Payment) string {
 	switch p.State {
 	case history.Reserved:
-		return "Held; nothing signed has left. It is let go when its call ends or is found dead."
+		return "Held; nothing signed has been sent. It is released when its call ends."
 	case history.Submitted:
-		return "Signed and sent; its answer is awaited. It counts as spent until then."
+		return "Signed and sent; waiting for the answer. It counts as spent until then."
 	case history.Unknown:
-		text := "Sent, and nobody knows what became of it. It counts as spent; the same call sends the " +
-			"same bytes, and the chain is asked"
+		text := "Sent, and its outcome is not known yet. It counts as spent; repeating the call sends the " +
+			"same signed payment, and the chain is checked"
 		if at := p.Evidence.ExpiresAt; !at.IsZero() {
 			text += ": it can be settled until about " + at.UTC().Format(time.DateTime) + " UTC"
 		}
 		return text + "."
 	case history.Settled:
 		if p.Proof == history.Claimed {
-			return "Settled, as the seller or its payment service says; the chain is asked for the proof."
+			return "Settled, says the seller or its payment service; not confirmed on chain yet."
 		}
-		return "Settled, and the chain shows it."
+		return "Settled, and confirmed on chain."
 	case history.Failed:
 		if p.FalseReceipt {
-			return "Nothing moved, though a receipt said so: the chain proved the receipt false. Nothing " +
+			return "No money moved, although a receipt said so: the chain disproved the receipt. Nothing " +
 				"is held."
 		}
-		return "Nothing moved, and it no longer can. Nothing is held."
+		return "No money moved, and this payment can no longer be settled. Nothing is held."
 	}
 	return ""
 }
@@ -267,7 +267,7 @@ func (l *look) budgets(p *first, now time.Time) error {
 		p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day),
 			barOf("Month", report.Month)}
 		if session.ID == "" {
-			p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "begins with the next payment"
+			p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "starts with the next payment"
 		} else {
 			p.Budgets[0].Note = "if idle"
 		}

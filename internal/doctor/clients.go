@@ -69,7 +69,7 @@ func (o Options) client(c install.Client, status install.Status) (list []Finding
 	if status == install.Differs && len(secrets) == 0 {
 		return append(list,
 			Finding{Status: OK,
-				Message: fmt.Sprintf("%s has an entry of its own making (%s --dry-run shows the difference)",
+				Message: fmt.Sprintf("%s has a custom entry (%s --dry-run shows the difference)",
 					c.Title, again)})
 	}
 	if len(list) == 0 {

@@ -67,8 +67,8 @@ type Opener interface {
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
 }
 
-// checkTimeout bounds each check. A node has ten seconds of its own; whoever waits at a terminal has
-// not much more.
+// checkTimeout bounds each check. A node has ten seconds of its own; whoever waits at a terminal
+// has not much more.
 const checkTimeout = 15 * time.Second
 
 // maxSkew is what a signature's life can bear; evm refuses beyond it.
@@ -137,8 +137,8 @@ func Examine(ctx context.Context, o Options) Report {
 			check{"environment", func(context.Context) []Finding { return o.environment(w) }})
 	} else {
 		checks = append(checks, check{"network", func(context.Context) []Finding {
-			return found(Warn, "mend what is named above, then run this again",
-				"nodes, funds and facilitators were not looked at: the wallet does not open")
+			return found(Warn, "fix what is named above, then run this again",
+				"nodes, funds and facilitators were not checked: the wallet does not open")
 		}})
 	}
 	return run(ctx, append(checks, around...))
@@ -172,7 +172,7 @@ func (c check) within(ctx context.Context) []Finding {
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				done <- found(Fail, "please report this", "the check met an error of its own (%T)", p)
+				done <- found(Fail, "please report this", "the check failed with an internal error (%T)", p)
 			}
 		}()
 		done <- c.look(ctx)
@@ -187,18 +187,18 @@ func (c check) within(ctx context.Context) []Finding {
 		return list
 	case <-time.After(time.Second):
 		return found(Fail, "run this again; if it stays so, the network or disk is too slow",
-			"no answer within %s", checkTimeout)
+			"no result within %s", checkTimeout)
 	}
 }
 
 func (o Options) seal(ctx context.Context) []Finding {
 	rules, err := config.Load(o.Home)
 	if err != nil {
-		return found(Warn, "mend config.toml first", "not looked at: the rules cannot be read")
+		return found(Warn, "fix config.toml first", "not checked: the rules cannot be read")
 	}
 	store, err := o.Opener.OpenLedger(ctx)
 	if err != nil {
-		return found(Warn, "mend the ledger first", "not looked at: the ledger does not open")
+		return found(Warn, "fix the ledger first", "not checked: the ledger does not open")
 	}
 	defer func() { _ = store.Close() }()
 	if err := o.Opener.Guard(store, rules, nil).CheckConfig(ctx); err != nil {
@@ -221,7 +221,7 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	case err != nil:
 		list = failed(err, "stop the wallet, keep a copy of the home, restore a backup")
 	default:
-		list = good("the audit chain holds (%d rows)", rows)
+		list = good("the audit chain is intact (%d rows)", rows)
 	}
 	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
 		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze",
@@ -230,8 +230,8 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
 		list = append(list,
 			found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
-				"payments are dated ahead of this computer's clock, the latest %s: the budgets stand still "+
-					"until then", latest.Format(time.RFC3339))...)
+				"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
+					"reset until then", latest.Format(time.RFC3339))...)
 	}
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
 		list = append(list, found(Warn, "x402-wallet reconcile asks the chains",
@@ -282,7 +282,7 @@ func (o Options) environment(w *tools.Wallet) (list []Finding) {
 		list = append(list, found(Warn, "see docs/operating.md", "%s", warning)...)
 	}
 	if len(list) == 0 {
-		return good("nothing in it that is ignored or unsafe")
+		return good("nothing in the environment is ignored or unsafe")
 	}
 	return list
 }

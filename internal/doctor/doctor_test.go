@@ -190,7 +190,7 @@ func TestClients(t *testing.T) {
 	}{
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, OK, "starts this wallet"},
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, OK,
-			"of its own making"},
+			"a custom entry"},
 		{`{"command": "/nowhere/x402-wallet", "args": ["mcp"]}`, Fail, "not there"},
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) +
 			`", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, Fail,
@@ -227,7 +227,7 @@ func TestBoundedTime(t *testing.T) {
 			lines = append(lines, f.Check+" "+string(f.Status)+" "+f.Message)
 		}
 		require.Equal(t, []string{
-			"deaf fail no answer within 15s", "broken fail the check met an error of its own (string)",
+			"deaf fail no result within 15s", "broken fail the check failed with an internal error (string)",
 			"slow fail gave up", "fine ok fine",
 		}, lines)
 	})

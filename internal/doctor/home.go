@@ -31,7 +31,7 @@ func (o Options) empty() bool {
 
 func (o Options) home(context.Context) (list []Finding) {
 	if o.empty() {
-		return found(Fail, "x402-wallet init makes it, x402-wallet demo tries it without",
+		return found(Fail, "x402-wallet init creates one; x402-wallet demo needs none",
 			"there is no wallet in %s", o.Home)
 	}
 	info, err := os.Stat(o.Home)
@@ -62,7 +62,7 @@ func (o Options) home(context.Context) (list []Finding) {
 		}
 	}
 	if len(list) == 0 {
-		return good("%s is yours alone", o.Home)
+		return good("only you can access %s", o.Home)
 	}
 	return list
 }
@@ -73,7 +73,7 @@ func (o Options) mode(list []Finding, path string, info fs.FileInfo, wanted stri
 		return list
 	}
 	return append(list, found(Fail, fmt.Sprintf("chmod %s %s", wanted, shell(path)),
-		"others can get at %s (mode %04o)", path, info.Mode().Perm())...)
+		"others can access %s (mode %04o)", path, info.Mode().Perm())...)
 }
 
 // shell quotes a path for a POSIX shell.
@@ -88,9 +88,9 @@ func (o Options) keystore(context.Context) []Finding {
 	}
 	defer func() { _ = keys.Close() }()
 	if warnings := keys.Warnings(); len(warnings) > 0 {
-		return found(Warn, "x402-wallet passphrase writes it anew", "%s", strings.Join(warnings, "; "))
+		return found(Warn, "x402-wallet passphrase rewrites it", "%s", strings.Join(warnings, "; "))
 	}
-	return good("keystore.json is sound")
+	return good("keystore.json is valid")
 }
 
 func (o Options) rules(context.Context) (list []Finding) {
@@ -106,7 +106,7 @@ func (o Options) rules(context.Context) (list []Finding) {
 		list = append(list, found(Warn, "edit config.toml, then x402-wallet policy seal", "%s", warning)...)
 	}
 	if len(list) == 0 {
-		return good("config.toml is understood, every key of it")
+		return good("every key of config.toml is understood")
 	}
 	return list
 }

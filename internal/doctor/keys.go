@@ -99,14 +99,14 @@ func (o Options) keysAbout(ctx context.Context) (list []Finding) {
 		if l.file == o.solanaCLI() { // which keeps it so, for its owner to delegate with
 			status = Warn
 		}
-		list = append(list, found(status, o.remedy(l), "%s lies in plain text in %s%s", l.kind, l.file,
+		list = append(list, found(status, o.remedy(l), "%s is in plain text in %s%s", l.kind, l.file,
 			l.where())...)
 	}
 	if ctx.Err() != nil {
-		return append(list, found(Warn, "run this again", "not all files could be looked into in time")...)
+		return append(list, found(Warn, "run this again", "not all files could be checked in time")...)
 	}
 	if len(list) == 0 {
-		return good("none in clients' settings, .env files here, other wallets' (files looked into: %d)",
+		return good("none in clients' settings, .env files here, or other wallets' files (%d files checked)",
 			looked)
 	}
 	return list

@@ -37,13 +37,13 @@ func (o Options) node(ctx context.Context, w *tools.Wallet, network string) []Fi
 func (o Options) funds(ctx context.Context, w *tools.Wallet, network string) (list []Finding) {
 	out, err := w.Balance(ctx, tools.BalanceIn{Network: network})
 	if err != nil {
-		return failed(err, "mend the node first")
+		return failed(err, "fix the node first")
 	}
 	for _, row := range out.Networks {
 		switch {
 		case row.Error != "" && row.ErrorCode == x402.RPCError || row.ErrorCode == x402.Timeout ||
 			row.ErrorCode == x402.CheckFailed:
-			list = append(list, found(Warn, "mend the node first", "not known: %s", row.Error)...)
+			list = append(list, found(Warn, "fix the node first", "not known: %s", row.Error)...)
 		case row.Error != "":
 			list = append(list,
 				found(Fail, "x402-wallet delegation show; then x402-wallet delegation approve "+
