@@ -99,7 +99,7 @@ func TestNobodysBody(t *testing.T) {
 
 // A client that says its request one letter at a time is let go.
 func TestASlowClient(t *testing.T) {
-	_, f := newFront(t)
+	_, f := newProxy(t)
 	require.NoError(t, f.Open(t.Context()))
 	f.bodyTime = 100 * time.Millisecond
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -96,7 +96,7 @@ func itemsOf[T any](list []T, name func(T) string, add func(T)) (items []mcpconn
 
 func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	p := request.Params
-	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
+	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
 	call := &mcp.CallToolParams{Meta: meta, Name: p.Name, InputResponses: p.InputResponses,
 		RequestState: p.RequestState}
@@ -109,14 +109,14 @@ func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	if err != nil {
 		return nil, err
 	}
-	given.Meta = backward(given.Meta)
+	given.Meta = downstreamMeta(given.Meta)
 	return given, nil
 }
 
 func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
-	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
+	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
 	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses,
 		RequestState: p.RequestState}
@@ -126,13 +126,13 @@ func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceReque
 	if err != nil {
 		return nil, err
 	}
-	given.Meta = backward(given.Meta)
+	given.Meta = downstreamMeta(given.Meta)
 	return given, nil
 }
 
 func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	p := request.Params
-	meta, done := f.forward(ctx, request.Session, p.Meta, p.GetProgressToken())
+	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
 	defer done()
 	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments,
 		InputResponses: p.InputResponses, RequestState: p.RequestState}
@@ -142,24 +142,24 @@ func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	given.Meta = backward(given.Meta)
+	given.Meta = downstreamMeta(given.Meta)
 	return given, nil
 }
 
 func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
-	p.Meta, _ = f.forward(ctx, request.Session, p.Meta, nil)
+	p.Meta, _ = f.upstreamMeta(ctx, request.Session, p.Meta, nil)
 	return callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.CompleteResult, error) {
 		return upstream.Complete(ctx, &p)
 	})
 }
 
-// callUpstream makes a request of the server behind; once more where that one does not know the
+// callUpstream makes a request of the upstream server; once more where that one does not know the
 // session (any more), and so did nothing.
 func callUpstream[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSession) (R, error)) (R, error) {
 	var none R
 	for tries := 0; ; tries++ {
-		upstream, err := f.at(ctx)
+		upstream, err := f.upstream(ctx)
 		if err != nil {
 			return none, err
 		}
@@ -170,14 +170,15 @@ func callUpstream[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSessi
 		case tries == 0 && errors.Is(err, mcp.ErrSessionMissing):
 			f.forget(upstream)
 		default:
-			return none, bare(err)
+			return none, upstreamError(err)
 		}
 	}
 }
 
-// forward is _meta as the server behind gets it: without the payment, which it could settle itself,
-// without what speaks of the session with the buyer, and with a progress token of ours.
-func (f *Proxy) forward(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta, token any) (mcp.Meta,
+// upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
+// itself, without what speaks of the session with the buyer, and with a progress token of ours.
+func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta,
+	token any) (mcp.Meta,
 	func()) {
 	meta = maps.Clone(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
@@ -192,22 +193,22 @@ func (f *Proxy) forward(ctx context.Context, session *mcp.ServerSession, meta mc
 	}
 	ours := fmt.Sprintf("paywall-%d", f.tokens.Add(1))
 	meta["progressToken"] = ours
-	f.progress.Store(ours, &follower{ctx, session, token})
+	f.progress.Store(ours, &progressListener{ctx, session, token})
 	return meta, func() { f.progress.Delete(ours) }
 }
 
 func (f *Proxy) passProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
 	ours, _ := request.Params.ProgressToken.(string)
 	if who, there := f.progress.Load(ours); there {
-		to := who.(*follower)
+		to := who.(*progressListener)
 		p := *request.Params
 		p.ProgressToken = to.token
 		_ = to.session.NotifyProgress(to.ctx, &p) // who left does not follow it any more
 	}
 }
 
-// backward is _meta of an answer: without who the server behind says that it is.
-func backward(meta mcp.Meta) mcp.Meta {
+// downstreamMeta is _meta of an answer: without who the upstream server says that it is.
+func downstreamMeta(meta mcp.Meta) mcp.Meta {
 	meta = maps.Clone(meta)
 	delete(meta, mcp.MetaKeyServerInfo)
 	return meta
@@ -216,8 +217,8 @@ func backward(meta mcp.Meta) mcp.Meta {
 // codeRejected is the SDK's own, of a request that its transport could not deliver.
 const codeRejected = -32005
 
-// bare is an error of the server behind as it was: the SDK knows no wrapped ones.
-func bare(err error) error {
+// upstreamError is an error of the upstream server as it was: the SDK knows no wrapped ones.
+func upstreamError(err error) error {
 	var own *jsonrpc.Error
 	if errors.As(err, &own) && (own.Code != codeRejected || own.Message != "rejected by transport") {
 		return own

@@ -22,7 +22,7 @@ import (
 
 // Many servers greet on stdout before they speak MCP. That is no reason to go.
 func TestUpstreamGreetingIsSkipped(t *testing.T) {
-	_, f := newFront(t)
+	_, f := newProxy(t)
 	own, err := os.Executable()
 	require.NoError(t, err)
 	f.Dial = Command([]string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own},
@@ -44,7 +44,7 @@ func TestMalformedClientLineDoesNotEndTheSession(t *testing.T) {
 		"too long":       `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 16<<20) + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, f := newFront(t)
+			_, f := newProxy(t)
 			require.NoError(t, f.Open(t.Context()))
 			inR, inW := io.Pipe()
 			outR, outW := io.Pipe()
@@ -95,7 +95,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 				}
 			}))
 			t.Cleanup(at.Close)
-			_, f := newFront(t)
+			_, f := newProxy(t)
 			f.Dial = URL(at.URL)
 			require.NoError(t, f.Open(t.Context()))
 			client := stdioClient(t, f, nil)

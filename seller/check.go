@@ -198,19 +198,21 @@ func origin(at *url.URL) string { return strings.ToLower(at.Scheme) + "://" + ho
 
 // ours are the headers that an agent must not set: they frame the message, or belong to the payment
 // (security.md B18, C14).
-var ours = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te",
+var reservedHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
+	"Te",
 	"Trailer", "Upgrade",
 	"Expect", "Http2-Settings", "Sign-In-With-X", "Settlement-Overrides", "Extension-Responses"}
 
-var ourPrefixes = []string{"Proxy-", "Payment-", "X-Payment"}
+var reservedPrefixes = []string{"Proxy-", "Payment-", "X-Payment"}
 
 func checkHeader(header http.Header) error {
 	fields, size := 0, 0
 	for name, values := range header {
 		canonical := http.CanonicalHeaderKey(name)
-		isOurs := slices.Contains(ours, canonical) || slices.ContainsFunc(ourPrefixes, func(p string) bool {
-			return strings.HasPrefix(canonical, p)
-		})
+		isOurs := slices.Contains(reservedHeaders, canonical) ||
+			slices.ContainsFunc(reservedPrefixes, func(p string) bool {
+				return strings.HasPrefix(canonical, p)
+			})
 		if isOurs {
 			return invalid("the header %s is set by the wallet, not by its caller", quote(name))
 		}

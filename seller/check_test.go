@@ -284,7 +284,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 		Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	assert.Nil(t, New(Options{}).wire.(*http.Transport).Proxy,
+	assert.Nil(t, New(Options{}).transport.(*http.Transport).Proxy,
 		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 

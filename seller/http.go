@@ -13,8 +13,8 @@
 // The files: mux.go (which of the two). HTTP: http.go (ask, present), check.go (what may be sent),
 // dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
 // mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a
-// request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go (what left and
-// what came, read raw), mcptransport.go (where that is noted, and how a payment leaves once),
+// request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go (what left
+// and what came, read raw), mcptransport.go (where that is noted, and how a payment leaves once),
 // mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
 package seller
 
@@ -88,9 +88,9 @@ const (
 
 // HTTP is the safe client. It is safe for concurrent use.
 type HTTP struct {
-	options  Options
-	loopback map[string]bool
-	wire     http.RoundTripper
+	options   Options
+	loopback  map[string]bool
+	transport http.RoundTripper
 }
 
 // New makes a client.
@@ -107,7 +107,7 @@ func New(o Options) *HTTP {
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // HTTP/2 multiplexes and resends on its own
-	h.wire = &http.Transport{
+	h.transport = &http.Transport{
 		// not even from the environment: a project's .env must not see the traffic (security.md
 		// C15)
 		Proxy:               nil,
@@ -222,7 +222,7 @@ func (h *HTTP) send(ctx context.Context, r Request, at *url.URL, payment *x402.A
 		// not canonical: the wire spelling of the protocol
 		request.Header[payment.Header] = []string{payment.Value}
 	}
-	response, err := h.wire.RoundTrip(request)
+	response, err := h.transport.RoundTrip(request)
 	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
 		_ = response.Body.Close()
 		return nil, errors.New("the seller switched protocols, unasked")

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client allows the given local servers and nothing else.
-func client(urls ...string) *HTTP {
+func newClient(urls ...string) *HTTP {
 	var entries []string
 	for _, u := range urls {
 		entries = append(entries, strings.TrimPrefix(u, "http://"))
@@ -122,7 +122,7 @@ func TestAskThenPresent(t *testing.T) {
 		w.Header().Set("PAYMENT-RESPONSE", base64.StdEncoding.EncodeToString([]byte(receipt)))
 		_, _ = io.WriteString(w, "the goods")
 	})
-	h := client(s.URL)
+	h := newClient(s.URL)
 	r := Request{Method: "POST", URL: s.URL + "/a?b=c", Header: http.Header{"x-api-key": {"k"}},
 		Body: []byte(`{"q":1}`)}
 	require.NoError(t, h.Check(r))
@@ -162,7 +162,7 @@ func TestAskThenPresent(t *testing.T) {
 // A receipt that cannot be read is no receipt, and no reason to lose the answer.
 func TestUnreadableReceipt(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("PAYMENT-RESPONSE", "%%%") })
-	a, err := client(s.URL).Present(t.Context(), Request{URL: s.URL},
+	a, err := newClient(s.URL).Present(t.Context(), Request{URL: s.URL},
 		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	require.NoError(t, err)
 	assert.Nil(t, a.Settlement)
@@ -205,7 +205,7 @@ func TestRedirects(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	})
-	h := client(s.URL, other.URL)
+	h := newClient(s.URL, other.URL)
 	ask := func(method, path string) (*Answer, error) {
 		hits.Store(0)
 		return h.Ask(t.Context(), Request{Method: method, URL: s.URL + path, Body: []byte(method[:1])})
@@ -290,10 +290,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 			}
 		}
 	}).url
-	_, err := client(endless).Ask(within(t, 5*time.Second), Request{URL: endless})
+	_, err := newClient(endless).Ask(within(t, 5*time.Second), Request{URL: endless})
 	assert.Contains(t, []x402.Code{x402.ResponseTooLarge, x402.NetworkError}, code(err),
 		"ended by its size and not by the clock: %v", err)
-	_, err = client(endless).Present(within(t, 5*time.Second), Request{URL: endless},
+	_, err = newClient(endless).Present(within(t, 5*time.Second), Request{URL: endless},
 		x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "x"})
 	var e *SendError
 	require.ErrorAs(t, err, &e)
@@ -313,10 +313,10 @@ func TestWhatIsNoAnswer(t *testing.T) {
 			s.next(in)
 			_, _ = io.WriteString(c, text)
 		}).url
-		_, err := client(u).Ask(within(t, 5*time.Second), Request{URL: u})
+		_, err := newClient(u).Ask(within(t, 5*time.Second), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
-	wire := New(Options{}).wire.(*http.Transport)
+	wire := New(Options{}).transport.(*http.Transport)
 	assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
 }
 
@@ -341,7 +341,7 @@ func TestPaymentIsSentOnce(t *testing.T) {
 		{"PUT", http.Header{"X-Idempotency-Key": {"k"}}}} {
 		t.Run(row.method, func(t *testing.T) {
 			s := dying(t)
-			h, r := client(s.url), Request{Method: row.method, URL: s.url, Header: row.header,
+			h, r := newClient(s.url), Request{Method: row.method, URL: s.url, Header: row.header,
 				Body: []byte("x")}
 			for range 3 {
 				_, err := h.Ask(t.Context(), r)
@@ -421,7 +421,7 @@ func TestSent(t *testing.T) {
 		{"half of the body, hang", answers(paid, hang), true, x402.Timeout, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			h := client(row.url, strings.Replace(row.url, "https:", "http:", 1))
+			h := newClient(row.url, strings.Replace(row.url, "https:", "http:", 1))
 			patience := 10 * time.Second
 			if row.code == x402.Timeout {
 				patience = 300 * time.Millisecond
@@ -448,7 +448,7 @@ func TestSent(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := client(s.URL).Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
+		_, err := newClient(s.URL).Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
 			Value: "x"})
 		var e *SendError
 		require.ErrorAs(t, err, &e)
@@ -459,7 +459,7 @@ func TestSent(t *testing.T) {
 		for i, bad := range [][2]string{{"PAYMENT-SIGNATURE", "a\r\nHost: evil"}, {"PAYMENT SIGNATURE", "a"},
 			{"", "a"}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				_, err := client(s.URL).Present(t.Context(), Request{URL: s.URL},
+				_, err := newClient(s.URL).Present(t.Context(), Request{URL: s.URL},
 					x402.Attachment{Header: bad[0],
 						Value: bad[1]})
 				var e *SendError
@@ -488,7 +488,7 @@ func TestSlowloris(t *testing.T) {
 		"HTTP/1.1 402 Payment Required\r\n\r\n"} {
 		u := drip(head)
 		start := time.Now()
-		_, err := client(u).Ask(within(t, 150*time.Millisecond), Request{URL: u})
+		_, err := newClient(u).Ask(within(t, 150*time.Millisecond), Request{URL: u})
 		assert.Equal(t, x402.Timeout, code(err), "%q: %v", head, err)
 		assert.Less(t, time.Since(start), 2*time.Second)
 	}

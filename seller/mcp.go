@@ -42,10 +42,10 @@ type MCP struct {
 	life    context.Context // until Close
 	end     context.CancelFunc
 
-	mu     sync.Mutex
-	places map[string]*place // by endpoint
-	news   map[string]chan struct{}
-	closed bool
+	mu        sync.Mutex
+	endpoints map[string]*endpoint // by endpoint
+	changes   map[string]chan struct{}
+	closed    bool
 
 	dropped sync.WaitGroup // sessions whose calls are not over
 }
@@ -55,7 +55,7 @@ func NewMCP(o MCPOptions) *MCP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &MCP{options: o, places: map[string]*place{}, news: map[string]chan struct{}{}}
+	m := &MCP{options: o, endpoints: map[string]*endpoint{}, changes: map[string]chan struct{}{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -80,7 +80,7 @@ func (m *MCP) Endpoint(server string) (string, error) {
 	case isNamed:
 		return s.URL, nil
 	case strings.Contains(server, "://"):
-		at, err := m.endpoint(server)
+		at, err := m.parseEndpoint(server)
 		if err != nil {
 			return "", err
 		}
@@ -101,7 +101,7 @@ func Target(endpoint, name string) string {
 }
 
 // endpoint reads the URL of a server, without what is asked of it.
-func (m *MCP) endpoint(raw string) (*url.URL, error) {
+func (m *MCP) parseEndpoint(raw string) (*url.URL, error) {
 	if !strings.HasPrefix(raw, commandScheme+"://") {
 		return m.options.HTTP.checkURL(raw)
 	}
@@ -115,8 +115,8 @@ func (m *MCP) endpoint(raw string) (*url.URL, error) {
 	return at, nil
 }
 
-// wanted is a request, read.
-type wanted struct {
+// mcpRequest is a request, checked and taken apart.
+type mcpRequest struct {
 	endpoint  *url.URL
 	method    string
 	name      string // tool, URI or prompt
@@ -136,35 +136,35 @@ func (m *MCP) Check(r Request) error {
 	return err
 }
 
-func (m *MCP) check(r Request) (wanted, error) {
+func (m *MCP) check(r Request) (mcpRequest, error) {
 	raw, fragment, _ := strings.Cut(r.URL, "#")
-	at, err := m.endpoint(raw)
+	at, err := m.parseEndpoint(raw)
 	if err != nil {
-		return wanted{}, err
+		return mcpRequest{}, err
 	}
 	name, err := url.PathUnescape(fragment)
 	switch {
 	case !IsMCP(r.Method):
-		return wanted{}, invalid("the method %s is not one of MCP that can be paid for", quote(r.Method))
+		return mcpRequest{}, invalid("the method %s is not one of MCP that can be paid for", quote(r.Method))
 	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool {
 		return r < ' ' || r == 0x7f || r == 0xfffd
 	}):
-		return wanted{}, invalid("a name has at most %d characters, and no control characters", maxName)
+		return mcpRequest{}, invalid("a name has at most %d characters, and no control characters", maxName)
 	case (name == "") != (r.Method == Initialize):
-		return wanted{}, invalid("the name of what is asked for is missing")
+		return mcpRequest{}, invalid("the name of what is asked for is missing")
 	case len(r.Header) > 0:
-		return wanted{}, invalid("an MCP request has no headers")
+		return mcpRequest{}, invalid("an MCP request has no headers")
 	case len(r.Body) > maxRequestBody:
-		return wanted{}, invalid("the arguments are %d bytes long; at most %d are sent", len(r.Body),
+		return mcpRequest{}, invalid("the arguments are %d bytes long; at most %d are sent", len(r.Body),
 			maxRequestBody)
 	}
-	w := wanted{endpoint: at, method: r.Method, name: name, arguments: bytes.TrimSpace(r.Body),
+	w := mcpRequest{endpoint: at, method: r.Method, name: name, arguments: bytes.TrimSpace(r.Body),
 		progress: r.Progress}
 	if len(w.arguments) == 0 {
 		w.arguments = json.RawMessage("{}")
 	}
 	if err := x402.Strict(w.arguments, maxRequestBody); err != nil || w.arguments[0] != '{' {
-		return wanted{}, invalid("the arguments are not a JSON object")
+		return mcpRequest{}, invalid("the arguments are not a JSON object")
 	}
 	return w, nil
 }
@@ -213,21 +213,21 @@ func (m *MCP) Present(ctx context.Context, r Request, with x402.Attachment) (*An
 	}
 	a, err := e.answer(r.URL)
 	if err != nil {
-		return nil, &SendError{Sent: e.sent.Load(), Err: m.lost(ctx, w, err)}
+		return nil, &SendError{Sent: e.sent.Load(), Err: m.unanswered(ctx, w, err)}
 	}
 	return a, nil
 }
 
 // exchange makes a request, on a session that lives. Its error means that nothing of the request
 // left.
-func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*exchange, error) {
-	p, err := m.place(w.endpoint)
+func (m *MCP) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
+	p, err := m.endpointAt(w.endpoint)
 	if err != nil {
 		return nil, err
 	}
-	defer m.leave(p)
+	defer m.release(p)
 	if w.method == Initialize {
-		return p.enter(ctx, with)
+		return p.initialize(ctx, with)
 	}
 	for tries := 0; ; tries++ {
 		s, isNew, err := p.session(ctx)
@@ -235,7 +235,7 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 			return nil, err
 		}
 		if isNew { // its tools may be others than those of the session before
-			m.changed(p.at)
+			m.changed(p.url)
 		}
 		e := newExchange(w.method, with)
 		s.call(ctx, w, e)
@@ -245,14 +245,14 @@ func (m *MCP) exchange(ctx context.Context, w wanted, with x402.Attachment) (*ex
 		switch {
 		case e.missing && e.pays():
 			// it has left, and does not leave again: the next call opens the session anew
-			p.forget(s)
+			p.dropSession(s)
 			return e, nil
 		case isDead && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server",
 				w.endpoint.Host)
-			p.forget(s)
+			p.dropSession(s)
 		case e.failure != nil && !e.sent.Load():
-			return nil, m.lost(ctx, w, e.failure)
+			return nil, m.unanswered(ctx, w, e.failure)
 		default:
 			return e, nil
 		}
@@ -289,7 +289,7 @@ func (e *exchange) answer(target string) (*Answer, error) {
 	case a.Status != http.StatusOK:
 	case refused != nil && !e.pays():
 		return nil, &refusal{refused}
-	case fails(a.Content):
+	case isFailure(a.Content):
 		a.Status, a.ToolFailed = http.StatusInternalServerError, true
 	}
 	return a, nil
@@ -319,7 +319,7 @@ func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 
 // fails reports whether a result is none: isError, no object, or a question to us, which is
 // declined.
-func fails(result json.RawMessage) bool {
+func isFailure(result json.RawMessage) bool {
 	var top map[string]json.RawMessage // exact names, where a struct would take them in any case
 	if json.Unmarshal(result, &top) != nil || top == nil {
 		return true

@@ -92,7 +92,7 @@ func reach(t *testing.T, o MCPOptions, urls ...string) *MCP {
 		require.NoError(t, err)
 		hosts = append(hosts, "http://"+r.URL.Host)
 	}
-	o.HTTP = client(hosts...)
+	o.HTTP = newClient(hosts...)
 	m := NewMCP(o)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	return m
@@ -284,14 +284,14 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	s := serve(t, handler.ServeHTTP)
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, MCPOptions{}, s.URL)
-	for i := range maxPlaces + 4 {
+	for i := range maxEndpoints + 4 {
 		_, err := m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i))
 		require.NoError(t, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	require.Len(t, m.places, maxPlaces)
-	require.Nil(t, m.places[s.URL+"/0"])
+	require.Len(t, m.endpoints, maxEndpoints)
+	require.Nil(t, m.endpoints[s.URL+"/0"])
 }
 
 // A result is an object; anything else is none, whatever was paid.
@@ -302,7 +302,7 @@ func TestAResultIsAnObject(t *testing.T) {
 		`"done"`: true, ``: true,
 	} {
 		t.Run(result, func(t *testing.T) {
-			require.Equal(t, failed, fails(json.RawMessage(result)), result)
+			require.Equal(t, failed, isFailure(json.RawMessage(result)), result)
 		})
 	}
 }

@@ -65,7 +65,7 @@ func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 
 	began := time.Now()
 	_ = m.Close()
-	require.Less(t, time.Since(began), closeTime+time.Second)
+	require.Less(t, time.Since(began), closeTimeout+time.Second)
 	require.Error(t, <-done)
 	for _, pid := range pids.FindStringSubmatch(said.String())[1:] {
 		n, err := strconv.Atoi(pid)

@@ -20,63 +20,63 @@ import (
 )
 
 const (
-	// maxPlaces is how many servers are kept at a time: an agent may name any number of URLs.
-	maxPlaces = 32
-	// openTime is how long a server may take to be ready; some are downloaded first.
-	openTime = 60 * time.Second
-	// discoverTime is how long server/discover may stay unanswered before initialize is tried:
+	// maxEndpoints is how many servers are kept at a time: an agent may name any number of URLs.
+	maxEndpoints = 32
+	// openTimeout is how long a server may take to be ready; some are downloaded first.
+	openTimeout = 60 * time.Second
+	// discoverTimeout is how long server/discover may stay unanswered before initialize is tried:
 	// servers of the older protocols exist that never answer what they do not know.
-	discoverTime = 8 * time.Second
-	// closeTime bounds the end of all sessions: hosts kill what takes longer.
-	closeTime = 5 * time.Second
-	// legacy is the last protocol that begins with initialize, which can be paid for.
-	legacy = "2025-11-25"
+	discoverTimeout = 8 * time.Second
+	// closeTimeout bounds the end of all sessions: hosts kill what takes longer.
+	closeTimeout = 5 * time.Second
+	// legacyVersion is the last protocol that begins with initialize, which can be paid for.
+	legacyVersion = "2025-11-25"
 )
 
-// place is one endpoint with its session.
-type place struct {
+// endpoint is one server with its session.
+type endpoint struct {
 	mcp *MCP
-	at  *url.URL
+	url *url.URL
 
 	turn    chan struct{} // one at a time opens a session
-	paying  chan struct{} // one at a time pays for it
+	entry   chan struct{} // one at a time pays for it
 	current *session
 
 	users int       // under the MCP's lock, as used
 	used  time.Time // last
 }
 
-// place finds an endpoint's place, and counts its caller in. When there are too many, the one that
-// is unused longest goes.
-func (m *MCP) place(at *url.URL) (*place, error) {
+// endpointAt finds the endpoint of a URL, and counts its caller in; release counts it out. When
+// there are too many, the one that is unused longest is closed.
+func (m *MCP) endpointAt(at *url.URL) (*endpoint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil, x402.Errorf(x402.ServerUnavailable, "the wallet is being closed")
 	}
-	p := m.places[at.String()]
+	p := m.endpoints[at.String()]
 	if p == nil {
-		if len(m.places) >= maxPlaces && !m.evict() {
+		if len(m.endpoints) >= maxEndpoints && !m.evict() {
 			return nil, x402.Errorf(x402.ServerUnavailable, "%d MCP servers are in use; no more at a time",
-				maxPlaces).WithHint("wait until other calls have ended")
+				maxEndpoints).WithHint("wait until other calls have ended")
 		}
-		p = &place{mcp: m, at: at, turn: make(chan struct{}, 1), paying: make(chan struct{}, 1)}
-		m.places[at.String()] = p
+		p = &endpoint{mcp: m, url: at, turn: make(chan struct{}, 1), entry: make(chan struct{}, 1)}
+		m.endpoints[at.String()] = p
 	}
 	p.users++
 	return p, nil
 }
 
-// placeOf is place, by the name of the endpoint.
-func (m *MCP) placeOf(endpoint string) (*place, error) {
-	at, err := m.endpoint(endpoint)
+// endpointNamed is endpointAt, by the URL as text.
+func (m *MCP) endpointNamed(endpoint string) (*endpoint, error) {
+	at, err := m.parseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	return m.place(at)
+	return m.endpointAt(at)
 }
 
-func (m *MCP) leave(p *place) {
+func (m *MCP) release(p *endpoint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.users--
@@ -84,8 +84,8 @@ func (m *MCP) leave(p *place) {
 }
 
 func (m *MCP) evict() bool {
-	var oldest *place
-	for _, p := range m.places {
+	var oldest *endpoint
+	for _, p := range m.endpoints {
 		if p.users == 0 && (oldest == nil || p.used.Before(oldest.used)) {
 			oldest = p
 		}
@@ -93,7 +93,7 @@ func (m *MCP) evict() bool {
 	if oldest == nil {
 		return false
 	}
-	delete(m.places, oldest.at.String())
+	delete(m.endpoints, oldest.url.String())
 	go oldest.close()
 	return true
 }
@@ -101,12 +101,12 @@ func (m *MCP) evict() bool {
 // Close ends all sessions, and the commands that were started for them.
 func (m *MCP) Close() error {
 	m.mu.Lock()
-	places := m.places
-	m.places, m.closed = map[string]*place{}, true
+	endpoints := m.endpoints
+	m.endpoints, m.closed = map[string]*endpoint{}, true
 	m.mu.Unlock()
 	m.end() // of what is being opened
 	var all sync.WaitGroup
-	for p := range maps.Values(places) {
+	for p := range maps.Values(endpoints) {
 		all.Go(p.close)
 	}
 	all.Go(m.dropped.Wait)
@@ -115,12 +115,12 @@ func (m *MCP) Close() error {
 	select {
 	case <-done:
 		return nil
-	case <-time.After(closeTime):
+	case <-time.After(closeTimeout):
 		return errors.New("an MCP server did not end in time")
 	}
 }
 
-func (p *place) close() {
+func (p *endpoint) close() {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	if p.current != nil {
@@ -129,8 +129,8 @@ func (p *place) close() {
 	}
 }
 
-// forget drops a session that died, unless another call did.
-func (p *place) forget(s *session) {
+// dropSession drops a session that ended, unless another call did.
+func (p *endpoint) dropSession(s *session) {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()
 	if p.current == s {
@@ -138,9 +138,9 @@ func (p *place) forget(s *session) {
 	}
 }
 
-// drop lets go of the session. The calls that are under way on it may still hear their answers;
-// then it is closed.
-func (p *place) drop() {
+// drop gives up the session. The calls that are under way on it may still get their answers; then
+// it is closed.
+func (p *endpoint) drop() {
 	s := p.current
 	p.current = nil
 	if s == nil {
@@ -166,34 +166,35 @@ func (p *place) drop() {
 	})
 }
 
-func (p *place) mine(ctx context.Context) (done func(), err error) {
+// lock waits until no other call opens a session.
+func (p *endpoint) lock(ctx context.Context) (done func(), err error) {
 	select {
 	case p.turn <- struct{}{}:
 		return func() { <-p.turn }, nil
 	case <-ctx.Done():
-		return nil, p.mcp.lost(ctx, wanted{endpoint: p.at}, ctx.Err())
+		return nil, p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, ctx.Err())
 	}
 }
 
-// Entering waits until no other call buys Initialize at an endpoint: who had to wait may find the
-// way open. done lets the next one.
-func (m *MCP) Entering(ctx context.Context, endpoint string) (done func(), err error) {
-	p, err := m.placeOf(endpoint)
+// LockEntry waits until no other call buys Initialize at an endpoint: who had to wait may find
+// the session open. done lets the next one.
+func (m *MCP) LockEntry(ctx context.Context, endpoint string) (done func(), err error) {
+	p, err := m.endpointNamed(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case p.paying <- struct{}{}:
-		return func() { <-p.paying; m.leave(p) }, nil
+	case p.entry <- struct{}{}:
+		return func() { <-p.entry; m.release(p) }, nil
 	case <-ctx.Done():
-		m.leave(p)
-		return nil, m.lost(ctx, wanted{endpoint: p.at}, ctx.Err())
+		m.release(p)
+		return nil, m.unanswered(ctx, mcpRequest{endpoint: p.url}, ctx.Err())
 	}
 }
 
-// session is the one that lives, or a new one.
-func (p *place) session(ctx context.Context) (s *session, isNew bool, err error) {
-	done, err := p.mine(ctx)
+// session is the current session, or a new one.
+func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err error) {
+	done, err := p.lock(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -204,34 +205,34 @@ func (p *place) session(ctx context.Context) (s *session, isNew bool, err error)
 	p.drop()
 	e := newExchange(Initialize, x402.Attachment{})
 	if p.current, err = p.open(ctx, e, ""); err != nil {
-		if a, entry := e.answer(p.at.String()); entry == nil &&
+		if a, entry := e.answer(p.url.String()); entry == nil &&
 			(a.Challenge != nil || a.ChallengeErr != nil) {
-			return nil, false, &EntryError{p.at.String(), x402.Errorf(x402.ServerUnavailable,
-				"%s asks for payment before anything else", p.at.Host)}
+			return nil, false, &EntryError{p.url.String(), x402.Errorf(x402.ServerUnavailable,
+				"%s asks for payment before anything else", p.url.Host)}
 		}
 		return nil, false, err
 	}
 	return p.current, true, nil
 }
 
-// enter is initialize as a request of its own: what it costs, or with a payment.
-func (p *place) enter(ctx context.Context, with x402.Attachment) (*exchange, error) {
-	done, err := p.mine(ctx)
+// initialize is initialize as a request of its own: what it costs, or with a payment.
+func (p *endpoint) initialize(ctx context.Context, with x402.Attachment) (*exchange, error) {
+	done, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	e := newExchange(Initialize, with)
 	if p.current != nil && p.current.alive() && !e.pays() {
-		e.result = json.RawMessage("{}") // inside already
+		e.result = json.RawMessage("{}") // a session is open already
 		return e, nil
 	}
 	p.drop()
-	if p.current, err = p.open(ctx, e, legacy); err != nil && !e.sent.Load() {
+	if p.current, err = p.open(ctx, e, legacyVersion); err != nil && !e.sent.Load() {
 		return nil, err
 	}
 	if err == nil {
-		p.mcp.changed(p.at)
+		p.mcp.changed(p.url)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -241,28 +242,29 @@ func (p *place) enter(ctx context.Context, with x402.Attachment) (*exchange, err
 
 // session is one connection with a server.
 type session struct {
-	mcp    *mcp.ClientSession
-	conn   mcp.Connection
-	end    context.CancelFunc
-	ended  chan struct{}
-	quit   <-chan struct{} // the wallet is being closed
-	tokens atomic.Int64
-	works  sync.Map // progress token → func(Progress)
+	mcp      *mcp.ClientSession
+	conn     mcp.Connection
+	stop     context.CancelFunc
+	ended    chan struct{}
+	quit     <-chan struct{} // the wallet is being closed
+	tokens   atomic.Int64
+	progress sync.Map // progress token → func(Progress)
 
 	mu    sync.Mutex
 	calls int           // under way
-	idle  chan struct{} // of one that is let go of: closed when the last call is over
+	idle  chan struct{} // of one that was given up: closed when the last call is over
 }
 
-// use counts a call in; done counts it out.
-func (s *session) use() (done func()) {
+// beginCall counts a call in; done counts it out.
+func (s *session) beginCall() (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.calls--; s.idle != nil && s.calls == 0 {
+		s.calls--
+		if s.idle != nil && s.calls == 0 {
 			close(s.idle)
 			s.idle = nil
 		}
@@ -291,40 +293,41 @@ func (s *session) alive() bool {
 // close ends the connection first: the SDK's own closing would wait for calls that nobody answers.
 func (s *session) close() {
 	_ = s.conn.Close()
-	s.end()
+	s.stop()
 	_ = s.mcp.Close()
 	<-s.ended
 }
 
-// opening is a mcp.Transport that remembers its connection.
-type opening struct {
+// capturedTransport is a mcp.Transport that remembers its connection.
+type capturedTransport struct {
 	mcp.Transport
 	conn mcp.Connection
 }
 
 // Connect implements mcp.Transport.
-func (o *opening) Connect(ctx context.Context) (c mcp.Connection, err error) {
+func (o *capturedTransport) Connect(ctx context.Context) (c mcp.Connection, err error) {
 	o.conn, err = o.Transport.Connect(ctx)
 	return o.conn, err
 }
 
 // open opens a session; e is the exchange of initialize. The session lives longer than the call
 // that opens it.
-func (p *place) open(ctx context.Context, e *exchange, version string) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
+func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	defer context.AfterFunc(p.mcp.life, cancel)()
-	if p.at.Scheme == commandScheme {
+	if p.url.Scheme == commandScheme {
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
-			argv, log := p.mcp.options.Servers[p.at.Host].Command, p.mcp.options.Log.With("server", p.at.Host)
+			argv, log := p.mcp.options.Servers[p.url.Host].Command, p.mcp.options.Log.With("server",
+				p.url.Host)
 			return recorded{&mcpconn.Command{Argv: argv, Log: log}, true}
 		})
 	}
 	client := func(s *session, twoStreams bool) *http.Client {
-		return mcpconn.Client(newSessionTransport(p.mcp.options.HTTP, p.at, s, twoStreams))
+		return mcpconn.Client(newSessionTransport(p.mcp.options.HTTP, p.url, s, twoStreams))
 	}
 	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
-		return mcpconn.Streamable(p.at.String(), client(s, false))
+		return mcpconn.Streamable(p.url.String(), client(s, false))
 	})
 	var coded *x402.Error
 	isDecided := errors.As(err, &coded) && coded.Code != x402.ServerUnavailable
@@ -332,9 +335,9 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 		return s, err
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
-	old, oldErr := p.connect(ctx, e, legacy, func(s *session) mcp.Transport {
+	old, oldErr := p.connect(ctx, e, legacyVersion, func(s *session) mcp.Transport {
 		return recorded{&mcp.SSEClientTransport{
-			Endpoint: p.at.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
+			Endpoint: p.url.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
 		}, false}
 	})
 	if oldErr != nil {
@@ -343,12 +346,13 @@ func (p *place) open(ctx context.Context, e *exchange, version string) (*session
 	return old, nil
 }
 
-func (p *place) connect(ctx context.Context, e *exchange, version string, by func(*session) mcp.Transport) (
+func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
+	by func(*session) mcp.Transport) (
 	*session, error) {
 	life, end := context.WithCancel(e.in(context.WithoutCancel(ctx)))
 	stop := context.AfterFunc(ctx, end)
-	s := &session{end: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
-	opened := &opening{Transport: by(s)}
+	s := &session{stop: end, ended: make(chan struct{}), quit: p.mcp.life.Done()}
+	opened := &capturedTransport{Transport: by(s)}
 	session, err := p.client(s).Connect(life, opened, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil && !stop() {
 		err = ctx.Err()
@@ -375,18 +379,18 @@ func (p *place) connect(ctx context.Context, e *exchange, version string, by fun
 }
 
 // unavailable says why no session came about.
-func (p *place) unavailable(ctx context.Context, err error) error {
+func (p *endpoint) unavailable(ctx context.Context, err error) error {
 	var coded *x402.Error
 	if errors.As(err, &coded) && coded.Code != x402.NetworkError || ctx.Err() != nil {
-		return p.mcp.lost(ctx, wanted{endpoint: p.at}, err)
+		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
 	}
-	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.at.Host +
+	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.url.Host +
 		" cannot be reached, or does not speak MCP", Err: err}).
 		WithHint("nothing was paid; see whether the server runs")
 }
 
 // client is our side of a session. It offers nothing a server could ask for, and says that it pays.
-func (p *place) client(s *session) *mcp.Client {
+func (p *endpoint) client(s *session) *mcp.Client {
 	offers := &mcp.ClientCapabilities{}
 	offers.AddExtension(x402.MCPExtension, nil)
 	c := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet", Version: p.mcp.options.Version},
@@ -395,25 +399,25 @@ func (p *place) client(s *session) *mcp.Client {
 			// it would send a request again, with its payment
 			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-				p.mcp.changed(p.at)
+				p.mcp.changed(p.url)
 			},
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-				if heard, ok := s.works.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
-					heard.(func(Progress))(Progress{r.Params.Progress, r.Params.Total, r.Params.Message})
+				if listener, ok := s.progress.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
+					listener.(func(Progress))(Progress{r.Params.Progress, r.Params.Total, r.Params.Message})
 				}
 			},
 		})
-	c.AddSendingMiddleware(begin)
-	c.AddReceivingMiddleware(decline)
+	c.AddSendingMiddleware(prepareOpening)
+	c.AddReceivingMiddleware(declineQuestions)
 	return c
 }
 
-// begin bounds server/discover, and puts into initialize what pays for it.
-func begin(next mcp.MethodHandler) mcp.MethodHandler {
+// prepareOpening bounds server/discover, and puts into initialize what pays for it.
+func prepareOpening(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		if method == "server/discover" {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, discoverTime)
+			ctx, cancel = context.WithTimeout(ctx, discoverTimeout)
 			defer cancel()
 		}
 		if e := exchangeOf(ctx, method); method == Initialize && e != nil && e.with.Meta != nil {
@@ -423,8 +427,8 @@ func begin(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// decline refuses what a server asks of us. Notifications pass.
-func decline(next mcp.MethodHandler) mcp.MethodHandler {
+// declineQuestions refuses what a server asks of us. Notifications pass.
+func declineQuestions(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		switch method {
 		case "elicitation/create", "sampling/createMessage", "roots/list":
@@ -444,16 +448,16 @@ func metaOf(with x402.Attachment) mcp.Meta {
 }
 
 // call makes one exchange.
-func (s *session) call(ctx context.Context, w wanted, e *exchange) {
+func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 	meta := metaOf(e.with)
 	if w.progress != nil {
 		token := fmt.Sprint("p", s.tokens.Add(1))
 		meta["progressToken"] = token
-		s.works.Store(token, w.progress)
-		defer s.works.Delete(token)
+		s.progress.Store(token, w.progress)
+		defer s.progress.Delete(token)
 	}
 	ctx, e.cancel = context.WithCancel(e.in(ctx))
-	defer s.use()()
+	defer s.beginCall()()
 	var result mcp.Result
 	var err error
 	switch w.method {
@@ -477,7 +481,8 @@ func (s *session) call(ctx context.Context, w wanted, e *exchange) {
 	defer e.mu.Unlock()
 	switch {
 	case e.failure != nil: // the endpoint's own
-	case err == nil && e.result == nil && e.refused == nil: // unheard; what is left of it has to do
+	case err == nil && e.result == nil && e.refused == nil:
+		// it was not recorded: the SDK's reading of it has to do
 		e.result, e.failure = json.Marshal(result)
 	default:
 		e.failure = err

@@ -19,21 +19,21 @@ var listLimits = mcpconn.Limits{Pages: 32, Items: 1000, Bytes: 8 << 20}
 
 // Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
 func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
-	p, err := m.placeOf(endpoint)
+	p, err := m.endpointNamed(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	defer m.leave(p)
+	defer m.release(p)
 	s, _, err := p.session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	all, err := mcpconn.Tools(ctx, s.mcp, listLimits)
 	if errors.Is(err, mcpconn.ErrListTooLong) {
-		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", p.at.Host, err)
+		return nil, x402.Errorf(x402.ResponseTooLarge, "%s: %w", p.url.Host, err)
 	}
 	if err != nil {
-		return nil, m.lost(ctx, wanted{endpoint: p.at}, err)
+		return nil, m.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
 	}
 	taken := map[string]bool{}
 	for _, t := range all {
@@ -48,16 +48,16 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call
 // had to open its session anew.
 func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
-	at, err := m.endpoint(endpoint)
+	at, err := m.parseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	news := m.news[at.String()]
+	news := m.changes[at.String()]
 	if news == nil {
 		news = make(chan struct{}, 1)
-		m.news[at.String()] = news
+		m.changes[at.String()] = news
 	}
 	return news, nil
 }
@@ -66,7 +66,7 @@ func (m *MCP) changed(at *url.URL) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
-	case m.news[at.String()] <- struct{}{}:
+	case m.changes[at.String()] <- struct{}{}:
 	default: // nobody wants to know, or knows already
 	}
 }
@@ -79,10 +79,10 @@ func isName(name string) bool {
 
 // explain is the error of the outside for a request without payment that a server refused, or that
 // came to nothing.
-func (m *MCP) explain(ctx context.Context, w wanted, err error) error {
+func (m *MCP) explain(ctx context.Context, w mcpRequest, err error) error {
 	var refused *refusal
 	if !errors.As(err, &refused) {
-		return m.lost(ctx, w, err)
+		return m.unanswered(ctx, w, err)
 	}
 	said := func(x *x402.Error) *x402.Error {
 		return x.WithDetail("jsonrpcCode", refused.said.Code).WithDetail("said", quote(refused.said.Message))
@@ -100,13 +100,13 @@ func (m *MCP) explain(ctx context.Context, w wanted, err error) error {
 	}
 }
 
-func (m *MCP) lacks(ctx context.Context, w wanted) bool {
+func (m *MCP) lacks(ctx context.Context, w mcpRequest) bool {
 	tools, err := m.Tools(ctx, w.endpoint.String())
 	return err == nil && !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == w.name })
 }
 
-// lost is the error of the outside for an exchange that has no answer.
-func (m *MCP) lost(ctx context.Context, w wanted, err error) error {
+// unanswered is the error of the outside for an exchange that has no answer.
+func (m *MCP) unanswered(ctx context.Context, w mcpRequest, err error) error {
 	var coded *x402.Error
 	switch host := w.endpoint.Host; {
 	case errors.As(err, &coded):

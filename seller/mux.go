@@ -20,19 +20,21 @@ func IsMCP(method string) bool {
 	return slices.Contains([]string{CallTool, ReadResource, GetPrompt, Initialize}, method)
 }
 
-// Mux is both ways to a seller: a request takes the one that its method says.
+// Mux is a client for both kinds of sellers: a request's method says whether it goes over HTTP or
+// MCP.
 type Mux struct {
 	HTTP *HTTP
 	MCP  *MCP
 }
 
-type way interface {
+// client is one way to a seller.
+type client interface {
 	Check(r Request) error
 	Ask(ctx context.Context, r Request) (*Answer, error)
 	Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error)
 }
 
-func (s Mux) way(r Request) way {
+func (s Mux) client(r Request) client {
 	if IsMCP(r.Method) {
 		return s.MCP
 	}
@@ -40,12 +42,12 @@ func (s Mux) way(r Request) way {
 }
 
 // Check says whether a request may be made at all, without asking anybody.
-func (s Mux) Check(r Request) error { return s.way(r).Check(r) }
+func (s Mux) Check(r Request) error { return s.client(r).Check(r) }
 
 // Ask sends a request without payment.
-func (s Mux) Ask(ctx context.Context, r Request) (*Answer, error) { return s.way(r).Ask(ctx, r) }
+func (s Mux) Ask(ctx context.Context, r Request) (*Answer, error) { return s.client(r).Ask(ctx, r) }
 
 // Present sends a request with a payment, once.
 func (s Mux) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
-	return s.way(r).Present(ctx, r, with)
+	return s.client(r).Present(ctx, r, with)
 }

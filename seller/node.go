@@ -31,7 +31,7 @@ var ErrNodeBody = errors.New("the answer is longer than 8 MiB")
 func NodeClient(allow []string) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	n := &node{allow: map[string]bool{}, wire: &http.Transport{
+	n := &node{allow: map[string]bool{}, transport: &http.Transport{
 		DialContext:         dialNode,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: nodeConnect,
@@ -51,8 +51,8 @@ func NodeClient(allow []string) *http.Client {
 
 // node adds to a transport what it lacks: which schemes go where, and an end to bodies.
 type node struct {
-	wire  *http.Transport
-	allow map[string]bool
+	transport *http.Transport
+	allow     map[string]bool
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -63,7 +63,7 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	response, err := n.wire.RoundTrip(r)
+	response, err := n.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections through.
-func (n *node) CloseIdleConnections() { n.wire.CloseIdleConnections() }
+func (n *node) CloseIdleConnections() { n.transport.CloseIdleConnections() }
 
 func (n *node) check(at *url.URL) error {
 	if at.Scheme == "https" || at.Scheme == "http" && (isThisMachine(at.Hostname()) ||

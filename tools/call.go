@@ -28,8 +28,8 @@ type Servers interface {
 	// Endpoint is where a server is, named as the owner's config.toml names it or by its https URL.
 	Endpoint(server string) (string, error)
 	Tools(ctx context.Context, endpoint string) ([]*mcp.Tool, error)
-	// Entering waits until no other call pays to be let in at an endpoint; done lets the next one.
-	Entering(ctx context.Context, endpoint string) (done func(), err error)
+	// LockEntry waits until no other call pays to be let in at an endpoint; done lets the next one.
+	LockEntry(ctx context.Context, endpoint string) (done func(), err error)
 	// Changes hears that a server's tools may be others now.
 	Changes(endpoint string) (<-chan struct{}, error)
 }
@@ -345,7 +345,7 @@ func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 // enter pays to be let in at a server. Of calls that come together one does; the others then find
 // the way open.
 func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay.Result, err error) {
-	done, err := w.Servers.Entering(ctx, endpoint)
+	done, err := w.Servers.LockEntry(ctx, endpoint)
 	if err != nil {
 		return fee, err
 	}

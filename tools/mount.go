@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/mcpconn"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -20,10 +21,10 @@ import (
 // purchase like x402_call_tool's.
 
 const (
-	// mountPatience is how long the first tools/list waits for servers that are still starting. Not
+	// mountTimeout is how long the first tools/list waits for servers that are still starting. Not
 	// every host listens to list_changed, and a command is there in a second; what takes longer is
 	// announced when it comes.
-	mountPatience = 2 * time.Second
+	mountTimeout = 2 * time.Second
 	// mountPause is how soon a server's tools are asked for again, however often it says that they
 	// changed.
 	mountPause = time.Second
@@ -38,20 +39,21 @@ type mounts struct {
 	// closed when the client said its first word after hello: from then on servers are started
 	greeted  chan struct{}
 	greeting sync.Once
-	settled  chan struct{} // closed when every server was asked once, or none can be
+	listed   chan struct{} // closed when every server was asked once, or none can be
 
-	mu    sync.Mutex
-	shown map[string]map[string]string // server → name → its definition
+	mu     sync.Mutex // what is shown follows the wallet of this moment
+	mirror *mcpconn.Mirror
 }
 
 // mount begins to show tools on a server of ours; stop ends it.
 func (s *Server) mount(ctx context.Context, on *mcp.Server) (stop func()) {
 	m := &s.mounts
-	m.greeted, m.settled, m.shown = make(chan struct{}), make(chan struct{}), map[string]map[string]string{}
+	m.greeted, m.listed = make(chan struct{}), make(chan struct{})
+	m.mirror = &mcpconn.Mirror{Log: logger(s.Log)}
 	ctx, cancel := context.WithCancel(ctx)
 	var mounting sync.WaitGroup
 	mounting.Go(func() {
-		settled := sync.OnceFunc(func() { close(m.settled) })
+		settled := sync.OnceFunc(func() { close(m.listed) })
 		defer settled()
 		select {
 		case <-ctx.Done():
@@ -86,9 +88,9 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 				}
 			}
 			select {
-			case <-m.settled:
+			case <-m.listed:
 			case <-ctx.Done():
-			case <-time.After(mountPatience):
+			case <-time.After(mountTimeout):
 			}
 		}
 		return next(ctx, method, request)
@@ -99,9 +101,9 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 // wallet before it mounted too stay.
 func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled func()) {
 	s.mounts.mu.Lock()
-	for server := range s.mounts.shown {
+	for _, server := range s.mounts.mirror.Groups() {
 		if !slices.Contains(w.Mounts, server) {
-			s.swap(on, server, nil)
+			s.replaceMounted(on, server, nil)
 		}
 	}
 	s.mounts.mu.Unlock()
@@ -140,7 +142,7 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 	for wait := mountRetry; ctx.Err() == nil; {
 		var again <-chan time.Time
 		if list, err := w.toolsOf(ctx, server); err == nil {
-			s.update(ctx, on, server, w.mirrors(server, list, log))
+			s.update(ctx, on, server, w.mountedTools(server, list, log))
 			wait = mountRetry
 		} else if ctx.Err() == nil {
 			log.Warn("the tools of a mounted server cannot be listed", "err", err, "again", wait)
@@ -161,39 +163,34 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 }
 
 // update shows a server's tools as they are now.
-func (s *Server) update(ctx context.Context, on *mcp.Server, server string, list []mirror) {
+func (s *Server) update(ctx context.Context, on *mcp.Server, server string, list []mountedTool) {
 	s.mounts.mu.Lock()
 	defer s.mounts.mu.Unlock()
 	if ctx.Err() == nil { // the wallet is another one by now
-		s.swap(on, server, list)
+		s.replaceMounted(on, server, list)
 	}
 }
 
-// swap replaces what is shown of a server. What is the same stays, so that hosts hear of nothing.
-func (s *Server) swap(on *mcp.Server, server string, list []mirror) {
-	before, after := s.mounts.shown[server], map[string]string{}
+// replaceMounted replaces what is shown of a server. What is the same stays, so that hosts hear of
+// nothing.
+func (s *Server) replaceMounted(on *mcp.Server, server string, list []mountedTool) {
+	var items []mcpconn.Item
 	for _, m := range list {
-		after[m.shown.Name] = m.text
-		if before[m.shown.Name] != m.text {
+		items = append(items, mcpconn.Item{Name: m.shown.Name, Definition: m.definition, Add: func() {
 			s.buyers.Store(m.shown.Name, true)
 			on.AddTool(m.shown, s.mountedCall(server, m))
-		}
+		}})
 	}
-	for name := range before {
-		if _, still := after[name]; !still {
-			on.RemoveTools(name)
-			s.buyers.Delete(name)
-		}
-	}
-	if s.mounts.shown[server] = after; len(after) == 0 {
-		delete(s.mounts.shown, server)
-	}
+	s.mounts.mirror.Replace(server, items, func(name string) {
+		on.RemoveTools(name)
+		s.buyers.Delete(name)
+	})
 }
 
 // mountedCall is a mounted tool's handler.
-func (s *Server) mountedCall(server string, m mirror) mcp.ToolHandler {
+func (s *Server) mountedCall(server string, m mountedTool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		result := s.callMounted(ctx, request, server, m.tool)
+		result := s.callMounted(ctx, request, server, m.name)
 		if m.shown.OutputSchema != nil && result.IsError && result.Meta[receiptKey] == nil {
 			// some clients hold errors, too, against the server's schema (typescript-sdk #1943)
 			result.StructuredContent = nil
@@ -229,7 +226,7 @@ func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, 
 			if err != nil {
 				return s.result(request, nil, err), err
 			}
-			given := mirrored(bought)
+			given := mountedResult(bought)
 			s.noteDelivery(ctx, bought)
 			return given, nil
 		})
@@ -251,7 +248,9 @@ func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logge
 	return func(p seller.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
-		if said++; ctx.Err() != nil || said > maxProgress || said > 1 && p.Done <= last {
+		said++
+		increases := said == 1 || p.Done > last
+		if ctx.Err() != nil || said > maxProgress || !increases {
 			// it must increase (MCP, progress)
 			return
 		}

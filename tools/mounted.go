@@ -41,16 +41,16 @@ const (
 	receiptKey = "x402-wallet/payment"
 )
 
-// mirror is a tool of a mounted server.
-type mirror struct {
-	tool  string    // as the server calls it
-	shown *mcp.Tool // as the agent sees it
-	text  string    // the same in JSON
+// mountedTool is a tool of a mounted server.
+type mountedTool struct {
+	name       string    // as the server calls it
+	shown      *mcp.Tool // as the agent sees it
+	definition string    // the same in JSON
 }
 
-// mirrors are the tools that are shown, always the same ones of the same list: those whose names
-// stay as they are come first, then the alphabet.
-func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (shown []mirror) {
+// mountedTools are the tools that are shown, always the same ones of the same list: those whose
+// names stay as they are come first, then the alphabet.
+func (w *Wallet) mountedTools(server string, list []*mcp.Tool, log *slog.Logger) (shown []mountedTool) {
 	isFolded := func(t *mcp.Tool) int {
 		if mountedName(server, t.Name) == server+"__"+t.Name {
 			return 0
@@ -63,11 +63,11 @@ func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (sho
 	})
 	taken, size := map[string]bool{}, 0
 	for _, t := range list {
-		m, err := w.mirror(server, t)
+		m, err := w.mountedTool(server, t)
 		switch {
 		case err == nil && taken[m.shown.Name]:
 			err = errors.New("another one has its name")
-		case err == nil && (len(shown) == maxMounted || size+len(m.text) > maxMountedBytes):
+		case err == nil && (len(shown) == maxMounted || size+len(m.definition) > maxMountedBytes):
 			err = fmt.Errorf("the server shows %d tools, %d bytes already", len(shown), size)
 		}
 		if err != nil {
@@ -76,7 +76,7 @@ func (w *Wallet) mirrors(server string, list []*mcp.Tool, log *slog.Logger) (sho
 			continue
 		}
 		taken[m.shown.Name] = true
-		size += len(m.text)
+		size += len(m.definition)
 		shown = append(shown, m)
 	}
 	return shown
@@ -101,16 +101,16 @@ func mountedName(server, tool string) string {
 	return folded[:min(len(folded), maxMountedName-len(sum))] + sum
 }
 
-// mirror is one tool as it is shown, or why it is not. Of its annotations nothing is left: a call
-// may cost money, and what else it does is known from a stranger only, so hosts are to ask whenever
-// they ask at all.
-func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
+// mountedTool is one tool as it is shown, or why it is not. Of its annotations nothing is left: a
+// call may cost money, and what else it does is known from a stranger only, so hosts are to ask
+// whenever they ask at all.
+func (w *Wallet) mountedTool(server string, t *mcp.Tool) (m mountedTool, err error) {
 	yes := true
 	terms := "may ask for payment"
 	if price := w.toldPrice(t); price != "" {
 		terms = "says that a call costs " + price
 	}
-	m.tool, m.shown = t.Name, &mcp.Tool{
+	m.name, m.shown = t.Name, &mcp.Tool{
 		Meta: longAnswers(),
 		Name: mountedName(server, t.Name),
 		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms,
@@ -127,24 +127,24 @@ func (w *Wallet) mirror(server string, t *mcp.Tool) (m mirror, err error) {
 	if strings.HasPrefix(strings.ToLower(m.shown.Name), "x402_") {
 		return m, errors.New("names beginning with x402_ are the wallet's own")
 	}
-	input, err := mirroredSchema(t.InputSchema)
+	input, err := sanitizedSchema(t.InputSchema)
 	if err != nil {
 		return m, fmt.Errorf("input schema: %w", err)
 	}
 	m.shown.InputSchema = input
 	if t.OutputSchema != nil { // without it the answer is the same
-		if output, err := mirroredSchema(t.OutputSchema); err == nil {
+		if output, err := sanitizedSchema(t.OutputSchema); err == nil {
 			m.shown.OutputSchema = output
 		}
 	}
 	text, err := json.Marshal(m.shown)
-	m.text = string(text)
+	m.definition = string(text)
 	return m, err
 }
 
-// mirroredSchema is a server's schema with its prose made visible and bounded. One that hosts could
-// stumble over, or that hides letters where they have a meaning, is refused.
-func mirroredSchema(schema any) (json.RawMessage, error) {
+// sanitizedSchema is a server's schema with its prose made visible and bounded. One that hosts
+// could stumble over, or that hides letters where they have a meaning, is refused.
+func sanitizedSchema(schema any) (json.RawMessage, error) {
 	text, err := json.Marshal(schema)
 	if err == nil {
 		err = x402.Strict(text, maxSchema)
@@ -164,14 +164,14 @@ func mirroredSchema(schema any) (json.RawMessage, error) {
 	if object["type"] != "object" {
 		return nil, errors.New("its type is not object")
 	}
-	if err := tame(object); err != nil {
+	if err := sanitizeSchema(object); err != nil {
 		return nil, err
 	}
 	return json.Marshal(object)
 }
 
-// tame goes through a schema.
-func tame(schema any) error {
+// sanitizeSchema makes the prose of a schema visible and bounded, and refuses what hides letters.
+func sanitizeSchema(schema any) error {
 	switch v := schema.(type) {
 	case string:
 		if VisibleText(v) != v {
@@ -179,7 +179,7 @@ func tame(schema any) error {
 		}
 	case []any:
 		for _, item := range v {
-			if err := tame(item); err != nil {
+			if err := sanitizeSchema(item); err != nil {
 				return err
 			}
 		}
@@ -197,7 +197,7 @@ func tame(schema any) error {
 			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):
 				return errors.New("it refers to a place elsewhere")
 			default:
-				if err := tame(value); err != nil {
+				if err := sanitizeSchema(value); err != nil {
 					return err
 				}
 			}
@@ -206,8 +206,8 @@ func tame(schema any) error {
 	return nil
 }
 
-// bought is what a mounted tool's result says of its payment.
-type bought struct {
+// paymentNote is what a mounted tool's result says of its payment.
+type paymentNote struct {
 	Status               string        `json:"status"`
 	PaymentID            string        `json:"paymentId,omitempty"`
 	AmountPaid           *money.Amount `json:"amountPaid,omitempty"`
@@ -219,8 +219,8 @@ type bought struct {
 	ContentURI           string        `json:"contentUri,omitempty"`
 }
 
-// mirrored is what was bought as the server gave it, with our receipt.
-func mirrored(r pay.Result) *mcp.CallToolResult {
+// mountedResult is what was bought as the server gave it, with our receipt.
+func mountedResult(r pay.Result) *mcp.CallToolResult {
 	result := &mcp.CallToolResult{}
 	switch {
 	case r.Whole.Type != seller.ContentType: // the endpoint answered for the tool
@@ -234,18 +234,18 @@ func mirrored(r pay.Result) *mcp.CallToolResult {
 		result.IsError = true
 		result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 	default:
-		result = passed(r)
+		result = serverResult(r)
 	}
 	if result.Meta == nil {
 		result.Meta = mcp.Meta{}
 	}
-	result.Meta[receiptKey] = bought{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network,
+	result.Meta[receiptKey] = paymentNote{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network,
 		r.PayTo, r.TransactionSignature, r.ContentURI}
 	return result
 }
 
-// passed is the server's own result, its hidden letters visible.
-func passed(r pay.Result) *mcp.CallToolResult {
+// serverResult is the server's own result, its hidden letters visible.
+func serverResult(r pay.Result) *mcp.CallToolResult {
 	var raw struct {
 		IsError           bool            `json:"isError"`
 		StructuredContent json.RawMessage `json:"structuredContent"`

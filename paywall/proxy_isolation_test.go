@@ -15,7 +15,7 @@ import (
 
 // What one buyer's call comes to at the server behind costs no other buyer's sale: all of them
 // share its session.
-func TestABrokenCallCostsNoOtherBuyersSale(t *testing.T) {
+func TestBrokenCallCostsNoOtherBuyersSale(t *testing.T) {
 	for name, answer := range map[string]func(http.ResponseWriter){
 		"refused": func(w http.ResponseWriter) {
 			http.Error(w, "too large", http.StatusRequestEntityTooLarge)

@@ -83,8 +83,8 @@ func behind() *mcp.Server {
 	return server
 }
 
-// newFront puts a paywall in front of a program: this test binary, as the server behind.
-func newFront(t *testing.T, tools ...string) (*lab, *Proxy) {
+// newProxy puts a paywall in front of a program: this test binary, as the server behind.
+func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 	t.Helper()
 	l := newLab(t, func(_ *lab, o *Options) {
 		for _, name := range tools {
@@ -116,8 +116,8 @@ func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSessio
 	return client
 }
 
-func TestFrontOverStdio(t *testing.T) {
-	l, f := newFront(t)
+func TestProxyOverStdio(t *testing.T) {
+	l, f := newProxy(t)
 	require.NoError(t, f.Open(t.Context()))
 	progress, changed := make(chan string, 8), make(chan struct{}, 8)
 	l.client = stdioClient(t, f, &mcp.ClientOptions{
@@ -204,8 +204,8 @@ func TestFrontOverStdio(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-func TestFrontOverHTTP(t *testing.T) {
-	l, f := newFront(t, "die")
+func TestProxyOverHTTP(t *testing.T) {
+	l, f := newProxy(t, "die")
 	require.NoError(t, f.Open(t.Context()))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -253,8 +253,8 @@ func TestFrontOverHTTP(t *testing.T) {
 
 // A server behind at a URL that was started anew does not know the session: that is opened again,
 // and a sale is not lost over it. One that is gone is said to be, in words of ours.
-func TestFrontBehindAtAURL(t *testing.T) {
-	l, f := newFront(t)
+func TestProxyReopensUpstreamSession(t *testing.T) {
+	l, f := newProxy(t)
 	anew := func() http.Handler {
 		server := behind()
 		t.Cleanup(func() {
@@ -287,11 +287,11 @@ func TestFrontBehindAtAURL(t *testing.T) {
 }
 
 // A price for a tool that is not there would give the tool away that was meant.
-func TestFrontKnowsItsTools(t *testing.T) {
-	_, f := newFront(t, "serach")
+func TestProxyRefusesPriceWithoutTool(t *testing.T) {
+	_, f := newProxy(t, "serach")
 	require.ErrorContains(t, f.Open(t.Context()), "has no tool serach; it has die, fail, hello, search, wait")
 	require.NoError(t, f.Close(t.Context()))
-	_, f = newFront(t)
+	_, f = newProxy(t)
 	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard, slog.New(slog.DiscardHandler))
 	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot "+
 		"be reached, or does not speak MCP")
@@ -299,8 +299,8 @@ func TestFrontKnowsItsTools(t *testing.T) {
 }
 
 // What a stop finds under way is answered before the connections are cut.
-func TestFrontStops(t *testing.T) {
-	l, f := newFront(t)
+func TestProxyAnswersBeforeItStops(t *testing.T) {
+	l, f := newProxy(t)
 	require.NoError(t, f.Open(t.Context()))
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()

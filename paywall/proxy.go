@@ -52,10 +52,10 @@ type Proxy struct {
 	ended   bool
 }
 
-// Dial makes a way to the server behind; it is called again when that one ended.
+// Dial makes a transport to the upstream server; it is called again when that one ended.
 type Dial func() mcp.Transport
 
-// connectTime is how long the server behind may take to start: npx may have to unpack it first.
+// connectTime is how long the upstream server may take to start: npx may have to unpack it first.
 const connectTime = 60 * time.Second
 
 // Command starts the upstream server as a program; its stderr goes to the one given.
@@ -71,15 +71,15 @@ func URL(endpoint string) Dial {
 	return func() mcp.Transport { return mcpconn.Streamable(endpoint, client) }
 }
 
-// follower is who waits for the progress of a call.
-type follower struct {
+// progressListener is who waits for the progress of a call.
+type progressListener struct {
 	ctx     context.Context
 	session *mcp.ServerSession
 	token   any
 }
 
-// Open reaches the server behind and takes over what it has. A price for a tool that it has not is
-// an error: a misspelt name would give the tool away.
+// Open reaches the upstream server and takes over what it has. A price for a tool that it has not
+// is an error: a misspelt name would give the tool away.
 func (f *Proxy) Open(ctx context.Context) error {
 	f.bodyTime = bodyTime
 	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version},
@@ -101,7 +101,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mirror.Log = f.Log
-	if err := f.reach(ctx); err != nil {
+	if err := f.connect(ctx); err != nil {
 		f.Log.Error("open the server behind the paywall", "err", err)
 		return &x402.Error{Code: x402.ServerUnavailable,
 			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
@@ -122,9 +122,8 @@ func (f *Proxy) Open(ctx context.Context) error {
 	return nil
 }
 
-// reach connects, and the first time makes the server that is shown, in the image of the one
-// behind.
-func (f *Proxy) reach(ctx context.Context) error {
+// connect opens a session with the upstream server, and the first time makes ours in its image.
+func (f *Proxy) connect(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
 	session, err := f.client.Connect(limited, f.Dial(), nil)
@@ -210,13 +209,13 @@ func (f *Proxy) update(take func(context.Context, *mcp.ClientSession) error) {
 	})
 }
 
-// at is the session, made anew where the server ended.
-func (f *Proxy) at(ctx context.Context) (*mcp.ClientSession, error) {
+// upstream is the session, made anew where the server ended.
+func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
 		f.Log.Warn("the server behind the paywall ended; starting it anew")
-		if err := f.reach(ctx); err != nil {
+		if err := f.connect(ctx); err != nil {
 			f.Log.Error("the server behind the paywall cannot be reached", "err", err)
 		}
 	}
@@ -370,7 +369,7 @@ func (f *Proxy) serve(ctx context.Context, run func(context.Context) error) erro
 	}
 }
 
-// Close lets sales under way come to their end, and lets go of the server behind.
+// Close lets sales under way come to their end, and lets go of the upstream server.
 func (f *Proxy) Close(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
