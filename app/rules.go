@@ -91,7 +91,7 @@ func budgetRules(c *config.Config) budget.Rules {
 		Rate:    b.Rate,
 		HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
 		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange,
-		PriceJump: c.Policy.PriceJump, MaxLost: c.Policy.MaxFailures,
+		PriceJump: c.Policy.PriceJump, MaxFailures: c.Policy.MaxFailures,
 	}
 }
 

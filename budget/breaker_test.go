@@ -9,21 +9,19 @@ import (
 	"x402-wallet/x402"
 )
 
-// watched is a ledger whose newest payments came to nothing, as many as lost.
+// watched is a ledger whose newest payments came to nothing, as many as failures.
 type watched struct {
 	fake
-	lost   int
-	looked time.Time
+	failures int
+	looked   time.Time
 }
 
-func (w watched) ConsecutiveFailures(since time.Time, most int) (int, error) {
-	if !since.Equal(w.looked) {
-		return 0, nil
-	}
-	return min(w.lost, most), nil
+func (w watched) facts(q Query) Facts {
+	f := w.fake.facts(q, noon, current)
+	f.ConsecutiveFailures, f.LastUnfreeze = min(w.failures, q.MaxFailures), w.looked
+	f.LastHour = w.count(RateLimit{Per: BusyWindow, NotBefore: w.looked}.Since(noon))
+	return f
 }
-
-func (w watched) LastUnfreeze() (time.Time, error) { return w.looked, nil }
 
 func busy(n int) (f fake) {
 	for i := range n {
@@ -40,10 +38,11 @@ func TestTheBreaker(t *testing.T) {
 		most    int
 		tripped bool
 	}{
-		{"one before the last", watched{lost: 19}, 3, 20, false},
-		{"as many as the owner says", watched{lost: 20}, 3, 20, true},
-		{"the owner looked, and it went on", watched{lost: 20, looked: noon.Add(-time.Hour)}, 3, 20, true},
-		{"no breaker", watched{lost: 100, fake: busy(90)}, 3, 0, false},
+		{"one before the last", watched{failures: 19}, 3, 20, false},
+		{"as many as the owner says", watched{failures: 20}, 3, 20, true},
+		{"the owner looked, and it went on", watched{failures: 20, looked: noon.Add(-time.Hour)}, 3, 20,
+			true},
+		{"no breaker", watched{failures: 100, fake: busy(90)}, 3, 0, false},
 		{"a busy hour", watched{fake: busy(89)}, 3, 20, false},
 		{"an unusual hour", watched{fake: busy(90)}, 3, 20, true},
 		{"an hour ago is over", watched{fake: append(fake{{at: noon.Add(-time.Hour)}}, busy(89)...)}, 3, 20,
@@ -53,8 +52,9 @@ func TestTheBreaker(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules(t)
-			r.Rate, r.MaxLost = c.rate, c.most
-			err := r.Check(ask(t, "0.01"), c.ledger)
+			r.Rate, r.MaxFailures = c.rate, c.most
+			a := ask(t, "0.01")
+			_, err := r.Decide(a, c.ledger.facts(r.Query(a)))
 			if !c.tripped {
 				require.NoError(t, err)
 				return

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -23,48 +24,70 @@ type row struct {
 	held    bool
 }
 
-func (f fake) Used(w Window) (u Use, _ error) {
-	for _, r := range f {
-		if w.Session != "" && r.session != w.Session || w.Host != "" && r.host != w.Host ||
-			r.at.Before(w.Since) {
-			continue
+// facts is what such a ledger tells at a time in a session. Every payee was paid before.
+func (f fake) facts(q Query, now time.Time, s Session) Facts {
+	day := DayOf(now)
+	facts := Facts{
+		Now: now, Session: s, Payee: PayeeHistory{Paid: true, PaidHere: true},
+		LastMinute: f.count(now.Add(-RateWindow)), LastHour: f.count(now.Add(-BusyWindow)),
+		Used: Usage{
+			Session: f.used(func(r row) bool { return r.session == s.ID }),
+			Day:     f.used(func(r row) bool { return !r.at.Before(day) }),
+			Month:   f.used(func(r row) bool { return !r.at.Before(MonthOf(now)) }),
+			HostDay: map[string]Use{},
+		},
+	}
+	for _, host := range q.HostEntries {
+		facts.Used.HostDay[host] = f.used(func(r row) bool { return r.host == host && !r.at.Before(day) })
+	}
+	if nth := max(q.Rate, 1); facts.LastMinute >= nth {
+		times := slices.SortedFunc(f.times(), func(a, b time.Time) int { return b.Compare(a) })
+		facts.RateSince = times[nth-1]
+	}
+	return facts
+}
+
+func (f fake) times() iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for _, r := range f {
+			if !yield(r.at) {
+				return
+			}
 		}
-		if r.held {
+	}
+}
+
+func (f fake) used(which func(row) bool) (u Use) {
+	for _, r := range f {
+		switch {
+		case !which(r):
+		case r.held:
 			u.Held += r.price
-		} else {
+		default:
 			u.Spent += r.price
 		}
 	}
-	return u, nil
+	return u
 }
 
-func (f fake) Count(since time.Time) (n int, _ error) {
-	for _, r := range f {
-		if r.at.After(since) {
+func (f fake) count(since time.Time) (n int) {
+	for at := range f.times() {
+		if at.After(since) {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }
 
-func (f fake) Oldest(since time.Time, skip int) (time.Time, error) {
-	var times []time.Time
-	for _, r := range f {
-		if r.at.After(since) {
-			times = append(times, r.at)
-		}
-	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times[skip], nil
+// check asks the rules about a payment at noon, in the session s.
+func check(r Rules, a Ask, f fake) error { return checkAt(r, a, f, noon, current) }
+
+func checkAt(r Rules, a Ask, f fake, now time.Time, s Session) error {
+	_, err := r.Decide(a, f.facts(r.Query(a), now, s))
+	return err
 }
 
-func (f fake) PayeeHistory(string, Payee) (Memory, error) {
-	return Memory{Paid: true, PaidHere: true}, nil
-}
-
-func (f fake) ConsecutiveFailures(time.Time, int) (int, error) { return 0, nil }
-
-func (f fake) LastUnfreeze() (time.Time, error) { return time.Time{}, nil }
+var current = Session{ID: "s", Started: noon, Last: noon}
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
@@ -82,8 +105,7 @@ func rules(t *testing.T) Rules {
 }
 
 func ask(t *testing.T, price string) Ask {
-	return Ask{Price: dollars(t, price), Host: "api.example", Now: noon,
-		Session: Session{ID: "s", Started: noon, Last: noon}}
+	return Ask{Price: dollars(t, price), Host: "api.example"}
 }
 
 // Each limit passes at the limit and refuses one micro-dollar above it, with the numbers.
@@ -117,8 +139,8 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 			if c.change != nil {
 				c.change(&r)
 			}
-			require.NoError(t, r.Check(ask(t, c.at), c.ledger))
-			err := r.Check(ask(t, c.over), c.ledger)
+			require.NoError(t, check(r, ask(t, c.at), c.ledger))
+			err := check(r, ask(t, c.over), c.ledger)
 			require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
 			details := x402.AsError(err).Details
 			require.Equal(t, c.layer, details["layer"])
@@ -132,65 +154,59 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 
 func TestYesterdayAndOtherSessionsDoNotCount(t *testing.T) {
 	old := fake{{noon.AddDate(0, 0, -1), "old", "api.example", dollars(t, "10"), false}}
-	require.NoError(t, rules(t).Check(ask(t, "1"), old))
-	fresh := ask(t, "1")
-	fresh.Session = Session{Last: noon} // none is open: nothing is spent in it
-	require.NoError(t,
-		rules(t).Check(fresh, fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}))
+	require.NoError(t, check(rules(t), ask(t, "1"), old))
+	none := Session{Last: noon} // none is open: nothing is spent in it
+	require.NoError(t, checkAt(rules(t), ask(t, "1"),
+		fake{{noon.Add(-time.Hour), "old", "h", dollars(t, "5"), false}}, noon, none))
 }
 
 func TestRateSaysWhenToComeBack(t *testing.T) {
 	ledger := fake{{at: noon.Add(-50 * time.Second)}, {at: noon.Add(-20 * time.Second)},
 		{at: noon.Add(-10 * time.Second)}}
-	err := rules(t).Check(ask(t, "0.01"), ledger)
+	err := check(rules(t), ask(t, "0.01"), ledger)
 	require.True(t, x402.HasCode(err, x402.RateLimited))
 	require.Equal(t, "2026-11-21T12:00:10Z", x402.AsError(err).Details["resetsAt"])
 	for _, later := range []time.Duration{time.Nanosecond, 700 * time.Millisecond} {
 		// whoever comes back when told to passes
 		odd := fake{{at: noon.Add(later - 50*time.Second)}, ledger[1], ledger[2]}
-		err := rules(t).Check(ask(t, "0.01"), odd)
+		err := check(rules(t), ask(t, "0.01"), odd)
 		require.Equal(t, "2026-11-21T12:00:11Z", x402.AsError(err).Details["resetsAt"])
-		again := ask(t, "0.01")
-		again.Now = noon.Add(11 * time.Second)
-		require.NoError(t, rules(t).Check(again, odd))
+		require.NoError(t, checkAt(rules(t), ask(t, "0.01"), odd, noon.Add(11*time.Second), current))
 	}
 	lowered := rules(t)
 	for rate, at := range map[int]string{2: "2026-11-21T12:00:40Z", 1: "2026-11-21T12:00:50Z",
 		0: "2026-11-21T12:00:50Z"} {
 		// of three in the last minute
 		lowered.Rate = rate
-		require.Equal(t, at, x402.AsError(lowered.Check(ask(t, "0.01"), ledger)).Details["resetsAt"], rate)
+		require.Equal(t, at, x402.AsError(check(lowered, ask(t, "0.01"), ledger)).Details["resetsAt"], rate)
 	}
-	exact := ask(t, "0.01")
-	exact.Now = noon.Add(10 * time.Second)
-	require.NoError(t, rules(t).Check(exact, ledger), "a minute old is over")
-	exact.Now = exact.Now.Add(-time.Nanosecond)
-	require.Error(t, rules(t).Check(exact, ledger))
-	require.NoError(t, rules(t).Check(ask(t, "0.01"), ledger[1:]))
+	exact := noon.Add(10 * time.Second)
+	require.NoError(t, checkAt(rules(t), ask(t, "0.01"), ledger, exact, current), "a minute old is over")
+	require.Error(t, checkAt(rules(t), ask(t, "0.01"), ledger, exact.Add(-time.Nanosecond), current))
+	require.NoError(t, check(rules(t), ask(t, "0.01"), ledger[1:]))
 }
 
 func TestTheDelegationCapsASessionWithoutACap(t *testing.T) {
 	r := rules(t)
 	r.Session = nil
 	a := ask(t, "1")
-	require.NoError(t, r.Check(a, fake{}))
+	require.NoError(t, check(r, a, fake{}))
 	limit := dollars(t, "0.5")
-	a.Session.Cap = &limit
-	require.True(t, x402.HasCode(r.Check(a, fake{}), x402.BudgetExceeded))
+	capped := current
+	capped.Cap = &limit
+	require.True(t, x402.HasCode(checkAt(r, a, fake{}, noon, capped), x402.BudgetExceeded))
 }
 
 func TestAPersonIsAskedAboveTheThreshold(t *testing.T) {
 	r := rules(t)
 	r.ApproveAbove = dollars(t, "0.10")
-	require.NoError(t, r.Check(ask(t, "0.10"), fake{}))
+	require.NoError(t, check(r, ask(t, "0.10"), fake{}))
 	a := ask(t, "0.11")
-	require.True(t, x402.HasCode(r.Check(a, fake{}), x402.ApprovalRequired))
-	a.Approved = func() (bool, error) { return false, nil }
-	require.True(t, x402.HasCode(r.Check(a, fake{}), x402.ApprovalRequired))
-	a.Approved = func() (bool, error) { return true, nil }
-	require.NoError(t, r.Check(a, fake{}))
+	require.True(t, x402.HasCode(check(r, a, fake{}), x402.ApprovalRequired))
+	a.Approved = true
+	require.NoError(t, check(r, a, fake{}))
 	a.Price = dollars(t, "1.01") // a person's yes lifts no limit
-	require.True(t, x402.HasCode(r.Check(a, fake{}), x402.BudgetExceeded))
+	require.True(t, x402.HasCode(check(r, a, fake{}), x402.BudgetExceeded))
 }
 
 func TestHosts(t *testing.T) {
@@ -214,13 +230,12 @@ func TestNeverOneUnitOver(t *testing.T) {
 			Rate: 1 << 30}
 		var ledger fake
 		for _, price := range rapid.SliceOf(rapid.Int64Range(0, 400)).Draw(rt, "prices") {
-			a := Ask{Price: money.Dollars(price), Now: noon, Session: Session{ID: "s"}}
-			if r.Check(a, ledger) == nil {
+			a := Ask{Price: money.Dollars(price)}
+			if checkAt(r, a, ledger, noon, Session{ID: "s"}) == nil {
 				ledger = append(ledger, row{noon, "s", "", a.Price, rapid.Bool().Draw(rt, "held")})
 			}
 		}
-		u, _ := ledger.Used(Window{})
-		require.LessOrEqual(t, u.Spent+u.Held, limit)
+		require.LessOrEqual(t, ledger.used(func(row) bool { return true }).Total(), limit)
 	})
 }
 
@@ -228,10 +243,11 @@ func TestNeverOneUnitOver(t *testing.T) {
 func TestReportHosts(t *testing.T) {
 	r := rules(t)
 	r.HostDay = map[string]money.Dollars{"b.example": 300, "a.example": 500}
-	list, err := r.ReportHosts(noon, fake{{at: noon, host: "b.example", price: 100},
-		{at: noon, host: "b.example", price: 50, held: true}, {at: noon.AddDate(0, 0, -1), host: "a.example",
-			price: 7}})
-	require.NoError(t, err)
+	rows := fake{
+		{at: noon, host: "b.example", price: 100}, {at: noon, host: "b.example", price: 50, held: true},
+		{at: noon.AddDate(0, 0, -1), host: "a.example", price: 7},
+	}
+	list := r.ReportHosts(rows.facts(r.ReportQuery(), noon, current))
 	limit := func(d money.Dollars) *money.Dollars { return &d }
 	require.Equal(t, []HostLine{
 		{"a.example", Line{Limit: limit(500), Remaining: limit(500), ResetsAt: "2026-11-22T00:00:00Z"}},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
@@ -44,11 +43,10 @@ func (s crashingStore) RecordVoucher(ctx context.Context, id string, signed hist
 	return s.Store.RecordVoucher(ctx, id, signed, c, o)
 }
 
-func (s crashingStore) Reserve(ctx context.Context, h history.Hold,
-	check func(*history.Tx, budget.Session) error) (history.Payment, error) {
+func (s crashingStore) Reserve(ctx context.Context, h history.Hold) (history.Payment, error) {
 	s.d.step()
 	defer s.d.step()
-	return s.Store.Reserve(ctx, h, check)
+	return s.Store.Reserve(ctx, h)
 }
 
 type crashingKeys struct {

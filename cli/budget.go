@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
 	"x402-wallet/tools"
 )
 
@@ -34,14 +33,7 @@ func (p *Program) budgetCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func budgetReport(ctx context.Context, w *tools.Wallet) (report budget.Report, session budget.Session,
-	err error) {
-	err = w.Store.View(ctx, func(t *history.Tx) error {
-		if session, err = t.Session(); err != nil {
-			return err
-		}
-		report, err = w.Engine.Rules.Report(session, t.Now, t)
-		return err
-	})
-	return report, session, err
+func budgetReport(ctx context.Context, w *tools.Wallet) (budget.Report, budget.Session, error) {
+	facts, err := w.Engine.BudgetFacts(ctx)
+	return w.Engine.Rules.Report(facts), facts.Session, err
 }

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -261,31 +263,49 @@ func (t *Tx) decided(a Approval, by string) error {
 		"declined": a.declined})
 }
 
-// HasApproval reports whether a person said yes to this quote and no payment has used that up.
-func (t *Tx) HasApproval(quote [32]byte) (yes bool, err error) {
-	err = t.row(`SELECT EXISTS (SELECT 1 FROM approvals WHERE quote = ? AND state = 'approved' AND expires_at > ?)`, quote[:], micros(t.Now)).Scan(&yes)
-	return yes, err
-}
-
-// WasApproved returns the yes that a payment in the ledger used up, for its own price and payee.
-func (t *Tx) WasApproved(p Payment) (a Approval, yes bool, err error) {
-	a, err = scanApproval(t.row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
-	return a, err == nil && a.For(p), none(err, nil)
-}
-
-// UseApproval uses a yes to this quote up for a payment, in the transaction that holds its money:
-// once, whoever else tries.
-func (t *Tx) UseApproval(quote [32]byte, payment string) (a Approval, used bool, err error) {
-	a, err = scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+// approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
+func (t *Tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
+	a, err := scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
 		quote[:], micros(t.Now)))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
 	if err != nil {
-		return a, false, none(err, nil)
+		return nil, err
+	}
+	return &a, nil
+}
+
+// ApprovalUsedBy returns the approval that a payment in the ledger used up, if it was for that
+// payment's own terms.
+func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		a, err = scanApproval(t.row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
+		approved = err == nil && a.For(p)
+		return none(err, nil)
+	})
+	return a, approved, err
+}
+
+// useApproval uses an approval up for a payment, in the transaction that holds its money: once,
+// whoever else tries, and only as it was read. nil: none is needed.
+func (t *Tx) useApproval(read *Approval, payment string) error {
+	if read == nil {
+		return nil
+	}
+	now, err := t.approvalOf(read.Quote)
+	if err != nil {
+		return err
+	}
+	if now == nil || now.ID != read.ID || !now.Expires.Equal(read.Expires) ||
+		!bytes.Equal(now.Seal, read.Seal) {
+		return moved("the approval was used up or taken back")
 	}
 	if _, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment,
-		a.ID); err != nil {
-		return a, false, err
+		now.ID); err != nil {
+		return err
 	}
-	return a, true, t.audit(payment, usedEvent, map[string]string{"quote": hexOf(quote)})
+	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote)})
 }
 
 // The events of the audit chain that say how often a yes was used.

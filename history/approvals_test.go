@@ -25,25 +25,34 @@ func asking(t *testing.T, s *Store, quote byte) Approval {
 	return a
 }
 
-func hasApproval(t *testing.T, s *Store, quote byte) (yes bool) {
+func hasApproval(t *testing.T, s *Store, quote byte) bool {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
-		yes, err = tx.HasApproval(quoteOf(quote))
-		return err
-	}))
-	return yes
+	f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(quote)}})
+	require.NoError(t, err)
+	return len(f.Approvals) > 0
 }
 
-// payApproved holds a payment of a quote, if a person said yes to it.
+// payApproved holds a payment of a quote, if a person approved it, as the engine does: what moved
+// is decided anew.
 func payApproved(s *Store, quote byte) error {
-	_, err := s.Reserve(context.Background(), testHold(1), func(tx *Tx, _ budget.Session) error {
-		_, yes, err := tx.UseApproval(quoteOf(quote), "pay_x")
-		if err == nil && !yes {
-			err = x402.Errorf(x402.ApprovalRequired, "nobody said yes")
+	for {
+		_, err := reserveApproved(s, quote, testHold(1))
+		if !errors.Is(err, ErrMoved) {
+			return err
 		}
-		return err
-	})
-	return err
+	}
+}
+
+func reserveApproved(s *Store, quote byte, h Hold) (Payment, error) {
+	f, err := s.Facts(context.Background(), Question{Quotes: [][32]byte{quoteOf(quote)}})
+	if err != nil {
+		return Payment{}, err
+	}
+	if len(f.Approvals) == 0 {
+		return Payment{}, x402.Errorf(x402.ApprovalRequired, "nobody approved it")
+	}
+	h.Decision, h.Approval = unlimited(f.Session.ID), &f.Approvals[0]
+	return s.Reserve(context.Background(), h)
 }
 
 // What each decision makes of each state, and whether a payment passes then.
@@ -224,18 +233,13 @@ func TestWasApproved(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Approve(t.Context(), a.ID, "owner", nil)
 	require.NoError(t, err)
-	p, err := s.Reserve(t.Context(), h, func(tx *Tx, _ budget.Session) error {
-		_, _, err := tx.UseApproval(quoteOf(1), h.Payment.ID)
-		return err
-	})
+	p, err := reserveApproved(s, 1, h)
 	require.NoError(t, err)
-	was := func(change func(*Payment)) (yes bool) {
+	was := func(change func(*Payment)) bool {
 		q := p
 		change(&q)
-		require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
-			_, yes, err = tx.WasApproved(q)
-			return err
-		}))
+		_, yes, err := s.ApprovalUsedBy(t.Context(), q)
+		require.NoError(t, err)
 		return yes
 	}
 	require.True(t, was(func(*Payment) {}))
@@ -263,10 +267,7 @@ func TestARefusalKeepsTheYes(t *testing.T) {
 	require.NoError(t, err)
 	poor := testHold(10)
 	poor.Funds.Free = testHold(9).Payment.Amount
-	_, err = s.Reserve(t.Context(), poor, func(tx *Tx, _ budget.Session) error {
-		_, _, err := tx.UseApproval(quoteOf(1), "pay_x")
-		return err
-	})
+	_, err = reserveApproved(s, 1, poor)
 	var short *ShortOfFunds
 	require.True(t, errors.As(err, &short), "%v", err)
 	require.True(t, hasApproval(t, s, 1))
@@ -311,7 +312,7 @@ func TestFreeze(t *testing.T) {
 				require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 				require.Equal(t, c.freeze.By, x402.AsError(err).Details["by"])
 			}
-			_, err = s.Reserve(t.Context(), testHold(1), noRules)
+			_, err = reserve(s, testHold(1))
 			check(err)
 			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
 				UniqueKey: "new"}))
@@ -321,7 +322,7 @@ func TestFreeze(t *testing.T) {
 			lifted, err := other.Unfreeze(t.Context(), nil)
 			require.NoError(t, err)
 			require.Len(t, lifted, 1)
-			_, err = s.Reserve(t.Context(), testHold(1), noRules)
+			_, err = reserve(s, testHold(1))
 			require.NoError(t, err)
 			_, err = s.Verify(t.Context(), Head{})
 			require.NoError(t, err)
@@ -370,13 +371,9 @@ func TestLost(t *testing.T) {
 			for _, step := range c.did {
 				step(s)
 			}
-			require.NoError(t, s.View(t.Context(), func(tx *Tx) error {
-				since, err := tx.LastUnfreeze()
-				require.NoError(t, err)
-				n, err := tx.ConsecutiveFailures(since, 5)
-				require.Equal(t, c.want, n)
-				return err
-			}))
+			f, err := s.Facts(t.Context(), Question{Rules: budget.Query{MaxFailures: 5}})
+			require.NoError(t, err)
+			require.Equal(t, c.want, f.ConsecutiveFailures)
 		})
 	}
 }
@@ -402,10 +399,7 @@ func TestAYesComesBack(t *testing.T) {
 			require.NoError(t, err)
 			h := testHold(1)
 			h.Payment.ID = NewID(time.Now())
-			p, err := s.Reserve(t.Context(), h, func(tx *Tx, _ budget.Session) error {
-				_, _, err := tx.UseApproval(quoteOf(1), h.Payment.ID)
-				return err
-			})
+			p, err := reserveApproved(s, 1, h)
 			require.NoError(t, err)
 			c.meanwhile(s, p)
 			err = s.Release(t.Context(), p.ID, "locked")
@@ -418,4 +412,49 @@ func TestAYesComesBack(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// An approval is used up as it was read when the payment was decided on, or not at all.
+func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
+	for name, meanwhile := range map[string]func(*Store, string) error{
+		"used": func(s *Store, _ string) error { return payApproved(s, 1) },
+		"denied": func(s *Store, id string) error {
+			_, err := s.Deny(context.Background(), id, "owner")
+			return err
+		},
+		"declined at a client, and accepted at another": func(s *Store, id string) error {
+			if _, err := s.Decline(context.Background(), id, "client"); err != nil {
+				return err
+			}
+			_, err := s.Accept(context.Background(), id, "client")
+			return err
+		},
+		"approved again": func(s *Store, id string) error {
+			_, err := s.Approve(context.Background(), id, "owner", nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
+			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", seal)
+			require.NoError(t, err)
+			f, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{quoteOf(1)}})
+			require.NoError(t, err)
+			require.Len(t, f.Approvals, 1)
+			require.NoError(t, meanwhile(s, f.Approvals[0].ID))
+			now, err := s.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			h := testHold(1)
+			h.Decision, h.Approval = unlimited(now.Session.ID), &f.Approvals[0]
+			_, err = s.Reserve(t.Context(), h)
+			require.ErrorIs(t, err, ErrMoved)
+		})
+	}
+}
+
+func TestReserveNeedsADecision(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, err := s.Reserve(t.Context(), testHold(1))
+	require.ErrorIs(t, err, ErrNoCaps)
 }

@@ -61,7 +61,7 @@ func million(b *testing.B) *Store {
 func BenchmarkMillion(b *testing.B) {
 	s := million(b)
 	rules := budget.Rules{PerCall: 1 << 40, Day: 1 << 50, Month: 1 << 50, ApproveAbove: 1 << 40,
-		Rate: 1 << 40}
+		Rate: 1 << 40, PriceJump: 3}
 	b.Run("Reserve", func(b *testing.B) {
 		var all []time.Duration
 		for b.Loop() {
@@ -69,12 +69,8 @@ func BenchmarkMillion(b *testing.B) {
 			h := testHold(1)
 			h.Payment.Host = "host7.example"
 			h.Funds.ReadAt = time.Now()
-			p, err := s.Reserve(context.Background(), h, func(t *Tx, session budget.Session) error {
-				return rules.Check(budget.Ask{Price: h.Payment.Price, Host: h.Payment.Host,
-					Payee: budget.Payee{
-						Network: h.Payment.Network, Asset: h.Payment.Asset, PayTo: fmt.Sprint("0xnew", b.N),
-						Resource: "GET host7.example/item"}, Now: t.Now, Session: session}, t)
-			})
+			h.Payment.PayTo = fmt.Sprint("0xnew", b.N)
+			p, err := reserveBy(s, rules, h)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -3,19 +3,14 @@ package history
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 
-	"x402-wallet/x402"
+	"x402-wallet/budget"
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
 // (Tx.notBeforeLedger), so that no window opens twice. A clock that was far ahead for one payment
 // stops the windows there for as long. That is safe, and only the owner ends it.
-
-// passes is how far ahead of the clock payments may be dated and nobody hears of it: the clock was
-// set right, and will be there soon.
-const passes = 2 * time.Minute
 
 // Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has
 // to look; else zero.
@@ -24,28 +19,12 @@ func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
 		var at int64
 		err := t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
 			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0))`).Scan(&at)
-		if latest = fromMicros(at); latest.Sub(t.Now) <= passes {
+		if latest = fromMicros(at); latest.Sub(t.Now) <= budget.ClockTolerance {
 			latest = time.Time{}
 		}
 		return err
 	})
 	return latest, err
-}
-
-// standsStill adds to a window's refusal that the ledger's time stands still, and how that ends.
-func standsStill(refusal error, clock, ledger time.Time) error {
-	var e *x402.Error
-	if ledger.Sub(clock) <= passes || !errors.As(refusal, &e) || e.Details["layer"] == "per_call" ||
-		e.Code != x402.BudgetExceeded && e.Code != x402.RateLimited {
-		return refusal
-	}
-	e.FixedBy = x402.ByPerson
-	e.WithDetail("clock", clock.Format(time.RFC3339)).WithDetail("newestPayment", ledger.Format(time.RFC3339))
-	return e.WithHint("this computer's clock says %s, and the newest payment is dated %s: until then "+
-		"every payment counts as made at that time. "+
-		"The person sets the clock or, if it is right now, looks and accepts it in a terminal: "+
-		"x402-wallet policy seal",
-		clock.Format(time.RFC3339), ledger.Format(time.RFC3339))
 }
 
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.

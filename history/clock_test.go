@@ -18,14 +18,15 @@ func TestAClockThatWasAhead(t *testing.T) {
 	s, c, _ := newStore(t)
 	right := c.now()
 	day := money.Dollars(10)
-	rules := budget.Rules{PerCall: 100, Day: day, Month: 1000, ApproveAbove: 100, Rate: 100, MaxLost: 3}
+	rules := budget.Rules{PerCall: 100, Day: day, Month: 1000, ApproveAbove: 100, Rate: 100, MaxFailures: 3}
 	reserve := func(price uint64) (now time.Time, session string, err error) {
-		p, err := s.Reserve(t.Context(), testHold(price), func(tx *Tx, session budget.Session) error {
-			now = tx.Now
-			return rules.Check(budget.Ask{Price: money.Dollars(price), Host: "api.example", Now: tx.Now,
-				Session: session}, tx)
-		})
-		return now, p.Session, err
+		h := testHold(price)
+		f, err := decide(s, rules, &h)
+		if err != nil {
+			return f.Now, "", err
+		}
+		p, err := s.Reserve(t.Context(), h)
+		return f.Now, p.Session, err
 	}
 	before := pay(t, s, testHold(1), Settled)
 
@@ -82,21 +83,15 @@ func TestAClockThatWasAhead(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) error {
-		session, err := tx.Session()
-		require.Equal(t, ahead.Session, session.ID, "it goes on")
-		require.WithinDuration(t, c.now(), session.Last, time.Second)
-		seal, err2 := tx.SessionSeal(session.ID)
-		require.NoError(t, err2)
-		require.Empty(t, seal, "and is not the owner's, who began one of another time")
-		looked, err2 := tx.LastUnfreeze()
-		require.NoError(t, err2)
-		require.Zero(t, looked, "the breaker counts")
-		yes, err2 := tx.HasApproval([32]byte{1})
-		require.NoError(t, err2)
-		require.False(t, yes, "no yes is good for ten years")
-		return err
-	}))
+	facts, err := s.Facts(t.Context(), Question{Quotes: [][32]byte{{1}}})
+	require.NoError(t, err)
+	require.Equal(t, ahead.Session, facts.Session.ID, "it goes on")
+	require.WithinDuration(t, c.now(), facts.Session.Last, time.Second)
+	seal, err := s.SessionSeal(t.Context(), ahead.Session)
+	require.NoError(t, err)
+	require.Empty(t, seal, "and is not the owner's, who began one of another time")
+	require.Zero(t, facts.LastUnfreeze, "the breaker counts")
+	require.Empty(t, facts.Approvals, "no approval is good for ten years")
 	c.set(c.now().Add(time.Minute))
 	h := testHold(1)
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(8), c.now() // 7 are held; what settled was in the reading

@@ -118,38 +118,56 @@ func (s *Store) Freezes(ctx context.Context) (list []Freeze, err error) {
 }
 
 func (t *Tx) freezes() (list []Freeze, err error) {
-	return collect(t, func(row scanner) (f Freeze, err error) {
-		var at int64
-		err = row.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
-		f.At = fromMicros(at)
-		return f, err
-	}, `SELECT network, account, at, by, why FROM freezes WHERE`+standing+` ORDER BY network, account`)
+	return collect(t, scanFreeze, selectFreeze+` ORDER BY network, account`)
+}
+
+const selectFreeze = `SELECT network, account, at, by, why FROM freezes WHERE` + standing
+
+func scanFreeze(row scanner) (f Freeze, err error) {
+	var at int64
+	err = row.Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
+	f.At = fromMicros(at)
+	return f, err
 }
 
 // NotFrozen is WALLET_FROZEN where payments from an account are stopped.
-func (t *Tx) NotFrozen(network, account string) error {
-	var f Freeze
-	var at int64
-	err := t.row(`SELECT network, account, at, by, why FROM freezes WHERE`+standing+
-		` AND (account = '' OR network = ? AND account = ?) ORDER BY account LIMIT 1`, network, account).
-		Scan(&f.Network, &f.Account, &at, &f.By, &f.Why)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
+func (s *Store) NotFrozen(ctx context.Context, network, account string) error {
+	return s.view(ctx, func(t *Tx) error { return t.notFrozen(network, account) })
+}
+
+func (t *Tx) notFrozen(network, account string) error {
+	f, err := t.frozenBy(network, account)
+	if f == nil || err != nil {
 		return err
 	}
+	return f.refusal()
+}
+
+// frozenBy is the freeze that stops payments from an account; nil: none does.
+func (t *Tx) frozenBy(network, account string) (*Freeze, error) {
+	f, err := scanFreeze(t.row(selectFreeze+
+		` AND (account = '' OR (network = ? AND account = ?)) ORDER BY account LIMIT 1`, network, account))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+func (f Freeze) refusal() error {
 	what := "this wallet is frozen"
 	if f.Account != "" {
 		what = "the account " + f.Account + " is frozen"
 	}
 	return x402.Errorf(x402.WalletFrozen, "%s: %s", what,
 		f.Why).WithHint("nothing is paid until the person has looked at it").
-		WithDetail("since", fromMicros(at).Format(time.RFC3339)).WithDetail("by", f.By)
+		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By)
 }
 
-// LastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
-func (t *Tx) LastUnfreeze() (time.Time, error) {
+// lastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
+func (t *Tx) lastUnfreeze() (time.Time, error) {
 	l, err := t.lifted()
 	if l.At.After(t.Now) {
 		l.At = time.Time{}
@@ -157,16 +175,16 @@ func (t *Tx) LastUnfreeze() (time.Time, error) {
 	return l.At, err
 }
 
-// lostWithin is among how many of the newest payments Lost looks.
-const lostWithin = 200
+// failuresWithin is among how many of the newest payments consecutiveFailures looks.
+const failuresWithin = 200
 
-// ConsecutiveFailures counts the newest payments in a row, made after since, that were signed and
+// consecutiveFailures counts the newest payments in a row, made after since, that were signed and
 // sent and came to nothing: open without the buyer having got anything, or proven never to have
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
-func (t *Tx) ConsecutiveFailures(since time.Time, most int) (n int, err error) {
+func (t *Tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 	rows, err := t.rows(
-		`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, lostWithin)
+		`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, failuresWithin)
 	if err != nil {
 		return 0, err
 	}

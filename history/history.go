@@ -241,7 +241,7 @@ func (s *Store) Close() error {
 		s.channelLocks.close())
 }
 
-// Tx is one transaction on the ledger. It satisfies budget.Ledger.
+// Tx is one transaction on the ledger.
 type Tx struct {
 	ctx     context.Context
 	conn    *conn

@@ -57,11 +57,56 @@ func testHold(atomic uint64) Hold {
 	}
 }
 
-func noRules(*Tx, budget.Session) error { return nil }
+// unlimited is a decision that any payment of a session rests on.
+func unlimited(session string) budget.Decision {
+	return budget.Decision{Session: session, Caps: []budget.Cap{{Limit: money.MaxDollars}}}
+}
+
+// reserve holds money whatever it is for, if the ledger lets it.
+func reserve(s *Store, h Hold) (Payment, error) {
+	f, err := s.Facts(context.Background(), Question{})
+	if err != nil {
+		return Payment{}, err
+	}
+	h.Decision = unlimited(f.Session.ID)
+	return s.Reserve(context.Background(), h)
+}
+
+// decide asks rules about a hold; the hold has the decision then.
+func decide(s *Store, rules budget.Rules, h *Hold) (Facts, error) {
+	p := h.Payment
+	ask := budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
+		PayTo: p.PayTo, Resource: p.Resource()}}
+	f, err := s.Facts(context.Background(), Question{Rules: rules.Query(ask), Payment: p, Resume: h.Resume})
+	if err == nil {
+		err = f.Refusal()
+	}
+	if err != nil {
+		return f, err
+	}
+	if f.Session.ID == "" {
+		f.Session.Cap = h.SessionCap
+	}
+	h.Decision, err = rules.Decide(ask, f.Facts)
+	return f, err
+}
+
+// reserveBy holds money by rules, as the engine does: what moved is decided anew.
+func reserveBy(s *Store, rules budget.Rules, h Hold) (Payment, error) {
+	for {
+		if _, err := decide(s, rules, &h); err != nil {
+			return Payment{}, err
+		}
+		p, err := s.Reserve(context.Background(), h)
+		if !errors.Is(err, ErrMoved) {
+			return p, err
+		}
+	}
+}
 
 func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 	t.Helper()
-	p, err := s.Reserve(t.Context(), h, noRules)
+	p, err := reserve(s, h)
 	require.NoError(t, err)
 	if to == Reserved {
 		return p
@@ -78,7 +123,7 @@ func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 
 func used(t *testing.T, s *Store, w budget.Window) (u budget.Use) {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) { u, err = tx.Used(w); return err }))
+	require.NoError(t, s.view(t.Context(), func(tx *Tx) (err error) { u, err = tx.used(w); return err }))
 	return u
 }
 
@@ -132,11 +177,7 @@ func TestAHundredAtOnceNeverHoldMoreThanTheCap(t *testing.T) {
 	for i := range 100 {
 		store := []*Store{s, second}[i%2]
 		wait.Go(func() {
-			h := testHold(10)
-			_, err := store.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
-				return rules.Check(budget.Ask{Price: h.Payment.Price, Host: h.Payment.Host, Now: tx.Now,
-					Session: session}, tx)
-			})
+			_, err := reserveBy(store, rules, testHold(10))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -160,13 +201,13 @@ func TestTheChainsLayerCountsHoldsAndWhatSettledAfterItWasRead(t *testing.T) {
 	require.NoError(t, s.ReleaseLease(t.Context(), left.ID))
 	h := testHold(4)
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(10), readAt
-	_, err := s.Reserve(t.Context(), h, noRules)
+	_, err := reserve(s, h)
 	var short *ShortOfFunds
 	require.ErrorAs(t, err, &short)
 	require.Equal(t, ShortOfFunds{money.NewAmount(10), money.NewAmount(7), money.NewAmount(4)}, *short)
 
 	h.Funds.ReadAt = c.now() // a reading that shows the settled payment
-	_, err = s.Reserve(t.Context(), h, noRules)
+	_, err = reserve(s, h)
 	require.NoError(t, err)
 }
 
@@ -174,13 +215,12 @@ func TestWindowsNeverOpenBackwards(t *testing.T) {
 	s, c, _ := newStore(t)
 	pay(t, s, testHold(5), Settled)
 	c.set(time.Date(2026, 11, 19, 12, 0, 0, 0, time.UTC)) // two days back
-	var seen time.Time
-	_, err := s.Reserve(t.Context(), testHold(1), func(tx *Tx, _ budget.Session) error {
-		seen = tx.Now
-		return nil
-	})
+	facts, err := s.Facts(t.Context(), Question{})
 	require.NoError(t, err)
-	require.Equal(t, 21, seen.Day())
+	require.Equal(t, 21, facts.Now.Day())
+	p, err := reserve(s, testHold(1))
+	require.NoError(t, err)
+	require.Equal(t, 21, p.Created.Day())
 }
 
 func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
@@ -195,12 +235,12 @@ func TestSessionOutlivesTheProcessAndEndsIdle(t *testing.T) {
 	c.set(c.now().Add(budget.SessionIdle))
 	limit := money.Dollars(42)
 	h := testHold(1)
-	h.Cap = &limit
-	p, err := s.Reserve(t.Context(), h, func(_ *Tx, session budget.Session) error {
-		require.Equal(t, limit, *session.Cap)
-		return nil
-	})
+	h.SessionCap = &limit
+	p, err := reserve(s, h)
 	require.NoError(t, err)
+	facts, err := s.Facts(t.Context(), Question{})
+	require.NoError(t, err)
+	require.Equal(t, limit, *facts.Session.Cap)
 	require.NotEqual(t, first.Session, p.Session)
 }
 
@@ -209,12 +249,12 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 	h := testHold(1)
 	h.Payment.IdempotencyKey = "k"
 	p := pay(t, s, h, Reserved)
-	_, err := s.Reserve(t.Context(), h, noRules)
+	_, err := reserve(s, h)
 	var taken *AlreadyPaying
 	require.ErrorAs(t, err, &taken)
 	require.Equal(t, p.ID, taken.Payment.ID)
 	require.NoError(t, s.Release(t.Context(), p.ID, "not sent"))
-	_, err = s.Reserve(t.Context(), h, noRules)
+	_, err = reserve(s, h)
 	require.NoError(t, err, "a failed payment lets go of its key")
 }
 
@@ -508,7 +548,7 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	_, err = Open(t.Context(), home, Options{})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
-	_, err = s.Reserve(t.Context(), testHold(1), noRules)
+	_, err = reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
@@ -560,7 +600,7 @@ func TestAReadOnlyDisk(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.write.Exec(`PRAGMA query_only = 1`)
 	require.NoError(t, err)
-	_, err = s.Reserve(t.Context(), testHold(1), noRules)
+	_, err = reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.NotContains(t, err.Error(), "database")
 	require.Contains(t, x402.AsError(err).Hint, "read-only")
@@ -580,7 +620,7 @@ func TestAFullDisk(t *testing.T) {
 	full(pages)
 	large := testHold(1)
 	large.Payment.URL = "https://api.example/?" + strings.Repeat("x", 1<<20)
-	_, err := s.Reserve(t.Context(), large, noRules)
+	_, err := reserve(s, large)
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "the disk is full")
 	require.Contains(t, x402.AsError(err).Hint, "make room")

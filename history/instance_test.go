@@ -53,7 +53,7 @@ func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	s, _, home := newStore(t)
 	s.lock = func(*os.File) (bool, error) { return true, nil }
-	_, err := s.Reserve(t.Context(), testHold(1), noRules)
+	_, err := reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	require.ErrorContains(t, err, "no working locks")
 	left, err := os.ReadDir(filepath.Join(home, "run"))

@@ -25,6 +25,7 @@ import (
 
 type modelRow struct {
 	id, session, host, key, body string
+	payTo                        string
 	state                        State
 	proof                        Proof
 	price                        money.Dollars
@@ -42,6 +43,9 @@ type model struct {
 	last             time.Time
 	limit, caps      *money.Dollars // of the session that is open; and the owner's, for every session
 	day, month, host money.Dollars
+	rate             int         // payments in a minute
+	newPayee, change budget.Rule // allow, or refuse
+	jump             int64       // a person is asked at this many times the last price; 0: never
 	sessionCaps      map[string]*money.Dollars
 	alive            map[string]bool
 	free             uint64 // the chain's figure
@@ -89,36 +93,110 @@ func (m *model) living(key string) *modelRow {
 	return nil
 }
 
-// reserve says what Reserve has to answer: "held", "taken", "over" or "short".
-func (m *model) reserve(r *modelRow, limit *money.Dollars) string {
-	at, fits := m.at(), true
-	if m.living(r.key) != nil {
-		return "taken"
+// open is the session that a payment made now falls into; "": it begins one.
+func (m *model) open() string {
+	if m.at().Sub(m.last) >= 8*time.Hour {
+		return ""
 	}
-	fresh := m.session == "" || at.Sub(m.last) >= 8*time.Hour
-	if fresh {
-		m.session, m.limit = "", limit
+	return m.session
+}
+
+// basis is what a decision was made on.
+type basis struct {
+	session string
+	limit   *money.Dollars // of the session
+	at      time.Time
+}
+
+func (m *model) basis(delegated *money.Dollars) basis {
+	b := basis{session: m.open(), limit: m.limit, at: m.at()}
+	if b.session == "" {
+		b.limit = delegated
 	}
+	if m.caps != nil {
+		b.limit = m.caps
+	}
+	return b
+}
+
+// fits reports whether no window that a decision looked at is over its limit with one more payment.
+func (m *model) fits(r *modelRow, b basis) bool {
+	fits, day := true, b.at.Truncate(24*time.Hour)
+	month := time.Date(b.at.Year(), b.at.Month(), 1, 0, 0, 0, 0, time.UTC)
 	within := func(limit money.Dollars, which func(*modelRow) bool) {
 		u := m.sum(which)
 		fits = fits && u.Spent+u.Held+r.price <= limit
 	}
-	if m.caps != nil {
-		within(*m.caps, func(o *modelRow) bool { return !fresh && o.session == m.session })
-	} else if m.limit != nil {
-		within(*m.limit, func(o *modelRow) bool { return !fresh && o.session == m.session })
+	if b.limit != nil {
+		within(*b.limit, func(o *modelRow) bool { return b.session != "" && o.session == b.session })
 	}
-	within(m.day, func(o *modelRow) bool { return sameDay(o.created, at) || o.created.After(at) })
-	within(m.month, func(o *modelRow) bool { return sameMonth(o.created, at) || o.created.After(at) })
+	within(m.day, func(o *modelRow) bool { return !o.created.Before(day) })
+	within(m.month, func(o *modelRow) bool { return !o.created.Before(month) })
 	entry, _, _ := strings.Cut(r.host, ":")
-	within(m.host, func(o *modelRow) bool {
-		return on(entry, o.host) && (sameDay(o.created, at) || o.created.After(at))
-	})
-	if !fits {
-		return "over"
+	within(m.host, func(o *modelRow) bool { return on(entry, o.host) && !o.created.Before(day) })
+	return fits
+}
+
+// busy reports whether the rate is reached.
+func (m *model) busy() bool {
+	n := 0
+	for _, o := range m.rows {
+		if o.created.After(m.at().Add(-time.Minute)) {
+			n++
+		}
 	}
+	return n >= m.rate
+}
+
+// seller says what the rules about payees and prices find: "payee", "ask" or nothing.
+func (m *model) seller(r *modelRow) string {
+	known, here, others, last := false, false, false, money.Dollars(0)
+	for _, o := range m.rows {
+		paid := o.state == Submitted || o.state == Unknown || o.state == Settled
+		known = known || (paid && o.payTo == r.payTo)
+		here = here || (paid && o.payTo == r.payTo && o.host == r.host)
+		others = others || (o.state != Failed && o.payTo != r.payTo && o.host == r.host)
+		if paid && o.host == r.host {
+			last = o.price
+		}
+	}
+	changed := others && !here
+	switch {
+	case changed && m.change == budget.RuleRefuse, !known && m.newPayee == budget.RuleRefuse:
+		return "payee"
+	case m.jump > 0 && last > 0 && r.price > last && int64(r.price) >= m.jump*int64(last):
+		return "ask"
+	}
+	return ""
+}
+
+// decide says what the rules have to answer: "" or "taken", "payee", "over", "rate" or "ask".
+func (m *model) decide(r *modelRow, b basis) string {
+	seller := m.seller(r)
+	switch {
+	case m.living(r.key) != nil:
+		return "taken"
+	case seller == "payee":
+		return seller
+	case !m.fits(r, b):
+		return "over"
+	case m.busy():
+		return "rate"
+	}
+	return seller
+}
+
+// reserve says what Reserve has to answer to a decision that was made on b: "held", "taken",
+// "moved" or "short".
+func (m *model) reserve(r *modelRow, b basis) string {
 	late := m.sum(func(o *modelRow) bool { return o.state != Settled || !o.updated.Before(m.readAt) })
-	if uint64(late.Spent+late.Held+r.price) > m.free {
+	switch {
+	case m.living(r.key) != nil:
+		return "taken"
+	case m.open() != b.session, b.at.Truncate(24 * time.Hour).After(m.at()), !m.fits(r, b), m.busy(),
+		m.seller(r) != "":
+		return "moved"
+	case uint64(late.Spent+late.Held+r.price) > m.free:
 		return "short"
 	}
 	return "held"
@@ -146,6 +224,7 @@ type machine struct {
 	home   string
 	stores [2]*Store
 	name   string // of this sequence: what it makes is told from what other sequences left
+	nested bool   // something happens between a decision and its hold
 	steps  int
 }
 
@@ -180,6 +259,15 @@ func (m *machine) begin(t *rapid.T, n int) {
 		session := dollars(50, "session")
 		m.caps = &session
 	}
+	m.rate, m.newPayee, m.change, m.jump = 1<<30, budget.RuleAllow, budget.RuleAllow, 0
+	if rapid.IntRange(0, 3).Draw(t, "rate") == 0 {
+		m.rate = rapid.IntRange(1, 4).Draw(t, "a minute")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "payees") == 0 {
+		rules := rapid.SampledFrom([]budget.Rule{budget.RuleAllow, budget.RuleRefuse})
+		m.newPayee, m.change, m.jump = rules.Draw(t, "new payee"), rules.Draw(t, "payee change"),
+			rapid.Int64Range(0, 3).Draw(t, "jump")
+	}
 	m.free = uint64(rapid.IntRange(0, 40).Draw(t, "free"))
 	if rapid.Bool().Draw(t, "only the chain is short") {
 		m.day, m.month, m.host, m.caps = 1000, 1000, 1000, nil
@@ -195,63 +283,106 @@ func (m *machine) row(t *rapid.T) *modelRow {
 	return m.rows[rapid.IntRange(0, len(m.rows)-1).Draw(t, "payment")]
 }
 
+func (m *machine) rules() budget.Rules {
+	return budget.Rules{
+		PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: m.rate, Session: m.caps, Day: m.day, Month: m.month,
+		HostDay:  map[string]money.Dollars{"a.example": m.host, "b.example": m.host},
+		NewPayee: m.newPayee, PayeeChange: m.change, PriceJump: float64(m.jump),
+	}
+}
+
+// Reserve decides on a payment, on one process's facts, and holds its money in another. In between,
+// anything may happen.
 func (m *machine) Reserve(t *rapid.T) {
-	s := m.store(t)
 	h := testHold(uint64(rapid.IntRange(1, 20).Draw(t, "price")))
 	r := &modelRow{
 		host:    rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"),
-		request: byte(rapid.IntRange(0, 2).Draw(t, "request")),
-		price:   h.Payment.Price, state: Reserved,
+		payTo:   fmt.Sprint(m.name, " payee ", rapid.IntRange(0, 1).Draw(t, "payee")),
+		request: byte(rapid.IntRange(0, 2).Draw(t, "request")), price: h.Payment.Price, state: Reserved,
 	}
 	if k := rapid.IntRange(0, 4).Draw(t, "key"); k < 2 {
 		r.key = fmt.Sprint(m.name, " key ", k)
 	}
-	var limit *money.Dollars
 	if rapid.Bool().Draw(t, "delegated") {
 		d := money.Dollars(rapid.Int64Range(0, 50).Draw(t, "delegation"))
-		limit = &d
+		h.SessionCap = &d
 	}
-	h.Payment.Host, h.Payment.IdempotencyKey, h.Payment.Fingerprint = r.host, r.key, m.fingerprint(r.request)
-	h.Payment.Source, h.Funds.Source, h.Cap = m.name, m.name, limit
+	p := &h.Payment
+	p.Host, p.IdempotencyKey, p.Fingerprint, p.PayTo = r.host, r.key, m.fingerprint(r.request), r.payTo
+	p.URL, p.Source, p.Asset, h.Funds.Source = "https://api.example/"+m.name, m.name, m.name, m.name
 	h.Funds.Free, h.Funds.ReadAt = money.NewAmount(m.free), m.readAt
-	rules := budget.Rules{PerCall: 1 << 40, ApproveAbove: 1 << 40, Rate: 1 << 30, Session: m.caps, Day: m.day,
-		Month: m.month, HostDay: map[string]money.Dollars{"a.example": m.host, "b.example": m.host}}
 
-	before, beforeLimit := m.session, m.limit
-	at, want := m.at(), m.reserve(r, limit)
-	p, err := s.Reserve(context.Background(), h, func(tx *Tx, session budget.Session) error {
-		require.True(t, tx.Now.Equal(at), "the ledger's time: %s, not %s", tx.Now, at)
-		return rules.Check(budget.Ask{Price: h.Payment.Price, Host: r.host, Now: tx.Now, Session: session},
-			tx)
-	})
-	m.alive[s.Self()] = true
-	got := "held"
-	var taken *AlreadyPaying
-	var short *ShortOfFunds
-	switch {
-	case errors.As(err, &taken):
-		got = "taken"
-		require.Equal(t, m.living(r.key).id, taken.Payment.ID)
-	case errors.As(err, &short):
-		got = "short"
-	case x402.HasCode(err, x402.BudgetExceeded):
-		got = "over"
-	default:
-		require.NoError(t, err)
-	}
-	require.Equal(t, want, got)
-	if got != "held" {
-		m.session, m.limit = before, beforeLimit // rolled back
+	b := m.basis(h.SessionCap)
+	want := m.decide(r, b)
+	facts, err := decide(m.store(t), m.rules(), &h)
+	require.Equal(t, want, m.answer(t, r, err))
+	require.True(t, facts.Now.Equal(b.at), "the ledger's time: %s, not %s", facts.Now, b.at)
+	if want != "" {
 		return
 	}
-	if m.session == "" {
-		require.NotEqual(t, before, p.Session)
-		m.session, m.sessionCaps[p.Session] = p.Session, m.limit
+	if !m.nested && rapid.IntRange(0, 2).Draw(t, "meanwhile") == 0 {
+		m.nested = true
+		m.meanwhile(t)
+		m.nested = false
+		h.Funds.Free, h.Funds.ReadAt = money.NewAmount(m.free), m.readAt
+	}
+	m.hold(t, h, r, b)
+}
+
+// hold compares Reserve with the model.
+func (m *machine) hold(t *rapid.T, h Hold, r *modelRow, b basis) {
+	s, at, want := m.store(t), m.at(), m.reserve(r, b)
+	p, err := s.Reserve(context.Background(), h)
+	m.alive[s.Self()] = true
+	got := m.answer(t, r, err)
+	if got == "" {
+		got = "held"
+	}
+	require.Equal(t, want, got, "%v", err)
+	if got != "held" {
+		return
+	}
+	if b.session == "" {
+		require.NotEqual(t, m.session, p.Session)
+		m.session, m.limit, m.sessionCaps[p.Session] = p.Session, h.SessionCap, h.SessionCap
 	}
 	r.id, r.session, r.created, r.updated, r.leaseOwner, r.waiter = p.ID, m.session, at, at, s.Self(), s.Self()
 	m.last, m.newest = at, at
 	m.rows = append(m.rows, r)
 	m.reportOn(t, p, r)
+}
+
+// answer names what the rules or the ledger said to a payment.
+func (m *machine) answer(t *rapid.T, r *modelRow, err error) string {
+	var taken *AlreadyPaying
+	var short *ShortOfFunds
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &taken):
+		require.Equal(t, m.living(r.key).id, taken.Payment.ID)
+		return "taken"
+	case errors.As(err, &short):
+		return "short"
+	case errors.Is(err, ErrMoved):
+		return "moved"
+	}
+	code := x402.AsError(err).Code
+	name := map[x402.Code]string{
+		x402.BudgetExceeded: "over", x402.RateLimited: "rate", x402.ApprovalRequired: "ask",
+		x402.PayeeChanged: "payee", x402.PolicyDenied: "payee",
+	}[code]
+	require.NotEmpty(t, name, "%v", err)
+	return name
+}
+
+// meanwhile is what happens between a decision and its hold.
+func (m *machine) meanwhile(t *rapid.T) {
+	steps := []func(*rapid.T){m.Reserve, m.NewSession, m.Clock, m.Chain}
+	if len(m.rows) > 0 {
+		steps = append(steps, m.Submit, m.Finish, m.Release)
+	}
+	steps[rapid.IntRange(0, len(steps)-1).Draw(t, "what happens meanwhile")](t)
 }
 
 func (m *machine) fingerprint(request byte) (f [32]byte) {
@@ -507,8 +638,8 @@ func (m *machine) Verify(t *rapid.T) {
 }
 
 func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
-	got := modelRow{id: p.ID, session: p.Session, host: p.Host, key: p.IdempotencyKey, body: r.body,
-		state: p.State, proof: p.Proof, price: p.Price,
+	got := modelRow{id: p.ID, session: p.Session, host: p.Host, payTo: p.PayTo, key: p.IdempotencyKey,
+		body: r.body, state: p.State, proof: p.Proof, price: p.Price,
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
 		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered}
 	require.Equal(t, *r, got)
@@ -531,9 +662,9 @@ func (m *machine) Check(t *rapid.T) {
 	for i, p := range list {
 		m.reportOn(t, p, m.rows[i])
 	}
-	require.NoError(t, s.View(context.Background(), func(tx *Tx) error {
+	require.NoError(t, s.view(context.Background(), func(tx *Tx) error {
 		window := func(w budget.Window, limit money.Dollars, which func(*modelRow) bool) {
-			got, err := tx.Used(w)
+			got, err := tx.used(w)
 			require.NoError(t, err)
 			want := m.sum(which)
 			require.Equal(t, want, got, "%+v", w)

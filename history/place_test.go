@@ -27,12 +27,12 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, home := newStore(t)
-			p, err := s.Reserve(t.Context(), testHold(1), noRules)
+			p, err := reserve(s, testHold(1))
 			require.NoError(t, err)
 			path := filepath.Join(home, FileName)
 			require.NoError(t, os.Rename(path, path+".moved"))
 			damage(t, path)
-			_, err = s.Reserve(t.Context(), testHold(1), noRules)
+			_, err = reserve(s, testHold(1))
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
 			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
 				UniqueKey: "t"})

@@ -8,33 +8,68 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// paid are the states of a payment that was made, or may have been (package budget, Memory).
+// paid are the states of a payment that was made, or may have been (budget.PayeeHistory).
 // the first words are the indexes'
 const paid = ` AND state <> 'failed' AND state IN ('submitted', 'unknown', 'settled')`
 
-// PayeeHistory tells package budget what is known of a payee, and what a resource cost last.
-func (t *Tx) PayeeHistory(host string, p budget.Payee) (m budget.Memory, err error) {
+// payeeHistory is what is known of a payee, and what a resource cost last.
+func (t *Tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, err error) {
+	if h.Paid, h.PaidHere, h.Other, err = t.paidBefore(host, p); err != nil {
+		return h, err
+	}
+	h.LastPrice, err = t.lastPrice(p.Resource)
+	return h, err
+}
+
+func (t *Tx) paidBefore(host string, p budget.Payee) (known, here bool, other string, err error) {
 	who := payee(p.Network, p.PayTo)
 	err = t.row(`SELECT EXISTS (SELECT 1 FROM payments WHERE network = ?1 AND payee = ?2`+paid+`),
 		EXISTS (SELECT 1 FROM payments WHERE host = ?3 AND network = ?1 AND asset = ?4 AND payee = ?2`+paid+
 		`)`,
-		p.Network, who, host, p.Asset).Scan(&m.Paid, &m.PaidHere)
-	if err != nil {
-		return m, err
+		p.Network, who, host, p.Asset).Scan(&known, &here)
+	if err != nil || here {
+		return known, here, "", err
 	}
-	if !m.PaidHere {
-		err = t.row(`SELECT pay_to FROM payments WHERE host = ? AND network = ? AND asset = ? AND payee <> ? AND state <> 'failed' LIMIT 1`,
-			host, p.Network, p.Asset, who).Scan(&m.Other)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return m, err
+	err = t.row(`SELECT pay_to FROM payments WHERE host = ? AND network = ? AND asset = ? AND payee <> ? AND state <> 'failed' LIMIT 1`,
+		host, p.Network, p.Asset, who).Scan(&other)
+	return known, here, other, none(err, nil)
+}
+
+// lastPrice is what was paid last for a resource; nil: it was never bought.
+func (t *Tx) lastPrice(resource string) (*money.Dollars, error) {
+	var last money.Dollars
+	err := t.row(`SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
+		resource).Scan(&last)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return &last, err
+}
+
+// sellerAsDecided refuses a payment, with ErrMoved, when the history of its payee or the resource's
+// last price is no longer as its decision needs it.
+func (t *Tx) sellerAsDecided(d budget.Decision, p Payment) error {
+	if d.PayeeKnown || d.PayeeUnchanged {
+		var h budget.PayeeHistory
+		var err error
+		h.Paid, h.PaidHere, h.Other, err = t.paidBefore(p.Host, budget.Payee{Network: p.Network,
+			Asset: p.Asset, PayTo: p.PayTo})
+		if err != nil {
+			return err
+		}
+		if (d.PayeeKnown && !h.Paid) || (d.PayeeUnchanged && h.Changed()) {
+			return moved("the payee's history changed")
 		}
 	}
-	var last money.Dollars
-	err = t.row(`SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
-		p.Resource).Scan(&last)
-	if errors.Is(err, sql.ErrNoRows) {
-		return m, nil
+	if d.MinLastPrice == nil {
+		return nil
 	}
-	m.LastPrice = &last
-	return m, err
+	last, err := t.lastPrice(p.Resource())
+	if err != nil {
+		return err
+	}
+	if last != nil && *last < *d.MinLastPrice {
+		return moved("the last price changed")
+	}
+	return nil
 }

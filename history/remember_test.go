@@ -9,13 +9,11 @@ import (
 	"x402-wallet/x402/money"
 )
 
-func remembered(t *testing.T, s *Store, host string, p budget.Payee) (m budget.Memory) {
+func remembered(t *testing.T, s *Store, host string, p budget.Payee) budget.PayeeHistory {
 	t.Helper()
-	require.NoError(t, s.View(t.Context(), func(tx *Tx) (err error) {
-		m, err = tx.PayeeHistory(host, p)
-		return err
-	}))
-	return m
+	f, err := s.Facts(t.Context(), Question{Rules: budget.Query{Host: host, Payee: p}})
+	require.NoError(t, err)
+	return f.Payee
 }
 
 // What counts as paid, in every state.
@@ -23,8 +21,8 @@ func TestRemember(t *testing.T) {
 	payee := budget.Payee{Network: "eip155:84532", Asset: "0xasset", PayTo: "0xpayee",
 		Resource: "GET api.example/weather"}
 	price := money.Dollars(7)
-	nothing, all := budget.Memory{}, budget.Memory{Paid: true, PaidHere: true, LastPrice: &price}
-	for state, want := range map[State]budget.Memory{Reserved: nothing, Submitted: all, Unknown: all,
+	nothing, all := budget.PayeeHistory{}, budget.PayeeHistory{Paid: true, PaidHere: true, LastPrice: &price}
+	for state, want := range map[State]budget.PayeeHistory{Reserved: nothing, Submitted: all, Unknown: all,
 		Settled: all} {
 		s, _, _ := newStore(t)
 		pay(t, s, testHold(7), state)
@@ -47,15 +45,17 @@ func TestRemember(t *testing.T) {
 	require.Equal(t, elsewhere, remembered(t, s, "other.example", payee))
 	for _, c := range []struct {
 		change func(*budget.Payee)
-		want   budget.Memory
+		want   budget.PayeeHistory
 	}{
 		{func(p *budget.Payee) { p.PayTo = "0xPAYEE" }, all},
-		{func(p *budget.Payee) { p.PayTo = "0xother" }, budget.Memory{Other: "0xpayee", LastPrice: &price}},
+		{func(p *budget.Payee) {
+			p.PayTo = "0xother"
+		}, budget.PayeeHistory{Other: "0xpayee", LastPrice: &price}},
 		{func(p *budget.Payee) { p.Asset = "0xother" }, elsewhere},
-		{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.Memory{LastPrice: &price}},
+		{func(p *budget.Payee) { p.Network = "eip155:8453" }, budget.PayeeHistory{LastPrice: &price}},
 		{func(p *budget.Payee) {
 			p.Resource = "POST api.example/weather"
-		}, budget.Memory{Paid: true, PaidHere: true}},
+		}, budget.PayeeHistory{Paid: true, PaidHere: true}},
 	} {
 		p := payee
 		c.change(&p)

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -14,24 +15,155 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Hold is what Reserve is asked to hold.
+// Question says what of the ledger has to be known before a payment is decided on.
+type Question struct {
+	Rules   budget.Query
+	Payment Payment             // its idempotency key, fingerprint, network and source are looked at
+	Resume  bool                // as Hold.Resume
+	Quotes  [][sha256.Size]byte // whose approvals are wanted
+}
+
+// Facts are what the ledger knew at one moment.
+type Facts struct {
+	budget.Facts
+	Purchase  *Payment   // that the key or the request belongs to already (AlreadyPaying); nil: none
+	Frozen    *Freeze    // that stops payments from the source; nil: none
+	Approvals []Approval // good ones of the quotes, in their order
+}
+
+// Refusal is why the payment cannot be held whatever the owner's rules say: *AlreadyPaying, or
+// WALLET_FROZEN.
+func (f Facts) Refusal() error {
+	if f.Purchase != nil {
+		return &AlreadyPaying{Payment: *f.Purchase}
+	}
+	if f.Frozen != nil {
+		return f.Frozen.refusal()
+	}
+	return nil
+}
+
+// Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
+// be out of date when it returns, and Reserve answers ErrMoved where that matters.
+func (s *Store) Facts(ctx context.Context, q Question) (f Facts, err error) {
+	err = s.view(ctx, func(t *Tx) error { f, err = t.facts(q); return err })
+	return f, err
+}
+
+func (t *Tx) facts(q Question) (f Facts, err error) {
+	clock := t.Now
+	if err := t.notBeforeLedger(); err != nil {
+		return f, err
+	}
+	if f.Purchase, err = t.purchase(q.Payment, q.Resume); err != nil {
+		return f, err
+	}
+	if f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source); err != nil {
+		return f, err
+	}
+	if f.Facts, err = t.budgetFacts(q.Rules); err != nil {
+		return f, err
+	}
+	f.Behind = t.Now.Sub(clock)
+	for _, quote := range q.Quotes {
+		a, err := t.approvalOf(quote)
+		if err != nil {
+			return f, err
+		}
+		if a != nil {
+			f.Approvals = append(f.Approvals, *a)
+		}
+	}
+	return f, nil
+}
+
+// budgetFacts is the part of the facts that package budget decides by.
+func (t *Tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
+	f.Now = t.Now
+	if f.Session, err = t.session(); err != nil {
+		return f, err
+	}
+	at := q.At
+	if at.IsZero() {
+		at = t.Now
+	}
+	if f.Used, err = t.usage(f.Session.ID, q.HostEntries, at); err != nil {
+		return f, err
+	}
+	if f.LastMinute, err = t.count(t.Now.Add(-budget.RateWindow)); err != nil {
+		return f, err
+	}
+	if f.LastMinute >= max(q.Rate, 1) {
+		if f.RateSince, err = t.newest(max(q.Rate, 1)); err != nil {
+			return f, err
+		}
+	}
+	if f.LastUnfreeze, err = t.lastUnfreeze(); err != nil {
+		return f, err
+	}
+	if q.MaxFailures > 0 {
+		if f.ConsecutiveFailures, err = t.consecutiveFailures(f.LastUnfreeze, q.MaxFailures); err != nil {
+			return f, err
+		}
+	}
+	if q.BusyHour {
+		hour := budget.RateLimit{Per: budget.BusyWindow, NotBefore: f.LastUnfreeze}
+		if f.LastHour, err = t.count(hour.Since(t.Now)); err != nil {
+			return f, err
+		}
+	}
+	if q.Payee.PayTo != "" {
+		f.Payee, err = t.payeeHistory(q.Host, q.Payee)
+	}
+	return f, err
+}
+
+func (t *Tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
+	day := budget.DayOf(at)
+	if session != "" {
+		if u.Session, err = t.used(budget.Window{Session: session}); err != nil {
+			return u, err
+		}
+	}
+	if u.Day, err = t.used(budget.Window{Since: day}); err != nil {
+		return u, err
+	}
+	if u.Month, err = t.used(budget.Window{Since: budget.MonthOf(at)}); err != nil {
+		return u, err
+	}
+	u.HostDay = map[string]budget.Use{}
+	for _, host := range hosts {
+		if u.HostDay[host], err = t.used(budget.Window{Host: host, Since: day}); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
+}
+
+// Hold is a payment whose money is to be held, and the decision that lets it pass.
 type Hold struct {
 	// everything but what the ledger gives: session, state, times, owner, and an id where there is
 	// none
 	Payment Payment
-	Funds   x402.Funds     // the third layer's reading
-	Cap     *money.Dollars // the delegation's worth: the session's cap, should one begin with this payment
-	AskCap  bool           // nobody has looked what is delegated: no session may begin (ErrAskCap)
-	// not beside a payment without an end for the same request that nobody waits for (Taken)
+	Funds   x402.Funds // the third layer's reading
+	// the delegation's worth: the session's cap, should one begin with this payment
+	SessionCap *money.Dollars
+	Decision   budget.Decision // by the owner's rules
+	Approval   *Approval       // as it was read, to be used up with this payment; nil: none is needed
+	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
 	Resume bool
 }
 
-// ErrAskCap says that a session would begin, and that what was delegated has to be looked up
-// before, for it is the session's cap.
-var ErrAskCap = errors.New("a session begins, and its cap is not known")
+// ErrMoved says that something a decision rests on is no longer so: money was held or spent
+// meanwhile, a session began or ended, a payee became known, an approval was used up or taken back.
+// Nothing is held. Read the facts and decide anew.
+var ErrMoved = errors.New("the ledger changed since the payment was decided on")
 
-// ShortOfFunds is the third layer's no. Free is what the chain allowed when it was read; Held what
-// the wallet has promised of it and the reading may not show yet.
+// ErrNoCaps refuses a hold whose decision no rules were asked for.
+var ErrNoCaps = errors.New("a hold needs a decision with caps")
+
+// ShortOfFunds is the third layer's refusal. Free is what the chain allowed when it was read; Held
+// what the wallet has held of it and the reading may not show yet.
 type ShortOfFunds struct{ Free, Held, Wanted money.Amount }
 
 func (e *ShortOfFunds) Error() string {
@@ -44,13 +176,16 @@ type AlreadyPaying struct{ Payment Payment }
 
 func (e *AlreadyPaying) Error() string { return "this purchase is made already, as " + e.Payment.ID }
 
-// Reserve checks all caps and holds the money, in one transaction: check is called inside it with
-// the session the payment falls into and must ask t for its figures. It returns the payment as it
-// now stands in the ledger, *Taken, *ShortOfFunds, ErrAskCap, or whatever check returned; then
-// nothing is held.
-func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session budget.Session) error) (
-	Payment, error) {
+// Reserve holds the money of a payment, in one transaction that checks everything its decision
+// rests on against the ledger as it is then: however many reserve at once, in however many
+// processes, no cap is ever passed by one unit. It returns the payment as it now stands in the
+// ledger. After an error nothing is held: *AlreadyPaying, WALLET_FROZEN, ErrMoved, *ShortOfFunds,
+// in this order.
+func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
+	if len(h.Decision.Caps) == 0 {
+		return p, ErrNoCaps
+	}
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
@@ -62,37 +197,76 @@ func (s *Store) Reserve(ctx context.Context, h Hold, check func(t *Tx, session b
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		clock := t.Now
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
-		if err := t.keyIsFree(p.IdempotencyKey); err != nil {
-			return err
-		}
-		if h.Resume {
-			if err := t.notLeft(p.Fingerprint); err != nil {
-				return err
-			}
-		}
-		if err := t.NotFrozen(p.Network, p.Source); err != nil {
-			return err
-		}
-		session, err := t.session(h)
+		taken, err := t.purchase(p, h.Resume)
 		if err != nil {
 			return err
 		}
-		if err := check(t, session); err != nil {
-			return standsStill(err, clock, t.Now)
+		if taken != nil {
+			return &AlreadyPaying{Payment: *taken}
 		}
-		if err := t.coveredByChain(h); err != nil {
+		if err := t.notFrozen(p.Network, p.Source); err != nil {
+			return err
+		}
+		session, err := t.sessionFor(h)
+		if err != nil {
+			return err
+		}
+		if err := t.holdsStill(h.Decision, p); err != nil {
 			return err
 		}
 		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved, t.Now,
 			t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
+		if err := t.useApproval(h.Approval, p.ID); err != nil {
+			return err
+		}
+		if err := t.coveredByChain(h); err != nil {
+			return err
+		}
 		return t.insert(p)
 	})
 	return p, err
+}
+
+func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
+
+// holdsStill refuses a payment, with ErrMoved, when anything that its decision rests on beside the
+// session and the approval is no longer so.
+func (t *Tx) holdsStill(d budget.Decision, p Payment) error {
+	for _, c := range d.Caps {
+		if c.Window.Since.After(t.Now) {
+			return moved("the clock was set back")
+		}
+		use, err := t.used(c.Window)
+		if err != nil {
+			return err
+		}
+		if use.Total().Add(p.Price) > c.Limit {
+			return moved("a budget was used up")
+		}
+	}
+	for _, limit := range d.Rates {
+		n, err := t.count(limit.Since(t.Now))
+		if err != nil {
+			return err
+		}
+		if n >= limit.Max {
+			return moved("others paid")
+		}
+	}
+	if d.MaxFailures > 0 {
+		n, err := t.consecutiveFailures(d.FailuresSince, d.MaxFailures)
+		if err != nil {
+			return err
+		}
+		if n >= d.MaxFailures {
+			return moved("payments came to nothing")
+		}
+	}
+	return t.sellerAsDecided(d, p)
 }
 
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
@@ -108,47 +282,49 @@ func (t *Tx) notBeforeLedger() error {
 	return nil
 }
 
-// notLeft refuses a request that has a payment which nobody waits for any more, perhaps since a
-// moment ago.
-func (t *Tx) notLeft(fingerprint [32]byte) error {
-	p, err := scanPayment(t.row(selectPayment+` WHERE fingerprint = ? AND (`+resumable+
-		`) AND waiter = '' AND delivered = 0 LIMIT 1`, fingerprint[:]))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return &AlreadyPaying{p}
-}
-
-func (t *Tx) keyIsFree(key string) error {
-	if key == "" {
-		return nil
-	}
-	p, err := scanPayment(t.row(selectPayment+` WHERE idempotency_key = ? AND state <> 'failed'`, key))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return &AlreadyPaying{p}
-}
-
-// session returns the session that is open now, or opens one.
-func (t *Tx) session(h Hold) (budget.Session, error) {
-	current, err := t.Session()
-	if err != nil || current.ID != "" {
-		if err == nil {
-			_, err = t.exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, micros(t.Now), current.ID)
+// purchase finds the payment that this one would be again: of the same idempotency key or, for
+// resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
+func (t *Tx) purchase(p Payment, resume bool) (*Payment, error) {
+	if p.IdempotencyKey != "" {
+		found, err := t.payment(` WHERE idempotency_key = ? AND state <> 'failed'`, p.IdempotencyKey)
+		if found != nil || err != nil {
+			return found, err
 		}
+	}
+	if !resume {
+		return nil, nil
+	}
+	return t.payment(` WHERE fingerprint = ? AND (`+resumable+`) AND waiter = '' AND delivered = 0 LIMIT 1`,
+		p.Fingerprint[:])
+}
+
+// payment returns the first payment that a query finds; nil: none.
+func (t *Tx) payment(where string, args ...any) (*Payment, error) {
+	p, err := scanPayment(t.row(selectPayment+where, args...))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &p, nil
+}
+
+// sessionFor is the session that a payment falls into: the one its decision was made for, or a new
+// one.
+func (t *Tx) sessionFor(h Hold) (budget.Session, error) {
+	current, err := t.session()
+	if err != nil {
 		return current, err
 	}
-	if h.AskCap {
-		return current, ErrAskCap
+	if current.ID != h.Decision.Session {
+		return current, moved("a session began or ended")
 	}
-	return t.newSession(h.Cap, nil)
+	if current.ID == "" {
+		return t.newSession(h.SessionCap, nil)
+	}
+	_, err = t.exec(`UPDATE sessions SET last_at = ? WHERE id = ?`, micros(t.Now), current.ID)
+	return current, err
 }
 
 func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
@@ -172,8 +348,8 @@ func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 	return fresh, t.audit("", "session", map[string]any{"id": fresh.ID, "cap": newCap})
 }
 
-// Session is the session that is open now; its ID is empty when the next payment will begin one.
-func (t *Tx) Session() (budget.Session, error) {
+// session is the session that is open now; its ID is empty when the next payment will begin one.
+func (t *Tx) session() (budget.Session, error) {
 	var s budget.Session
 	var started, last int64
 	var limit sql.NullInt64
@@ -196,9 +372,11 @@ func (t *Tx) Session() (budget.Session, error) {
 }
 
 // SessionSeal is what the owner sealed a session with; nil: a payment began it.
-func (t *Tx) SessionSeal(id string) (seal []byte, err error) {
-	err = t.row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal)
-	return seal, none(err, nil)
+func (s *Store) SessionSeal(ctx context.Context, id string) (seal []byte, err error) {
+	err = s.view(ctx, func(t *Tx) error {
+		return none(t.row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal), nil)
+	})
+	return seal, err
 }
 
 // NewSession ends the session that is open and begins one. limit is the delegation's worth, where
@@ -239,9 +417,8 @@ func (t *Tx) coveredByChain(h Hold) error {
 	return nil
 }
 
-// Used sums a window for package budget: of a session, of a host, or of all. Windows begin with a
-// UTC day.
-func (t *Tx) Used(w budget.Window) (use budget.Use, err error) {
+// used sums a window: of a session, of a host, or of all. Windows begin with a UTC day.
+func (t *Tx) used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
 	day := micros(w.Since) / (24 * time.Hour).Microseconds()
 	var row scanner
@@ -259,24 +436,18 @@ func (t *Tx) Used(w budget.Window) (use budget.Use, err error) {
 	return use, err
 }
 
-// Count counts the payments made after since.
-func (t *Tx) Count(since time.Time) (n int, err error) {
+// count counts the payments made after since, failed ones too.
+func (t *Tx) count(since time.Time) (n int, err error) {
 	err = t.row(`SELECT count(*) FROM payments WHERE created_at > ?`, micros(since)).Scan(&n)
 	return n, err
 }
 
-// Oldest is when the first payment after since was made, not counting the first skip of them; zero
-// where there is none.
-func (t *Tx) Oldest(since time.Time, skip int) (time.Time, error) {
+// newest is when the nth newest payment was made; zero where there are fewer.
+func (t *Tx) newest(n int) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT created_at FROM payments WHERE created_at > ? ORDER BY created_at LIMIT 1 OFFSET ?`,
-		micros(since), skip).Scan(&at)
+	err := t.row(`SELECT created_at FROM payments ORDER BY created_at DESC LIMIT 1 OFFSET ?`, n-1).Scan(&at)
 	return fromMicros(at), none(err, nil)
 }
-
-// View gives f a consistent reading, for reports: it is a budget.Ledger, and Session tells which
-// session is open.
-func (s *Store) View(ctx context.Context, f func(t *Tx) error) error { return s.view(ctx, f) }
 
 // HeldOn is what unfinished payments hold of a source, by asset address.
 func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]money.Amount, error) {

@@ -68,7 +68,7 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 	if err != nil {
 		return err
 	}
-	if err := t.NotFrozen(network, source); err != nil { // since the money was held
+	if err := t.notFrozen(network, source); err != nil { // since the money was held
 		return err
 	}
 	detail := toJSON(map[string]any{"evidence": signed.Evidence,
@@ -289,17 +289,18 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 
 // AttachIdempotencyKey gives a living payment that has no idempotency key one, and reports whether
 // it carries that key now: a call with a key that takes up a payment made without one makes it the
-// key's purchase. *Taken says that the key has another already.
+// key's purchase. *AlreadyPaying says that the key has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
-		var taken *AlreadyPaying
-		err := t.keyIsFree(key)
-		if errors.As(err, &taken) && taken.Payment.ID == id {
-			named = true
-			return nil
-		}
+		owner, err := t.purchase(Payment{IdempotencyKey: key}, false)
 		if err != nil {
 			return err
+		}
+		if owner != nil {
+			if named = owner.ID == id; named {
+				return nil
+			}
+			return &AlreadyPaying{Payment: *owner}
 		}
 		done, err := t.exec(
 			`UPDATE payments SET idempotency_key = ? WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)

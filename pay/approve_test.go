@@ -233,7 +233,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 // The breaker's finding outlasts its reason: only the owner starts the wallet again.
 func TestTheBreakerLasts(t *testing.T) {
 	b := newBench(t, "1", silent)
-	b.Rules.MaxLost = 3
+	b.Rules.MaxFailures = 3
 	for i := range 3 {
 		q := get(testURL)
 		q.IdempotencyKey = string(rune('a' + i))

@@ -2,11 +2,12 @@ package pay
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -110,34 +111,7 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 	}
 	found, o := e.chargeAt(c, c.upTo())
 	p := e.payment(c.marked(), found, o, c.Funds)
-	err = e.Store.View(ctx, func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		if err := t.NotFrozen(p.Network, p.Source); err != nil {
-			return err
-		}
-		var yes money.Dollars
-		if c.UpTo != nil {
-			if said, err := t.HasApproval(terms(p, o)); err != nil {
-				return err
-			} else if said {
-				yes = o.price
-			}
-		}
-		most, err := e.Rules.MaxPrice(budgetAsk(p, t.Now, session), yes, t)
-		if err != nil {
-			return err
-		}
-		if room = c.Asset.Units(most); room.IsZero() { // the rule that leaves none says so itself
-			a := budgetAsk(p, t.Now, session)
-			a.Price = 1
-			return e.Rules.Check(a, t)
-		}
-		return nil
-	})
-	if err != nil {
+	if room, err = e.maxPrice(ctx, c, e.propose(p, o, c.Funds)); err != nil {
 		return room, err
 	}
 	if c.Funds.Free.IsZero() {
@@ -156,6 +130,34 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 				"like \"$0.10\"")
 	}
 	return room, nil
+}
+
+// maxPrice is the most that the owner's rules, and a person's approval of up to so much, let a call
+// cost: above 0.
+func (e *Engine) maxPrice(ctx context.Context, c Charge, w *proposal) (most money.Amount, err error) {
+	facts, err := e.Store.Facts(ctx, history.Question{
+		Rules: e.Rules.Query(w.ask), Payment: history.Payment{Network: c.Network, Source: c.Funds.Source},
+		Quotes: w.quotes,
+	})
+	if err != nil {
+		return most, err
+	}
+	if err := facts.Refusal(); err != nil {
+		return most, err
+	}
+	var approved money.Dollars
+	if c.UpTo != nil && slices.ContainsFunc(facts.Approvals, e.mayUse) {
+		approved = w.ask.Price
+	}
+	price, err := e.Rules.MaxPrice(w.ask, approved, facts.Facts)
+	if err != nil {
+		return most, err
+	}
+	if most = c.Asset.Units(price); most.IsZero() { // the rule that leaves none says so itself
+		w.ask.Price = 1
+		_, err = e.Rules.Decide(w.ask, facts.Facts)
+	}
+	return most, err
 }
 
 func (c Charge) upTo() money.Amount {
@@ -190,15 +192,9 @@ func (c Charge) Offered() *money.Amount {
 func (e *Engine) AskAbout(ctx context.Context, c Charge) error {
 	found, o := e.chargeAt(c, c.upTo())
 	p := e.payment(c.marked(), found, o, c.Funds)
-	err := e.Store.View(ctx, func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		a := budgetAsk(p, t.Now, session)
-		a.Always = c.Always
-		return e.Rules.Check(a, t)
-	})
+	w := e.propose(p, o, c.Funds)
+	w.ask.Always, w.quotes, w.hold.Payment.IdempotencyKey = c.Always, nil, ""
+	err := e.decide(ctx, w)
 	if !x402.HasCode(err, x402.ApprovalRequired) {
 		return err
 	}
@@ -210,39 +206,25 @@ func (e *Engine) AskAbout(ctx context.Context, c Charge) error {
 type Held struct {
 	Payment history.Payment
 
-	engine *Engine
-	yes    *history.Approval // a person's, that it used up …
-	shown  history.Payment   // … for this
+	engine   *Engine
+	approval *history.Approval // a person's, that it used up; nil: none was needed
+	shown    history.Payment   // what that person was shown
 }
 
 // HoldCharge holds a charge in the owner's budgets. End has to be called when the call ends. Where
 // a person has to say yes, the error is APPROVAL_REQUIRED with the question's id.
 func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 	found, o := e.chargeAt(c, c.Amount)
-	h := history.Hold{Payment: e.payment(c.marked(), found, o, c.Funds), Funds: c.Funds,
-		AskCap: e.Rules.Session == nil}
-	h.Payment.ID = history.NewID(e.Now())
-	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, ctx)
-	if err != nil {
-		return nil, err
+	p := e.payment(c.marked(), found, o, c.Funds)
+	w := e.propose(p, o, c.Funds)
+	w.ask.Always, w.sessionCap = c.Always, e.sessionCapOnce(ctx)
+	shown := p
+	if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
+		_, offered := e.chargeAt(c, c.upTo())
+		shown = at(p, offered)
+		w.quotes = [][sha256.Size]byte{terms(shown, offered), w.quotes[0]}
 	}
-	defer written()
-	held := &Held{engine: e}
-	p, err := e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
-		a := budgetAsk(h.Payment, t.Now, session)
-		a.Always = c.Always
-		a.Approved = func() (bool, error) {
-			if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
-				if used, err := held.use(t, h.Payment, c); used || err != nil {
-					return used, err
-				}
-			}
-			exact := c
-			exact.UpTo = nil
-			return held.use(t, h.Payment, exact)
-		}
-		return e.Rules.Check(a, t)
-	})
+	payment, err := e.holdFor(ctx, ctx, w)
 	var lack *history.ShortOfFunds
 	var taken *history.AlreadyPaying
 	switch {
@@ -252,38 +234,27 @@ func (e *Engine) HoldCharge(ctx context.Context, c Charge) (*Held, error) {
 		err = x402.Errorf(x402.InvalidArgument,
 			"this idempotencyKey was used for another call meanwhile").WithDetail("paymentId",
 			taken.Payment.ID)
-	case errors.Is(err, budget.ErrTripped):
-		e.trip(ctx, err)
 	case x402.HasCode(err, x402.ApprovalRequired):
 		o.why = x402.AsError(err)
 		err = e.askPerson(ctx, c.marked(), found, o)
 	}
 	if err != nil {
-		e.inflight.end(h.Payment.ID, false)
 		return nil, err
 	}
-	held.Payment = p
-	return held, nil
-}
-
-// use takes a person's yes, to the charge as the person was shown it.
-func (h *Held) use(t *history.Tx, p history.Payment, c Charge) (bool, error) {
-	_, said := h.engine.chargeAt(c, c.upTo())
-	shown := at(p, said)
-	given, used, err := t.UseApproval(terms(shown, said), p.ID)
-	if used = used && h.engine.mayUse(given); used {
-		h.yes, h.shown = &given, shown
+	held := &Held{Payment: payment, engine: e, approval: w.hold.Approval, shown: payment}
+	if held.approval != nil && held.approval.Quote == w.quotes[0] {
+		held.shown.Amount, held.shown.Price = shown.Amount, shown.Price
 	}
-	return used, err
+	return held, nil
 }
 
 // MaySign is asked before a held charge is signed for: the owner's rules are sealed, and so is a
 // person's yes.
 func (h *Held) MaySign(ctx context.Context) error {
-	if err := h.engine.Guard.VerifySeals(ctx); err != nil || h.yes == nil {
+	if err := h.engine.Guard.VerifySeals(ctx); err != nil || h.approval == nil {
 		return err
 	}
-	return h.engine.Guard.Approved(ctx, h.shown, *h.yes, h.engine.wasHeard(*h.yes))
+	return h.engine.Guard.Approved(ctx, h.shown, *h.approval, h.engine.wasHeard(*h.approval))
 }
 
 // Release ends the hold of a charge of which nothing was signed; the error is cause, with a code.

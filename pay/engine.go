@@ -69,8 +69,8 @@ type Settler interface {
 
 // Store is the ledger: history.Store.
 type Store interface {
-	Reserve(ctx context.Context, h history.Hold, check func(t *history.Tx, session budget.Session) error) (
-		history.Payment, error)
+	Facts(ctx context.Context, q history.Question) (history.Facts, error)
+	Reserve(ctx context.Context, h history.Hold) (history.Payment, error)
 	Submit(ctx context.Context, id string, signed history.Signed) error
 	Release(ctx context.Context, id, why string) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
@@ -90,7 +90,7 @@ type Store interface {
 	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
 	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
 	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
-	View(ctx context.Context, f func(t *history.Tx) error) error
+	NotFrozen(ctx context.Context, network, account string) error
 
 	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
 	Accept(ctx context.Context, id, by string) (history.Approval, error)
@@ -156,6 +156,10 @@ const (
 	// capWait is how long a session's beginning waits for what may have been delegated, where the
 	// owner named no account.
 	capWait = 3 * time.Second
+	// maxDecisions is how often a payment is decided on while the ledger changes under it. Each
+	// time only somebody else's hold, or a session's end, can have come in between, so that more
+	// than two are rare.
+	maxDecisions = 10
 	// forgiven is how long a fee payer is passed over that let a payment die.
 	forgiven = time.Hour
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.

@@ -2,10 +2,13 @@ package pay
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"x402-wallet/budget"
@@ -17,9 +20,9 @@ import (
 // held is an option whose money is held.
 type held struct {
 	option
-	payment history.Payment
-	funds   x402.Funds
-	yes     *history.Approval // a person's, that it used up
+	payment  history.Payment
+	funds    x402.Funds
+	approval *history.Approval // a person's, that it used up; nil: none was needed
 }
 
 // hold holds the money of the best option. When a window is full only because of what is held, the
@@ -90,25 +93,25 @@ func aboutOption(code x402.Code) bool {
 // way, it waits a little for them to show on the chain, and reads again.
 func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o option) (*held, error) {
 	scheme, _ := e.scheme(o.Scheme, o.Network)
+	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {
 		funds, err := scheme.Funds(ctx, o.Network, o.asset)
 		if err != nil {
 			return nil, err
 		}
-		h := history.Hold{Payment: e.payment(q, found, o, funds), Funds: funds,
-			AskCap: funds.Delegated == nil && e.Rules.Session == nil, Resume: q.IdempotencyKey == ""}
-		if funds.Delegated != nil {
-			worth := o.asset.Dollars(*funds.Delegated)
-			h.Cap = &worth
-		}
-		payment, yes, err := e.insert(ctx, caller, h, o)
+		w := e.propose(e.payment(q, found, o, funds), o, funds)
+		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap
+		payment, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
 			return nil, short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
+		if err == nil {
+			return &held{option: o, payment: payment, funds: funds, approval: w.hold.Approval}, nil
+		}
 		if !errors.As(err, &lack) {
-			return &held{o, payment, funds, yes}, err
+			return nil, err
 		}
 		if o.Amount.Cmp(funds.Free) > 0 || e.Now().After(until) {
 			return nil, short(o, funds, lack)
@@ -121,46 +124,105 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o 
 	}
 }
 
-// insert holds the money of one payment, and makes it this call's. A person's yes to it is used up
-// with that.
-func (e *Engine) insert(ctx, caller context.Context, h history.Hold, o option) (p history.Payment,
-	yes *history.Approval, err error) {
-	h.Payment.ID = history.NewID(e.Now())
-	written, err := e.inflight.begin(h.Payment.ID, h.Payment.Fingerprint, caller)
+// proposal is a payment that wants to be held, and what its decision needs.
+type proposal struct {
+	hold history.Hold
+	ask  budget.Ask
+	// a person's approval of any of them will do; the first one that there is, is used
+	quotes [][sha256.Size]byte
+	// sessionCap looks up what is delegated, should a session begin whose cap it is; nil: no
+	// session's cap is needed.
+	sessionCap func() (*money.Dollars, error)
+}
+
+// propose asks for exactly one option.
+func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposal {
+	w := &proposal{hold: history.Hold{Payment: p, Funds: funds}, ask: budgetAsk(p),
+		quotes: [][sha256.Size]byte{terms(p, o)}}
+	if funds.Delegated != nil { // covers the price, whatever else is delegated elsewhere
+		worth := o.asset.Dollars(*funds.Delegated)
+		w.hold.SessionCap = &worth
+	}
+	return w
+}
+
+// holdFor holds the money of one payment, and makes it this call's. A person's approval of it is
+// used up with that.
+func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (p history.Payment, err error) {
+	w.hold.Payment.ID = history.NewID(e.Now())
+	written, err := e.inflight.begin(w.hold.Payment.ID, w.hold.Payment.Fingerprint, caller)
 	if err != nil {
-		return p, nil, err
+		return p, err
 	}
 	defer written()
-	p, err = e.holdInSession(ctx, h, func(t *history.Tx, session budget.Session) error {
-		a := budgetAsk(h.Payment, t.Now, session)
-		a.Approved = func() (bool, error) {
-			given, used, err := t.UseApproval(terms(h.Payment, o), h.Payment.ID)
-			if used = used && e.mayUse(given); used {
-				yes = &given
-			}
-			return used, err
-		}
-		return e.Rules.Check(a, t)
-	})
+	p, err = e.decideAndHold(ctx, w)
 	if err != nil {
-		e.inflight.end(h.Payment.ID, false)
+		e.inflight.end(w.hold.Payment.ID, false)
 	}
 	if errors.Is(err, budget.ErrTripped) {
 		e.trip(ctx, err)
 	}
-	return p, yes, err
+	return p, err
 }
 
-// holdInSession is Store.Reserve, with what was delegated looked up where a session begins with it.
-func (e *Engine) holdInSession(ctx context.Context, h history.Hold,
-	check func(t *history.Tx, session budget.Session) error) (p history.Payment, err error) {
-	if p, err = e.Store.Reserve(ctx, h, check); errors.Is(err, history.ErrAskCap) {
-		if h.Cap, err = e.SessionCap(ctx); err == nil {
-			h.AskCap = false
-			p, err = e.Store.Reserve(ctx, h, check)
+// decideAndHold decides on a payment by the facts and holds its money by that decision. When the
+// ledger changed in between, in a way that matters, it decides anew.
+func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Payment, error) {
+	for range maxDecisions {
+		if err := e.decide(ctx, w); err != nil {
+			return history.Payment{}, err
+		}
+		p, err := e.Store.Reserve(ctx, w.hold)
+		if !errors.Is(err, history.ErrMoved) {
+			return p, err
 		}
 	}
-	return p, err
+	return history.Payment{}, x402.Errorf(x402.LedgerUnavailable,
+		"other payments changed the budgets each of the %d times that this one was decided on", maxDecisions).
+		WithHint("make the same call again; nothing was held or signed")
+}
+
+// decide asks the owner's rules about a payment, by the facts as they are now. The hold has the
+// decision then, and the approval that it rests on, if it needs one.
+func (e *Engine) decide(ctx context.Context, w *proposal) error {
+	facts, err := e.Store.Facts(ctx, history.Question{
+		Rules: e.Rules.Query(w.ask), Payment: w.hold.Payment, Resume: w.hold.Resume, Quotes: w.quotes,
+	})
+	if err != nil {
+		return err
+	}
+	if err := facts.Refusal(); err != nil {
+		return err
+	}
+	usable := slices.IndexFunc(facts.Approvals, e.mayUse)
+	w.ask.Approved = usable >= 0
+	begins := facts.Session.ID == ""
+	if begins {
+		facts.Session.Cap = w.hold.SessionCap
+	}
+	decision, err := e.Rules.Decide(w.ask, facts.Facts)
+	if err != nil {
+		return err
+	}
+	if begins && w.hold.SessionCap == nil && w.sessionCap != nil {
+		if w.hold.SessionCap, err = w.sessionCap(); err != nil {
+			return err
+		}
+		facts.Session.Cap = w.hold.SessionCap
+		if decision, err = e.Rules.Decide(w.ask, facts.Facts); err != nil {
+			return err
+		}
+	}
+	w.hold.Decision, w.hold.Approval = decision, nil
+	if decision.NeedsApproval {
+		w.hold.Approval = &facts.Approvals[usable]
+	}
+	return nil
+}
+
+// sessionCapOnce is SessionCap, asked at most once.
+func (e *Engine) sessionCapOnce(ctx context.Context) func() (*money.Dollars, error) {
+	return sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })
 }
 
 // SessionCap is the cap of a session that begins now, where the owner set none: what is delegated
@@ -215,8 +277,8 @@ func (e *Engine) delegated(ctx context.Context, network string, asset x402.Asset
 }
 
 // budgetAsk is a payment as the owner's rules are asked about it.
-func budgetAsk(p history.Payment, now time.Time, session budget.Session) budget.Ask {
-	return budget.Ask{Price: p.Price, Host: p.Host, Now: now, Session: session,
+func budgetAsk(p history.Payment) budget.Ask {
+	return budget.Ask{Price: p.Price, Host: p.Host,
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
 }
 
@@ -287,21 +349,20 @@ func (e *Engine) validity(r x402.Requirement) time.Duration {
 	return min(r.MaxTimeout, e.Policy.MaxTimeout)
 }
 
+// BudgetFacts reads what the owner's budgets hold now, for Rules.Report and Rules.ReportHosts.
+func (e *Engine) BudgetFacts(ctx context.Context) (budget.Facts, error) {
+	facts, err := e.Store.Facts(ctx, history.Question{Rules: e.Rules.ReportQuery()})
+	return facts.Facts, err
+}
+
 // budgets reads what is left, for an answer; trouble with that never spoils the answer itself.
 func (e *Engine) budgets(ctx context.Context) *Budgets {
-	var report budget.Report
-	err := e.Store.View(ctx, func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		report, err = e.Rules.Report(session, t.Now, t)
-		return err
-	})
+	facts, err := e.BudgetFacts(ctx)
 	if err != nil {
 		e.Log.Warn("read the budgets for an answer", "err", err)
 		return nil
 	}
+	report := e.Rules.Report(facts)
 	return &Budgets{Session: report.Session, Day: report.Day, Month: report.Month}
 }
 
@@ -311,5 +372,3 @@ type Budgets struct {
 	Day     budget.Line `json:"day"`
 	Month   budget.Line `json:"month"`
 }
-
-var _ budget.Ledger = (*history.Tx)(nil)

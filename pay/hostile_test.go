@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -547,7 +547,7 @@ func TestALostPaymentAmongMany(t *testing.T) {
 	for range 101 {
 		h := history.Hold{Payment: lost, Funds: funds}
 		h.Payment.ID = ""
-		_, err := other.store.Reserve(t.Context(), h, func(*history.Tx, budget.Session) error { return nil })
+		_, err := historytest.Reserve(t.Context(), other.store, h)
 		require.NoError(t, err)
 	}
 	_, err = b.Pay(t.Context(), get(testURL))

@@ -104,8 +104,8 @@ func (e *Engine) sign(ctx context.Context, h *held, c *x402.Challenge) error {
 	if err := e.Guard.VerifySeals(ctx); err != nil {
 		return err
 	}
-	if h.yes != nil {
-		if err := e.Guard.Approved(ctx, h.payment, *h.yes, e.wasHeard(*h.yes)); err != nil {
+	if h.approval != nil {
+		if err := e.Guard.Approved(ctx, h.payment, *h.approval, e.wasHeard(*h.approval)); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -346,11 +347,11 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
-	_, err := b.store.Reserve(t.Context(), history.Hold{
+	_, err := historytest.Reserve(t.Context(), b.store, history.Hold{
 		Payment: history.Payment{Fingerprint: q.fingerprint(), URL: q.URL, Target: q.URL, Method: "GET",
 			Network: testNetwork, Amount: money.NewAmount(1), Price: 1},
 		Funds: x402.Funds{Free: money.NewAmount(10)},
-	}, func(*history.Tx, budget.Session) error { return nil })
+	})
 	require.NoError(t, err)
 	require.NoError(t, b.store.Close())
 	heir := openBench(t, b.home, b.chain, "10000", honest)

@@ -17,7 +17,7 @@ type reader struct {
 
 // chain reads what there is now.
 func (e *Engine) chain(ctx context.Context) reader {
-	return reader{e.funds, sync.OnceValues(func() (*money.Dollars, error) { return e.SessionCap(ctx) })}
+	return reader{e.funds, e.sessionCapOnce(ctx)}
 }
 
 func (e *Engine) funds(ctx context.Context, o option) (x402.Funds, error) {

@@ -3,7 +3,6 @@ package pay
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sort"
 	"strings"
@@ -338,34 +337,8 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, found *quote, o option
 		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
 	p := e.payment(q, found, o, funds)
-	check := func(begun bool, limit *money.Dollars) error {
-		// begun: the payment begins a session with this cap, if none is open
-		return e.Store.View(ctx, func(t *history.Tx) error {
-			session, err := t.Session()
-			if err != nil {
-				return err
-			}
-			if err := t.NotFrozen(p.Network, p.Source); err != nil {
-				return err
-			}
-			// what is delegated here covers the price
-			begins := session.ID == "" && e.Rules.Session == nil && funds.Delegated == nil
-			if begins && begun {
-				session.Cap = limit
-			}
-			a := budgetAsk(p, t.Now, session)
-			a.Approved = func() (bool, error) { return t.HasApproval(terms(p, o)) }
-			if err := e.Rules.Check(a, t); err != nil || begun || !begins {
-				return err
-			}
-			return history.ErrAskCap
-		})
-	}
-	if err = check(false, nil); errors.Is(err, history.ErrAskCap) {
-		var limit *money.Dollars
-		if limit, err = chain.newCap(); err == nil {
-			err = check(true, limit)
-		}
-	}
-	return err
+	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
+	w := e.propose(p, o, funds)
+	w.sessionCap = chain.newCap
+	return e.decide(ctx, w)
 }

@@ -131,9 +131,7 @@ func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) erro
 				"sent again for this one", asked).
 			WithDetail("requested", asked).WithDetail("maxAmount", most)
 	}
-	if err := e.Store.View(ctx, func(t *history.Tx) error {
-		return t.NotFrozen(p.Network, p.Source)
-	}); err != nil {
+	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil {
 		return err
 	}
 	if p.State != history.Submitted {

@@ -26,9 +26,8 @@ import (
 
 // memLedger is the ledger in plain Go, thirty times as fast as SQLite, so that most seeds can be
 // run on it. That it is the same ledger is tested below, operation for operation against
-// history.Store. One thing it cannot do: make a *history.Tx, so it applies the owner's rules itself
-// instead of calling the check that Reserve is given, and View reads nothing. Every realEvery-th
-// seed therefore runs on the real one.
+// history.Store. Nobody is asked and nothing frozen in it. Every realEvery-th seed runs on the real
+// one.
 type memLedger struct {
 	mu       sync.Mutex
 	rows     []*history.Payment
@@ -37,7 +36,6 @@ type memLedger struct {
 	session  budget.Session
 	alive    map[string]bool
 	made     int
-	rules    budget.Rules
 	now      func() time.Time
 }
 
@@ -53,9 +51,9 @@ type ledger interface {
 	Close() error
 }
 
-func newMemLedger(rules budget.Rules, now func() time.Time) *memLedger {
+func newMemLedger(now func() time.Time) *memLedger {
 	return &memLedger{traces: map[string]bool{}, contents: map[string]history.Content{},
-		alive: map[string]bool{}, rules: rules, now: now}
+		alive: map[string]bool{}, now: now}
 }
 
 func (l *memLedger) id(prefix string) string {
@@ -100,11 +98,11 @@ func (l *memLedger) time() time.Time {
 	return at
 }
 
-// Used, Count and Oldest make it a budget.Ledger.
-func (l *memLedger) Used(w budget.Window) (u budget.Use, _ error) {
+// used sums a window.
+func (l *memLedger) used(w budget.Window) (u budget.Use) {
 	for _, p := range l.rows {
 		host := w.Host == "" || p.Host == w.Host || strings.HasPrefix(p.Host, w.Host+":")
-		if !host || w.Session != "" && p.Session != w.Session || p.Created.Before(w.Since) {
+		if !host || (w.Session != "" && p.Session != w.Session) || p.Created.Before(w.Since) {
 			continue
 		}
 		switch p.State {
@@ -115,37 +113,116 @@ func (l *memLedger) Used(w budget.Window) (u budget.Use, _ error) {
 			u.Held += p.Price
 		}
 	}
-	return u, nil
+	return u
 }
 
-func (l *memLedger) Count(since time.Time) (n int, _ error) {
+func (l *memLedger) count(since time.Time) (n int) {
 	for _, p := range l.rows {
 		if p.Created.After(since) {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }
 
-func (l *memLedger) Oldest(since time.Time, skip int) (time.Time, error) {
+// newest is when the nth newest payment was made.
+func (l *memLedger) newest(n int) time.Time {
 	var times []time.Time
 	for _, p := range l.rows {
-		if p.Created.After(since) {
-			times = append(times, p.Created)
-		}
+		times = append(times, p.Created)
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	return times[skip], nil
+	return times[len(times)-n]
 }
 
-// PayeeHistory, Lost and Looked are not asked for anything by the simulation's rules.
-func (l *memLedger) PayeeHistory(string, budget.Payee) (budget.Memory, error) {
-	return budget.Memory{}, nil
+// open is the session that a payment made at a time falls into; its ID is empty when it begins one.
+func (l *memLedger) open(at time.Time) budget.Session {
+	if l.session.ID == "" || at.Sub(l.session.Last) >= budget.SessionIdle {
+		return budget.Session{Started: at, Last: at}
+	}
+	return l.session
 }
 
-func (l *memLedger) ConsecutiveFailures(time.Time, int) (int, error) { return 0, nil }
+// seller is what is known of a payee and a price.
+func (l *memLedger) seller(host string, to budget.Payee) (h budget.PayeeHistory) {
+	for _, p := range l.rows {
+		same := p.Network == to.Network && strings.EqualFold(p.PayTo, to.PayTo)
+		here := p.Host == host && p.Network == to.Network && p.Asset == to.Asset
+		if p.State == history.Failed {
+			continue
+		}
+		if here && !same && h.Other == "" {
+			h.Other = p.PayTo
+		}
+		if p.State == history.Reserved {
+			continue
+		}
+		h.Paid, h.PaidHere = h.Paid || same, h.PaidHere || (same && here)
+		if p.Resource() == to.Resource {
+			h.LastPrice = &p.Price
+		}
+	}
+	if h.PaidHere {
+		h.Other = ""
+	}
+	return h
+}
 
-func (l *memLedger) LastUnfreeze() (time.Time, error) { return time.Time{}, nil }
+// purchase is the payment that another one would be again.
+func (l *memLedger) purchase(p history.Payment, resume bool) *history.Payment {
+	if other := l.living(p.IdempotencyKey); other != nil {
+		return other
+	}
+	for _, o := range l.rows {
+		if resume && o.Fingerprint == p.Fingerprint && o.Waiter == "" && !o.Delivered &&
+			o.State != history.Failed {
+			return o
+		}
+	}
+	return nil
+}
+
+func (s *memStore) Facts(ctx context.Context, q history.Question) (f history.Facts, err error) {
+	end, err := s.begin(ctx)
+	if err != nil {
+		return f, err
+	}
+	defer end()
+	if p := s.purchase(q.Payment, q.Resume); p != nil {
+		found := *p
+		f.Purchase = &found
+	}
+	at := s.time()
+	windows := at
+	if !q.Rules.At.IsZero() {
+		windows = q.Rules.At
+	}
+	day, session := budget.DayOf(windows), s.open(at)
+	f.Facts = budget.Facts{
+		Now: at, Behind: at.Sub(s.now().UTC()), Session: session,
+		LastMinute: s.count(at.Add(-budget.RateWindow)),
+		Used: budget.Usage{
+			Day:     s.used(budget.Window{Since: day}),
+			Month:   s.used(budget.Window{Since: budget.MonthOf(windows)}),
+			HostDay: map[string]budget.Use{},
+		},
+	}
+	if q.Rules.Payee.PayTo != "" {
+		f.Payee = s.seller(q.Rules.Host, q.Rules.Payee)
+	}
+	if session.ID != "" {
+		f.Used.Session = s.used(budget.Window{Session: session.ID})
+	}
+	for _, host := range q.Rules.HostEntries {
+		f.Used.HostDay[host] = s.used(budget.Window{Host: host, Since: day})
+	}
+	if nth := max(q.Rules.Rate, 1); f.LastMinute >= nth {
+		f.RateSince = s.newest(nth)
+	}
+	return f, nil
+}
+
+func (s *memStore) NotFrozen(ctx context.Context, _, _ string) error { return ctx.Err() }
 
 // AskApproval, Accept and Freeze: nobody is asked, and nothing frozen, in the simulation.
 func (s *memStore) AskApproval(context.Context, history.Approval) (history.Approval, error) {
@@ -182,8 +259,27 @@ func (s *memStore) Alive(id string) bool {
 	return s.alive[id]
 }
 
-func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.Tx, budget.Session) error) (
-	p history.Payment, err error) {
+// holdsStill reports whether what a decision rests on is so.
+func (l *memLedger) holdsStill(d budget.Decision, p history.Payment, at time.Time) bool {
+	for _, c := range d.Caps {
+		if c.Window.Since.After(at) || l.used(c.Window).Total().Add(p.Price) > c.Limit {
+			return false
+		}
+	}
+	for _, limit := range d.Rates {
+		if l.count(limit.Since(at)) >= limit.Max {
+			return false
+		}
+	}
+	known := l.seller(p.Host, budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo,
+		Resource: p.Resource()})
+	if (d.PayeeKnown && !known.Paid) || (d.PayeeUnchanged && known.Changed()) {
+		return false
+	}
+	return d.MinLastPrice == nil || known.LastPrice == nil || *known.LastPrice >= *d.MinLastPrice
+}
+
+func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return p, err
@@ -191,23 +287,18 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold, _ func(*history.
 	defer end()
 	me, at := s.me(), s.time()
 	p = h.Payment
-	if other := s.living(p.IdempotencyKey); other != nil {
+	if len(h.Decision.Caps) == 0 {
+		return p, history.ErrNoCaps
+	}
+	if other := s.purchase(p, h.Resume); other != nil {
 		return p, &history.AlreadyPaying{Payment: *other}
 	}
-	if h.Resume {
-		for _, o := range s.rows {
-			if o.Fingerprint == p.Fingerprint && o.Waiter == "" && !o.Delivered && o.State != history.Failed {
-				return p, &history.AlreadyPaying{Payment: *o}
-			}
-		}
+	session := s.open(at)
+	if session.ID != h.Decision.Session || !s.holdsStill(h.Decision, p, at) || h.Approval != nil {
+		return p, history.ErrMoved
 	}
-	session := s.session
-	if session.ID == "" || at.Sub(session.Last) >= budget.SessionIdle {
-		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.Cap}
-	}
-	if err := s.rules.Check(budget.Ask{Price: p.Price, Host: p.Host, Now: at, Session: session},
-		s); err != nil {
-		return p, err
+	if session.ID == "" {
+		session = budget.Session{ID: s.id("ses_"), Started: at, Last: at, Cap: h.SessionCap}
 	}
 	var held money.Amount
 	for _, o := range s.rows {
@@ -481,8 +572,6 @@ func (s *memStore) Content(ctx context.Context, id string) (history.Content, err
 	return c, nil
 }
 
-func (s *memStore) View(ctx context.Context, _ func(*history.Tx) error) error { return ctx.Err() }
-
 // TestTheLedgerInMemoryIsTheLedger: whatever is done to both, both answer the same.
 func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 	home, err := os.MkdirTemp("/dev/shm", "x402-sim-")
@@ -511,7 +600,11 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 		rules := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + n(6, "rate"),
 			Day: money.Dollars(n(90, "day")), Month: 1000, Session: &limit,
 			HostDay: map[string]money.Dollars{source: money.Dollars(n(60, "host"))}}
-		l := newMemLedger(rules, clock)
+		if n(3, "payees") == 0 {
+			rules.NewPayee, rules.PayeeChange, rules.PriceJump = budget.RuleAllow, budget.RuleRefuse,
+				float64(n(3, "jump"))
+		}
+		l := newMemLedger(clock)
 		mem := [2]*memStore{{memLedger: l}, {memLedger: l}}
 		var ids [][2]string // of the same payment in both
 		names := map[string]string{"": ""}
@@ -536,8 +629,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				case errors.As(err, &short):
 					return short.Error()
 				}
-				for _, known := range []error{history.ErrTransition, history.ErrSignedBefore,
-					history.ErrNoPayment, history.ErrNotLeaseOwner} {
+				for _, known := range []error{history.ErrMoved, history.ErrTransition,
+					history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotLeaseOwner} {
 					if errors.Is(err, known) {
 						return known.Error()
 					}
@@ -548,6 +641,26 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 			return a == nil
 		}
 		both := func(a, b string, as string) { names[a], names[b] = as, as }
+		decideOnBoth := func(a, b Store, h history.Hold) (decisions [2]budget.Decision, passes bool) {
+			var facts [2]history.Facts
+			var errs [2]error
+			for i, s := range []Store{a, b} {
+				ask := budgetAsk(h.Payment)
+				f, err := s.Facts(ctx, history.Question{Rules: rules.Query(ask), Payment: h.Payment,
+					Resume: h.Resume})
+				require.NoError(t, err)
+				facts[i] = f
+				if errs[i] = f.Refusal(); errs[i] == nil {
+					decisions[i], errs[i] = rules.Decide(ask, f.Facts)
+				}
+			}
+			for i := range facts {
+				facts[i].Session.ID = names[facts[i].Session.ID]
+			}
+			require.Equal(t, facts[0].Facts, facts[1].Facts)
+			return decisions, agree(errs[0], errs[1])
+		}
+		earlier := [2]budget.Decision{}
 		for range 3 + n(25, "steps") {
 			i := n(1, "process")
 			a, b := real[i], mem[i]
@@ -559,7 +672,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				}
 				h := history.Hold{
 					Payment: history.Payment{Fingerprint: Request{}.fingerprint(), IdempotencyKey: key,
-						Host: source, Network: testNetwork, Asset: testUSDC,
+						Host: source, PayTo: fmt.Sprint(source, n(1, "payee")), Network: testNetwork,
+						Asset:  testUSDC,
 						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source,
 						Requirement: json.RawMessage("{}")},
 					Funds: x402.Funds{Source: source, Free: money.NewAmount(uint64(n(80, "free"))),
@@ -567,11 +681,19 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 				}
 				h.Payment.Fingerprint[0] = byte(sequence)
 				h.Payment.Fingerprint[1] = byte(sequence >> 8)
-				p, errA := a.Reserve(ctx, h, func(tx *history.Tx, session budget.Session) error {
-					return rules.Check(budget.Ask{Price: h.Payment.Price, Host: source, Now: tx.Now,
-						Session: session}, tx)
-				})
-				q, errB := b.Reserve(ctx, h, nil)
+				decisions, passes := decideOnBoth(a, b, h)
+				if !passes {
+					continue
+				}
+				if len(earlier[0].Caps) > 0 && n(3, "made before") == 0 { // what it rests on may have changed
+					decisions, earlier = earlier, decisions
+				} else {
+					earlier = decisions
+				}
+				h.Decision = decisions[0]
+				p, errA := a.Reserve(ctx, h)
+				h.Decision = decisions[1]
+				q, errB := b.Reserve(ctx, h)
 				both(a.Self(), b.Self(), fmt.Sprint("process ", i))
 				if agree(errA, errB) {
 					both(p.ID, q.ID, fmt.Sprint("payment ", len(ids)))

@@ -260,6 +260,7 @@ type sim struct {
 
 	world
 	umpire
+	reads int // of contents, and when the first one of a payment was stored
 }
 
 // process is an engine with its own way to the ledger.
@@ -335,7 +336,11 @@ func actorOf(ctx context.Context) *actor { return ctx.Value(actorKey{}).(*actor)
 // first choice happens.
 func (s *sim) at(ctx context.Context, p *process, what string, may ...choice) string {
 	p.survive()
-	w := &parked{actor: actorOf(ctx).id, what: what, p: p, may: may, resume: make(chan string)}
+	who := actorOf(ctx)
+	w := &parked{actor: who.id, what: what, p: p, may: may, resume: make(chan string)}
+	if who.call != nil && what != "Content" {
+		who.call.looked = 0
+	}
 	s.mu.Lock()
 	s.parked = append(s.parked, w)
 	s.mu.Unlock()
@@ -454,6 +459,7 @@ type call struct {
 	written   bool // its answer
 	over      bool
 	sent      string // the payment whose bytes left in this call
+	looked    int    // s.reads, when it last looked for content, if that was the last thing it did
 }
 
 // begin makes a purchase's next call: where it was made before, as long as that process lives.

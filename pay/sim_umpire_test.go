@@ -42,6 +42,7 @@ type rowSeen struct {
 	created  time.Time
 	session  int
 	served   bool // whole, and stored: to be had again
+	storedAt int  // s.reads then
 	claimed  bool // once settled on somebody's word
 }
 
@@ -111,6 +112,10 @@ func (s *sim) released(id, why string) {
 // stored notes content that the ledger was given.
 func (s *sim) stored(id string, c history.Content) {
 	if r := s.rows[id]; r != nil && strings.HasPrefix(string(c.Body), "ok ") {
+		if !r.served {
+			s.reads++
+			r.storedAt = s.reads
+		}
 		r.served = true
 	}
 }
@@ -230,7 +235,8 @@ func (s *sim) answered(c *call, r Result, err error) {
 	}
 }
 
-// refusedAfterServing: what a key bought and the ledger keeps is to be had again.
+// refusedAfterServing: what a key bought and the ledger keeps is to be had again. What was stored
+// between a call's last look and its answer it could not know.
 func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 	switch code {
 	case "", x402.PaymentRejected, x402.PriceChanged, x402.SettlementFailed, x402.RedirectRefused:
@@ -238,6 +244,9 @@ func (s *sim) refusedAfterServing(c *call, code x402.Code) {
 		return // trouble of the moment
 	}
 	for id, r := range s.rows {
+		if c.looked > 0 && c.looked < r.storedAt {
+			continue
+		}
 		if g := s.of(id); c.of.key != "" && r.key == c.of.key && r.served && g != nil && g.settled {
 			s.fail("I5: the key %q was served and stored, and is now answered %q", c.of.key, code)
 		}
@@ -305,7 +314,7 @@ func (s *sim) compareWindows() {
 		}
 	}
 	for w, sum := range want {
-		got, err := s.used(budget.Window{Since: w.since, Host: w.host})
+		got, err := s.used(w.since, w.host)
 		if err != nil {
 			s.fail("the umpire cannot read: %v", err)
 		}
@@ -315,10 +324,12 @@ func (s *sim) compareWindows() {
 	}
 }
 
-func (s *sim) used(w budget.Window) (u budget.Use, err error) {
-	if s.memory != nil {
-		return s.memory.Used(w)
+// used is what the ledger says was spent and held since a day's beginning, at a host or at all.
+func (s *sim) used(since time.Time, host string) (budget.Use, error) {
+	f, err := s.eye.Facts(context.Background(),
+		history.Question{Rules: budget.Query{At: since, HostEntries: []string{host}}})
+	if host == "" {
+		return f.Used.Day, err
 	}
-	err = s.eye.View(context.Background(), func(t *history.Tx) error { u, err = t.Used(w); return err })
-	return u, err
+	return f.Used.HostDay[host], err
 }

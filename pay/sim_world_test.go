@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/seller"
@@ -94,7 +93,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 
 	s.rules = s.drawRules()
 	if s.eye = g.eye; !onDisk {
-		s.memory = newMemLedger(s.rules, s.wallet)
+		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
 	}
 	s.world.balance = []uint64{15, 30, 1000}[s.rng.IntN(3)]
@@ -514,11 +513,19 @@ func (w *simStore) look(ctx context.Context, what string, err error) error {
 	return err
 }
 
-func (w *simStore) Reserve(ctx context.Context, h history.Hold,
-	check func(*history.Tx, budget.Session) error) (p history.Payment, err error) {
+func (w *simStore) Facts(ctx context.Context, q history.Question) (history.Facts, error) {
+	f, err := w.Store.Facts(ctx, q)
+	if q.Payment.Host == "" { // for an answer, which is decided already
+		w.p.survive()
+		return f, err
+	}
+	return f, w.look(ctx, "Facts", err)
+}
+
+func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payment, err error) {
 	var held history.Payment
 	err = w.change(ctx, "Reserve", func() error {
-		p, err := w.Store.Reserve(ctx, h, check)
+		p, err := w.Store.Reserve(ctx, h)
 		if err == nil {
 			w.s.reserved(p, actorOf(ctx).call)
 		}
@@ -612,6 +619,10 @@ func (w *simStore) Payment(ctx context.Context, id string) (history.Payment, err
 
 func (w *simStore) Content(ctx context.Context, id string) (history.Content, error) {
 	c, err := w.Store.Content(ctx, id)
+	if who := actorOf(ctx); who.call != nil {
+		w.s.reads++
+		who.call.looked = w.s.reads
+	}
 	return c, w.look(ctx, "Content", err)
 }
 
@@ -651,7 +662,7 @@ func (w *simStore) Accept(ctx context.Context, id, by string) (history.Approval,
 
 func (w *simStore) Freeze(ctx context.Context, f history.Freeze) error { return w.Store.Freeze(ctx, f) }
 
-func (w *simStore) View(ctx context.Context, f func(*history.Tx) error) error {
+func (w *simStore) NotFrozen(ctx context.Context, network, source string) error {
 	w.p.survive()
-	return w.Store.View(ctx, f)
+	return w.Store.NotFrozen(ctx, network, source)
 }

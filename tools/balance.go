@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -96,16 +95,9 @@ func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) 
 }
 
 // budgets is what is left of each.
-func (w *Wallet) budgets(ctx context.Context) (report budget.Report, err error) {
-	err = w.Store.View(ctx, func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		report, err = w.Engine.Rules.Report(session, t.Now, t)
-		return err
-	})
-	return report, err
+func (w *Wallet) budgets(ctx context.Context) (budget.Report, error) {
+	facts, err := w.Engine.BudgetFacts(ctx)
+	return w.Engine.Rules.Report(facts), err
 }
 
 // assets are those asked for: a symbol or address, else the network's own dollar.

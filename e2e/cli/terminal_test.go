@@ -19,8 +19,8 @@ import (
 	"github.com/mdp/qrterminal/v3"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
 )
@@ -451,10 +451,8 @@ func TestPolicyAtATerminal(t *testing.T) {
 		return time.Now().AddDate(10, 0, 0)
 	}})
 	require.NoError(t, err)
-	_, err = store.Reserve(t.Context(), history.Hold{Payment: history.Payment{URL: "https://a.example/"}},
-		func(*history.Tx, budget.Session) error {
-			return nil
-		})
+	_, err = historytest.Reserve(t.Context(), store,
+		history.Hold{Payment: history.Payment{URL: "https://a.example/"}})
 	require.NoError(t, errors.Join(err, store.Close()))
 	require.Contains(t, sit(t, nil, env, "doctor").ends(1), "ahead of this")
 	c = sit(t, nil, append(env, passphraseFile(t)), "policy", "seal") // no file answers for the owner

@@ -61,7 +61,7 @@ func newBoard(t *testing.T) *board {
 	require.NoError(t, err)
 	t.Cleanup(func() { b.store.Close() })
 	session := money.Dollars(5_000_000)
-	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{
+	wallet := &tools.Wallet{Store: b.store, Keys: noKeys{}, Engine: &pay.Engine{Store: b.store,
 		Rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			HostDay: map[string]money.Dollars{"api.example": 1_000_000}}, Assets: x402.NewRegistry(nil)}}
 	listener, err := loopback.Listen(t.Context(), "127.0.0.1:0")
@@ -549,7 +549,7 @@ func BenchmarkOverview(b *testing.B) {
 	store, err := history.Open(b.Context(), home, history.Options{})
 	require.NoError(b, err)
 	defer store.Close()
-	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Assets: x402.NewRegistry(nil)}}
+	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store, Assets: x402.NewRegistry(nil)}}
 	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1},
 		Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) {
 			return wallet, func() {}, nil

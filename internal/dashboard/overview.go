@@ -100,7 +100,7 @@ func overview(l *look) (string, frame, error) {
 	if p.Spending, err = l.spending(now); err != nil {
 		return "", answer, err
 	}
-	if err := l.budgets(&p, now); err != nil {
+	if err := l.budgets(&p); err != nil {
 		return "", answer, err
 	}
 	open, err := store.Unfinished(ctx, "", mostUnfinished+1)
@@ -252,31 +252,25 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 	return out, nil
 }
 
-func (l *look) budgets(p *first, now time.Time) error {
-	return l.wallet.Store.View(l.r.Context(), func(t *history.Tx) error {
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		rules := l.wallet.Engine.Rules
-		report, err := rules.Report(session, t.Now, t)
-		if err != nil {
-			return err
-		}
-		p.PerCall = report.PerCall
-		p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day),
-			barOf("Month", report.Month)}
-		if session.ID == "" {
-			p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "starts with the next payment"
-		} else {
-			p.Budgets[0].Note = "if idle"
-		}
-		hosts, err := rules.ReportHosts(now, t)
-		for _, h := range hosts {
-			p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
-		}
+func (l *look) budgets(p *first) error {
+	facts, err := l.wallet.Engine.BudgetFacts(l.r.Context())
+	if err != nil {
 		return err
-	})
+	}
+	rules := l.wallet.Engine.Rules
+	report := rules.Report(facts)
+	p.PerCall = report.PerCall
+	p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day),
+		barOf("Month", report.Month)}
+	if facts.Session.ID == "" {
+		p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "starts with the next payment"
+	} else {
+		p.Budgets[0].Note = "if idle"
+	}
+	for _, h := range rules.ReportHosts(facts) {
+		p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
+	}
+	return nil
 }
 
 // budgetBar is a budget, and how much of its bar is spent and held, in percent.

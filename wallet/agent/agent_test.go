@@ -23,6 +23,7 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
@@ -131,7 +132,6 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 		change(&p)
 	}
 	p.ID = history.NewID(time.Now())
-	check := func(*history.Tx, budget.Session) error { return nil }
 	if w.approve {
 		a, err := w.store.AskApproval(w.t.Context(), history.Approval{Quote: p.Fingerprint, Host: p.Host,
 			Method: p.Method, URL: p.URL, Network: p.Network,
@@ -139,16 +139,10 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 		require.NoError(w.t, err)
 		_, err = w.guard.Approve(w.t.Context(), a, "owner")
 		require.NoError(w.t, err)
-		check = func(t *history.Tx, _ budget.Session) error {
-			_, used, err := t.UseApproval(p.Fingerprint, p.ID)
-			require.True(w.t, used)
-			return err
-		}
 	}
 	most, _ := money.ParseAmount("1" + strings.Repeat("0", 30))
-	p, err := w.store.Reserve(w.t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source,
-		Free: most, Balance: most, ReadAt: time.Now()}},
-		check)
+	funds := x402.Funds{Source: p.Source, Free: most, Balance: most, ReadAt: time.Now()}
+	p, err := historytest.Reserve(w.t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, p.Fingerprint)
 	require.NoError(w.t, err)
 	return p
 }
@@ -411,11 +405,8 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	_, err = w.store.Accept(t.Context(), a.ID, "client")
 	require.NoError(t, err)
 	p.ID = history.NewID(time.Now())
-	p, err = w.store.Reserve(t.Context(), history.Hold{Payment: p, Funds: x402.Funds{Source: p.Source,
-		Free: money.NewAmount(1 << 40)}}, func(tx *history.Tx, _ budget.Session) error {
-		_, _, err := tx.UseApproval(a.Quote, p.ID)
-		return err
-	})
+	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
+	p, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
 	require.NoError(t, err)
 	guard := Guard{Local: w.guard, Remote: &Remote{Client: *w.client, Before: func() bool { return true }}}
 	_, err = w.client.signEVM(t.Context(), w.transfer(p))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"x402-wallet/budget"
@@ -140,7 +139,7 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 	return rules, p, asset, err
 }
 
-// take checks the owner's windows once more, against the ledger and against what this agent has
+// take asks the owner's rules about a payment once more, by the ledger and by what this agent has
 // signed, and counts the payment as signed. It does so before signing: a payment is signed once or
 // not at all.
 func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset x402.AssetInfo) error {
@@ -150,45 +149,50 @@ func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset
 		return refuse("it has signed this payment already")
 	}
 	ask := budget.Ask{
-		Price: asset.Dollars(p.Amount), Host: p.Host, Now: p.Created,
+		Price: asset.Dollars(p.Amount), Host: p.Host,
 		Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()},
 	}
-	err := s.Store.View(ctx, func(t *history.Tx) error {
-		ask.Approved = sync.OnceValues(func() (bool, error) { return s.approved(ctx, t, p) })
-		if err := t.NotFrozen(p.Network, p.Source); err != nil {
-			return err
-		}
-		session, err := t.Session()
-		if err != nil {
-			return err
-		}
-		if session.ID != p.Session {
-			return refuse("its session is over")
-		}
-		ask.Session = session
-		begun, err := s.begun(ctx, t, session)
-		if err != nil {
-			return err
-		}
-		if err := rules.Budget.Check(ask, others{t, p}); err != nil {
-			return err
-		}
-		ask.Now = s.Now()
-		return rules.Budget.Check(ask, &own{&s.signed, t, begun})
+	query := rules.Budget.Query(ask)
+	query.At = p.Created
+	facts, err := s.Store.Facts(ctx, history.Question{
+		Rules: query, Payment: history.Payment{Network: p.Network, Source: p.Source},
 	})
 	if err != nil {
 		return err
 	}
-	s.signed.add(item{id: p.ID, at: s.Now(), host: p.Host, price: ask.Price})
+	if err := facts.Refusal(); err != nil {
+		return err
+	}
+	if facts.Session.ID != p.Session {
+		return refuse("its session is over")
+	}
+	begun, err := s.begun(ctx, facts.Session)
+	if err != nil {
+		return err
+	}
+	now := s.Now()
+	signed := s.signed.facts(facts.Facts, query, now, begun)
+	for _, known := range []budget.Facts{withoutPayment(facts.Facts, p), signed} {
+		_, err := rules.Budget.Decide(ask, known)
+		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
+			if ask.Approved, err = s.approved(ctx, p); err == nil {
+				_, err = rules.Budget.Decide(ask, known)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.signed.add(item{id: p.ID, at: now, host: p.Host, price: ask.Price})
 	return nil
 }
 
-// approved reports whether a person said yes to a payment: the owner, whose yes is sealed, or
+// approved reports whether a person approved a payment: the owner, whose approval is sealed, or
 // somebody at the caller's client.
-func (s *Server) approved(ctx context.Context, t *history.Tx, p history.Payment) (bool, error) {
-	a, yes, err := t.WasApproved(p)
+func (s *Server) approved(ctx context.Context, p history.Payment) (bool, error) {
+	a, approved, err := s.Store.ApprovalUsedBy(ctx, p)
 	switch {
-	case err != nil || !yes:
+	case err != nil || !approved:
 		return false, err
 	case len(a.Seal) == 0:
 		return s.signed.heard(p.ID), nil
@@ -198,8 +202,8 @@ func (s *Server) approved(ctx context.Context, t *history.Tx, p history.Payment)
 }
 
 // begun is when the owner began a session, or zero: what was signed before then is no part of it.
-func (s *Server) begun(ctx context.Context, t *history.Tx, session budget.Session) (time.Time, error) {
-	seal, err := t.SessionSeal(session.ID)
+func (s *Server) begun(ctx context.Context, session budget.Session) (time.Time, error) {
+	seal, err := s.Store.SessionSeal(ctx, session.ID)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -209,31 +213,25 @@ func (s *Server) begun(ctx context.Context, t *history.Tx, session budget.Sessio
 	return session.Started, nil
 }
 
-// others is the ledger without the payment that is asked about, so that the question is the one it
-// was reserved by.
-type others struct {
-	*history.Tx
-	p history.Payment
-}
-
-// Used implements budget.Ledger.
-func (o others) Used(w budget.Window) (budget.Use, error) {
-	use, err := o.Tx.Used(w)
-	inside := (w.Session == "" || w.Session == o.p.Session) && onHost(w.Host, o.p.Host) &&
-		!o.p.Created.Before(w.Since)
-	if inside {
-		use.Held = use.Held.SubFloor(o.p.Price)
+// withoutPayment is what the ledger knew without a payment that is in it, when that was made: the
+// question is the one it was reserved by. The rate was asked then, and others have been reserved
+// since; what is signed the tally counts.
+func withoutPayment(facts budget.Facts, p history.Payment) budget.Facts {
+	facts.Now, facts.LastMinute, facts.LastHour = p.Created, 0, 0
+	used := &facts.Used
+	for _, use := range []*budget.Use{&used.Session, &used.Day, &used.Month} {
+		use.Held = use.Held.SubFloor(p.Price)
 	}
-	return use, err
+	hosts := map[string]budget.Use{}
+	for entry, use := range used.HostDay {
+		if onHost(entry, p.Host) {
+			use.Held = use.Held.SubFloor(p.Price)
+		}
+		hosts[entry] = use
+	}
+	used.HostDay = hosts
+	return facts
 }
 
-// Count implements budget.Ledger. The rate was asked when the payment was reserved, and others have
-// been since; what is signed the tally counts.
-func (o others) Count(time.Time) (int, error) { return 0, nil }
-
-// onHost reports whether a window of an owner's host entry covers a host; "" covers every one.
-func onHost(entry, host string) bool {
-	return entry == "" || entry == host || strings.HasPrefix(host, entry+":")
-}
-
-var _ budget.Ledger = others{}
+// onHost reports whether an owner's host entry covers a host, on any port.
+func onHost(entry, host string) bool { return entry == host || strings.HasPrefix(host, entry+":") }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"x402-wallet/budget"
-	"x402-wallet/history"
 	"x402-wallet/x402/money"
 )
 
@@ -44,46 +43,45 @@ func (t *tally) hear(payment string) {
 // heard is asked with mu held.
 func (t *tally) heard(payment string) bool { return slices.Contains(t.yes, payment) }
 
-// own answers for the tally alone, with the ledger's memory of payees. An agent lives 8 hours at
-// most, so all of it counts for the session, except what was signed before the owner began that
-// session.
-type own struct {
-	*tally
-	*history.Tx
-	begun time.Time // zero: a payment began the session
+// facts is what the tally alone knows, with the ledger's history of payees and failures. An agent
+// lives 8 hours at most, so all of it counts for the session, except what was signed before the
+// owner began that session (begun; zero: a payment began it). It is asked with mu held.
+func (t *tally) facts(ledger budget.Facts, q budget.Query, now, begun time.Time) budget.Facts {
+	day := budget.DayOf(now)
+	hour := budget.RateLimit{Per: budget.BusyWindow, NotBefore: ledger.LastUnfreeze}
+	facts := ledger
+	facts.Now, facts.Behind = now, 0
+	facts.LastMinute, facts.LastHour = t.count(now.Add(-budget.RateWindow)), t.count(hour.Since(now))
+	facts.Used = budget.Usage{
+		Session: t.used(begun, ""), Day: t.used(day, ""), Month: t.used(budget.MonthOf(now), ""),
+		HostDay: map[string]budget.Use{},
+	}
+	for _, entry := range q.HostEntries {
+		facts.Used.HostDay[entry] = t.used(day, entry)
+	}
+	facts.RateSince = time.Time{}
+	if nth := max(q.Rate, 1); facts.LastMinute >= nth {
+		facts.RateSince = t.items[len(t.items)-nth].at // they are in the order of their times
+	}
+	return facts
 }
 
-// Used implements budget.Ledger.
-func (o *own) Used(w budget.Window) (use budget.Use, _ error) {
-	for _, i := range o.items {
-		if onHost(w.Host, i.host) && !i.at.Before(w.Since) && (w.Session == "" || !i.at.Before(o.begun)) {
+// used is what was signed since a time, for a host of the owner's entry; "": for any.
+func (t *tally) used(since time.Time, entry string) (use budget.Use) {
+	for _, i := range t.items {
+		if !i.at.Before(since) && (entry == "" || onHost(entry, i.host)) {
 			use.Held = use.Held.Add(i.price)
 		}
 	}
-	return use, nil
+	return use
 }
 
-// Count implements budget.Ledger.
-func (o *own) Count(since time.Time) (n int, _ error) {
-	for _, i := range o.items {
+// count is how much was signed after a time.
+func (t *tally) count(since time.Time) (n int) {
+	for _, i := range t.items {
 		if i.at.After(since) {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }
-
-// Oldest implements budget.Ledger.
-func (o *own) Oldest(since time.Time, skip int) (oldest time.Time, _ error) {
-	for _, i := range o.items { // in the order of their times
-		if i.at.After(since) {
-			if skip == 0 {
-				return i.at, nil
-			}
-			skip--
-		}
-	}
-	return oldest, nil
-}
-
-var _ budget.Ledger = &own{}

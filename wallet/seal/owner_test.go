@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -35,16 +36,12 @@ func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approv
 func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment, history.Approval) {
 	t.Helper()
 	p.ID = history.NewID(time.Now())
-	var yes history.Approval
-	p, err := g.Store.Reserve(t.Context(),
-		history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}},
-		func(tx *history.Tx, _ budget.Session) (err error) {
-			var used bool
-			yes, used, err = tx.UseApproval([32]byte{quote}, p.ID)
-			require.True(t, used)
-			return err
-		})
+	hold := history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}}
+	p, err := historytest.Reserve(t.Context(), g.Store, hold, [32]byte{quote})
 	require.NoError(t, err)
+	yes, _, err := g.Store.ApprovalUsedBy(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, p.ID, yes.Payment)
 	return p, yes
 }
 
@@ -251,13 +248,11 @@ func TestOwnSession(t *testing.T) {
 	g := sealed(t)
 	s, err := g.NewSession(t.Context(), nil)
 	require.NoError(t, err)
-	own := func(s budget.Session) (own bool) {
-		require.NoError(t, g.Store.View(t.Context(), func(tx *history.Tx) error {
-			seal, err := tx.SessionSeal(s.ID)
-			require.NoError(t, err)
-			own, err = g.OwnSession(t.Context(), s, seal)
-			return err
-		}))
+	own := func(s budget.Session) bool {
+		seal, err := g.Store.SessionSeal(t.Context(), s.ID)
+		require.NoError(t, err)
+		own, err := g.OwnSession(t.Context(), s, seal)
+		require.NoError(t, err)
 		return own
 	}
 	require.True(t, own(s))

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -203,11 +203,11 @@ func execute(g *Guard, query string) error {
 
 func reserve(t *testing.T, s *history.Store) {
 	t.Helper()
-	_, err := s.Reserve(t.Context(), history.Hold{
+	_, err := historytest.Reserve(t.Context(), s, history.Hold{
 		Payment: history.Payment{URL: "https://a.example/", Host: "a.example", Amount: money.NewAmount(1),
 			Price: 1},
 		Funds: x402.Funds{Free: money.NewAmount(1000)},
-	}, func(*history.Tx, budget.Session) error { return nil })
+	})
 	require.NoError(t, err)
 }
 

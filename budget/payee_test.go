@@ -10,23 +10,23 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// remembers is an empty ledger with a memory.
-type remembers struct {
-	fake
-	Memory
+// remembering is an empty ledger that knows a payee or a price.
+func remembering(q Query, known PayeeHistory) Facts {
+	f := fake{}.facts(q, noon, current)
+	f.Payee = known
+	return f
 }
-
-func (r remembers) PayeeHistory(string, Payee) (Memory, error) { return r.Memory, nil }
 
 // One row for each thing that may be remembered, under each rule about it.
 func TestWhatIsUnusual(t *testing.T) {
-	here, elsewhere := Memory{Paid: true, PaidHere: true}, Memory{Paid: true}
-	never, changed, moved := Memory{}, Memory{Other: "0xold"}, Memory{Paid: true, Other: "0xold"}
-	several := Memory{Paid: true, PaidHere: true, Other: "0xold"}
+	here, elsewhere := PayeeHistory{Paid: true, PaidHere: true}, PayeeHistory{Paid: true}
+	never, changed, moved := PayeeHistory{}, PayeeHistory{Other: "0xold"},
+		PayeeHistory{Paid: true, Other: "0xold"}
+	several := PayeeHistory{Paid: true, PaidHere: true, Other: "0xold"}
 	type words = []string
 	for _, c := range []struct {
 		name    string
-		known   Memory
+		known   PayeeHistory
 		payee   Rule
 		change  Rule
 		code    x402.Code
@@ -54,10 +54,11 @@ func TestWhatIsUnusual(t *testing.T) {
 			r, a := rules(t), ask(t, "1")
 			r.NewPayee, r.PayeeChange = c.payee, c.change
 			a.Payee.PayTo = "0xnew"
-			asked := 0
-			a.Approved = func() (bool, error) { asked++; return false, nil }
-			err := r.Check(a, remembers{Memory: c.known})
-			require.Equal(t, c.reasons != nil, asked == 1, "a person's yes is taken only where it is needed")
+			_, err := r.Decide(a, remembering(r.Query(a), c.known))
+			a.Approved = true
+			decision, approved := r.Decide(a, remembering(r.Query(a), c.known))
+			require.Equal(t, c.reasons != nil, decision.NeedsApproval,
+				"an approval is used up only where it is needed")
 			if c.code == "" {
 				require.NoError(t, err)
 				return
@@ -65,15 +66,13 @@ func TestWhatIsUnusual(t *testing.T) {
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
 			require.Equal(t, "0xnew", x402.AsError(err).Details["payTo"])
 			var reasons words
-			list, _ := x402.AsError(err).Details["reasons"].([]question)
+			list, _ := x402.AsError(err).Details["reasons"].([]reason)
 			for _, q := range list {
 				reasons = append(reasons, q.Rule)
 			}
 			require.Equal(t, c.reasons, reasons)
-			a.Approved = func() (bool, error) { return true, nil }
-			err = r.Check(a, remembers{Memory: c.known})
-			require.Equal(t, c.code == x402.ApprovalRequired, err == nil,
-				"a yes lifts a question and never a refusal")
+			require.Equal(t, c.code == x402.ApprovalRequired, approved == nil,
+				"an approval lifts a question and never a refusal")
 		})
 	}
 }
@@ -102,10 +101,15 @@ func TestPriceJump(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			r, a := rules(t), ask(t, c.price.String())
 			r.PriceJump = c.factor
-			err := r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true, LastPrice: &c.last}})
+			known := PayeeHistory{Paid: true, PaidHere: true, LastPrice: &c.last}
+			_, err := r.Decide(a, remembering(r.Query(a), known))
 			require.Equal(t, c.asks, x402.HasCode(err, x402.ApprovalRequired), "%v: %v", c, err)
-			require.NoError(t, r.Check(a, remembers{Memory: Memory{Paid: true, PaidHere: true}}),
-				"never bought")
+			known.LastPrice = nil
+			decision, err := r.Decide(a, remembering(r.Query(a), known))
+			require.NoError(t, err, "never bought")
+			if c.factor != 0 {
+				require.Equal(t, c.asks, c.last < *decision.MinLastPrice, "%v: %v", c, *decision.MinLastPrice)
+			}
 		})
 	}
 }

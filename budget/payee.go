@@ -1,0 +1,114 @@
+package budget
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Payee is who would be paid, for what. Addresses are as the seller wrote them.
+type Payee struct {
+	Network string // CAIP-2
+	Asset   string
+	PayTo   string
+	// what is bought: method, host and path. A query is an argument and not another thing to buy.
+	Resource string
+}
+
+// PayeeHistory is what the ledger knows of a payee and of a price. A payment counts as paid from
+// the moment its signed bytes are on disk until it is proven never to have happened.
+type PayeeHistory struct {
+	Paid     bool // the payTo was paid before on this network, for whatever host
+	PaidHere bool // and for this host and asset
+	// the payTo that was last paid, or is being paid, for this host, network and asset in its
+	// place; "": none
+	Other     string
+	LastPrice *money.Dollars // what was paid last for this resource; nil: never bought
+}
+
+// Changed reports whether others were paid in this payee's place, and it never was.
+func (h PayeeHistory) Changed() bool { return h.Other != "" && !h.PaidHere }
+
+// reason is why a person is asked.
+type reason struct {
+	Rule string `json:"rule"` // its key in config.toml
+	Text string `json:"text"`
+}
+
+// unusual compares a payment with what is known. It refuses what the owner wants refused, and
+// otherwise says why a person has to be asked:
+//
+//	rule           it is unusual that
+//	new_payee      this payTo was never paid on this network
+//	payee_change   others were paid for this host, network and asset, and this payTo never was
+//	price_jump     the price rose, to at least this many times what was paid last for the same resource
+//	approve_above  the price is above it
+//	always         it is of a kind that a person is asked about whatever it costs (Ask.Always)
+//
+// A payTo that was paid once is no change any more: hosts that sell for several payees are asked
+// about once for each.
+func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) {
+	payTo, other := x402.Brief(a.Payee.PayTo), x402.Brief(known.Other)
+	switch {
+	case known.Changed() && r.PayeeChange == RuleRefuse:
+		return nil, x402.Errorf(x402.PayeeChanged, "%s was paid at %s before and now wants to be paid at %s",
+			a.Host, other, payTo).
+			WithHint("tell the person: either the seller moved, or somebody else asks for its money").
+			WithDetail("payTo", payTo).WithDetail("paidBefore", other)
+	case !known.Paid && r.NewPayee == RuleRefuse:
+		return nil, x402.Errorf(x402.PolicyDenied,
+			"%s was never paid before, and the owner allows no new payees", payTo).
+			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", payTo)
+	}
+	add := func(unusual bool, rule string, text ...string) {
+		if unusual {
+			reasons = append(reasons, reason{Rule: rule, Text: strings.Join(text, "")})
+		}
+	}
+	add(a.Always != "", "always", a.Always)
+	add(a.Price > r.ApproveAbove, "approve_above",
+		"the price ", a.Price.Price(), " is above what is paid without asking, ", r.ApproveAbove.Price())
+	add(known.Changed() && r.PayeeChange == RuleAsk, "payee_change",
+		a.Host, " was paid at ", other, " before, and now wants to be paid at ", payTo)
+	add(!known.Paid && r.NewPayee == RuleAsk, "new_payee", payTo, " was never paid before")
+	if last := known.LastPrice; last != nil {
+		add(r.jumps(*last, a.Price), "price_jump",
+			"the price ", a.Price.Price(), " is at least ", decimal(r.PriceJump), " times the last one, ",
+			last.Price())
+	}
+	return reasons, nil
+}
+
+// jumps compares in decimal, as the owner wrote the factor: 1.1 times $0.10 is $0.11 and not a hair
+// more. The same price never jumps.
+func (r Rules) jumps(last, price money.Dollars) bool {
+	factor, ok := r.jumpFactor()
+	if !ok || price <= last {
+		return false
+	}
+	limit := factor.Mul(factor, new(big.Rat).SetInt64(int64(last)))
+	return new(big.Rat).SetInt64(int64(price)).Cmp(limit) >= 0
+}
+
+// jumpFactor is PriceJump in decimal; false: there is no such rule.
+func (r Rules) jumpFactor() (*big.Rat, bool) {
+	factor, ok := new(big.Rat).SetString(decimal(r.PriceJump))
+	return factor, ok && r.PriceJump != 0
+}
+
+func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// askPerson is the answer where a person is needed, and nobody has approved yet.
+func askPerson(a Ask, reasons []reason) error {
+	var texts []string
+	for _, why := range reasons {
+		texts = append(texts, why.Text)
+	}
+	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint(
+		"a person has to approve this payment").
+		WithDetail("requested", a.Price).WithDetail("reasons", reasons).WithDetail("payTo",
+		x402.Brief(a.Payee.PayTo))
+}
