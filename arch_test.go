@@ -20,8 +20,9 @@ var arrows = map[string][]string{
 	// budget: what to do about a new payee is said in its words
 	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
-	// budget: it answers the windows' questions inside its transaction
-	"history": {"budget", "x402/money", "x402"},
+	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
+	"history":             {"budget", "x402/money", "x402"},
+	"history/historytest": {"budget", "history", "x402/money"}, // for the tests of packages that hold money
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	"chain/rpc":   {"x402"},
