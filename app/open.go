@@ -81,12 +81,16 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
+	channels := a.channels(rules, onRooch, keys, sellers, engine, store)
+	if channels != nil {
+		engine.Deferred = channels
+	}
 	return &tools.Wallet{
 		Engine: engine, Store: store, Seals: seals{guard}, Keys: toolKeys{keys, remote},
 		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, servers: sellers.MCP},
 		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
 		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers.MCP,
-		Channels: a.channels(rules, onRooch, keys, sellers, engine, store),
+		Channels: channels,
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings(), rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil

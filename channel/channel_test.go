@@ -519,10 +519,10 @@ func TestRepeatedCalls(t *testing.T) {
 	var q pay.Request // its answer was not written to the client when its process died
 	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"),
 		[]byte(`{"text":"two"}`)
-	lost, err := w.m.Call(t.Context(), "nuwa", q)
+	lost, err := w.m.Engine.Pay(t.Context(), q)
 	require.NoError(t, err)
 	w.start()
-	found, err := w.m.Call(t.Context(), "nuwa", q)
+	found, err := w.m.Engine.Pay(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, pay.StatusReplayed, found.Status)
 	require.Equal(t, lost.PaymentID, found.PaymentID)
@@ -598,10 +598,10 @@ func TestCancelledCallIsReplayed(t *testing.T) {
 	w.service.twist = func(map[string]any) { leave() }
 	var q pay.Request
 	q.Method, q.URL, q.Body = "tools/call", seller.Target("https://nuwa.example/mcp", "echo"), []byte(`{}`)
-	_, _ = w.m.Call(ctx, "nuwa", q)
+	_, _ = w.m.Engine.Pay(ctx, q)
 	w.service.twist = nil
 	require.EqualValues(t, 1, w.row().Nonce)
-	r, err := w.m.Call(t.Context(), "nuwa", q)
+	r, err := w.m.Engine.Pay(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, pay.StatusReplayed, r.Status)
 	require.Len(t, w.service.calls, 1)

@@ -261,10 +261,13 @@ func (m *Manager) checkSignature(ctx context.Context, s *service, published []by
 		WithHint("somebody may have changed it on the way; nothing was signed")
 }
 
-// Speaks names the service that a request is for, where that is paid through a channel: one of the
+// Serves names the service that a request is for, where that is paid through a channel: one of the
 // owner's config.toml, at the same endpoint, or for HTTP at the same origin. Whether one that
 // nobody said it of does is asked once.
-func (m *Manager) Speaks(ctx context.Context, q seller.Request) (server string, yes bool) {
+func (m *Manager) Serves(ctx context.Context, q seller.Request) (server string, ok bool) {
+	if q.Method == seller.Initialize { // the way in is paid for as at any other MCP server
+		return "", false
+	}
 	for _, name := range m.names() {
 		endpoint := m.Servers[name].Endpoint
 		asked, _, _ := strings.Cut(q.URL, "#")

@@ -33,12 +33,12 @@ func readPending(row history.Channel) *pendingCall {
 	return &p
 }
 
-// Call makes one payable call (seed 003's request manager): one at a time for each channel, in all
+// Buy makes one payable call (seed 003's request manager): one at a time for each channel, in all
 // processes of the wallet, and with one repetition where the service wants an earlier call paid
 // first. Its order of steps is that of pay.Engine.Pay: what the call may cost is decided before it
 // is made; its cost is held before it is signed for; what was signed is on disk, and the ledger
 // marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
-func (m *Manager) Call(ctx context.Context, server string, q pay.Request) (result pay.Result, err error) {
+func (m *Manager) Buy(ctx context.Context, server string, q pay.Request) (result pay.Result, err error) {
 	charge := pay.Charge{Request: q}
 	if err := m.Engine.CheckCharge(&charge); err != nil {
 		return result, err

@@ -452,6 +452,7 @@ func (w *world) start() {
 		Nodes:      nodes,
 		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine,
 		Store: w.store, Guard: w.guard, Now: time.Now})
+	engine.Transport, engine.Deferred = w.service, w.m
 }
 
 func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, error) {
@@ -464,7 +465,7 @@ func (w *world) call(tool string, change ...func(*pay.Request)) (pay.Result, err
 	for _, f := range change {
 		f(&q)
 	}
-	r, err := w.m.Call(w.t.Context(), "nuwa", q)
+	r, err := w.m.Engine.Pay(w.t.Context(), q)
 	if err == nil {
 		w.m.Engine.Delivered(w.t.Context(), r.Status, r.PaymentID)
 	}

@@ -59,6 +59,15 @@ type Transport interface {
 	Present(ctx context.Context, r seller.Request, with x402.Attachment) (*seller.Answer, error)
 }
 
+// Deferred pays sellers that serve first and are paid with a later request: channel.Manager. How it
+// holds, signs and records is the same as for any other purchase, and Engine has the means.
+type Deferred interface {
+	// Serves reports whether a request's seller is one of these; service is its name.
+	Serves(ctx context.Context, r seller.Request) (service string, ok bool)
+	// Buy makes the call and pays for it. Its error is an *x402.Error.
+	Buy(ctx context.Context, service string, q Request) (Result, error)
+}
+
 // Settler brings payments to facilitators, where the wallet settles.
 type Settler interface {
 	Settle(ctx context.Context, s facilitator.Submission) facilitator.Result
@@ -120,6 +129,7 @@ type Engine struct {
 	Statuses  map[SchemeKey]StatusReader // of what was paid in other ways; nil: none
 	Transport Transport
 	Settler   Settler
+	Deferred  Deferred // nil: there are none
 	Store     Store
 	Guard     Guard
 	Now       func() time.Time

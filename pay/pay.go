@@ -25,6 +25,9 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	if err := e.mayAsk(ctx, in.Request.Request, in.host); err != nil {
 		return Result{}, err
 	}
+	if service, ok := e.deferred(ctx, in); ok {
+		return e.Deferred.Buy(ctx, service, in.Request)
+	}
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
@@ -74,6 +77,14 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 	defer cancel()
 	defer e.watch(caller, h.payment.ID)()
 	return e.deliver(ctx, in, h.payment, false)
+}
+
+// deferred reports whether the seller is paid with a later request.
+func (e *Engine) deferred(ctx context.Context, in intent) (service string, ok bool) {
+	if e.Deferred == nil {
+		return "", false
+	}
+	return e.Deferred.Serves(ctx, in.Request.Request)
 }
 
 // MayAsk refuses what may not even be asked: forbidden addresses and headers, and hosts the owner

@@ -275,6 +275,11 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	if err := e.mayAsk(ctx, in.Request.Request, in.host); err != nil {
 		return Estimate{}, err
 	}
+	if _, ok := e.deferred(ctx, in); ok {
+		return Estimate{}, x402.Errorf(x402.EstimateFailed,
+			"this server is paid through a channel and names its price with the answer").
+			WithHint("call it with maxAmount: a call that costs more is not paid")
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.Policy.Deadline)
 	defer cancel()
 	found, err := e.quote(ctx, in)

@@ -227,20 +227,6 @@ func withoutReserved(schema any) any {
 	return object
 }
 
-// byChannel makes a purchase through a payment channel, where its seller has one; done is false
-// where it has none.
-func (w *Wallet) byChannel(ctx context.Context, q pay.Request) (r pay.Result, done bool, err error) {
-	if w.Channels == nil {
-		return r, false, nil
-	}
-	server, yes := w.Channels.Speaks(ctx, q.Request)
-	if !yes {
-		return r, false, nil
-	}
-	r, err = w.Channels.Call(ctx, server, q)
-	return r, true, err
-}
-
 // CallTool calls a tool and pays for it. Its error is an *x402.Error.
 func (w *Wallet) CallTool(ctx context.Context, in CallIn) (pay.Result, error) {
 	q, err := w.callRequest(in)
@@ -312,9 +298,6 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 // Buy makes a purchase at an MCP server. One that asks for payment before anything else is paid for
 // that first, as a purchase of its own, out of the same maxAmount; once, whatever it says then.
 func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
-	if r, done, err := w.byChannel(ctx, q); done {
-		return r, err
-	}
 	fees, _ := ctx.Value(feesKey{}).(*fees)
 	if fees == nil {
 		fees = newFees()

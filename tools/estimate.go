@@ -36,13 +36,6 @@ func (w *Wallet) Estimate(ctx context.Context, in EstimateIn) (pay.Estimate, err
 
 // EstimateRequest asks what a purchase would cost, of either kind. Its error is an *x402.Error.
 func (w *Wallet) EstimateRequest(ctx context.Context, q pay.Request) (pay.Estimate, error) {
-	if w.Channels != nil {
-		if _, yes := w.Channels.Speaks(ctx, q.Request); yes {
-			return pay.Estimate{}, x402.Errorf(x402.EstimateFailed,
-				"this server is paid through a channel and names its price with the answer").
-				WithHint("call it with maxAmount: a call that costs more is not paid")
-		}
-	}
 	out, err := w.Engine.Estimate(ctx, q)
 	if err != nil {
 		return pay.Estimate{}, withCode(x402.EstimateFailed, "the price could not be asked for", err)

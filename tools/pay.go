@@ -47,9 +47,6 @@ func (w *Wallet) Pay(ctx context.Context, in PayIn) (pay.Result, error) {
 		Request:   request,
 		MaxAmount: in.MaxAmount, Network: in.Network, Asset: in.Asset, IdempotencyKey: in.IdempotencyKey,
 	}
-	if r, done, err := w.byChannel(ctx, q); done {
-		return r, err
-	}
 	return w.Engine.Pay(ctx, q)
 }
 
