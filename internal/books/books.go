@@ -17,8 +17,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Row is one payment as books have it.
-type Row struct {
+// entry is one payment as books have it.
+type entry struct {
 	Time        time.Time     `json:"time"`
 	ID          string        `json:"id"`
 	Status      string        `json:"status"` // a state of the ledger's, or "imported"
@@ -41,18 +41,18 @@ type Row struct {
 	Facilitator string        `json:"facilitator,omitempty"`
 }
 
-// Imported is the status of what another wallet wrote down; nothing proves it.
-const Imported = "imported"
+// statusImported is the status of what another wallet wrote down; nothing proves it.
+const statusImported = "imported"
 
 // Counts says whether money moved, as far as is known, or is promised.
-func (r Row) Counts() bool { return r.Status != string(history.Failed) }
+func (r entry) Counts() bool { return r.Status != string(history.Failed) }
 
 // Sure says that it moved.
-func (r Row) Sure() bool { return r.Status == string(history.Settled) || r.Status == Imported }
+func (r entry) Sure() bool { return r.Status == string(history.Settled) || r.Status == statusImported }
 
-// Of is a payment of the ledger; project is its session's label.
-func Of(p history.Payment, project string, assets *x402.Registry) Row {
-	r := Row{
+// entryOf is a payment of the ledger; project is its session's label.
+func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
+	r := entry{
 		Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof), Method: p.Method,
 		URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project,
 		Session: p.Session, Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount,
@@ -71,10 +71,10 @@ func Of(p history.Payment, project string, assets *x402.Registry) Row {
 	return r
 }
 
-// OfImported is a payment of another wallet.
-func OfImported(i history.Imported, assets *x402.Registry) Row {
-	r := Row{
-		Time: i.At, ID: i.ID(), Status: Imported, Method: i.Method, URL: i.URL, Tool: "x402_pay",
+// entryOfImported is a payment of another wallet.
+func entryOfImported(i history.Imported, assets *x402.Registry) entry {
+	r := entry{
+		Time: i.At, ID: i.ID(), Status: statusImported, Method: i.Method, URL: i.URL, Tool: "x402_pay",
 		Network: i.Network, Asset: i.Asset, Amount: i.Amount,
 		PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator, Unvalued: true,
 		Symbol: "TOKEN",
@@ -92,7 +92,7 @@ func OfImported(i history.Imported, assets *x402.Registry) Row {
 // Keys are what payments can be summed up by.
 var Keys = []string{"host", "tool", "project", "month"}
 
-func (r Row) key(by string) string {
+func (r entry) key(by string) string {
 	switch by {
 	case "host":
 		return r.Host
@@ -106,8 +106,8 @@ func (r Row) key(by string) string {
 	return ""
 }
 
-// Sum is what payments come to that have something in common.
-type Sum struct {
+// keySum is what payments come to that have something in common.
+type keySum struct {
 	Key      string        `json:"key"`
 	Payments int           `json:"payments"`
 	Spent    money.Dollars `json:"spent"` // settled or imported
@@ -115,24 +115,24 @@ type Sum struct {
 	Unvalued int           `json:"unvalued,omitempty"`
 }
 
-// Sums adds rows up.
-type Sums struct {
+// keySums adds rows up.
+type keySums struct {
 	By  string
-	all map[string]*Sum
+	all map[string]*keySum
 }
 
 // Add counts a row; what failed counts nothing.
-func (s *Sums) Add(r Row) {
+func (s *keySums) Add(r entry) {
 	if !r.Counts() {
 		return
 	}
 	if s.all == nil {
-		s.all = map[string]*Sum{}
+		s.all = map[string]*keySum{}
 	}
 	key := r.key(s.By)
 	sum := s.all[key]
 	if sum == nil {
-		sum = &Sum{Key: key}
+		sum = &keySum{Key: key}
 		s.all[key] = sum
 	}
 	sum.Payments++
@@ -147,12 +147,12 @@ func (s *Sums) Add(r Row) {
 }
 
 // List is the sums: months in their order, everything else with the dearest first.
-func (s *Sums) List() []Sum {
-	list := []Sum{}
+func (s *keySums) List() []keySum {
+	list := []keySum{}
 	for _, sum := range s.all {
 		list = append(list, *sum)
 	}
-	slices.SortFunc(list, func(a, b Sum) int {
+	slices.SortFunc(list, func(a, b keySum) int {
 		if s.By == "month" {
 			return cmp.Compare(a.Key, b.Key)
 		}

@@ -23,26 +23,26 @@ const usdc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e" // on Base Sepolia
 
 // payments are one of each kind, and what hostile sellers would like to get into a spreadsheet or a
 // ledger.
-func payments() (rows []Row) {
+func payments() (rows []entry) {
 	assets := x402.NewRegistry(nil)
 	day := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC)
-	of := func(id, host, url string, state history.State, amount uint64, project string) Row {
+	of := func(id, host, url string, state history.State, amount uint64, project string) entry {
 		proof := history.NoProof
 		if state == history.Settled {
 			proof = history.Chain
 		}
 		day = day.Add(20 * time.Hour)
-		return Of(history.Payment{
+		return entryOf(history.Payment{
 			ID: id, Created: day, State: state, Proof: proof, Method: "GET", URL: url, Host: host,
 			Network: "eip155:84532", Asset: strings.ToLower(usdc), Symbol: "USDC",
 			Amount: money.NewAmount(amount), Price: money.Dollars(amount), PayTo: "0x1", Session: "ses_1",
 			Transaction: "0xabc",
 		}, project, assets)
 	}
-	rows = append(rows, OfImported(history.Imported{
+	rows = append(rows, entryOfImported(history.Imported{
 		At: time.Date(2025, 12, 1, 0, 0, 0, 0, time.UTC), Transaction: "sig", Method: "GET",
 		URL: "https://old.example/x", Network: "eip155:84532", Asset: usdc, Amount: money.NewAmount(500000),
-	}, assets), OfImported(history.Imported{
+	}, assets), entryOfImported(history.Imported{
 		At: time.Date(2025, 12, 2, 0, 0, 0, 0, time.UTC), Transaction: "sig2", Method: "GET",
 		URL: "https://old.example/y", Network: "eip155:84532", Asset: "0xdead", Amount: money.NewAmount(7),
 	}, assets))
@@ -56,7 +56,7 @@ func payments() (rows []Row) {
 		of("pay_5", `quote"\`, "https://q.example/\";  ; Assets:Mine  1000000 USD", history.Settled, 1, "-1"),
 	)
 	tool := of("pay_6", "mcp.example", "https://mcp.example/mcp#search%20all", history.Settled, 30000, "")
-	tool = Of(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled, Method: "tools/call",
+	tool = entryOf(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled, Method: "tools/call",
 		URL: tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
 	return append(rows, tool)
@@ -66,7 +66,7 @@ func payments() (rows []Row) {
 func TestFormats(t *testing.T) {
 	for _, format := range Formats {
 		var out bytes.Buffer
-		w, err := NewWriter(&out, format)
+		w, err := newWriter(&out, format)
 		require.NoError(t, err)
 		for _, r := range payments() {
 			require.NoError(t, w.Write(r))
@@ -75,12 +75,12 @@ func TestFormats(t *testing.T) {
 		golden(t, "all."+format, out.String())
 	}
 	for _, by := range Keys {
-		s := &Sums{By: by}
+		s := &keySums{By: by}
 		for _, r := range payments() {
 			s.Add(r)
 		}
 		var out bytes.Buffer
-		require.NoError(t, WriteSums(&out, "csv", s))
+		require.NoError(t, writeSums(&out, "csv", s))
 		golden(t, "by-"+by+".csv", out.String())
 	}
 }
@@ -99,12 +99,12 @@ func golden(t *testing.T, name, got string) {
 // No field of a CSV begins a formula, whatever a seller calls itself (OWASP, "CSV Injection").
 func TestNoFormula(t *testing.T) {
 	var out bytes.Buffer
-	w, err := NewWriter(&out, "csv")
+	w, err := newWriter(&out, "csv")
 	require.NoError(t, err)
 	for _, evil := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1",
 		"|calc", "%0A", "\u00a0=1", ";=1", "a,=1", "\"=1"} {
 		t.Run(evil, func(t *testing.T) {
-			require.NoError(t, w.Write(Row{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil,
+			require.NoError(t, w.Write(entry{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil,
 				Transaction: evil, PayTo: evil, Facilitator: evil, Asset: evil, Method: evil}))
 		})
 	}
@@ -123,10 +123,10 @@ func TestNoFormula(t *testing.T) {
 func TestNoForgedEntry(t *testing.T) {
 	for _, format := range []string{"beancount", "ledger"} {
 		var out bytes.Buffer
-		w, err := NewWriter(&out, format)
+		w, err := newWriter(&out, format)
 		require.NoError(t, err)
 		require.NoError(t,
-			w.Write(Row{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
+			w.Write(entry{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
 				URL: "\"\n  Assets:Mine  1 USD\u2028  Expenses:Forged 1 USD", Project: "p\n  q",
 				Symbol: "U S\nD", Network: "n\nn"}))
 		for line := range strings.Lines(out.String()) {
@@ -142,7 +142,7 @@ func TestReadSeed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "5sig", list[0].Transaction)
-	require.Equal(t, "$0.001", OfImported(list[0], x402.NewRegistry(nil)).Dollars.Price())
+	require.Equal(t, "$0.001", entryOfImported(list[0], x402.NewRegistry(nil)).Dollars.Price())
 
 	empty, err := ReadSeed([]byte("[]"))
 	require.NoError(t, err)

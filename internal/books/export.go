@@ -35,14 +35,14 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 		return err
 	}
 	for _, i := range imported {
-		if row := OfImported(i, assets); e.wants(row) {
+		if row := entryOfImported(i, assets); e.wants(row) {
 			if err := put(row); err != nil {
 				return err
 			}
 		}
 	}
 	err = store.Each(ctx, e.Within, func(p history.Payment) error {
-		row := Of(p, labels[p.Session], assets)
+		row := entryOf(p, labels[p.Session], assets)
 		if e.Label != "" && row.Project != e.Label {
 			return nil
 		}
@@ -55,15 +55,15 @@ func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, 
 }
 
 // writer writes rows, or sums them up and writes the sums at the end.
-func (e Export) writer(out io.Writer) (put func(Row) error, end func() error, err error) {
+func (e Export) writer(out io.Writer) (put func(entry) error, end func() error, err error) {
 	if e.By != "" {
-		sums := &Sums{By: e.By}
-		return func(r Row) error {
+		sums := &keySums{By: e.By}
+		return func(r entry) error {
 			sums.Add(r)
 			return nil
-		}, func() error { return WriteSums(out, e.Format, sums) }, nil
+		}, func() error { return writeSums(out, e.Format, sums) }, nil
 	}
-	writer, err := NewWriter(out, e.Format)
+	writer, err := newWriter(out, e.Format)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +72,7 @@ func (e Export) writer(out io.Writer) (put func(Row) error, end func() error, er
 
 // wants is the range, for what the ledger does not select: an imported payment has no session and
 // no state of the ledger's.
-func (e Export) wants(r Row) bool {
+func (e Export) wants(r entry) bool {
 	w := e.Within
 	return e.Label == "" && w.Session == "" && w.State == "" && !r.Time.Before(w.After) &&
 		(w.Until.IsZero() || r.Time.Before(w.Until)) &&

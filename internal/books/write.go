@@ -17,17 +17,17 @@ import (
 // Formats are what rows can be written as.
 var Formats = []string{"csv", "jsonl", "beancount", "ledger"}
 
-// Writer writes rows, one after the other. Close ends it.
-type Writer struct {
+// writer writes rows, one after the other. Close ends it.
+type writer struct {
 	out    io.Writer
 	format string
 	csv    *csv.Writer
 	open   map[string]bool // beancount: accounts that were opened
 }
 
-// NewWriter writes in one of Formats.
-func NewWriter(out io.Writer, format string) (*Writer, error) {
-	w := &Writer{out: out, format: format, open: map[string]bool{}}
+// newWriter writes in one of Formats.
+func newWriter(out io.Writer, format string) (*writer, error) {
+	w := &writer{out: out, format: format, open: map[string]bool{}}
 	switch format {
 	case "csv":
 		w.csv = csv.NewWriter(out)
@@ -44,7 +44,7 @@ func NewWriter(out io.Writer, format string) (*Writer, error) {
 }
 
 // Write writes a row. Books of double entry have only what moved (*) or may have (!).
-func (w *Writer) Write(r Row) error {
+func (w *writer) Write(r entry) error {
 	switch w.format {
 	case "csv":
 		usd := r.Dollars.String()
@@ -66,9 +66,9 @@ func (w *Writer) Write(r Row) error {
 	return w.ledger(r)
 }
 
-// WriteSums writes sums, as CSV or JSON lines.
-func WriteSums(out io.Writer, format string, s *Sums) error {
-	w := &Writer{out: out, format: format}
+// writeSums writes sums, as CSV or JSON lines.
+func writeSums(out io.Writer, format string, s *keySums) error {
+	w := &writer{out: out, format: format}
 	if format == "csv" {
 		w.csv = csv.NewWriter(out)
 		if err := w.csv.Write([]string{s.By, "payments", "spent", "held", "unvalued"}); err != nil {
@@ -91,7 +91,7 @@ func WriteSums(out io.Writer, format string, s *Sums) error {
 }
 
 // Close ends the writing.
-func (w *Writer) Close() error {
+func (w *writer) Close() error {
 	if w.csv != nil {
 		w.csv.Flush()
 		return w.csv.Error()
@@ -110,7 +110,7 @@ func lineOf(out io.Writer, v any) error {
 // line writes a line of CSV (RFC 4180). A field that a spreadsheet would take for a formula gets an
 // apostrophe, which shows it as the text it is (OWASP, "CSV Injection"): the signs in their
 // full-width forms too. None of our own numbers begins with one.
-func (w *Writer) line(fields ...string) error {
+func (w *writer) line(fields ...string) error {
 	for i, field := range fields {
 		fields[i] = harmless(field)
 	}
@@ -132,7 +132,7 @@ func harmless(field string) string {
 }
 
 // beancount writes an entry (https://beancount.github.io/docs/beancount_language_syntax.html).
-func (w *Writer) beancount(r Row) error {
+func (w *writer) beancount(r entry) error {
 	day, from, to := r.Time.UTC().Format(time.DateOnly), r.from(), r.to()
 	var b strings.Builder
 	for _, account := range []string{from, to} {
@@ -157,7 +157,7 @@ func (w *Writer) beancount(r Row) error {
 
 // ledger writes an entry (https://ledger-cli.org/doc/ledger3.html#Journal-Format); hledger reads it
 // too.
-func (w *Writer) ledger(r Row) error {
+func (w *writer) ledger(r entry) error {
 	amount, commodity := r.money()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s (%s) %s\n", r.Time.UTC().Format(time.DateOnly), r.flag(), r.ID, plain(r.Host))
@@ -173,14 +173,14 @@ func (w *Writer) ledger(r Row) error {
 	return err
 }
 
-func (r Row) flag() string {
+func (r entry) flag() string {
 	if r.Sure() {
 		return "*"
 	}
 	return "!"
 }
 
-func (r Row) status() string {
+func (r entry) status() string {
 	if r.Proof != "" {
 		return r.Status + " " + r.Proof
 	}
@@ -188,7 +188,7 @@ func (r Row) status() string {
 }
 
 // money is whole tokens, or atomic units of a token that nobody knows.
-func (r Row) money() (amount, commodity string) {
+func (r entry) money() (amount, commodity string) {
 	commodity = strings.ToUpper(notCommodity.ReplaceAllString(r.Symbol, ""))
 	if commodity == "" || commodity[0] < 'A' || commodity[0] > 'Z' {
 		commodity = "TOKEN"
@@ -219,8 +219,8 @@ func account(text string) string {
 	return strings.ToUpper(w[:1]) + w[1:]
 }
 
-func (r Row) from() string { return "Assets:X402:" + account(x402.Title(r.Network)) }
-func (r Row) to() string   { return "Expenses:X402:" + account(r.Host) }
+func (r entry) from() string { return "Assets:X402:" + account(x402.Title(r.Network)) }
+func (r entry) to() string   { return "Expenses:X402:" + account(r.Host) }
 
 // quoted is a beancount string: one line, with its quotes escaped.
 func quoted(text string) string {
