@@ -156,7 +156,7 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) error {
 	row, err := m.Store.Channel(ctx, r.payee.DID(), r.keyID())
 	before := row
-	if err != nil && !errors.Is(err, history.ErrNoChannel) {
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		return err
 	}
 	if err == nil && row.ID == r.terms.Channel.String() && r.terms.Epoch < row.Epoch {

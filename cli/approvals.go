@@ -169,7 +169,7 @@ func (u *ui) decided(a history.Approval, err error, format string) error {
 // decisionError says what is wrong with an id.
 func decisionError(id string, err error) error {
 	switch {
-	case errors.Is(err, history.ErrNoApproval):
+	case errors.Is(err, history.ErrNotFound):
 		return x402.Errorf(x402.InvalidArgument, "there is no approval %q",
 			id).WithHint("x402-wallet approvals lists those that wait")
 	case errors.Is(err, history.ErrDecided):

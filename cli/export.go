@@ -173,7 +173,7 @@ func readWhole(path string, limit int64) ([]byte, error) {
 // receipt prints a payment's receipt, which is JSON for people too.
 func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
 	p, err := w.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
 	}
 	if err != nil {

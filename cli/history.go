@@ -245,7 +245,7 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 // cannot drive it.
 func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 	stored, err := w.Store.Content(ctx, id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint(
 			"x402-wallet show %s shows its outcome", id)
 	}

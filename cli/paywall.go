@@ -136,7 +136,7 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 
 func earnings(ctx context.Context, store *history.Store, f history.SaleFilter) (out earningsOut, err error) {
 	list, more, earned, err := store.Sales(ctx, f)
-	if errors.Is(err, history.ErrNoCursor) {
+	if errors.Is(err, history.ErrNotFound) {
 		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").WithHint(
 			"--before takes a saleId of an earlier answer")
 	}

@@ -71,13 +71,13 @@ type dayOut struct {
 // plot shows what was spent on each of the last days, those without a payment too.
 func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time) error {
 	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days)
-	known, err := w.Store.DailySums(ctx, first)
+	spent, err := w.Store.Spending(ctx, first, 24*time.Hour, 0)
 	if err != nil {
 		return err
 	}
 	list, most, sum := []dayOut{}, money.Dollars(0), money.Dollars(0)
 	for day := first; !day.After(now); day = day.AddDate(0, 0, 1) {
-		of := known[day]
+		of := spent.Over[day]
 		list = append(list, dayOut{day.Format(time.DateOnly), of.Spent, of.Held})
 		most, sum = max(most, of.Spent.Add(of.Held)), sum.Add(of.Spent).Add(of.Held)
 	}

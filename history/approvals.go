@@ -90,7 +90,6 @@ func scanApproval(row scanner) (a Approval, err error) {
 
 // Errors of approvals.
 var (
-	ErrNoApproval      = errors.New("no such approval")
 	ErrDecided         = errors.New("the approval is used up or over")
 	ErrTooManyApproval = errors.New("too many approvals are waiting for a person")
 )
@@ -138,11 +137,11 @@ func (t *Tx) expire() error {
 	return err
 }
 
-// Approval returns one approval, or ErrNoApproval.
+// Approval returns one approval, or ErrNotFound.
 func (s *Store) Approval(ctx context.Context, id string) (a Approval, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
-		return none(err, ErrNoApproval)
+		return none(err, errNoApproval)
 	})
 	return a, err
 }
@@ -242,7 +241,7 @@ func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) 
 		}
 		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
 		if err != nil {
-			return none(err, ErrNoApproval)
+			return none(err, errNoApproval)
 		}
 		if a.State == Used || a.State == Expired {
 			return ErrDecided

@@ -182,9 +182,9 @@ func TestQuestionsAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooManyApproval)
 	require.Equal(t, first.ID, asking(t, s, 0).ID, "one that is open is found")
 	_, err = s.Approval(t.Context(), "apr_none")
-	require.ErrorIs(t, err, ErrNoApproval)
+	require.ErrorIs(t, err, ErrNotFound)
 	_, err = s.Deny(t.Context(), "apr_none", "")
-	require.ErrorIs(t, err, ErrNoApproval)
+	require.ErrorIs(t, err, ErrNotFound)
 }
 
 // Whatever several processes do at once, each yes lets one payment pass.

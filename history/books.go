@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -66,13 +65,6 @@ type Sum struct{ Spent, Held money.Dollars }
 // All is both.
 func (d Sum) All() money.Dollars { return d.Spent.Add(d.Held) }
 
-// DailySums are the days since one, by their first moment (UTC), on which something was paid. They come
-// from the kept sums.
-func (s *Store) DailySums(ctx context.Context, since time.Time) (days map[time.Time]Sum, err error) {
-	err = s.view(ctx, func(t *Tx) error { days, err = t.over(since, day); return err })
-	return days, err
-}
-
 // over is what hours or days came to, since one.
 func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error) {
 	scope := "all"
@@ -129,13 +121,11 @@ func (t *Tx) parts(scope string, since time.Time, most int) (list []NamedSum, er
 		return p, err
 	}, `SELECT key, sum(spent), sum(held) FROM (
 			SELECT key, spent, held FROM totals WHERE scope = ? AND day >= ? UNION ALL
-			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd FROM payments WHERE created_at >= ? AND created_at < ?)
+			SELECT `+scope+`, (state = 'settled') * usd, (state NOT IN ('settled', 'failed')) * usd
+				FROM payments WHERE created_at >= ? AND created_at < ?)
 		GROUP BY key HAVING sum(spent + held) > 0 ORDER BY sum(spent + held) DESC, key LIMIT ?`, scope, first,
 		micros(since), micros(midnight), most)
 }
-
-// ErrNoSession says that there is no such session.
-var ErrNoSession = errors.New("no such session")
 
 // Label names a session, for the books; "" takes the name away.
 func (s *Store) Label(ctx context.Context, session, label string) error {
@@ -145,7 +135,7 @@ func (s *Store) Label(ctx context.Context, session, label string) error {
 			return err
 		}
 		if known == 0 {
-			return ErrNoSession
+			return errNoSession
 		}
 		return t.label(session, label)
 	})

@@ -28,7 +28,7 @@ func TestBooks(t *testing.T) {
 	require.Empty(t, ids(Range{Until: first.Created}))
 	require.Empty(t, ids(Range{After: second.Created.Add(time.Hour)}))
 
-	require.ErrorIs(t, s.Label(t.Context(), "ses_none", "x"), ErrNoSession)
+	require.ErrorIs(t, s.Label(t.Context(), "ses_none", "x"), ErrNotFound)
 	require.NoError(t, s.Label(t.Context(), first.Session, "one"))
 	require.NoError(t, s.Label(t.Context(), first.Session, "two"))
 	labels, err := s.Labels(t.Context())

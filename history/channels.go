@@ -34,13 +34,12 @@ type Channel struct {
 
 // Errors of channels.
 var (
-	ErrNoChannel       = errors.New("no such channel")
 	ErrVoucherConflict = errors.New("more than that, or something else under that nonce, was promised in this " +
 		"channel already")
 )
 
-const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed, coalesce(signed, ''), known,
-	coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
+const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed,
+	coalesce(signed, ''), known, coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
 
 func scanChannel(row scanner) (c Channel, err error) {
 	var epoch, nonce, signed, call, refused string
@@ -57,11 +56,11 @@ func scanChannel(row scanner) (c Channel, err error) {
 	return c, err
 }
 
-// Channel returns one channel, or ErrNoChannel.
+// Channel returns one channel, or ErrNotFound.
 func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		c, err = scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
-		return none(err, ErrNoChannel)
+		return none(err, errNoChannel)
 	})
 	return c, err
 }
@@ -145,9 +144,9 @@ func (t *Tx) channel(c Channel) (Channel, error) {
 func (t *Tx) putChannel(c Channel) error {
 	_, err := t.exec(
 		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-		server = excluded.server, network = excluded.network, source = excluded.source, channel = excluded.channel, epoch = excluded.epoch,
-		nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed, signed = excluded.signed, known = excluded.known,
-		call = excluded.call, refused = excluded.refused, updated_at = excluded.updated_at`,
+		server = excluded.server, network = excluded.network, source = excluded.source, channel = excluded.channel,
+		epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed,
+		signed = excluded.signed, known = excluded.known, call = excluded.call, refused = excluded.refused, updated_at = excluded.updated_at`,
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
 		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
 		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)),

@@ -32,7 +32,7 @@ func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
 func TestPromisesOnlyGrow(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
-	require.ErrorIs(t, err, ErrNoChannel)
+	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 
 	p, err := promise(t, s, testChannel(1))

@@ -617,13 +617,13 @@ func (m *machine) Look(t *rapid.T) {
 			require.NoError(t, err)
 			require.Equal(t, r.id, p.ID)
 		} else {
-			require.ErrorIs(t, err, ErrNoPayment)
+			require.ErrorIs(t, err, ErrNotFound)
 		}
 	}
 	for _, r := range m.rows {
 		c, err := s.Content(ctx, r.id)
 		if r.content == 0 {
-			require.ErrorIs(t, err, ErrNoPayment)
+			require.ErrorIs(t, err, ErrNotFound)
 		} else {
 			require.NoError(t, err)
 			require.Equal(t, r.content, c.Status)

@@ -5,15 +5,16 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"x402-wallet/x402/money"
 )
 
-const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint, coalesce(idempotency_key, ''), method, url, target, host,
-	network, scheme, dialect, asset, symbol, amount, usd, pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id,
-	facilitator, coalesce(receipt, ''), coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered
-	FROM payments`
+const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint,
+	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+	pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id, facilitator, coalesce(receipt, ''),
+	coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered FROM payments`
 
 func scanPayment(row scanner) (p Payment, err error) {
 	var created, updated int64
@@ -47,29 +48,37 @@ func raw(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// ErrNoPayment says that there is no such payment.
-var ErrNoPayment = errors.New("no such payment")
+// ErrNotFound says that what was asked for is not in the ledger.
+var ErrNotFound = errors.New("it is not in the ledger")
 
-// Payment returns one payment, or ErrNoPayment.
+var (
+	errNoPayment  = fmt.Errorf("no such payment: %w", ErrNotFound)
+	errNoApproval = fmt.Errorf("no such approval: %w", ErrNotFound)
+	errNoSale     = fmt.Errorf("no such sale: %w", ErrNotFound)
+	errNoChannel  = fmt.Errorf("no such channel: %w", ErrNotFound)
+	errNoSession  = fmt.Errorf("no such session: %w", ErrNotFound)
+)
+
+// Payment returns one payment, or ErrNotFound.
 func (s *Store) Payment(ctx context.Context, id string) (p Payment, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
-		return none(err, ErrNoPayment)
+		return none(err, errNoPayment)
 	})
 	return p, err
 }
 
-// Content returns what a payment bought; ErrNoPayment when nothing is stored.
+// Content returns what a payment bought; ErrNotFound when nothing is stored.
 func (s *Store) Content(ctx context.Context, id string) (c Content, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		err := t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`,
 			id).Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
-		return none(err, ErrNoPayment)
+		return none(err, errNoPayment)
 	})
 	return c, err
 }
 
-// ByKey returns the payment that an idempotency key belongs to, or ErrNoPayment.
+// ByKey returns the payment that an idempotency key belongs to, or ErrNotFound.
 func (s *Store) ByKey(ctx context.Context, key string) (Payment, error) {
 	return s.one(ctx, ` WHERE idempotency_key = ? AND state <> 'failed'`, key)
 }
@@ -97,7 +106,8 @@ func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time
 	err = s.view(ctx, func(t *Tx) error {
 		feePayers, err = collect(t, scanText,
 			`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
-			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`, micros(since), network)
+			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`,
+			micros(since), network)
 		return err
 	})
 	return feePayers, err
@@ -115,7 +125,7 @@ const seqOf = `coalesce((SELECT seq FROM payments WHERE id = ?), 0)`
 func (s *Store) one(ctx context.Context, where string, args ...any) (p Payment, err error) {
 	list, err := s.many(ctx, where+" LIMIT 1", args...)
 	if err == nil && len(list) == 0 {
-		return p, ErrNoPayment
+		return p, errNoPayment
 	}
 	if err != nil {
 		return p, err
@@ -151,7 +161,8 @@ func (s *Store) Events(ctx context.Context, id string) (list []Event, err error)
 func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		done, err := t.exec(
-			`DELETE FROM contents WHERE payment IN (SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
+			`DELETE FROM contents WHERE payment IN (
+				SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
 		if err != nil {
 			return err
 		}
@@ -176,7 +187,8 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 		}
 		largest = now
 		_, err = t.exec(
-			`INSERT INTO delegations VALUES (?, ?, ?) ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+			`INSERT INTO delegations VALUES (?, ?, ?)
+				ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
 		return err
 	})
 	return largest, err

@@ -66,9 +66,6 @@ type AlreadySold struct{ Sale Sale }
 // Error implements error.
 func (e *AlreadySold) Error() string { return "this payment has been used before" }
 
-// ErrNoSale says that there is no such sale.
-var ErrNoSale = errors.New("no such sale")
-
 // keepAnswers is how long what was sold can be asked for again by who paid and lost it: longer than
 // a client retries, shorter than a disk fills.
 const keepAnswers = time.Hour
@@ -98,8 +95,9 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
 		_, err = t.exec(
-			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol,
-			amount, usd, pay_to, payer, requirement, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme,
+				asset, symbol, amount, usd, pay_to, payer, requirement, payload)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
 			sale.Call[:], sale.Identifier, sale.Network,
 			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer,
@@ -115,15 +113,15 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 	return s.tx(ctx, func(t *Tx) error {
 		var from SaleState
 		if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
-			return none(err, ErrNoSale)
+			return none(err, errNoSale)
 		}
 		if !slices.Contains(saleMoves[from], sale.State) {
 			return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 		}
 		_, err := t.exec(
 			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''), transaction_id),
-			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt), note = coalesce(nullif(?, ''), note),
-			answer = coalesce(?, answer) WHERE id = ?`,
+			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
+			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer) WHERE id = ?`,
 			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
 			sale.Note, sale.Answer, sale.ID)
 		return err
@@ -138,8 +136,8 @@ func (s *Store) DropSale(ctx context.Context, id string) error {
 	})
 }
 
-const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme, asset, symbol, amount, usd, pay_to,
-	payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
+const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme,
+	asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
 
 func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
@@ -156,20 +154,11 @@ func scanSale(row scanner) (sale Sale, err error) {
 	return sale, err
 }
 
-// Sale returns one sale, or ErrNoSale.
-func (s *Store) Sale(ctx context.Context, id string) (sale Sale, err error) {
+// SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey), or ErrNotFound.
+func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (sale Sale, err error) {
 	err = s.view(ctx, func(t *Tx) error {
-		sale, err = scanSale(t.row(selectSale+` WHERE id = ?`, id))
-		return none(err, ErrNoSale)
-	})
-	return sale, err
-}
-
-// SaleByKey returns what a payment was shown for, or ErrNoSale.
-func (s *Store) SaleByKey(ctx context.Context, trace string) (sale Sale, err error) {
-	err = s.view(ctx, func(t *Tx) error {
-		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, trace))
-		return none(err, ErrNoSale)
+		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
+		return none(err, errNoSale)
 	})
 	return sale, err
 }
@@ -201,7 +190,7 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 		if f.Before != "" {
 			var seq int64
 			if err := t.row(`SELECT seq FROM sales WHERE id = ?`, f.Before).Scan(&seq); err != nil {
-				return none(err, ErrNoCursor)
+				return none(err, errNoPayment)
 			}
 			where, args = where+` AND seq < ?`, append(args, seq)
 		}

@@ -75,7 +75,7 @@ func TestSaleMoves(t *testing.T) {
 					SaleSettled: "settled"}[from]
 				if slices.Contains(strings.Fields(allowed), string(to)) {
 					require.NoError(t, err, "%s → %s", from, to)
-					again, err := s.Sale(t.Context(), sale.ID)
+					again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
 					require.NoError(t, err)
 					require.Equal(t, to, again.State)
 					require.Equal(t, "why", again.Note)
@@ -85,22 +85,22 @@ func TestSaleMoves(t *testing.T) {
 			}
 		})
 	}
-	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNoSale)
-	_, err := s.Sale(t.Context(), "sale_none")
-	require.ErrorIs(t, err, ErrNoSale)
+	require.ErrorIs(t, s.MoveSale(t.Context(), Sale{ID: "sale_none", State: SaleSettled}), ErrNotFound)
+	_, err := s.SaleByKey(t.Context(), "none")
+	require.ErrorIs(t, err, ErrNotFound)
 
 	// What was sold can be asked for again for an hour.
 	sale, err := s.OpenSale(t.Context(), testSale("answered", 1))
 	require.NoError(t, err)
 	sale.State, sale.Answer = SaleSettling, []byte("weather")
 	require.NoError(t, s.MoveSale(t.Context(), sale))
-	again, err := s.Sale(t.Context(), sale.ID)
+	again, err := s.SaleByKey(t.Context(), sale.UniqueKey)
 	require.NoError(t, err)
 	require.Equal(t, "weather", string(again.Answer))
 	clock.set(clock.now().Add(keepAnswers + time.Minute))
 	_, err = s.OpenSale(t.Context(), testSale("later", 1))
 	require.NoError(t, err)
-	again, err = s.Sale(t.Context(), sale.ID)
+	again, err = s.SaleByKey(t.Context(), sale.UniqueKey)
 	require.NoError(t, err)
 	require.Nil(t, again.Answer)
 
@@ -113,7 +113,7 @@ func TestSaleMoves(t *testing.T) {
 	sale.State = SaleSettling
 	require.NoError(t, s.MoveSale(t.Context(), sale))
 	require.NoError(t, s.DropSale(t.Context(), sale.ID))
-	_, err = s.Sale(t.Context(), sale.ID)
+	_, err = s.SaleByKey(t.Context(), sale.UniqueKey)
 	require.NoError(t, err, "what may have been settled is never forgotten")
 }
 
@@ -154,5 +154,5 @@ func TestSales(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list)
 	_, _, _, err = s.Sales(t.Context(), SaleFilter{Before: "sale_none"})
-	require.ErrorIs(t, err, ErrNoCursor)
+	require.ErrorIs(t, err, ErrNotFound)
 }

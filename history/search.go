@@ -42,11 +42,8 @@ type Filter struct {
 	State  State
 }
 
-// ErrNoCursor says that Filter.Before names no payment.
-var ErrNoCursor = errors.New("no such payment to list before")
-
 // List returns payments, newest first, whether there are more, and what all that match spent, by
-// symbol; failed ones spent nothing. ErrNoCursor where f.Before names no payment.
+// symbol; failed ones spent nothing. ErrNotFound where f.Before names no payment.
 func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 	totals map[string]money.Dollars, err error) {
 	if f.Limit <= 0 {
@@ -140,7 +137,7 @@ func (t *Tx) search(f Filter) (*search, error) {
 			f.Before).Scan(&cursor)
 		q.to = min(q.to, cursor)
 	}
-	return q, none(err, ErrNoCursor)
+	return q, none(err, errNoPayment)
 }
 
 // firstSince is the first payment made at a time or later; where there is none, one that comes

@@ -15,8 +15,9 @@ import (
 
 func (t *Tx) insert(p Payment) error {
 	_, err := t.exec(
-		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url, target, host,
-		network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, url_prefix, source, requirement, lease_owner, waiter)
+		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url,
+			target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, url_prefix, source,
+			requirement, lease_owner, waiter)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
 		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
@@ -44,8 +45,10 @@ type Signed struct {
 	UniqueKey   string          // its nonce or our signature: unique
 }
 
-// Submit puts a signed payment on disk. Only when it returns nil may a byte of it leave the
-// process.
+// Submit puts a signed payment on disk: reserved → submitted, by the process that owns its lease. Only when it returns nil
+// may a byte of it leave the process. Else the signature is dropped and the hold released: ErrSignedBefore, ErrNotLeaseOwner,
+// ErrTransition, ErrNotFound, WALLET_FROZEN for a freeze since the money was held, LEDGER_CORRUPT where ledger.db is no
+// longer in its place.
 func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
 	if err := s.InPlace(); err != nil {
 		return err
@@ -89,12 +92,12 @@ func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
 	if err == nil && (owner != process || process == "") {
 		err = fmt.Errorf("%w: %s", ErrNotLeaseOwner, id)
 	}
-	return network, source, none(err, ErrNoPayment)
+	return network, source, none(err, errNoPayment)
 }
 
-// Release ends a hold of which nothing was signed, by the process that drives it; once signed bytes
-// are on disk it is ErrTransition. why is kept. A person's yes is good again, for the time it was
-// given.
+// Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its lease (else
+// ErrNotLeaseOwner). Once signed bytes are on disk it is ErrTransition, because only the chain can say that they expired. why
+// is kept. A person's approval is good again, for the time it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *Tx) error {
 		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
@@ -104,7 +107,7 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if err := t.row(`SELECT state FROM payments WHERE id = ?`, id).Scan(&state); err != nil {
 			return err
 		}
-		if state != Reserved { // signed bytes are dead when the chain says so
+		if state != Reserved { // signed bytes have expired when the chain says so
 			return fmt.Errorf("%w: %s is %s", ErrTransition, id, state)
 		}
 		if err := t.returnApproval(id); err != nil {
@@ -130,8 +133,8 @@ type Outcome struct {
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 }
 
-// rest is what becomes of driver and caller.
-func (o Outcome) rest() string {
+// leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
+func (o Outcome) leaves() string {
 	switch {
 	case o.ReleaseLease && o.ClearWaiter:
 		return `lease_owner = '', waiter = ''`
@@ -141,8 +144,9 @@ func (o Outcome) rest() string {
 	return ""
 }
 
-// Finish records an outcome. It moves a payment only as the table of states allows, never from
-// better proof to worse, and returns the payment as it then stands.
+// Finish records an outcome. It moves a payment only as the table of states (payment.go) allows, else ErrTransition, never
+// from better proof to worse, and returns the payment as it then stands: state, receipt and content change in one
+// transaction. Until it returns nil the payment stays submitted and counts as spent; it may be called again.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		p, err = t.outcome(id, o)
@@ -154,13 +158,12 @@ func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, er
 func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
 	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
-		return p, none(err, ErrNoPayment)
+		return p, none(err, errNoPayment)
 	}
 	if p.State != Settled || o.State != Unknown {
-		// somebody else proved more meanwhile: only keep the content
 		err = t.finish(&p, o)
-	} else if rest := o.rest(); rest != "" {
-		_, err = t.exec(`UPDATE payments SET `+rest+` WHERE id = ?`, id)
+	} else if set := o.leaves(); set != "" {
+		_, err = t.exec(`UPDATE payments SET `+set+` WHERE id = ?`, id)
 	}
 	if err == nil && o.Content != nil {
 		err = t.keep(id, *o.Content)
@@ -175,8 +178,8 @@ func (t *Tx) keep(id string, c Content) error {
 		body = []byte{} // nil would be NULL
 	}
 	_, err := t.exec(
-		`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status,
-		type = excluded.type, truncated = excluded.truncated, body = excluded.body
+		`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET
+		http_status = excluded.http_status, type = excluded.type, truncated = excluded.truncated, body = excluded.body
 		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299`,
 		id, c.Status, c.Type, c.Truncated, body)
 	return err
@@ -208,8 +211,8 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
 	}
 	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?, note = ?, false_receipt = ?`
-	if rest := o.rest(); rest != "" {
-		set += ", " + rest
+	if leaves := o.leaves(); leaves != "" {
+		set += ", " + leaves
 	}
 	err := t.move(p.ID, o.State, toJSON(detail), set,
 		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
@@ -229,7 +232,7 @@ func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
 	var from State
 	var proof Proof
 	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
-		return none(err, ErrNoPayment)
+		return none(err, errNoPayment)
 	}
 	proven := from == Settled && proof == Chain // what the chain proved stays
 	if !slices.Contains(allowed[from], to) || (proven && to == Failed) {
@@ -267,9 +270,8 @@ func link(previous []byte, at int64, columns ...string) []byte {
 	return h.Sum(nil)
 }
 
-// AcquireLease claims an unfinished payment for this process, if from (its driver as it was read)
-// still is its driver, and lets this process's client wait for it. It reports whether the claim
-// holds.
+// AcquireLease makes this process the one that works on an unfinished payment, and whose client waits for it, if from (the
+// lease's owner as it was read) still owns the lease. It reports whether that is so; of two that try at once, one gets it.
 func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error) {
 	owner, err := s.instance()
 	if err != nil {
@@ -287,9 +289,9 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	return n == 1, err
 }
 
-// AttachIdempotencyKey gives a living payment that has no idempotency key one, and reports whether
-// it carries that key now: a call with a key that takes up a payment made without one makes it the
-// key's purchase. *AlreadyPaying says that the key has another already.
+// AttachIdempotencyKey gives a payment that is not failed and has no idempotency key one, and reports whether it carries that
+// key now: a call with a key that takes up a payment made without one makes it the key's purchase. *AlreadyPaying says that
+// the key has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		owner, err := t.purchase(Payment{IdempotencyKey: key}, false)
@@ -303,7 +305,8 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			return &AlreadyPaying{Payment: *owner}
 		}
 		done, err := t.exec(
-			`UPDATE payments SET idempotency_key = ? WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
+			`UPDATE payments SET idempotency_key = ?
+				WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
 		switch {
-		case errors.Is(err, history.ErrNoPayment):
+		case errors.Is(err, history.ErrNotFound):
 		case err != nil:
 			return r, false, err
 		case p.Fingerprint != q.fingerprint:

@@ -22,7 +22,7 @@ func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err
 		if err == nil {
 			return e.takeUp(ctx, q, p)
 		}
-		if !errors.Is(err, history.ErrNoPayment) {
+		if !errors.Is(err, history.ErrNotFound) {
 			return r, false, err
 		}
 	}

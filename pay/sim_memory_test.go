@@ -489,7 +489,7 @@ func (s *memStore) ByKey(ctx context.Context, key string) (history.Payment, erro
 
 func one(list []history.Payment, err error) (history.Payment, error) {
 	if err == nil && len(list) == 0 {
-		err = history.ErrNoPayment
+		err = history.ErrNotFound
 	}
 	if err != nil {
 		return history.Payment{}, err
@@ -567,7 +567,7 @@ func (s *memStore) Content(ctx context.Context, id string) (history.Content, err
 	defer end()
 	c, there := s.contents[id]
 	if !there {
-		return c, history.ErrNoPayment
+		return c, history.ErrNotFound
 	}
 	return c, nil
 }
@@ -630,7 +630,7 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 					return short.Error()
 				}
 				for _, known := range []error{history.ErrMoved, history.ErrTransition,
-					history.ErrSignedBefore, history.ErrNoPayment, history.ErrNotLeaseOwner} {
+					history.ErrSignedBefore, history.ErrNotFound, history.ErrNotLeaseOwner} {
 					if errors.Is(err, known) {
 						return known.Error()
 					}

@@ -58,7 +58,7 @@ func (m *memoryStore) MoveSale(_ context.Context, sale history.Sale) error {
 	defer m.mu.Unlock()
 	stored, there := m.sales[m.keys[sale.ID]]
 	if !there {
-		return history.ErrNoSale
+		return history.ErrNotFound
 	}
 	if sale.Answer == nil {
 		sale.Answer = stored.Answer
@@ -80,7 +80,7 @@ func (m *memoryStore) SaleByKey(_ context.Context, key string) (history.Sale, er
 	defer m.mu.Unlock()
 	sale, there := m.sales[key]
 	if !there {
-		return sale, history.ErrNoSale
+		return sale, history.ErrNotFound
 	}
 	return sale, nil
 }

@@ -83,7 +83,7 @@ type SaleStore interface {
 	MoveSale(ctx context.Context, sale history.Sale) error
 	// DropSale deletes a sale whose tool has not run yet, so that its payment can be used again.
 	DropSale(ctx context.Context, id string) error
-	// SaleByKey finds a sale by its UniqueKey; history.ErrNoSale when there is none.
+	// SaleByKey finds a sale by its UniqueKey; history.ErrNotFound when there is none.
 	SaleByKey(ctx context.Context, uniqueKey string) (history.Sale, error)
 }
 

@@ -194,8 +194,8 @@ func TestBookInMemory(t *testing.T) {
 	require.Equal(t, []any{history.SaleSettled, "x"}, []any{again.State, string(again.Answer)})
 	require.NoError(t, book.DropSale(t.Context(), sale.ID))
 	_, err = book.SaleByKey(t.Context(), "a")
-	require.ErrorIs(t, err, history.ErrNoSale)
-	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNoSale)
+	require.ErrorIs(t, err, history.ErrNotFound)
+	require.ErrorIs(t, book.MoveSale(t.Context(), sale), history.ErrNotFound)
 
 	l := newLab(t, func(_ *lab, o *Options) { o.Store = nil })
 	c := l.call(t, nil, nil).challenge()

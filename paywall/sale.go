@@ -181,7 +181,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 func (s *saleRun) isUsed(ctx context.Context) bool {
 	earlier, err := s.options.Store.SaleByKey(ctx, s.signed.uniqueKey)
 	switch {
-	case errors.Is(err, history.ErrNoSale):
+	case errors.Is(err, history.ErrNotFound):
 		return false
 	case err != nil:
 		s.verification = noAnswer

@@ -176,7 +176,7 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 	switch action {
 	case "accept":
 		err = w.Engine.Accept(ctx, id, atClient)
-		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNoApproval) {
+		if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNotFound) {
 			return x402.Errorf(x402.ApprovalRequired,
 				"this answer was already used for a payment, or came too late").
 				WithHint("make the call again: the person is asked again")
@@ -184,7 +184,7 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		return err
 	case "decline":
 		_, err = w.Store.Decline(ctx, id, atClient)
-		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNoApproval) {
+		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNotFound) {
 			return err
 		}
 		return x402.Errorf(x402.ApprovalDeclined, "the person declined this payment").WithHint(

@@ -94,7 +94,7 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 		return HistoryOut{}, err
 	}
 	list, more, totals, err := w.Store.List(ctx, filter)
-	if errors.Is(err, history.ErrNoCursor) {
+	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "before names no payment")
 	}
 	if err != nil {
@@ -142,7 +142,7 @@ func (in HistoryIn) filter() (history.Filter, error) {
 
 func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) {
 	p, err := w.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").WithHint(
 			"the history lists those there are")
 	}
@@ -162,7 +162,7 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 		out.Totals[p.Symbol] = p.Price.String()
 	}
 	content, err := w.Store.Content(ctx, id)
-	if err != nil && !errors.Is(err, history.ErrNoPayment) {
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, historyFailed(err)
 	}
 	if err == nil {

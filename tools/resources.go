@@ -137,7 +137,7 @@ func (s *Server) readContent(ctx context.Context, request *mcp.ReadResourceReque
 	}
 	defer done()
 	content, err := w.Store.Content(ctx, id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return nil, mcp.ResourceNotFoundError(uri)
 	}
 	if err != nil {

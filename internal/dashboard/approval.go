@@ -41,7 +41,7 @@ func (q question) frame() frame { return frame{Title: "Approval", Here: "overvie
 
 func (l *look) question(id string) (q question, err error) {
 	a, err := l.wallet.Store.Approval(l.r.Context(), id)
-	if errors.Is(err, history.ErrNoApproval) {
+	if errors.Is(err, history.ErrNotFound) {
 		return q, x402.Errorf(x402.InvalidArgument, "there is no approval %q", id)
 	}
 	if err != nil {

@@ -118,7 +118,7 @@ func list(l *look) (string, frame, error) {
 	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
 		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
 			State: history.State(q.Status)})
-	if errors.Is(err, history.ErrNoCursor) {
+	if errors.Is(err, history.ErrNotFound) {
 		err = x402.Errorf(x402.InvalidArgument, "there is no such payment to list before")
 	}
 	if err != nil {
@@ -264,7 +264,7 @@ func pretty(raw json.RawMessage) string {
 func content(l *look) error {
 	id := l.r.PathValue("id")
 	stored, err := l.wallet.Store.Content(l.r.Context(), id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment")
 	}
 	if err != nil {
@@ -279,7 +279,7 @@ func content(l *look) error {
 func receiptOf(l *look) error {
 	id := l.r.PathValue("id")
 	p, err := l.wallet.Store.Payment(l.r.Context(), id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
 	}
 	if err != nil {

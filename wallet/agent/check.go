@@ -119,7 +119,7 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 		return rules, p, asset, err
 	}
 	p, err = s.Store.Payment(ctx, id)
-	if errors.Is(err, history.ErrNoPayment) {
+	if errors.Is(err, history.ErrNotFound) {
 		return rules, p, asset, refuse("the ledger has no such payment")
 	}
 	if err != nil {
