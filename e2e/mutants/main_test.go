@@ -15,12 +15,13 @@ func TestMutantsArePlaced(t *testing.T) {
 	require.GreaterOrEqual(t, len(mutants), 25)
 	names := map[string]bool{}
 	for _, m := range mutants {
-		text, err := os.ReadFile("../../" + m.file)
-		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(text), m.from), "%s: its text is not once in %s", m.name,
-			m.file)
-		require.NotEqual(t, m.from, m.to, m.name)
-		require.False(t, names[m.name], m.name)
-		names[m.name] = true
+		t.Run(m.name, func(t *testing.T) {
+			text, err := os.ReadFile("../../" + m.file)
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(text), m.from), "the text is not once in %s:\n%s", m.file, m.from)
+			require.NotEqual(t, m.from, m.to)
+			require.False(t, names[m.name], "the name stands twice")
+			names[m.name] = true
+		})
 	}
 }
