@@ -343,7 +343,7 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
 			served := world.Served("/weather")
-			p := hold(t, h, world, 1, when, sandbox.SellerSlow)
+			p := hold(t, h, world, 1, when, "seller slow")
 			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
 				"reason": "it takes too long"})
 			if when == "later" {
@@ -407,9 +407,9 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
-			fault := sandbox.SellerSlow
+			fault := sandbox.Fault("seller slow")
 			if c.lost {
-				fault = sandbox.SellerHangs
+				fault = "seller hangs"
 			}
 			p := hold(t, h, world, 1, c.name, fault)
 			c.leave(t, h)

@@ -169,14 +169,14 @@ func TestSettlementFaults(t *testing.T) {
 		moved int
 		runs  int32
 	}{
-		"verify refused": {sandbox.FacilitatorRefusesVerify, true, "", 0, 0},
-		"down":           {sandbox.FacilitatorDown, false, "", 0, 0},
+		"verify refused": {"facilitator refuses verify", true, "", 0, 0},
+		"down":           {"facilitator down", false, "", 0, 0},
 		// unexpected_settle_error leaves it open
-		"settlement refused": {sandbox.FacilitatorRefuses, false, history.SaleUnknown, 0, 1},
-		"settle fails":       {sandbox.FacilitatorFails, false, history.SaleUnknown, 0, 1},
-		"cut before":         {sandbox.FacilitatorCutsBefore, false, history.SaleUnknown, 0, 1},
-		"pending":            {sandbox.FacilitatorPending, false, history.SaleUnknown, 1, 1},
-		"never lands":        {sandbox.FacilitatorNeverLands, false, history.SaleUnknown, 0, 1},
+		"settlement refused": {"facilitator refuses", false, history.SaleUnknown, 0, 1},
+		"settle fails":       {"facilitator fails", false, history.SaleUnknown, 0, 1},
+		"cut before":         {"facilitator cuts before", false, history.SaleUnknown, 0, 1},
+		"pending":            {"facilitator pending", false, history.SaleUnknown, 1, 1},
+		"never lands":        {"facilitator never lands", false, history.SaleUnknown, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
@@ -244,7 +244,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
 				`{"info":{"id":"pay_0123456789abcdef"}}`)}
 			shown := meta(c, l.payer.sign(t, c, 0, named))
-			l.Inject(sandbox.FacilitatorCutsAfter, sandbox.Always)
+			l.Inject("facilitator cuts after", sandbox.Always)
 			g := l.call(t, nil, shown)
 			if !known {
 				require.True(t, g.isError)
@@ -387,7 +387,7 @@ func TestUpfront(t *testing.T) {
 
 	l = newLab(t, upfront)
 	c = l.call(t, nil, nil).challenge()
-	l.Inject(sandbox.FacilitatorCutsBefore, sandbox.Always)
+	l.Inject("facilitator cuts before", sandbox.Always)
 	g = l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
 	require.Zero(t, l.runs.Load())
 	g.asksNothing()

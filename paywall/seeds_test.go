@@ -181,7 +181,7 @@ func TestSeed000(t *testing.T) {
 		c := l.call(t, nil, nil).challenge()
 		given := l.tool
 		l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			l.Inject(sandbox.FacilitatorDown, sandbox.Always)
+			l.Inject("facilitator down", sandbox.Always)
 			return given(ctx, r)
 		}
 		g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
@@ -201,7 +201,7 @@ func TestSeed000(t *testing.T) {
 	t.Run("T085 -32603 where no facilitator can verify", func(t *testing.T) {
 		l := newLab(t, version1)
 		c := l.call(t, nil, nil).challenge()
-		l.Inject(sandbox.FacilitatorDown, sandbox.Always)
+		l.Inject("facilitator down", sandbox.Always)
 		g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
 		require.EqualValues(t, -32603, g.Code)
 		l.nothingMoved(t, g)

@@ -66,7 +66,7 @@ func TestResources(t *testing.T) {
 				Arguments: map[string]any{"url": w.SellerURL + "/weather"}})
 			require.NoError(t, err)
 			id, _ := r.StructuredContent.(map[string]any)["paymentId"].(string)
-			w.Inject(sandbox.SellerAsksAgain, 1)
+			w.Inject("seller asks again", 1)
 			r, err = c.CallTool(t.Context(), &mcp.CallToolParams{Name: payName,
 				Arguments: map[string]any{"url": w.SellerURL + "/report"}})
 			require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestProgressOfAPayment(t *testing.T) {
 				"two": {held, sent, "settled; asking the seller for what was bought"}}, steps)
 
 			s.still = 10 * time.Millisecond
-			w.Inject(sandbox.SellerSlow, 1)
+			w.Inject("seller slow", 1)
 			call("/weather?slow", "slow")
 			require.Greater(t, len(heard), 3, "that it is not over is told again")
 		})

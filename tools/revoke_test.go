@@ -47,7 +47,7 @@ func TestRevokeDelegation(t *testing.T) {
 	w.wallet.Networks = []string{sandbox.Solana}
 
 	// The node is down: the account is frozen all the same.
-	w.Inject(sandbox.SolanaNodeDown, 100)
+	w.Inject("solana node down", 100)
 	require.Equal(t, x402.RPCError, c.refused("x402_revoke_delegation",
 		map[string]any{"tokenAccount": account, "freeze": true}).Error)
 	list, err := w.wallet.Store.Freezes(t.Context())

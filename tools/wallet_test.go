@@ -60,12 +60,12 @@ func TestPayAnswers(t *testing.T) {
 	settled := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/seed-v2/weather"})
 	require.Equal(t, "sandbox", settled["facilitator"], "who settled when the wallet settles")
 
-	w.Inject(sandbox.SellerFails, 1)
+	w.Inject("seller fails", 1)
 	unserved := c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 	require.Equal(t, "paid_not_served", unserved["status"])
 	require.Equal(t, 500.0, unserved["httpStatus"])
 
-	w.Inject(sandbox.SellerAsksAgain, 1)
+	w.Inject("seller asks again", 1)
 	f := c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/report", "method": "get"})
 	require.Equal(t, x402.PaymentRejected, f.Error)
 	require.Equal(t, "500000", f.Spent)
@@ -261,7 +261,7 @@ func TestBalance(t *testing.T) {
 
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
 	account := w.Delegate(w.address(sandbox.Solana), 30_000)
-	w.Inject(sandbox.SellerAsksAgain, 1)
+	w.Inject("seller asks again", 1)
 	c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"}) // stays held
 	b = c.ok("x402_check_balance", nil)
 	require.Equal(t, "1000000", row(b, 0)["balance"])
@@ -289,7 +289,7 @@ func TestBalance(t *testing.T) {
 		}
 	})
 	t.Run("a node that does not answer", func(t *testing.T) {
-		w.Inject(sandbox.EVMNodeDown, sandbox.Always)
+		w.Inject("evm node down", sandbox.Always)
 		b := c.ok("x402_check_balance", nil)
 		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"])
 		require.NotEmpty(t, row(b, 0)["error"])
@@ -364,7 +364,7 @@ func TestDelegation(t *testing.T) {
 	}
 	f = c.refused("x402_check_delegation", map[string]any{"tokenAccount": w.TokenAccountOf(w.FeePayer)})
 	require.Equal(t, x402.NoDelegation, f.Error, "nothing lies there")
-	w.Inject(sandbox.SolanaNodeDown, sandbox.Always)
+	w.Inject("solana node down", sandbox.Always)
 	require.Equal(t, x402.RPCError, c.refused("x402_check_delegation",
 		map[string]any{"tokenAccount": account}).Error)
 	require.Equal(t, x402.RPCError, c.refused("x402_check_delegation", nil).Error)
@@ -389,7 +389,7 @@ func TestHistory(t *testing.T) {
 	for _, path := range []string{"/weather", "/solana", "/weather", "/v1/weather"} {
 		ids = append(ids, c.ok("x402_pay", map[string]any{"url": w.SellerURL + path})["paymentId"].(string))
 	}
-	w.Inject(sandbox.SellerAsksAgain, 1)
+	w.Inject("seller asks again", 1)
 	ids = append(ids, c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/report"}).PaymentID)
 	list := func(in map[string]any) (got []string, next any) {
 		h := c.ok("x402_history", in)
@@ -499,7 +499,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, c.ok("x402_history", map[string]any{"limit": 2}), old)
 	})
 	t.Run("what never left", func(t *testing.T) {
-		w.Inject(sandbox.EVMNodeDown, sandbox.Always)
+		w.Inject("evm node down", sandbox.Always)
 		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 		w.Heal()
 		w.wallet.Engine.Schemes[exactEVM] = mute{w.wallet.Engine.Schemes[exactEVM]}
@@ -547,7 +547,7 @@ func TestSetup(t *testing.T) {
 
 	// a payment that an earlier process left open
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
-	w.Inject(sandbox.SellerFailsMute, 1)
+	w.Inject("seller fails mute", 1)
 	_, err := w.wallet.Pay(t.Context(), PayIn{URL: w.SellerURL + "/weather"})
 	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), err)
 

@@ -66,7 +66,7 @@ func TestSuspended(t *testing.T) {
 	env = append(env, passphraseFile(t))
 	first, other := serve(t, env...), serve(t, env...)
 	other.call("x402_pay", fmt.Sprintf(`{"url":"%s/weather?unlock"}`, w.SellerURL))
-	w.Inject(sandbox.SellerSlow, 1)
+	w.Inject("seller slow", 1)
 	first.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":"%s/weather"}}`, w.SellerURL))
 	require.Eventually(t, func() bool { return len(w.Settlements()) == 2 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGSTOP))

@@ -362,7 +362,7 @@ func TestViews(t *testing.T) {
 func TestLongWorkIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{Delay: 4 * time.Second}, sandbox.Rules{})
-	w.Inject(sandbox.SellerSlow, 1)
+	w.Inject("seller slow", 1)
 	c := sit(t, nil, append(env, passphraseFile(t)), "pay", w.SellerURL+"/weather")
 	c.sees("waiting for the seller and the chain", 1)
 	require.Eventually(t, func() bool {

@@ -309,7 +309,7 @@ func bought(r *run) error {
 
 // abandoned: the payment reached the seller, which did nothing yet, and the wallet died.
 func abandoned(r *run) error {
-	r.Inject(sandbox.SellerHangsBefore, 1)
+	r.Inject("seller hangs before", 1)
 	err := r.before(func(p *process) error {
 		go p.pay(r.call("")) //nolint:errcheck // never answered
 		for until := time.Now().Add(patience); len(r.Presentations()) == 0; time.Sleep(time.Millisecond) {
@@ -336,7 +336,7 @@ func unknown(r *run, f sandbox.Fault) error {
 }
 
 // settledUnseen: it was settled, but nobody told.
-func settledUnseen(r *run) error { return unknown(r, sandbox.SellerFailsMute) }
+func settledUnseen(r *run) error { return unknown(r, "seller fails mute") }
 
 // expired: it was never settled, and the chain is past its last moment. The wallet signs for ten
 // seconds here, so that the chain has to be ahead of its clock by less than what later payments
@@ -351,7 +351,7 @@ func expired(r *run) error {
 	if err := r.rule(short); err != nil {
 		return err
 	}
-	if err := unknown(r, sandbox.SellerCutsBefore); err != nil {
+	if err := unknown(r, "seller cuts before"); err != nil {
 		return err
 	}
 	r.Advance(16 * time.Second)

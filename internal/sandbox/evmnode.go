@@ -36,17 +36,17 @@ func (s *Sandbox) evmNode() http.Handler {
 		},
 		"eth_getBlockByNumber": c.getBlock,
 		"eth_call": func(p []json.RawMessage) (any, error) {
-			return c.call(p, s.strikes(EVMNodeForgets))
+			return c.call(p, s.strikes(evmNodeForgets))
 		},
 		"eth_getCode": c.getCode,
 		"eth_getLogs": func(p []json.RawMessage) (any, error) {
-			return c.getLogs(p, s.strikes(EVMNodeForgets))
+			return c.getLogs(p, s.strikes(evmNodeForgets))
 		},
 		"eth_getTransactionReceipt": func(p []json.RawMessage) (any, error) {
-			return c.getReceipt(p, s.strikes(EVMNodeForgets))
+			return c.getReceipt(p, s.strikes(evmNodeForgets))
 		},
 	}
-	return s.node(methods, EVMNodeDown, EVMNodeSlow)
+	return s.node(methods, evmNodeDown, evmNodeSlow)
 }
 
 // node puts the faults that all nodes share before their methods.
@@ -65,7 +65,7 @@ func (s *Sandbox) node(methods rpcMethods, down, slow Fault) http.Handler {
 
 func (s *Sandbox) chainID() string {
 	id, _ := x402.ChainID(EVM)
-	if s.strikes(EVMNodeElsewhere) {
+	if s.strikes(evmNodeElsewhere) {
 		id++
 	}
 	return quantity(id)

@@ -35,7 +35,7 @@ func (s *Sandbox) facilitator() http.Handler {
 	mux.HandleFunc("GET /discovery/resources", s.discovery)
 	mux.HandleFunc("GET /discovery/search", s.discovery)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.strikes(FacilitatorDown) {
+		if s.strikes(facilitatorDown) {
 			cut()
 		}
 		mux.ServeHTTP(w, r)
@@ -198,7 +198,7 @@ func (s *Sandbox) verifyCall(w http.ResponseWriter, r *http.Request) {
 	}
 	s.noteDirect(r, q)
 	signer, err := s.verify(q)
-	if s.strikes(FacilitatorRefusesVerify) {
+	if s.strikes(facilitatorRefusesVerify) {
 		err = reason("unexpected_verify_error")
 	}
 	answer := map[string]any{"isValid": err == nil, "payer": signer}
@@ -217,20 +217,20 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.noteDirect(r, q)
-	fault := s.strike(between(FacilitatorRefuses, FacilitatorBusy)...)
+	fault := s.strike(whenSettling...)
 	if s.insteadOfSettling(w, q, fault) {
 		return
 	}
 	done, err := s.settle(q)
 	switch fault {
-	case FacilitatorCutsAfter:
+	case facilitatorCutsAfter:
 		cut()
-	case FacilitatorFailsAfter:
+	case facilitatorFailsAfter:
 		http.Error(w, "upstream error", http.StatusInternalServerError)
 		return
-	case FacilitatorPending:
+	case facilitatorPending:
 		err = reason("settlement_pending")
-	case FacilitatorSlow:
+	case facilitatorSlow:
 		s.linger(r)
 	}
 	answer := settled(q, done.Transaction, err)
@@ -242,18 +242,18 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 // these.
 func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault Fault) bool {
 	switch fault {
-	case FacilitatorRefuses:
+	case facilitatorRefuses:
 		writeJSON(w, http.StatusOK, settled(q, "", reason("unexpected_settle_error")))
-	case FacilitatorFails:
+	case facilitatorFails:
 		http.Error(w, "upstream error", http.StatusInternalServerError)
-	case FacilitatorCutsBefore:
+	case facilitatorCutsBefore:
 		cut()
-	case FacilitatorLies:
+	case facilitatorLies:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()), nil))
-	case FacilitatorNeverLands:
+	case facilitatorNeverLands:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()),
 			reason("settlement_pending")))
-	case FacilitatorBusy:
+	case facilitatorBusy:
 		w.Header().Set("Retry-After", "1")
 		writeJSON(w, http.StatusTooManyRequests, map[string]any{"error": "too many requests"})
 	default:

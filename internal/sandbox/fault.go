@@ -3,79 +3,86 @@ package sandbox
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Fault is one way in which a party of the sandbox misbehaves. What is on the chain stays true all
-// the same.
-type Fault uint8
+// Fault is the name of one way in which a party of the sandbox misbehaves. What is on the chain
+// stays true all the same.
+type Fault string
 
 // The facilitator's faults, at /settle (those of verify say so).
 const (
-	FacilitatorRefusesVerify Fault = iota + 1 // /verify: isValid false
-	FacilitatorRefuses                        // success false, no transaction; nothing settled
-	FacilitatorFails                          // HTTP 500 without a body that means anything; nothing settled
-	FacilitatorCutsBefore                     // cuts the connection; nothing settled
-	FacilitatorCutsAfter                      // settles, then cuts the connection
-	FacilitatorFailsAfter                     // settles, then HTTP 500
-	FacilitatorSlow                           // settles, and answers after Options.Delay
-	FacilitatorLies                           // success true with an invented transaction; nothing settled
+	facilitatorRefusesVerify Fault = "facilitator refuses verify" // /verify: isValid false
+	// success false, no transaction; nothing settled
+	facilitatorRefuses Fault = "facilitator refuses"
+	// HTTP 500 without a body that means anything; nothing settled
+	facilitatorFails      Fault = "facilitator fails"
+	facilitatorCutsBefore Fault = "facilitator cuts before" // cuts the connection; nothing settled
+	facilitatorCutsAfter  Fault = "facilitator cuts after"  // settles, then cuts the connection
+	facilitatorFailsAfter Fault = "facilitator fails after" // settles, then HTTP 500
+	facilitatorSlow       Fault = "facilitator slow"        // settles, and answers after Options.Delay
+	// success true with an invented transaction; nothing settled
+	facilitatorLies Fault = "facilitator lies"
 	// settles, but answers success false, settlement_pending, with the transaction
-	FacilitatorPending
-	FacilitatorNeverLands // the same answer with an invented transaction; nothing settled
-	FacilitatorBusy       // HTTP 429 with Retry-After: 1; nothing settled
-	FacilitatorDown       // every path: cuts the connection unread
-
-	// The seller's faults, when a payment is presented.
-
-	SellerAsksAgain    // 402 as if no payment had come; nothing settled
-	SellerRaises       // 402 asking twice the price; nothing settled
-	SellerFails        // settles, then 500 with the receipt: paid and not served
-	SellerFailsMute    // settles, then 500 without a receipt
-	SellerNoReceipt    // settles and serves, without a receipt
-	SellerFalseReceipt // serves with an invented receipt; nothing settled
-	SellerGarbles      // settles and serves, with a receipt that is no base64
-	SellerRedirects    // 307 to another origin, which would take the payment; nothing settled
-	SellerHangsBefore  // never answers; nothing settled
-	SellerHangs        // settles, then never answers
-	SellerCutsBefore   // cuts the connection; nothing settled
-	SellerCuts         // settles, then cuts the connection in the middle of the answer
-	SellerSlow         // settles and serves, after Options.Delay
-
-	// The nodes' faults.
-
-	EVMNodeDown      // HTTP 503
-	SolanaNodeDown   // HTTP 503
-	EVMNodeSlow      // answers after Options.Delay
-	SolanaNodeSlow   // answers after Options.Delay
-	EVMNodeElsewhere // says that it serves another chain
-	SolanaNodeElsewhere
-	EVMNodeForgets    // knows no payment: every nonce unused, no logs, no receipts
-	SolanaNodeForgets // knows no transaction
-
-	lastFault
+	facilitatorPending Fault = "facilitator pending"
+	// the same answer with an invented transaction; nothing settled
+	facilitatorNeverLands Fault = "facilitator never lands"
+	// HTTP 429 with Retry-After: 1; nothing settled
+	facilitatorBusy Fault = "facilitator busy"
+	facilitatorDown Fault = "facilitator down" // every path: cuts the connection unread
 )
 
-var faultNames = [...]string{"", "facilitator refuses verify", "facilitator refuses", "facilitator fails",
-	"facilitator cuts before",
-	"facilitator cuts after", "facilitator fails after", "facilitator slow", "facilitator lies",
-	"facilitator pending",
-	"facilitator never lands", "facilitator busy", "facilitator down", "seller asks again", "seller raises",
-	"seller fails", "seller fails mute",
-	"seller no receipt", "seller false receipt", "seller garbles", "seller redirects", "seller hangs before",
-	"seller hangs",
-	"seller cuts before", "seller cuts", "seller slow", "evm node down", "solana node down", "evm node slow",
-	"solana node slow",
-	"evm node elsewhere", "solana node elsewhere", "evm node forgets", "solana node forgets"}
+// The seller's faults, when a payment is presented.
+const (
+	sellerAsksAgain Fault = "seller asks again" // 402 as if no payment had come; nothing settled
+	sellerRaises    Fault = "seller raises"     // 402 asking twice the price; nothing settled
+	// settles, then 500 with the receipt: paid and not served
+	sellerFails        Fault = "seller fails"
+	sellerFailsMute    Fault = "seller fails mute"    // settles, then 500 without a receipt
+	sellerNoReceipt    Fault = "seller no receipt"    // settles and serves, without a receipt
+	sellerFalseReceipt Fault = "seller false receipt" // serves with an invented receipt; nothing settled
+	sellerGarbles      Fault = "seller garbles"       // settles and serves, with a receipt that is no base64
+	// 307 to another origin, which would take the payment; nothing settled
+	sellerRedirects   Fault = "seller redirects"
+	sellerHangsBefore Fault = "seller hangs before" // never answers; nothing settled
+	sellerHangs       Fault = "seller hangs"        // settles, then never answers
+	sellerCutsBefore  Fault = "seller cuts before"  // cuts the connection; nothing settled
+	// settles, then cuts the connection in the middle of the answer
+	sellerCuts Fault = "seller cuts"
+	sellerSlow Fault = "seller slow" // settles and serves, after Options.Delay
+)
 
-// String is the fault's name, for test names.
-func (f Fault) String() string {
-	if f == 0 || f >= lastFault {
-		return fmt.Sprintf("fault %d", uint8(f))
-	}
-	return faultNames[f]
-}
+// The nodes' faults.
+const (
+	evmNodeDown      Fault = "evm node down"      // HTTP 503
+	evmNodeSlow      Fault = "evm node slow"      // answers after Options.Delay
+	evmNodeElsewhere Fault = "evm node elsewhere" // says that it serves another chain
+	// knows no payment: every nonce unused, no logs, no receipts
+	evmNodeForgets      Fault = "evm node forgets"
+	solanaNodeDown      Fault = "solana node down"      // HTTP 503
+	solanaNodeSlow      Fault = "solana node slow"      // answers after Options.Delay
+	solanaNodeElsewhere Fault = "solana node elsewhere" // the same
+	solanaNodeForgets   Fault = "solana node forgets"   // knows no transaction
+)
+
+// The faults by the moment at which they strike.
+var (
+	whenSettling = []Fault{facilitatorRefuses, facilitatorFails, facilitatorCutsBefore, facilitatorCutsAfter,
+		facilitatorFailsAfter, facilitatorSlow, facilitatorLies, facilitatorPending, facilitatorNeverLands,
+		facilitatorBusy}
+	// of the seller
+	beforeSettled = []Fault{sellerAsksAgain, sellerRaises, sellerFalseReceipt, sellerRedirects,
+		sellerHangsBefore, sellerCutsBefore}
+	// of the seller
+	afterSettled = []Fault{sellerFails, sellerFailsMute, sellerNoReceipt, sellerGarbles, sellerHangs,
+		sellerCuts, sellerSlow}
+	otherwise = []Fault{facilitatorRefusesVerify, facilitatorDown, evmNodeDown, solanaNodeDown,
+		evmNodeSlow, solanaNodeSlow, evmNodeElsewhere, solanaNodeElsewhere, evmNodeForgets, solanaNodeForgets}
+
+	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, otherwise)
+)
 
 // Always is for Inject: until Heal.
 const Always = -1
@@ -85,8 +92,12 @@ type faults struct {
 	left map[Fault]int
 }
 
-// Inject makes a fault happen the next n times that it can, or Always.
+// Inject makes a fault happen the next n times that it can, or Always. It panics where there is no
+// fault of that name.
 func (s *Sandbox) Inject(f Fault, n int) {
+	if !slices.Contains(allFaults, f) {
+		panic(fmt.Sprintf("sandbox: there is no fault %q; there are %q", f, allFaults))
+	}
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
 	if s.faults.left == nil {
@@ -102,7 +113,7 @@ func (s *Sandbox) Heal() {
 	s.faults.left = nil
 }
 
-// strike uses up one of the first of these faults that is injected; 0 when none is.
+// strike uses up one of the first of these faults that is injected; "" when none is.
 func (s *Sandbox) strike(among ...Fault) Fault {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -115,19 +126,11 @@ func (s *Sandbox) strike(among ...Fault) Fault {
 			return f
 		}
 	}
-	return 0
+	return ""
 }
 
 // strikes is strike of a single one.
-func (s *Sandbox) strikes(f Fault) bool { return s.strike(f) != 0 }
-
-// between lists the faults from … to.
-func between(from, to Fault) (all []Fault) {
-	for f := from; f <= to; f++ {
-		all = append(all, f)
-	}
-	return all
-}
+func (s *Sandbox) strikes(f Fault) bool { return s.strike(f) != "" }
 
 // cut ends the connection without an answer.
 func cut() { panic(http.ErrAbortHandler) }

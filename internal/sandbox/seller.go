@@ -189,24 +189,23 @@ func (s *sale) paid(header string) {
 		return
 	}
 	s.records.present("seller", s.path, payload, s.now())
-	switch s.strike(SellerAsksAgain, SellerRaises, SellerFalseReceipt, SellerRedirects, SellerHangsBefore,
-		SellerCutsBefore) {
-	case SellerAsksAgain:
+	switch s.strike(beforeSettled...) {
+	case sellerAsksAgain:
 		s.ask("Payment required", 1)
 		return
-	case SellerRaises:
+	case sellerRaises:
 		s.ask("Payment required", 2)
 		return
-	case SellerFalseReceipt:
+	case sellerFalseReceipt:
 		s.deliver(s.falseReceipt())
 		return
-	case SellerRedirects:
+	case sellerRedirects:
 		elsewhere := strings.Replace(s.SellerURL, "127.0.0.1", "localhost", 1)
 		http.Redirect(s.w, s.r, elsewhere+s.r.URL.Path, http.StatusTemporaryRedirect)
 		return
-	case SellerHangsBefore:
+	case sellerHangsBefore:
 		s.hang(s.r)
-	case SellerCutsBefore:
+	case sellerCutsBefore:
 		cut()
 	}
 	s.collect(submission)
@@ -255,29 +254,28 @@ func (s *sale) collect(submission []byte) {
 
 // after serves what was paid for, or does what the fault says.
 func (s *sale) after(receipt string) {
-	switch s.strike(SellerFails, SellerFailsMute, SellerNoReceipt, SellerGarbles, SellerHangs, SellerCuts,
-		SellerSlow) {
-	case SellerFails:
+	switch s.strike(afterSettled...) {
+	case sellerFails:
 		s.receipt(receipt)
 		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
 		return
-	case SellerFailsMute:
+	case sellerFailsMute:
 		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
 		return
-	case SellerNoReceipt:
+	case sellerNoReceipt:
 		receipt = ""
-	case SellerGarbles:
+	case sellerGarbles:
 		receipt = "%%% not base64 %%%"
-	case SellerHangs:
+	case sellerHangs:
 		s.hang(s.r)
-	case SellerCuts:
+	case sellerCuts:
 		s.receipt(receipt)
 		s.w.Header().Set("Content-Type", "application/json")
 		s.w.Header().Set("Content-Length", strconv.Itoa(len(s.product.content)))
 		s.w.Write([]byte(s.product.content)[:len(s.product.content)/2])
 		http.NewResponseController(s.w).Flush()
 		cut()
-	case SellerSlow:
+	case sellerSlow:
 		s.linger(s.r)
 	}
 	s.deliver(receipt)

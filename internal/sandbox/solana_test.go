@@ -230,7 +230,7 @@ func TestSolanaNode(t *testing.T) {
 		`"preTokenBalances":[{"accountIndex":2`)
 	require.Contains(t, node("getSignatureStatuses", `[["`+receipt.Transaction+`","x"]]`),
 		`"confirmationStatus":"finalized"`)
-	s.Inject(SolanaNodeForgets, Always)
+	s.Inject(solanaNodeForgets, Always)
 	require.Equal(t, "[]", node("getSignaturesForAddress", final))
 	s.Heal()
 	require.Contains(t, node("getSignaturesForAddress", final), receipt.Transaction)

@@ -35,7 +35,7 @@ func (s *Sandbox) solanaNode() http.Handler {
 	}
 	methods := rpcMethods{
 		"getGenesisHash": func([]json.RawMessage) (any, error) {
-			if s.strikes(SolanaNodeElsewhere) {
+			if s.strikes(solanaNodeElsewhere) {
 				return genesisTestnet, nil
 			}
 			return genesisDevnet, nil
@@ -56,18 +56,18 @@ func (s *Sandbox) solanaNode() http.Handler {
 		"getTokenAccountsByOwner":           c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
 		"getTokenAccountsByDelegate":        c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
 		"getSignaturesForAddress": func(p []json.RawMessage) (any, error) {
-			return c.getSignatures(p, s.strikes(SolanaNodeForgets))
+			return c.getSignatures(p, s.strikes(solanaNodeForgets))
 		},
 		"getSignatureStatuses": func(p []json.RawMessage) (any, error) {
-			return c.getStatuses(p, s.strikes(SolanaNodeForgets))
+			return c.getStatuses(p, s.strikes(solanaNodeForgets))
 		},
 		"getTransaction": func(p []json.RawMessage) (any, error) {
-			return c.getTransaction(p, s.strikes(SolanaNodeForgets))
+			return c.getTransaction(p, s.strikes(solanaNodeForgets))
 		},
 		"simulateTransaction": c.simulateTransaction,
 		"sendTransaction":     c.sendTransaction,
 	}
-	return s.node(methods, SolanaNodeDown, SolanaNodeSlow)
+	return s.node(methods, solanaNodeDown, solanaNodeSlow)
 }
 
 // withContext is the form of an answer that belongs to a slot.
