@@ -47,7 +47,7 @@ func base58(data []byte) string {
 }
 
 // unbase58 decodes base58 of exactly size bytes in its one right spelling, or
-// answers nil. It makes no copy of what it reads that it does not return.
+// returns nil. It makes no copy of what it reads that it does not return.
 func unbase58[T ~string | ~[]byte](text T, size int) []byte {
 	if len(text) > size*138/100+1 {
 		return nil

@@ -92,7 +92,8 @@ func VerifyChannelKey(keyType, multibase string, message, signature []byte) bool
 	return false
 }
 
-// SubRAV is what a payer promises: of this channel the payee may take this much.
+// SubRAV is what a payer signs for a channel: the payee may take this much of it in all. Amount is
+// in atomic units; a later one replaces an earlier one (its Nonce is higher).
 type SubRAV struct {
 	ChainID  uint64
 	Channel  [32]byte
@@ -137,10 +138,11 @@ const authSkew = 5 * time.Minute
 
 var authForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(
-		`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)","params":\{\},"timestamp":([0-9]{10})\}$`)
+		`^DIDAuthV1:\{"nonce":"[0-9a-f-]{36}","operation":"(mcp_tool_call|http_request)",` +
+			`"params":\{\},"timestamp":([0-9]{10})\}$`)
 })
 
-// SignDIDAuth signs a DIDAuthV1 message of now: who calls, not what is paid.
+// SignDIDAuth signs a DIDAuthV1 message of now, which proves who calls and pays nothing.
 // Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
 func (s ChannelSigner) SignDIDAuth(ctx context.Context, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)

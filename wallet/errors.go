@@ -31,7 +31,7 @@ var (
 	errSetup       = &Error{code: codeSetup, msg: "the wallet could not be set up"}
 )
 
-// ErrNoPassphrase is what a [Passphrase] answers when it has none to give, so
+// ErrNoPassphrase is what a [Passphrase] returns when it has none to give, so
 // that the next one is asked. Any other error ends the search.
 var ErrNoPassphrase = errors.New("no passphrase from this source")
 
@@ -88,7 +88,7 @@ func setup(msg string, cause error) *Error {
 }
 
 // wrongPassphrase is one constant answer: with the commitment in place a wrong
-// passphrase and a changed file cannot be told apart, and should not be.
+// passphrase and a changed file cannot be distinguished, and should not be.
 func wrongPassphrase() *Error {
 	return &Error{
 		code: codeInvalidPassphrase,

@@ -58,7 +58,7 @@ func linkCount(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// tryLock takes the lock that dies with the open file, or answers errBusy.
+// tryLock takes the lock that ends with the open file, or returns errBusy.
 func tryLock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -67,7 +67,7 @@ func tryLock(f *os.File) error {
 	return err
 }
 
-// lockDir takes the lock of a directory, or answers errBusy. A file system
+// lockDir takes the lock of a directory, or returns errBusy. A file system
 // without locks is fine: there the second one finds the file changed.
 func lockDir(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)

@@ -18,7 +18,7 @@ func openNoFollow(path string) (*os.File, error) {
 }
 
 // checkOwner has nothing to check: there are no mode bits, and the user's
-// profile, where the home lies, is closed to others by its access list.
+// profile, where the home is, is closed to others by its access list.
 func checkOwner(string, fs.FileInfo) error { return nil }
 
 func linkCount(fs.FileInfo) uint64 { return 1 }

@@ -170,8 +170,8 @@ func (in *jsonReader) keys(raw json.RawMessage, h *header) {
 func (in *jsonReader) time(raw json.RawMessage) time.Time {
 	text := in.text(raw)
 	t, err := time.Parse(time.RFC3339, text)
-	if in.err == nil && (err != nil || t.UTC().Format(time.RFC3339) != text) {
-		in.err = fmt.Errorf("its time is not RFC 3339 in UTC")
+	if err != nil || t.UTC().Format(time.RFC3339) != text {
+		in.fail("its time is not RFC 3339 in UTC")
 	}
 	return t.UTC()
 }

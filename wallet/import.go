@@ -28,7 +28,7 @@ type Imported struct {
 func (i Imported) Chain() string { return i.chain }
 
 // Address is what the key will be known by; Create compares it with what its
-// keystore answers.
+// keystore returns.
 func (i Imported) Address() string { return i.address }
 
 // ImportSolanaJSON reads a key file of the Solana command line: a JSON array of

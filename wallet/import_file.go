@@ -128,7 +128,8 @@ func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 	case name == "pbkdf2":
 		params = in.object(raw, "c", "prf", "dklen", "salt")
 		in.constant(params["prf"], "hmac-sha256")
-		if f.rounds = in.number(params["c"]); in.err == nil && (f.rounds < 1 || f.rounds > importMaxRounds) {
+		f.rounds = in.number(params["c"])
+		if f.rounds < 1 || f.rounds > importMaxRounds {
 			in.fail("pbkdf2 c is %d, it must be 1 to %d", f.rounds, importMaxRounds)
 		}
 	default:
@@ -141,7 +142,7 @@ func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 	f.salt = in.hex(params["salt"], 1, importMaxSalt)
 }
 
-// decrypt answers the 32 bytes of the key, or errInvalidPassphrase.
+// decrypt returns the 32 bytes of the key, or errInvalidPassphrase.
 func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	var derived []byte
 	var err error
@@ -231,7 +232,7 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	return f, in.err
 }
 
-// decrypt answers seed ‖ public key, or errInvalidPassphrase.
+// decrypt returns seed ‖ public key, or errInvalidPassphrase.
 func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	defer debug.FreeOSMemory()
 	for _, cost := range f.costs {

@@ -36,11 +36,11 @@ func (w *Wallet) FromKeyring() Passphrase {
 
 // KeepInKeyring puts the passphrase into the system's keyring, under the
 // wallet's EVM address, after checking that it is the right one. Errors: those
-// of [Wallet.Confirm]; SETUP_FAILED when the keyring does not take it.
+// of [Wallet.confirm]; SETUP_FAILED when the keyring does not take it.
 func (w *Wallet) KeepInKeyring(ctx context.Context, passphrase Passphrase) error {
 	var given []byte
 	defer func() { clear(given) }()
-	err := w.Confirm(ctx, func(ctx context.Context) (p []byte, err error) {
+	err := w.confirm(ctx, func(ctx context.Context) (p []byte, err error) {
 		p, err = passphrase(ctx)
 		given = append(given, p...)
 		return p, err

@@ -64,7 +64,7 @@ func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf
 	return ks, nil
 }
 
-// decrypt answers the keys, or an [*Error]: a commitment that does not fit is
+// decrypt returns the keys, or an [*Error]: a commitment that does not fit is
 // INVALID_PASSPHRASE, whether the passphrase or the file is wrong. Everything
 // that is wrong behind a good commitment was written by who knew the
 // passphrase, and is KEYSTORE_CORRUPT.

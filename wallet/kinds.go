@@ -97,7 +97,7 @@ func hashWords(list ...[]byte) []byte { return keccak256(slices.Concat(list...))
 
 func uintWord(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 24, 32), n) }
 
-// addressWord reads an address in any letter case into its 32 bytes, or answers nil.
+// addressWord reads an address in any letter case into its 32 bytes, or returns nil.
 func addressWord(text string) []byte {
 	if len(text) != 42 || text[:2] != "0x" {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 const (
 	// lockName is a file beside the keystore: whoever holds keys wipes them when
-	// it changes. It says nothing; anybody who can write it may lock.
+	// it changes. Its content has no meaning; anybody who can write it may lock.
 	lockName = "locked"
 	// lockPollInterval is how often an unlocked wallet looks at it, besides before each
 	// signature.
@@ -42,7 +42,7 @@ func LockAll(dir string) error {
 	return nil
 }
 
-// readLockToken is what the file says; it changes with every [LockAll].
+// readLockToken is the content of that file; it changes with every [LockAll].
 func (w *Wallet) readLockToken() string {
 	text, err := readOwned(filepath.Join(w.dir, lockName), 64)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -33,8 +33,8 @@ const (
 	commandWaitDelay = time.Second
 )
 
-// Passphrase is one source of the passphrase. It answers the bytes as they were
-// given, without the line's end; the caller owns and wipes them. It answers
+// Passphrase is one source of the passphrase. It returns the bytes as they were
+// given, without the line's end; the caller owns and wipes them. It returns
 // [ErrNoPassphrase] when the next source is to be asked; any other error ends
 // the search, because a source the owner has set up and that fails should be
 // seen to fail.
@@ -68,7 +68,7 @@ func CheckPassphrase(p []byte) error {
 	return nil
 }
 
-// normalizeNFC answers a new slice with the NFC form, so that the same letters
+// normalizeNFC returns a new slice with the NFC form, so that the same letters
 // open the wallet whichever keyboard typed them.
 func normalizeNFC(p []byte) []byte {
 	// NFC makes UTF-8 at most three times longer (UAX #15); growing the slice
@@ -76,7 +76,7 @@ func normalizeNFC(p []byte) []byte {
 	return norm.NFC.Append(make([]byte, 0, 3*len(p)+utf8.UTFMax), p...)
 }
 
-// askPassphrase goes through the sources. It answers the passphrase as it was given.
+// askPassphrase goes through the sources. It returns the passphrase as it was given.
 func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 	for _, source := range sources {
 		p, err := source(ctx)

@@ -110,7 +110,7 @@ func TestGivenPassphraseIsWiped(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 	copy(given, testPassphrase)
-	require.NoError(t, w.Confirm(t.Context(), source))
+	require.NoError(t, w.confirm(t.Context(), source))
 	require.Equal(t, make([]byte, len(testPassphrase)), given)
 }
 

@@ -36,7 +36,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	path := filepath.Join(dir, keystoreName)
 	data, err := readOwned(path, maxKeystore)
 	if errors.Is(err, errSecondName) && removeStaleTemps(dir) {
-		// A creator that died, or is, between link and remove. Once is enough:
+		// A creator that ended, or still is, between link and remove. Once is enough:
 		// it is microseconds from one to the other.
 		time.Sleep(20 * time.Millisecond)
 		data, err = readOwned(path, maxKeystore)
@@ -123,7 +123,7 @@ func readOwned(path string, limit int) ([]byte, error) {
 	return readAll(f, limit)
 }
 
-// readAll reads to the end, or answers errTooLarge. It reads into one buffer:
+// readAll reads to the end, or returns errTooLarge. It reads into one buffer:
 // io.ReadAll would leave copies of a secret in the ones it outgrew.
 func readAll(r io.Reader, limit int) ([]byte, error) {
 	data := make([]byte, limit+1)
@@ -146,11 +146,14 @@ func denied(path, what, hint string, cause error) *Error {
 
 // shellQuote makes path one word for a shell.
 func shellQuote(path string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-			strings.ContainsRune("/._-+:@", r)
+	special := func(r rune) bool {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+			return false
+		}
+		return !strings.ContainsRune("/._-+:@", r)
 	}
-	if path != "" && strings.IndexFunc(path, func(r rune) bool { return !plain(r) }) < 0 {
+	if path != "" && !strings.ContainsFunc(path, special) {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
@@ -246,7 +249,7 @@ func createTemp(dir string) (*os.File, error) {
 			return nil, err
 		}
 		// Between create and lock another creator may be sweeping it away. A
-		// file system without locks is fine: there nobody sweeps.
+		// file system without locks is fine: there nobody removes it.
 		if err := tryLock(f); !errors.Is(err, errBusy) && stillNamed(f) {
 			return f, nil
 		}
@@ -265,7 +268,7 @@ func stillNamed(f *os.File) bool {
 	return err == nil && os.SameFile(byName, open)
 }
 
-// sweep removes what creators that died have left, and reports whether there
+// removeStaleTemps removes what creators that ended early have left, and reports whether there
 // was any temporary file. They are encrypted, complete or not.
 func removeStaleTemps(dir string) bool {
 	entries, err := os.ReadDir(dir)

@@ -84,11 +84,12 @@ func (in *jsonReader) list(raw json.RawMessage) []json.RawMessage {
 
 // text reads a string; null is none.
 func (in *jsonReader) text(raw json.RawMessage) string {
-	var out *string
-	if in.err == nil && (json.Unmarshal(raw, &out) != nil || out == nil) {
-		in.fail("a string is missing")
-	}
 	if in.err != nil {
+		return ""
+	}
+	var out *string
+	if json.Unmarshal(raw, &out) != nil || out == nil {
+		in.fail("a string is missing")
 		return ""
 	}
 	return *out

@@ -32,7 +32,7 @@ func FromTerminalTwice() Passphrase {
 				if err != nil || mistake == "" {
 					return p, err
 				}
-				if err := ctx.Err(); err != nil { // nobody listens any more
+				if err := ctx.Err(); err != nil { // the caller is gone
 					return nil, err
 				}
 				if _, err := t.out.WriteString(mistake + ".\n"); err != nil {
@@ -74,7 +74,7 @@ func onTerminal(ctx context.Context, open func() (*terminal, error), dialogue fu
 	return p, err
 }
 
-// askTwice answers the passphrase, or the mistake that was made.
+// askTwice returns the passphrase, or the mistake that was made.
 func (t *terminal) askTwice() (p []byte, mistake string, err error) {
 	p, err = t.ask(fmt.Sprintf("New passphrase (at least %d characters, not shown): ", minPassphrase))
 	if err != nil {

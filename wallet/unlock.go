@@ -78,10 +78,10 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 	return err
 }
 
-// Confirm asks one source for the passphrase and says whether it is right, also
+// confirm asks one source for the passphrase and says whether it is right, also
 // when the wallet is unlocked, and without unlocking it: for the decisions that
 // only a person may take, at that moment (SPEC §4, "whatever loosens").
-func (w *Wallet) Confirm(ctx context.Context, passphrase Passphrase) error {
+func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
 	k, err := w.unlockOnce(ctx, []Passphrase{passphrase})
 	k.wipe()
 	return err
@@ -228,7 +228,10 @@ func (w *Wallet) Locked() bool {
 
 // current is the held keys if their time is not over and nobody asked to lock; mu is held.
 func (w *Wallet) current() *keys {
-	if w.keys != nil && (w.left() <= 0 || w.readLockToken() != w.lockToken) {
+	if w.keys == nil {
+		return nil
+	}
+	if w.left() <= 0 || w.readLockToken() != w.lockToken {
 		w.wipeKeys()
 	}
 	return w.keys

@@ -68,7 +68,7 @@ type Options struct {
 	derive kdf // nil means scryptKDF
 }
 
-// Create makes a wallet in dir, which it makes too (0700), and answers it
+// Create makes a wallet in dir, which it makes too (0700), and returns it
 // unlocked. The passphrase is asked for only when dir can take a wallet. What is
 // on the disk has been read back and decrypted before it got its name, and no
 // wallet is ever overwritten.
@@ -168,7 +168,7 @@ func checkVacant(dir string) error {
 	return nil
 }
 
-// askNewPassphrase asks for a passphrase that is good enough, and answers its NFC form.
+// askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form.
 func askNewPassphrase(ctx context.Context, source Passphrase) ([]byte, error) {
 	p, err := askPassphrase(ctx, []Passphrase{source})
 	if errors.Is(err, errLocked) || errors.Is(err, errInvalidPassphrase) {
@@ -238,7 +238,7 @@ func newWallet(dir string, ks *keystore) *Wallet {
 }
 
 // Addresses are the wallet's public addresses, in the keystore's order. While
-// the wallet is locked they are what the file says.
+// the wallet is locked they are those in the file.
 func (w *Wallet) Addresses() []Address {
 	return []Address{{ChainSolana, w.header.solana}, {ChainEVM, w.header.evm}}
 }

@@ -57,11 +57,11 @@ type MCPMessage struct {
 // The first of these that is there is the challenge, and is read or refused:
 //
 //	result with resultType "payment_required"   paymentRequired             2026 extension
-//	result's _meta["x402/error"]                JSON                        Cloudflare, which says it as text too
+//	result's _meta["x402/error"]                JSON                        Cloudflare, also as text
 //	result's _meta["x402/payment-required"]     JSON
 //	result with isError                         structuredContent           x402 v1 and v2, npm x402-mcp
-//	result with isError                         each text item that is it   where an outputSchema forbids the other
-//	error with a code of paymentCodes            data                        seeds 000 and 004
+//	result with isError                         each text item that is it   where a schema forbids that
+//	error with a code of paymentCodes      data                        seeds 000 and 004
 //
 // What comes after the first is compared with it, as ReadChallenge does. JSON without accepts is no
 // challenge, so a tool's own error stays one; and what a tool gives without isError is its answer,

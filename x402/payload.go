@@ -35,7 +35,8 @@ type Attachment struct {
 //	PAYMENT-REQUIRED, body version 2, seed      header PAYMENT-SIGNATURE, base64
 //	body version 1                              header X-PAYMENT, base64
 //	mcp, mcp-error, mcp-extension               _meta["x402/payment"], an object
-//	mcp-v1                                      that, and _meta["x402.payment"], base64: two kinds of server ask the same way
+//	mcp-v1                                      that, and _meta["x402.payment"], base64: two kinds
+//	                                            of server ask the same way
 //	mcp-cloudflare                              _meta["x402/payment"], base64; it refuses an object
 func Attach(d Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)

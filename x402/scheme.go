@@ -11,7 +11,8 @@ import (
 // What a payment scheme (evm.Exact, svm.Exact) and the engine exchange. The interface between
 // them belongs to package pay; these are its nouns.
 
-// Funds is the third budget layer: what the chain lets the wallet spend of one asset.
+// Funds is the third budget layer: what the chain lets the wallet spend of one asset, in its atomic
+// units (SPEC §5).
 type Funds struct {
 	Source    string        // whose money it is: the token account (Solana) or address (EVM) that pays
 	Balance   money.Amount  // what the account holds

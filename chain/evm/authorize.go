@@ -16,7 +16,7 @@ const v1Backdate = 600
 
 // Authorize signs the payment that o orders. The signer is asked once, and only after the bytes to
 // send were read back and compared with o. Errors: Payable's own; INVALID_REQUIREMENT for a
-// validity outside MinValidity…MaxValidity; RPC_ERROR and CHECK_FAILED when the node is silent or
+// validity outside minValidity…maxValidity; RPC_ERROR and CHECK_FAILED when the node is silent or
 // serves another chain; CLOCK_SUSPECT when our clock and the node's differ; the signer's own;
 // INTERNAL when our own bytes or signature are not what they must be. After any error nothing that
 // was signed exists outside this function.
@@ -57,9 +57,9 @@ func (e *Exact) checkOrder(o x402.Order) error {
 	if err := e.Payable(o.Requirement, o.Asset); err != nil {
 		return err
 	}
-	if o.Validity < MinValidity || o.Validity > MaxValidity {
-		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, MinValidity,
-			MaxValidity)
+	if o.Validity < minValidity || o.Validity > maxValidity {
+		return invalid("a validity of %s: it is neither below %s nor above %s", o.Validity, minValidity,
+			maxValidity)
 	}
 	if o.Source != "" && !sameAddress(o.Source, e.Address()) {
 		return internal("the order's source is not this wallet's address", nil)
@@ -110,7 +110,7 @@ func (e *Exact) verifyDraft(object []byte, o x402.Order) (t Transfer, err error)
 		{"value", got.Value == o.Requirement.Amount && !got.Value.IsZero()},
 		{"validAfter", got.ValidAfter == 0 || isBackdated},
 		{"validBefore", got.ValidBefore <= latestEnd &&
-			got.ValidBefore >= now+int64(MinValidity/time.Second)},
+			got.ValidBefore >= now+int64(minValidity/time.Second)},
 		{"nonce", got.Nonce != [32]byte{}},
 	} {
 		if !must.holds {

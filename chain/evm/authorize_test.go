@@ -125,12 +125,12 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 		code   x402.Code
 	}{
 		"5.9 s": {func(o *x402.Order) {
-			o.Validity = MinValidity - time.Millisecond
+			o.Validity = minValidity - time.Millisecond
 		}, x402.InvalidRequirement},
 		"no validity": {func(o *x402.Order) { o.Validity = 0 }, x402.InvalidRequirement},
 		"negative":    {func(o *x402.Order) { o.Validity = -time.Hour }, x402.InvalidRequirement},
 		"over a day": {func(o *x402.Order) {
-			o.Validity = MaxValidity + time.Second
+			o.Validity = maxValidity + time.Second
 		}, x402.InvalidRequirement},
 		"no time":        {func(o *x402.Order) { o.Now = time.Time{} }, x402.Internal},
 		"other source":   {func(o *x402.Order) { o.Source = stranger }, x402.Internal},
@@ -154,8 +154,8 @@ func TestAuthorizeRefusesBeforeSigning(t *testing.T) {
 }
 
 func TestValidityIsTheOrders(t *testing.T) {
-	for i, validity := range []time.Duration{MinValidity, 59*time.Second + 999*time.Millisecond,
-		MaxValidity} {
+	for i, validity := range []time.Duration{minValidity, 59*time.Second + 999*time.Millisecond,
+		maxValidity} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			o := order(2)
 			o.Requirement.MaxTimeout = 10 * time.Hour // the seller's wish is the caller's to cap

@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	// MinValidity is the shortest life of a signature worth giving: facilitators refuse one with
+	// minValidity is the shortest life of a signature worth giving: facilitators refuse one with
 	// less than 6 s left (reference client 2.27, evm/src/exact/facilitator).
-	MinValidity = 6 * time.Second
-	// MaxValidity is the longest life ever given, whatever the owner's own cap is: the signature is
+	minValidity = 6 * time.Second
+	// maxValidity is the longest life ever given, whatever the owner's own cap is: the signature is
 	// a bearer cheque, and a hold on the budget for as long.
-	MaxValidity = 24 * time.Hour
+	maxValidity = 24 * time.Hour
 )
 
-// Signer holds the agent's key, or asks who does.
+// Signer holds the agent's key, or asks the process that does. It is called concurrently.
 type Signer interface {
 	Address() string // EIP-55
 	// SignTransfer answers r ‖ s ‖ v with v 27 or 28.
@@ -65,7 +65,7 @@ type Exact struct {
 	nodes  map[string]*node
 	rand   io.Reader
 	now    func() time.Time
-	encode func(Authorization3009) ([]byte, error) // EncodeAuthorization; tests put a traitor here
+	encode func(Authorization3009) ([]byte, error) // EncodeAuthorization; a field for tests of tampering
 }
 
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
@@ -140,9 +140,9 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	if r.Amount.IsZero() {
 		return invalid("amount is 0")
 	}
-	if r.MaxTimeout > 0 && r.MaxTimeout < MinValidity {
+	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
 		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
-			int(MinValidity.Seconds()))
+			int(minValidity.Seconds()))
 	}
 	if err := payableAsset(r, asset); err != nil {
 		return err

@@ -25,16 +25,17 @@ type authorization struct {
 // time, from several goroutines, and never looks at our own clock.
 //
 //	authorizationState | found in the token's logs            | Status
-//	-------------------+--------------------------------------+----------------------------------------------
+//	-------------------+--------------------------------------+---------------------------------
 //	used (latest)      | AuthorizationUsed and exact Transfer | Settled
-//	used               | AuthorizationUsed, other Transfer    | Settled, with a note: money moved, but not as
-//	                   |                                      | signed
-//	used               | AuthorizationUsed, no Transfer of us | Open, with a note: the node's evidence
-//	                   |                                      | contradicts itself
+//	used               | AuthorizationUsed, other Transfer    | Settled, with a note: money moved,
+//	                   |                                      | but not as signed
+//	used               | AuthorizationUsed, no Transfer of us | Open, with a note: the node's
+//	                   |                                      | evidence contradicts itself
 //	used               | AuthorizationCanceled, finalized     | Expired
 //	used               | AuthorizationCanceled, not final yet | Open
-//	used               | neither, as far as we look           | Settled, with a note (below), when it is also used
-//	                   |                                      | at the finalized block; else Open
+//	used, also at the  | neither, as far as we look           | Settled, with a note (below)
+//	finalized block    |                                      |
+//	used, not there    | neither, as far as we look           | Open
 //	unused             | any; finalized time > validBefore,   | Expired
 //	                   | and unused at that finalized block   |
 //	unused             | otherwise                            | Open

@@ -246,7 +246,7 @@ func TestSearchInReach(t *testing.T) {
 func TestSearchReachesTheLongestValidity(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(0)
-	hash := f.settle(e, f.head-uint64(MaxValidity/(2*time.Second)), us, payee, 10000, 1)
+	hash := f.settle(e, f.head-uint64(maxValidity/(2*time.Second)), us, payee, 10000, 1)
 	got, err := f.fate(e)
 	require.NoError(t, err)
 	require.Equal(t, hash, got.Transaction)

@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// Timeout bounds one question to a node: public nodes answer within a second, and a person is
+	// timeout bounds one question to a node: public nodes answer within a second, and a person is
 	// waiting.
-	Timeout = 10 * time.Second
+	timeout = 10 * time.Second
 	// MaxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the
 	// receipt of one EVM transaction, which a batch of a thousand payments makes about 1 MB.
 	MaxAnswer = 4 << 20
@@ -49,7 +49,7 @@ type Node struct {
 // one without a proxy). onDate, where it is not nil, is called with the Date of every answer.
 func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node {
 	if c == nil { // no Proxy: the environment is not the owner
-		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: Timeout,
+		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
 			IdleConnTimeout: time.Minute}}
 	}
 	client := *c
@@ -58,30 +58,30 @@ func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node
 	return &Node{Network: network, url: url, http: &client, onDate: onDate}
 }
 
-// Refusal is a JSON-RPC error object: the node is there and does not want to answer this.
-type Refusal struct {
+// refusal is a JSON-RPC error object: the node is there and does not want to answer this.
+type refusal struct {
 	Code    int64  `json:"code"`
 	Message string `json:"message"` // a stranger's text
 }
 
-func (r *Refusal) Error() string {
+func (r *refusal) Error() string {
 	return fmt.Sprintf("JSON-RPC error %d: %q", r.Code, x402.Clip(r.Message, 200))
 }
 
 // Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where
 // any are named.
 func Refused(err error, codes ...int64) bool {
-	var refusal *Refusal
-	if !errors.As(err, &refusal) {
+	var failure *refusal
+	if !errors.As(err, &failure) {
 		return false
 	}
-	return len(codes) == 0 || slices.Contains(codes, refusal.Code)
+	return len(codes) == 0 || slices.Contains(codes, failure.Code)
 }
 
 // Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every
 // error is Failed's.
 func (n *Node) Call(ctx context.Context, result any, method string, params ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	id := n.calls.Add(1)
 	if params == nil {
@@ -99,7 +99,7 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	var answer struct {
 		ID     json.RawMessage `json:"id"`
 		Result json.RawMessage `json:"result"`
-		Error  *Refusal        `json:"error"`
+		Error  *refusal        `json:"error"`
 	}
 	err = json.Unmarshal(body, &answer)
 	switch {

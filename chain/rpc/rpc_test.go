@@ -139,8 +139,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// One question waits Timeout and no longer, or until the caller leaves, and what the owner's client
-// is made of is kept.
+// One question waits for the timeout and no longer, or until the caller leaves, and what the
+// owner's client is made of is kept.
 func TestANodeThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -149,7 +149,7 @@ func TestANodeThatNeverAnswers(t *testing.T) {
 		})}
 		start := time.Now()
 		_, err := asks(t, "http://node", silent)
-		require.Equal(t, Timeout, time.Since(start))
+		require.Equal(t, timeout, time.Since(start))
 		require.Equal(t, "no answer in time", x402.AsError(err).Details["node"])
 		require.Nil(t, silent.CheckRedirect, "the owner's client is copied")
 

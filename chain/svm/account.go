@@ -88,9 +88,11 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 		return t, false
 	}
 	d := a.data
-	if len(d) > tokenAccountSize && (a.program != token2022 || len(d) == multisigSize ||
-		d[tokenAccountSize] != typeAccount) {
-		return t, false
+	if len(d) > tokenAccountSize {
+		isExtended := a.program == token2022 && len(d) != multisigSize && d[tokenAccountSize] == typeAccount
+		if !isExtended {
+			return t, false
+		}
 	}
 	tag := binary.LittleEndian.Uint32(d[72:])
 	state := d[108]

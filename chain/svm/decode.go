@@ -37,8 +37,8 @@ type Signature struct {
 	Verified  bool   // it is the address's Ed25519 signature of the message
 }
 
-// ErrLayout says that a transaction is not a payment in the one layout that is read.
-var ErrLayout = errors.New("not an exact payment transaction")
+// errLayout says that a transaction is not a payment in the one layout that is read.
+var errLayout = errors.New("not an exact payment transaction")
 
 // Instruction numbers of the compute-budget and token programs.
 const (
@@ -55,7 +55,7 @@ const maxTransaction = 1232
 // TransferChecked and at most a Memo in this order, each with exactly the accounts, flags and data
 // it takes, no account beyond those, numbers in their shortest form and nothing behind the end
 // (specs/schemes/exact/scheme_exact_svm.md; the optional Lighthouse instructions of other wallets
-// are not read). Signatures may be missing or wrong: see Signers. Every error is ErrLayout with the
+// are not read). Signatures may be missing or wrong: see Signers. Every error is errLayout with the
 // reason.
 func Decode(txBase64 string) (Transfer, error) {
 	if len(txBase64) > base64.StdEncoding.EncodedLen(maxTransaction) {
@@ -94,7 +94,7 @@ func DecodeMessage(message []byte) (Transfer, error) {
 }
 
 func layout(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrLayout, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", errLayout, fmt.Sprintf(format, args...))
 }
 
 // message is the head of a version 0 message: who takes part, and how.

@@ -196,7 +196,7 @@ func TestDecodeRefuses(t *testing.T) {
 			require.NoError(t, err)
 			damage(d)
 			_, err = Decode(base64.StdEncoding.EncodeToString(d.wire()))
-			require.ErrorIs(t, err, ErrLayout, name)
+			require.ErrorIs(t, err, errLayout, name)
 			require.ErrorContains(t, err, because[name])
 		})
 	}
@@ -204,19 +204,19 @@ func TestDecodeRefuses(t *testing.T) {
 	good := base64.StdEncoding.EncodeToString(whole)
 	for n := range whole {
 		_, err := Decode(base64.StdEncoding.EncodeToString(whole[:n]))
-		require.ErrorIs(t, err, ErrLayout, "cut at %d", n)
+		require.ErrorIs(t, err, errLayout, "cut at %d", n)
 	}
 	for n, long := range map[byte][]byte{3: {3}, 1: {1}, 2: {0x82, 0}} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { // the count of signatures alone
 			_, err := Decode(base64.StdEncoding.EncodeToString(append(long, newDraft().wire()[1:]...)))
-			require.ErrorIs(t, err, ErrLayout, "%d signatures", n)
+			require.ErrorIs(t, err, errLayout, "%d signatures", n)
 		})
 	}
 	for _, bad := range []string{"", "?", good + "\n", " " + good, good[:40] + "\n" + good[40:],
 		strings.TrimRight(good, "=") + "====", strings.Repeat("A", 1<<20)} {
 		t.Run(bad, func(t *testing.T) {
 			_, err := Decode(bad)
-			require.ErrorIs(t, err, ErrLayout)
+			require.ErrorIs(t, err, errLayout)
 		})
 	}
 }
@@ -280,12 +280,12 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		if _, err := Decode(string(wire)); err != nil {
-			require.ErrorIs(t, err, ErrLayout)
+			require.ErrorIs(t, err, errLayout)
 		}
 		text := base64.StdEncoding.EncodeToString(wire)
 		got, err := Decode(text)
 		if err != nil {
-			require.ErrorIs(t, err, ErrLayout)
+			require.ErrorIs(t, err, errLayout)
 			return
 		}
 		require.Equal(t, wire[129:], got.Message)

@@ -16,9 +16,10 @@ import (
 // Funds reads what the chain lets the agent spend of an asset, at the commitment "confirmed". The
 // source is
 //
-//  1. the token account that the config names for the network. It has to be right in every respect: another one in its place
-//     would be a surprise. Errors: NO_DELEGATION, DELEGATE_MISMATCH.
-//  2. else the account of the mint that is delegated to the agent and lets the most be spent, of equals the lowest address;
+//  1. the token account that the config names for the network. It has to be right in every respect:
+//     another one in its place would be a surprise. Errors: NO_DELEGATION, DELEGATE_MISMATCH.
+//  2. else the account of the mint that is delegated to the agent and lets the most be spent, of
+//     equals the lowest address;
 //  3. else the agent's own associated token account, with a balance of 0 while it does not exist.
 //
 // Anybody can delegate to the agent. A stranger's account with nothing to spend therefore does not

@@ -29,7 +29,8 @@ import (
 	"x402-wallet/x402"
 )
 
-// Signer signs messages with the agent's Ed25519 key, or asks who has it. Address is base58, ""
+// Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
+// concurrently. Address is base58, ""
 // while there is no key.
 type Signer interface {
 	Address() string

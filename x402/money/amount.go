@@ -15,8 +15,8 @@ import (
 	"github.com/holiman/uint256"
 )
 
-// ErrAmount says that a text is not a canonical unsigned decimal of 256 bits.
-var ErrAmount = errors.New("not a canonical decimal amount")
+// errAmount says that a text is not a canonical unsigned decimal of 256 bits.
+var errAmount = errors.New("not a canonical decimal amount")
 
 // Amount is a number of atomic units of some asset, 0 … 2^256-1. The zero value is 0; values
 // compare with ==.
@@ -29,16 +29,16 @@ func NewAmount(n uint64) Amount { return Amount{*uint256.NewInt(n)} }
 // Signs, leading zeros, exponents, other bases, blanks and other digits are refused (SPEC §10).
 func ParseAmount(s string) (Amount, error) {
 	if len(s) == 0 || len(s) > 78 || (s[0] == '0' && len(s) > 1) {
-		return Amount{}, fmt.Errorf("%w: %s", ErrAmount, clip(s))
+		return Amount{}, fmt.Errorf("%w: %s", errAmount, clip(s))
 	}
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
-			return Amount{}, fmt.Errorf("%w: %s", ErrAmount, clip(s))
+			return Amount{}, fmt.Errorf("%w: %s", errAmount, clip(s))
 		}
 	}
 	var a Amount
 	if err := a.n.SetFromDecimal(s); err != nil {
-		return Amount{}, fmt.Errorf("%w: more than 256 bits", ErrAmount)
+		return Amount{}, fmt.Errorf("%w: more than 256 bits", errAmount)
 	}
 	return a, nil
 }
@@ -109,7 +109,7 @@ func (a Amount) Value() (driver.Value, error) { return a.String(), nil }
 func (a *Amount) Scan(column any) error {
 	text, ok := column.(string)
 	if !ok {
-		return fmt.Errorf("%w: a %T column", ErrAmount, column)
+		return fmt.Errorf("%w: a %T column", errAmount, column)
 	}
 	return a.UnmarshalText([]byte(text))
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/holiman/uint256"
 )
 
-// ErrDollars says that a text is not a plain decimal number of dollars with at most six decimals.
-var ErrDollars = errors.New(`not dollars like "0.05" (at most 12 digits and at most 6 decimals)`)
+// errDollars says that a text is not a plain decimal number of dollars with at most six decimals.
+var errDollars = errors.New(`not dollars like "0.05" (at most 12 digits and at most 6 decimals)`)
 
 // Dollars is an exact number of micro-dollars, never negative. int64 because SQL sums it: $9.2
 // trillion.
 type Dollars int64
 
-// MaxDollars is what a sum or price saturates at; no budget is that large, so it is always refused.
-const MaxDollars Dollars = math.MaxInt64
+// maxDollars is what a sum or price saturates at; no budget is that large, so it is always refused.
+const maxDollars Dollars = math.MaxInt64
 
 const microPerDollar = 1_000_000
 
@@ -26,13 +26,14 @@ const microPerDollar = 1_000_000
 // sign, no exponent.
 func ParseDollars(s string) (Dollars, error) {
 	whole, decimals, hasPoint := strings.Cut(s, ".")
-	if !isDigits(whole) || len(whole) > 12 || (len(whole) > 1 && whole[0] == '0') ||
-		hasPoint && (!isDigits(decimals) || len(decimals) > 6) {
-		return 0, fmt.Errorf("%s: %w", clip(s), ErrDollars)
+	badWhole := !isDigits(whole) || len(whole) > 12 || (len(whole) > 1 && whole[0] == '0')
+	badDecimals := hasPoint && (!isDigits(decimals) || len(decimals) > 6)
+	if badWhole || badDecimals {
+		return 0, fmt.Errorf("%s: %w", clip(s), errDollars)
 	}
 	micros, err := strconv.ParseInt(whole+(decimals + "000000")[:6], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", clip(s), ErrDollars)
+		return 0, fmt.Errorf("%s: %w", clip(s), errDollars)
 	}
 	return Dollars(micros), nil
 }
@@ -53,10 +54,10 @@ func (d Dollars) String() string {
 // Price is String with the dollar sign: "$0.001".
 func (d Dollars) Price() string { return "$" + d.String() }
 
-// Add returns the sum, saturating at MaxDollars.
+// Add returns the sum, saturating at maxDollars.
 func (d Dollars) Add(e Dollars) Dollars {
-	if e > MaxDollars-d {
-		return MaxDollars
+	if e > maxDollars-d {
+		return maxDollars
 	}
 	return d + e
 }
@@ -74,21 +75,21 @@ func (d *Dollars) UnmarshalText(text []byte) (err error) {
 }
 
 // DollarsOf values an amount at unit dollars per whole token of 10^decimals atomic units. It rounds
-// up, so that a budget never counts less than what was paid, and saturates at MaxDollars.
+// up, so that a budget never counts less than what was paid, and saturates at maxDollars.
 func DollarsOf(a Amount, decimals uint8, unit Dollars) Dollars {
 	product, over := new(uint256.Int).MulOverflow(&a.n, uint256.NewInt(uint64(unit)))
 	if over {
-		return MaxDollars
+		return maxDollars
 	}
 	scale := new(uint256.Int).Exp(uint256.NewInt(10), uint256.NewInt(uint64(decimals)))
 	micros, rest := new(uint256.Int).DivMod(product, scale, new(uint256.Int))
 	if !rest.IsZero() {
 		if _, over := micros.AddOverflow(micros, uint256.NewInt(1)); over {
-			return MaxDollars
+			return maxDollars
 		}
 	}
-	if !micros.IsUint64() || micros.Uint64() > uint64(MaxDollars) {
-		return MaxDollars
+	if !micros.IsUint64() || micros.Uint64() > uint64(maxDollars) {
+		return maxDollars
 	}
 	return Dollars(micros.Uint64())
 }

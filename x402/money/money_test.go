@@ -20,7 +20,7 @@ func TestParseAmountRefusesEverythingButTheCanonicalDecimal(t *testing.T) {
 	} {
 		t.Run(bad, func(t *testing.T) {
 			_, err := ParseAmount(bad)
-			require.ErrorIs(t, err, ErrAmount, "%q", bad)
+			require.ErrorIs(t, err, errAmount, "%q", bad)
 			require.Less(t, len(err.Error()), 120, "an error never repeats an endless input")
 		})
 	}
@@ -69,10 +69,10 @@ func TestDollars(t *testing.T) {
 		"0x5", "9999999999999"} {
 		t.Run(bad, func(t *testing.T) {
 			_, err := ParseDollars(bad)
-			require.ErrorIs(t, err, ErrDollars, "%q", bad)
+			require.ErrorIs(t, err, errDollars, "%q", bad)
 		})
 	}
-	require.Equal(t, MaxDollars, MaxDollars.Add(1))
+	require.Equal(t, maxDollars, maxDollars.Add(1))
 	require.Equal(t, "$0.01", Dollars(10_000).Price())
 }
 
@@ -81,8 +81,8 @@ func TestDollarsOfRoundsUpAndSaturates(t *testing.T) {
 	require.Equal(t, Dollars(1), DollarsOf(NewAmount(1), 18, 1_000_000),
 		"one wei of an 18-decimals dollar still counts")
 	largest, _ := AmountFromBytes([]byte(strings.Repeat("\xff", 32)))
-	require.Equal(t, MaxDollars, DollarsOf(largest, 6, 1_000_000))
-	require.Equal(t, MaxDollars, DollarsOf(largest, 0, 1))
+	require.Equal(t, maxDollars, DollarsOf(largest, 6, 1_000_000))
+	require.Equal(t, maxDollars, DollarsOf(largest, 0, 1))
 }
 
 func TestAmountForNeverExceedsItsDollars(t *testing.T) {
