@@ -115,7 +115,7 @@ func (r *strictReader) token() (jsontext.Token, error) {
 		if errors.As(err, &syntax) {
 			at = syntax.ByteOffset
 		}
-		return token, malformed("not JSON, or not UTF-8, at byte " + strconv.FormatInt(at, 10))
+		return token, malformed("not JSON at byte " + strconv.FormatInt(at, 10))
 	}
 	return token, nil
 }
