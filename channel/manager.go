@@ -202,13 +202,12 @@ func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
 
 // charge is what a call costs, for the owner's budgets. What of the hub is free is less what this
 // channel owes already.
-func (m *Manager) charge(r *readyChannel, q pay.Request) pay.Charge {
+func (m *Manager) charge(r *readyChannel, c pay.Charge) pay.Charge {
+	c = c.At(r.network, r.payee.DID())
 	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.paid))
-	return pay.Charge{
-		Request: q, Network: r.network, Scheme: schemeCall, Asset: rooch.Asset(r.network),
-		PayTo: r.payee.DID(),
-		Funds: x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()},
-	}
+	c.Scheme, c.Asset = schemeCall, rooch.Asset(r.network)
+	c.Funds = x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()}
+	return c
 }
 
 // Schemes of channels in the ledger.

@@ -61,29 +61,28 @@ func (m *Manager) spend(
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
 	q.Method, q.URL, q.Body = methodOpen, m.Servers[s.server].Endpoint, []byte(scheme)
-	c := pay.Charge{
-		Request: q, Network: s.network, Scheme: scheme, Asset: rgas, PayTo: s.payee.DID(), Amount: most,
-		Always: whyAsked(s, rgas, deposit),
-		Funds:  x402.Funds{Source: s.payer.String(), Balance: limit, Free: limit, ReadAt: m.Now()},
+	c, err := m.Engine.NewCharge(q)
+	if err != nil {
+		return err
 	}
-	held, err := m.Engine.HoldCharge(ctx, c)
+	c = c.At(s.network, s.payee.DID())
+	c.Scheme, c.Asset, c.Amount, c.Always = scheme, rgas, most, whyAsked(s, rgas, deposit)
+	c.Funds = x402.Funds{Source: s.payer.String(), Balance: limit, Free: limit, ReadAt: m.Now()}
+	held, err := m.Engine.Reserve(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer held.End(false)
 	payment := held.Payment
 	if err := held.MaySign(ctx); err != nil {
-		return held.Release(ctx, err)
+		return held.NotSent(ctx, err)
 	}
 	t, signed, err := m.signTransaction(ctx, s, c, t)
 	if err == nil {
-		err = m.Store.Submit(ctx, payment.ID, signed)
+		err = held.Submit(ctx, signed)
 	}
 	if err != nil {
-		return held.Release(ctx, err)
-	}
-	if err := m.Guard.Checkpoint(ctx); err != nil {
-		return err
+		return held.NotSent(ctx, err)
 	}
 	ctx = context.WithoutCancel(ctx) // what is sent is recorded, whoever goes away; the node bounds its answer
 	hash, err := s.node.Execute(ctx, rawOf(signed))

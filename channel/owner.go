@@ -143,7 +143,11 @@ func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
 		if found.Pending == nil {
 			return nil
 		}
-		c := &call{m: m, r: r, charge: m.charge(r, m.recoverRequest(server))}
+		charge, err := m.Engine.NewCharge(m.recoverRequest(server))
+		if err != nil {
+			return err
+		}
+		c := &call{m: m, r: r, charge: m.charge(r, charge)}
 		c.before = readPending(r.row)
 		return c.payEarlier(ctx, &responsePayload{SubRAV: found.Pending})
 	})

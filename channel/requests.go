@@ -38,14 +38,7 @@ func readPending(row history.Channel) *pendingCall {
 // first. Its order of steps is that of pay.Engine.Pay: what the call may cost is decided before it
 // is made; its cost is held before it is signed for; what was signed is on disk, and the ledger
 // marked, before it leaves, which is with the call after this one. Errors are *x402.Error.
-func (m *Manager) Buy(ctx context.Context, server string, q pay.Request) (result pay.Result, err error) {
-	charge := pay.Charge{Request: q}
-	if err := m.Engine.CheckCharge(&charge); err != nil {
-		return result, err
-	}
-	if err := m.Transport.Check(charge.Request.Request); err != nil {
-		return result, err
-	}
+func (m *Manager) Buy(ctx context.Context, server string, charge pay.Charge) (result pay.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()
 	s, err := m.service(ctx, server)
@@ -57,7 +50,7 @@ func (m *Manager) Buy(ctx context.Context, server string, q pay.Request) (result
 		return result, err
 	}
 	defer unlock()
-	charge.Network, charge.PayTo = s.network, s.payee.DID()
+	charge = charge.At(s.network, s.payee.DID())
 	if result, done, err := m.Engine.Earlier(ctx, charge); done || err != nil {
 		return result, err
 	}
@@ -68,7 +61,7 @@ func (m *Manager) Buy(ctx context.Context, server string, q pay.Request) (result
 	if err != nil {
 		return result, err
 	}
-	c := &call{m: m, r: r, charge: m.charge(r, charge.Request), ref: uuid()}
+	c := &call{m: m, r: r, charge: m.charge(r, charge), ref: uuid()}
 	result, err = c.make(ctx)
 	return result, c.addEarlier(err)
 }
@@ -98,7 +91,7 @@ type call struct {
 	ref     string        // clientTxRef: the same for the repetition
 	max     *money.Amount // what it may cost; nil: none is being made, an earlier one is recovered
 	before  *pendingCall  // an earlier call, whose answer never came; nil: none is known
-	earlier *pay.Held     // what was paid for an earlier call, before this one was served; nil: nothing
+	earlier *pay.Purchase // what was paid for an earlier call, before this one was served; nil: nothing
 }
 
 func (c *call) make(ctx context.Context) (result pay.Result, err error) {
@@ -154,7 +147,8 @@ func (c *call) recordStart(ctx context.Context) error {
 }
 
 func (c *call) pending() pendingCall {
-	return pendingCall{Method: c.charge.Method, URL: c.charge.URL, MaxAmount: *c.max}
+	q := c.charge.Request()
+	return pendingCall{Method: q.Method, URL: q.URL, MaxAmount: *c.max}
 }
 
 func (c *call) send(ctx context.Context) (reply, error) {
@@ -165,8 +159,9 @@ func (c *call) send(ctx context.Context) (reply, error) {
 			return reply{}, fmt.Errorf("read our last SubRAV: %w", err)
 		}
 	}
-	to := c.r.adapter(c.charge.Method)
-	return to.send(ctx, c.m.tokens(c.r.service), c.charge.Request.Request, payload)
+	q := c.charge.Request()
+	to := c.r.adapter(q.Method)
+	return to.send(ctx, c.m.tokens(c.r.service), q, payload)
 }
 
 // unanswered is a call without an answer that can be read. It may have been served: its cost then
@@ -224,17 +219,16 @@ func (c *call) payEarlier(ctx context.Context, p *responsePayload) error {
 		row.Known = false
 		return c.m.Store.SaveChannel(ctx, *row)
 	}
-	charge, b := c.charge, bounds{Most: c.max}
+	charge, b := c.charge.WithoutKey(), bounds{Most: c.max}
 	if c.before != nil {
-		charge.Method, charge.URL, charge.Body = c.before.Method, c.before.URL, []byte("{}")
+		charge = charge.ForEarlier(c.before.Method, c.before.URL)
 		b.Most = &c.before.MaxAmount
 	}
-	charge.IdempotencyKey, charge.UpTo = "", nil
 	held, err := c.pay(ctx, charge, p, b, nil)
 	if held != nil {
 		c.earlier = held
 		held.End(false)
-		c.m.Engine.Abandoned(ctx, held.Payment)
+		held.Abandon(ctx)
 	}
 	return err
 }
@@ -256,7 +250,7 @@ func (c *call) addEarlier(err error) error {
 // evidence. bought nil: it is for a call whose answer was lost, and another one is under way.
 func (c *call) pay(
 	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
-) (held *pay.Held, err error) {
+) (held *pay.Purchase, err error) {
 	b.Hub, b.Paid = c.r.hub, c.r.paid
 	cost, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
 	if err != nil {
@@ -273,7 +267,7 @@ func (c *call) pay(
 	charge.Amount = cost
 	maySign, id := c.m.Guard.VerifySeals, ""
 	if !cost.IsZero() {
-		if held, err = c.m.Engine.HoldCharge(ctx, charge); err != nil {
+		if held, err = c.m.Engine.Reserve(ctx, charge); err != nil {
 			return nil, c.m.refuse(ctx, c.r, p, err)
 		}
 		maySign, id = held.MaySign, held.Payment.ID
@@ -288,7 +282,7 @@ func (c *call) pay(
 	}
 	if err != nil {
 		if held != nil {
-			err = held.Release(ctx, err)
+			err = held.NotSent(ctx, err)
 			held.End(false)
 		}
 		return nil, err
@@ -390,7 +384,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 		waited := err == nil && ctx.Err() == nil
 		held.End(waited)
 		if !waited {
-			c.m.Engine.Abandoned(ctx, held.Payment)
+			held.Abandon(ctx)
 		}
 	}
 	switch {
@@ -406,7 +400,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	case held == nil:
 		return c.m.Engine.Free(ctx, answer.answer), nil
 	}
-	return c.m.Engine.Bought(context.WithoutCancel(ctx), held.Payment, answer.answer), nil
+	return held.Result(context.WithoutCancel(ctx), answer.answer), nil
 }
 
 func toolFailed(a *seller.Answer) error {

@@ -48,8 +48,8 @@ func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.w
 
 // askPerson opens a question about an option, or finds the one that is open, and is the refusal
 // that names it: APPROVAL_REQUIRED, or APPROVAL_DECLINED where the answer was no.
-func (e *Engine) askPerson(ctx context.Context, q intent, found *quote, o option) error {
-	p := e.payment(q, found, o, x402.Funds{})
+func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
+	p := payment(q, o, x402.Funds{})
 	a, err := e.Store.AskApproval(ctx, history.Approval{
 		Quote: terms(p, o), Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
 		Asset: e.spelled(p), Symbol: p.Symbol,

@@ -14,7 +14,7 @@ import (
 // deferredSellers are those under /channel/; what is bought there is noted.
 type deferredSellers struct {
 	asked  int
-	bought []Request
+	bought []Charge
 }
 
 func (d *deferredSellers) Serves(_ context.Context, r seller.Request) (string, bool) {
@@ -22,8 +22,8 @@ func (d *deferredSellers) Serves(_ context.Context, r seller.Request) (string, b
 	return "service", strings.Contains(r.URL, "/channel/")
 }
 
-func (d *deferredSellers) Buy(_ context.Context, service string, q Request) (Result, error) {
-	d.bought = append(d.bought, q)
+func (d *deferredSellers) Buy(_ context.Context, service string, c Charge) (Result, error) {
+	d.bought = append(d.bought, c)
 	return Result{Status: StatusPaid, PaymentID: service}, nil
 }
 
@@ -39,11 +39,16 @@ func TestDeferredSellersAreDispatched(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "service", r.PaymentID)
 	require.Len(t, deferred.bought, 1)
-	require.Equal(t, "GET", deferred.bought[0].Method, "the request is normalized")
-	require.Equal(t, "$0.10", deferred.bought[0].MaxAmount)
+	require.Equal(t, "GET", deferred.bought[0].Request().Method, "the request is normalized")
+	require.Equal(t, "$0.10", deferred.bought[0].in.MaxAmount)
 
 	_, err = b.Estimate(t.Context(), q)
 	require.True(t, x402.HasCode(err, x402.EstimateFailed), "%v", err)
+
+	entry := q
+	entry.Method = seller.Initialize
+	_, served := b.deferred(t.Context(), intent{Request: entry})
+	require.False(t, served, "being let in is paid by x402, whoever lets in")
 
 	b.Rules.DenyHosts = []string{"api.example"}
 	asked := deferred.asked

@@ -65,7 +65,7 @@ type Deferred interface {
 	// Serves reports whether a request's seller is one of these; service is its name.
 	Serves(ctx context.Context, r seller.Request) (service string, ok bool)
 	// Buy makes the call and pays for it. Its error is an *x402.Error.
-	Buy(ctx context.Context, service string, q Request) (Result, error)
+	Buy(ctx context.Context, service string, c Charge) (Result, error)
 }
 
 // Settler brings payments to facilitators, where the wallet settles.
@@ -178,6 +178,8 @@ const (
 	// URI.
 	maxInline = 64 << 10
 )
+
+var _ Settler = (*facilitator.Client)(nil)
 
 func (e *Engine) scheme(scheme, network string) (Scheme, bool) {
 	s, ok := e.Schemes[SchemeKey{Scheme: scheme, Family: x402.Namespace(network)}]

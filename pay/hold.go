@@ -17,17 +17,9 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// held is an option whose money is held.
-type held struct {
-	option
-	payment  history.Payment
-	funds    x402.Funds
-	approval *history.Approval // a person's, that it used up; nil: none was needed
-}
-
 // hold holds the money of the best option. When a window is full only because of what is held, the
 // chains are asked first what became of that, and then it is tried once more.
-func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (*held, error) {
+func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
 		if err := e.Guard.CheckpointIfUnlocked(ctx); err != nil {
@@ -54,13 +46,13 @@ func heldBack(err error) bool {
 // cannot be read or does not cover them are passed over, and so are those whose payee or account
 // will not do, or needs a person; a refusal by the owner's windows is final, because it is about
 // the sum and not the option.
-func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*held, error) {
+func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
 		o := &found.options[i]
-		h, err := e.reserve(ctx, caller, q, found, *o)
+		p, err := e.reserve(ctx, caller, q, *o)
 		if err == nil {
-			return h, nil
+			return p, nil
 		}
 		coded := x402.AsError(err)
 		var taken *history.AlreadyPaying
@@ -72,7 +64,7 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 		}
 	}
 	if question != nil {
-		return nil, e.askPerson(ctx, q, found, *question)
+		return nil, e.askPerson(ctx, q, *question)
 	}
 	return nil, refusal(found.challenge, found.options)
 }
@@ -91,7 +83,7 @@ func aboutOption(code x402.Code) bool {
 
 // reserve reads the chain and holds. When only the wallet's own unfinished payments stand in the
 // way, it waits a little for them to show on the chain, and reads again.
-func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o option) (*held, error) {
+func (e *Engine) reserve(ctx, caller context.Context, q intent, o option) (*Purchase, error) {
 	scheme, _ := e.scheme(o.Scheme, o.Network)
 	sessionCap := e.sessionCapOnce(ctx)
 	for until := e.Now().Add(fundsWait); ; {
@@ -99,16 +91,16 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o 
 		if err != nil {
 			return nil, err
 		}
-		w := e.propose(e.payment(q, found, o, funds), o, funds)
+		w := e.propose(payment(q, o, funds), o, funds)
 		w.hold.Resume, w.sessionCap = q.IdempotencyKey == "", sessionCap
-		payment, err := e.holdFor(ctx, caller, w)
+		p, err := e.holdFor(ctx, caller, w)
 		var lack *history.ShortOfFunds
 		if x402.HasCode(err, x402.ApprovalRequired) && o.Amount.Cmp(funds.Free) > 0 {
 			// nobody is asked for what could not be paid
 			return nil, short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 		}
 		if err == nil {
-			return &held{option: o, payment: payment, funds: funds, approval: w.hold.Approval}, nil
+			return p, nil
 		}
 		if !errors.As(err, &lack) {
 			return nil, err
@@ -126,10 +118,14 @@ func (e *Engine) reserve(ctx, caller context.Context, q intent, found *quote, o 
 
 // proposal is a payment that wants to be held, and what its decision needs.
 type proposal struct {
-	hold history.Hold
-	ask  budget.Ask
+	option option
+	hold   history.Hold
+	ask    budget.Ask
 	// a person's approval of any of them will do; the first one that there is, is used
 	quotes [][sha256.Size]byte
+	// offer is what the first of the quotes is for, where that is not the option: the most that the
+	// caller offers, which a person may have approved before the price was known
+	offer *option
 	// sessionCap looks up what is delegated, should a session begin whose cap it is; nil: no
 	// session's cap is needed.
 	sessionCap func() (*money.Dollars, error)
@@ -137,7 +133,7 @@ type proposal struct {
 
 // propose asks for exactly one option.
 func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposal {
-	w := &proposal{hold: history.Hold{Payment: p, Funds: funds}, ask: budgetAsk(p),
+	w := &proposal{option: o, hold: history.Hold{Payment: p, Funds: funds}, ask: budgetAsk(p),
 		quotes: [][sha256.Size]byte{terms(p, o)}}
 	if funds.Delegated != nil { // covers the price, whatever else is delegated elsewhere
 		worth := o.asset.Dollars(*funds.Delegated)
@@ -148,21 +144,33 @@ func (e *Engine) propose(p history.Payment, o option, funds x402.Funds) *proposa
 
 // holdFor holds the money of one payment, and makes it this call's. A person's approval of it is
 // used up with that.
-func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (p history.Payment, err error) {
-	w.hold.Payment.ID = history.NewID(e.Now())
-	written, err := e.inflight.begin(w.hold.Payment.ID, w.hold.Payment.Fingerprint, caller)
+func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, error) {
+	id := history.NewID(e.Now())
+	w.hold.Payment.ID = id
+	written, err := e.inflight.begin(id, w.hold.Payment.Fingerprint, caller)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
 	defer written()
-	p, err = e.decideAndHold(ctx, w)
+	reserved, err := e.decideAndHold(ctx, w)
 	if err != nil {
-		e.inflight.end(w.hold.Payment.ID, false)
+		e.inflight.end(id, false)
+		if errors.Is(err, budget.ErrTripped) {
+			e.trip(ctx, err)
+		}
+		return nil, err
 	}
-	if errors.Is(err, budget.ErrTripped) {
-		e.trip(ctx, err)
+	p := &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval, approved: reserved}
+	if p.approval != nil && w.offer != nil && p.approval.Quote == w.quotes[0] {
+		p.approved = at(reserved, *w.offer)
 	}
-	return p, err
+	return p, nil
+}
+
+// at is a payment at an option's price.
+func at(p history.Payment, o option) history.Payment {
+	p.Amount, p.Price = o.Amount, o.price
+	return p
 }
 
 // decideAndHold decides on a payment by the facts and holds its money by that decision. When the
@@ -293,14 +301,13 @@ func (e *Engine) trip(ctx context.Context, found error) {
 }
 
 // payment is the row to be. The terms it holds are the ones that will be signed.
-func (e *Engine) payment(q intent, found *quote, o option, funds x402.Funds) history.Payment {
+func payment(q intent, o option, funds x402.Funds) history.Payment {
 	return history.Payment{
-		Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey, Method: q.Method,
-		URL:    q.shownURL,
-		Target: elsewhere(found.answer.FinalURL, q.URL), Host: q.host,
-		Network: o.Network, Scheme: o.Scheme, Dialect: found.challenge.Dialect, Asset: o.AssetKey().Address,
-		Symbol: o.asset.Symbol,
-		Amount: o.Amount, Price: o.price, PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
+		Fingerprint: q.fingerprint, IdempotencyKey: q.IdempotencyKey,
+		Method: q.Method, URL: q.shownURL, Target: o.target, Host: q.host,
+		Network: o.Network, Scheme: o.Scheme, Dialect: o.Dialect,
+		Asset: o.AssetKey().Address, Symbol: o.asset.Symbol, Amount: o.Amount, Price: o.price,
+		PayTo: o.PayTo, Source: funds.Source, Requirement: o.Raw,
 	}
 }
 
@@ -342,11 +349,6 @@ func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 		e.Hint = "the owner has to delegate or add funds; " + would
 	}
 	return e
-}
-
-// validity is how long the signature may live: the seller's wish, capped by the owner.
-func (e *Engine) validity(r x402.Requirement) time.Duration {
-	return min(r.MaxTimeout, e.Policy.MaxTimeout)
 }
 
 // BudgetFacts reads what the owner's budgets hold now, for Rules.Report and Rules.ReportHosts.

@@ -175,3 +175,40 @@ func (e *Engine) releaseLease(ctx context.Context, id string) {
 		e.Log.Error("release the lease of a payment", "payment", id, "err", err)
 	}
 }
+
+// watch marks the payment as waited for by nobody as soon as its caller goes away; the returned
+// function ends the watch.
+func (e *Engine) watch(caller context.Context, id string) func() bool {
+	return context.AfterFunc(caller, func() {
+		if err := e.Store.ClearWaiter(context.WithoutCancel(caller), id); err != nil {
+			e.Log.Error("note that the caller left", "payment", id, "err", err)
+		}
+	})
+}
+
+// Delivered says that the caller got what it bought: the next identical call is a new purchase.
+// Whoever shows a result calls it, after showing it. A purchase that was not served is never
+// delivered; the same call asks the seller for it again.
+func (e *Engine) Delivered(ctx context.Context, status, paymentID string) {
+	if status != StatusPaid && status != StatusReplayed {
+		return
+	}
+	if err := e.Store.Deliver(context.WithoutCancel(ctx), paymentID); err != nil {
+		e.Log.Error("note that the answer was delivered", "payment", paymentID, "err", err)
+		return // as long as this process lives it knows that nobody needs the answer any more
+	}
+	e.inflight.forget(paymentID)
+}
+
+// Lost says that the caller never got what it bought and no longer waits: the next identical call
+// gets it. Without an id nothing was bought.
+func (e *Engine) Lost(ctx context.Context, paymentID string) {
+	if paymentID == "" {
+		return
+	}
+	if err := e.Store.ClearWaiter(context.WithoutCancel(ctx), paymentID); err != nil {
+		e.Log.Error("note that the answer was lost", "payment", paymentID, "err", err)
+		return // as long as this process lives it knows that the call was cancelled
+	}
+	e.inflight.forget(paymentID)
+}

@@ -23,10 +23,11 @@ type quote struct {
 
 type option struct {
 	x402.Requirement
-	asset x402.AssetInfo
-	price money.Dollars // 0 for an asset the registry does not know
-	stage stage         // how far it came
-	why   *x402.Error   // nil: payable
+	asset  x402.AssetInfo
+	price  money.Dollars // 0 for an asset the registry does not know
+	target string        // where the request led, and the payment goes; "": to its own URL
+	stage  stage         // how far it came
+	why    *x402.Error   // nil: payable
 }
 
 // stage orders the reasons: of several refused options, the one that came farthest tells the caller
@@ -93,10 +94,11 @@ func forgetSecrets(c *x402.Challenge) {
 var flows = []string{"", "authorization", "upfront", "escrow"}
 
 // judge says of every option whether it can be paid, as far as can be said without asking a chain.
-func (e *Engine) judge(c *x402.Challenge, q intent) []option {
-	options := make([]option, 0, len(c.Accepts))
-	for _, r := range c.Accepts {
-		o := option{Requirement: r}
+func (e *Engine) judge(found *quote, q intent) []option {
+	options := make([]option, 0, len(found.challenge.Accepts))
+	target := elsewhere(found.answer.FinalURL, q.URL)
+	for _, r := range found.challenge.Accepts {
+		o := option{Requirement: r, target: target}
 		o.asset, _ = e.Assets.Asset(r.Network, r.Asset)
 		o.price = o.asset.Dollars(r.Amount)
 		if err := e.whyNot(&o, q); err != nil {
@@ -296,9 +298,9 @@ func (e *Engine) weigh(ctx context.Context, q intent, found *quote, chain reader
 		return out
 	}
 	out.PaymentRequired = true
-	options := e.judge(found.challenge, q)
+	options := e.judge(found, q)
 	for _, i := range e.candidates(options) {
-		if err := e.wouldPass(ctx, q, found, options[i], chain); err != nil {
+		if err := e.wouldPass(ctx, q, options[i], chain); err != nil {
 			options[i].why = x402.AsError(err)
 		} else if out.Chosen == nil {
 			out.Chosen = &i
@@ -330,7 +332,7 @@ func (o option) shown() Option {
 
 // wouldPass is the second and third layer as they stand now, without holding anything. Under rules
 // that are not sealed no node is asked.
-func (e *Engine) wouldPass(ctx context.Context, q intent, found *quote, o option, chain reader) error {
+func (e *Engine) wouldPass(ctx context.Context, q intent, o option, chain reader) error {
 	if err := e.Guard.CheckConfig(ctx); err != nil {
 		return err
 	}
@@ -341,7 +343,7 @@ func (e *Engine) wouldPass(ctx context.Context, q intent, found *quote, o option
 	if o.Amount.Cmp(funds.Free) > 0 {
 		return short(o, funds, &history.ShortOfFunds{Free: funds.Free, Wanted: o.Amount})
 	}
-	p := e.payment(q, found, o, funds)
+	p := payment(q, o, funds)
 	p.IdempotencyKey = "" // whose it is makes no difference to what it costs
 	w := e.propose(p, o, funds)
 	w.sessionCap = chain.newCap

@@ -79,7 +79,7 @@ func (q Request) parse() (intent, error) {
 	if err != nil {
 		return intent{}, err
 	}
-	return intent{Request: q, limit: most, fingerprint: q.fingerprint(), host: host(q.URL),
+	return intent{Request: q, limit: most, fingerprint: q.fingerprint(""), host: host(q.URL),
 		shownURL: redacted(q.URL)}, nil
 }
 
@@ -108,8 +108,10 @@ func maxAmountError(given string) error {
 }
 
 // fingerprint names the purchase: method, URL in its one spelling, body and the headers the caller
-// set. Two calls with the same one are the same request.
-func (q Request) fingerprint() [sha256.Size]byte {
+// set. Two calls with the same one are the same request. account keeps what is bought through an
+// account with the seller, a payment channel, apart from the same request paid in another way; "":
+// none.
+func (q Request) fingerprint(account string) [sha256.Size]byte {
 	h := sha256.New()
 	part := func(b []byte) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
@@ -127,6 +129,10 @@ func (q Request) fingerprint() [sha256.Size]byte {
 		for _, value := range q.Header[name] {
 			part([]byte(strings.ToLower(name) + ":" + value))
 		}
+	}
+	if account != "" {
+		part([]byte("\x00account")) // no header is called so
+		part([]byte(account))
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }

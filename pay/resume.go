@@ -192,6 +192,6 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 		}
 	}
 	defer e.watch(caller, p.ID)()
-	r, err = e.deliver(ctx, q, p, true)
+	r, err = e.send(ctx, q, p, true)
 	return r, err == nil, err
 }

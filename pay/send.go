@@ -12,9 +12,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// deliver brings the signed bytes to whoever settles, and records what became of it. again says
+// send brings the signed bytes to whoever settles, and records what became of it. again says
 // that these bytes may have been out before, so that not sending them now proves nothing.
-func (e *Engine) deliver(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
+func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bool) (Result, error) {
 	reached(ctx, StageSent, p)
 	with := x402.Attach(p.Dialect, p.Payload)
 	if e.walletSettles(p) {

@@ -671,7 +671,7 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 					key = fmt.Sprint(source, k)
 				}
 				h := history.Hold{
-					Payment: history.Payment{Fingerprint: Request{}.fingerprint(), IdempotencyKey: key,
+					Payment: history.Payment{Fingerprint: Request{}.fingerprint(""), IdempotencyKey: key,
 						Host: source, PayTo: fmt.Sprint(source, n(1, "payee")), Network: testNetwork,
 						Asset:  testUSDC,
 						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source,

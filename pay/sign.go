@@ -1,0 +1,191 @@
+package pay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// Purchase is one payment on its way. It goes through three states, each on disk before the next step:
+//
+//	reserved   its money is held (hold.go)        → NotSent gives the money back
+//	signed     Submit: the signed bytes are kept  → NotSent keeps the money held until the chain has spoken
+//	recorded   what became of it (record.go)
+//
+// Engine.Pay takes a purchase through all of them. Package channel, whose sellers serve first and are
+// paid with a later request, reserves by Engine.Reserve, asks MaySign, signs itself, and submits or
+// records. Every purchase ends by End. It is used by one goroutine.
+type Purchase struct {
+	Payment history.Payment // its row, as this process last knew it
+
+	engine   *Engine
+	option   option
+	approval *history.Approval // a person's, that it used up; nil: none was needed
+	approved history.Payment   // what that person was shown
+}
+
+// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled
+// back, and a person's approval is sealed or was given to this process.
+func (p *Purchase) MaySign(ctx context.Context) error {
+	guard := p.engine.Guard
+	if err := guard.VerifySeals(ctx); err != nil || p.approval == nil {
+		return err
+	}
+	return guard.Approved(ctx, p.approved, *p.approval, p.engine.wasHeard(*p.approval))
+}
+
+// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has
+// left the process.
+func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
+	if err := p.MaySign(ctx); err != nil {
+		return err
+	}
+	e, r := p.engine, p.option.Requirement
+	scheme, _ := e.scheme(r.Scheme, r.Network)
+	order := x402.Order{Payment: p.Payment.ID, Requirement: r, Asset: p.option.asset,
+		Source: p.Payment.Source, Validity: e.validity(r), Now: e.Now()}
+	if e.walletSettles(p.Payment) {
+		var err error
+		if r, err = e.completed(ctx, r, p.option.asset); err != nil {
+			return err
+		}
+		order.Requirement, order.FeePayer = r, r.ExtraString("feePayer")
+	}
+	const signAgain = 3 // Solana without a memo: two payments may by chance be the same transaction
+	for range signAgain {
+		a, err := scheme.Authorize(ctx, order)
+		if err != nil {
+			return err
+		}
+		payload, err := x402.EncodePayload(c, r, a.Payload, identifier(c, p.Payment))
+		if err != nil {
+			return err
+		}
+		err = p.Submit(ctx, history.Signed{Payload: payload, Requirement: x402.RequirementJSON(c, r),
+			Evidence: a.Evidence, UniqueKey: uniqueKey(a.Evidence)})
+		if !errors.Is(err, history.ErrSignedBefore) {
+			return err
+		}
+	}
+	return x402.Errorf(x402.PayFailed, "could not make a payment that differs from those made before")
+}
+
+// Submit puts the signed bytes on disk and renews the ledger's checkpoint. Only when it returns nil
+// may a byte of them leave the process. After another error than history.ErrSignedBefore the bytes may
+// be on disk all the same, and who reads them could bring them to a facilitator: see NotSent.
+func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
+	if err := p.engine.Store.Submit(ctx, p.Payment.ID, signed); err != nil {
+		return err
+	}
+	p.Payment.State, p.Payment.Payload = history.Submitted, signed.Payload
+	p.Payment.Requirement, p.Payment.Evidence = signed.Requirement, signed.Evidence
+	return p.engine.Guard.Checkpoint(ctx)
+}
+
+// NotSent ends a purchase of which nothing left the process because of cause, and gives its error:
+// without signed bytes on disk the money is free again, with them it stays held.
+func (p *Purchase) NotSent(ctx context.Context, cause error) error {
+	if p.Payment.State == history.Submitted {
+		return p.engine.keep(ctx, p.Payment, cause)
+	}
+	return p.engine.release(ctx, p.Payment, cause)
+}
+
+// End says that the call is done with its purchase; answered, that the client is being told what it
+// bought.
+func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answered) }
+
+// release ends the hold of a payment of which nothing left the process. If even that cannot be
+// written the hold stays, and reconciliation ends it once this process is gone.
+func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
+	if err := e.Store.Release(context.WithoutCancel(ctx), p.ID, x402.AsError(cause).Error()); err != nil {
+		e.Log.Error("release a hold", "payment", p.ID, "err", err)
+	}
+	coded := x402.AsError(cause)
+	if coded.Code == x402.Internal {
+		e.Log.Error("before anything was sent", "payment", p.ID, "err", cause)
+		coded.Code, coded.Message = x402.PayFailed, "the payment could not be prepared; nothing was sent"
+	}
+	return coded
+}
+
+// keep is the error of a payment that is signed and was not sent: the hold stays until the chain
+// says that it is dead.
+func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
+	e.giveUp(ctx, p.ID)
+	coded := x402.AsError(cause)
+	if coded.Code == x402.Internal {
+		e.Log.Error("a signed payment is kept back", "payment", p.ID, "err", cause)
+		coded.Code, coded.Message = x402.PayFailed, "the payment could not be sent"
+	}
+	coded.PaymentID, coded.Spent = p.ID, p.Amount.String()
+	return coded
+}
+
+// validity is how long the signature may live: the seller's wish, capped by the owner.
+func (e *Engine) validity(r x402.Requirement) time.Duration {
+	return min(r.MaxTimeout, e.Policy.MaxTimeout)
+}
+
+// identifier names the purchase to sellers that offer to remember it (extension
+// payment-identifier): the same payment with the same id gets the same answer again, also when the
+// first one was lost.
+func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage {
+	const extension = "payment-identifier"
+	if _, offered := c.Extensions[extension]; !offered {
+		return nil
+	}
+	return map[string]json.RawMessage{extension: json.RawMessage(`{"info":{"id":"` + p.ID + `"}}`)}
+}
+
+// uniqueKey is what a signed payment is known by on its chain.
+func uniqueKey(e x402.Evidence) string {
+	if e.Nonce != "" {
+		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
+	}
+	return e.Network + " " + e.Signature
+}
+
+// walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over
+// MCP there is no way to show proof.
+func (e *Engine) walletSettles(p history.Payment) bool {
+	return p.Dialect.WalletSettles() || !p.Dialect.MCP() && e.Policy.WalletSettles != nil &&
+		e.Policy.WalletSettles(p.Host)
+}
+
+// completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the
+// EIP-712 domain, from the registry, and the fee payer, from the facilitator.
+func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.AssetInfo) (x402.Requirement,
+	error) {
+	extra := map[string]json.RawMessage{}
+	for key, value := range r.Extra {
+		extra[key] = value
+	}
+	put := func(key, value string) {
+		if _, given := extra[key]; !given && value != "" {
+			extra[key], _ = json.Marshal(value)
+		}
+	}
+	put("name", asset.Name)
+	put("version", asset.Version)
+	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
+		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody
+		// else could have settled it.
+		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-forgiven))
+		if err != nil {
+			return r, err
+		}
+		address, _, err := e.Settler.FeePayer(ctx, r.Network, r.Version, avoid)
+		if err != nil {
+			return r, x402.Errorf(x402.FacilitatorError, "no facilitator names a fee payer for %s: %w",
+				r.Network, err)
+		}
+		put("feePayer", address)
+	}
+	r.Extra = extra
+	return r, nil
+}
