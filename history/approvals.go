@@ -194,8 +194,8 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 	})
 }
 
-// Given returns every approval that is good or was used and should be the owner's: not those without a seal of which the
-// audit chain says that they came from a client.
+// Given returns every approval that is good or was used and should be the owner's: not those
+// without a seal of which the audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		list, err = collect(t, scanApproval, selectApproval+

@@ -41,12 +41,17 @@ func million(b *testing.B) *Store {
 		`INSERT INTO sessions (id, started_at, last_at) VALUES ('s', 0, ` +
 			fmt.Sprint(time.Now().UnixMicro()) + `)`,
 		`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ` + fmt.Sprint(n) + `)
-		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset,
-			symbol, amount, usd, pay_to, payee, resource, url_prefix, source, requirement, unique_key, transaction_id, delivered)
+		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url,
+		target, host, network, scheme, dialect, asset,
+			symbol, amount, usd, pay_to, payee, resource, url_prefix, source, requirement, unique_key,
+			transaction_id, delivered)
 		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain', ` +
 			at + `, ` + at + `,
-			randomblob(32), 'GET', printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
-			'eip155:84532', 'exact', 'v2', '0xasset', 'USDC', '1', 1, '0xpayee', '0xpayee', printf('GET host%d.example/item/%d', i % 100, i), printf('https://host%d.example/item', i % 100), '0xagent', '{}',
+			randomblob(32), 'GET', printf('https://host%d.example/item/%d', i % 100, i), '',
+			printf('host%d.example', i % 100),
+			'eip155:84532', 'exact', 'v2', '0xasset', 'USDC', '1', 1, '0xpayee', '0xpayee',
+			printf('GET host%d.example/item/%d', i % 100, i), printf('https://host%d.example/item',
+			i % 100), '0xagent', '{}',
 			printf('t%d', i), printf('0x%064x', i), 1 FROM n`,
 	} {
 		if _, err := s.write.Exec(query); err != nil {

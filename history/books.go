@@ -181,7 +181,7 @@ func (i Imported) ID() string {
 	return "imp_" + hex.EncodeToString(sum[:16])
 }
 
-// Import writes payments of another wallet down, those that are not there yet, and tells of it in
+// Import writes payments of another wallet down, those that are not there yet, and records that in
 // the audit chain.
 func (s *Store) Import(ctx context.Context, list []Imported) (added int, err error) {
 	err = s.tx(ctx, func(t *Tx) error {

@@ -14,18 +14,18 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Channel is what the wallet promised in one payment channel, by one of its keys.
+// Channel is what the wallet signed in one payment channel, by one of its keys.
 type Channel struct {
-	Service, Key string // who is paid, and who promises: a DID, and one with a fragment
+	Service, Key string // who is paid, and who signs: a DID, and one with a fragment
 	Server       string // where it was met: a name in config.toml, or an origin
 	Network      string
 	Source       string // whose hub is drawn on
 	ID           string // on the chain
 	Epoch        uint64
-	Nonce        uint64          // of the last promise
-	Amount       money.Amount    // promised in all, in atomic units of RGas
+	Nonce        uint64          // of the last voucher
+	Amount       money.Amount    // signed for in all, in atomic units of RGas
 	Claimed      money.Amount    // taken of that, as it was last seen on the chain
-	Signed       json.RawMessage // the last promise, with its signature
+	Signed       json.RawMessage // the last voucher, with its signature
 	Known        bool            // the service has it; else it goes with the next call
 	Call         json.RawMessage // the call under way; nil: none is
 	Refused      json.RawMessage // the last proposal that was refused, and why
@@ -34,8 +34,9 @@ type Channel struct {
 
 // Errors of channels.
 var (
-	ErrVoucherConflict = errors.New("more than that, or something else under that nonce, was promised in this " +
-		"channel already")
+	ErrVoucherConflict = errors.New(
+		"more than that, or something else under that nonce, was signed in this " +
+			"channel already")
 )
 
 const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed,
@@ -74,8 +75,8 @@ func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
 	return list, err
 }
 
-// SaveChannel writes down what is known of a channel, durably. It promises nothing: nonce and
-// amount stay as they are but in a new epoch, in which everything begins anew.
+// SaveChannel records what is known of a channel, durably. It adds no voucher: nonce and
+// amount stay as they are but in a new epoch, in which both start from zero.
 func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *Tx) error {
 		old, err := t.channel(c)
@@ -102,10 +103,11 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	})
 }
 
-// RecordVoucher puts a signed voucher on disk: only when it returns nil may a byte of it leave. It takes the channel one
-// nonce further, with the payment it is for, which is submitted and, as its seller named its price and served it, settled by
-// claim; o is that outcome. id "" is a voucher that costs nothing more. Two vouchers under one nonce are ErrVoucherConflict:
-// the second is never kept.
+// RecordVoucher puts a signed voucher on disk: only when it returns nil may a byte of it leave. It
+// takes the channel one nonce further, with the payment it is for, which is submitted and, as its
+// seller named its price and served it, settled by claim; o is that outcome. id "" is a voucher
+// that costs nothing more. Two vouchers under one nonce are ErrVoucherConflict: the second is never
+// kept.
 func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
 	err error) {
 	if err := s.InPlace(); err != nil {
@@ -144,9 +146,11 @@ func (t *Tx) channel(c Channel) (Channel, error) {
 func (t *Tx) putChannel(c Channel) error {
 	_, err := t.exec(
 		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-		server = excluded.server, network = excluded.network, source = excluded.source, channel = excluded.channel,
+		server = excluded.server, network = excluded.network, source = excluded.source,
+		channel = excluded.channel,
 		epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed,
-		signed = excluded.signed, known = excluded.known, call = excluded.call, refused = excluded.refused, updated_at = excluded.updated_at`,
+		signed = excluded.signed, known = excluded.known, call = excluded.call, refused = excluded.refused,
+		updated_at = excluded.updated_at`,
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
 		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
 		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)),
@@ -154,8 +158,9 @@ func (t *Tx) putChannel(c Channel) error {
 	return err
 }
 
-// LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the one before. It waits for
-// as long as ctx lives, but for another process no longer than channelTimeout. The lock is held until unlock is called.
+// LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the
+// one before. It waits for as long as ctx lives, but for another process no longer than
+// channelTimeout. The lock is held until unlock is called.
 func (s *Store) LockChannel(ctx context.Context, service, key string) (unlock func(), err error) {
 	name := fmt.Sprintf("channel-%x", sha256.Sum256([]byte(service+" "+key)))[:24]
 	s.channelLocks.mu.Lock()

@@ -52,7 +52,7 @@ const FileName = "ledger.db"
 // LEDGER_CORRUPT, where the file is damaged or another one, and nothing is paid until a person has
 // looked; LEDGER_UNAVAILABLE, for trouble of the moment, a context that ended among it; INTERNAL,
 // for a defect of this package. With any error nothing was written, unless the commit itself
-// failed: then the change may be on disk, and who repeats it finds that out.
+// failed: then the change may be on disk, and repeating it finds that out.
 type Store struct {
 	write *pool // one connection: this process's writers queue here instead of in SQLite
 	read  *pool
@@ -211,10 +211,12 @@ func open(home string, o Options) (*Store, error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // a Windows drive
 	}
-	// 4000 pages are 16 MiB of log: SQLite's thousand would mean to copy it, and to wait for the disk, every fifty payments.
+	// 4000 pages are 16 MiB of log: with SQLite's thousand it would be copied, and the disk be waited
+	// for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
 		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", lockWait.Milliseconds()) +
-		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)&_pragma=trusted_schema(OFF)"
+		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)" +
+		"&_pragma=trusted_schema(OFF)"
 	write, err := newPool(dsn, 1)
 	if err != nil {
 		return nil, ledgerError("open the ledger", err)

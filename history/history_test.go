@@ -390,17 +390,19 @@ func TestListFiltersPagesAndAdds(t *testing.T) {
 
 func TestVerifyFindsEveryKindOfTampering(t *testing.T) {
 	for name, tamper := range map[string]string{
-		"changed":   `UPDATE audit SET detail = '{}' WHERE seq = 2`,
-		"missing":   `DELETE FROM audit WHERE seq = 2`,
-		"reordered": `UPDATE audit SET seq = CASE seq WHEN 2 THEN -3 WHEN 3 THEN 2 END WHERE seq IN (2, 3); UPDATE audit SET seq = 3 WHERE seq = -3`,
+		"changed": `UPDATE audit SET detail = '{}' WHERE seq = 2`,
+		"missing": `DELETE FROM audit WHERE seq = 2`,
+		"reordered": `UPDATE audit SET seq = CASE seq WHEN 2 THEN -3 WHEN 3 THEN 2 END WHERE seq IN (2,
+			3); UPDATE audit SET seq = 3 WHERE seq = -3`,
 		"cut off":   `DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)`,
 		"state":     `UPDATE payments SET state = 'failed'`,
 		"sum":       `UPDATE totals SET spent = spent - 1 WHERE scope = 'all'`,
 		"amount":    `UPDATE payments SET usd = usd - 1`,
 		"search":    `UPDATE payment_search SET url = 'https://elsewhere.example'`,
 		"no search": `DELETE FROM payment_search`,
-		"one more":  `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length FROM payment_search`,
-		"prefix":    `UPDATE payments SET url_prefix = 'https://b'`,
+		"one more": `INSERT INTO payment_search SELECT seq + 1, url, usd, state, symbol, prefix_length
+			FROM payment_search`,
+		"prefix": `UPDATE payments SET url_prefix = 'https://b'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -500,8 +502,8 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 	}
 }
 
-// Errors are classified where the database answers, by its own codes. A mistake in our SQL is no damage of the file, and what
-// a transaction itself answers passes unchanged, whatever it is.
+// Errors are classified where the database answers, by its own codes. A mistake in our SQL is no
+// damage of the file, and what a transaction itself answers passes unchanged, whatever it is.
 func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 	s, _, _ := newStore(t)
 	answer := errors.New("an answer that this package never heard of")
@@ -521,13 +523,21 @@ func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 		}, ""},
 		{"a table that is not there", spoil(`INSERT INTO nowhere VALUES (1)`), x402.Internal},
 		{"a mistake of syntax", spoil(`INSRT`), x402.Internal},
-		{"a question with a mistake", func(tx *Tx) error { return tx.row(`SELECT nothing`).Scan(new(int)) }, x402.Internal},
+		{"a question with a mistake", func(tx *Tx) error {
+			return tx.row(`SELECT nothing`).Scan(new(int))
+		}, x402.Internal},
 		{"a list with a mistake", func(tx *Tx) error {
 			return tx.forEach(func(scanner) error { return nil }, `SELECT nothing`)
 		}, x402.Internal},
-		{"a value of another type", func(tx *Tx) error { return tx.row(`SELECT 'a'`).Scan(new(int)) }, x402.LedgerUnavailable},
-		{"a caller that left", func(*Tx) error { return ledgerError("read", context.Canceled) }, x402.LedgerUnavailable},
-		{"the disk", func(*Tx) error { return ledgerError("read", errors.New("EIO")) }, x402.LedgerUnavailable},
+		{"a value of another type", func(tx *Tx) error {
+			return tx.row(`SELECT 'a'`).Scan(new(int))
+		}, x402.LedgerUnavailable},
+		{"a caller that left", func(*Tx) error {
+			return ledgerError("read", context.Canceled)
+		}, x402.LedgerUnavailable},
+		{"the disk", func(*Tx) error {
+			return ledgerError("read", errors.New("EIO"))
+		}, x402.LedgerUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, run := range []func(context.Context, func(*Tx) error) error{s.tx, s.view} {
@@ -544,8 +554,8 @@ func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 	pay(t, s, testHold(1), Settled)
 }
 
-// A ledger of another format is refused, also by a program that had it open when it was changed; so is a database that is
-// none of ours.
+// A ledger of another format is refused, also by a program that had it open when it was changed; so
+// is a database that is none of ours.
 func TestAnotherFormatIsRefused(t *testing.T) {
 	s, _, home := newStore(t)
 	p := pay(t, s, testHold(1), Reserved)
@@ -556,7 +566,8 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
 	_, err = reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"), UniqueKey: "x"})
+	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"})
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	for _, spoil := range []string{
 		`UPDATE meta SET value = ''`, `UPDATE meta SET value = 'two'`, `UPDATE meta SET value = '0'`,
@@ -576,14 +587,18 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 func TestPlansUseTheirIndexes(t *testing.T) {
 	s, _, _ := newStore(t)
 	for query, index := range map[string]string{
-		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown') OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_resumable",
+		selectPayment + ` WHERE fingerprint = ? AND (state IN ('reserved', 'submitted', 'unknown')
+			OR state = 'settled' AND delivered = 0) ORDER BY seq DESC`: "payments_resumable",
 		selectPayment + ` WHERE fingerprint = ? AND (` + resumable +
 			`) AND waiter = '' AND delivered = 0 LIMIT 1`: "payments_resumable",
 		selectPayment + ` WHERE state IN ('reserved', 'submitted', 'unknown') AND seq > ` + seqOf +
 			` ORDER BY seq LIMIT ?`: "payments_unfinished",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",
-		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled' AND updated_at >= ?`:         "payments_by_source",
-		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ? ORDER BY seq LIMIT ?`:                      "payments_claimed",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ?
+			AND state IN ('reserved', 'submitted', 'unknown')`: "payments_held",
+		`SELECT amount FROM payments WHERE source = ? AND asset = ? AND network = ? AND state = 'settled'
+			AND updated_at >= ?`: "payments_by_source",
+		selectPayment + ` WHERE state = 'settled' AND proof = 'claimed' AND created_at >= ?
+			ORDER BY seq LIMIT ?`: "payments_claimed",
 		`SELECT max(created_at) FROM payments`: "payments_by_time",
 	} {
 		args := make([]any, strings.Count(query, "?"))

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A payment's id begins with its time in a fixed width, so that ids sort as times do; the rest tells payments of one
-// millisecond apart.
+// A payment's id begins with its time in a fixed width, so that ids sort as times do; the rest
+// tells payments of one millisecond apart.
 func TestPaymentIDsSortByTime(t *testing.T) {
 	at := time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
 	before, same, after := NewID(at), NewID(at), NewID(at.Add(time.Millisecond))
-	for _, id := range []string{before, same, after, NewID(time.UnixMilli(1)), NewID(at.AddDate(2000, 0, 0))} {
+	for _, id := range []string{before, same, after, NewID(time.UnixMilli(1)),
+		NewID(at.AddDate(2000, 0, 0))} {
 		require.Regexp(t, `^pay_[0-9a-f]{32}$`, id)
 	}
 	require.Equal(t, "pay_01a2050f0480", before[:16])

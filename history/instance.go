@@ -11,8 +11,8 @@ import (
 )
 
 // A process that pays holds a lock on a file of its own in <home>/run. The kernel lets go of it
-// when the process dies, however it dies, so any other process can tell a payment somebody is
-// working on from one whose process is gone.
+// when the process dies, however it dies, so any other process can distinguish a payment somebody
+// is working on from one whose process is gone.
 
 type instance struct {
 	id   string
@@ -48,7 +48,8 @@ func (s *Store) instance() (string, error) {
 	return id, nil
 }
 
-// checkLocks refuses a file system that gives one lock to two: on it every process would take the others for ended.
+// checkLocks refuses a file system that gives one lock to two: on it every process would take the
+// others for ended.
 func (s *Store) checkLocks(locked *os.File) error {
 	again, err := os.OpenFile(locked.Name(), os.O_RDWR, 0)
 	if err != nil {
@@ -57,7 +58,8 @@ func (s *Store) checkLocks(locked *os.File) error {
 	defer again.Close()
 	if held, err := s.lock(again); err != nil || held {
 		return x402.Errorf(x402.LedgerUnavailable, "the file system of %s has no working locks", s.home).
-			WithHint("keep the wallet's home on a local disk: processes on one wallet tell each other by " +
+			WithHint("keep the wallet's home on a local disk: processes on one wallet recognize each " +
+				"other by " +
 				"locks; nothing is paid without")
 	}
 	return nil
@@ -68,9 +70,10 @@ func (i *instance) release() {
 	i.file.Close()
 }
 
-// Alive reports whether a lease owner or waiter still runs. An id that no process can have is not alive, and neither is one
-// whose lock file cannot be looked at: then the payment is taken up, and the same signed bytes go out twice at the worst.
-// Were it taken for alive, the same call would be another purchase and pay again.
+// Alive reports whether a lease owner or waiter still runs. An id that no process can have is not
+// alive, and neither is one whose lock file cannot be looked at: then the payment is taken up, and
+// the same signed bytes go out twice at the worst. Were it taken for alive, the same call would be
+// another purchase and pay again.
 func (s *Store) Alive(id string) bool {
 	if id == "" || !strings.HasPrefix(id, "run_") || filepath.Base(id) != id {
 		return false
@@ -87,7 +90,7 @@ func (s *Store) Alive(id string) bool {
 		return false
 	}
 	defer file.Close()
-	held, err := shareFile(file) // or of two who look at once the one would find the other, and pay anew
+	held, err := shareFile(file) // exclusive, two that look at once would find each other, and pay again
 	if err != nil {
 		return false
 	}

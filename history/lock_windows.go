@@ -14,7 +14,8 @@ func lockFile(f *os.File) (held bool, err error) { return tryFile(f, windows.LOC
 func shareFile(f *os.File) (held bool, err error) { return tryFile(f, 0) }
 
 func tryFile(f *os.File, how uint32) (held bool, err error) {
-	err = windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, new(windows.Overlapped))
+	err = windows.LockFileEx(windows.Handle(f.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
+		new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil
 	}

@@ -346,7 +346,8 @@ func (m *machine) hold(t *rapid.T, h Hold, r *modelRow, b basis) {
 		require.NotEqual(t, m.session, p.Session)
 		m.session, m.limit, m.sessionCaps[p.Session] = p.Session, h.SessionCap, h.SessionCap
 	}
-	r.id, r.session, r.created, r.updated, r.leaseOwner, r.waiter = p.ID, m.session, at, at, s.Self(), s.Self()
+	r.id, r.session, r.created, r.updated, r.leaseOwner, r.waiter = p.ID, m.session, at, at, s.Self(),
+		s.Self()
 	m.last, m.newest = at, at
 	m.rows = append(m.rows, r)
 	m.reportOn(t, p, r)

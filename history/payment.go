@@ -87,7 +87,7 @@ type Payment struct {
 	// the configured name of the one that settled; "" where the seller settles
 	Facilitator string
 	Receipt     json.RawMessage // the claim as it came; nil: none
-	ChainProof  json.RawMessage // what the chain said (x402.Fate); nil: nothing that proves anything
+	ChainProof  json.RawMessage // what the chain said (x402.Status); nil: nothing that proves anything
 	Note        string          // about its last change, for people
 	// it was claimed to be settled, and the chain proved that it never happened
 	FalseReceipt bool

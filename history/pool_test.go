@@ -61,7 +61,8 @@ func TestALongLookEndsWithItsCaller(t *testing.T) {
 	err := s.view(ctx, func(tx *Tx) error {
 		var n int
 		return tx.slowRow(
-			`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000) SELECT count(*) FROM n`).Scan(&n)
+			`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000)
+				SELECT count(*) FROM n`).Scan(&n)
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	pay(t, s, testHold(1), Settled)

@@ -12,8 +12,10 @@ import (
 )
 
 const selectPayment = `SELECT id, session, state, proof, created_at, updated_at, fingerprint,
-	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
-	pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id, facilitator, coalesce(receipt, ''),
+	coalesce(idempotency_key, ''), method, url, target, host, network, scheme, dialect, asset, symbol,
+	amount, usd,
+	pay_to, source, requirement, payload, coalesce(evidence, ''), transaction_id, facilitator,
+	coalesce(receipt, ''),
 	coalesce(chain_proof, ''), note, false_receipt, lease_owner, waiter, delivered FROM payments`
 
 func scanPayment(row scanner) (p Payment, err error) {
@@ -106,7 +108,8 @@ func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time
 	err = s.view(ctx, func(t *Tx) error {
 		feePayers, err = collect(t, scanText,
 			`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
-			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence, '$.feePayer') <> ''`,
+			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence,
+			'$.feePayer') <> ''`,
 			micros(since), network)
 		return err
 	})
@@ -162,7 +165,8 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err
 	err = s.tx(ctx, func(t *Tx) error {
 		done, err := t.exec(
 			`DELETE FROM contents WHERE payment IN (
-				SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`, micros(before))
+				SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`,
+			micros(before))
 		if err != nil {
 			return err
 		}
@@ -188,7 +192,8 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 		largest = now
 		_, err = t.exec(
 			`INSERT INTO delegations VALUES (?, ?, ?)
-				ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
+				ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account,
+			now)
 		return err
 	})
 	return largest, err

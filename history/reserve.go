@@ -150,7 +150,8 @@ type Hold struct {
 	SessionCap *money.Dollars
 	Decision   budget.Decision // by the owner's rules
 	Approval   *Approval       // as it was read, to be used up with this payment; nil: none is needed
-	// not beside a payment without an end for the same request that nobody waits for (AlreadyPaying)
+	// not beside a payment without an end for the same request that nobody waits for
+	// (AlreadyPaying)
 	Resume bool
 }
 
@@ -217,7 +218,8 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.holdsStill(h.Decision, p); err != nil {
 			return err
 		}
-		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved, t.Now,
+		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved,
+			t.Now,
 			t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
 		if err := t.useApproval(h.Approval, p.ID); err != nil {

@@ -50,14 +50,14 @@ type Sale struct {
 	Amount      money.Amount // atomic units
 	Price       money.Dollars
 	PayTo       string
-	Payer       string // "" where it cannot be told before the settlement
+	Payer       string // "" where it is not known before the settlement
 	Requirement json.RawMessage
 	Payload     json.RawMessage // as it was shown
 	Transaction string
 	Facilitator string
 	Receipt     json.RawMessage
 	Note        string
-	Answer      []byte // what was sold, for who lost it
+	Answer      []byte // what was sold, for the buyer whose answer got lost
 }
 
 // AlreadySold says that this payment has had its run; Sale is that one.
@@ -66,8 +66,8 @@ type AlreadySold struct{ Sale Sale }
 // Error implements error.
 func (e *AlreadySold) Error() string { return "this payment has been used before" }
 
-// keepAnswers is how long what was sold can be asked for again by who paid and lost it: longer than
-// a client retries, shorter than a disk fills.
+// keepAnswers is how long what was sold can be asked for again by a buyer whose answer got lost:
+// longer than a client retries, shorter than a disk fills.
 const keepAnswers = time.Hour
 
 // OpenSale gives a payment its one run: the first who comes with it has it, in whatever process,
@@ -95,7 +95,8 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
 		_, err = t.exec(
-			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme,
+			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
+				network, scheme,
 				asset, symbol, amount, usd, pay_to, payer, requirement, payload)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
@@ -119,7 +120,8 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 			return fmt.Errorf("%w: %s from %s to %s", ErrTransition, sale.ID, from, sale.State)
 		}
 		_, err := t.exec(
-			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''), transaction_id),
+			`UPDATE sales SET state = ?, updated_at = ?, transaction_id = coalesce(nullif(?, ''),
+				transaction_id),
 			facilitator = coalesce(nullif(?, ''), facilitator), receipt = coalesce(?, receipt),
 			note = coalesce(nullif(?, ''), note), answer = coalesce(?, answer) WHERE id = ?`,
 			sale.State, micros(t.Now), sale.Transaction, sale.Facilitator, nullable(string(sale.Receipt)),
@@ -136,8 +138,10 @@ func (s *Store) DropSale(ctx context.Context, id string) error {
 	})
 }
 
-const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier, network, scheme,
-	asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id, facilitator, coalesce(receipt, ''), note, answer FROM sales`
+const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier,
+	network, scheme,
+	asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id, facilitator,
+	coalesce(receipt, ''), note, answer FROM sales`
 
 func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
@@ -154,7 +158,8 @@ func scanSale(row scanner) (sale Sale, err error) {
 	return sale, err
 }
 
-// SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey), or ErrNotFound.
+// SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
+// or ErrNotFound.
 func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (sale Sale, err error) {
 	err = s.view(ctx, func(t *Tx) error {
 		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))

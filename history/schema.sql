@@ -39,7 +39,7 @@ CREATE TABLE payments (
     usd             INTEGER NOT NULL,
     pay_to          TEXT NOT NULL,
     source          TEXT NOT NULL,          -- whose money: EVM address or token account
-    requirement     TEXT NOT NULL,          -- the option as the facilitator is told it
+    requirement     TEXT NOT NULL,          -- the option as a facilitator is sent it
     payload         BLOB,                   -- the signed bytes: on disk before they leave
     evidence        TEXT,                   -- what the chain is asked by
     unique_key      TEXT UNIQUE,            -- nonce or our own signature: one per signed payment
@@ -165,7 +165,7 @@ CREATE TABLE audit (
 );
 CREATE INDEX audit_by_payment ON audit (payment, seq);
 
--- The largest delegation ever seen on a token account: the chain only tells what is left of it.
+-- The largest delegation ever seen on a token account: the chain only has what is left of it.
 CREATE TABLE delegations (
     network TEXT NOT NULL,
     account TEXT NOT NULL,
@@ -181,7 +181,7 @@ CREATE TABLE rules (
     seal    BLOB    NOT NULL
 );
 
--- What a person was asked, is asked, or said yes or no to: each bound to the hash of one exact quote.
+-- What a person was asked, is asked, approved or denied: each bound to the hash of one exact quote.
 CREATE TABLE approvals (
     id         TEXT PRIMARY KEY,
     quote      BLOB    NOT NULL,
@@ -200,8 +200,8 @@ CREATE TABLE approvals (
     pay_to     TEXT    NOT NULL,
     why        TEXT    NOT NULL,
     payment    TEXT    NOT NULL DEFAULT '', -- that used it up
-    since      INTEGER NOT NULL DEFAULT 0,  -- the audit chain's last row when the owner said yes
-    seal       BLOB                         -- over the owner's yes; NULL: there is none, or a person at a client said it
+    since      INTEGER NOT NULL DEFAULT 0,  -- the audit chain's last row when the owner approved
+    seal       BLOB                         -- over the owner's approval; NULL: there is none, or a person at a client approved
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX approvals_open ON approvals (quote) WHERE state IN ('pending', 'approved', 'denied');
 CREATE INDEX approvals_by_payment ON approvals (payment);
@@ -248,24 +248,24 @@ CREATE TABLE sales (
     facilitator    TEXT    NOT NULL DEFAULT '',
     receipt        TEXT,
     note           TEXT    NOT NULL DEFAULT '',
-    answer         BLOB                       -- for who shows the same payment once more, with its identifier
+    answer         BLOB                       -- for a buyer that shows the same payment again, with its identifier
 );
 CREATE INDEX sales_by_time  ON sales (created_at);
 CREATE INDEX sales_answered ON sales (updated_at) WHERE answer IS NOT NULL;
 
--- Payment channels: what was promised in each. Promises only grow, within an epoch of the channel.
+-- Payment channels: what was signed in each. Vouchers only grow, within an epoch of the channel.
 CREATE TABLE channels (
     service    TEXT    NOT NULL,            -- who is paid: its DID
-    key        TEXT    NOT NULL,            -- who promises: DID and fragment
+    key        TEXT    NOT NULL,            -- who signs: DID and fragment
     server     TEXT    NOT NULL,            -- where it was met
     network    TEXT    NOT NULL,
     source     TEXT    NOT NULL,            -- whose hub is drawn on
     channel    TEXT    NOT NULL,            -- its id on the chain
     epoch      TEXT    NOT NULL,            -- decimal, as nonce: 64 bits
-    nonce      TEXT    NOT NULL,            -- of the last promise
-    amount     TEXT    NOT NULL,            -- promised in all
+    nonce      TEXT    NOT NULL,            -- of the last voucher
+    amount     TEXT    NOT NULL,            -- signed for in all
     claimed    TEXT    NOT NULL,            -- taken by the payee of that, as it was last seen on the chain
-    signed     TEXT,                        -- the last promise, to be sent with the next call
+    signed     TEXT,                        -- the last voucher, to be sent with the next call
     known      INTEGER NOT NULL,            -- the service has it
     call       TEXT,                        -- the call under way: its answer may bring a cost
     refused    TEXT,                        -- the last proposal that was refused, and why

@@ -54,9 +54,11 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 		p := row{fmt.Sprint("pay_", i), someURL(r), []string{"USDC", "PYUSD"}[r.IntN(2)],
 			fmt.Sprint("h", r.IntN(5)), fmt.Sprint("n", r.IntN(3)), Reserved, at, money.Dollars(r.IntN(3))}
 		_, err := tx.Exec(
-			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect,
+			`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, method, url,
+				target, host, network, scheme, dialect,
 			asset, symbol, amount, usd, pay_to, url_prefix, source, requirement)
-			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '', '{}')`,
+			VALUES (?, 's', 'reserved', ?, 0, x'00', 'GET', ?, '', ?, ?, '', '', '', ?, '0', ?, '', ?, '',
+			'{}')`,
 			p.id, micros(at), p.url, p.host, p.network, p.symbol, int64(p.usd), urlPrefix(p.url))
 		require.NoError(t, err)
 		p.state = []State{Reserved, Submitted, Settled, Settled, Settled, Settled, Unknown, Failed}[r.IntN(8)]

@@ -10,7 +10,7 @@ import (
 )
 
 // Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain
-// is LEDGER_CORRUPT and named; so is a payment of which the chain tells something else. at, where
+// is LEDGER_CORRUPT and named; so is a payment of which the chain says something else. at, where
 // it is not zero, has to be on the chain.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 	err = s.view(ctx, func(t *Tx) error {
@@ -64,7 +64,8 @@ func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)
 // sums is the head of a query that adds the payments up again, each of the ways.
 const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
 		symbol || char(10) || url_prefix AS prefix, created_at / 3600000000 AS hour,
-		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
+		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held
+		FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
 	sums AS (SELECT scope, key, day, sum(spent), sum(held) FROM (
 		SELECT 'all' AS scope, '' AS key, hour / 24 AS day, spent, held FROM each UNION ALL
 		SELECT 'session', session, hour / 24, spent, held FROM each UNION ALL
@@ -95,26 +96,34 @@ func (t *Tx) sumsAgree() error {
 func (t *Tx) searchAgrees() error {
 	var id string
 	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN payment_search s USING (seq)
-		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.url_prefix), p.url_prefix)
+		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.url_prefix),
+		p.url_prefix)
 			IS NOT (s.url, s.usd, s.state, s.symbol, s.prefix_length, substr(p.url, 1, s.prefix_length))
-		UNION ALL SELECT 'nr. ' || seq FROM payment_search WHERE seq NOT IN (SELECT seq FROM payments) LIMIT 1`).Scan(&id)
+		UNION ALL SELECT 'nr. ' || seq FROM payment_search WHERE seq NOT IN (SELECT seq
+		FROM payments) LIMIT 1`).Scan(&id)
 	if err == nil {
 		return x402.Errorf(x402.LedgerCorrupt, "payment %s is not found by what it is", id)
 	}
 	return none(err, nil)
 }
 
-// statesAgree compares the payments with what the chain tells of them: when they were made, on
+// statesAgree compares the payments with what the chain says of them: when they were made, on
 // which terms, and where they stand.
 func (t *Tx) statesAgree() error {
 	for what, query := range map[string]string{
-		"is not in the state the audit chain tells of it": `SELECT p.id FROM payments p WHERE p.state IS NOT
-			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %' ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
-		"was not made as the audit chain tells it": `SELECT p.id FROM payments p WHERE NOT EXISTS (SELECT 1 FROM audit a
+		"is not in the state that the audit chain has for it": `SELECT p.id FROM payments p
+			WHERE p.state IS NOT
+			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %'
+			ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
+		"differs from what the audit chain has for it": `SELECT p.id FROM payments p
+			WHERE NOT EXISTS (SELECT 1 FROM audit a
 			WHERE a.payment = p.id AND a.event = 'reserved' AND (a.at = p.created_at OR p.created_at =
-				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated' AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
-					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount AND a.detail ->> 'asset' = p.asset
-				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to AND a.detail ->> 'url' = p.url
+				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated'
+				AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
+					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount
+					AND a.detail ->> 'asset' = p.asset
+				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to
+				AND a.detail ->> 'url' = p.url
 				AND a.detail ->> 'microdollars' = p.usd) LIMIT 1`,
 	} {
 		var id string

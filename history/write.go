@@ -15,8 +15,10 @@ import (
 
 func (t *Tx) insert(p Payment) error {
 	_, err := t.exec(
-		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key, method, url,
-			target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource, url_prefix, source,
+		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
+			method, url,
+			target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource,
+			url_prefix, source,
 			requirement, lease_owner, waiter)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
@@ -40,15 +42,15 @@ var ErrSignedBefore = errors.New("a payment with this nonce or signature is in t
 // Signed is a payment that is ready to leave.
 type Signed struct {
 	Payload     json.RawMessage // the signed bytes
-	Requirement json.RawMessage // what a facilitator is told they are for
+	Requirement json.RawMessage // what a facilitator is sent with them
 	Evidence    x402.Evidence   // what the chain will be asked by
 	UniqueKey   string          // its nonce or our signature: unique
 }
 
-// Submit puts a signed payment on disk: reserved → submitted, by the process that owns its lease. Only when it returns nil
-// may a byte of it leave the process. Else the signature is dropped and the hold released: ErrSignedBefore, ErrNotLeaseOwner,
-// ErrTransition, ErrNotFound, WALLET_FROZEN for a freeze since the money was held, LEDGER_CORRUPT where ledger.db is no
-// longer in its place.
+// Submit puts a signed payment on disk: reserved → submitted, by the process that owns its lease.
+// Only when it returns nil may a byte of it leave the process. Else the signature is dropped and
+// the hold released: ErrSignedBefore, ErrNotLeaseOwner, ErrTransition, ErrNotFound, WALLET_FROZEN
+// for a freeze since the money was held, LEDGER_CORRUPT where ledger.db is no longer in its place.
 func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
 	if err := s.InPlace(); err != nil {
 		return err
@@ -61,7 +63,8 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 		return err
 	}
 	var n int
-	if err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, signed.UniqueKey).Scan(&n); err != nil {
+	if err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`,
+		signed.UniqueKey).Scan(&n); err != nil {
 		return err
 	}
 	if n > 0 {
@@ -81,10 +84,11 @@ func (t *Tx) submit(id, process string, signed Signed) error {
 }
 
 // ErrNotLeaseOwner says that another process works on the payment: it was taken over from this one,
-// which may neither send it nor let go of its money any more.
+// which may neither send it nor release its money any more.
 var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
-// leasedBy refuses a process that does not own a payment's lease, and tells where the payment's money is.
+// leasedBy refuses a process that does not own a payment's lease, and returns where the payment's
+// money is.
 func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
 	var owner string
 	err = t.row(`SELECT lease_owner, network, source FROM payments WHERE id = ?`, id).
@@ -95,9 +99,10 @@ func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
 	return network, source, none(err, errNoPayment)
 }
 
-// Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its lease (else
-// ErrNotLeaseOwner). Once signed bytes are on disk it is ErrTransition, because only the chain can say that they expired. why
-// is kept. A person's approval is good again, for the time it was given.
+// Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its
+// lease (else ErrNotLeaseOwner). Once signed bytes are on disk it is ErrTransition, because only
+// the chain can say that they expired. why is kept. A person's approval is good again, for the time
+// it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *Tx) error {
 		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
@@ -113,7 +118,8 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 		if err := t.returnApproval(id); err != nil {
 			return err
 		}
-		return t.move(id, Failed, toJSON(map[string]string{"why": why}), `note = ?, lease_owner = '', waiter = ''`,
+		return t.move(id, Failed, toJSON(map[string]string{"why": why}),
+			`note = ?, lease_owner = '', waiter = ''`,
 			why)
 	})
 }
@@ -133,7 +139,8 @@ type Outcome struct {
 	ClearWaiter  bool     // and nobody waits for what was bought: see Store.ClearWaiter
 }
 
-// leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "": nothing.
+// leaves is what becomes of the lease's owner and of the waiter, as a part of an UPDATE; "":
+// nothing.
 func (o Outcome) leaves() string {
 	switch {
 	case o.ReleaseLease && o.ClearWaiter:
@@ -144,9 +151,10 @@ func (o Outcome) leaves() string {
 	return ""
 }
 
-// Finish records an outcome. It moves a payment only as the table of states (payment.go) allows, else ErrTransition, never
-// from better proof to worse, and returns the payment as it then stands: state, receipt and content change in one
-// transaction. Until it returns nil the payment stays submitted and counts as spent; it may be called again.
+// Finish records an outcome. It moves a payment only as the table of states (payment.go) allows,
+// else ErrTransition, never from better proof to worse, and returns the payment as it then stands:
+// state, receipt and content change in one transaction. Until it returns nil the payment stays
+// submitted and counts as spent; it may be called again.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		p, err = t.outcome(id, o)
@@ -179,7 +187,8 @@ func (t *Tx) keep(id string, c Content) error {
 	}
 	_, err := t.exec(
 		`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET
-		http_status = excluded.http_status, type = excluded.type, truncated = excluded.truncated, body = excluded.body
+		http_status = excluded.http_status, type = excluded.type, truncated = excluded.truncated,
+		body = excluded.body
 		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299`,
 		id, c.Status, c.Type, c.Truncated, body)
 	return err
@@ -194,7 +203,8 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 	if o.ChainProof != nil {
 		detail["chain"] = o.ChainProof
 	}
-	if o.FalseReceipt || (p.State == Settled && o.State == Failed) { // whoever asked the chain may not know of the claim
+	if o.FalseReceipt || (p.State == Settled && o.State == Failed) {
+		// who asked the chain may not know of the claim
 		p.FalseReceipt = true
 	}
 	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
@@ -210,7 +220,8 @@ func (t *Tx) finish(was *Payment, o Outcome) error {
 	if o.ChainProof != nil {
 		p.ChainProof = json.RawMessage(toJSON(o.ChainProof))
 	}
-	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?, note = ?, false_receipt = ?`
+	set := `proof = ?, transaction_id = ?, facilitator = ?, receipt = ?, chain_proof = ?, note = ?,
+		false_receipt = ?`
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
@@ -270,8 +281,9 @@ func link(previous []byte, at int64, columns ...string) []byte {
 	return h.Sum(nil)
 }
 
-// AcquireLease makes this process the one that works on an unfinished payment, and whose client waits for it, if from (the
-// lease's owner as it was read) still owns the lease. It reports whether that is so; of two that try at once, one gets it.
+// AcquireLease makes this process the one that works on an unfinished payment, and whose client
+// waits for it, if from (the lease's owner as it was read) still owns the lease. It reports whether
+// that is so; of two that try at once, one gets it.
 func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error) {
 	owner, err := s.instance()
 	if err != nil {
@@ -279,7 +291,8 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	}
 	var n int64
 	err = s.tx(ctx, func(t *Tx) error {
-		done, err := t.exec(`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`, owner,
+		done, err := t.exec(
+			`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`, owner,
 			owner, id, from)
 		if err == nil {
 			n, err = done.RowsAffected()
@@ -289,9 +302,9 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	return n == 1, err
 }
 
-// AttachIdempotencyKey gives a payment that is not failed and has no idempotency key one, and reports whether it carries that
-// key now: a call with a key that takes up a payment made without one makes it the key's purchase. *AlreadyPaying says that
-// the key has another already.
+// AttachIdempotencyKey gives a payment that is not failed and has no idempotency key one, and
+// reports whether it carries that key now: a call with a key that takes up a payment made without
+// one makes it the key's purchase. *AlreadyPaying says that the key has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
 	err = s.tx(ctx, func(t *Tx) error {
 		owner, err := t.purchase(Payment{IdempotencyKey: key}, false)

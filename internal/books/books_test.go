@@ -56,8 +56,9 @@ func payments() (rows []entry) {
 		of("pay_5", `quote"\`, "https://q.example/\";  ; Assets:Mine  1000000 USD", history.Settled, 1, "-1"),
 	)
 	tool := of("pay_6", "mcp.example", "https://mcp.example/mcp#search%20all", history.Settled, 30000, "")
-	tool = entryOf(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled, Method: "tools/call",
-		URL: tool.URL, Host: "mcp.example", Network: tool.Network,
+	tool = entryOf(history.Payment{ID: "pay_6", Created: tool.Time, State: history.Settled,
+		Method: "tools/call",
+		URL:    tool.URL, Host: "mcp.example", Network: tool.Network,
 		Asset: usdc, Symbol: "USDC", Amount: money.NewAmount(30000), Price: 30000}, "", assets)
 	return append(rows, tool)
 }

@@ -95,7 +95,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 	}
 	if p.Proof != history.Chain && now.Before(p.Evidence.ExpiresAt.Add(time.Minute)) {
 		return nil, x402.Errorf(x402.InvalidArgument,
-			"the payment rests on the seller's word, and its signature may still be good: it is not given away").
+			"the payment rests on the seller's word, and its signature may still be good: "+
+				"it is not given away").
 			WithHint("x402-wallet reconcile asks the chain; or wait until %s",
 				p.Evidence.ExpiresAt.Add(time.Minute).UTC().Format(time.RFC3339))
 	}
@@ -116,15 +117,19 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 		},
 	}
 	if p.Proof == history.Chain {
-		var fate x402.Status
-		if err := json.Unmarshal(p.ChainProof, &fate); err != nil {
+		var status x402.Status
+		if err := json.Unmarshal(p.ChainProof, &status); err != nil {
 			return nil, fmt.Errorf("read the chain's proof: %w", err)
 		}
-		r.Chain = &Chain{fate.Transaction, fate.Block, fate.At.UTC(), fate.Note}
+		r.Chain = &Chain{Transaction: status.Transaction, Block: status.Block, At: status.At.UTC(),
+			Note: status.Note}
 	}
 	if content != nil {
 		sum := sha256.Sum256(content.Body)
-		r.Content = &Content{content.Type, len(content.Body), hex.EncodeToString(sum[:]), !content.Truncated}
+		r.Content = &Content{
+			Type: content.Type, Bytes: len(content.Body), SHA256: hex.EncodeToString(sum[:]),
+			Whole: !content.Truncated,
+		}
 	}
 	return r, nil
 }
