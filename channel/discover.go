@@ -221,7 +221,8 @@ func (m *Manager) node(name string) (string, *rooch.Node, error) {
 	if node == nil {
 		return "", nil, x402.Errorf(x402.SetupFailed,
 			"the service is on %s, for which no node is configured", x402.Quote(network)).
-			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the service's network is called`)
+			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the ` +
+				`service's network is called`)
 	}
 	return network, node, nil
 }

@@ -24,7 +24,9 @@ func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 	return node.subRAVStatus(ctx, e, nonce)
 }
 
-func (n *Node) subRAVStatus(ctx context.Context, e x402.Evidence, nonce uint64) (status x402.Status, err error) {
+func (n *Node) subRAVStatus(
+	ctx context.Context, e x402.Evidence, nonce uint64,
+) (status x402.Status, err error) {
 	_, fragment, _ := strings.Cut(e.Payer, "#")
 	id, err := ParseObjectID(e.Source)
 	if err != nil {

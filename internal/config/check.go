@@ -44,8 +44,10 @@ func (c *checker) config(f *file) *Config {
 		Hosts:        c.hosts(f.Hosts),
 		Servers:      c.servers(f.Servers),
 		Keystore:     c.keystore(&f.Keystore),
-		Channel: Channel{DID: c.did("channel.did", f.Channel.DID), DepositCap: c.dollars("channel.deposit_cap",
-			f.Channel.DepositCap, "1.00")},
+		Channel: Channel{
+			DID:        c.did("channel.did", f.Channel.DID),
+			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00"),
+		},
 		Env: f.Env,
 	}
 }

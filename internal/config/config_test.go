@@ -53,8 +53,8 @@ func TestDefaults(t *testing.T) {
 	}, c.Budget)
 	assert.Nil(t, c.Budget.Session, "no session cap is not a cap of 0")
 	assert.Equal(t, Policy{
-		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow, PayeeChange: budget.RuleAsk, PriceJump: 3,
-		MaxFailures: 20, Loopback: []string{},
+		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow,
+		PayeeChange: budget.RuleAsk, PriceJump: 3, MaxFailures: 20, Loopback: []string{},
 		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{solanaMainnet, base},
 		Schemes: []string{"exact"},
 	}, c.Policy)

@@ -128,7 +128,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		host, port, err := net.SplitHostPort(f.Listen)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !isLoopback(host) {
 			c.fail("listen",
-				`must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; put a web server with TLS in front for others`)
+				`must be empty (stdio) or an address of this machine like "127.0.0.1:4040"; `+
+					`put a web server with TLS in front for others`)
 		}
 	}
 	for _, name := range sorted(f.Tools) {
@@ -169,8 +170,8 @@ func (c *checker) sold(f *filePaywall, name string) PaywallTool {
 			c.fail(key, `needs a network: network = "eip155:8453", here or for all at the top of the file`)
 			continue
 		}
-		if o.Network = c.chain(key+".network", o.Network); o.PayTo == "" && f.PayTo != "" &&
-			c.chain("network", f.Network) == o.Network {
+		o.Network = c.chain(key+".network", o.Network)
+		if o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}
 		if (o.Price == "") == (o.Amount == "") {
