@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -211,18 +209,6 @@ func (l *lineWatch) text() string {
 	return l.all.String()
 }
 
-// stranger is a buyer of ours that is no wallet: a key that signs what it is asked to.
-type stranger struct{ key *ecdsa.PrivateKey }
-
-func (s stranger) Address() string { return crypto.PubkeyToAddress(s.key.PublicKey).Hex() }
-
-func (s stranger) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], s.key)
-	copy(signature[:], made)
-	signature[64] += 27
-	return signature, err
-}
-
 // signOffer pays the first thing that a result asks for.
 func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) (payment map[string]any) {
 	t.Helper()
@@ -231,9 +217,7 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	c, err := x402.ReadMCPChallenge(x402.MCPMessage{Result: text})
 	require.NoError(t, err)
 	require.NotNil(t, c, "%s", text)
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
-	signer := stranger{key}
+	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
 	world.Fund(signer.Address(), sandbox.USDC)
 	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})

@@ -2,8 +2,6 @@ package paywall
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/gagliardetto/solana-go"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
@@ -25,6 +21,7 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
@@ -213,41 +210,16 @@ func (g got) receipt() *x402.Settlement {
 // payer signs as a wallet does.
 type payer struct {
 	*evm.Exact
-	solana *svm.Exact
-	world  *sandbox.Sandbox
-	key    *ecdsa.PrivateKey
-	second ed25519.PrivateKey
-}
-
-func (p *payer) Address() string { return crypto.PubkeyToAddress(p.key.PublicKey).Hex() }
-
-func (p *payer) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], p.key)
-	copy(signature[:], made)
-	signature[64] += 27
-	return signature, err
-}
-
-type solanaSigner struct{ ed25519.PrivateKey }
-
-func (k solanaSigner) SignTransfer(_ context.Context, _ string, message []byte) (signature [64]byte,
-	err error) {
-	copy(signature[:], ed25519.Sign(k.PrivateKey, message))
-	return signature, nil
-}
-
-func (k solanaSigner) Address() string {
-	return solana.PublicKeyFromBytes(k.Public().(ed25519.PublicKey)).String()
+	solanaKey testworld.SolanaKey
+	solana    *svm.Exact
+	world     *sandbox.Sandbox
 }
 
 func newPayer(t *testing.T, world *sandbox.Sandbox) *payer {
 	t.Helper()
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
-	_, second, err := ed25519.GenerateKey(nil)
-	require.NoError(t, err)
-	p := &payer{world: world, key: key, second: second}
-	p.Exact = evm.New(evm.Options{Signer: p, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
+	p := &payer{world: world, solanaKey: testworld.NewSolanaKey(t)}
+	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t),
+		RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
 	world.Fund(p.Address(), 1000*sandbox.Cent)
 	return p
 }
@@ -305,9 +277,9 @@ func (l *lab) nothingMoved(t *testing.T, g got) {
 // openSolana gives the payer play dollars on Solana, in a token account of its own.
 func (p *payer) openSolana(t *testing.T) {
 	t.Helper()
-	p.solana = svm.New(svm.Options{Signer: solanaSigner{p.second},
+	p.solana = svm.New(svm.Options{Signer: p.solanaKey,
 		RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
-	p.world.FundSolana(solanaSigner{p.second}.Address(), 1000*sandbox.Cent)
+	p.world.FundSolana(p.solanaKey.Address(), 1000*sandbox.Cent)
 }
 
 func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessage {

@@ -92,7 +92,7 @@ func readSubmission(r *http.Request) (*submission, error) {
 	}
 	terms, err := x402.DecodeRequirement(request.Requirements, request.Version)
 	switch {
-	case request.Version != payment.Version || request.Version != 1 && request.Version != 2:
+	case request.Version != payment.Version || (request.Version != 1 && request.Version != 2):
 		return nil, reason("invalid_x402_version")
 	case err != nil:
 		return nil, reason("invalid_payment_requirements")

@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"context"
-	"crypto/ecdsa"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/binary"
@@ -14,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/x402"
 )
 
@@ -31,23 +29,12 @@ func start(t *testing.T, o Options) *Sandbox {
 // evmPayer signs as the wallet does.
 type evmPayer struct {
 	*evm.Exact
-	key *ecdsa.PrivateKey
-}
-
-func (p *evmPayer) Address() string { return crypto.PubkeyToAddress(p.key.PublicKey).Hex() }
-
-func (p *evmPayer) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], p.key)
-	copy(signature[:], made)
-	signature[64] += 27
-	return signature, err
 }
 
 func newEVMPayer(t *testing.T, s *Sandbox, balance uint64) *evmPayer {
-	key, err := crypto.GenerateKey()
-	require.NoError(t, err)
-	p := &evmPayer{key: key}
-	p.Exact = evm.New(evm.Options{Signer: p, RPC: map[string]string{EVM: s.EVMNodeURL}, Now: s.now})
+	p := &evmPayer{}
+	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t), RPC: map[string]string{EVM: s.EVMNodeURL},
+		Now: s.now})
 	s.Fund(p.Address(), balance)
 	return p
 }

@@ -456,7 +456,8 @@ func (c *mcpCall) settle(payment []byte) (receipt string, ok bool) {
 		return `{"success":false,"errorReason":` + quoteJSON(why) + `,"transaction":"","network":"` +
 			nameOf(EVM, c.version()) + `"}`, false
 	}
-	if json.Unmarshal(payment, &paid) != nil || c.version() == 2 && !sameJSON(paid.Accepted, c.terms(1)) {
+	isJSON := json.Unmarshal(payment, &paid) == nil
+	if !isJSON || (c.version() == 2 && !sameJSON(paid.Accepted, c.terms(1))) {
 		return refused("No matching payment requirements")
 	}
 	body := fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`, c.version(),

@@ -319,8 +319,11 @@ func (s *sale) read(header string) (submission []byte, payload json.RawMessage, 
 	}
 	for _, offer := range s.accepts(s.path, s.version(), 1) {
 		raw, _ := json.Marshal(offer)
-		byName := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
-		if s.version() == 1 && byName || s.version() == 2 && sameJSON(raw, payment.Accepted) {
+		isForIt := payment.Scheme == "exact" && payment.Network == offer.(map[string]any)["network"]
+		if s.version() == 2 {
+			isForIt = sameJSON(raw, payment.Accepted)
+		}
+		if isForIt {
 			submission = fmt.Appendf(nil, `{"x402Version":%d,"paymentPayload":%s,"paymentRequirements":%s}`,
 				s.version(), text, raw)
 			return submission, payment.Payload, nil

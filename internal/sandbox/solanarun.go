@@ -79,7 +79,9 @@ func (c *solanaChain) run(tx *wireTx, firstSignature int) (*execution, error) {
 func (e *execution) instruction(ix wireInstruction) error {
 	switch ix.program {
 	case programBudget:
-		if len(ix.data) == 5 && ix.data[0] == 2 || len(ix.data) == 9 && ix.data[0] == 3 {
+		isLimit := len(ix.data) == 5 && ix.data[0] == 2
+		isPrice := len(ix.data) == 9 && ix.data[0] == 3
+		if isLimit || isPrice {
 			return nil
 		}
 		return e.other("InvalidInstructionData")

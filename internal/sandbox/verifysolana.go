@@ -133,7 +133,7 @@ func checkMemos(q *submission, tx *wireTx) error {
 		}
 	}
 	switch {
-	case len(rest) > 1 || wanted != "" && len(rest) != 1:
+	case len(rest) > 1 || (wanted != "" && len(rest) != 1):
 		return reason("invalid_exact_svm_payload_memo_count")
 	case wanted != "" && string(rest[0].data) != wanted:
 		return reason("invalid_exact_svm_payload_memo_mismatch")

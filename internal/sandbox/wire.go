@@ -146,7 +146,7 @@ func (r *wireReader) length() int {
 		b := r.byte()
 		n |= int(b&0x7f) << shift
 		if b&0x80 == 0 {
-			if b == 0 && shift > 0 || n > len(r.rest) {
+			if (b == 0 && shift > 0) || n > len(r.rest) {
 				break
 			}
 			return n
