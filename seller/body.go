@@ -50,7 +50,8 @@ func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
 // encodings stay as they are, with their Content-Encoding in the Answer's header.
 func decoded(response *http.Response, limit int64) (io.Reader, error) {
 	encoding := strings.ToLower(strings.TrimSpace(response.Header.Get("Content-Encoding")))
-	if encoding != "gzip" && encoding != "x-gzip" || len(response.Header.Values("Content-Encoding")) > 1 {
+	isGzip := encoding == "gzip" || encoding == "x-gzip"
+	if !isGzip || len(response.Header.Values("Content-Encoding")) > 1 {
 		return response.Body, nil
 	}
 	if response.Request != nil && response.Request.Method == http.MethodHead {
@@ -83,7 +84,8 @@ func readLimited(from io.Reader, limit, announced int64) (content []byte, more b
 	buffer := make([]byte, 0, min(size, limit+1))
 	for int64(len(buffer)) <= limit {
 		if len(buffer) == cap(buffer) {
-			if size = int64(cap(buffer)) * 4; size > large {
+			size = int64(cap(buffer)) * 4
+			if size > large {
 				size = limit + 1
 			}
 			buffer = append(make([]byte, 0, min(size, limit+1)), buffer...)

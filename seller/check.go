@@ -103,8 +103,7 @@ var numeric = sync.OnceValue(func() *regexp.Regexp {
 func (h *HTTP) checkHost(at *url.URL) error {
 	at.Host = strings.ToLower(at.Host)
 	host, port := at.Hostname(), at.Port()
-	if n, err := strconv.ParseUint(port, 10, 16); strings.HasSuffix(at.Host, ":") ||
-		port != "" && (err != nil || n == 0 || strconv.FormatUint(n, 10) != port) {
+	if strings.HasSuffix(at.Host, ":") || (port != "" && !isPort(port)) {
 		return blocked("the URL's port is not from 1 to 65535")
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return r > 126 }) {
@@ -132,6 +131,12 @@ func (h *HTTP) checkHost(at *url.URL) error {
 			WithHint("use https://; %s", allowed(at))
 	}
 	return nil
+}
+
+// isPort reports whether a text is a port as it is usually written.
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
 func nameProblem(host, hostport string) string {
@@ -180,8 +185,8 @@ func allowed(at *url.URL) string {
 // listable reports whether policy.loopback takes the host.
 func listable(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && !ip.Is4In6() &&
-		(ip.IsLoopback() || ip.IsPrivate())
+	isOurs := err == nil && !ip.Is4In6() && (ip.IsLoopback() || ip.IsPrivate())
+	return isOurs || strings.EqualFold(host, "localhost")
 }
 
 // hostPort is the form of policy.loopback's entries: the port is always there.
@@ -238,8 +243,8 @@ var token = sync.OnceValue(func() *regexp.Regexp {
 })
 
 func validField(name, value string) bool {
-	return token().MatchString(name) &&
-		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	isControl := func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f }
+	return token().MatchString(name) && !strings.ContainsFunc(value, isControl)
 }
 
 // canonical copies headers. Two spellings of one name become one, all values kept.

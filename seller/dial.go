@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Resolver finds the addresses of a name. *net.Resolver is one.
-type Resolver interface {
+// resolver finds the addresses of a name. *net.Resolver is one.
+type resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
@@ -46,7 +46,8 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 // public reports whether an address is one of the public Internet.
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap() // ::ffff:127.0.0.1 is 127.0.0.1
-	if !ip.IsValid() || ip.Zone() != "" || ip.Is6() && !globalUnicast.Contains(ip) {
+	isOtherIPv6 := ip.Is6() && !globalUnicast.Contains(ip)
+	if !ip.IsValid() || ip.Zone() != "" || isOtherIPv6 {
 		return false
 	}
 	return !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(ip) })
@@ -94,7 +95,7 @@ func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.A
 		}
 		return []netip.Addr{ip}, nil
 	}
-	var resolver Resolver = net.DefaultResolver
+	var resolver resolver = net.DefaultResolver
 	if h.options.Resolver != nil {
 		resolver = h.options.Resolver
 	}
@@ -127,7 +128,7 @@ func (h *HTTP) dialOne(ctx context.Context, network, address string, listed bool
 	dialer := net.Dialer{Timeout: connectTime, KeepAliveConfig: net.KeepAliveConfig{Enable: true},
 		Control: func(_, dialled string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(dialled)
-			if err != nil || !listed && !public(at.Addr()) {
+			if err != nil || (!listed && !public(at.Addr())) {
 				return &blockedError{dialled}
 			}
 			return nil

@@ -72,7 +72,7 @@ type Options struct {
 	UserAgent  string
 	MaxContent int64          // 0 is 32 MiB
 	RootCAs    *x509.CertPool // nil: the system's. For tests; there is no way to skip the check
-	Resolver   Resolver       // nil: the system's
+	Resolver   resolver       // nil: the system's
 
 	dial dialFunc // tests only: what opens a connection to an address that was allowed
 }

@@ -239,19 +239,19 @@ func (m *MCP) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) 
 		}
 		e := newExchange(w.method, with)
 		s.call(ctx, w, e)
-		isDead := e.failure != nil && !e.sent.Load() && (errors.Is(e.failure, mcp.ErrConnectionClosed) ||
-			!s.alive()) ||
-			e.missing
+		isUnsent := e.failure != nil && !e.sent.Load()
+		isEnded := errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()
+		mayRetry := e.missing || (isUnsent && isEnded)
 		switch {
 		case e.missing && e.pays():
 			// it has left, and does not leave again: the next call opens the session anew
 			p.dropSession(s)
 			return e, nil
-		case isDead && tries == 0 && ctx.Err() == nil:
+		case mayRetry && tries == 0 && ctx.Err() == nil:
 			m.options.Log.Info("an MCP server's session had ended; it is opened again", "server",
 				w.endpoint.Host)
 			p.dropSession(s)
-		case e.failure != nil && !e.sent.Load():
+		case isUnsent:
 			return nil, m.unanswered(ctx, w, e.failure)
 		default:
 			return e, nil
@@ -280,8 +280,8 @@ func (e *exchange) answer(target string) (*Answer, error) {
 		a.Content, _ = json.Marshal(map[string]any{"isError": true,
 			"content": []map[string]string{{"type": "text", "text": refused.Message}}})
 	}
-	if a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message); a.Challenge != nil ||
-		a.ChallengeErr != nil {
+	a.Challenge, a.ChallengeErr = x402.ReadMCPChallenge(message)
+	if a.Challenge != nil || a.ChallengeErr != nil {
 		a.Status = http.StatusPaymentRequired
 	}
 	e.receipt(a, message)
@@ -308,16 +308,19 @@ func (e *exchange) receipt(a *Answer, message x402.MCPMessage) {
 		return
 	}
 	a.Header = e.http.Header
-	switch said, err := e.http.Settlement, e.http.SettlementErr; {
-	case a.Settlement == nil:
-		a.Settlement, a.SettlementErr = said, err
-	case said != nil && (said.Success != a.Settlement.Success ||
-		said.Transaction != a.Settlement.Transaction):
+	inHeader, err := e.http.Settlement, e.http.SettlementErr
+	if a.Settlement == nil {
+		a.Settlement, a.SettlementErr = inHeader, err
+		return
+	}
+	isContradiction := inHeader != nil &&
+		(inHeader.Success != a.Settlement.Success || inHeader.Transaction != a.Settlement.Transaction)
+	if isContradiction {
 		a.Settlement, a.SettlementErr = nil, errors.New("two receipts that contradict each other")
 	}
 }
 
-// fails reports whether a result is none: isError, no object, or a question to us, which is
+// isFailure reports whether a result is none: isError, no object, or a question to us, which is
 // declined.
 func isFailure(result json.RawMessage) bool {
 	var top map[string]json.RawMessage // exact names, where a struct would take them in any case

@@ -204,9 +204,10 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 	}
 	p.drop()
 	e := newExchange(Initialize, x402.Attachment{})
-	if p.current, err = p.open(ctx, e, ""); err != nil {
-		if a, entry := e.answer(p.url.String()); entry == nil &&
-			(a.Challenge != nil || a.ChallengeErr != nil) {
+	p.current, err = p.open(ctx, e, "")
+	if err != nil {
+		a, noAnswer := e.answer(p.url.String())
+		if noAnswer == nil && (a.Challenge != nil || a.ChallengeErr != nil) {
 			return nil, false, &EntryError{p.url.String(), x402.Errorf(x402.ServerUnavailable,
 				"%s asks for payment before anything else", p.url.Host)}
 		}
@@ -228,7 +229,8 @@ func (p *endpoint) initialize(ctx context.Context, with x402.Attachment) (*excha
 		return e, nil
 	}
 	p.drop()
-	if p.current, err = p.open(ctx, e, legacyVersion); err != nil && !e.sent.Load() {
+	p.current, err = p.open(ctx, e, legacyVersion)
+	if err != nil && !e.sent.Load() {
 		return nil, err
 	}
 	if err == nil {
@@ -381,7 +383,8 @@ func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
 // unavailable says why no session came about.
 func (p *endpoint) unavailable(ctx context.Context, err error) error {
 	var coded *x402.Error
-	if errors.As(err, &coded) && coded.Code != x402.NetworkError || ctx.Err() != nil {
+	isKnown := errors.As(err, &coded) && coded.Code != x402.NetworkError
+	if isKnown || ctx.Err() != nil {
 		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
 	}
 	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.url.Host +
@@ -469,7 +472,8 @@ func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 			w.method, &mcp.ReadResourceParams{Meta: meta, URI: w.name})
 	case GetPrompt:
 		arguments := map[string]string{}
-		if err = json.Unmarshal(w.arguments, &arguments); err == nil {
+		err = json.Unmarshal(w.arguments, &arguments)
+		if err == nil {
 			result, err = s.mcp.GetPrompt(ctx, &mcp.GetPromptParams{Meta: meta, Name: w.name,
 				Arguments: arguments})
 		}

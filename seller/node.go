@@ -21,8 +21,8 @@ const maxNodeBody = 8 << 20
 // nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
 const nodeConnect = 5 * time.Second
 
-// ErrNodeBody says that a node's answer was longer than it may be.
-var ErrNodeBody = errors.New("the answer is longer than 8 MiB")
+// errNodeBody says that a node's answer was longer than it may be.
+var errNodeBody = errors.New("the answer is longer than 8 MiB")
 
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
@@ -75,8 +75,8 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 func (n *node) CloseIdleConnections() { n.transport.CloseIdleConnections() }
 
 func (n *node) check(at *url.URL) error {
-	if at.Scheme == "https" || at.Scheme == "http" && (isThisMachine(at.Hostname()) ||
-		n.allow[hostPort(at)]) {
+	isAllowed := isThisMachine(at.Hostname()) || n.allow[hostPort(at)]
+	if at.Scheme == "https" || (at.Scheme == "http" && isAllowed) {
 		return nil
 	}
 	// no path: it may hold a key
@@ -85,7 +85,7 @@ func (n *node) check(at *url.URL) error {
 
 func isThisMachine(host string) bool {
 	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+	return host == "localhost" || (err == nil && ip.Unmap().IsLoopback())
 }
 
 // dialNode connects; localhost is this machine, whatever a resolver says.
@@ -114,7 +114,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 		if n, err := b.ReadCloser.Read(probe[:]); n == 0 {
 			return 0, err
 		}
-		return 0, ErrNodeBody
+		return 0, errNodeBody
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)

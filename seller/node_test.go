@@ -50,7 +50,7 @@ func TestNodeClient(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, maxNodeBody, n)
 	_, n, err = get(s.URL + "/flood")
-	require.ErrorIs(t, err, ErrNodeBody)
+	require.ErrorIs(t, err, errNodeBody)
 	assert.Equal(t, maxNodeBody, n)
 
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())

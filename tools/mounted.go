@@ -89,7 +89,9 @@ func (w *Wallet) mountedTools(server string, list []*mcp.Tool, log *slog.Logger)
 func mountedName(server, tool string) string {
 	name := server + "__" + tool
 	folded := strings.Map(func(r rune) rune {
-		if r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
+		isLetter := (r >= 'A' && r <= 'Z') || (r >= 'a' && r <= 'z')
+		isDigit := r >= '0' && r <= '9'
+		if isLetter || isDigit || r == '_' || r == '-' {
 			return r
 		}
 		return '_'
@@ -185,25 +187,37 @@ func sanitizeSchema(schema any) error {
 		}
 	case map[string]any:
 		for name, value := range v {
-			text, isText := value.(string)
-			switch {
-			case VisibleText(name) != name:
+			if VisibleText(name) != name {
 				return errors.New("it hides letters")
-			case isText && (name == "description" || name == "title" || name == "$comment"):
-				v[name] = x402.Clip(VisibleText(text), maxDescription)
-			case isText && (name == "$id" || name == "x-mcp-header"):
-				// two of the same confuse a validator; headers are another wire's
-				delete(v, name)
-			case isText && (name == "$ref" || name == "$dynamicRef") && !strings.HasPrefix(text, "#"):
-				return errors.New("it refers to a place elsewhere")
-			default:
-				if err := sanitizeSchema(value); err != nil {
-					return err
-				}
+			}
+			if err := sanitizeMember(v, name, value); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// sanitizeMember is sanitizeSchema for one member of an object. Some keywords have a text with a
+// meaning of its own.
+func sanitizeMember(object map[string]any, name string, value any) error {
+	text, isText := value.(string)
+	if !isText {
+		return sanitizeSchema(value)
+	}
+	switch name {
+	case "description", "title", "$comment":
+		object[name] = x402.Clip(VisibleText(text), maxDescription)
+		return nil
+	case "$id", "x-mcp-header": // two of the same confuse a validator; headers are HTTP's
+		delete(object, name)
+		return nil
+	case "$ref", "$dynamicRef":
+		if !strings.HasPrefix(text, "#") {
+			return errors.New("it refers to a schema elsewhere")
+		}
+	}
+	return sanitizeSchema(text)
 }
 
 // paymentNote is what a mounted tool's result says of its payment.

@@ -211,10 +211,12 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 				s.panicked(name, p)
 				e := x402.Errorf(x402.Internal, "the wallet had an internal error; money that may have "+
 					"been sent stays held")
-				if e.Unsafe = s.pays(name); e.Unsafe {
+				e.Unsafe = s.pays(name)
+				if e.Unsafe {
 					e.Hint = "look into x402_history before making this call again"
 				}
-				if result, err = failure(e), nil; !isCall {
+				result, err = failure(e), nil
+				if !isCall {
 					result, err = nil, protocolError(e)
 				}
 			}

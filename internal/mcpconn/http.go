@@ -19,7 +19,7 @@ import (
 
 // Headers and types of MCP over HTTP.
 const (
-	SessionHeader = "Mcp-Session-Id"
+	sessionHeader = "Mcp-Session-Id"
 	versionHeader = "Mcp-Protocol-Version"
 	eventStream   = "text/event-stream"
 )
@@ -160,7 +160,7 @@ func mediaType(response *http.Response) string {
 // observed is the answer to a call that somebody observes, as the SDK gets it.
 func (t *IsolatingTransport) observed(r *http.Request, response *http.Response, c call) *http.Response {
 	if c.Method != "initialize" {
-		response.Header.Del(SessionHeader) // a name of another session would end this one
+		response.Header.Del(sessionHeader) // a name of another session would end this one
 	}
 	if t.isRejection(response) {
 		body, alone := c.observer.Rejected(r, response)
@@ -209,7 +209,7 @@ func (t *IsolatingTransport) unobserved(r *http.Request, response *http.Response
 		}
 		return response
 	}
-	response.Header.Del(SessionHeader)
+	response.Header.Del(sessionHeader)
 	if !t.isRejection(response) {
 		return t.follow(r, response, c)
 	}
@@ -231,7 +231,7 @@ func (t *IsolatingTransport) unobserved(r *http.Request, response *http.Response
 // written like an example of the TypeScript SDK's, by 400.
 func IsSessionMissing(r *http.Request, status int, body []byte) bool {
 	speaksOfIt := status == http.StatusBadRequest && bytes.Contains(bytes.ToLower(body), []byte("session"))
-	return r.Header.Get(SessionHeader) != "" && (status == http.StatusNotFound || speaksOfIt)
+	return r.Header.Get(sessionHeader) != "" && (status == http.StatusNotFound || speaksOfIt)
 }
 
 // Accepted202 is what the SDK gets for what asks for no answer.

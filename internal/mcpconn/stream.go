@@ -303,7 +303,7 @@ func (s *responseStream) resumption() (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{SessionHeader, versionHeader} {
+	for _, name := range []string{sessionHeader, versionHeader} {
 		if value := s.request.Header.Get(name); value != "" {
 			get.Header.Set(name, value)
 		}
