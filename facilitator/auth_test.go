@@ -173,7 +173,7 @@ func TestFixedHeader(t *testing.T) {
 }
 
 // A facilitator that says our credentials back does not say them to an agent, nor into the ledger.
-func TestCredentialsSaidBack(t *testing.T) {
+func TestEchoedCredentialsAreRedacted(t *testing.T) {
 	w := newWire(map[string]script{"f": {`401 {"success":false,"errorReason":"no key hunter2hunter2hunter2","transaction":"","network":"base-sepolia"}`}})
 	c := New(Options{HTTP: &http.Client{Transport: w},
 		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},

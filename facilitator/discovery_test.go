@@ -189,7 +189,7 @@ func TestDiscoveryAsks(t *testing.T) {
 }
 
 // Asked once in five minutes; for an hour an old answer stands in, with its age.
-func TestDiscoveryRemembers(t *testing.T) {
+func TestDiscoveryCaches(t *testing.T) {
 	now, down, asked := time.Unix(1_800_000_000, 0), false, 0
 	began := now
 	f := bazaar(t, "a", func(w http.ResponseWriter, r *http.Request) {

@@ -327,7 +327,7 @@ func TestErrorsQuote(t *testing.T) {
 	assert.Less(t, len(text), 600)
 }
 
-func TestLeavesOpen(t *testing.T) {
+func TestUncertainReasons(t *testing.T) {
 	for _, reason := range []string{"settlement_pending", "invalid_exact_evm_nonce_already_used",
 		"duplicate_settlement",
 		"settle_exact_evm_transaction_confirmation_timed_out",

@@ -86,7 +86,7 @@ func TestSupportedFailing(t *testing.T) {
 	}
 }
 
-func TestSupportedDoesNotOutstayItsCaller(t *testing.T) {
+func TestSupportedEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(nil)
 		w.supported["a"] = "hang"
@@ -102,7 +102,7 @@ func TestSupportedDoesNotOutstayItsCaller(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestServes(t *testing.T) {
 	for _, row := range []struct {
 		networks       []string
 		network        string

@@ -18,7 +18,7 @@ import (
 )
 
 // What can stand in the keystore's place, and what it is called (security.md F1, F2).
-func TestPlaceOfTheKeystore(t *testing.T) {
+func TestKeystorePath(t *testing.T) {
 	data, _ := golden(t)
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, dir, path string)
@@ -345,7 +345,7 @@ func TestLeftovers(t *testing.T) {
 }
 
 // A creator that lives is not swept away.
-func TestSweepLeavesTheLiving(t *testing.T) {
+func TestTempsOfLivingProcessesStay(t *testing.T) {
 	dir := home(t)
 	temp, err := createTemp(dir)
 	require.NoError(t, err)

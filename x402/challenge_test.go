@@ -268,7 +268,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 	}
 }
 
-func TestOptionsInOtherWordsCannotBeRead(t *testing.T) {
+func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 	wrongCase := `{"Amount":"1",` + entryV2("amount", "")[1:] // A12: no twin, and no help either
 	for text, why := range map[string]string{
 		v2("null"): "not a JSON object", v2(`"exact"`): "not a JSON object", v2("[]"): "not a JSON object",

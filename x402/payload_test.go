@@ -117,7 +117,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 	require.Equal(t, Attachment{Header: "X-PAYMENT-SIGNATURE", Value: "5sig"}, AttachProof("5sig"))
 }
 
-func TestV1IsAnsweredInItsOwnWords(t *testing.T) {
+func TestV1IsAnsweredAsV1(t *testing.T) {
 	c, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), nil)
 	require.NoError(t, err)
 	got, err := EncodePayload(c, c.Accepts[0], json.RawMessage(`{"signature":"0x"}`),

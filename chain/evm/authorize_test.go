@@ -69,7 +69,7 @@ func TestTamperedBytesAreNeverSigned(t *testing.T) {
 		"one unit less":     change(func(a *Authorization3009) { a.Value = amountOf([]byte{0x27, 0x0f}) }),
 		"validity 1 s more": change(func(a *Authorization3009) { a.ValidBefore++ }),
 		"a year":            change(func(a *Authorization3009) { a.ValidBefore += 31_536_000 }),
-		"already dead":      change(func(a *Authorization3009) { a.ValidBefore = noon.Unix() }),
+		"already expired":   change(func(a *Authorization3009) { a.ValidBefore = noon.Unix() }),
 		"V1's beginning":    change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() - v1Backdate }),
 		"begins later":      change(func(a *Authorization3009) { a.ValidAfter = noon.Unix() + 1 }),
 		"zero nonce":        change(func(a *Authorization3009) { a.Nonce = [32]byte{} }),

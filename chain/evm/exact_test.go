@@ -240,10 +240,10 @@ func TestWrongChainSignsNothing(t *testing.T) {
 }
 
 func TestUnreachableNodes(t *testing.T) {
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close()
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
 	for name, url := range map[string]string{
-		"nobody there": dead.URL + "/SECRET-API-KEY", "websocket": "wss://127.0.0.1/SECRET-API-KEY",
+		"nobody there": closed.URL + "/SECRET-API-KEY", "websocket": "wss://127.0.0.1/SECRET-API-KEY",
 		"a file":    "/tmp/geth.ipc",
 		"not a URL": "http://SECRET-API-KEY\x7f", "no host": "http:///SECRET-API-KEY",
 	} {

@@ -47,10 +47,10 @@ func (s saying) exact() *Exact {
 		}})
 }
 
-// Whatever a node says of a payment: no panic, nothing but open with an error, and dead only if it
+// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if it
 // said so: unused at a finalized block whose time is past the end, or cancelled by an event of this
 // nonce.
-func FuzzFate(f *testing.F) {
+func FuzzStatus(f *testing.F) {
 	e := paid(time.Hour)
 	block := func(n int, at int64) string { return fmt.Sprintf(`{"number":"%#x","timestamp":"%#x"}`, n, at) }
 	zero, one := `"`+common.Hash{}.Hex()+`"`, `"`+common.BytesToHash([]byte{1}).Hex()+`"`
@@ -92,12 +92,12 @@ func FuzzFate(f *testing.F) {
 			}
 			return receipt
 		})
-		fate, err := node.exact().Status(t.Context(), e)
+		status, err := node.exact().Status(t.Context(), e)
 		if err != nil {
-			require.Equal(t, x402.Open, fate.State)
+			require.Equal(t, x402.Open, status.State)
 			return
 		}
-		if fate.State != x402.Expired {
+		if status.State != x402.Expired {
 			return
 		}
 		var said struct{ Timestamp hexutil.Uint64 }
@@ -105,6 +105,6 @@ func FuzzFate(f *testing.F) {
 		cancelled := strings.Contains(strings.ToLower(logs), topicCanceled.Hex()[2:]) &&
 			strings.Contains(strings.ToLower(logs), e.Nonce[2:])
 		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore,
-			"dead by %s %s %s %s", now, final, finalBlock, logs)
+			"expired by %s %s %s %s", now, final, finalBlock, logs)
 	})
 }

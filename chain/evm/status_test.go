@@ -24,12 +24,12 @@ func paid(ago time.Duration) x402.Evidence {
 		ExpiresAt: time.Unix(end, 0)}
 }
 
-func (f *fakeNode) fate(e x402.Evidence) (x402.Status, error) {
+func (f *fakeNode) status(e x402.Evidence) (x402.Status, error) {
 	return f.exact(f.t, testSigner(f.t)).Status(f.t.Context(), e)
 }
 
 // The fake's blocks come every 2 s; the last is 1,000,000 at noon, the finalized one 200 s older.
-func TestFateOfAnUnusedNonce(t *testing.T) {
+func TestStatusOfUnusedNonce(t *testing.T) {
 	finalAge := 200 * time.Second
 	for name, test := range map[string]struct {
 		ago  time.Duration
@@ -43,7 +43,7 @@ func TestFateOfAnUnusedNonce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeNode(t)
-			got, err := f.fate(paid(test.ago))
+			got, err := f.status(paid(test.ago))
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Equal(t, f.final, got.Block)
@@ -54,10 +54,10 @@ func TestFateOfAnUnusedNonce(t *testing.T) {
 	}
 }
 
-// Dead rests on the state at the finalized block, not at another.
-func TestDeadIsAskedAtTheFinalizedBlock(t *testing.T) {
+// Expired rests on the state at the finalized block, not at another.
+func TestExpiredIsAskedAtTheFinalizedBlock(t *testing.T) {
 	f := newFakeNode(t)
-	got, err := f.fate(paid(time.Hour))
+	got, err := f.status(paid(time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, x402.Expired, got.State)
 	require.Equal(t, []string{`"latest"`, fmt.Sprintf("%q", hexutil.Uint64(f.final))}, f.statesAt)
@@ -83,14 +83,14 @@ func TestAFinalizedBlockOfTheFutureReleasesNothing(t *testing.T) {
 				_, _ = w.Write([]byte(`{"id":3,"result":` + block + `}`))
 				return true
 			}
-			got, err := f.fate(e)
+			got, err := f.status(e)
 			require.True(t, x402.HasCode(err, x402.RPCError), err)
 			require.Equal(t, x402.Open, got.State)
 		})
 	}
 }
 
-// A node whose "latest" comes from a backend that is behind cannot make a used nonce dead.
+// A node whose "latest" comes from a backend that is behind cannot make a used nonce expired.
 func TestABackendThatIsBehind(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(time.Hour)
@@ -104,13 +104,13 @@ func TestABackendThatIsBehind(t *testing.T) {
 		_, _ = w.Write([]byte(`{"id":2,"result":"` + common.Hash{}.Hex() + `"}`))
 		return true
 	}
-	got, err := f.fate(e)
+	got, err := f.status(e)
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, got.State)
 	require.Equal(t, hash, got.Transaction)
 }
 
-func TestFateOfAUsedNonce(t *testing.T) {
+func TestStatusOfUsedNonce(t *testing.T) {
 	for name, test := range map[string]struct {
 		payer, to string
 		amount    uint64
@@ -132,7 +132,7 @@ func TestFateOfAUsedNonce(t *testing.T) {
 			e := paid(time.Minute)
 			at := f.head - 40
 			hash := f.settle(e, at, test.payer, test.to, test.amount, test.status)
-			got, err := f.fate(e)
+			got, err := f.status(e)
 			require.NoError(t, err)
 			require.Equal(t, test.want, got.State, got.Note)
 			require.Contains(t, got.Note, test.note)
@@ -146,8 +146,8 @@ func TestFateOfAUsedNonce(t *testing.T) {
 
 // The node's own filter is not trusted: events of others, other tokens and dropped blocks are
 // passed over, and a nonce that is used with its event out of reach is settled when that is final
-// (Fate's comment says why).
-func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
+// (Status's comment says why).
+func TestStatusOfUsedNonceWithoutEvent(t *testing.T) {
 	for name, spoil := range map[string]func(f *fakeNode){
 		"no event":      func(f *fakeNode) { f.logs = nil },
 		"another token": func(f *fakeNode) { f.logs[0].Address = common.HexToAddress(stranger) },
@@ -170,7 +170,7 @@ func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 			e := paid(time.Minute)
 			f.settle(e, f.head-40, us, payee, 10000, 1)
 			spoil(f)
-			got, err := f.fate(e)
+			got, err := f.status(e)
 			require.NoError(t, err)
 			require.Equal(t, x402.Open, got.State,
 				"one backend of several says so, or a block that is dropped again")
@@ -178,7 +178,7 @@ func TestFateOfAUsedNonceWithoutItsEvent(t *testing.T) {
 			require.LessOrEqual(t, f.asked["eth_getLogs"], maxLogQueries)
 
 			f.final = f.head - 40
-			got, err = f.fate(e)
+			got, err = f.status(e)
 			require.NoError(t, err)
 			require.Equal(t, x402.Settled, got.State)
 			require.Equal(t, "nonce used; event not found", got.Note)
@@ -192,14 +192,14 @@ func TestReceiptIsGone(t *testing.T) {
 	e := paid(time.Minute)
 	hash := f.settle(e, f.head-40, us, payee, 10000, 1)
 	clear(f.receipts)
-	got, err := f.fate(e)
+	got, err := f.status(e)
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, got.State)
 	require.Equal(t, hash, got.Transaction)
 	require.Contains(t, got.Note, "receipt was not found")
 }
 
-func TestFateOfACancelledNonce(t *testing.T) {
+func TestStatusOfCancelledNonce(t *testing.T) {
 	for _, final := range []bool{false, true} {
 		f := newFakeNode(t)
 		e := paid(time.Minute)
@@ -209,7 +209,7 @@ func TestFateOfACancelledNonce(t *testing.T) {
 		if final {
 			f.final = at
 		}
-		got, err := f.fate(e)
+		got, err := f.status(e)
 		require.NoError(t, err)
 		require.Equal(t, map[bool]x402.StatusState{false: x402.Open, true: x402.Expired}[final], got.State)
 		require.Contains(t, got.Note, "cancelled")
@@ -232,7 +232,7 @@ func TestSearchInReach(t *testing.T) {
 					f.pruned = at - 30
 				}
 				hash := f.settle(e, at, us, payee, 10000, 1)
-				got, err := f.fate(e)
+				got, err := f.status(e)
 				require.NoError(t, err)
 				require.Equal(t, hash, got.Transaction, got.Note)
 				require.Less(t, f.asked["eth_getBlockByNumber"], 40)
@@ -247,7 +247,7 @@ func TestSearchReachesTheLongestValidity(t *testing.T) {
 	f := newFakeNode(t)
 	e := paid(0)
 	hash := f.settle(e, f.head-uint64(maxValidity/(2*time.Second)), us, payee, 10000, 1)
-	got, err := f.fate(e)
+	got, err := f.status(e)
 	require.NoError(t, err)
 	require.Equal(t, hash, got.Transaction)
 }
@@ -270,7 +270,7 @@ func TestLastBefore(t *testing.T) {
 }
 
 // Any failure of the node leaves the payment open, with RPC_ERROR.
-func TestFateWhenTheNodeFails(t *testing.T) {
+func TestStatusWhenTheNodeFails(t *testing.T) {
 	const block = `{"id":3,"result":{"number":"0xf4240"`
 	for name, test := range map[string]struct {
 		used   bool
@@ -308,7 +308,7 @@ func TestFateWhenTheNodeFails(t *testing.T) {
 				f.settle(e, f.head-5, us, payee, 10000, 1)
 			}
 			f.say(test.method, test.status, test.body)
-			got, err := f.fate(e)
+			got, err := f.status(e)
 			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 			require.Zero(t, got)
 			require.NotZero(t, f.asked[test.method])
@@ -327,14 +327,14 @@ func TestEvidenceMustBeReadable(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			e := paid(time.Hour)
 			spoil(&e)
-			got, err := f.fate(e)
+			got, err := f.status(e)
 			require.True(t, x402.HasCode(err, x402.Internal), "%v", err)
 			require.Equal(t, x402.Open, got.State)
 		})
 	}
 	e := paid(time.Hour)
 	e.Network = "eip155:1"
-	got, err := f.fate(e)
+	got, err := f.status(e)
 	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 	require.Equal(t, x402.Open, got.State)
 	require.Empty(t, f.asked)

@@ -105,7 +105,7 @@ func TestHalfAnswers(t *testing.T) {
 
 // A name that does not exist, a URL that is none, a certificate of nobody: the words do not tell
 // where the node is.
-func TestErrorsDoNotTellWhere(t *testing.T) {
+func TestErrorsDoNotShowTheURL(t *testing.T) {
 	secure := httptest.NewTLSServer(nil)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer secure.Close()

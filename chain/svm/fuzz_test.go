@@ -38,10 +38,10 @@ func (s saying) exact() *Exact {
 		HTTP: &http.Client{Transport: s}})
 }
 
-// Whatever a node says of a payment: no panic, nothing but open with an error, and dead only if it
+// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if it
 // said so: the height is past and the blockhash invalid, or a transaction with our signature
 // failed.
-func FuzzFate(f *testing.F) {
+func FuzzStatus(f *testing.F) {
 	const lastValid = 1000
 	message := newDraft().message()
 	ours := solana.Signature(ed25519.Sign(person(1), message))
@@ -77,20 +77,20 @@ func FuzzFate(f *testing.F) {
 				return // FuzzAnswer's
 			}
 		}
-		fate, err := saying(results).exact().Status(t.Context(), e)
+		status, err := saying(results).exact().Status(t.Context(), e)
 		if err != nil {
-			require.Equal(t, x402.Open, fate.State)
+			require.Equal(t, x402.Open, status.State)
 			return
 		}
-		if fate.State == x402.Settled {
+		if status.State == x402.Settled {
 			require.Contains(t, transaction, shownWire, "settled without our transaction")
 		}
-		if fate.State != x402.Expired {
+		if status.State != x402.Expired {
 			return
 		}
 		at, notPast := strconv.ParseUint(strings.TrimSpace(height), 10, 64)
 		past := notPast == nil && at > lastValid && strings.Contains(valid, "false")
-		require.True(t, past || strings.Contains(transaction, shownWire), "dead by %v", results)
+		require.True(t, past || strings.Contains(transaction, shownWire), "expired by %v", results)
 	})
 }
 

@@ -25,10 +25,10 @@ func TestGenesis(t *testing.T) {
 			require.Equal(t, x402.HasCode(err, x402.CheckFailed),
 				x402.AsError(err).FixableBy() == x402.ByPerson,
 				"%v", err)
-			fate, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
+			status, err := e.Status(t.Context(), x402.Evidence{Network: devnet, Payer: keyOf(seller).String(),
 				Source: mint.String(), Blockhash: nodesHash, Signature: solana.Signature{1}.String()})
 			require.Error(t, err)
-			require.Equal(t, x402.Status{}, fate)
+			require.Equal(t, x402.Status{}, status)
 			require.Equal(t, c.asked["getGenesisHash"], sum(c.asked), "nothing else is asked")
 		})
 	}

@@ -43,7 +43,7 @@ func others(n int, slot uint64, memo any) []listed {
 	return list
 }
 
-func TestFate(t *testing.T) {
+func TestStatus(t *testing.T) {
 	e, c, evidence, wire := paid(t, nil)
 	_, _, _, twin := paid(t, func(r *x402.Requirement) { r.Extra["memo"] = text("x") })
 	// blocks until the finalized height is one past the last valid one: 30 and 150 and 1
@@ -57,7 +57,7 @@ func TestFate(t *testing.T) {
 	ancient := others(1, born-20_000, nil)
 	old := evidence
 	old.LastValidBlockHeight = 0
-	const open, settled, dead = x402.Open, x402.Settled, x402.Expired
+	const open, settled, expiredState = x402.Open, x402.Settled, x402.Expired
 
 	for name, test := range map[string]struct {
 		passed  uint64
@@ -76,20 +76,20 @@ func TestFate(t *testing.T) {
 			settled, "", ""},
 		"settled, its memo not told": {50, []listed{{wire: wire, slot: born + 40, memo: ""}}, nil,
 			settled, "", ""},
-		"failed":            {50, []listed{failed}, nil, dead, "", "cannot land again"},
+		"failed":            {50, []listed{failed}, nil, expiredState, "", "cannot land again"},
 		"failed, not final": {15, []listed{failed}, nil, open, "", "not final"},
 		"last valid height": {expired - 1, ancient, nil, open, "", "can still land"},
-		"one past it":       {expired, ancient, nil, dead, "", "past its last valid one"},
-		"never any history": {expired, nil, nil, dead, "", ""},
-		"other payments only": {expired, append(others(5, born+40, nil), ancient...), nil, dead,
+		"one past it":       {expired, ancient, nil, expiredState, "", "past its last valid one"},
+		"never any history": {expired, nil, nil, expiredState, "", ""},
+		"other payments only": {expired, append(others(5, born+40, nil), ancient...), nil, expiredState,
 			"", ""},
 		"another version": {expired,
-			[]listed{{wire: others(1, 9, nil)[0].wire, slot: born + 9, version1: true}}, nil, dead, "", ""},
+			[]listed{{wire: others(1, 9, nil)[0].wire, slot: born + 9, version1: true}}, nil, expiredState, "", ""},
 		"after 9000 slots without a block": {expired, []listed{ours}, func(c *chain, _ *x402.Evidence) {
 			c.slot += 9000
 		}, settled, "", ""},
 		"a month later": {6_000_000, append(others(900, born+5_999_999, "[1] x"),
-			others(1, born-30_000_000, nil)...), nil, dead, "", ""},
+			others(1, born-30_000_000, nil)...), nil, expiredState, "", ""},
 
 		"forged: our signature, other bytes": {expired, []listed{forged}, nil, open, x402.RPCError,
 			"getTransaction"},
@@ -146,29 +146,29 @@ func TestFate(t *testing.T) {
 		}, open, "", "can still land"},
 		"young chain": {0, nil, func(c *chain, e *x402.Evidence) {
 			c.slot, c.height, c.first, e.LastValidBlockHeight = 5000, 4000, 4999, 300
-		}, dead, "", ""},
+		}, expiredState, "", ""},
 		"pruned": {expired, others(1, born+9, nil), func(c *chain, _ *x402.Evidence) {
 			c.first = born
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
 		"kept long enough": {expired, others(1, born+9, nil), func(c *chain, _ *x402.Evidence) {
 			c.first = born - 20_000
-		}, dead, "", ""},
+		}, expiredState, "", ""},
 		"kept just long enough": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 421 - slotSlack
-		}, dead, "", ""},
+		}, expiredState, "", ""},
 		"kept a slot too short": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.first = born - 420 - slotSlack
 		}, open, x402.RPCError, "getFirstAvailableBlock"},
 		"kept nobody knows how long, fresh": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
-		}, dead, "", ""},
+		}, expiredState, "", ""},
 		"kept nobody knows how long, old": {200_000, nil, func(c *chain, _ *x402.Evidence) {
 			c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
 		}, open, x402.RPCError, ""},
 		"kept nobody knows how long, old, but": {200_000, others(1, born-500_000, nil),
 			func(c *chain, _ *x402.Evidence) {
 				c.lies["getFirstAvailableBlock"] = rpcFault{-32601, "no"}
-			}, dead, "", ""},
+			}, expiredState, "", ""},
 		"kept: no answer": {expired, nil, func(c *chain, _ *x402.Evidence) {
 			c.lies["getFirstAvailableBlock"] = rpcFault{-32000, "no"}
 		}, open, x402.RPCError, ""},
@@ -177,7 +177,7 @@ func TestFate(t *testing.T) {
 			e.LastValidBlockHeight = c.height - 200
 			c.alive[nodesHash] = true
 		}, open, "", "can still land"},
-		"blockhash neither valid nor dead": {expired, ancient, func(c *chain, _ *x402.Evidence) {
+		"blockhash neither valid nor expired": {expired, ancient, func(c *chain, _ *x402.Evidence) {
 			c.lies["isBlockhashValid"] = map[string]any{}
 		}, open, x402.RPCError, "isBlockhashValid"},
 		"blockhash unknown": {expired, ancient, func(c *chain, _ *x402.Evidence) {
@@ -207,7 +207,7 @@ func TestFate(t *testing.T) {
 		}, settled, "", ""},
 		"no height, failed": {50, []listed{failed}, func(_ *chain, e *x402.Evidence) {
 			*e = old
-		}, dead, "", "cannot land again"},
+		}, expiredState, "", "cannot land again"},
 		"no signature": {expired, nil, func(_ *chain, e *x402.Evidence) {
 			e.Signature = ""
 		}, open, x402.Internal, ""},
@@ -237,19 +237,19 @@ func TestFate(t *testing.T) {
 				Now: func() time.Time {
 					return now
 				}})
-			fate, err := wallet.Status(t.Context(), asked)
-			require.Equal(t, test.state, fate.State, "%+v %v", fate, err)
+			status, err := wallet.Status(t.Context(), asked)
+			require.Equal(t, test.state, status.State, "%+v %v", status, err)
 			if test.code != "" {
 				require.True(t, x402.HasCode(err, test.code), "%v", err)
 				require.ErrorContains(t, err, test.words)
-				require.Equal(t, x402.Status{}, fate)
+				require.Equal(t, x402.Status{}, status)
 				return
 			}
 			require.NoError(t, err)
-			require.Contains(t, fate.Note, test.words)
+			require.Contains(t, status.Note, test.words)
 			if test.state == settled {
 				require.Equal(t, x402.Status{State: settled, Transaction: ours.id(), Block: ours.slot,
-					At: now}, fate)
+					At: now}, status)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func TestFate(t *testing.T) {
 
 // How far back is searched: to the first slot that can hold the payment, counted by blocks from the
 // finalized tip.
-func TestBound(t *testing.T) {
+func TestReadBounds(t *testing.T) {
 	_, c, _ := newWallet(t)
 	n := newNode(devnet, c.url, nil)
 	for i, test := range []struct {
@@ -288,9 +288,9 @@ func TestTheFirstSlotIsSearched(t *testing.T) {
 	c.pass(181)
 	for slot, state := range map[uint64]x402.StatusState{first: x402.Settled, first - 1: x402.Expired} {
 		c.history = []listed{{wire: wire, slot: slot}}
-		fate, err := e.Status(t.Context(), evidence)
+		status, err := e.Status(t.Context(), evidence)
 		require.NoError(t, err)
-		require.Equal(t, state, fate.State)
+		require.Equal(t, state, status.State)
 	}
 }
 
@@ -304,9 +304,9 @@ func TestPages(t *testing.T) {
 		t.Run(fmt.Sprint(rows), func(t *testing.T) {
 			c.history = append(append(others(11, c.slot-50, "[1] x"), ours), others(1, 1, nil)...)
 			c.rows = rows
-			fate, err := e.Status(t.Context(), evidence)
+			status, err := e.Status(t.Context(), evidence)
 			require.NoError(t, err)
-			require.Equal(t, x402.Settled, fate.State, "%d rows a page", rows)
+			require.Equal(t, x402.Settled, status.State, "%d rows a page", rows)
 			require.Equal(t, c.slot, c.lastHistoryMinimum)
 			for method, commitment := range map[string]string{"getLatestBlockhash": finalized,
 				"getBlockHeight": finalized, "isBlockhashValid": confirmed,
@@ -316,15 +316,15 @@ func TestPages(t *testing.T) {
 			}
 
 			c.history = append(others(11, c.slot-50, "[1] x"), others(3, c.slot-60, "[1] y")...)
-			fate, err = e.Status(t.Context(), evidence)
+			status, err = e.Status(t.Context(), evidence)
 			require.NoError(t, err)
-			require.Equal(t, x402.Expired, fate.State, "%d rows a page", rows)
+			require.Equal(t, x402.Expired, status.State, "%d rows a page", rows)
 
 			for _, another := range []*bool{&c.forgetful, &c.skipping} {
 				*another = true
-				fate, err = e.Status(t.Context(), evidence)
+				status, err = e.Status(t.Context(), evidence)
 				require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
-				require.Equal(t, x402.Open, fate.State)
+				require.Equal(t, x402.Open, status.State)
 				*another = false
 			}
 		})
@@ -332,7 +332,7 @@ func TestPages(t *testing.T) {
 }
 
 // A hundred transactions without memos are fetched once, not once for each open payment.
-func TestThePastIsRemembered(t *testing.T) {
+func TestSignaturesAreCached(t *testing.T) {
 	e, c, evidence, wire := paid(t, func(r *x402.Requirement) {
 		r.Version, r.Dialect = 1, x402.DialectV1Body
 	})
@@ -342,9 +342,9 @@ func TestThePastIsRemembered(t *testing.T) {
 		listed{wire: wire, slot: c.slot - 100})
 	_, err := e.Status(t.Context(), evidence)
 	require.True(t, x402.HasCode(err, x402.RPCError), "one search has an end: %v", err)
-	fate, err := e.Status(t.Context(), evidence) // the next goes on where it ended
+	status, err := e.Status(t.Context(), evidence) // the next goes on where it ended
 	require.NoError(t, err)
-	require.Equal(t, x402.Settled, fate.State)
+	require.Equal(t, x402.Settled, status.State)
 	_, err = e.Status(t.Context(), evidence)
 	require.NoError(t, err)
 	require.Equal(t, 402, c.asked["getTransaction"], "only what is found is looked at again")
@@ -358,16 +358,16 @@ func TestThePastIsRemembered(t *testing.T) {
 }
 
 // What is not final may still change, and is fetched again.
-func TestWhatIsNotFinalIsNotRemembered(t *testing.T) {
+func TestStatusBeforeFinalityIsNotCached(t *testing.T) {
 	e, c, evidence, wire := paid(t, nil)
 	c.history = []listed{{wire: wire, slot: c.slot + 10, failed: true}}
-	fate, err := e.Status(t.Context(), evidence)
+	status, err := e.Status(t.Context(), evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State)
+	require.Equal(t, x402.Open, status.State)
 	c.history[0].failed = false // another fork
-	fate, err = e.Status(t.Context(), evidence)
+	status, err = e.Status(t.Context(), evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Settled, fate.State)
+	require.Equal(t, x402.Settled, status.State)
 }
 
 // A seller's memo is compared with what nodes tell only where they cannot spell it otherwise.
@@ -375,9 +375,9 @@ func TestForeignMemos(t *testing.T) {
 	e, c, evidence, wire := paid(t, func(r *x402.Requirement) { r.Extra["memo"] = text("é\x1b[2J") })
 	c.pass(500)
 	c.history = []listed{{wire: wire, slot: c.slot - 100, memo: `[6] \u00e9?[2J`}}
-	fate, err := e.Status(t.Context(), evidence)
+	status, err := e.Status(t.Context(), evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Settled, fate.State)
+	require.Equal(t, x402.Settled, status.State)
 }
 
 // A hint that the seller chose lengthens the wait, never shortens it.
@@ -390,17 +390,17 @@ func TestHintsLifeIsConservative(t *testing.T) {
 	a, err := e.Authorize(t.Context(), orderFrom(c.ata(owner), r))
 	require.NoError(t, err)
 	c.pass(330)
-	fate, err := e.Status(t.Context(), a.Evidence)
+	status, err := e.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State)
+	require.Equal(t, x402.Open, status.State)
 	c.pass(1)
-	fate, err = e.Status(t.Context(), a.Evidence)
+	status, err = e.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State, "the node still takes the blockhash")
+	require.Equal(t, x402.Open, status.State, "the node still takes the blockhash")
 	c.alive[hint] = false
-	fate, err = e.Status(t.Context(), a.Evidence)
+	status, err = e.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Expired, fate.State)
+	require.Equal(t, x402.Expired, status.State)
 }
 
 func (c *chain) answerFor(l listed) any {
