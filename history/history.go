@@ -179,8 +179,11 @@ func (t *Tx) sameFormat() error {
 // was moved away or deleted is found by nobody, and another one in its place knows another budget.
 func (s *Store) InPlace() error {
 	info, err := os.Lstat(filepath.Join(s.home, FileName))
-	if err == nil && os.SameFile(info, s.file) {
+	switch {
+	case err == nil && os.SameFile(info, s.file):
 		return nil
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return x402.Errorf(x402.LedgerUnavailable, "look for the ledger: %w", err)
 	}
 	return x402.Errorf(x402.LedgerCorrupt,
 		"the ledger %s was moved, deleted or replaced while this process had it open", FileName).
@@ -197,7 +200,12 @@ func isDatabase(path string) error {
 	}
 	defer file.Close()
 	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(file, head); err != nil || string(head) != magic {
+	_, err = io.ReadFull(file, head)
+	isShort := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	switch {
+	case err != nil && !isShort:
+		return x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
+	case isShort, string(head) != magic:
 		return damaged("open the ledger", errors.New("it is not a database"))
 	}
 	return nil

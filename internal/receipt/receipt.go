@@ -182,8 +182,8 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		{"the token is what it is called, and the price what the amount is worth", func() error {
 			return r.worth(builtin)
 		}},
-		{"the settlement tells of this payment", r.settlement},
-		{"the chain's proof tells of this payment", r.chain},
+		{"the settlement is of this payment", r.settlement},
+		{"the chain's proof is of this payment", r.chain},
 		{"the times agree", func() error { return r.times(builtin) }},
 	} {
 		err := c.check()

@@ -221,7 +221,7 @@ func TestUnknownToken(t *testing.T) {
 }
 
 // A signature that is good for money is given to nobody.
-func TestReceiptsAreOfTheDead(t *testing.T) {
+func TestNoReceiptWhileTheSignatureIsGood(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := history.Payment{
 		State: history.Settled, Proof: history.Claimed, Network: "eip155:84532",
@@ -240,7 +240,7 @@ func TestReceiptsAreOfTheDead(t *testing.T) {
 	p.State = history.Settled
 	_, err := Of(p, nil, x402.NewRegistry(nil), now)
 	require.ErrorContains(t, err, "not given away")
-	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"State":1,"Transaction":"t","Block":1}`)
+	p.Proof, p.ChainProof = history.Chain, json.RawMessage(`{"state":"settled","transaction":"t","block":1}`)
 	r, err := Of(p, &history.Content{Body: []byte("weather"), Truncated: true}, x402.NewRegistry(nil), now)
 	require.NoError(t, err)
 	require.Equal(t, "t", r.Chain.Transaction)
