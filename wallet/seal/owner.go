@@ -16,9 +16,9 @@ import (
 
 // What only the owner may do is a row of the ledger, which whoever runs as the same user can write:
 // so each of these rows is sealed by the passphrase that was typed for it. What tightens (deny,
-// freeze) needs no seal; that it is not taken back the mark sees.
+// freeze) needs no seal; that it is not taken back the checkpoint sees.
 
-// Approve is the owner's yes to one quote, as it was shown to them.
+// Approve is the owner's approval of one quote, as it was shown to them.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
 	where, err := g.where(ctx)
 	if err != nil {
@@ -44,9 +44,9 @@ func approvalData(where []byte, a history.Approval) []byte {
 }
 
 // Approved refuses a payment whose yes the owner did not give, or gave for a payment that was made
-// already: the audit chain since then, up to the ledger's mark, has to tell of this payment's use
-// of it and of no other. It does not judge a yes that was said at a client, which has no seal: only
-// the process that heard it can.
+// already: the audit chain since then, up to the ledger's checkpoint, has to tell of this payment's
+// use of it and of no other. It does not judge a yes that was said at a client, which has no seal:
+// only the process that heard it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
 	where, err := g.where(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 			"the approval %s was not given by the owner, for this payment", a.ID).
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
 	}
-	m, err := g.met(ctx)
+	m, err := g.latest(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,13 +76,13 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 	return nil
 }
 
-// Unfreeze lifts every freeze, and marks that.
+// Unfreeze lifts every freeze, and checkpoints that.
 func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkMark(ctx, sealed); err != nil {
+	if err := g.checkLedger(ctx, sealed); err != nil {
 		return nil, err
 	}
 	where, err := g.where(ctx)
@@ -145,18 +145,18 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	return hmac.Equal(own, seal), err
 }
 
-// Verify is history.Store.Verify with the seals: the mark is on the chain, what stands frozen was
-// not taken out, no lift is another's, and neither is any yes that the chain calls the owner's, nor
-// the newest rules.
+// Verify is history.Store.Verify with the seals: the checkpoint is on the chain, what stands frozen
+// was not taken out, no lift is another's, and neither is any yes that the chain calls the owner's,
+// nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return err
 	}
-	if err := g.checkMark(ctx, sealed); err != nil {
+	if err := g.checkLedger(ctx, sealed); err != nil {
 		return err
 	}
-	m, err := g.met(ctx)
+	m, err := g.latest(ctx)
 	if err != nil {
 		return err
 	}

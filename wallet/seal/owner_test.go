@@ -213,8 +213,8 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 	})
 }
 
-// Ledger and mark put back together: whoever was there before notices, whoever comes later cannot
-// (threat-model.md).
+// Ledger and checkpoint put back together: whoever was there before notices, whoever comes later
+// cannot (threat-model.md).
 func TestTheWholeHomeFromABackup(t *testing.T) {
 	g := sealed(t)
 	backup := t.TempDir()
@@ -226,12 +226,12 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 		}
 	}
 	require.NoError(t, execute(g, `VACUUM INTO '`+filepath.Join(backup, history.FileName)+`'`))
-	copied(g.Home, backup, MarkName)
+	copied(g.Home, backup, checkpointFile)
 	reserve(t, g.Store)
 	require.NoError(t, g.Checkpoint(t.Context()))
 	// as it was, in the very file
 	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`))
-	copied(backup, g.Home, MarkName)
+	copied(backup, g.Home, checkpointFile)
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
 	anew := open(t, g.Home, string(g.Rules.Raw))
 	anew.Checkpoints = &g.own

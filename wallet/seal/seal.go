@@ -30,8 +30,8 @@ type Key interface {
 
 // Purposes keep one seal from passing for another.
 const (
-	purposeRules = "x402-wallet rules v1"
-	purposeMark  = "x402-wallet ledger mark v1"
+	purposeRules      = "x402-wallet rules v1"
+	purposeCheckpoint = "x402-wallet ledger mark v1"
 
 	purposeApproval = "x402-wallet approval v1"
 	purposeLift     = "x402-wallet unfreeze v1"
@@ -50,7 +50,7 @@ type Guard struct {
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
 
-	place struct { // of sealedIn
+	sealedHome struct { // of sealedIn
 		sync.Mutex
 		version int64
 		home    string
@@ -60,11 +60,11 @@ type Guard struct {
 // CheckpointCache is what a process knows of the ledger without reading it.
 type CheckpointCache struct {
 	mu      sync.Mutex // held for marking, too
-	last    mark       // the newest that this process has met
+	last    checkpoint // the newest that this process has met
 	written bool       // by this process
 }
 
-func (g *Guard) anchor() *CheckpointCache {
+func (g *Guard) checkpoints() *CheckpointCache {
 	if g.Checkpoints != nil {
 		return g.Checkpoints
 	}
@@ -92,14 +92,14 @@ func (g *Guard) CheckConfig(ctx context.Context) error {
 // sealedIn is the home in which a version of the rules was sealed, asked of the ledger once: it
 // looks for that among all that was ever decided.
 func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err error) {
-	g.place.Lock()
-	defer g.place.Unlock()
-	if g.place.version != version {
-		if g.place.home, err = g.Store.SealedIn(ctx); err == nil {
-			g.place.version = version
+	g.sealedHome.Lock()
+	defer g.sealedHome.Unlock()
+	if g.sealedHome.version != version {
+		if g.sealedHome.home, err = g.Store.SealedIn(ctx); err == nil {
+			g.sealedHome.version = version
 		}
 	}
-	return g.place.home, err
+	return g.sealedHome.home, err
 }
 
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
@@ -113,7 +113,7 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 	if sealed.Version == 0 {
 		return sealed, nil, unsealed("the owner's rules have never been sealed")
 	}
-	if g.ofYesterday(rules) {
+	if g.isStale(rules) {
 		e := unsealed("the owner tightened the rules while this call was under way").WithHint(
 			"make the same call again: it goes by the new rules")
 		e.FixedBy = x402.ByTime
@@ -150,10 +150,10 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// ofYesterday reports whether config.toml is tighter by now than rules that were read from it,
+// isStale reports whether config.toml is tighter by now than rules that were read from it,
 // sealed or not: a call under way ends there. A file that cannot be read is for the next call to
 // find.
-func (g *Guard) ofYesterday(rules *config.Config) bool {
+func (g *Guard) isStale(rules *config.Config) bool {
 	if rules.Same(g.Home) {
 		return false
 	}
@@ -181,7 +181,7 @@ func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
 	}
-	if err := g.checkMark(ctx, sealed); err != nil {
+	if err := g.checkLedger(ctx, sealed); err != nil {
 		return err
 	}
 	if len(changes) > 0 {
@@ -212,8 +212,8 @@ func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error
 	return err
 }
 
-// Seal makes the rules in force the sealed ones, and marks the ledger as it is: the owner looked. A
-// lift that was not theirs they did not accept with it.
+// Seal makes the rules in force the sealed ones, and checkpoints the ledger as it is: the owner
+// looked. A lift that was not theirs they did not accept with it.
 func (g *Guard) Seal(ctx context.Context) error {
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
@@ -248,7 +248,7 @@ func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
 	if err := g.Store.SealRules(ctx, next, home); err != nil {
 		return err
 	}
-	a := g.anchor()
+	a := g.checkpoints()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return g.write(ctx, next.Version, g.replace)

@@ -149,7 +149,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		g := sealed(t)
 		require.NoError(t, g.Store.Close())
 		copied := t.TempDir()
-		for _, name := range []string{history.FileName, MarkName} {
+		for _, name := range []string{history.FileName, checkpointFile} {
 			text, err := os.ReadFile(filepath.Join(g.Home, name))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(copied, name), text, 0o600))
@@ -212,7 +212,7 @@ func reserve(t *testing.T, s *history.Store) {
 }
 
 func TestMark(t *testing.T) {
-	path := func(g *Guard) string { return filepath.Join(g.Home, MarkName) }
+	path := func(g *Guard) string { return filepath.Join(g.Home, checkpointFile) }
 	read := func(t *testing.T, name string) []byte {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -237,18 +237,18 @@ func TestMark(t *testing.T) {
 			reserve(t, g.Store)
 			require.NoError(t, g.Checkpoint(t.Context()))
 			text := read(t, path(g))
-			first, second := text[:place], text[place:]
+			first, second := text[:slotSize], text[slotSize:]
 			require.NotEqual(t, first, second)
-			newer := text[:place]
+			newer := text[:slotSize]
 			if bytes.Contains(second, []byte(`"seq":3`)) {
 				newer = second
 			}
 			copy(newer[100:], make([]byte, 100))
 			write(t, path(g), text)
 		}, true},
-		{"both torn", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 2*place)) }, false},
-		{"half", func(t *testing.T, g *Guard) { write(t, path(g), read(t, path(g))[:place-1]) }, false},
-		{"long", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 3*place)) }, false},
+		{"both torn", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 2*slotSize)) }, false},
+		{"half", func(t *testing.T, g *Guard) { write(t, path(g), read(t, path(g))[:slotSize-1]) }, false},
+		{"long", func(t *testing.T, g *Guard) { write(t, path(g), make([]byte, 3*slotSize)) }, false},
 		{"gone", func(t *testing.T, g *Guard) { require.NoError(t, os.Remove(path(g))) }, false},
 		{"empty", func(t *testing.T, g *Guard) { write(t, path(g), nil) }, false},
 		{"another one's", func(t *testing.T, g *Guard) {
@@ -303,7 +303,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// Many payments at once, of several processes: the mark ends at the newest.
+// Many payments at once, of several processes: the checkpoint ends at the newest.
 func TestMarksAtOnce(t *testing.T) {
 	one := sealed(t)
 	other := open(t, one.Home, string(one.Rules.Raw))
@@ -324,9 +324,9 @@ func TestMarksAtOnce(t *testing.T) {
 	m, err := one.newest(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, head.Seq, m.Seq)
-	info, err := os.Stat(filepath.Join(one.Home, MarkName))
+	info, err := os.Stat(filepath.Join(one.Home, checkpointFile))
 	require.NoError(t, err)
-	require.EqualValues(t, 2*place, info.Size())
+	require.EqualValues(t, 2*slotSize, info.Size())
 }
 
 // Without the key nothing is believed and nothing is marked.

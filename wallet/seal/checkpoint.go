@@ -18,18 +18,18 @@ import (
 	"x402-wallet/x402"
 )
 
-// MarkName is the mark's file in the home (SPEC §2): two places of one line each, of which the
-// older is overwritten, so that one is whole whenever the machine stops. It is not forced to the
-// disk: after a power cut it may be older than the ledger, which is no harm, and forcing it would
-// cost each payment as much as all of its records.
-const MarkName = "ledger.mark"
+// checkpointFile is the checkpoint's file in the home (SPEC §2): two slots of one line each, of
+// which the older is overwritten, so that one is whole whenever the machine stops. It is not forced
+// to the disk: after a power cut it may be older than the ledger, which is no harm, and forcing it
+// would cost each payment as much as all of its records.
+const checkpointFile = "ledger.mark"
 
-// place is a line's length, with its spaces and its end. A mark has about 250 bytes.
-const place = 512
+// slotSize is a line's length, with its padding and its end. A checkpoint has about 250 bytes.
+const slotSize = 512
 
-// mark says how far the ledger had come when the wallet last let a payment go. A ledger that does
-// not know this any more was rolled back: restored from a backup, or robbed of its write-ahead log.
-type mark struct {
+// checkpoint is how far the ledger had come when the wallet last sent a payment. A ledger that does
+// not know this any more was rolled back: restored from a backup, or without its write-ahead log.
+type checkpoint struct {
 	Format string `json:"format"`
 	Seq    int64  `json:"seq"`   // of the audit chain's row
 	Head   string `json:"head"`  // its hash, hex
@@ -42,9 +42,9 @@ type mark struct {
 	Seal string `json:"seal"` // hex
 }
 
-const markFormat = "x402-wallet-mark-1"
+const checkpointFormat = "x402-wallet-mark-1"
 
-func (g *Guard) sealOfMark(ctx context.Context, m mark) (string, error) {
+func (g *Guard) sealOfCheckpoint(ctx context.Context, m checkpoint) (string, error) {
 	data, err := g.where(ctx)
 	if err != nil {
 		return "", err
@@ -52,32 +52,32 @@ func (g *Guard) sealOfMark(ctx context.Context, m mark) (string, error) {
 	data = binary.BigEndian.AppendUint64(data, uint64(m.Seq))
 	data = binary.BigEndian.AppendUint64(data, uint64(m.Rules))
 	data = append(data, m.Head...)
-	if m.Frozen > 0 { // else it is the seal of a mark from before freezes were in it
+	if m.Frozen > 0 { // else it is the seal of a checkpoint from before freezes were in it
 		data = binary.BigEndian.AppendUint64(data, uint64(m.Frozen))
 		data = binary.BigEndian.AppendUint64(data, uint64(m.Lifted))
 		data = append(data, m.Freezes...)
 	}
-	seal, err := g.Key.Seal(ctx, purposeMark, data)
+	seal, err := g.Key.Seal(ctx, purposeCheckpoint, data)
 	return hex.EncodeToString(seal), err
 }
 
-// head is what a mark, which is sealed, says of the ledger.
-func (m mark) head() (h history.Head) {
+// head is the part of a sealed checkpoint that the ledger compares.
+func (m checkpoint) head() (h history.Head) {
 	h = history.Head{Seq: m.Seq, Frozen: m.Frozen, Lifted: m.Lifted}
 	h.Hash, _ = hex.DecodeString(m.Head)
 	_, _ = hex.Decode(h.Freezes[:], []byte(m.Freezes))
 	return h
 }
 
-// Checkpoint notes how far the ledger has come: to be called when a signed payment is on disk,
-// before it leaves. Calls at the same time share one writing. A mark makes a ledger good, so one
-// that is behind the mark before gets none.
+// Checkpoint records how far the ledger has come: to be called when a signed payment is on disk,
+// before it leaves. Concurrent calls share one write. A checkpoint vouches for a ledger, so one
+// that is behind the checkpoint before gets none.
 func (g *Guard) Checkpoint(ctx context.Context) error {
 	head, err := g.Store.Head(ctx)
 	if err != nil {
 		return err
 	}
-	a := g.anchor()
+	a := g.checkpoints()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.last.Seq >= head.Seq && a.written { // for another payment, after this one was on disk
@@ -91,92 +91,93 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.follows(ctx, a.meet(m), sealed); err != nil {
+	if err := g.checkFollows(ctx, a.observe(m), sealed); err != nil {
 		return err
 	}
-	return g.write(ctx, sealed.Version, g.put)
+	return g.write(ctx, sealed.Version, g.writeSlot)
 }
 
-// write is one process's at a time, so that the later mark stays.
+// write runs in one process at a time, so that the later checkpoint stays.
 func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) error) error {
 	return g.Store.AtHead(ctx, func(head history.Head) error {
-		m := mark{Format: markFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash), Rules: rules}
+		m := checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
+			Rules: rules}
 		if m.Frozen, m.Lifted = head.Frozen, head.Lifted; m.Frozen > m.Lifted {
 			m.Freezes = hex.EncodeToString(head.Freezes[:])
 		}
 		var err error
-		if m.Seal, err = g.sealOfMark(ctx, m); err != nil {
+		if m.Seal, err = g.sealOfCheckpoint(ctx, m); err != nil {
 			return err
 		}
 		text, err := json.Marshal(m)
 		if err != nil {
 			return err
 		}
-		if err := put(append(append(text, bytes.Repeat([]byte(" "), place-1-len(text))...),
+		if err := put(append(append(text, bytes.Repeat([]byte(" "), slotSize-1-len(text))...),
 			'\n')); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's mark: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
 		}
-		a := g.anchor()
+		a := g.checkpoints()
 		a.last, a.written = m, true
 		return nil
 	})
 }
 
-// put writes a line over the older one; a file that is not as it should be is replaced.
-func (g *Guard) put(line []byte) error {
-	path := filepath.Join(g.Home, MarkName)
-	marks, err := readMarks(path)
-	if err != nil || len(marks) != 2 {
+// writeSlot writes a line over the older one; a file that is not as it should be is replaced.
+func (g *Guard) writeSlot(line []byte) error {
+	path := filepath.Join(g.Home, checkpointFile)
+	checkpoints, err := readCheckpoints(path)
+	if err != nil || len(checkpoints) != 2 {
 		return g.replace(line)
 	}
 	older := int64(0)
-	if marks[1].Seq < marks[0].Seq {
+	if checkpoints[1].Seq < checkpoints[0].Seq {
 		older = 1
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteAt(line, older*place)
+	_, err = file.WriteAt(line, older*slotSize)
 	return errors.Join(err, file.Close())
 }
 
-// replace makes a line the only mark, whatever was there: the owner looked, and begins anew.
+// replace makes a line the only checkpoint, whatever was there: the owner looked and accepted it.
 func (g *Guard) replace(line []byte) error {
-	return config.WriteFile(filepath.Join(g.Home, MarkName), append(line, line...))
+	return config.WriteFile(filepath.Join(g.Home, checkpointFile), append(line, line...))
 }
 
-// readMarks reads both places; one that was being written when the machine stopped is the zero
-// mark.
-func readMarks(path string) (list []mark, err error) {
-	text, err := config.ReadFile(path, 2*place)
+// readCheckpoints reads both slots; one that was being written when the machine stopped is the zero
+// checkpoint.
+func readCheckpoints(path string) (list []checkpoint, err error) {
+	text, err := config.ReadFile(path, 2*slotSize)
 	if err != nil {
 		return nil, err
 	}
-	for line := range slices.Chunk(text, place) {
-		var m mark
+	for line := range slices.Chunk(text, slotSize) {
+		var m checkpoint
 		d := json.NewDecoder(bytes.NewReader(line))
 		d.DisallowUnknownFields()
-		if d.Decode(&m) != nil || m.Format != markFormat || len(line) < place {
-			m = mark{}
+		if d.Decode(&m) != nil || m.Format != checkpointFormat || len(line) < slotSize {
+			m = checkpoint{}
 		}
 		list = append(list, m)
 	}
 	return list, nil
 }
 
-// checkMark refuses a ledger that is behind its mark.
-func (g *Guard) checkMark(ctx context.Context, sealed history.SealedRules) error {
-	m, err := g.met(ctx)
+// checkLedger refuses a ledger that is behind its checkpoint.
+func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) error {
+	m, err := g.latest(ctx)
 	if err != nil {
 		return err
 	}
-	return g.follows(ctx, m, sealed)
+	return g.checkFollows(ctx, m, sealed)
 }
 
-// follows refuses a ledger that has not come from a mark.
-func (g *Guard) follows(ctx context.Context, m mark, sealed history.SealedRules) error {
+// checkFollows refuses a ledger that is no continuation of a checkpoint.
+func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.SealedRules) error {
 	has, err := g.Store.Has(ctx, m.head())
 	if err != nil {
 		return err
@@ -196,30 +197,30 @@ func (g *Guard) follows(ctx context.Context, m mark, sealed history.SealedRules)
 	return err
 }
 
-// met is the mark that the ledger is held against: the newest that this process has met. Who puts
-// an older ledger and an older mark back together is noticed by whoever was there before; only the
-// owner, by sealing rules, takes a process back.
-func (g *Guard) met(ctx context.Context) (mark, error) {
+// latest is the checkpoint that the ledger is compared with: the newest that this process has seen.
+// An older ledger and an older checkpoint put back together are noticed by every process that ran
+// before; only the owner, by sealing rules, makes a process accept them.
+func (g *Guard) latest(ctx context.Context) (checkpoint, error) {
 	m, err := g.newest(ctx)
 	if err != nil {
 		return m, err
 	}
-	a := g.anchor()
+	a := g.checkpoints()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.meet(m), nil
+	return a.observe(m), nil
 }
 
-// meet is asked with mu held.
-func (a *CheckpointCache) meet(m mark) mark {
+// observe is called with mu held.
+func (a *CheckpointCache) observe(m checkpoint) checkpoint {
 	if m != a.last && (m.Seq >= a.last.Seq || m.Rules > a.last.Rules) {
 		a.last, a.written = m, false
 	}
 	return a.last
 }
 
-// CheckpointIfUnlocked marks the ledger if that can be done without asking for the passphrase: what
-// was frozen then cannot be taken back by who writes to the ledger.
+// CheckpointIfUnlocked records a checkpoint if that can be done without asking for the passphrase:
+// what was frozen then cannot be taken back by who writes to the ledger.
 func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	if g.Key.Locked() {
 		return nil
@@ -227,17 +228,17 @@ func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	return g.Checkpoint(ctx)
 }
 
-// newest is the newest mark that this wallet made.
-func (g *Guard) newest(ctx context.Context) (newest mark, err error) {
-	marks, err := readMarks(filepath.Join(g.Home, MarkName))
+// newest is the newest checkpoint that this wallet made.
+func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
+	checkpoints, err := readCheckpoints(filepath.Join(g.Home, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return newest, rolledBack("its mark %s is missing", MarkName)
+		return newest, rolledBack("its mark %s is missing", checkpointFile)
 	}
 	if err != nil {
 		return newest, x402.Errorf(x402.LedgerCorrupt, "read the ledger's mark: %w", err)
 	}
-	for _, m := range marks {
-		seal, err := g.sealOfMark(ctx, m)
+	for _, m := range checkpoints {
+		seal, err := g.sealOfCheckpoint(ctx, m)
 		if err != nil {
 			return newest, err
 		}
@@ -247,7 +248,7 @@ func (g *Guard) newest(ctx context.Context) (newest mark, err error) {
 	}
 	if newest.Seq == 0 {
 		return newest, rolledBack("its mark %s was not made by this wallet, for this ledger in this place",
-			MarkName)
+			checkpointFile)
 	}
 	return newest, nil
 }
