@@ -94,11 +94,11 @@ func (p *Program) approveCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
 				a, err := store.Approval(ctx, args[0])
-				if err == nil && (a.State == history.Used || !time.Now().Before(a.Expires)) {
-					err = history.ErrDecided
-				}
 				if err != nil {
 					return decisionError(args[0], err)
+				}
+				if a.State == history.Used || !time.Now().Before(a.Expires) {
+					return decisionError(args[0], history.ErrDecided)
 				}
 				ui.terms(a)
 				l := loosening{prompt: "Passphrase, to approve this payment: ", title: "Approve this payment"}

@@ -156,7 +156,8 @@ func (p *Program) openChannel(ctx context.Context, ui *ui, w *tools.Wallet, serv
 	for asked := 0; ; asked++ {
 		s, err := m.Open(ctx, server, deposit)
 		id, _ := x402.AsError(err).Details["approvalId"].(string)
-		if err == nil || id == "" || asked == transactions || !ui.page && !isTerminal(p.Stdin) {
+		nobody := !ui.page && !isTerminal(p.Stdin) // nobody is there to be asked
+		if err == nil || id == "" || asked == transactions || nobody {
 			return ui.channelStatus(s, err)
 		}
 		if err := p.approveHere(ctx, ui, w, id); err != nil {

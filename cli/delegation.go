@@ -141,7 +141,8 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		var key wallet.OwnerKey
 		if f.keypair != "" {
 			var err error
-			if key, err = wallet.ReadOwnerKey(f.keypair); err != nil {
+			key, err = wallet.ReadOwnerKey(f.keypair)
+			if err != nil {
 				return err
 			}
 			defer key.Wipe()
@@ -157,7 +158,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		}
 		if f.keypair != "" && c.Owner != key.Address() {
 			return x402.Errorf(x402.InvalidArgument,
-				"the token account %s belongs to %s, and the key in %s is that of %s", c.Account, c.Owner,
+				"the token account %s belongs to %s, but the key in %s is that of %s", c.Account, c.Owner,
 				f.keypair, key.Address()).
 				WithHint("name your own token account by --token-account, or its owner's key by " +
 					"--owner-keypair")
@@ -165,47 +166,67 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err := w.Owner.Simulate(ctx, c); err != nil {
 			return err
 		}
-		out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
-		if c.Delegate != "" {
-			out.Amount = money.NewAmount(c.Amount).String()
-		}
 		if f.unsigned {
-			out.Transaction = c.Transaction([64]byte{})
-			if ui.json {
-				return ui.printJSON(out)
-			}
-			ui.note("%s must sign this and pays its fee; it is valid for about a minute:", c.Owner)
-			ui.say("%s", out.Transaction)
-			return nil
+			return ui.unsignedChange(c)
 		}
 		signature, err := key.SignDelegation(c.Message, wallet.DelegationChange{
 			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount,
-			Decimals: c.Decimals})
+			Decimals: c.Decimals,
+		})
 		if err != nil {
 			return err
 		}
-		if out.Signature, err = w.Owner.Send(ctx, c, signature); err != nil {
+		transaction, err := w.Owner.Send(ctx, c, signature)
+		if err != nil {
 			return err
 		}
-		if ui.json {
-			return ui.printJSON(out)
-		}
-		if c.Delegate == "" {
-			ui.say("revoked: only its owner can spend from %s; transaction %s", c.Account, out.Signature)
-			return nil
-		}
-		ui.say("approved: the agent may spend up to %s %s from %s; transaction %s",
-			money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
-		return nil
+		return ui.sentChange(c, asset.Symbol, transaction)
 	})
+}
+
+func changeOf(c x402.DelegationChange) changeOut {
+	out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
+	if c.Delegate != "" {
+		out.Amount = money.NewAmount(c.Amount).String()
+	}
+	return out
+}
+
+// unsignedChange prints a transaction for another signer of the owner's.
+func (u *ui) unsignedChange(c x402.DelegationChange) error {
+	out := changeOf(c)
+	out.Transaction = c.Transaction([64]byte{})
+	if u.json {
+		return u.printJSON(out)
+	}
+	u.note("%s must sign this and pays its fee; it is valid for about a minute:", c.Owner)
+	u.say("%s", out.Transaction)
+	return nil
+}
+
+func (u *ui) sentChange(c x402.DelegationChange, symbol, transaction string) error {
+	out := changeOf(c)
+	out.Signature = transaction
+	if u.json {
+		return u.printJSON(out)
+	}
+	if c.Delegate == "" {
+		u.say("revoked: only its owner can spend from %s; transaction %s", c.Account, transaction)
+		return nil
+	}
+	u.say("approved: the agent may spend up to %s %s from %s; transaction %s",
+		money.NewAmount(c.Amount).Units(c.Decimals), symbol, c.Account, transaction)
+	return nil
 }
 
 // ownersAccount is the token account that is meant: the one named, that of config.toml, or the
 // owner's associated one.
 func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (network, account string,
 	asset x402.AssetInfo, err error) {
+	wanted, _ := x402.Network(f.network)
 	for _, n := range w.Networks {
-		if wanted, _ := x402.Network(f.network); x402.IsSolana(n) && (f.network == "" || n == wanted) {
+		asked := f.network == "" || n == wanted
+		if x402.IsSolana(n) && asked {
 			network = n
 			break
 		}
@@ -217,7 +238,8 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 	}
 	asset, known := w.Engine.Assets.Default(network)
 	if f.symbol != "" {
-		if asset, known = w.Engine.Assets.BySymbol(network, f.symbol); !known {
+		asset, known = w.Engine.Assets.BySymbol(network, f.symbol)
+		if !known {
 			asset, known = w.Engine.Assets.Asset(network, f.symbol)
 		}
 	}

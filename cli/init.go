@@ -166,48 +166,56 @@ func (f initFlags) importsSolana() bool {
 		})
 }
 
-// imports reads the keys of other wallets. Their files are only read.
+// imports reads the keys of other wallets, one for each chain at most. Their files are only read.
 func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported, err error) {
+	var reads []func() (wallet.Imported, error)
+	if f.importSolana != "" {
+		reads = append(reads, func() (wallet.Imported, error) {
+			return wallet.ImportSolanaJSON(f.importSolana)
+		})
+	}
+	for _, entry := range f.importKeyFile {
+		reads = append(reads, func() (wallet.Imported, error) { return importKeyFile(entry) })
+	}
+	passphrase := f.importPassphrase(ui)
+	if file := f.importEVM; file != "" {
+		reads = append(reads, func() (wallet.Imported, error) {
+			return wallet.ImportEVM(ctx, file, passphrase(file))
+		})
+	}
+	if file := f.importOzskr; file != "" {
+		reads = append(reads, func() (wallet.Imported, error) {
+			return wallet.ImportOzskr(ctx, file, passphrase(file))
+		})
+	}
 	taken := map[string]bool{}
-	add := func(key wallet.Imported, err error) error {
-		if err == nil && taken[key.Chain()] {
-			return usageError{text: "two keys are imported for " + key.Chain() +
+	for _, read := range reads {
+		key, err := read()
+		if err != nil {
+			return nil, err
+		}
+		if taken[key.Chain()] {
+			return nil, usageError{text: "two keys are imported for " + key.Chain() +
 				"; a wallet has one for each chain"}
 		}
 		taken[key.Chain()] = true
 		list = append(list, key)
-		return err
-	}
-	if f.importSolana != "" {
-		if err := add(wallet.ImportSolanaJSON(f.importSolana)); err != nil {
-			return nil, err
-		}
-	}
-	for _, entry := range f.importKeyFile {
-		chain, file, named := strings.Cut(entry, "=")
-		if !named {
-			chain, file = "", entry
-		}
-		if file == "" || named && chain != wallet.ChainSolana && chain != wallet.ChainEVM {
-			return nil, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor "+
-				"solana=FILE nor evm=FILE", entry)}
-		}
-		if err := add(wallet.ImportKeyFile(file, chain)); err != nil {
-			return nil, err
-		}
-	}
-	passphrase := f.importPassphrase(ui)
-	if f.importEVM != "" {
-		if err := add(wallet.ImportEVM(ctx, f.importEVM, passphrase(f.importEVM))); err != nil {
-			return nil, err
-		}
-	}
-	if f.importOzskr != "" {
-		if err := add(wallet.ImportOzskr(ctx, f.importOzskr, passphrase(f.importOzskr))); err != nil {
-			return nil, err
-		}
 	}
 	return list, nil
+}
+
+// importKeyFile reads a raw key from FILE, or from chain=FILE.
+func importKeyFile(entry string) (wallet.Imported, error) {
+	chain, file, named := strings.Cut(entry, "=")
+	if !named {
+		chain, file = "", entry
+	}
+	known := !named || chain == wallet.ChainSolana || chain == wallet.ChainEVM
+	if file == "" || !known {
+		return wallet.Imported{}, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor "+
+			"solana=FILE nor evm=FILE", entry)}
+	}
+	return wallet.ImportKeyFile(file, chain)
 }
 
 // importPassphrase is who is asked for the passphrase of an imported file. That of the flags is the

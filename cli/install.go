@@ -39,10 +39,14 @@ type clientOut struct {
 	Error  string `json:"error,omitempty"`
 }
 
+type installFlags struct {
+	show, dry, remove bool
+	passphraseFile    string
+	variables         []string
+}
+
 func (p *Program) installCommand(ui *ui) *cobra.Command {
-	var show, dry, remove bool
-	var passphraseFile string
-	var variables []string
+	var f installFlags
 	cmd := &cobra.Command{
 		Use: "install [CLIENT]", Short: "Write the wallet into an MCP client's settings",
 		Long: "Write the wallet into the settings of an MCP client: claude-code, claude-desktop, cursor, " +
@@ -55,7 +59,8 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			"  x402-wallet install cursor --dry-run                      what would change\n" +
 			"  x402-wallet install codex --passphrase-file ~/.x402-pass",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			alone := !f.show && !f.dry && !f.remove
+			if len(args) == 0 && alone {
 				return nil
 			}
 			return wants("CLIENT")(cmd, args)
@@ -69,51 +74,49 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && (show || dry || remove) {
-				return wants("CLIENT")(cmd, args)
-			}
-			system, err := p.system()
-			if err != nil {
-				return err
-			}
-			if remove && len(args) == 1 {
-				client, err := clientNamed(args[0])
-				if err != nil {
-					return err
-				}
-				plan, err := client.PlanRemoval(system)
-				return ui.install(client, plan, err, dry)
-			}
-			entry, err := p.entry(cmd.Context(), passphraseFile, variables)
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return ui.clients(system, entry)
-			}
-			client, err := clientNamed(args[0])
-			if err != nil {
-				return err
-			}
-			if show {
-				return ui.snippet(client, system, entry)
-			}
-			plan, err := client.Plan(system, entry)
-			return ui.install(client, plan, err, dry)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return p.install(cmd.Context(), ui, f, args) },
 	}
-	cmd.Flags().BoolVar(&show, "print", false, "only print what to write by hand, and the client's own "+
+	cmd.Flags().BoolVar(&f.show, "print", false, "only print what to write by hand, and the client's own "+
 		"command or link")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only show what would change")
-	cmd.Flags().BoolVar(&remove, "remove", false, "take the wallet out of the client's settings")
-	cmd.Flags().StringVar(&passphraseFile, "passphrase-file", "",
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only show what would change")
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "take the wallet out of the client's settings")
+	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
 		"let the client's wallet unlock itself with this `FILE` (X402_WALLET_PASSPHRASE_FILE)")
-	cmd.Flags().StringArrayVarP(&variables, "env", "e", nil,
+	cmd.Flags().StringArrayVarP(&f.variables, "env", "e", nil,
 		"another `NAME=VALUE` for the wallet's process; never a secret")
 	cmd.MarkFlagsMutuallyExclusive("print", "dry-run")
 	cmd.MarkFlagsMutuallyExclusive("print", "remove")
 	return cmd
+}
+
+// install changes, shows or, without a client's name, lists the settings of clients.
+func (p *Program) install(ctx context.Context, ui *ui, f installFlags, args []string) error {
+	system, err := p.system()
+	if err != nil {
+		return err
+	}
+	var client install.Client
+	if len(args) > 0 {
+		client, err = clientNamed(args[0])
+		if err != nil {
+			return err
+		}
+	}
+	if f.remove {
+		plan, err := client.PlanRemoval(system)
+		return ui.install(client, plan, err, f.dry)
+	}
+	entry, err := p.entry(ctx, f.passphraseFile, f.variables)
+	switch {
+	case err != nil:
+		return err
+	case len(args) == 0:
+		return ui.clients(system, entry)
+	case f.show:
+		return ui.snippet(client, system, entry)
+	}
+	plan, err := client.Plan(system, entry)
+	return ui.install(client, plan, err, f.dry)
 }
 
 // system is where this person's settings lie.

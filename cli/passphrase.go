@@ -112,7 +112,8 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 		err = keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) {
 			return bytes.Clone(fresh), nil
 		})
-		if out.Keyring = err == nil; err != nil {
+		out.Keyring = err == nil
+		if err != nil {
 			ui.warn([]string{"the passphrase is changed, but " + err.Error() +
 				"; run x402-wallet passphrase --keyring"})
 		}

@@ -160,7 +160,7 @@ func (p *Program) ruled(ctx context.Context) (*ruled, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ruled{rules, store, p.Guard(store, rules, nil)}, nil
+	return &ruled{rules: rules, store: store, guard: p.Guard(store, rules, nil)}, nil
 }
 
 func (p *Program) haveWallet() error {
@@ -251,7 +251,8 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 	defer r.store.Close()
 	text := r.rules.Raw
 	if edit != nil {
-		if text, err = edit(text, r.rules); err != nil {
+		text, err = edit(text, r.rules)
+		if err != nil {
 			return asInvalid(err)
 		}
 		if bytes.Equal(text, r.rules.Raw) && r.guard.CheckConfig(ctx) == nil {
@@ -263,58 +264,86 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 			return nil
 		}
 	}
-	next, err := config.Parse(text)
-	if err != nil {
-		return asInvalid(err)
-	}
-	sealed, err := r.store.Rules(ctx)
+	change, err := p.showChange(ctx, ui, r, text, edit == nil)
 	if err != nil {
 		return err
 	}
-	changes, incomparable := seal.Changes(sealed, next)
-	if sealed.Version == 0 {
-		incomparable = errors.New("never sealed")
+	guard := p.Guard(r.store, change.next, nil)
+	if err := p.sealChange(ctx, ui, guard, change); err != nil {
+		return err
 	}
-	ui.changes(changes)
-	ui.warn(next.Warnings)
-	lines := append(asLines(changes, incomparable), next.Warnings...)
-	ahead := ""
-	if edit == nil {
-		if len(changes) == 0 && incomparable == nil { // why the passphrase is asked all the same
-			ui.note("%s", lines[0])
-		}
-		if ahead, err = datedAhead(ctx, ui, r.store); err != nil {
-			return err
-		}
-		if ahead != "" {
-			lines = append(lines, ahead)
-		}
-	}
-	guard := p.Guard(r.store, next, nil)
-	owner := incomparable != nil || config.Loosens(changes) || ahead != ""
-	if !owner {
-		if owner, err = p.sealTighter(ctx, ui, guard, len(changes) > 0); err != nil {
-			return err
-		}
-	}
-	if owner {
-		if err := p.sealAsOwner(ctx, ui, guard, lines, ahead != ""); err != nil {
-			return err
-		}
-	}
-	if string(text) != string(r.rules.Raw) {
+	if !bytes.Equal(text, r.rules.Raw) {
 		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
 	}
-	if len(changes) == 0 {
+	if len(change.keys) == 0 {
 		ui.note("nothing changed: these rules are sealed")
 	}
 	if ui.json {
-		return ui.policy(ctx, &ruled{next, r.store, guard}, "")
+		return ui.policy(ctx, &ruled{rules: change.next, store: r.store, guard: guard}, "")
 	}
 	ui.say("done: these rules apply from now on")
 	return nil
+}
+
+// ruleChange is what is to be sealed, and what of it only the owner may.
+type ruleChange struct {
+	next         *config.Config
+	keys         []config.Change // since the sealed rules
+	incomparable error           // why the difference cannot be told
+	redate       bool            // payments are dated ahead of the clock; sealing moves them to now
+	lines        []string        // what the owner is shown
+}
+
+// showChange shows what text changes of the sealed rules. all: nothing was edited by a command, so
+// what is sealed is the ledger, too.
+func (p *Program) showChange(ctx context.Context, ui *ui, r *ruled, text []byte,
+	all bool) (c ruleChange, err error) {
+	c.next, err = config.Parse(text)
+	if err != nil {
+		return c, asInvalid(err)
+	}
+	sealed, err := r.store.Rules(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.keys, c.incomparable = seal.Changes(sealed, c.next)
+	if sealed.Version == 0 {
+		c.incomparable = errors.New("never sealed")
+	}
+	ui.changes(c.keys)
+	ui.warn(c.next.Warnings)
+	c.lines = append(asLines(c.keys, c.incomparable), c.next.Warnings...)
+	if !all {
+		return c, nil
+	}
+	if len(c.keys) == 0 && c.incomparable == nil { // why the passphrase is asked all the same
+		ui.note("%s", c.lines[0])
+	}
+	ahead, err := datedAhead(ctx, ui, r.store)
+	if ahead != "" {
+		c.redate = true
+		c.lines = append(c.lines, ahead)
+	}
+	return c, err
+}
+
+// sealChange seals what was shown: by itself what only tightens, with the owner's passphrase
+// everything else.
+func (p *Program) sealChange(ctx context.Context, ui *ui, guard *seal.Guard, c ruleChange) error {
+	owner := c.incomparable != nil || config.Loosens(c.keys) || c.redate
+	if !owner {
+		var err error
+		owner, err = p.sealTighter(ctx, ui, guard, len(c.keys) > 0)
+		if err != nil {
+			return err
+		}
+	}
+	if !owner {
+		return nil
+	}
+	return p.sealAsOwner(ctx, ui, guard, c.lines, c.redate)
 }
 
 // datedAhead shows that payments are dated ahead of the clock, and returns the line; "" where none

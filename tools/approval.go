@@ -27,9 +27,9 @@ import (
 // with the answer. Whatever is not a clear yes to this very question is none.
 
 const (
-	// askPatience is how long a question waits at a client; afterwards the command line still can
-	// answer it.
-	askPatience = 5 * time.Minute
+	// questionTimeout is how long a question waits at a client; afterwards the command line still
+	// can answer it.
+	questionTimeout = 5 * time.Minute
 	// atClient is who decided, in the audit chain.
 	atClient = "client"
 	// stateless is the first protocol in which a server cannot ask while a call waits.
@@ -58,8 +58,8 @@ func addPurchase[In any](server *mcp.Server, s *Server, t *mcp.Tool,
 	})
 }
 
-// maxQuestions is how often one call may ask: the way into a server may need a yes, and then the
-// tool.
+// maxQuestions is how often one call may ask: the way into a server may need an approval, and then
+// the tool.
 const maxQuestions = 2
 
 // purchase makes a call that pays, and asks the person in between where one is needed: about each
@@ -72,7 +72,8 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
 	asked := ""                                             // the question that was answered last
 	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question
-	if !unlocked && (request.Params.RequestState != "" || len(request.Params.InputResponses) > 0) {
+	comesBack := request.Params.RequestState != "" || len(request.Params.InputResponses) > 0
+	if comesBack && !unlocked {
 		id, err := s.answered(ctx, request, about)
 		if err != nil {
 			return refused(err)
@@ -94,7 +95,7 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 			return given
 		}
 		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
-			state := s.states.seal(pending{id, about, time.Now().Add(askPatience)})
+			state := s.states.seal(pending{id, about, time.Now().Add(questionTimeout)})
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
 				RequestState: state}
 		}
@@ -112,7 +113,7 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 // elicit asks while the call waits. False: the person said neither yes nor no.
 func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string,
 	answered bool) {
-	ctx, done := context.WithTimeout(ctx, askPatience)
+	ctx, done := context.WithTimeout(ctx, questionTimeout)
 	defer done()
 	answer, err := request.Session.Elicit(ctx, question)
 	if err != nil {
@@ -145,8 +146,10 @@ func approvalIn(err error) string {
 // canAsk reports whether the client shows forms to a person.
 func canAsk(request *mcp.CallToolRequest) bool {
 	c := request.ClientCapabilities()
-	// {} means forms
-	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+	if c == nil || c.Elicitation == nil {
+		return false
+	}
+	return c.Elicitation.Form != nil || c.Elicitation.URL == nil // {} means forms
 }
 
 // answered takes the client's answer to the question of an earlier call. A yes or no is recorded;

@@ -322,7 +322,7 @@ func TestStatesExpire(t *testing.T) {
 	state := c.result().RequestState
 	asked, ok := s.states.open(state)
 	require.True(t, ok)
-	require.WithinDuration(t, time.Now().Add(askPatience), asked.Until, 10*time.Second)
+	require.WithinDuration(t, time.Now().Add(questionTimeout), asked.Until, 10*time.Second)
 	asked.Until = time.Now()
 	late := s.states.seal(asked)
 	c.start(arguments, map[string]any{"requestState": late,

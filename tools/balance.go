@@ -69,7 +69,7 @@ func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) 
 			strings.Join(networks, ", ")).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
 	}
-	ctx, cancel := context.WithTimeout(ctx, chainPatience)
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	var wait sync.WaitGroup
 	for i := range out.Networks {

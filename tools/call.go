@@ -43,11 +43,11 @@ type ListIn struct {
 // maxAmount does.
 type ListOut struct {
 	Server string     `json:"server"`
-	Tools  []ToolLine `json:"tools"`
+	Tools  []toolLine `json:"tools"`
 }
 
-// ToolLine is one tool.
-type ToolLine struct {
+// toolLine is one tool.
+type toolLine struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"inputSchema"`
@@ -87,9 +87,9 @@ func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
 		return ListOut{}, err
 	}
 	asked := w.askPrices(ctx, in.Server, list)
-	out := ListOut{Server: in.Server, Tools: []ToolLine{}}
+	out := ListOut{Server: in.Server, Tools: []toolLine{}}
 	for _, t := range list {
-		out.Tools = append(out.Tools, ToolLine{
+		out.Tools = append(out.Tools, toolLine{
 			Name: t.Name, Description: x402.Clip(t.Description, maxDescription),
 			InputSchema: shownSchema(t, maxSchema),
 			Price:       cmp.Or(w.toldPrice(t), asked[t.Name]),

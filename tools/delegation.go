@@ -33,7 +33,7 @@ const delegationDescription = `What an owner's SPL token account lets this agent
 
 // CheckDelegation reads a delegation from the chain. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (DelegationOut, error) {
-	ctx, cancel := context.WithTimeout(ctx, chainPatience)
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	network, account, err := w.delegationAsked(ctx, in)
 	if err != nil {

@@ -73,14 +73,16 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, erro
 			"query and url are given: a URL is asked itself, not searched for")
 	}
 	if in.Limit != nil {
-		if s.most = *in.Limit; s.most < 1 || s.most > mostServices {
+		s.most = *in.Limit
+		if s.most < 1 || s.most > mostServices {
 			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d",
 				mostServices)
 		}
 	}
 	if in.Network != "" {
 		var known bool
-		if s.network, known = x402.Network(in.Network); !known {
+		s.network, known = x402.Network(in.Network)
+		if !known {
 			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known",
 				x402.Clip(in.Network, 64)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
@@ -142,7 +144,7 @@ func (s *search) lists(ctx context.Context, query string) error {
 	if err := s.sources(found); err != nil {
 		return err
 	}
-	judging, cancel := context.WithTimeout(ctx, chainPatience)
+	judging, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	seen := map[string]bool{}
 	for i, some := 0, true; some && !s.full(); i++ {
@@ -223,15 +225,22 @@ func (s *search) bound(q *pay.Request) {
 	}
 }
 
+// affords reports whether a price, in dollars, is within what the caller would pay.
+func (s *search) affords(price string) bool {
+	if s.maxPrice == nil {
+		return true
+	}
+	d, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
+	return err == nil && d <= *s.maxPrice
+}
+
 // add makes a service of the option that the wallet would take, or else of the first that is what
 // the caller looks for.
 func (s *search) add(e pay.Estimate, url string, l facilitator.Listing) {
-	fits := func(o pay.Option) bool {
-		price, err := money.ParseDollars(strings.TrimPrefix(o.Price, "$"))
-		return o.Network != "" && (s.network == "" || o.Network == s.network) &&
-			(s.maxPrice == nil || err == nil && price <= *s.maxPrice)
-	}
-	i := slices.IndexFunc(e.Options, fits)
+	i := slices.IndexFunc(e.Options, func(o pay.Option) bool {
+		onNetwork := s.network == "" || o.Network == s.network
+		return o.Network != "" && onNetwork && s.affords(o.Price)
+	})
 	if e.Chosen != nil {
 		i = *e.Chosen
 	}
@@ -269,15 +278,18 @@ func (s *search) probe(ctx context.Context, url string) error {
 	s.bound(&q)
 	e, err := s.Engine.Estimate(ctx, q)
 	isServer := looksLikeMCP(url)
+	forbidden := x402.HasCode(err, x402.URLBlocked) || x402.HasCode(err, x402.PolicyDenied)
+	failed := err != nil || e.HTTPStatus >= 400
 	switch {
-	case err != nil && (!isServer || x402.HasCode(err, x402.URLBlocked) ||
-		x402.HasCode(err, x402.PolicyDenied)):
+	case forbidden:
 		return err
 	case err == nil && e.PaymentRequired:
 		s.add(e, url, facilitator.Listing{Type: "http"})
 		return nil
-	case isServer && (err != nil || e.HTTPStatus >= 400):
+	case isServer && failed:
 		return s.probeTools(ctx, url)
+	case err != nil:
+		return err
 	case e.HTTPStatus >= 300:
 		return x402.Errorf(x402.DiscoverFailed, "the URL answers GET with HTTP %d and requires no payment",
 			e.HTTPStatus).
@@ -322,8 +334,7 @@ func (s *search) probeTools(ctx context.Context, server string) error {
 // shows when it is called.
 func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
 	price := s.toldPrice(t)
-	d, err := money.ParseDollars(strings.TrimPrefix(price, "$"))
-	if s.network != "" || s.maxPrice != nil && (err != nil || d > *s.maxPrice) {
+	if s.network != "" || !s.affords(price) {
 		return
 	}
 	s.put(Service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),

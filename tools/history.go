@@ -116,7 +116,8 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 func (in HistoryIn) filter() (history.Filter, error) {
 	f := history.Filter{Before: in.Before, URL: in.URL, State: history.State(in.Status)}
 	if in.Limit != nil {
-		if f.Limit = *in.Limit; f.Limit < 1 || f.Limit > mostRows {
+		f.Limit = *in.Limit
+		if f.Limit < 1 || f.Limit > mostRows {
 			return f, x402.Errorf(x402.InvalidArgument, "limit must be 1 to %d", mostRows)
 		}
 	}

@@ -10,17 +10,17 @@ import (
 
 // lazy opens the wallet at its first use, so that the server answers before it and also without
 // one: `init` may run while the host is already talking to us. When the owner changes the rules it
-// opens the wallet anew, for the calls that come then; calls under way end with the wallet they
+// opens the wallet again, for the calls that come then; calls under way end with the wallet they
 // began with.
 type lazy struct {
 	mu      sync.Mutex
-	current *lease
+	current *openedWallet
 	opened  chan struct{} // closed when a wallet is open; nil while nobody waits
 	closed  bool
 }
 
-// lease is an open wallet and those who use it.
-type lease struct {
+// openedWallet is an open wallet and those who use it.
+type openedWallet struct {
 	*Wallet
 	users   int
 	retired chan struct{} // closed when there is another one
@@ -29,8 +29,8 @@ type lease struct {
 	err     error
 }
 
-// lastUse is how long the end waits for those who still use the wallet.
-const lastUse = time.Second
+// closeTimeout is how long the end waits for those who still use the wallet.
+const closeTimeout = time.Second
 
 // get is the wallet under the rules as they are now. done ends its use.
 func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err error) {
@@ -45,7 +45,8 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 			return nil, nil, err
 		}
 		l.retire() // its calls go on
-		l.current = &lease{Wallet: w, users: 1, retired: make(chan struct{}), unused: make(chan struct{}),
+		l.current = &openedWallet{Wallet: w, users: 1, retired: make(chan struct{}),
+			unused: make(chan struct{}),
 			closed: make(chan struct{})}
 		if l.opened != nil {
 			close(l.opened)
@@ -55,8 +56,8 @@ func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err 
 	return l.current.Wallet, l.use(l.current), nil
 }
 
-// use counts a user in. The lease itself is one, until it is retired; the last one closes.
-func (l *lazy) use(s *lease) (done func()) {
+// use counts a user in. The holder itself is one, until it is retired; the last one closes.
+func (l *lazy) use(s *openedWallet) (done func()) {
 	s.users++
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
@@ -65,8 +66,9 @@ func (l *lazy) use(s *lease) (done func()) {
 	})
 }
 
-func (s *lease) leave() {
-	if s.users--; s.users > 0 {
+func (s *openedWallet) leave() {
+	s.users--
+	if s.users > 0 {
 		return
 	}
 	close(s.unused)
@@ -74,17 +76,19 @@ func (s *lease) leave() {
 	close(s.closed)
 }
 
-func (l *lazy) retire() (s *lease) {
-	if s = l.current; s != nil {
-		l.current = nil
-		close(s.retired)
-		s.leave()
+func (l *lazy) retire() (s *openedWallet) {
+	s = l.current
+	if s == nil {
+		return nil
 	}
+	l.current = nil
+	close(s.retired)
+	s.leave()
 	return s
 }
 
 // last is the wallet that was opened last, whatever became of the rules; nil when there is none.
-func (l *lazy) last() (s *lease, done func()) {
+func (l *lazy) last() (s *openedWallet, done func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.current == nil {
@@ -94,9 +98,10 @@ func (l *lazy) last() (s *lease, done func()) {
 }
 
 // wait waits for an open wallet; nil when ctx ends before.
-func (l *lazy) wait(ctx context.Context) (s *lease, done func()) {
+func (l *lazy) wait(ctx context.Context) (s *openedWallet, done func()) {
 	for {
-		if s, done = l.last(); s != nil {
+		s, done = l.last()
+		if s != nil {
 			return s, done
 		}
 		l.mu.Lock()
@@ -131,7 +136,7 @@ func (l *lazy) close() error {
 	case <-s.unused:
 		<-s.closed
 		return s.err
-	case <-time.After(lastUse):
+	case <-time.After(closeTimeout):
 		return nil
 	}
 }

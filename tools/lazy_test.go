@@ -65,14 +65,17 @@ func TestLazyCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lazy
 		_, done, err := l.get(t.Context(), func(context.Context) (*Wallet, error) {
-			return &Wallet{Home: fakeHome{nil, func() error { time.Sleep(2 * lastUse); return errors.New("no room") }}}, nil
+			return &Wallet{Home: fakeHome{nil, func() error {
+				time.Sleep(2 * closeTimeout)
+				return errors.New("no room")
+			}}}, nil
 		})
 		require.NoError(t, err)
 		s, end := l.last()
 		done()
 		go func() {
 			<-s.retired
-			time.Sleep(lastUse / 2)
+			time.Sleep(closeTimeout / 2)
 			end()
 		}()
 		require.ErrorContains(t, l.close(), "no room")

@@ -30,17 +30,17 @@ const (
 	linking = "2025-06-18"
 )
 
-// Status is the resource x402://status.
-type Status struct {
-	SetupOut
-	Budget     *budget.Report `json:"budget,omitempty"`
-	Frozen     []string       `json:"frozen,omitempty"`    // why, in the owner's or the wallet's words
-	Approvals  []Waiting      `json:"approvals,omitempty"` // what waits for a person
-	Unfinished []string       `json:"unfinished,omitempty"`
+// walletStatus is the resource x402://status.
+type walletStatus struct {
+	setupOut
+	Budget     *budget.Report    `json:"budget,omitempty"`
+	Frozen     []string          `json:"frozen,omitempty"`    // why, in the owner's or the wallet's words
+	Approvals  []waitingApproval `json:"approvals,omitempty"` // what waits for a person
+	Unfinished []string          `json:"unfinished,omitempty"`
 }
 
-// Waiting is a payment that a person has to decide on.
-type Waiting struct {
+// waitingApproval is a payment that a person has to decide on.
+type waitingApproval struct {
 	ID    string `json:"id"`
 	Price string `json:"price"`
 	Host  string `json:"host"`
@@ -68,8 +68,8 @@ func (s *Server) readStatus(ctx context.Context, request *mcp.ReadResourceReques
 	if err != nil {
 		return nil, err
 	}
-	out := Status{SetupOut: setup}
-	if setup.Addresses != (Addresses{}) { // there is a wallet
+	out := walletStatus{setupOut: setup}
+	if setup.Addresses != (addresses{}) { // there is a wallet
 		w, done, err := s.wallet(ctx)
 		if err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (s *Server) readStatus(ctx context.Context, request *mcp.ReadResourceReques
 	return asResource(request.Params.URI, out), nil
 }
 
-func (w *Wallet) status(ctx context.Context, out *Status) error {
+func (w *Wallet) status(ctx context.Context, out *walletStatus) error {
 	report, err := w.budgets(ctx)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (w *Wallet) status(ctx context.Context, out *Status) error {
 		return err
 	}
 	for _, a := range waiting {
-		out.Approvals = append(out.Approvals, Waiting{ID: a.ID, Price: a.Price.Price(), Host: a.Host,
+		out.Approvals = append(out.Approvals, waitingApproval{ID: a.ID, Price: a.Price.Price(), Host: a.Host,
 			Until: stamp(a.Expires)})
 	}
 	unfinished, err := w.Store.Unfinished(ctx, "", mostRows)
@@ -192,7 +192,9 @@ func link(request *mcp.CallToolRequest, out any) *mcp.ResourceLink {
 			return nil
 		}
 	}
-	if p := request.Session.InitializeParams(); l.URI == "" || p != nil && p.ProtocolVersion < linking {
+	p := request.Session.InitializeParams()
+	knowsNone := p != nil && p.ProtocolVersion < linking
+	if l.URI == "" || knowsNone {
 		return nil
 	}
 	l.MIMEType, _, _ = mime.ParseMediaType(contentType) // a stranger's word: the type alone, or nothing

@@ -56,7 +56,7 @@ func TestResources(t *testing.T) {
 				require.NoError(t, json.Unmarshal([]byte(r.Contents[0].Text), into))
 				return r
 			}
-			var status Status
+			var status walletStatus
 			read(statusURI, &status)
 			require.False(t, status.Ready)
 			require.Contains(t, status.NextSteps[0], "x402-wallet init")
@@ -72,7 +72,7 @@ func TestResources(t *testing.T) {
 			require.NoError(t, err)
 			open, _ := r.StructuredContent.(map[string]any)["paymentId"].(string)
 			require.NoError(t, w.wallet.Store.Freeze(t.Context(), history.Freeze{By: "owner", Why: "lunch"}))
-			status = Status{}
+			status = walletStatus{}
 			result := read(statusURI, &status)
 			require.False(t, status.Ready, "frozen")
 			require.Equal(t, []string{"lunch"}, status.Frozen)
@@ -106,7 +106,7 @@ func TestStatusTellsWhatWaits(t *testing.T) {
 	require.EqualValues(t, x402.ApprovalRequired, f.Error)
 	var r struct{ Contents []struct{ Text string } }
 	require.NoError(t, json.Unmarshal(c.ask("resources/read", map[string]any{"uri": statusURI}), &r))
-	var status Status
+	var status walletStatus
 	require.NoError(t, json.Unmarshal([]byte(r.Contents[0].Text), &status))
 	require.Len(t, status.Approvals, 1)
 	require.Equal(t, f.Details["approvalId"], status.Approvals[0].ID)

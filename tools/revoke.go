@@ -8,14 +8,14 @@ import (
 	"x402-wallet/x402"
 )
 
-// RevokeIn is what x402_revoke_delegation takes.
-type RevokeIn struct {
+// revokeIn is what x402_revoke_delegation takes.
+type revokeIn struct {
 	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"as in x402_check_delegation"`
 	Freeze       bool   `json:"freeze,omitempty" jsonschema:"true: this wallet stops paying from that account at once, until its person lifts that"`
 }
 
-// RevokeOut is its answer.
-type RevokeOut struct {
+// revokeOut is its answer.
+type revokeOut struct {
 	Network      string `json:"network"`
 	TokenAccount string `json:"tokenAccount"`
 	Owner        string `json:"owner"`
@@ -26,28 +26,29 @@ type RevokeOut struct {
 
 const revokeDescription = `Prepare the end of a delegation: an unsigned transaction and the command for the owner, who alone can sign. With freeze, spending from that account stops here at once.`
 
-// Revoke prepares a revocation. Its error is an *x402.Error.
-func (w *Wallet) Revoke(ctx context.Context, in RevokeIn) (RevokeOut, error) {
-	ctx, cancel := context.WithTimeout(ctx, chainPatience)
+// revoke prepares a revocation. Its error is an *x402.Error.
+func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	network, account, err := w.delegationAsked(ctx, DelegationIn{TokenAccount: in.TokenAccount})
 	if err != nil {
-		return RevokeOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
+		return revokeOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
 	}
 	if in.Freeze {
 		// first, whatever the node says: for every network, as the account's owner is the same
 		// there
 		if err := w.freeze(ctx, account); err != nil {
-			return RevokeOut{}, err
+			return revokeOut{}, err
 		}
 	}
 	c, err := w.Owner.Revoke(ctx, network, account)
 	if err != nil {
-		return RevokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made",
+		return revokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made",
 			err).WithDetail("frozen", in.Freeze)
 	}
-	return RevokeOut{
-		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: c.Transaction([64]byte{}), Frozen: in.Freeze,
+	return revokeOut{
+		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: c.Transaction([64]byte{}),
+		Frozen: in.Freeze,
 		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
 			" --token-account " + c.Account,
 	}, nil

@@ -146,7 +146,7 @@ func (s *Server) mcp() *mcp.Server {
 		with(s, (*Wallet).CheckDelegation))
 	add(server, s, &mcp.Tool{Name: "x402_revoke_delegation", Title: "Prepare a revocation",
 		Description: revokeDescription, Annotations: asks},
-		with(s, (*Wallet).Revoke))
+		with(s, (*Wallet).revoke))
 	add(server, s, &mcp.Tool{Name: "x402_list_tools", Title: "Tools of a paid server",
 		Description: listDescription, Annotations: reads},
 		with(s, (*Wallet).ListTools))

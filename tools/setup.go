@@ -8,16 +8,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// SetupOut is the answer of x402_setup_agent.
-type SetupOut struct {
+// setupOut is the answer of x402_setup_agent.
+type setupOut struct {
 	Ready     bool      `json:"ready"` // nothing but locked and the funds stands in the way of a payment
 	Locked    bool      `json:"locked"`
-	Addresses Addresses `json:"addresses"`
+	Addresses addresses `json:"addresses"`
 	NextSteps []string  `json:"nextSteps"`
 }
 
-// Addresses are where the agent's money arrives.
-type Addresses struct {
+// addresses are where the agent's money arrives.
+type addresses struct {
 	Solana string `json:"solana"`
 	EVM    string `json:"evm"`
 }
@@ -26,25 +26,25 @@ const setupDescription = `What is set up: the wallet's addresses to fund, whethe
 	`It creates nothing and takes no passphrase; a person does that in a terminal.`
 
 // setup looks at the wallet from outside, so that it works before there is one.
-func (s *Server) setup(ctx context.Context, _ struct{}) (SetupOut, error) {
+func (s *Server) setup(ctx context.Context, _ struct{}) (setupOut, error) {
 	w, done, err := s.wallet(ctx)
 	if err == nil {
 		defer done()
 	}
 	if x402.HasCode(err, x402.WalletNotFound) {
-		return SetupOut{Locked: true, NextSteps: []string{
+		return setupOut{Locked: true, NextSteps: []string{
 			"ask the person to run `x402-wallet init` in a terminal: it creates the wallet and asks for a passphrase",
 			"never ask for the passphrase yourself and never pass one to a tool",
 		}}, nil
 	}
 	if err != nil {
-		return SetupOut{}, err
+		return setupOut{}, err
 	}
-	out := SetupOut{Ready: true, Locked: w.Keys.Locked(), NextSteps: []string{}}
+	out := setupOut{Ready: true, Locked: w.Keys.Locked(), NextSteps: []string{}}
 	out.Addresses.Solana, out.Addresses.EVM = w.Keys.Addresses()
 	freezes, err := w.Store.Freezes(ctx)
 	if err != nil {
-		return SetupOut{}, withCode(x402.CheckFailed, "whether the wallet is frozen could not be read", err)
+		return setupOut{}, withCode(x402.CheckFailed, "whether the wallet is frozen could not be read", err)
 	}
 	if slices.ContainsFunc(freezes, func(f history.Freeze) bool { return f.Account == "" }) {
 		out.Ready = false

@@ -115,9 +115,9 @@ type Facilitators interface {
 // anew when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
 type Open func(ctx context.Context) (*Wallet, error)
 
-// chainPatience bounds what a tool waits for a node: an agent would rather know that it is not
+// nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not
 // answering.
-const chainPatience = 15 * time.Second
+const nodeTimeout = 15 * time.Second
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

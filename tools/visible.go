@@ -3,6 +3,7 @@ package tools
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -18,19 +19,21 @@ var hidden = []*unicode.RangeTable{
 // Visible writes hidden letters of a JSON text as \uXXXX. The text means the same, and whoever
 // reads it as it stands, as a model does, sees that they are there (security.md E2).
 func Visible(text []byte) []byte {
-	return escape(text, func(r rune) bool { return r >= ' ' && r < 0x7f || r == '\n' })
+	return escape(text, "\n")
 }
 
 // VisibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and
 // ends of lines are meant.
 func VisibleText(text string) string {
-	return string(escape([]byte(text), func(r rune) bool {
-		return r >= ' ' && r < 0x7f || r == '\n' || r == '\r' || r == '\t'
-	}))
+	return string(escape([]byte(text), "\n\r\t"))
 }
 
-// escape is for letters that are not plain.
-func escape(text []byte, plain func(rune) bool) []byte {
+// escape leaves printable ASCII and the controls in keep as they are.
+func escape(text []byte, keep string) []byte {
+	plain := func(r rune) bool {
+		printable := r >= ' ' && r < 0x7f
+		return printable || strings.ContainsRune(keep, r)
+	}
 	at := bytes.IndexFunc(text, func(r rune) bool { return !plain(r) })
 	if at < 0 {
 		return text

@@ -164,7 +164,7 @@ func AsError(err error) *Error {
 			return e
 		}
 	}
-	return &Error{Code: Internal, Message: "the wallet met an error of its own; see its log on stderr",
+	return &Error{Code: Internal, Message: "the wallet had an internal error; see its log on stderr",
 		Err: err}
 }
 

@@ -107,7 +107,8 @@ func overview(l *look) (string, frame, error) {
 	if err != nil {
 		return "", answer, err
 	}
-	if p.More = len(open) > mostUnfinished; p.More {
+	p.More = len(open) > mostUnfinished
+	if p.More {
 		open = open[:mostUnfinished]
 	}
 	for _, o := range open {

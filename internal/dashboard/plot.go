@@ -79,7 +79,8 @@ func draw(steps []step, every int, said string) plot {
 		b.Labelled, b.Wide = fromEnd%every == 0, fromEnd%(2*every) != 0
 		p.Bars = append(p.Bars, b)
 	}
-	if p.Any = most.All() > 0; !p.Any {
+	p.Any = most.All() > 0
+	if !p.Any {
 		p.Said = "Nothing was spent in " + said + "."
 		return p
 	}

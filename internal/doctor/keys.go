@@ -250,7 +250,8 @@ func look(path string, text []byte) (leaks []leak) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export "), "=")
-		if name = strings.TrimSpace(name); !ok || strings.HasPrefix(name, "#") {
+		name = strings.TrimSpace(name)
+		if !ok || strings.HasPrefix(name, "#") {
 			continue
 		}
 		value, _, _ = strings.Cut(strings.TrimSpace(value), " #")

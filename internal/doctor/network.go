@@ -41,8 +41,7 @@ func (o Options) funds(ctx context.Context, w *tools.Wallet, network string) (li
 	}
 	for _, row := range out.Networks {
 		switch {
-		case row.Error != "" && row.ErrorCode == x402.RPCError || row.ErrorCode == x402.Timeout ||
-			row.ErrorCode == x402.CheckFailed:
+		case slices.Contains([]x402.Code{x402.RPCError, x402.Timeout, x402.CheckFailed}, row.ErrorCode):
 			list = append(list, found(Warn, "fix the node first", "not known: %s", row.Error)...)
 		case row.Error != "":
 			list = append(list,
