@@ -416,7 +416,7 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt),
 		"it sees what was spoiled above")
-	for range 2 * mostHeard { // what is remembered of clients is bounded
+	for range 2 * maxApprovals { // what is remembered of clients is bounded
 		require.NoError(t, w.client.Heard(t.Context(), history.NewID(time.Now())))
 	}
 }

@@ -54,7 +54,7 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, refuse("%v", err)
 	}
-	if err := s.take(ctx, rules, p, asset); err != nil {
+	if err := s.countSigned(ctx, rules, p, asset); err != nil {
 		return nil, err
 	}
 	signature, err := s.EVM.SignTransfer(ctx, evm.Transfer{Payment: p.ID, Asset: asset, Authorization: got,
@@ -90,7 +90,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.take(ctx, rules, p, asset); err != nil {
+	if err := s.countSigned(ctx, rules, p, asset); err != nil {
 		return nil, err
 	}
 	signature, err := s.Solana.SignTransfer(ctx, p.ID, q.Message)
@@ -139,10 +139,10 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 	return rules, p, asset, err
 }
 
-// take asks the owner's rules about a payment once more, by the ledger and by what this agent has
+// countSigned asks the owner's rules about a payment once more, by the ledger and by what this agent has
 // signed, and counts the payment as signed. It does so before signing: a payment is signed once or
 // not at all.
-func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset x402.AssetInfo) error {
+func (s *Server) countSigned(ctx context.Context, rules Rules, p history.Payment, asset x402.AssetInfo) error {
 	s.signed.mu.Lock()
 	defer s.signed.mu.Unlock()
 	if s.signed.has(p.ID) {
@@ -175,7 +175,8 @@ func (s *Server) take(ctx context.Context, rules Rules, p history.Payment, asset
 	for _, known := range []budget.Facts{withoutPayment(facts.Facts, p), signed} {
 		_, err := rules.Budget.Decide(ask, known)
 		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
-			if ask.Approved, err = s.approved(ctx, p); err == nil {
+			ask.Approved, err = s.approved(ctx, p)
+			if err == nil {
 				_, err = rules.Budget.Decide(ask, known)
 			}
 		}
@@ -195,7 +196,7 @@ func (s *Server) approved(ctx context.Context, p history.Payment) (bool, error) 
 	case err != nil || !approved:
 		return false, err
 	case len(a.Seal) == 0:
-		return s.signed.heard(p.ID), nil
+		return s.signed.hasApproval(p.ID), nil
 	}
 	err = s.Guard.Approved(ctx, p, a)
 	return err == nil, err

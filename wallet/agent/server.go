@@ -29,8 +29,8 @@ const (
 	// callTime bounds one call; signing takes milliseconds, and a ledger that is locked by another
 	// process five seconds.
 	callTime = 10 * time.Second
-	// lookTime is how often the agent looks whether the wallet has locked itself.
-	lookTime = time.Second
+	// pollInterval is how often the agent checks whether the wallet has locked itself.
+	pollInterval = time.Second
 )
 
 // Server is the unlock agent. All fields are set before Run; it needs all of them.
@@ -74,11 +74,11 @@ type request struct {
 
 type reply struct {
 	Signature []byte     `json:"signature,omitempty"`
-	Error     *wireError `json:"error,omitempty"`
+	Error     *errorJSON `json:"error,omitempty"`
 }
 
-// wireError is an x402.Error on its way.
-type wireError struct {
+// errorJSON is an x402.Error in a reply.
+type errorJSON struct {
 	Code    x402.Code `json:"code"`
 	Message string    `json:"message"`
 	Hint    string    `json:"hint,omitempty"`
@@ -88,7 +88,7 @@ type wireError struct {
 // are wiped and the socket is gone. The listener is Listen's.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
-	end := func() { // who is told that the wallet is locked finds no socket any more
+	end := func() { // a caller that learns that the wallet is locked finds no socket any more
 		cancel()
 		_ = l.Close()
 	}
@@ -107,7 +107,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // no descriptors, for a moment
-			time.Sleep(lookTime / 10)
+			time.Sleep(pollInterval / 10)
 			continue
 		}
 		slots <- struct{}{}
@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // watch ends the agent when it has nothing left to sign with.
 func (s *Server) watch(ctx context.Context, end func()) {
-	for tick := time.NewTicker(lookTime); ; {
+	for tick := time.NewTicker(pollInterval); ; {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
@@ -169,7 +169,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 	}
 	if err != nil {
 		coded := x402.AsError(err)
-		out = reply{Error: &wireError{coded.Code, coded.Message, coded.Hint}}
+		out = reply{Error: &errorJSON{coded.Code, coded.Message, coded.Hint}}
 		s.Log.Info("refused", "op", q.Op, "payment", q.Payment, "code", coded.Code, "why", coded.Message)
 	}
 	_ = json.NewEncoder(c).Encode(out)
@@ -203,8 +203,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return nil, s.Guard.Checkpoint(ctx)
 	case "verify":
 		return nil, s.Guard.Verify(ctx)
-	case "heard": // the caller's word, as its own client could say anything, too
-		s.signed.hear(q.Payment)
+	case "heard": // the caller's claim: its own client could claim anything, too
+		s.signed.addApproval(q.Payment)
 		return nil, nil
 	case "evm":
 		return s.signEVM(ctx, q)

@@ -15,11 +15,12 @@ import (
 type tally struct {
 	mu    sync.Mutex
 	items []item
-	yes   []string // payments that a caller's client said yes to; the newest last
+	// payments that a person approved at a caller's client; the newest last
+	approvals []string
 }
 
-// mostHeard bounds what is remembered of clients: a payment is signed in the moment after.
-const mostHeard = 256
+// maxApprovals bounds the approvals that are remembered: a payment is signed in the moment after.
+const maxApprovals = 256
 
 type item struct {
 	id    string
@@ -34,17 +35,17 @@ func (t *tally) has(id string) bool {
 
 func (t *tally) add(i item) { t.items = append(t.items, i) }
 
-func (t *tally) hear(payment string) {
+func (t *tally) addApproval(payment string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.yes = append(t.yes[max(0, len(t.yes)-mostHeard+1):], payment)
+	t.approvals = append(t.approvals[max(0, len(t.approvals)-maxApprovals+1):], payment)
 }
 
-// heard is asked with mu held.
-func (t *tally) heard(payment string) bool { return slices.Contains(t.yes, payment) }
+// hasApproval is called with mu held.
+func (t *tally) hasApproval(payment string) bool { return slices.Contains(t.approvals, payment) }
 
 // facts is what the tally alone knows, with the ledger's history of payees and failures. An agent
-// lives 8 hours at most, so all of it counts for the session, except what was signed before the
+// runs for 8 hours at most, so all of it counts for the session, except what was signed before the
 // owner began that session (begun; zero: a payment began it). It is asked with mu held.
 func (t *tally) facts(ledger budget.Facts, q budget.Query, now, begun time.Time) budget.Facts {
 	day := budget.DayOf(now)
