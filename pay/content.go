@@ -36,16 +36,24 @@ func Readable(c history.Content) history.Content {
 		texts = append(texts, text)
 	}
 	text := strings.Join(texts, "\n")
-	if structured := result["structuredContent"]; len(structured) > 0 && string(structured) != "null" &&
-		!sameJSON(structured, []byte(text)) {
+	structured := result["structuredContent"]
+	if len(structured) > 0 && string(structured) != "null" && !sameJSON(structured, []byte(text)) {
 		return c
 	}
 	c.Body = []byte(text)
-	if first := bytes.TrimSpace(c.Body); len(first) == 0 || first[0] != '{' && first[0] != '[' ||
-		!json.Valid(first) {
+	if !isDocument(c.Body) {
 		c.Type = "text/plain; charset=utf-8"
 	}
 	return c
+}
+
+// isDocument reports whether a text is a JSON object or array.
+func isDocument(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 || !json.Valid(text) {
+		return false
+	}
+	return text[0] == '{' || text[0] == '['
 }
 
 func sameJSON(a, b []byte) bool {

@@ -22,8 +22,8 @@ import (
 // DialectChannel is in the ledger for what was bought through a payment channel.
 const DialectChannel x402.Dialect = "channel"
 
-// Charge is a call to such a seller, and what the seller charges for it: Amount is 0 as long as nobody
-// knows.
+// Charge is a call to such a seller, and what the seller charges for it: Amount is 0 as long as
+// nobody knows.
 type Charge struct {
 	Network, PayTo string // the account with the seller that it goes to: see At
 	Scheme         string
@@ -57,8 +57,8 @@ func (c Charge) At(network, payTo string) Charge {
 	return c
 }
 
-// ForEarlier is the charge of an earlier call, which the seller wants paid before it serves this one:
-// without this call's key, headers and offer.
+// ForEarlier is the charge of an earlier call, which the seller wants paid before it serves this
+// one: without this call's key, headers and offer.
 func (c Charge) ForEarlier(method, url string) Charge {
 	q := Request{Request: seller.Request{Method: method, URL: url, Body: []byte("{}")}}
 	c.in, _ = q.parse() // nothing of it can be wrong
@@ -122,7 +122,8 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 		return room, err
 	}
 	if c.Funds.Free.IsZero() {
-		return room, short(c.option(money.NewAmount(1)), c.Funds, &history.ShortOfFunds{Wanted: money.NewAmount(1)})
+		return room, short(c.option(money.NewAmount(1)), c.Funds,
+			&history.ShortOfFunds{Wanted: money.NewAmount(1)})
 	}
 	for _, most := range []*money.Amount{c.Offered(), &c.Funds.Free} {
 		if most != nil && most.Cmp(room) < 0 {
@@ -218,7 +219,8 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	case errors.As(err, &lack):
 		return nil, short(o, c.Funds, lack)
 	case errors.As(err, &taken):
-		return nil, x402.Errorf(x402.InvalidArgument, "this idempotencyKey was used for another call meanwhile").
+		return nil, x402.Errorf(x402.InvalidArgument,
+			"this idempotencyKey was used for another call meanwhile").
 			WithDetail("paymentId", taken.Payment.ID)
 	case x402.HasCode(err, x402.ApprovalRequired):
 		o.why = x402.AsError(err)

@@ -6,12 +6,22 @@
 // left, nothing but the very same bytes ever goes out for the same purchase, until the chain proves
 // that they are dead.
 //
-// The way through the files: pay.go (the order of steps) → resume.go (is this call one that was
-// made before? call.go, inflight.go: does anybody work on it, or wait for it?) → quote.go (what is asked, what
-// can be paid) → hold.go (the budgets; approve.go where a person is needed) → send.go (out it goes)
-// → verdict.go (what the answer means) → result.go (what the caller gets). Later, reconcile.go asks
-// the chain about everything that stayed open. Beside that way: deferred.go is the money of payment
-// channels, whose sellers serve first; prospect.go says what could be paid of what others list.
+// The files in the order in which a purchase goes through them:
+//
+//	request.go  what is wanted, read once
+//	pay.go      the order of the steps
+//	resume.go   is this call one that was made before?
+//	quote.go    what the seller asks, and which of it can be paid
+//	hold.go     the budgets: money is held; approve.go where a person is needed
+//	sign.go     the purchase from then on: signed, and on disk
+//	send.go     out it goes
+//	verdict.go  what the answer means: a pure table
+//	record.go   written down
+//	result.go   what the caller gets; content.go how it is shown
+//
+// call.go and inflight.go say who waits for a payment and who works on it. Later, reconcile.go asks
+// the chain about everything that stayed open. deferred.go is the money of sellers that serve first
+// and are paid with a later request; prospect.go says what could be paid of what others list.
 package pay
 
 import (
@@ -38,8 +48,8 @@ type Scheme interface {
 	Authorize(ctx context.Context, o x402.Order) (x402.Authorization, error)
 }
 
-// StatusReader says what became of payments. It is all that is needed of ways of paying in which the
-// wallet paid and that Pay does not choose by itself, as through payment channels.
+// StatusReader says what became of payments. It is all that is needed of ways of paying in which
+// the wallet paid and that Pay does not choose by itself, as through payment channels.
 type StatusReader interface {
 	// Status asks the chain what became of a payment. With an error the status is Open.
 	Status(ctx context.Context, e x402.Evidence) (x402.Status, error)
@@ -170,8 +180,8 @@ const (
 	// time only somebody else's hold, or a session's end, can have come in between, so that more
 	// than two are rare.
 	maxDecisions = 10
-	// forgiven is how long a fee payer is passed over that let a payment die.
-	forgiven = time.Hour
+	// feePayerBackoff is how long a fee payer is passed over that let a payment expire.
+	feePayerBackoff = time.Hour
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
 	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its

@@ -24,7 +24,7 @@ type Report struct {
 }
 
 // Reconcile asks the chain about every payment that is not finished and that nobody works on, and
-// about claims. It releases only what is proven dead; a node that cannot be reached releases
+// about claims. It releases only what is proven to have expired; a node that cannot be reached releases
 // nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	for _, id := range e.pending.ids() {
@@ -147,13 +147,13 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 //	the chain says   a payment that is      becomes
 //	settled          submitted, unknown     settled (chain)
 //	settled          settled (claimed)      settled (chain)
-//	dead             submitted, unknown     failed: released
-//	dead             settled (claimed)      failed, falseReceipt: released once, the seller flagged
+//	expired          submitted, unknown     failed: released
+//	expired          settled (claimed)      failed, falseReceipt: released once, the seller flagged
 //	open, or error   anything               what it was
 //
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
 func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
-	scheme, ok := e.statusReader(p.Scheme, p.Network)
+	reader, ok := e.statusReader(p.Scheme, p.Network)
 	if !ok || p.Payload == nil {
 		return p
 	}
@@ -162,23 +162,23 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		return p
 	}
 	// a node that never answers leaves time for the seller
-	asking, enough := context.WithTimeout(ctx, e.Policy.Deadline/3)
-	fate, err := scheme.Status(asking, p.Evidence)
-	enough()
+	asking, cancel := context.WithTimeout(ctx, e.Policy.Deadline/3)
+	status, err := reader.Status(asking, p.Evidence)
+	cancel()
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 	}
-	if err != nil || fate.State == x402.Open {
+	if err != nil || status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
 			return now
 		}
 		return p
 	}
-	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: fate.Transaction,
-		ChainProof: fate, Note: fate.Note}
-	if fate.State == x402.Expired {
-		outcome = history.Outcome{State: history.Failed, ChainProof: fate, Note: fate.Note,
+	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: status.Transaction,
+		ChainProof: status, Note: status.Note}
+	if status.State == x402.Expired {
+		outcome = history.Outcome{State: history.Failed, ChainProof: status, Note: status.Note,
 			FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
 	}
 	saved, err := e.Store.Finish(ctx, p.ID, outcome)

@@ -21,8 +21,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	defer cancel()
 	outcome := v.outcome()
 	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
-	kept := v.keeps(answer, p)
-	if kept {
+	if v.keeps(answer, p) {
 		content := came(answer)
 		outcome.Content = &content
 	}
@@ -35,11 +34,7 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	if saved.State == history.Unknown && v.served { // content without a receipt: the chain may know already
 		saved = e.askChain(ctx, saved)
 	}
-	given := saved.Delivered && saved.IdempotencyKey == ""
-	// what is stored as bought is not this answer
-	another := !kept || !isOK(answer.Status)
-	if !v.served && (saved.State == history.Settled || !given && another) {
-		// it may have been served to another call meanwhile
+	if !v.served && mayBeStored(saved, outcome.Content) {
 		if r, done, err := e.replay(ctx, saved); done && err == nil {
 			return r, nil
 		}
@@ -53,6 +48,16 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 		return Result{}, e.notStored(saved, unstored)
 	}
 	return r, nil
+}
+
+// mayBeStored reports whether, though this answer served nothing, the ledger may have what was bought:
+// the same payment may have been served to another call. came is what of this answer was stored.
+func mayBeStored(p history.Payment, came *history.Content) bool {
+	if p.State == history.Settled {
+		return true
+	}
+	givenOut := p.Delivered && p.IdempotencyKey == ""
+	return !givenOut && (came == nil || !isOK(came.Status))
 }
 
 // record writes an outcome down. Where it cannot be, what was bought is kept in memory, and what

@@ -32,26 +32,15 @@ func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err
 		return r, false, err
 	}
 	for _, p := range list {
-		if p.IdempotencyKey != q.IdempotencyKey && p.IdempotencyKey != "" && q.IdempotencyKey != "" {
-			continue // another key says: another purchase
-		}
-		if e.awaited(p) {
+		ours, err := e.isOurs(ctx, q, p)
+		var paying *history.AlreadyPaying
+		switch {
+		case errors.As(err, &paying): // meanwhile another call with this key made its payment
+			return e.takeUp(ctx, q, paying.Payment)
+		case err != nil:
+			return r, false, err
+		case !ours:
 			continue
-		}
-		if q.IdempotencyKey != "" && p.IdempotencyKey == "" {
-			if p.Delivered {
-				continue // that one has its answer; this key's purchase is another one
-			}
-			named, err := e.Store.AttachIdempotencyKey(ctx, p.ID, q.IdempotencyKey)
-			var taken *history.AlreadyPaying
-			switch {
-			case errors.As(err, &taken): // meanwhile another call with this key made its payment
-				return e.takeUp(ctx, q, taken.Payment)
-			case err != nil:
-				return r, false, err
-			case !named:
-				continue
-			}
 		}
 		if r, done, err := e.takeUp(ctx, q, p); done || err != nil {
 			return r, done, err
@@ -60,8 +49,24 @@ func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err
 	return r, false, nil
 }
 
+// isOurs reports whether a payment for the same request is this call's purchase. A call with an
+// idempotency key that takes up a payment without one gives it the key.
+func (e *Engine) isOurs(ctx context.Context, q intent, p history.Payment) (bool, error) {
+	switch {
+	case e.awaited(p):
+		return false, nil
+	case q.IdempotencyKey == "" || q.IdempotencyKey == p.IdempotencyKey:
+		return true, nil
+	case p.IdempotencyKey != "":
+		return false, nil // another key says: another purchase
+	case p.Delivered:
+		return false, nil // that one has its answer; this key's purchase is another one
+	}
+	return e.Store.AttachIdempotencyKey(ctx, p.ID, q.IdempotencyKey)
+}
+
 // takeUp brings a payment that exists to its end for this call. done is false when it ended without
-// having happened, so that the call may begin anew.
+// having happened, so that the call may start from the beginning.
 func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Result, done bool, err error) {
 	if p.Fingerprint != q.fingerprint {
 		return r, false, otherRequest(p)
@@ -100,7 +105,7 @@ func otherRequest(p history.Payment) error {
 }
 
 // acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
-// again: as it was read before it may have been sent and more since, by a process that is dead now.
+// again: as it was read before it may have been sent and more since, by a process that has died since.
 func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool,
 	err error) {
 	if !e.inflight.take(p.ID, caller) {
@@ -150,12 +155,7 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.Policy.Deadline)
 	defer cancel()
 	if p.State == history.Reserved {
-		// its process died before the signed bytes were on disk, so they never left
-		err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
-		if errors.Is(err, history.ErrNotLeaseOwner) {
-			err = unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
-		}
-		return r, false, err
+		return r, false, e.releaseUnsigned(ctx, p)
 	}
 	if p, err = e.save(ctx, p); err != nil {
 		e.giveUp(ctx, p.ID)
@@ -176,13 +176,7 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 		return r, false, nil
 	}
 	if !given {
-		r, done, err := e.replay(ctx, p)
-		if done {
-			e.releaseLease(ctx, p.ID)
-		} else if err != nil {
-			e.giveUp(ctx, p.ID)
-		}
-		if done || err != nil {
+		if r, done, err := e.replayStored(ctx, p); done || err != nil {
 			return r, done, err
 		}
 	}
@@ -194,4 +188,26 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 	defer e.watch(caller, p.ID)()
 	r, err = e.send(ctx, q, p, true)
 	return r, err == nil, err
+}
+
+// releaseUnsigned releases a hold whose process died before the signed bytes were on disk: they never
+// left.
+func (e *Engine) releaseUnsigned(ctx context.Context, p history.Payment) error {
+	err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
+	if errors.Is(err, history.ErrNotLeaseOwner) {
+		return unknown(x402.OutcomeUnknown, "another process works on the payment").error(p, nil)
+	}
+	return err
+}
+
+// replayStored is replay by who has the payment's lease, and is done with it then.
+func (e *Engine) replayStored(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
+	r, done, err = e.replay(ctx, p)
+	switch {
+	case done:
+		e.releaseLease(ctx, p.ID)
+	case err != nil:
+		e.giveUp(ctx, p.ID)
+	}
+	return r, done, err
 }

@@ -114,7 +114,7 @@ func (e *Engine) release(ctx context.Context, p history.Payment, cause error) er
 }
 
 // keep is the error of a payment that is signed and was not sent: the hold stays until the chain
-// says that it is dead.
+// says that it has expired.
 func (e *Engine) keep(ctx context.Context, p history.Payment, cause error) error {
 	e.giveUp(ctx, p.ID)
 	coded := x402.AsError(cause)
@@ -173,9 +173,9 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	put("name", asset.Name)
 	put("version", asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
-		// Who let a payment die is not trusted with the next one, for a while: on Solana nobody
-		// else could have settled it.
-		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-forgiven))
+		// Who let a payment expire is not trusted with the next one, for a while: on Solana
+		// nobody else could have settled it.
+		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-feePayerBackoff))
 		if err != nil {
 			return r, err
 		}

@@ -38,7 +38,7 @@ type verdict struct {
 
 // judge is the outcome table (reference: x402 protocol notes §11; SPEC §6). It is pure. A "no" of
 // the seller's releases nothing: the signed payment stays good until it expires, so the hold stays
-// until the chain says it is dead.
+// until the chain says that it has expired.
 //
 //	 #  what came back                                        state      code              served
 //	 1  nothing left the process, ever                        unknown    PAY_FAILED        –
