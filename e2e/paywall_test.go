@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
@@ -142,6 +144,38 @@ func TestPaywallIsPaidByAWallet(t *testing.T) {
 	require.Equal(t, []string{"settled", "mcp://tool/search", "$0.001", buyer.EVM, settled.Transaction},
 		[]string{earned.Sales[0].Status, earned.Sales[0].Resource, earned.Sales[0].Price,
 			earned.Sales[0].Payer, earned.Sales[0].TransactionSignature})
+}
+
+// A server that greets on stdout before it speaks MCP, behind a client that writes a line that is
+// no message: neither ends the paywall.
+func TestPaywallOutlivesGreetingAndMalformedLine(t *testing.T) {
+	s := newShop(t, "")
+	own, err := os.Executable()
+	require.NoError(t, err)
+	writePrivate(t, s.file, fmt.Sprintf("command = [\"/bin/sh\", \"-c\", %q, %q]\nnetwork = "+
+		"\"base-sepolia\"\n[tools.search]\nprice = \"0.001\"\n",
+		"echo starting server; exec /usr/bin/env \""+behindEnv+"="+s.runs+"\" \"$0\"", own))
+	command := s.home.Command(t.Context(), s.bin, "paywall", "--config", s.file)
+	stdin, err := command.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	answers := bufio.NewScanner(stdout)
+	for _, exchange := range [][2]string{
+		{`hello`, `"code":-32700`},
+		{`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+			`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, `"name":"weather"`},
+		{`[]`, `"code":-32600`},
+		{`{"jsonrpc":"2.0","id":2,"method":"ping"}`, `"id":2,"result":{}`},
+	} {
+		_, err := io.WriteString(stdin, exchange[0]+"\n")
+		require.NoError(t, err)
+		require.True(t, answers.Scan(), "the session ended at %s", exchange[0])
+		require.Contains(t, answers.Text(), exchange[1])
+	}
+	require.NoError(t, stdin.Close())
+	require.NoError(t, command.Wait())
 }
 
 // One payment shown to two processes on one wallet, over and over at once: one run, one settlement.
