@@ -77,10 +77,11 @@ const (
 	Expired
 )
 
-// String is the state's name.
-func (s StatusState) String() string { return [...]string{"open", "settled", "expired"}[s] }
+// String is the state's name as the ledger keeps it and x402_history shows it (evidence.chainProof):
+// what agents read does not change with a name in this program, so Expired is written "dead".
+func (s StatusState) String() string { return [...]string{"open", "settled", "dead"}[s] }
 
-// MarshalText is the state's name, which the ledger keeps.
+// MarshalText is String.
 func (s StatusState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads a name.
