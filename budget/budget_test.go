@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"testing"
@@ -176,9 +177,12 @@ func TestRateSaysWhenToComeBack(t *testing.T) {
 	lowered := rules(t)
 	for rate, at := range map[int]string{2: "2026-11-21T12:00:40Z", 1: "2026-11-21T12:00:50Z",
 		0: "2026-11-21T12:00:50Z"} {
-		// of three in the last minute
-		lowered.Rate = rate
-		require.Equal(t, at, x402.AsError(check(lowered, ask(t, "0.01"), ledger)).Details["resetsAt"], rate)
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			// of three in the last minute
+			lowered.Rate = rate
+			require.Equal(t, at, x402.AsError(check(lowered, ask(t, "0.01"), ledger)).Details["resetsAt"],
+				rate)
+		})
 	}
 	exact := noon.Add(10 * time.Second)
 	require.NoError(t, checkAt(rules(t), ask(t, "0.01"), ledger, exact, current), "a minute old is over")
@@ -218,7 +222,9 @@ func TestHosts(t *testing.T) {
 		"api.example.evil": false,
 		"[::1]":            true, "[::1]:80": true, "[::2]:80": true, "[::2]:81": false, "[::3]:80": false,
 	} {
-		require.Equal(t, want, r.CheckHost(host) == nil, host)
+		t.Run(host, func(t *testing.T) {
+			require.Equal(t, want, r.CheckHost(host) == nil, host)
+		})
 	}
 }
 

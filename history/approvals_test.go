@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -243,7 +244,7 @@ func TestWasApproved(t *testing.T) {
 		return yes
 	}
 	require.True(t, was(func(*Payment) {}))
-	for _, change := range []func(*Payment){
+	for i, change := range []func(*Payment){
 		func(q *Payment) {
 			q.ID = NewID(time.Now())
 		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
@@ -256,7 +257,9 @@ func TestWasApproved(t *testing.T) {
 		}, func(q *Payment) { q.Method = "POST" }, func(q *Payment) { q.URL += "?" },
 		func(q *Payment) { q.Asset += "0" },
 	} {
-		require.False(t, was(change))
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			require.False(t, was(change))
+		})
 	}
 }
 

@@ -15,7 +15,9 @@ func TestPaymentIDsSortByTime(t *testing.T) {
 	before, same, after := NewID(at), NewID(at), NewID(at.Add(time.Millisecond))
 	for _, id := range []string{before, same, after, NewID(time.UnixMilli(1)),
 		NewID(at.AddDate(2000, 0, 0))} {
-		require.Regexp(t, `^pay_[0-9a-f]{32}$`, id)
+		t.Run(id, func(t *testing.T) {
+			require.Regexp(t, `^pay_[0-9a-f]{32}$`, id)
+		})
 	}
 	require.Equal(t, "pay_01a2050f0480", before[:16])
 	require.Equal(t, before[:16], same[:16])

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,9 +25,11 @@ func TestRemember(t *testing.T) {
 	nothing, all := budget.PayeeHistory{}, budget.PayeeHistory{Paid: true, PaidHere: true, LastPrice: &price}
 	for state, want := range map[State]budget.PayeeHistory{Reserved: nothing, Submitted: all, Unknown: all,
 		Settled: all} {
-		s, _, _ := newStore(t)
-		pay(t, s, testHold(7), state)
-		require.Equal(t, want, remembered(t, s, "api.example", payee), state)
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
+			s, _, _ := newStore(t)
+			pay(t, s, testHold(7), state)
+			require.Equal(t, want, remembered(t, s, "api.example", payee), state)
+		})
 	}
 	s, _, _ := newStore(t)
 	unsent := pay(t, s, testHold(7), Reserved)
@@ -43,7 +46,7 @@ func TestRemember(t *testing.T) {
 	elsewhere := all
 	elsewhere.PaidHere = false
 	require.Equal(t, elsewhere, remembered(t, s, "other.example", payee))
-	for _, c := range []struct {
+	for i, c := range []struct {
 		change func(*budget.Payee)
 		want   budget.PayeeHistory
 	}{
@@ -57,9 +60,11 @@ func TestRemember(t *testing.T) {
 			p.Resource = "POST api.example/weather"
 		}, budget.PayeeHistory{Paid: true, PaidHere: true}},
 	} {
-		p := payee
-		c.change(&p)
-		require.Equal(t, c.want, remembered(t, s, "api.example", p))
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			p := payee
+			c.change(&p)
+			require.Equal(t, c.want, remembered(t, s, "api.example", p))
+		})
 	}
 	onSolana := testHold(7)
 	onSolana.Payment.Network, onSolana.Payment.PayTo = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "AbC"
@@ -94,6 +99,8 @@ func TestResource(t *testing.T) {
 		{"resources/read", "mcp://weather#file:///a", "weather", "resources/read weather/#file:///a"},
 		{"initialize", "mcp://weather", "weather", "initialize weather/"},
 	} {
-		require.Equal(t, c.want, Payment{Method: c.method, URL: c.url, Host: c.host}.Resource())
+		t.Run(c.method, func(t *testing.T) {
+			require.Equal(t, c.want, Payment{Method: c.method, URL: c.url, Host: c.host}.Resource())
+		})
 	}
 }

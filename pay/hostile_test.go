@@ -143,21 +143,23 @@ func TestSlowBurn(t *testing.T) {
 // signed again, and the same call ends with the chain's word.
 func TestSettledAndDenied(t *testing.T) {
 	for _, status := range []int{200, 402, 403, 500} {
-		b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
-			error) {
-			s.chain.settle(nonce, amount)
-			return &seller.Answer{Status: status, Content: []byte("no"),
-				Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			b := newBench(t, "10000", func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
+				error) {
+				s.chain.settle(nonce, amount)
+				return &seller.Answer{Status: status, Content: []byte("no"),
+					Settlement: &x402.Settlement{ErrorReason: "insufficient_funds"}}, nil
+			})
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)
+			r, err := b.Pay(t.Context(), get(testURL))
+			require.NoError(t, err, status)
+			require.NotEqual(t, StatusFree, r.Status)
+			require.Equal(t, []int{1, 1}, []int{b.chain.signed, b.chain.settlements()}, status)
+			require.Equal(t, history.Chain, b.only(t).Proof)
+			sent := b.seller.sent()
+			require.Equal(t, sent[0], sent[len(sent)-1], "the same proof")
 		})
-		_, err := b.Pay(t.Context(), get(testURL))
-		require.Equal(t, "10000", code(t, x402.SettlementFailed, err).Spent, status)
-		r, err := b.Pay(t.Context(), get(testURL))
-		require.NoError(t, err, status)
-		require.NotEqual(t, StatusFree, r.Status)
-		require.Equal(t, []int{1, 1}, []int{b.chain.signed, b.chain.settlements()}, status)
-		require.Equal(t, history.Chain, b.only(t).Proof)
-		sent := b.seller.sent()
-		require.Equal(t, sent[0], sent[len(sent)-1], "the same proof")
 	}
 }
 
@@ -167,19 +169,21 @@ func TestSettledAndDenied(t *testing.T) {
 func TestTheResourceDecidesNothing(t *testing.T) {
 	for _, resource := range []string{"http://api.example/weather", "https://other.example/",
 		"file:///etc/passwd", testURL + "?api_key=hunter2"} {
-		for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
-			b := newBench(t, "10000", honest)
-			b.Rules.DenyHosts = []string{"other.example"}
-			asked := menu{b.seller, resource, []string{"10000"}}
-			b.Transport = asked
-			q := get(testURL + "?api_key=hunter2")
-			_, err := b.Pay(t.Context(), q)
-			require.NoError(t, err, header)
-			p := b.only(t)
-			require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""},
-				[]string{p.Host, p.URL, p.Target})
-			require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
-		}
+		t.Run(resource, func(t *testing.T) {
+			for _, header := range []string{"PAYMENT-REQUIRED", "X-Payment-Required"} {
+				b := newBench(t, "10000", honest)
+				b.Rules.DenyHosts = []string{"other.example"}
+				asked := menu{b.seller, resource, []string{"10000"}}
+				b.Transport = asked
+				q := get(testURL + "?api_key=hunter2")
+				_, err := b.Pay(t.Context(), q)
+				require.NoError(t, err, header)
+				p := b.only(t)
+				require.Equal(t, []string{"api.example", testURL + "?api_key=***", ""},
+					[]string{p.Host, p.URL, p.Target})
+				require.NotContains(t, string(p.Payload)+string(p.Requirement), "hunter2")
+			}
+		})
 	}
 }
 
@@ -221,7 +225,9 @@ func TestSecretsOfAQueryAreNotKept(t *testing.T) {
 		"https://a.example/x?client-secret=s&%zz=t":    "https://a.example/x?client-secret=***&%zz=***",
 		"https://a.example/x?keyword=tides&monkey=yes": "https://a.example/x?keyword=tides&monkey=yes",
 	} {
-		require.Equal(t, kept, redacted(url))
+		t.Run(url, func(t *testing.T) {
+			require.Equal(t, kept, redacted(url))
+		})
 	}
 	require.Empty(t, elsewhere("https://a.example/x?token=s", "HTTPS://A.Example/x?token=s#f"),
 		"it led nowhere else, and is not kept whole")
@@ -257,11 +263,13 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 		}, "body": func(q *Request) { q.Body = []byte("x") },
 		"header": func(q *Request) { q.Header = http.Header{"X-A": {"b"}} },
 	} {
-		other := q
-		change(&other)
-		_, err := b.Pay(t.Context(), other)
-		code(t, x402.InvalidArgument, err)
-		require.Equal(t, 1, b.chain.signed, name)
+		t.Run(name, func(t *testing.T) {
+			other := q
+			change(&other)
+			_, err := b.Pay(t.Context(), other)
+			code(t, x402.InvalidArgument, err)
+			require.Equal(t, 1, b.chain.signed, name)
+		})
 	}
 }
 
@@ -531,7 +539,9 @@ func TestOneHostOneName(t *testing.T) {
 		"https://[::ffff:1.1.1.1]/":     "1.1.1.1",
 		"https://[::ffff:101:101]:444/": "1.1.1.1:444",
 	} {
-		require.Equal(t, want, host(url), url)
+		t.Run(url, func(t *testing.T) {
+			require.Equal(t, want, host(url), url)
+		})
 	}
 }
 

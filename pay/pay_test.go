@@ -528,9 +528,11 @@ func TestAFacilitatorThatLeavesItOpenGetsTheSameBytesAgain(t *testing.T) {
 		facilitator.Unknown: x402.OutcomeUnknown, facilitator.Refused: x402.SettlementFailed,
 		facilitator.NotSent: x402.FacilitatorError,
 	} {
-		b.settler.outcome = outcome
-		_, err := b.Pay(t.Context(), get(testURL))
-		require.Equal(t, "10000", code(t, want, err).Spent)
+		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
+			b.settler.outcome = outcome
+			_, err := b.Pay(t.Context(), get(testURL))
+			require.Equal(t, "10000", code(t, want, err).Spent)
+		})
 	}
 	require.Empty(t, b.seller.sent(), "no proof, nothing to show")
 	b.settler.outcome = facilitator.Settled
@@ -780,11 +782,13 @@ func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
 	p, sent := b.only(t), len(b.seller.sent())
 
 	for most, price := range map[string]string{"9999": "9999", "$0.0099": "$0.0099", "0": "0"} {
-		less := get(testURL)
-		less.MaxAmount = most
-		_, err = b.Pay(t.Context(), less)
-		e := code(t, x402.AmountExceedsMax, err)
-		require.Equal(t, []any{p.ID, "10000", price}, []any{e.PaymentID, e.Spent, e.Details["maxAmount"]})
+		t.Run(most, func(t *testing.T) {
+			less := get(testURL)
+			less.MaxAmount = most
+			_, err = b.Pay(t.Context(), less)
+			e := code(t, x402.AmountExceedsMax, err)
+			require.Equal(t, []any{p.ID, "10000", price}, []any{e.PaymentID, e.Spent, e.Details["maxAmount"]})
+		})
 	}
 	require.Len(t, b.seller.sent(), sent)
 	require.Equal(t, history.Unknown, b.only(t).State)
@@ -857,30 +861,32 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 		"silent, and unused": {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, passes: true},
 		"silent, and named":  {node: delegating{err: x402.Errorf(x402.RPCError, "silent")}, named: true},
 	} {
-		b := newBench(t, "10000", honest)
-		b.Rules.Session = nil
-		test.node.chain = b.chain
-		b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = &test.node
-		b.Policy.Networks = []string{solana}
-		if test.named {
-			b.Policy.TokenAccounts = map[string]string{solana: "theirs"}
-		}
-		estimate, err := b.Estimate(t.Context(), get(testURL))
-		require.NoError(t, err, name)
-		require.Equal(t, test.passes, estimate.Chosen != nil,
-			"%s: an estimate knows the cap of the session that the payment would begin", name)
-		require.Equal(t, 1, test.node.asked, name)
-		test.node.asked = 0
-		_, err = b.Pay(t.Context(), get(testURL))
-		require.Equal(t, test.passes, err == nil, "%s: %v", name, err)
-		require.Equal(t, 1, test.node.asked, name)
-		if err != nil {
-			require.Equal(t, x402.AsError(err).Code, estimate.Options[0].Code, name)
-		}
-		if test.passes {
-			_, err = b.Pay(t.Context(), get(testURL+"?again"))
-			require.Equal(t, test.node.worth != 10_000, err == nil, "%s: %v", name, err)
-			require.Equal(t, 1, test.node.asked, "%s: only where a session begins", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "10000", honest)
+			b.Rules.Session = nil
+			test.node.chain = b.chain
+			b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = &test.node
+			b.Policy.Networks = []string{solana}
+			if test.named {
+				b.Policy.TokenAccounts = map[string]string{solana: "theirs"}
+			}
+			estimate, err := b.Estimate(t.Context(), get(testURL))
+			require.NoError(t, err, name)
+			require.Equal(t, test.passes, estimate.Chosen != nil,
+				"%s: an estimate knows the cap of the session that the payment would begin", name)
+			require.Equal(t, 1, test.node.asked, name)
+			test.node.asked = 0
+			_, err = b.Pay(t.Context(), get(testURL))
+			require.Equal(t, test.passes, err == nil, "%s: %v", name, err)
+			require.Equal(t, 1, test.node.asked, name)
+			if err != nil {
+				require.Equal(t, x402.AsError(err).Code, estimate.Options[0].Code, name)
+			}
+			if test.passes {
+				_, err = b.Pay(t.Context(), get(testURL+"?again"))
+				require.Equal(t, test.node.worth != 10_000, err == nil, "%s: %v", name, err)
+				require.Equal(t, 1, test.node.asked, "%s: only where a session begins", name)
+			}
+		})
 	}
 }

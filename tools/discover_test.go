@@ -64,13 +64,15 @@ func TestDiscover(t *testing.T) {
 	require.Zero(t, w.Signatures())
 	require.Zero(t, w.Asked("/weather"), "a search asks no seller")
 
-	for _, wrong := range []map[string]any{
+	for i, wrong := range []map[string]any{
 		{"query": "a", "url": "https://a.example/"}, {"limit": 0}, {"limit": 26}, {"network": "moon"},
 		{"maxPrice": "-1"}, {"maxPrice": "$"},
 		{"query": strings.Repeat("a", 401)}, {"url": "http://"},
 	} {
-		r := c.refused("x402_discover_services", wrong)
-		require.Contains(t, []x402.Code{x402.InvalidArgument, x402.URLBlocked}, r.Error, "%v", wrong)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			r := c.refused("x402_discover_services", wrong)
+			require.Contains(t, []x402.Code{x402.InvalidArgument, x402.URLBlocked}, r.Error, "%v", wrong)
+		})
 	}
 	w.lists(facilitator.Facilitator{Name: "dead", URL: "http://127.0.0.1:1"})
 	r := c.refused("x402_discover_services", map[string]any{})

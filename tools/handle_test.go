@@ -170,11 +170,13 @@ func TestPanics(t *testing.T) {
 		{"x402_check_delegation", `{}`},
 		{"x402_setup_agent", `{}`},
 	} {
-		f := c.refused(call.tool, json.RawMessage(call.arguments))
-		require.Equal(t, x402.Internal, f.Error, call.tool)
-		require.Equal(t, x402.ByWallet, f.FixedBy)
-		require.Equal(t, call.tool != "x402_pay", f.SafeToRetry)
-		require.NotContains(t, f.Message+f.Hint, secret)
+		t.Run(call.tool, func(t *testing.T) {
+			f := c.refused(call.tool, json.RawMessage(call.arguments))
+			require.Equal(t, x402.Internal, f.Error, call.tool)
+			require.Equal(t, x402.ByWallet, f.FixedBy)
+			require.Equal(t, call.tool != "x402_pay", f.SafeToRetry)
+			require.NotContains(t, f.Message+f.Hint, secret)
+		})
 	}
 	rows := c.ok("x402_check_balance", nil)["networks"].([]any) // one goroutine a row
 	require.Len(t, rows, 2)
@@ -198,12 +200,14 @@ func TestErrorsOfOurOwn(t *testing.T) {
 		{"x402_check_delegation", `{"tokenAccount":"x"}`, x402.CheckFailed},
 		{"x402_check_delegation", `{}`, x402.CheckFailed},
 	} {
-		f := c.refused(call.tool, json.RawMessage(call.arguments))
-		require.Equal(t, call.code, f.Error, call.tool)
-		text, _ := json.Marshal(f)
-		require.NotContains(t, string(text), secret)
-		require.NotContains(t, string(text), "someone")
-		require.Contains(t, log.String(), secret, "the log says why")
+		t.Run(call.tool, func(t *testing.T) {
+			f := c.refused(call.tool, json.RawMessage(call.arguments))
+			require.Equal(t, call.code, f.Error, call.tool)
+			text, _ := json.Marshal(f)
+			require.NotContains(t, string(text), secret)
+			require.NotContains(t, string(text), "someone")
+			require.Contains(t, log.String(), secret, "the log says why")
+		})
 	}
 	rows := c.ok("x402_check_balance", nil)["networks"].([]any)
 	for _, row := range rows {
@@ -224,10 +228,12 @@ func TestErrorsOfTheKeystore(t *testing.T) {
 		{"x402_check_balance", `{}`}, {"x402_check_delegation", `{}`}, {"x402_history", `{}`},
 		{"x402_transaction_history", `{}`},
 	} {
-		f := c.refused(call.tool, json.RawMessage(call.arguments))
-		require.Equal(t, x402.WalletNotFound, f.Error)
-		require.Equal(t, x402.ByPerson, f.FixedBy)
-		require.Contains(t, f.Hint, "x402-wallet init")
+		t.Run(call.tool, func(t *testing.T) {
+			f := c.refused(call.tool, json.RawMessage(call.arguments))
+			require.Equal(t, x402.WalletNotFound, f.Error)
+			require.Equal(t, x402.ByPerson, f.FixedBy)
+			require.Contains(t, f.Hint, "x402-wallet init")
+		})
 	}
 	a := c.request("resources/read", map[string]any{"uri": "x402://payments/pay_1/content"})
 	require.Equal(t, -32603, a.Error.Code)

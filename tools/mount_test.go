@@ -383,9 +383,11 @@ func TestMountedNames(t *testing.T) {
 		{"weather", "a/b", "weather__a_b_ae32783b"},
 		{"weather", long, "weather__" + strings.Repeat("x", 46) + "_2dd0fbf6"},
 	} {
-		name := mountedName(c.server, c.tool)
-		require.Equal(t, c.name, name)
-		require.LessOrEqual(t, len(name), maxMountedName)
+		t.Run(c.name, func(t *testing.T) {
+			name := mountedName(c.server, c.tool)
+			require.Equal(t, c.name, name)
+			require.LessOrEqual(t, len(name), maxMountedName)
+		})
 	}
 }
 

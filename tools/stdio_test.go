@@ -294,8 +294,10 @@ func TestParamsOfAnotherShapeAreToldInOurWords(t *testing.T) {
 		`{"jsonrpc":"2.0","id":4,"method":"prompts/get","params":[]}` + "\n")
 	require.NoError(t, (&Server{}).Run(t.Context(), io.NopCloser(in), out))
 	for _, id := range []string{"1", "3", "4"} {
-		require.Contains(t, out.String(), `"id":`+id+
-			`,"error":{"code":-32602,"message":"the params are not of the form that this method takes"}}`)
+		t.Run(id, func(t *testing.T) {
+			require.Contains(t, out.String(), `"id":`+id+
+				`,"error":{"code":-32602,"message":"the params are not of the form that this method takes"}}`)
+		})
 	}
 }
 

@@ -88,7 +88,9 @@ func TestPayAnswers(t *testing.T) {
 		for _, uri := range []string{"x402://payments/pay_none/content", "x402://payments//content",
 			"x402://payments/a%2Fb/content", "x402://payments/pay_none", "x402://nothing",
 			"file:///etc/passwd"} {
-			require.NotNil(t, c.request("resources/read", map[string]any{"uri": uri}).Error, uri)
+			t.Run(uri, func(t *testing.T) {
+				require.NotNil(t, c.request("resources/read", map[string]any{"uri": uri}).Error, uri)
+			})
 		}
 	})
 }
@@ -251,12 +253,15 @@ func TestBalance(t *testing.T) {
 	budget := b["budget"].(map[string]any)
 	require.Equal(t, "1.00", budget["perCall"])
 	for name, limit := range map[string]string{"session": "5.00", "day": "10.00", "month": "100.00"} {
-		line := budget[name].(map[string]any)
-		at, err := time.Parse(time.RFC3339, line["resetsAt"].(string))
-		require.NoError(t, err)
-		require.True(t, at.After(time.Now()), "%s %s", name, at)
-		require.Equal(t, map[string]any{"limit": limit, "spent": "0.00", "held": "0.00", "remaining": limit},
-			without(line, "resetsAt"))
+		t.Run(name, func(t *testing.T) {
+			line := budget[name].(map[string]any)
+			at, err := time.Parse(time.RFC3339, line["resetsAt"].(string))
+			require.NoError(t, err)
+			require.True(t, at.After(time.Now()), "%s %s", name, at)
+			require.Equal(t, map[string]any{"limit": limit, "spent": "0.00", "held": "0.00",
+				"remaining": limit},
+				without(line, "resetsAt"))
+		})
 	}
 
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
@@ -281,11 +286,13 @@ func TestBalance(t *testing.T) {
 			"asset": "usdc"})["networks"], 1)
 		require.Len(t, c.ok("x402_check_balance",
 			map[string]any{"asset": "0x036cbd53842c5426634e7929541ec2318f3dcf7e"})["networks"], 1)
-		for _, in := range []map[string]any{{"network": "eip155:1"}, {"network": "mars"}, {"asset": "DOGE"},
+		for i, in := range []map[string]any{{"network": "eip155:1"}, {"network": "mars"}, {"asset": "DOGE"},
 			{"network": sandbox.EVM, "asset": "0x0"}} {
-			f := c.refused("x402_check_balance", in)
-			require.Equal(t, x402.InvalidArgument, f.Error)
-			require.NotEmpty(t, f.Hint)
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				f := c.refused("x402_check_balance", in)
+				require.Equal(t, x402.InvalidArgument, f.Error)
+				require.NotEmpty(t, f.Hint)
+			})
 		}
 	})
 	t.Run("a node that does not answer", func(t *testing.T) {
@@ -294,7 +301,9 @@ func TestBalance(t *testing.T) {
 		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"])
 		require.NotEmpty(t, row(b, 0)["error"])
 		for _, figure := range []string{"balance", "delegated", "held", "available"} {
-			require.NotContains(t, row(b, 0), figure)
+			t.Run(figure, func(t *testing.T) {
+				require.NotContains(t, row(b, 0), figure)
+			})
 		}
 		require.NotContains(t, row(b, 1), "error")
 		require.Equal(t, "30000", row(b, 1)["available"])
@@ -355,12 +364,14 @@ func TestDelegation(t *testing.T) {
 	require.Equal(t, false, d["isOurAgent"])
 	require.Equal(t, w.Owner, d["delegate"])
 
-	for _, in := range []map[string]any{
+	for i, in := range []map[string]any{
 		{"tokenAccount": "not an address"}, {"tokenAccount": "0x036CbD53842c5426634e7929541eC2318f3dCF7e"},
 		{"network": sandbox.EVM, "tokenAccount": account},
 		{"network": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"}, {"network": "moon"},
 	} {
-		require.Equal(t, x402.InvalidArgument, c.refused("x402_check_delegation", in).Error, in)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			require.Equal(t, x402.InvalidArgument, c.refused("x402_check_delegation", in).Error, in)
+		})
 	}
 	f = c.refused("x402_check_delegation", map[string]any{"tokenAccount": w.TokenAccountOf(w.FeePayer)})
 	require.Equal(t, x402.NoDelegation, f.Error, "nothing lies there")
@@ -452,13 +463,15 @@ func TestHistory(t *testing.T) {
 		require.Empty(t, got, "a percent sign is a percent sign")
 	})
 	t.Run("arguments", func(t *testing.T) {
-		for _, in := range []map[string]any{
+		for i, in := range []map[string]any{
 			{"limit": 0}, {"limit": 101}, {"limit": -1}, {"status": "paid"}, {"status": "SETTLED"},
 			{"afterDate": "yesterday"}, {"afterDate": "31.01.2026"},
 			{"before": "pay_none"}, {"paymentId": "pay_none"}, {"paymentId": "' OR 1=1 --"},
 		} {
-			f := c.refused("x402_history", in)
-			require.Equal(t, x402.InvalidArgument, f.Error, in)
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				f := c.refused("x402_history", in)
+				require.Equal(t, x402.InvalidArgument, f.Error, in)
+			})
 		}
 	})
 	t.Run("one payment", func(t *testing.T) {

@@ -60,7 +60,9 @@ func TestChannelVectors(t *testing.T) {
 		{Secp256k1Key, w.ChannelKey()}, {Secp256k1Key, ""}, {"EcdsaSecp256r1VerificationKey2019",
 			w.ChannelKey()},
 	} {
-		require.False(t, w.OwnsChannelKey(c.keyType, c.key), c)
+		t.Run(c.keyType, func(t *testing.T) {
+			require.False(t, w.OwnsChannelKey(c.keyType, c.key), c)
+		})
 	}
 
 	sig, err := w.Channel(Ed25519Key).SignSubRAV(t.Context(), unhex(t, nuwaSubRAV), nuwaMeant(t))
@@ -121,8 +123,10 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"a Solana transaction": {append([]byte{0x80, 1, 0, 1}, good[4:]...), change(same)},
 		"DIDAuth":              {[]byte(nuwaAuth), change(same)},
 	} {
-		_, err := signer.SignSubRAV(t.Context(), c.message, c.meant)
-		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		t.Run(name, func(t *testing.T) {
+			_, err := signer.SignSubRAV(t.Context(), c.message, c.meant)
+			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		})
 	}
 	_, err := w.Channel("EcdsaSecp256r1VerificationKey2019").SignSubRAV(t.Context(), good, nuwaMeant(t))
 	require.ErrorIs(t, err, ErrUnsupportedMessage)
@@ -135,8 +139,10 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		`DIDAuthV1:{"nonce":"00000000-0000-4000-8000-000000000001","operation":"http_request","params":{},"timestamp":1763632499}`,
 		`DIDAuthV1:{"nonce":"00000000-0000-4000-8000-000000000001","operation":"http_request","params":{},"timestamp":1763633101}`,
 	} {
-		_, err := signer.SignDIDAuth(t.Context(), []byte(message))
-		require.ErrorIs(t, err, ErrUnsupportedMessage, message)
+		t.Run(message, func(t *testing.T) {
+			_, err := signer.SignDIDAuth(t.Context(), []byte(message))
+			require.ErrorIs(t, err, ErrUnsupportedMessage, message)
+		})
 	}
 
 	tx := unhex(t, nuwaTx)
@@ -165,8 +171,10 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"something behind it": {append(slices.Clone(tx), 0), call(keep)},
 		"its hash":            {tx[:32], call(keep)},
 	} {
-		_, err := signer.SignRooch(t.Context(), c.data, c.meant)
-		require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		t.Run(name, func(t *testing.T) {
+			_, err := signer.SignRooch(t.Context(), c.data, c.meant)
+			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+		})
 	}
 }
 

@@ -155,9 +155,11 @@ func TestParseRefusesDocuments(t *testing.T) {
 // The reader of JSON by itself, where the format above would hide it.
 func TestJSONReader(t *testing.T) {
 	for _, bad := range []string{"\"\xff\"", "", " ", "1 2", "{", "nul"} {
-		var in jsonReader
-		in.document([]byte(bad))
-		require.Error(t, in.err, "%q", bad)
+		t.Run(bad, func(t *testing.T) {
+			var in jsonReader
+			in.document([]byte(bad))
+			require.Error(t, in.err, "%q", bad)
+		})
 	}
 	in := jsonReader{err: os.ErrClosed}
 	require.Nil(t, in.object([]byte("{}")))
@@ -187,18 +189,20 @@ func TestHostileParametersAskNobody(t *testing.T) {
 	data, _ := golden(t)
 	w, err := Open(putKeystore(t, data))
 	require.NoError(t, err)
-	for _, e := range []edit{
+	for i, e := range []edit{
 		{"16384", "1073741824"}, {"16384", "9223372036854775808"}, {"16384", "3"},
 		{`"r": 8`, `"r": 1048576`}, {`"p": 1`, `"p": 1073741824`},
 	} {
-		hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
-		requireRefused(t, hostile)
-		_, err := Open(putKeystore(t, hostile))
-		requireCode(t, err, codeCorrupt)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			hostile := []byte(strings.Replace(string(data), e.old, e.new, 1))
+			requireRefused(t, hostile)
+			_, err := Open(putKeystore(t, hostile))
+			requireCode(t, err, codeCorrupt)
 
-		// also when the file is exchanged after it was opened
-		require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
-		requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
+			// also when the file is exchanged after it was opened
+			require.NoError(t, os.WriteFile(filepath.Join(w.dir, keystoreName), hostile, 0o600))
+			requireCode(t, w.Unlock(t.Context(), never(t)), codeCorrupt)
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -243,10 +244,12 @@ func TestCommitmentKeyIsHalfOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, derived, 64)
 	require.True(t, hmac.Equal(ks.commitment, ks.commit(derived)))
-	for _, bad := range [][3]uint64{{1 << 30, 8, 1}, {3, 8, 1}, {minN, 1 << 20, 1}, {minN, 8, 1 << 30},
+	for i, bad := range [][3]uint64{{1 << 30, 8, 1}, {3, 8, 1}, {minN, 1 << 20, 1}, {minN, 8, 1 << 30},
 		{minN, 8, 0}} {
-		_, err := scryptKDF(passphrase, ks.salt, bad[0], bad[1], bad[2])
-		require.Error(t, err)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			_, err := scryptKDF(passphrase, ks.salt, bad[0], bad[1], bad[2])
+			require.Error(t, err)
+		})
 	}
 }
 

@@ -55,15 +55,17 @@ func TestLockAll(t *testing.T) {
 		"a link":   func() error { return os.Symlink(elsewhere, path) },
 		"anything": func() error { return os.WriteFile(path, []byte("y"), 0o600) },
 	} {
-		_ = os.Remove(path)
-		require.NoError(t, LockAll(w.dir), name)
-		unlock()
-		if name == "a link" {
-			require.NoError(t, os.Remove(path))
-		}
-		require.NoError(t, change(), name)
-		require.True(t, others[0].Locked(), name)
-		require.NoError(t, LockAll(w.dir), name)
+		t.Run(name, func(t *testing.T) {
+			_ = os.Remove(path)
+			require.NoError(t, LockAll(w.dir), name)
+			unlock()
+			if name == "a link" {
+				require.NoError(t, os.Remove(path))
+			}
+			require.NoError(t, change(), name)
+			require.True(t, others[0].Locked(), name)
+			require.NoError(t, LockAll(w.dir), name)
+		})
 	}
 	text, err := os.ReadFile(elsewhere)
 	require.NoError(t, err)

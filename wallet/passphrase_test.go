@@ -52,9 +52,11 @@ func TestCheckPassphrase(t *testing.T) {
 func TestNormaliseDoesNotGrow(t *testing.T) {
 	for _, p := range []string{"", "x", strings.Repeat("\U0001D160", 300), strings.Repeat("\ufb2c", 300),
 		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
-		out := normalizeNFC([]byte(p))
-		require.LessOrEqual(t, len(out), 3*len(p))
-		require.Equal(t, 3*len(p)+4, cap(out))
+		t.Run(p, func(t *testing.T) {
+			out := normalizeNFC([]byte(p))
+			require.LessOrEqual(t, len(out), 3*len(p))
+			require.Equal(t, 3*len(p)+4, cap(out))
+		})
 	}
 	p := []byte("unchanged")
 	require.NotSame(t, &p[0], &normalizeNFC(p)[0])
@@ -65,7 +67,9 @@ func TestTrimLine(t *testing.T) {
 		"": "", "\n": "", "\r\n": "", "x": "x", "x\n": "x", "x\r\n": "x", "x\n\n": "x\n", "x\r": "x\r",
 		"x \n": "x ", "\nx": "\nx",
 	} {
-		require.Equal(t, want, string(trimLine([]byte(in))), "%q", in)
+		t.Run(in, func(t *testing.T) {
+			require.Equal(t, want, string(trimLine([]byte(in))), "%q", in)
+		})
 	}
 }
 
@@ -84,9 +88,11 @@ func TestFromValue(t *testing.T) {
 func TestReadLine(t *testing.T) {
 	for in, want := range map[string]string{"abc\n": "abc", "abc\r\nx": "abc", "\n": "",
 		strings.Repeat("x", maxLine) + "\n": strings.Repeat("x", maxLine)} {
-		p, err := readLine(strings.NewReader(in))
-		require.NoError(t, err)
-		require.Equal(t, want, string(p))
+		t.Run(in, func(t *testing.T) {
+			p, err := readLine(strings.NewReader(in))
+			require.NoError(t, err)
+			require.Equal(t, want, string(p))
+		})
 	}
 	_, err := readLine(strings.NewReader("no end"))
 	requireCode(t, err, codeLocked)

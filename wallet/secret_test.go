@@ -66,26 +66,28 @@ func TestRedaction(t *testing.T) {
 		"options":             Options{Import: []Imported{imported}}, "slice": []Imported{imported},
 		"map": map[string]any{"k": w.keys}, "in a struct": struct{ K *keys }{w.keys},
 	} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
-			"%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
-			text := fmt.Sprintf(verb, v)
-			requireNoTrace(t, text, secrets...)
-			if name == "keys" || name == "imported" || name == "wallet" {
-				if verb != "%T" && verb != "%p" {
-					require.Equal(t, redaction, text, "%s %s", name, verb)
+		t.Run(name, func(t *testing.T) {
+			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%o", "%b", "%c",
+				"%U", "%t", "%e", "%T", "%p", "% x", "%08x"} {
+				text := fmt.Sprintf(verb, v)
+				requireNoTrace(t, text, secrets...)
+				if name == "keys" || name == "imported" || name == "wallet" {
+					if verb != "%T" && verb != "%p" {
+						require.Equal(t, redaction, text, "%s %s", name, verb)
+					}
 				}
 			}
-		}
-		out, err := json.Marshal(v)
-		if err == nil { // options holds functions
-			requireNoTrace(t, string(out), secrets...)
-			require.Contains(t, string(out), redaction, name)
-		}
-		var log bytes.Buffer
-		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v)
-		slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v)
-		requireNoTrace(t, log.String(), secrets...)
-		require.Contains(t, log.String(), redaction, name)
+			out, err := json.Marshal(v)
+			if err == nil { // options holds functions
+				requireNoTrace(t, string(out), secrets...)
+				require.Contains(t, string(out), redaction, name)
+			}
+			var log bytes.Buffer
+			slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "v", v)
+			slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v)
+			requireNoTrace(t, log.String(), secrets...)
+			require.Contains(t, log.String(), redaction, name)
+		})
 	}
 	// fmt cannot ask unexported fields for their form: they show an address
 	hidden := struct {
@@ -138,11 +140,13 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	try(err)
 	_, err = ImportSolanaJSON(keyFile(t, goldenSolanaSeed))
 	try(err)
-	for _, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
-		spoiled := bytes.Clone(whole)
-		spoiled[i] ^= 1
-		require.NoError(t, os.WriteFile(path, spoiled, 0o600))
-		try(w.Unlock(t.Context(), value(testPassphrase)))
+	for row, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
+		t.Run(fmt.Sprint(row), func(t *testing.T) {
+			spoiled := bytes.Clone(whole)
+			spoiled[i] ^= 1
+			require.NoError(t, os.WriteFile(path, spoiled, 0o600))
+			try(w.Unlock(t.Context(), value(testPassphrase)))
+		})
 	}
 	forged := forge(t, f, w.header, []byte(testPassphrase+goldenEVMSecret))
 	_, err = forged.decrypt([]byte(testPassphrase), f.derive)
@@ -180,12 +184,14 @@ func TestErrors(t *testing.T) {
 		"KEYSTORE_CORRUPT":   errCorrupt, "KEYSTORE_PERMISSIONS": errPermissions, "KEYPAIR_EXISTS": errExists,
 		"SETUP_FAILED": errSetup,
 	} {
-		require.Equal(t, want, sentinel.Code())
-		e := &Error{code: errorCode(want), msg: "open it", err: fs.ErrClosed}
-		require.ErrorIs(t, fmt.Errorf("pay: %w", e), sentinel)
-		require.ErrorIs(t, e, fs.ErrClosed)
-		require.EqualError(t, e, "open it: file already closed")
-		require.NotEmpty(t, sentinel.Error())
+		t.Run(want, func(t *testing.T) {
+			require.Equal(t, want, sentinel.Code())
+			e := &Error{code: errorCode(want), msg: "open it", err: fs.ErrClosed}
+			require.ErrorIs(t, fmt.Errorf("pay: %w", e), sentinel)
+			require.ErrorIs(t, e, fs.ErrClosed)
+			require.EqualError(t, e, "open it: file already closed")
+			require.NotEmpty(t, sentinel.Error())
+		})
 	}
 	require.NotErrorIs(t, errLocked, errCorrupt)
 	require.NotErrorIs(t, errLocked, ErrNoPassphrase)

@@ -268,9 +268,11 @@ func TestDelegation(t *testing.T) {
 		"x": x402.InvalidArgument, keyOf(person(30)).String(): x402.NoDelegation,
 		mint.String(): x402.InvalidArgument,
 	} {
-		c.set(mint, tokenProgram, make([]byte, 82))
-		_, err = e.Delegation(t.Context(), devnet, account)
-		require.True(t, x402.HasCode(err, code), "%s: %v", account, err)
+		t.Run(account, func(t *testing.T) {
+			c.set(mint, tokenProgram, make([]byte, 82))
+			_, err = e.Delegation(t.Context(), devnet, account)
+			require.True(t, x402.HasCode(err, code), "%s: %v", account, err)
+		})
 	}
 }
 
@@ -304,8 +306,10 @@ func TestReadTokenAccount(t *testing.T) {
 		"delegate's tag is 2":   {build(false, func(d []byte) []byte { d[72] = 2; return d }), false},
 		"delegate's tag is 256": {build(false, func(d []byte) []byte { d[73] = 1; return d }), false},
 	} {
-		_, ok := readTokenAccount(mint, test.a)
-		require.Equal(t, test.ok, ok, name)
+		t.Run(name, func(t *testing.T) {
+			_, ok := readTokenAccount(mint, test.a)
+			require.Equal(t, test.ok, ok, name)
+		})
 	}
 	a := build(false, same)
 	a.program = solana.SystemProgramID

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -283,7 +284,9 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	seen := types(approves, testPassphrase, 0, "approve", id)
 	for _, shown := range []string{"price         $0.001 (1000 atomic units of USDC)", "to            " +
 		w.PayToEVM, "for           GET " + w.SellerURL + "/weather", "the agent can make this payment once"} {
-		require.Contains(t, seen, shown)
+		t.Run(shown, func(t *testing.T) {
+			require.Contains(t, seen, shown)
+		})
 	}
 	require.Contains(t, pays(0), "paid: $0.001")
 	require.Contains(t, pays(4), "APPROVAL_REQUIRED", "it was good for one")
@@ -339,7 +342,7 @@ func TestViews(t *testing.T) {
 	if c := sit(t, nil, env, "pay", w.SellerURL+"/weather"); c.ends(0) == "" {
 		t.Fatal("nothing was bought")
 	}
-	for _, line := range []struct {
+	for i, line := range []struct {
 		args  []string
 		plain string // a line of it without colours
 	}{
@@ -349,12 +352,14 @@ func TestViews(t *testing.T) {
 			`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  pay_\w+  \$0.001  USDC   Base Sepolia  settled \(not confirmed on chain yet\)  GET http`},
 		{[]string{"history", "--plot", "--days", "3"}, `(?m)^` + today + `  █{40}  \$0.001$`},
 	} {
-		colored := sit(t, nil, env, line.args...).ends(0)
-		without := sit(t, nil, append(env, "NO_COLOR=1"), line.args...).ends(0)
-		require.Regexp(t, line.plain, without)
-		require.NotContains(t, without, "\x1b[")
-		require.Contains(t, colored, "\x1b[", "%v", line.args)
-		require.Equal(t, without, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored, ""))
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			colored := sit(t, nil, env, line.args...).ends(0)
+			without := sit(t, nil, append(env, "NO_COLOR=1"), line.args...).ends(0)
+			require.Regexp(t, line.plain, without)
+			require.NotContains(t, without, "\x1b[")
+			require.Contains(t, colored, "\x1b[", "%v", line.args)
+			require.Equal(t, without, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(colored, ""))
+		})
 	}
 }
 

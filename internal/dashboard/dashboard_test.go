@@ -284,15 +284,17 @@ func TestOthersAreRefused(t *testing.T) {
 		"no such approval": {"POST", b.base + "/approvals/apr_none", good, nil, 404},
 		"by GET":           {"GET", at + "?" + good, "", nil, 200},
 	} {
-		jar := b.browser.Jar
-		got := b.send(c.method, c.at, c.body, c.change)
-		b.browser.Jar = jar
-		require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
-		require.Contains(t, got.header.Get("Content-Security-Policy"), "default-src 'none'", name)
-		require.Equal(t, "no-store", got.header.Get("Cache-Control"), name)
-		if got.status == 421 || got.status == 403 {
-			require.NotContains(t, got.body, "0xEvmAddress", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			jar := b.browser.Jar
+			got := b.send(c.method, c.at, c.body, c.change)
+			b.browser.Jar = jar
+			require.Equal(t, c.status, got.status, "%s: %s", name, got.body)
+			require.Contains(t, got.header.Get("Content-Security-Policy"), "default-src 'none'", name)
+			require.Equal(t, "no-store", got.header.Get("Cache-Control"), name)
+			if got.status == 421 || got.status == 403 {
+				require.NotContains(t, got.body, "0xEvmAddress", name)
+			}
+		})
 	}
 	require.Empty(t, b.typed)
 	require.Equal(t, history.Pending, b.state(a.ID))
@@ -314,9 +316,11 @@ func TestLookingChangesNothing(t *testing.T) {
 		"/history?url=a&status=settled&from=2026-01-01&to=2027-01-01", "/payments/pay_1",
 		"/payments/pay_1/content", "/payments/pay_1/receipt", "/approvals/" + a.ID, "/export?format=csv",
 		"/export?format=jsonl", "/icon.svg"} {
-		got := b.get(path)
-		require.Less(t, got.status, 500, "%s: %s", path, got.body)
-		require.NotContains(t, got.body, "<script", path)
+		t.Run(path, func(t *testing.T) {
+			got := b.get(path)
+			require.Less(t, got.status, 500, "%s: %s", path, got.body)
+			require.NotContains(t, got.body, "<script", path)
+		})
 	}
 	after, err := b.store.Head(t.Context())
 	require.NoError(t, err)
@@ -329,16 +333,18 @@ func TestNothingFromOutside(t *testing.T) {
 	b.ask(1)
 	b.pays("pay_1", "https://api.example/a", "settled", 1000, time.Now())
 	for _, path := range []string{"/", "/history", "/payments/pay_1"} {
-		page := b.get(path)
-		for _, outside := range []string{`src=`, `href="http`, `href="//`, "<script", "@import", "url(h",
-			"url(/", "javascript:", " style="} {
-			require.NotContains(t, page.body, outside, path)
-		}
-		sheet := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(page.body)
-		require.NotNil(t, sheet)
-		hash := sha256.Sum256([]byte(sheet[1]))
-		require.Contains(t, page.header.Get("Content-Security-Policy"), "style-src 'sha256-"+
-			base64.StdEncoding.EncodeToString(hash[:])+"';")
+		t.Run(path, func(t *testing.T) {
+			page := b.get(path)
+			for _, outside := range []string{`src=`, `href="http`, `href="//`, "<script", "@import", "url(h",
+				"url(/", "javascript:", " style="} {
+				require.NotContains(t, page.body, outside, path)
+			}
+			sheet := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(page.body)
+			require.NotNil(t, sheet)
+			hash := sha256.Sum256([]byte(sheet[1]))
+			require.Contains(t, page.header.Get("Content-Security-Policy"), "style-src 'sha256-"+
+				base64.StdEncoding.EncodeToString(hash[:])+"';")
+		})
 	}
 }
 
@@ -350,7 +356,9 @@ func TestDeciding(t *testing.T) {
 	page := b.get("/approvals/" + a.ID)
 	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee",
 		"Base (eip155:8453)", "GET https://api.example/report?1", a.Why} {
-		require.Contains(t, page.body, line)
+		t.Run(line, func(t *testing.T) {
+			require.Contains(t, page.body, line)
+		})
 	}
 	wrong := b.send("POST", at, b.form(a.ID, "approve", "no"), nil)
 	require.Equal(t, http.StatusForbidden, wrong.status)
@@ -424,12 +432,14 @@ func TestHostileText(t *testing.T) {
 	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil),
 		"/history?status=" + url.QueryEscape(evil), "/payments/pay_1", "/approvals/" + a.ID, "/payments/" +
 			url.PathEscape(evil)} {
-		page := b.get(path).body
-		require.NotEmpty(t, page, path)
-		for _, live := range []string{"<script", "<img", "onerror=alert(2)>", "\u202e", "\u200b", "\x1b",
-			"\U000e0041", "<b>", "<h1>content"} {
-			require.NotContains(t, strings.ReplaceAll(page, "onerror=alert(2)&gt;", ""), live, path)
-		}
+		t.Run(path, func(t *testing.T) {
+			page := b.get(path).body
+			require.NotEmpty(t, page, path)
+			for _, live := range []string{"<script", "<img", "onerror=alert(2)>", "\u202e", "\u200b", "\x1b",
+				"\U000e0041", "<b>", "<h1>content"} {
+				require.NotContains(t, strings.ReplaceAll(page, "onerror=alert(2)&gt;", ""), live, path)
+			}
+		})
 	}
 	page := b.get("/payments/pay_1")
 	require.Contains(t, page.body, "&lt;h1&gt;content&lt;/h1&gt;")
@@ -457,15 +467,18 @@ func TestExport(t *testing.T) {
 		"&from=2026-03-05&to=2026-03-05": {After: time.Date(2026, 3, 5, 0, 0, 0, 0, time.UTC),
 			Until: time.Date(2026, 3, 6, 0, 0, 0, 0, time.UTC)},
 	} {
-		for _, format := range []string{"csv", "jsonl"} {
-			var want bytes.Buffer
-			require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want, b.store,
-				x402.NewRegistry(nil)))
-			got := b.get("/export?format=" + format + query)
-			require.Equal(t, want.String(), got.body, query)
-			require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`,
-				got.header.Get("Content-Disposition"))
-		}
+		t.Run(query, func(t *testing.T) {
+			for _, format := range []string{"csv", "jsonl"} {
+				var want bytes.Buffer
+				require.NoError(t, books.Export{Format: format, Within: within}.Write(t.Context(), &want,
+					b.store,
+					x402.NewRegistry(nil)))
+				got := b.get("/export?format=" + format + query)
+				require.Equal(t, want.String(), got.body, query)
+				require.Equal(t, `attachment; filename="x402-wallet.`+format+`"`,
+					got.header.Get("Content-Disposition"))
+			}
+		})
 	}
 	page := b.get("/history?from=2026-03-05&to=2026-03-05").body
 	require.Contains(t, page, "pay_2")
@@ -549,7 +562,8 @@ func BenchmarkOverview(b *testing.B) {
 	store, err := history.Open(b.Context(), home, history.Options{})
 	require.NoError(b, err)
 	defer store.Close()
-	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store, Assets: x402.NewRegistry(nil)}}
+	wallet := &tools.Wallet{Store: store, Keys: noKeys{}, Engine: &pay.Engine{Store: store,
+		Assets: x402.NewRegistry(nil)}}
 	s := New(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1},
 		Options{Wallet: func(context.Context) (*tools.Wallet, func(), error) {
 			return wallet, func() {}, nil

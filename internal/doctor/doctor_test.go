@@ -47,7 +47,9 @@ func TestKindOf(t *testing.T) {
 		{"description", aPhrase, ""},
 		{"seed", "one two three", ""},
 	} {
-		require.Equal(t, line.want, kindOf(line.name, line.value), "%s", line.name)
+		t.Run(line.name, func(t *testing.T) {
+			require.Equal(t, line.want, kindOf(line.name, line.value), "%s", line.name)
+		})
 	}
 }
 
@@ -72,11 +74,13 @@ func TestLook(t *testing.T) {
 		{"d.json", `{"` + aHexKey[2:] + `": {"privateKey": "` + aHexKey + `"}}`,
 			[]string{"(64 characters).privateKey: a private key"}},
 	} {
-		var got []string
-		for _, l := range look(line.file, []byte(line.text)) {
-			got = append(got, l.name+": "+l.kind)
-		}
-		require.Equal(t, line.want, got, line.file)
+		t.Run(line.file, func(t *testing.T) {
+			var got []string
+			for _, l := range look(line.file, []byte(line.text)) {
+				got = append(got, l.name+": "+l.kind)
+			}
+			require.Equal(t, line.want, got, line.file)
+		})
 	}
 }
 
@@ -135,7 +139,9 @@ func TestKeysInPlainText(t *testing.T) {
 		all.WriteString(f.Message + " " + f.Remedy + "\n")
 	}
 	for _, secret := range []string{aHexKey[2:], aPhrase, "correct horse", "7,255"} {
-		require.NotContains(t, all.String(), secret)
+		t.Run(secret, func(t *testing.T) {
+			require.NotContains(t, all.String(), secret)
+		})
 	}
 	require.Contains(t, all.String(), "init --import-solana '"+o.Keypair+"'")
 	require.Contains(t, all.String(), "init --import-key-file FILE")
@@ -197,11 +203,13 @@ func TestClients(t *testing.T) {
 			"X402_WALLET_PASSPHRASE in plain text"},
 		{`1`, Warn, "cursor"},
 	} {
-		write(t, cursor.File(o.System), `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
-		list := o.clients(t.Context())
-		require.Equal(t, line.want, list[0].Status, line.entry)
-		require.Contains(t, strings.ToLower(list[0].Message), strings.ToLower(line.say))
-		require.NotContains(t, list[0].Message, "hunter2")
+		t.Run(line.entry, func(t *testing.T) {
+			write(t, cursor.File(o.System), `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
+			list := o.clients(t.Context())
+			require.Equal(t, line.want, list[0].Status, line.entry)
+			require.Contains(t, strings.ToLower(list[0].Message), strings.ToLower(line.say))
+			require.NotContains(t, list[0].Message, "hunter2")
+		})
 	}
 }
 

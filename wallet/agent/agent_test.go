@@ -122,7 +122,8 @@ const payee = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 func (w *world) reserve(units uint64, change func(*history.Payment)) history.Payment {
 	w.t.Helper()
 	p := history.Payment{
-		Fingerprint: sha256.Sum256([]byte(history.NewID(time.Now()))), Method: "GET", URL: "https://api.example/x",
+		Fingerprint: sha256.Sum256([]byte(history.NewID(time.Now()))), Method: "GET",
+		URL:    "https://api.example/x",
 		Target: "https://api.example/x", Host: "api.example",
 		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units),
 		Price: money.Dollars(units), PayTo: payee,
@@ -142,7 +143,8 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 	}
 	most, _ := money.ParseAmount("1" + strings.Repeat("0", 30))
 	funds := x402.Funds{Source: p.Source, Free: most, Balance: most, ReadAt: time.Now()}
-	p, err := historytest.Reserve(w.t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, p.Fingerprint)
+	p, err := historytest.Reserve(w.t.Context(), w.store, history.Hold{Payment: p, Funds: funds},
+		p.Fingerprint)
 	require.NoError(w.t, err)
 	return p
 }
@@ -394,8 +396,10 @@ func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
 	for _, spoil := range []string{`UPDATE approvals SET seal = NULL`,
 		`UPDATE approvals SET seal = zeroblob(32)`, `UPDATE approvals SET expires_at = expires_at + 1`,
 		`UPDATE approvals SET payment = ''`} {
-		err := sign(spoil)
-		require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%s: %v", spoil, err)
+		t.Run(spoil, func(t *testing.T) {
+			err := sign(spoil)
+			require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%s: %v", spoil, err)
+		})
 	}
 	p := w.reserve(2000, nil)
 	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
@@ -549,9 +553,11 @@ func TestTheAgentOnSolana(t *testing.T) {
 		"source": func(p *history.Payment) { p.Source = s.FeePayer },
 		"asset":  func(p *history.Payment) { p.Network, p.Asset = base, usdc.Address },
 	} {
-		p := w.reserve(10_000, func(p *history.Payment) { row(p); change(p) })
-		_, err := w.client.signSolana(t.Context(), p.ID, asked.message)
-		require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			p := w.reserve(10_000, func(p *history.Payment) { row(p); change(p) })
+			_, err := w.client.signSolana(t.Context(), p.ID, asked.message)
+			require.True(t, x402.HasCode(err, x402.PolicyDenied), "%s: %v", name, err)
+		})
 	}
 	for i := range asked.message { // no bit of what is paid may differ
 		flipped := bytes.Clone(asked.message)
