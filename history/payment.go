@@ -30,7 +30,6 @@ type Proof string
 
 // Claimed: the seller or facilitator said so. Chain: the chain showed it.
 const (
-	NoProof Proof = ""
 	Claimed Proof = "claimed"
 	Chain   Proof = "chain"
 )

@@ -27,7 +27,7 @@ func payments() (rows []entry) {
 	assets := x402.NewRegistry(nil)
 	day := time.Date(2026, 1, 31, 23, 59, 0, 0, time.UTC)
 	of := func(id, host, url string, state history.State, amount uint64, project string) entry {
-		proof := history.NoProof
+		var proof history.Proof
 		if state == history.Settled {
 			proof = history.Chain
 		}
