@@ -289,7 +289,7 @@ func demoSelf(program string) string {
 }
 
 func (d *demo) whatNext(keep string) {
-	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "All as it should be"),
+	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "Everything worked"),
 		time.Since(d.started).Seconds())
 	self := demoSelf(d.program)
 	steps := [][2]string{

@@ -39,7 +39,7 @@ func TestDemo(t *testing.T) {
 			return r < ' ' || r > '~'
 		}), "%q", line)
 	}
-	for _, said := range []string{"All as it should be", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
+	for _, said := range []string{"Everything worked", "AMOUNT_EXCEEDS_MAX", "BUDGET_EXCEEDED",
 		"DELEGATION_EXHAUSTED", "x402-wallet install claude-code "} {
 		t.Run(said, func(t *testing.T) {
 			require.Contains(t, string(out), said)
