@@ -30,8 +30,8 @@ const (
 const (
 	// waitFor is how long a question waits for its answer, and a no is remembered: a person sleeps.
 	waitFor = 24 * time.Hour
-	// approvedFor is how long the owner's yes waits for the call that uses it: the agent has to be
-	// told first.
+	// approvedFor is how long the owner's approval waits for the call that uses it: the agent has
+	// to be told first.
 	approvedFor = time.Hour
 	// acceptedFor is the same at a client, where the call that needs it goes on at once, but for
 	// unlocking the wallet.
@@ -61,8 +61,8 @@ type Approval struct {
 	PayTo    string
 	Why      string // why a person is asked
 	Payment  string // that used it up
-	Since    int64  // the audit chain's last row when the owner said yes
-	Seal     []byte // over the owner's yes; empty: none, or a person at a client said it
+	Since    int64  // the audit chain's last row when the owner approved
+	Seal     []byte // over the owner's approval; empty: none, or a person at a client gave it
 	declined int
 }
 
@@ -97,7 +97,7 @@ var (
 // AskApproval returns the open approval for a quote, whatever was decided on it, or opens one. a
 // holds everything but what the ledger gives. ErrTooManyApproval says that none was opened.
 func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
-	err := s.tx(ctx, func(t *Tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -132,14 +132,14 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 }
 
 // expire closes what is over. An approval is over at its very time.
-func (t *Tx) expire() error {
+func (t *tx) expire() error {
 	_, err := t.exec(`UPDATE approvals SET state = 'expired' WHERE expires_at <= ? AND`+isOpen, micros(t.Now))
 	return err
 }
 
 // Approval returns one approval, or ErrNotFound.
 func (s *Store) Approval(ctx context.Context, id string) (a Approval, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
 		return none(err, errNoApproval)
 	})
@@ -148,7 +148,7 @@ func (s *Store) Approval(ctx context.Context, id string) (a Approval, err error)
 
 // Approvals returns the open ones, oldest first.
 func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -159,10 +159,10 @@ func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
 	return list, err
 }
 
-// Accept is a yes from a person at a client to the question that is open there. The owner's no it
-// does not take back.
+// Accept is an approval by a person at a client to the question that is open there. The owner's no
+// it does not take back.
 func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
-	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
+	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		if a.State == Denied {
 			return ErrDecided
 		}
@@ -174,12 +174,13 @@ func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 	})
 }
 
-// Approve is the owner's yes: one payment of exactly this quote may pass, once, within approvedFor.
-// by is for the audit chain. A no is taken back by it; what is used up or over is ErrDecided. seal
-// is called inside the transaction, with the yes as it will stand; nil leaves it without a seal.
+// Approve is the owner's approval: one payment of exactly this quote may pass, once, within
+// approvedFor. by is for the audit chain. A no is taken back by it; what is used up or over is
+// ErrDecided. seal is called inside the transaction, with the approval as it will stand; nil leaves
+// it without a seal.
 func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) ([]byte, error)) (Approval,
 	error) {
-	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
+	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		head, err := t.head()
 		if err != nil {
 			return err
@@ -197,7 +198,7 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 // Given returns every approval that is good or was used and should be the owner's: not those
 // without a seal of which the audit chain says that they came from a client.
 func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		list, err = collect(t, scanApproval, selectApproval+
 			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
 			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved'
@@ -207,19 +208,19 @@ func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
 	return list, err
 }
 
-// Deny says no to a quote, or takes a yes back, and for as long as it is remembered nobody is asked
-// about it.
+// Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is
+// asked about it.
 func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
-	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
+	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.State, a.Seal = Denied, nil
 		return t.decided(*a, by)
 	})
 }
 
-// Decline is a no from a person at a client: this time. After maxDeclined of them it is Deny; a yes
-// they take back.
+// Decline is a no from a person at a client: this time. After maxDeclined of them it is Deny; an
+// approval they take back.
 func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
-	return s.decide(ctx, id, func(t *Tx, a *Approval) error {
+	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.Seal = nil
 		if a.declined++; a.declined >= maxDeclined {
 			a.State = Denied
@@ -230,9 +231,9 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 	})
 }
 
-func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) error) (a Approval,
+func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (a Approval,
 	err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -251,7 +252,7 @@ func (s *Store) decide(ctx context.Context, id string, how func(*Tx, *Approval) 
 	return a, err
 }
 
-func (t *Tx) decided(a Approval, by string) error {
+func (t *tx) decided(a Approval, by string) error {
 	_, err := t.exec(
 		`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
 		a.State, micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
@@ -263,7 +264,7 @@ func (t *Tx) decided(a Approval, by string) error {
 }
 
 // approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
-func (t *Tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
+func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
 	a, err := scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
 		quote[:], micros(t.Now)))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -278,7 +279,7 @@ func (t *Tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it was for that
 // payment's own terms.
 func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		a, err = scanApproval(t.row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
 		approved = err == nil && a.For(p)
 		return none(err, nil)
@@ -288,7 +289,7 @@ func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, appr
 
 // useApproval uses an approval up for a payment, in the transaction that holds its money: once,
 // whoever else tries, and only as it was read. nil: none is needed.
-func (t *Tx) useApproval(read *Approval, payment string) error {
+func (t *tx) useApproval(read *Approval, payment string) error {
 	if read == nil {
 		return nil
 	}
@@ -307,15 +308,15 @@ func (t *Tx) useApproval(read *Approval, payment string) error {
 	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote)})
 }
 
-// The events of the audit chain that say how often a yes was used.
+// The events of the audit chain that say how often an approval was used.
 const usedEvent, returnedEvent = "approval used", "approval returned"
 
-// UsedBy returns the payments that used a yes to a quote since a row of the audit chain, but for
-// those that gave it back. The chain's rows from there on have to hold together, and at must be one
-// of them: LEDGER_CORRUPT.
+// UsedBy returns the payments that used an approval of a quote since a row of the audit chain, but
+// for those that gave it back. The chain's rows from there on have to hold together, and at must be
+// one of them: LEDGER_CORRUPT.
 func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head) (payments []string,
 	err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		payments = nil
 		return t.walk(since, at, func(payment, event, detail string) {
 			var used struct{ Quote string }
@@ -331,9 +332,9 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 	return payments, err
 }
 
-// returnApproval takes the use back that a payment made of a yes, if it was never signed and nobody
-// was asked anew since.
-func (t *Tx) returnApproval(payment string) error {
+// returnApproval takes the use back that a payment made of an approval, if it was never signed and
+// nobody was asked anew since.
+func (t *tx) returnApproval(payment string) error {
 	done, err := t.exec(
 		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
 		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, payment)

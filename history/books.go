@@ -48,7 +48,7 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 			add(column+" = ?", value)
 		}
 	}
-	return s.view(ctx, func(t *Tx) error {
+	return s.view(ctx, func(t *tx) error {
 		return t.forEach(func(row scanner) error {
 			p, err := scanPayment(row)
 			if err != nil {
@@ -66,7 +66,7 @@ type Sum struct{ Spent, Held money.Dollars }
 func (d Sum) All() money.Dollars { return d.Spent.Add(d.Held) }
 
 // over is what hours or days came to, since one.
-func (t *Tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error) {
+func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error) {
 	scope := "all"
 	if unit == time.Hour {
 		scope = "hour"
@@ -100,7 +100,7 @@ type Spending struct {
 // count whole is looked at payment by payment.
 func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duration, most int) (all Spending,
 	err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		if all.Over, err = t.over(since, unit); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duratio
 }
 
 // parts are the dearest of a scope whose key is a column of that name.
-func (t *Tx) parts(scope string, since time.Time, most int) (list []NamedSum, err error) {
+func (t *tx) parts(scope string, since time.Time, most int) (list []NamedSum, err error) {
 	midnight, first := nextWhole(since, day)
 	return collect(t, func(row scanner) (p NamedSum, err error) {
 		err = row.Scan(&p.Key, &p.Spent, &p.Held)
@@ -129,7 +129,7 @@ func (t *Tx) parts(scope string, since time.Time, most int) (list []NamedSum, er
 
 // Label names a session, for the books; "" takes the name away.
 func (s *Store) Label(ctx context.Context, session, label string) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		var known int
 		if err := t.row(`SELECT count(*) FROM sessions WHERE id = ?`, session).Scan(&known); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (s *Store) Label(ctx context.Context, session, label string) error {
 	})
 }
 
-func (t *Tx) label(session, label string) error {
+func (t *tx) label(session, label string) error {
 	if _, err := t.exec(`DELETE FROM meta WHERE key = ?`, labelKey+session); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (i Imported) ID() string {
 // Import writes payments of another wallet down, those that are not there yet, and records that in
 // the audit chain.
 func (s *Store) Import(ctx context.Context, list []Imported) (added int, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		added = 0
 		digest := sha256.New()
 		for _, i := range list {
@@ -226,7 +226,7 @@ func (s *Store) AllImported(ctx context.Context) (list []Imported, err error) {
 
 // facts are what stands in meta under keys that begin alike.
 func (s *Store) facts(ctx context.Context, begin string, each func(rest, value string) error) error {
-	return s.view(ctx, func(t *Tx) error {
+	return s.view(ctx, func(t *tx) error {
 		return t.forEach(func(row scanner) error {
 			var rest, value string
 			if err := row.Scan(&rest, &value); err != nil {

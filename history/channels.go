@@ -59,7 +59,7 @@ func scanChannel(row scanner) (c Channel, err error) {
 
 // Channel returns one channel, or ErrNotFound.
 func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		c, err = scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
 		return none(err, errNoChannel)
 	})
@@ -68,7 +68,7 @@ func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, er
 
 // Channels returns all of them.
 func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		list, err = collect(t, scanChannel, selectChannel+` ORDER BY service, key`)
 		return err
 	})
@@ -78,7 +78,7 @@ func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
 // SaveChannel records what is known of a channel, durably. It adds no voucher: nonce and
 // amount stay as they are but in a new epoch, in which both start from zero.
 func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 
 // Refuse keeps a proposal that was refused, as evidence, also in the audit chain.
 func (s *Store) Refuse(ctx context.Context, c Channel) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		if _, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`,
 			string(c.Refused), micros(t.Now), c.Service, c.Key); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 }
 
 // channel is the row as it stands; the zero one where there is none.
-func (t *Tx) channel(c Channel) (Channel, error) {
+func (t *tx) channel(c Channel) (Channel, error) {
 	old, err := scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key))
 	if errors.Is(err, sql.ErrNoRows) {
 		return Channel{Epoch: c.Epoch}, nil
@@ -143,7 +143,7 @@ func (t *Tx) channel(c Channel) (Channel, error) {
 	return old, err
 }
 
-func (t *Tx) putChannel(c Channel) error {
+func (t *tx) putChannel(c Channel) error {
 	_, err := t.exec(
 		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 		server = excluded.server, network = excluded.network, source = excluded.source,

@@ -9,13 +9,13 @@ import (
 )
 
 // Where the clock is behind the newest payment, the ledger's time stands still
-// (Tx.notBeforeLedger), so that no window opens twice. A clock that was far ahead for one payment
+// (tx.notBeforeLedger), so that no window opens twice. A clock that was far ahead for one payment
 // stops the windows there for as long. That is safe, and only the owner ends it.
 
 // Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has
 // to look; else zero.
 func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		var at int64
 		err := t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
 			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0))`).Scan(&at)
@@ -31,7 +31,7 @@ func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
 // a payment began; approvals of that time are over.
 func (s *Store) Redate(ctx context.Context) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)
 		var from, upTo sql.NullInt64
 		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).Scan(&from,

@@ -101,7 +101,7 @@ func TestAClockThatWasAhead(t *testing.T) {
 	require.NoError(t, err, "another day, and another session")
 	require.NotEqual(t, ahead.Session, session)
 
-	require.NoError(t, s.tx(t.Context(), func(tx *Tx) error {
+	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
 		_, err := tx.exec(`UPDATE payments SET created_at = created_at - 1 WHERE id = ?`, ahead.ID)
 		return err
 	}))

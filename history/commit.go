@@ -14,7 +14,7 @@ import (
 
 // change is one of them.
 type change struct {
-	f        func(*Tx) error
+	f        func(*tx) error
 	noSync   bool // need not outlive a power cut
 	err      error
 	panicked any
@@ -34,15 +34,15 @@ const maxBatch = 64
 // tx runs f in a durable transaction. A caller that leaves while its turn is near does not stop it.
 // What f returns is returned unchanged, and then nothing of f was written; an error of the database
 // is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
-func (s *Store) tx(ctx context.Context, f func(*Tx) error) error { return s.enqueue(ctx, f, false) }
+func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, false) }
 
 // commitNoSync runs f in a transaction that survives the death of the process, but perhaps not of
 // the machine.
-func (s *Store) commitNoSync(ctx context.Context, f func(*Tx) error) error {
+func (s *Store) commitNoSync(ctx context.Context, f func(*tx) error) error {
 	return s.enqueue(ctx, f, true)
 }
 
-func (s *Store) enqueue(ctx context.Context, f func(*Tx) error, noSync bool) error {
+func (s *Store) enqueue(ctx context.Context, f func(*tx) error, noSync bool) error {
 	if err := ctx.Err(); err != nil {
 		return ledgerError("begin", err)
 	}
@@ -127,7 +127,7 @@ func (s *Store) commit(batch []*change) error {
 // apply runs one change, and undoes it if it failed. Its error is the database's, which ends the
 // whole batch: SQLite may have rolled back everything then.
 func (s *Store) apply(conn *conn, c *change, several bool) error {
-	t := &Tx{ctx: context.Background(), conn: conn, Now: s.now().UTC()}
+	t := &tx{ctx: context.Background(), conn: conn, Now: s.now().UTC()}
 	if !several {
 		c.run(t)
 		if c.err != nil || c.panicked != nil {
@@ -154,7 +154,7 @@ func (s *Store) apply(conn *conn, c *change, several bool) error {
 // errRollback rolls back a transaction whose only change has its answer already.
 var errRollback = x402.Errorf(x402.LedgerUnavailable, "the change was rolled back")
 
-func (c *change) run(t *Tx) {
+func (c *change) run(t *tx) {
 	defer func() { c.panicked = recover() }() // it is the caller's
 	c.err = c.f(t)
 }

@@ -17,7 +17,7 @@ func occupy(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, end := make(chan struct{}), make(chan struct{})
 	go func() {
-		_ = s.tx(context.Background(), func(*Tx) error { close(begun); <-end; return nil })
+		_ = s.tx(context.Background(), func(*tx) error { close(begun); <-end; return nil })
 	}()
 	<-begun
 	return func() { close(end) }
@@ -28,7 +28,7 @@ func TestChangesTogether(t *testing.T) {
 	s, _, _ := newStore(t)
 	release := occupy(t, s)
 	var all sync.WaitGroup
-	insert := func(tx *Tx, i int) error {
+	insert := func(tx *tx, i int) error {
 		_, err := tx.exec(`INSERT INTO meta VALUES (?, 'x')`, fmt.Sprint("key ", i))
 		return err
 	}
@@ -37,7 +37,7 @@ func TestChangesTogether(t *testing.T) {
 	for i := range errs {
 		all.Go(func() {
 			defer func() { panicked[i] = recover() }()
-			errs[i] = s.enqueue(context.Background(), func(tx *Tx) error {
+			errs[i] = s.enqueue(context.Background(), func(tx *tx) error {
 				if err := insert(tx, i); err != nil {
 					return err
 				}
@@ -79,7 +79,7 @@ func TestTroubleIsEverybodys(t *testing.T) {
 	errs := make([]error, 8)
 	for i := range errs {
 		all.Go(func() {
-			errs[i] = s.tx(context.Background(), func(tx *Tx) error {
+			errs[i] = s.tx(context.Background(), func(tx *tx) error {
 				if _, err := tx.exec(`INSERT INTO meta VALUES (?, 'x')`, fmt.Sprint("key ", i)); err != nil {
 					return err
 				}
@@ -105,7 +105,7 @@ func TestTroubleIsEverybodys(t *testing.T) {
 	require.NoError(t, s.read.QueryRow(`SELECT count(*) FROM meta WHERE key LIKE 'key %'`).Scan(&there))
 	require.Equal(t, len(errs)-failed, there, "%d gathered", gathered)
 	require.NotZero(t, failed)
-	require.NoError(t, s.tx(t.Context(), func(tx *Tx) error {
+	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
 		_, err := tx.exec(`INSERT INTO meta VALUES ('after', 'x')`)
 		return err
 	}))
@@ -115,6 +115,6 @@ func TestALeftCallChangesNothing(t *testing.T) {
 	s, _, _ := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := s.tx(ctx, func(*Tx) error { return errors.New("asked") })
+	err := s.tx(ctx, func(*tx) error { return errors.New("asked") })
 	require.ErrorIs(t, err, context.Canceled)
 }

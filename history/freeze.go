@@ -23,7 +23,7 @@ type Freeze struct {
 // Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that
 // none leaves. One that is there already is held as before, and goes out no more (pay.Engine).
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
 			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)`,
 			f.Network, f.Account, micros(t.Now), f.By, f.Why)
@@ -52,7 +52,7 @@ type Lift struct {
 // Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts anew. seal
 // is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -78,11 +78,11 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 
 // Lifted is the owner's last lift.
 func (s *Store) Lifted(ctx context.Context) (l Lift, err error) {
-	err = s.view(ctx, func(t *Tx) error { l, err = t.lifted(); return err })
+	err = s.view(ctx, func(t *tx) error { l, err = t.lifted(); return err })
 	return l, err
 }
 
-func (t *Tx) lifted() (l Lift, err error) {
+func (t *tx) lifted() (l Lift, err error) {
 	var at int64
 	err = t.row(`SELECT upto, at, seal FROM lifts ORDER BY upto DESC LIMIT 1`).Scan(&l.UpTo, &at, &l.Seal)
 	l.At = fromMicros(at)
@@ -91,7 +91,7 @@ func (t *Tx) lifted() (l Lift, err error) {
 
 // Unlift takes a lift away that was not the owner's: what it lifted is frozen again.
 func (s *Store) Unlift(ctx context.Context, upTo int64) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		if _, err := t.exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 }
 
 // frozen is a hash over the freezes behind one and up to another.
-func (t *Tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
+func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 	err = t.forEach(func(row scanner) error {
 		var seq, at int64
 		var network, account string
@@ -113,11 +113,11 @@ func (t *Tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 
 // Freezes returns what is frozen.
 func (s *Store) Freezes(ctx context.Context) (list []Freeze, err error) {
-	err = s.view(ctx, func(t *Tx) error { list, err = t.freezes(); return err })
+	err = s.view(ctx, func(t *tx) error { list, err = t.freezes(); return err })
 	return list, err
 }
 
-func (t *Tx) freezes() (list []Freeze, err error) {
+func (t *tx) freezes() (list []Freeze, err error) {
 	return collect(t, scanFreeze, selectFreeze+` ORDER BY network, account`)
 }
 
@@ -132,10 +132,10 @@ func scanFreeze(row scanner) (f Freeze, err error) {
 
 // NotFrozen is WALLET_FROZEN where payments from an account are stopped.
 func (s *Store) NotFrozen(ctx context.Context, network, account string) error {
-	return s.view(ctx, func(t *Tx) error { return t.notFrozen(network, account) })
+	return s.view(ctx, func(t *tx) error { return t.notFrozen(network, account) })
 }
 
-func (t *Tx) notFrozen(network, account string) error {
+func (t *tx) notFrozen(network, account string) error {
 	f, err := t.frozenBy(network, account)
 	if f == nil || err != nil {
 		return err
@@ -144,7 +144,7 @@ func (t *Tx) notFrozen(network, account string) error {
 }
 
 // frozenBy is the freeze that stops payments from an account; nil: none does.
-func (t *Tx) frozenBy(network, account string) (*Freeze, error) {
+func (t *tx) frozenBy(network, account string) (*Freeze, error) {
 	f, err := scanFreeze(t.row(selectFreeze+
 		` AND (account = '' OR (network = ? AND account = ?)) ORDER BY account LIMIT 1`, network, account))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -167,7 +167,7 @@ func (f Freeze) refusal() error {
 }
 
 // lastUnfreeze is when the owner last lifted a freeze; zero: never, or by a clock that was ahead.
-func (t *Tx) lastUnfreeze() (time.Time, error) {
+func (t *tx) lastUnfreeze() (time.Time, error) {
 	l, err := t.lifted()
 	if l.At.After(t.Now) {
 		l.At = time.Time{}
@@ -182,7 +182,7 @@ const failuresWithin = 200
 // sent and came to nothing: open without the buyer having got anything, or proven never to have
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
-func (t *Tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
+func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 	rows, err := t.rows(
 		`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, failuresWithin)
 	if err != nil {

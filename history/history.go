@@ -88,7 +88,7 @@ func Create(ctx context.Context, home string, o Options) error {
 		return err
 	}
 	defer s.Close()
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		if _, err := t.exec(schema); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.file = info
-	if err := s.view(ctx, (*Tx).isLedger); err != nil {
+	if err := s.view(ctx, (*tx).isLedger); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 }
 
 // isLedger refuses a database that is not a ledger, or one of another format.
-func (t *Tx) isLedger() error {
+func (t *tx) isLedger() error {
 	var n int
 	if err := t.row(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`).Scan(&n); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (t *Tx) isLedger() error {
 
 // sameFormat refuses a ledger of another format. What holds money asks again: a newer program may
 // have changed the ledger while this one had it open.
-func (t *Tx) sameFormat() error {
+func (t *tx) sameFormat() error {
 	var text string
 	err := t.row(`SELECT value FROM meta WHERE key = 'format'`).Scan(&text)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -251,8 +251,8 @@ func (s *Store) Close() error {
 		s.channelLocks.close())
 }
 
-// Tx is one transaction on the ledger.
-type Tx struct {
+// tx is one transaction on the ledger. It never leaves this package.
+type tx struct {
 	ctx     context.Context
 	conn    *conn
 	failure error     // the first error of the database in it
@@ -260,15 +260,15 @@ type Tx struct {
 }
 
 // view runs f on a consistent reading. What f returns is returned unchanged.
-func (s *Store) view(ctx context.Context, f func(*Tx) error) error {
+func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.read.with(ctx, func(c *conn) error {
-		return c.transaction(`BEGIN`, func() error { return f(&Tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
+		return c.transaction(`BEGIN`, func() error { return f(&tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
 	})
 }
 
 // classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is
 // an answer.
-func (t *Tx) classify(doing string, err error) error {
+func (t *tx) classify(doing string, err error) error {
 	if err == nil || errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -279,7 +279,7 @@ func (t *Tx) classify(doing string, err error) error {
 	return err
 }
 
-func (t *Tx) exec(query string, args ...any) (sql.Result, error) {
+func (t *tx) exec(query string, args ...any) (sql.Result, error) {
 	done, err := t.conn.exec(t.ctx, query, args...)
 	return done, t.classify("write the ledger", err)
 }
@@ -289,7 +289,7 @@ type scanner interface{ Scan(...any) error }
 
 // checkedRow is a row whose errors are classified.
 type checkedRow struct {
-	*Tx
+	*tx
 	scanner
 }
 
@@ -299,7 +299,7 @@ func (r checkedRow) Scan(into ...any) error {
 
 // row asks for what an index finds at once: to watch whether the caller leaves meanwhile would cost
 // more than the query.
-func (t *Tx) row(query string, args ...any) scanner {
+func (t *tx) row(query string, args ...any) scanner {
 	if t.ctx.Err() != nil {
 		return t.slowRow(query, args...) // which says so
 	}
@@ -307,16 +307,16 @@ func (t *Tx) row(query string, args ...any) scanner {
 }
 
 // slowRow asks for what may take a while, unless the caller leaves.
-func (t *Tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ctx, query, args) }
+func (t *tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ctx, query, args) }
 
-func (t *Tx) queryRow(ctx context.Context, query string, args []any) scanner {
+func (t *tx) queryRow(ctx context.Context, query string, args []any) scanner {
 	if stmt := t.conn.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
 		return checkedRow{t, stmt.QueryRowContext(ctx, args...)}
 	}
 	return checkedRow{t, t.conn.QueryRowContext(ctx, query, args...)}
 }
 
-func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
+func (t *tx) rows(query string, args ...any) (*sql.Rows, error) {
 	if stmt := t.conn.stmt(t.ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
 		return stmt.QueryContext(t.ctx, args...)
 	}
@@ -324,7 +324,7 @@ func (t *Tx) rows(query string, args ...any) (*sql.Rows, error) {
 }
 
 // forEach goes through an answer, to its end or the first error.
-func (t *Tx) forEach(f func(row scanner) error, query string, args ...any) error {
+func (t *tx) forEach(f func(row scanner) error, query string, args ...any) error {
 	rows, err := t.rows(query, args...)
 	if err != nil {
 		return t.classify("read the ledger", err)
@@ -339,7 +339,7 @@ func (t *Tx) forEach(f func(row scanner) error, query string, args ...any) error
 }
 
 // collect returns an answer, of each row what scan makes of it.
-func collect[T any](t *Tx, scan func(row scanner) (T, error), query string, args ...any) (list []T,
+func collect[T any](t *tx, scan func(row scanner) (T, error), query string, args ...any) (list []T,
 	err error) {
 	err = t.forEach(func(row scanner) error {
 		one, err := scan(row)

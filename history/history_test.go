@@ -123,7 +123,7 @@ func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 
 func used(t *testing.T, s *Store, w budget.Window) (u budget.Use) {
 	t.Helper()
-	require.NoError(t, s.view(t.Context(), func(tx *Tx) (err error) { u, err = tx.used(w); return err }))
+	require.NoError(t, s.view(t.Context(), func(tx *tx) (err error) { u, err = tx.used(w); return err }))
 	return u
 }
 
@@ -158,7 +158,7 @@ func TestStatesFollowTheTable(t *testing.T) {
 				} else {
 					p = pay(t, s, testHold(1), from)
 				}
-				err := s.tx(t.Context(), func(tx *Tx) error { return tx.move(p.ID, to, "{}", "note = ''") })
+				err := s.tx(t.Context(), func(tx *tx) error { return tx.move(p.ID, to, "{}", "note = ''") })
 				if legal[[2]State{from, to}] {
 					require.NoError(t, err)
 				} else {
@@ -507,40 +507,40 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 	s, _, _ := newStore(t)
 	answer := errors.New("an answer that this package never heard of")
-	spoil := func(query string) func(*Tx) error {
-		return func(tx *Tx) error { _, err := tx.exec(query); return err }
+	spoil := func(query string) func(*tx) error {
+		return func(tx *tx) error { _, err := tx.exec(query); return err }
 	}
 	for _, c := range []struct {
 		name string
-		f    func(*Tx) error
+		f    func(*tx) error
 		code x402.Code // "": the answer itself
 	}{
-		{"an answer", func(*Tx) error { return answer }, ""},
-		{"no row is an answer", func(tx *Tx) error {
+		{"an answer", func(*tx) error { return answer }, ""},
+		{"no row is an answer", func(tx *tx) error {
 			err := tx.row(`SELECT id FROM payments WHERE id = 'none'`).Scan(new(string))
 			require.ErrorIs(t, err, sql.ErrNoRows)
 			return none(err, answer)
 		}, ""},
 		{"a table that is not there", spoil(`INSERT INTO nowhere VALUES (1)`), x402.Internal},
 		{"a mistake of syntax", spoil(`INSRT`), x402.Internal},
-		{"a question with a mistake", func(tx *Tx) error {
+		{"a question with a mistake", func(tx *tx) error {
 			return tx.row(`SELECT nothing`).Scan(new(int))
 		}, x402.Internal},
-		{"a list with a mistake", func(tx *Tx) error {
+		{"a list with a mistake", func(tx *tx) error {
 			return tx.forEach(func(scanner) error { return nil }, `SELECT nothing`)
 		}, x402.Internal},
-		{"a value of another type", func(tx *Tx) error {
+		{"a value of another type", func(tx *tx) error {
 			return tx.row(`SELECT 'a'`).Scan(new(int))
 		}, x402.LedgerUnavailable},
-		{"a caller that left", func(*Tx) error {
+		{"a caller that left", func(*tx) error {
 			return ledgerError("read", context.Canceled)
 		}, x402.LedgerUnavailable},
-		{"the disk", func(*Tx) error {
+		{"the disk", func(*tx) error {
 			return ledgerError("read", errors.New("EIO"))
 		}, x402.LedgerUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, run := range []func(context.Context, func(*Tx) error) error{s.tx, s.view} {
+			for _, run := range []func(context.Context, func(*tx) error) error{s.tx, s.view} {
 				if err := run(t.Context(), c.f); c.code == "" {
 					require.Equal(t, answer, err)
 				} else {

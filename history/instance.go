@@ -112,7 +112,7 @@ func (s *Store) Self() string {
 
 // LedgerID is the random name the ledger was created with.
 func (s *Store) LedgerID(ctx context.Context) (id string, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		err := t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id)
 		return none(err, damaged("read the ledger's id", errors.New("it has none")))
 	})

@@ -663,7 +663,7 @@ func (m *machine) Check(t *rapid.T) {
 	for i, p := range list {
 		m.reportOn(t, p, m.rows[i])
 	}
-	require.NoError(t, s.view(context.Background(), func(tx *Tx) error {
+	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
 		window := func(w budget.Window, limit money.Dollars, which func(*modelRow) bool) {
 			got, err := tx.used(w)
 			require.NoError(t, err)

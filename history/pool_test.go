@@ -13,16 +13,16 @@ import (
 // reading is of now.
 func TestAConnectionComesBackClean(t *testing.T) {
 	s, _, _ := newStore(t)
-	count := func(tx *Tx) (n int, err error) { return n, tx.row(`SELECT count(*) FROM payments`).Scan(&n) }
+	count := func(tx *tx) (n int, err error) { return n, tx.row(`SELECT count(*) FROM payments`).Scan(&n) }
 	ended := map[string]func(ctx context.Context, cancel func()) error{
 		"well": func(ctx context.Context, _ func()) error {
-			return s.view(ctx, func(tx *Tx) error { _, err := count(tx); return err })
+			return s.view(ctx, func(tx *tx) error { _, err := count(tx); return err })
 		},
 		"by an error": func(ctx context.Context, _ func()) error {
-			return s.view(ctx, func(tx *Tx) error { _, _ = count(tx); return errors.New("no") })
+			return s.view(ctx, func(tx *tx) error { _, _ = count(tx); return errors.New("no") })
 		},
 		"by leaving": func(ctx context.Context, cancel func()) error {
-			return s.view(ctx, func(tx *Tx) error {
+			return s.view(ctx, func(tx *tx) error {
 				_, _ = count(tx)
 				cancel()
 				_, err := count(tx)
@@ -31,7 +31,7 @@ func TestAConnectionComesBackClean(t *testing.T) {
 		},
 		"by a panic": func(ctx context.Context, _ func()) error {
 			defer func() { _ = recover() }()
-			return s.view(ctx, func(tx *Tx) error { _, _ = count(tx); panic("no") })
+			return s.view(ctx, func(tx *tx) error { _, _ = count(tx); panic("no") })
 		},
 	}
 	paid := 0
@@ -43,7 +43,7 @@ func TestAConnectionComesBackClean(t *testing.T) {
 			require.Equal(t, name == "well" || name == "by a panic", err == nil, "%v", err)
 			pay(t, s, testHold(1), Reserved)
 			paid++
-			require.NoError(t, s.view(t.Context(), func(tx *Tx) error {
+			require.NoError(t, s.view(t.Context(), func(tx *tx) error {
 				n, err := count(tx)
 				require.Equal(t, paid, n)
 				return err
@@ -58,7 +58,7 @@ func TestALongLookEndsWithItsCaller(t *testing.T) {
 	s, _, _ := newStore(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := s.view(ctx, func(tx *Tx) error {
+	err := s.view(ctx, func(tx *tx) error {
 		var n int
 		return tx.slowRow(
 			`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000000)
@@ -75,7 +75,7 @@ func TestMoreReadersThanConnections(t *testing.T) {
 	most := cap(s.read.slots)
 	for range most {
 		go func() {
-			ended <- s.view(context.Background(), func(tx *Tx) error {
+			ended <- s.view(context.Background(), func(tx *tx) error {
 				begun <- struct{}{}
 				<-end
 				var n int
@@ -88,12 +88,12 @@ func TestMoreReadersThanConnections(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, s.view(ctx, func(*Tx) error { return nil }), context.DeadlineExceeded)
+	require.ErrorIs(t, s.view(ctx, func(*tx) error { return nil }), context.DeadlineExceeded)
 	require.NoError(t, s.Close())
 	close(end)
 	for range most {
 		require.NoError(t, <-ended)
 	}
 	require.Empty(t, s.read.idle)
-	require.Error(t, s.view(t.Context(), func(*Tx) error { return nil }))
+	require.Error(t, s.view(t.Context(), func(*tx) error { return nil }))
 }

@@ -63,7 +63,7 @@ var (
 
 // Payment returns one payment, or ErrNotFound.
 func (s *Store) Payment(ctx context.Context, id string) (p Payment, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
 		return none(err, errNoPayment)
 	})
@@ -72,7 +72,7 @@ func (s *Store) Payment(ctx context.Context, id string) (p Payment, err error) {
 
 // Content returns what a payment bought; ErrNotFound when nothing is stored.
 func (s *Store) Content(ctx context.Context, id string) (c Content, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		err := t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`,
 			id).Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
 		return none(err, errNoPayment)
@@ -105,7 +105,7 @@ func (s *Store) Unfinished(ctx context.Context, after string, limit int) ([]Paym
 // never settled.
 func (s *Store) ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string,
 	err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		feePayers, err = collect(t, scanText,
 			`SELECT DISTINCT json_extract(evidence, '$.feePayer') FROM payments
 			WHERE created_at >= ? AND state = 'failed' AND network = ? AND json_extract(evidence,
@@ -137,7 +137,7 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (p Payment, 
 }
 
 func (s *Store) many(ctx context.Context, where string, args ...any) (list []Payment, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		list, err = collect(t, scanPayment, selectPayment+where, args...)
 		return err
 	})
@@ -146,7 +146,7 @@ func (s *Store) many(ctx context.Context, where string, args ...any) (list []Pay
 
 // Events returns a payment's part of the audit chain, oldest first.
 func (s *Store) Events(ctx context.Context, id string) (list []Event, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		list, err = collect(t, func(row scanner) (e Event, err error) {
 			var at int64
 			var detail string
@@ -162,7 +162,7 @@ func (s *Store) Events(ctx context.Context, id string) (list []Event, err error)
 // Prune deletes the content of payments made before a time, for space. The payments, their evidence
 // and the audit chain stay.
 func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		done, err := t.exec(
 			`DELETE FROM contents WHERE payment IN (
 				SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`,
@@ -180,7 +180,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err
 // ever noted.
 func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 	now money.Amount) (largest money.Amount, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		err := t.row(`SELECT largest FROM delegations WHERE network = ? AND account = ?`, network,
 			account).Scan(&largest)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {

@@ -13,7 +13,7 @@ import (
 const paid = ` AND state <> 'failed' AND state IN ('submitted', 'unknown', 'settled')`
 
 // payeeHistory is what is known of a payee, and what a resource cost last.
-func (t *Tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, err error) {
+func (t *tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, err error) {
 	if h.Paid, h.PaidHere, h.Other, err = t.paidBefore(host, p); err != nil {
 		return h, err
 	}
@@ -21,7 +21,7 @@ func (t *Tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, e
 	return h, err
 }
 
-func (t *Tx) paidBefore(host string, p budget.Payee) (known, here bool, other string, err error) {
+func (t *tx) paidBefore(host string, p budget.Payee) (known, here bool, other string, err error) {
 	who := payee(p.Network, p.PayTo)
 	err = t.row(`SELECT EXISTS (SELECT 1 FROM payments WHERE network = ?1 AND payee = ?2`+paid+`),
 		EXISTS (SELECT 1 FROM payments WHERE host = ?3 AND network = ?1 AND asset = ?4 AND payee = ?2`+paid+
@@ -36,7 +36,7 @@ func (t *Tx) paidBefore(host string, p budget.Payee) (known, here bool, other st
 }
 
 // lastPrice is what was paid last for a resource; nil: it was never bought.
-func (t *Tx) lastPrice(resource string) (*money.Dollars, error) {
+func (t *tx) lastPrice(resource string) (*money.Dollars, error) {
 	var last money.Dollars
 	err := t.row(`SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
 		resource).Scan(&last)
@@ -48,7 +48,7 @@ func (t *Tx) lastPrice(resource string) (*money.Dollars, error) {
 
 // sellerAsDecided refuses a payment, with ErrMoved, when the history of its payee or the resource's
 // last price is no longer as its decision needs it.
-func (t *Tx) sellerAsDecided(d budget.Decision, p Payment) error {
+func (t *tx) sellerAsDecided(d budget.Decision, p Payment) error {
 	if d.PayeeKnown || d.PayeeUnchanged {
 		var h budget.PayeeHistory
 		var err error

@@ -46,11 +46,11 @@ func (f Facts) Refusal() error {
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (f Facts, err error) {
-	err = s.view(ctx, func(t *Tx) error { f, err = t.facts(q); return err })
+	err = s.view(ctx, func(t *tx) error { f, err = t.facts(q); return err })
 	return f, err
 }
 
-func (t *Tx) facts(q Question) (f Facts, err error) {
+func (t *tx) facts(q Question) (f Facts, err error) {
 	clock := t.Now
 	if err := t.notBeforeLedger(); err != nil {
 		return f, err
@@ -78,7 +78,7 @@ func (t *Tx) facts(q Question) (f Facts, err error) {
 }
 
 // budgetFacts is the part of the facts that package budget decides by.
-func (t *Tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
+func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	f.Now = t.Now
 	if f.Session, err = t.session(); err != nil {
 		return f, err
@@ -118,7 +118,7 @@ func (t *Tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	return f, err
 }
 
-func (t *Tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
+func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
 	day := budget.DayOf(at)
 	if session != "" {
 		if u.Session, err = t.used(budget.Window{Session: session}); err != nil {
@@ -194,7 +194,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if err != nil {
 		return p, err
 	}
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
@@ -237,7 +237,7 @@ func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
 
 // holdsStill refuses a payment, with ErrMoved, when anything that its decision rests on beside the
 // session and the approval is no longer so.
-func (t *Tx) holdsStill(d budget.Decision, p Payment) error {
+func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 	for _, c := range d.Caps {
 		if c.Window.Since.After(t.Now) {
 			return moved("the clock was set back")
@@ -273,7 +273,7 @@ func (t *Tx) holdsStill(d budget.Decision, p Payment) error {
 
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
 // backwards.
-func (t *Tx) notBeforeLedger() error {
+func (t *tx) notBeforeLedger() error {
 	var newest sql.NullInt64
 	if err := t.row(`SELECT max(created_at) FROM payments`).Scan(&newest); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (t *Tx) notBeforeLedger() error {
 
 // purchase finds the payment that this one would be again: of the same idempotency key or, for
 // resume, one of the same request that nobody waits for any more, perhaps since a moment ago.
-func (t *Tx) purchase(p Payment, resume bool) (*Payment, error) {
+func (t *tx) purchase(p Payment, resume bool) (*Payment, error) {
 	if p.IdempotencyKey != "" {
 		found, err := t.payment(` WHERE idempotency_key = ? AND state <> 'failed'`, p.IdempotencyKey)
 		if found != nil || err != nil {
@@ -301,7 +301,7 @@ func (t *Tx) purchase(p Payment, resume bool) (*Payment, error) {
 }
 
 // payment returns the first payment that a query finds; nil: none.
-func (t *Tx) payment(where string, args ...any) (*Payment, error) {
+func (t *tx) payment(where string, args ...any) (*Payment, error) {
 	p, err := scanPayment(t.row(selectPayment+where, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
@@ -314,7 +314,7 @@ func (t *Tx) payment(where string, args ...any) (*Payment, error) {
 
 // sessionFor is the session that a payment falls into: the one its decision was made for, or a new
 // one.
-func (t *Tx) sessionFor(h Hold) (budget.Session, error) {
+func (t *tx) sessionFor(h Hold) (budget.Session, error) {
 	current, err := t.session()
 	if err != nil {
 		return current, err
@@ -329,7 +329,7 @@ func (t *Tx) sessionFor(h Hold) (budget.Session, error) {
 	return current, err
 }
 
-func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
+func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte, error)) (
 	fresh budget.Session, err error) {
 	now := fromMicros(micros(t.Now))
 	fresh = budget.Session{ID: newID("ses_"), Started: now, Last: now, Cap: newCap}
@@ -351,7 +351,7 @@ func (t *Tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 }
 
 // session is the session that is open now; its ID is empty when the next payment will begin one.
-func (t *Tx) session() (budget.Session, error) {
+func (t *tx) session() (budget.Session, error) {
 	var s budget.Session
 	var started, last int64
 	var limit sql.NullInt64
@@ -375,7 +375,7 @@ func (t *Tx) session() (budget.Session, error) {
 
 // SessionSeal is what the owner sealed a session with; nil: a payment began it.
 func (s *Store) SessionSeal(ctx context.Context, id string) (seal []byte, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		return none(t.row(`SELECT seal FROM sessions WHERE id = ?`, id).Scan(&seal), nil)
 	})
 	return seal, err
@@ -385,7 +385,7 @@ func (s *Store) SessionSeal(ctx context.Context, id string) (seal []byte, err er
 // the owner set no cap. seal is called inside the transaction; nil leaves the session without one.
 func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(budget.Session) ([]byte,
 	error)) (fresh budget.Session, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		if err := t.notBeforeLedger(); err != nil {
 			return err
 		}
@@ -398,7 +398,7 @@ func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(
 // coveredByChain is the third layer. A payment that settled after the chain was read may be missing
 // in its figures, so it counts as held once more; that can only refuse too early, and the caller
 // then reads again.
-func (t *Tx) coveredByChain(h Hold) error {
+func (t *tx) coveredByChain(h Hold) error {
 	var held money.Amount
 	err := t.forEach(func(row scanner) error {
 		var a money.Amount
@@ -420,7 +420,7 @@ func (t *Tx) coveredByChain(h Hold) error {
 }
 
 // used sums a window: of a session, of a host, or of all. Windows begin with a UTC day.
-func (t *Tx) used(w budget.Window) (use budget.Use, err error) {
+func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
 	day := micros(w.Since) / (24 * time.Hour).Microseconds()
 	var row scanner
@@ -439,13 +439,13 @@ func (t *Tx) used(w budget.Window) (use budget.Use, err error) {
 }
 
 // count counts the payments made after since, failed ones too.
-func (t *Tx) count(since time.Time) (n int, err error) {
+func (t *tx) count(since time.Time) (n int, err error) {
 	err = t.row(`SELECT count(*) FROM payments WHERE created_at > ?`, micros(since)).Scan(&n)
 	return n, err
 }
 
 // newest is when the nth newest payment was made; zero where there are fewer.
-func (t *Tx) newest(n int) (time.Time, error) {
+func (t *tx) newest(n int) (time.Time, error) {
 	var at int64
 	err := t.row(`SELECT created_at FROM payments ORDER BY created_at DESC LIMIT 1 OFFSET ?`, n-1).Scan(&at)
 	return fromMicros(at), none(err, nil)
@@ -454,7 +454,7 @@ func (t *Tx) newest(n int) (time.Time, error) {
 // HeldOn is what unfinished payments hold of a source, by asset address.
 func (s *Store) HeldOn(ctx context.Context, network, source string) (map[string]money.Amount, error) {
 	held := map[string]money.Amount{}
-	err := s.view(ctx, func(t *Tx) error {
+	err := s.view(ctx, func(t *tx) error {
 		return t.forEach(func(row scanner) error {
 			var asset string
 			var a money.Amount

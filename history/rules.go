@@ -19,7 +19,7 @@ type SealedRules struct {
 
 // Rules returns what was sealed last.
 func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		var at int64
 		err := t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).Scan(
 			&r.Version, &at, &r.Config, &r.Seal)
@@ -35,7 +35,7 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers
 // it, too.
 func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		err := t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`).Scan(&home)
 		return none(err, nil)
 	})
@@ -44,7 +44,7 @@ func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
 
 // SealRules adds rules, which must be of the version behind the last one's, as sealed in a home.
 func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		var last int64
 		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
 			return err
@@ -72,11 +72,11 @@ type Head struct {
 
 // Head returns how far the ledger has come.
 func (s *Store) Head(ctx context.Context) (h Head, err error) {
-	err = s.view(ctx, func(t *Tx) error { h, err = t.head(); return err })
+	err = s.view(ctx, func(t *tx) error { h, err = t.head(); return err })
 	return h, err
 }
 
-func (t *Tx) head() (h Head, err error) {
+func (t *tx) head() (h Head, err error) {
 	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes), (SELECT coalesce(max(upto), 0) FROM lifts) FROM audit ORDER BY seq DESC LIMIT 1`).
 		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
 	if err == nil && h.Frozen > h.Lifted {
@@ -88,7 +88,7 @@ func (t *Tx) head() (h Head, err error) {
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
 func (s *Store) Has(ctx context.Context, h Head) (has bool, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		if err := t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq,
 			h.Hash).Scan(&has); err != nil || !has || h.Frozen == h.Lifted {
 			return err

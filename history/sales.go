@@ -78,7 +78,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		return sale, err
 	}
 	sale.State = SaleRunning
-	err := s.tx(ctx, func(t *Tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 // MoveSale records where a sale stands now, with what became known of it: Transaction, Facilitator,
 // Receipt, Note and Answer, where they are not empty. It is durable before it returns.
 func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		var from SaleState
 		if err := t.row(`SELECT state FROM sales WHERE id = ?`, sale.ID).Scan(&from); err != nil {
 			return none(err, errNoSale)
@@ -132,7 +132,7 @@ func (s *Store) MoveSale(ctx context.Context, sale Sale) error {
 
 // DropSale forgets a sale of which nothing ran to its end: its payment may be shown again.
 func (s *Store) DropSale(ctx context.Context, id string) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		_, err := t.exec(`DELETE FROM sales WHERE id = ? AND state = ?`, id, SaleRunning)
 		return err
 	})
@@ -161,7 +161,7 @@ func scanSale(row scanner) (sale Sale, err error) {
 // SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
 // or ErrNotFound.
 func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (sale Sale, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
 		return none(err, errNoSale)
 	})
@@ -185,7 +185,7 @@ func (s *Store) Sales(ctx context.Context, f SaleFilter) (list []Sale, more bool
 		f.Limit = 100
 	}
 	earned = map[string]money.Dollars{}
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		where, args := ` WHERE created_at >= ? AND (? = '' OR state = ?) AND instr(lower(resource), ?)`,
 			[]any{micros(f.After), f.State, f.State, lower(f.Resource)}
 		if err := t.addSums(earned, `SELECT symbol, sum(usd) FROM sales`+where+

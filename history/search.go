@@ -52,7 +52,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 		f.Limit = 10
 	}
 	totals = map[string]money.Dollars{}
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		q, err := t.search(f)
 		if err != nil || q.empty {
 			return err
@@ -78,14 +78,14 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 
 // search is a Filter in the ledger's words.
 type search struct {
-	*Tx
+	*tx
 	Filter
 	state   string // the State as a condition
 	part    string // the URL in small letters, as payment_search has it
 	grams   string // the URL for url_fts; "": it is too short for it, or asking it does not pay
 	indexed int64  // the last payment in url_fts
 	// the first payment that is After: a later payment is never of an earlier time
-	// (Tx.notBeforeLedger)
+	// (tx.notBeforeLedger)
 	from  int64
 	to    int64 // the first one that is not Until any more, or Before
 	empty bool  // there can be none
@@ -98,8 +98,8 @@ const (
 	maxPart    = 8 << 10 // of a URL that is looked for: SQLite takes no very long pattern
 )
 
-func (t *Tx) search(f Filter) (*search, error) {
-	q := &search{Tx: t, Filter: f, part: lower(f.URL), to: math.MaxInt64}
+func (t *tx) search(f Filter) (*search, error) {
+	q := &search{tx: t, Filter: f, part: lower(f.URL), to: math.MaxInt64}
 	switch {
 	case f.State == "":
 		q.state = `true`
@@ -144,7 +144,7 @@ func (t *Tx) search(f Filter) (*search, error) {
 
 // firstSince is the first payment made at a time or later; where there is none, one that comes
 // after all.
-func (t *Tx) firstSince(at time.Time) (seq int64, err error) {
+func (t *tx) firstSince(at time.Time) (seq int64, err error) {
 	if at.IsZero() {
 		return 0, nil
 	}
@@ -169,7 +169,7 @@ const (
 // for another one pays unless its list is much the longer one. Beyond ASCII the index folds more
 // than small letters do, so it is not asked there. Where few failed, it is not asked for failed
 // ones.
-func (t *Tx) grams(text string, state State, newest int64) (query string, err error) {
+func (t *tx) grams(text string, state State, newest int64) (query string, err error) {
 	list := trigrams(text)
 	if len(list) == 0 {
 		return "", nil
@@ -323,7 +323,7 @@ func (q *search) newest(n int, sources []source) ([]Payment, error) {
 		found = append(found, `SELECT seq FROM (SELECT seq`+s.from+` AND `+q.state+s.order+` LIMIT ?)`)
 		args = append(append(args, s.args...), n)
 	}
-	return collect(q.Tx, scanPayment, selectPayment+` WHERE seq IN (`+strings.Join(found, ` UNION ALL `)+
+	return collect(q.tx, scanPayment, selectPayment+` WHERE seq IN (`+strings.Join(found, ` UNION ALL `)+
 		`) ORDER BY seq DESC LIMIT ?`, append(args, n)...)
 }
 
@@ -484,7 +484,7 @@ func (q *search) acrossPrefix() (across bool, err error) {
 // sumEach adds payments one by one, in a column for each symbol: GROUP BY would sort them.
 func (q *search) sumEach(into map[string]money.Dollars, index string, from, to int64, where string,
 	args ...any) error {
-	symbols, err := collect(q.Tx, scanText, `SELECT DISTINCT `+symbolOf+
+	symbols, err := collect(q.tx, scanText, `SELECT DISTINCT `+symbolOf+
 		` FROM totals WHERE scope = 'prefix ever'`)
 	if err != nil || len(symbols) == 0 {
 		return err
@@ -517,7 +517,7 @@ func (q *search) sumEach(into map[string]money.Dollars, index string, from, to i
 }
 
 // addSums adds what a query answers with symbols and sums.
-func (t *Tx) addSums(into map[string]money.Dollars, query string, args ...any) error {
+func (t *tx) addSums(into map[string]money.Dollars, query string, args ...any) error {
 	return t.forEach(func(row scanner) error {
 		var symbol string
 		var sum money.Dollars

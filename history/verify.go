@@ -13,7 +13,7 @@ import (
 // is LEDGER_CORRUPT and named; so is a payment of which the chain says something else. at, where
 // it is not zero, has to be on the chain.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
-	err = s.view(ctx, func(t *Tx) error {
+	err = s.view(ctx, func(t *tx) error {
 		rows = 0
 		if err := t.walk(0, at, func(string, string, string) { rows++ }); err != nil {
 			return err
@@ -30,7 +30,7 @@ func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 }
 
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
-func (t *Tx) walk(after int64, at Head, each func(payment, event, detail string)) error {
+func (t *tx) walk(after int64, at Head, each func(payment, event, detail string)) error {
 	var previous []byte
 	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
 		return err
@@ -78,7 +78,7 @@ const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
 	GROUP BY 1, 2, 3)`
 
 // sumsAgree compares what is kept with that.
-func (t *Tx) sumsAgree() error {
+func (t *tx) sumsAgree() error {
 	const again = sums +
 		` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
 		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
@@ -93,7 +93,7 @@ func (t *Tx) sumsAgree() error {
 }
 
 // searchAgrees compares what payments are found by with the payments.
-func (t *Tx) searchAgrees() error {
+func (t *tx) searchAgrees() error {
 	var id string
 	err := t.slowRow(`SELECT p.id FROM payments p LEFT JOIN payment_search s USING (seq)
 		WHERE (lower(p.url), (p.state <> 'failed') * p.usd, p.state, p.symbol, length(p.url_prefix),
@@ -109,7 +109,7 @@ func (t *Tx) searchAgrees() error {
 
 // statesAgree compares the payments with what the chain says of them: when they were made, on
 // which terms, and where they stand.
-func (t *Tx) statesAgree() error {
+func (t *tx) statesAgree() error {
 	for what, query := range map[string]string{
 		"is not in the state that the audit chain has for it": `SELECT p.id FROM payments p
 			WHERE p.state IS NOT

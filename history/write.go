@@ -13,7 +13,7 @@ import (
 	"x402-wallet/x402"
 )
 
-func (t *Tx) insert(p Payment) error {
+func (t *tx) insert(p Payment) error {
 	_, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
 			method, url,
@@ -55,10 +55,10 @@ func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
 	if err := s.InPlace(); err != nil {
 		return err
 	}
-	return s.tx(ctx, func(t *Tx) error { return t.submit(id, s.Self(), signed) })
+	return s.tx(ctx, func(t *tx) error { return t.submit(id, s.Self(), signed) })
 }
 
-func (t *Tx) submit(id, process string, signed Signed) error {
+func (t *tx) submit(id, process string, signed Signed) error {
 	if err := t.sameFormat(); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ var ErrNotLeaseOwner = errors.New("another process works on this payment")
 
 // leasedBy refuses a process that does not own a payment's lease, and returns where the payment's
 // money is.
-func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
+func (t *tx) leasedBy(id, process string) (network, source string, err error) {
 	var owner string
 	err = t.row(`SELECT lease_owner, network, source FROM payments WHERE id = ?`, id).
 		Scan(&owner, &network, &source)
@@ -104,7 +104,7 @@ func (t *Tx) leasedBy(id, process string) (network, source string, err error) {
 // the chain can say that they expired. why is kept. A person's approval is good again, for the time
 // it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
-	return s.tx(ctx, func(t *Tx) error {
+	return s.tx(ctx, func(t *tx) error {
 		if _, _, err := t.leasedBy(id, s.Self()); err != nil {
 			return err
 		}
@@ -156,14 +156,14 @@ func (o Outcome) leaves() string {
 // state, receipt and content change in one transaction. Until it returns nil the payment stays
 // submitted and counts as spent; it may be called again.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		p, err = t.outcome(id, o)
 		return err
 	})
 	return p, err
 }
 
-func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
+func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
 		return p, none(err, errNoPayment)
@@ -180,7 +180,7 @@ func (t *Tx) outcome(id string, o Outcome) (p Payment, err error) {
 }
 
 // keep stores what came. What was bought is never replaced by a later refusal to give it once more.
-func (t *Tx) keep(id string, c Content) error {
+func (t *tx) keep(id string, c Content) error {
 	body := c.Body
 	if body == nil {
 		body = []byte{} // nil would be NULL
@@ -194,7 +194,7 @@ func (t *Tx) keep(id string, c Content) error {
 	return err
 }
 
-func (t *Tx) finish(was *Payment, o Outcome) error {
+func (t *tx) finish(was *Payment, o Outcome) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
@@ -239,7 +239,7 @@ var ErrTransition = errors.New("no such change of state")
 
 // move gives a payment another state, or better proof of the one it has, and sets what belongs to
 // that.
-func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
+func (t *tx) move(id string, to State, detail, set string, args ...any) error {
 	var from State
 	var proof Proof
 	if err := t.row(`SELECT state, proof FROM payments WHERE id = ?`, id).Scan(&from, &proof); err != nil {
@@ -257,7 +257,7 @@ func (t *Tx) move(id string, to State, detail, set string, args ...any) error {
 }
 
 // audit appends to the hash chain.
-func (t *Tx) audit(payment, event string, detail any) error {
+func (t *tx) audit(payment, event string, detail any) error {
 	var previous []byte
 	err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -290,7 +290,7 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 		return false, err
 	}
 	var n int64
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		done, err := t.exec(
 			`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`, owner,
 			owner, id, from)
@@ -306,7 +306,7 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 // reports whether it carries that key now: a call with a key that takes up a payment made without
 // one makes it the key's purchase. *AlreadyPaying says that the key has another already.
 func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named bool, err error) {
-	err = s.tx(ctx, func(t *Tx) error {
+	err = s.tx(ctx, func(t *tx) error {
 		owner, err := t.purchase(Payment{IdempotencyKey: key}, false)
 		if err != nil {
 			return err
@@ -350,7 +350,7 @@ func (s *Store) Deliver(ctx context.Context, id string) error {
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after
 // which both are gone anyway: it is written without waiting for the disk.
 func (s *Store) update(ctx context.Context, query, id string) error {
-	return s.commitNoSync(ctx, func(t *Tx) error {
+	return s.commitNoSync(ctx, func(t *tx) error {
 		_, err := t.exec(query, id)
 		return err
 	})

@@ -27,24 +27,24 @@ func terms(p history.Payment, o option) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Accept is a yes from a person at this process's client. Nobody else's word will do for it:
-// whoever writes to the ledger can write a yes, but only the owner's has a seal, and what this
-// process heard itself it remembers.
+// Accept is an approval by a person at this process's client. Only this process believes it:
+// whoever writes to the ledger can write an approval, but only the owner's has a seal, and what was
+// given at its own client a process remembers.
 func (e *Engine) Accept(ctx context.Context, id, by string) error {
 	a, err := e.Store.Accept(ctx, id, by)
 	if err == nil {
-		e.heard.Store(a.ID, nil)
+		e.localApprovals.Store(a.ID, nil)
 	}
 	return err
 }
 
-func (e *Engine) wasHeard(a history.Approval) bool {
-	_, here := e.heard.Load(a.ID)
+func (e *Engine) acceptedHere(a history.Approval) bool {
+	_, here := e.localApprovals.Load(a.ID)
 	return here && len(a.Seal) == 0
 }
 
-// mayUse leaves the yes of another process's client to that process.
-func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.wasHeard(a) }
+// mayUse leaves the approval of another process's client to that process.
+func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.acceptedHere(a) }
 
 // askPerson opens a question about an option, or finds the one that is open, and is the refusal
 // that names it: APPROVAL_REQUIRED, or APPROVAL_DECLINED where the answer was no.

@@ -19,7 +19,8 @@
 //	record.go   written down
 //	result.go   what the caller gets; content.go how it is shown
 //
-// call.go and inflight.go say who waits for a payment and who works on it. Later, reconcile.go asks
+// store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go
+// say who waits for a payment and who works on it. Later, reconcile.go asks
 // the chain about everything that stayed open. deferred.go is the money of sellers that serve first
 // and are paid with a later request; prospect.go says what could be paid of what others list.
 package pay
@@ -86,46 +87,16 @@ type Settler interface {
 		err error)
 }
 
-// Store is the ledger: history.Store.
-type Store interface {
-	Facts(ctx context.Context, q history.Question) (history.Facts, error)
-	Reserve(ctx context.Context, h history.Hold) (history.Payment, error)
-	Submit(ctx context.Context, id string, signed history.Signed) error
-	Release(ctx context.Context, id, why string) error
-	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
-
-	AcquireLease(ctx context.Context, id, from string) (bool, error)
-	AttachIdempotencyKey(ctx context.Context, id, key string) (bool, error)
-	ReleaseLease(ctx context.Context, id string) error
-	ClearWaiter(ctx context.Context, id string) error
-	Deliver(ctx context.Context, id string) error
-	Alive(process string) bool
-	Self() string
-
-	Payment(ctx context.Context, id string) (history.Payment, error)
-	Content(ctx context.Context, id string) (history.Content, error)
-	ByKey(ctx context.Context, key string) (history.Payment, error)
-	ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error)
-	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
-	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
-	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
-	NotFrozen(ctx context.Context, network, account string) error
-
-	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
-	Accept(ctx context.Context, id, by string) (history.Approval, error)
-	Freeze(ctx context.Context, f history.Freeze) error
-}
-
 // Guard refuses rules that the owner did not seal, and a ledger that was rolled back: seal.Guard.
 type Guard interface {
 	CheckConfig(ctx context.Context) error // before anything is held; needs no key
 	VerifySeals(ctx context.Context) error // before the signature
-	// Approved is asked next, where a person's yes was used up: here says that this process heard
-	// it, at its client.
+	// Approved is asked next, where a person's approval was used up: here says that it was given at
+	// this process's own client.
 	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
 	Checkpoint(ctx context.Context) error // when the signed bytes are on disk, before they leave
-	// Witness is told of a freeze, so that it cannot be taken back unnoticed. It asks nobody for a
-	// passphrase.
+	// CheckpointIfUnlocked is told of a freeze, so that it cannot be taken back unnoticed. It asks
+	// nobody for a passphrase.
 	CheckpointIfUnlocked(ctx context.Context) error
 }
 
@@ -145,11 +116,12 @@ type Engine struct {
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	inflight  inflight      // what this process's calls work on and wait for
-	pending   pendingWrites // what they bought and could not write down
-	heard     sync.Map      // approvals that a person at this process's client gave, by id
-	lookingUp sync.Mutex    // held by the one call that asks the chains before a refusal
-	lookedUp  string        // the payment that it asked about last
+	inflight inflight      // what this process's calls work on and wait for
+	pending  pendingWrites // what they bought and could not write down
+	// approvals that a person at this process's client gave, by id
+	localApprovals sync.Map
+	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal
+	lookedUp       string     // the payment that it asked about last
 }
 
 // Policy is what of the owner's rules is not about sums.

@@ -185,9 +185,10 @@ func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Paymen
 			return p, err
 		}
 	}
-	return history.Payment{}, x402.Errorf(x402.LedgerUnavailable,
-		"other payments changed the budgets each of the %d times that this one was decided on", maxDecisions).
-		WithHint("make the same call again; nothing was held or signed")
+	busy := x402.Errorf(x402.LedgerUnavailable,
+		"other payments changed the budgets each of the %d times that this one was decided on", maxDecisions)
+	busy.FixedBy = x402.ByTime
+	return history.Payment{}, busy.WithHint("make the same call again; nothing was held or signed")
 }
 
 // decide asks the owner's rules about a payment, by the facts as they are now. The hold has the

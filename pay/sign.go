@@ -35,7 +35,7 @@ func (p *Purchase) MaySign(ctx context.Context) error {
 	if err := guard.VerifySeals(ctx); err != nil || p.approval == nil {
 		return err
 	}
-	return guard.Approved(ctx, p.approved, *p.approval, p.engine.wasHeard(*p.approval))
+	return guard.Approved(ctx, p.approved, *p.approval, p.engine.acceptedHere(*p.approval))
 }
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has

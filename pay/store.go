@@ -1,0 +1,100 @@
+package pay
+
+import (
+	"context"
+	"crypto/sha256"
+	"time"
+
+	"x402-wallet/history"
+)
+
+// Store is the ledger as the engine needs it: history.Store. Nothing in it knows of a transaction
+// or of a database, so that another ledger can take its place, as one in memory does in the
+// simulation. All of it is safe for concurrent use, by any number of processes.
+type Store interface {
+	Reserver
+	Leases
+	Reader
+	Approvals
+}
+
+// Reserver is the way of one payment's money through the ledger. The order of calls is the safety
+// argument of the whole wallet:
+//
+//	Facts → (budget.Rules.Decide) → Reserve → (sign) → Submit → (send) → Finish
+//	                                   └─ Release, only as long as Submit was not called
+//
+// Each step is durable when it returns without an error, and before what it announces is done:
+// money is held before it is signed for, signed bytes are on disk before they leave, and a hold
+// ends only by evidence. After an error of Submit or Finish the step may have been taken all the
+// same (a disk that failed after the write): the engine goes on as if it had.
+//
+// Facts locks nothing. Two calls that read the same facts and pass both hold money only if there is
+// room for both: with $0.05 left of the day's budget and a price of $0.04,
+//
+//	call A                                call B
+//	Facts: 0.05 left                      Facts: 0.05 left
+//	Decide: passes, day ≤ 10.00           Decide: passes, day ≤ 10.00
+//	Reserve: 9.99 ≤ 10.00, held           Reserve: 10.03 > 10.00, ErrMoved
+//	                                      Facts: 0.01 left
+//	                                      Decide: BUDGET_EXCEEDED, up to $0.01 would pass
+//
+// because Reserve checks what the decision rests on in the transaction that holds the money.
+type Reserver interface {
+	// Facts reads, at one moment, what a decision about a payment needs.
+	Facts(ctx context.Context, q history.Question) (history.Facts, error)
+	// Reserve holds the money and makes the payment this process's to work on. It answers
+	// history.ErrMoved where something that the decision rests on is no longer so: nothing is held
+	// then, and the facts have to be read again. *history.AlreadyPaying and *history.ShortOfFunds
+	// say why nothing else may or can be held.
+	Reserve(ctx context.Context, h history.Hold) (history.Payment, error)
+	// Submit puts the signed bytes on disk: only when it returned nil may they leave. It refuses a
+	// payment that another process works on, one whose source was frozen since it was reserved, and
+	// a signature that is in the ledger already (history.ErrSignedBefore).
+	Submit(ctx context.Context, id string, signed history.Signed) error
+	// Release ends a hold of which nothing was signed, and gives the approval back that it used up.
+	Release(ctx context.Context, id, why string) error
+	// Finish records what became known of a submitted payment; as often as there is better proof.
+	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
+}
+
+// Leases say which process works on a payment and whose client waits for it. They end with the
+// process, however it ends. Reserve gives both to its caller.
+type Leases interface {
+	// AcquireLease takes a payment over from the process that was read as its owner; false: another
+	// one was faster.
+	AcquireLease(ctx context.Context, id, from string) (bool, error)
+	ReleaseLease(ctx context.Context, id string) error
+	// ClearWaiter says that nobody waits for the answer any more, Deliver that a client has it.
+	ClearWaiter(ctx context.Context, id string) error
+	Deliver(ctx context.Context, id string) error
+	// AttachIdempotencyKey makes a payment that has no key the key's purchase.
+	AttachIdempotencyKey(ctx context.Context, id, key string) (bool, error)
+	// Alive reports whether a process still runs; Self is this one's name, "" before its first
+	// payment.
+	Alive(process string) bool
+	Self() string
+}
+
+// Reader finds payments. history.ErrNoPayment: there is none.
+type Reader interface {
+	Payment(ctx context.Context, id string) (history.Payment, error)
+	Content(ctx context.Context, id string) (history.Content, error)
+	ByKey(ctx context.Context, key string) (history.Payment, error)
+	ByRequest(ctx context.Context, fingerprint [sha256.Size]byte) ([]history.Payment, error)
+	// Unfinished and Claimed are what reconciliation looks up, oldest first, behind one payment.
+	Unfinished(ctx context.Context, after string, limit int) ([]history.Payment, error)
+	Claimed(ctx context.Context, since time.Time, after string, limit int) ([]history.Payment, error)
+	ExpiredFeePayers(ctx context.Context, network string, since time.Time) (feePayers []string, err error)
+}
+
+// Approvals is what people decide, and what the circuit breaker decides for them.
+type Approvals interface {
+	AskApproval(ctx context.Context, a history.Approval) (history.Approval, error)
+	Accept(ctx context.Context, id, by string) (history.Approval, error)
+	Freeze(ctx context.Context, f history.Freeze) error
+	// NotFrozen is WALLET_FROZEN where payments from an account are stopped.
+	NotFrozen(ctx context.Context, network, account string) error
+}
+
+var _ Store = (*history.Store)(nil)
