@@ -13,7 +13,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Sellers that serve first and are paid by a promise with a later request: payment channels.
+// Sellers that serve first and are paid with a later request: payment channels.
 // Package channel speaks with them; here is the money, which is held, asked about and recorded as
 // that of every other payment. The order of the steps is the same too: what a call may cost is
 // known before it is made, its cost is held before it is signed for, and what was signed is on disk

@@ -18,8 +18,8 @@ const stillWaiting = 5 * time.Second
 
 // progress tells a client that gave a progress token how far its purchase is. Only a goroutine of
 // its own ever writes to the client: one that does not read must not keep a signed payment from
-// leaving. done ends it; nothing is told after the answer.
-func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (told context.Context,
+// leaving. done ends it; no notification follows the answer.
+func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (observed context.Context,
 	done func()) {
 	token := request.Params.GetProgressToken()
 	if token == nil {
@@ -28,12 +28,12 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (to
 	stages := make(chan string, 8) // a purchase has three; of more the client misses some
 	end, ended := make(chan struct{}), make(chan struct{})
 	last, step := "", 0.0
-	tell := func() {
+	notify := func() {
 		step++
 		err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token,
 			Progress: step, Message: last})
 		if err != nil {
-			logger(s.Log).Debug("tell progress", "err", err)
+			logger(s.Log).Debug("notify of progress", "err", err)
 		}
 	}
 	go func() {
@@ -43,27 +43,27 @@ func (s *Server) progress(ctx context.Context, request *mcp.CallToolRequest) (to
 		for {
 			select {
 			case last = <-stages:
-				tell()
+				notify()
 			case <-ticks.C:
-				tell()
-			case <-ctx.Done(): // what a client has cancelled it is not told
+				notify()
+			case <-ctx.Done(): // a cancelled call has no news
 				return
 			case <-end:
 				for len(stages) > 0 && ctx.Err() == nil {
 					last = <-stages
-					tell()
+					notify()
 				}
 				return
 			}
 		}
 	}()
-	told = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) {
+	observed = pay.OnStage(ctx, func(stage pay.Stage, p history.Payment) {
 		select {
 		case stages <- stageText(stage, p):
 		default:
 		}
 	})
-	return told, func() {
+	return observed, func() {
 		close(end)
 		<-ended
 	}
