@@ -15,7 +15,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// lists makes the wallet ask these facilitators over real HTTP, as the program's wire.go does.
+// lists makes the wallet ask these facilitators over real HTTP, as package app does.
 func (w *world) lists(list ...facilitator.Facilitator) {
 	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback()), List: list})
 	w.wallet.Facilitators = client
