@@ -94,7 +94,7 @@ type verdict struct {
 //	5   matching    alreadyUsed                                    reject                    as it was
 //	6   matching    unused       invalid                           challenge, with reason    –
 //	7   matching    unused       no answer                         unavailable               –
-//	8   matching    unused       valid      needs input            inputRequired             deleted: payable again
+//	8   matching    unused       valid      needs input            inputRequired             deleted
 //	9   matching    unused       valid      failed                 toolFailed                failed
 //	10  matching    unused       valid      stopped                unavailable               failed
 //	11  matching    unused       valid      too late               unavailable               failed
@@ -102,7 +102,7 @@ type verdict struct {
 //	13  matching    unused       valid      succeeded    never     deliver                   verified
 //	14  matching    unused       valid      succeeded    settled   deliver, receipt          settled
 //	15  matching    unused       valid      succeeded    refused   challenge, receipt        failed
-//	16  matching    unused       valid      succeeded    unknown   unavailable, receipt      unknown, answer kept
+//	16  matching    unused       valid      succeeded    unknown   unavailable, receipt      unknown
 //	17  matching    unused       valid      succeeded    not sent  unavailable, receipt      failed
 //
 //	upfront, that is settled before the run:
@@ -110,8 +110,8 @@ type verdict struct {
 //	19  matching    unused       valid      –            unknown   unavailable, receipt      unknown
 //	20  matching    unused       valid      –            not sent  unavailable, receipt      failed
 //	21  matching    unused       valid      succeeded    settled   deliver, receipt          settled
-//	22  matching    unused       valid      failed       settled   toolFailed, receipt       settled: for the try
-//	23  matching    unused       valid      other        settled   as 10, 12, 8, receipt     settled: for the try
+//	22  matching    unused       valid      failed       settled   toolFailed, receipt       settled
+//	23  matching    unused       valid      other        settled   as 10, 12, 8, receipt     settled
 func judge(f facts) verdict {
 	switch f.presented {
 	case noPayment:

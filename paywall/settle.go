@@ -186,7 +186,8 @@ func (s *saleRun) writeSale(ctx context.Context) {
 		s.row.Transaction = st.Transaction
 		s.row.Receipt = receiptJSON(st)
 	}
-	mayBeReplayed := s.row.Identifier != "" && (s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown)
+	isPaid := s.row.State == history.SaleSettled || s.row.State == history.SaleUnknown // or may be
+	mayBeReplayed := s.row.Identifier != "" && isPaid
 	if encode := s.out.toolResult.encode; encode != nil && mayBeReplayed {
 		s.row.Answer = encode()
 	}
