@@ -49,7 +49,7 @@ type reason struct {
 //	always         it is of a kind that a person is asked about whatever it costs (Ask.Always)
 //
 // A payTo that was paid once is no change any more: hosts that sell for several payees are asked
-// about once for each.
+// about once for each. Prices are compared in dollars, whatever the networks and assets.
 func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) {
 	payTo, other := x402.Brief(a.Payee.PayTo), x402.Brief(known.Other)
 	switch {

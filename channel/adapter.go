@@ -125,7 +125,7 @@ func (a mcpAdapter) commit(ctx context.Context, token authToken, signed signedSu
 	return readAnswer(text, &kept) == nil && kept.is(signed.SubRAV), nil
 }
 
-// carrying is the payment part of a request that is not paid for itself: 0.7.0's commit does
+// bearing is the payment part of a request that is not paid for itself: 0.7.0's commit does
 // nothing, but a SubRAV that comes with any free request is verified and stored (reference: nuwa
 // §3.6).
 func bearing(signed signedSubRAV) *requestPayload {

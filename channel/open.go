@@ -17,7 +17,8 @@ const methodOpen = "CHANNEL/OPEN"
 // open opens the channel for our key, or lets our key into it, with a deposit after that where one
 // is wanted. It is a spend: a person is always asked, its most is held in the owner's budgets, and
 // it is bounded by deposit_cap. What is counted is the deposit and the most that the chain may take
-// as its fee. The caller holds the channel's lock.
+// as its fee. A deposit counts here and again call by call: budgets are used up too early rather
+// than too late. The caller holds the channel's lock.
 func (m *Manager) open(ctx context.Context, s *service, deposit money.Amount) error {
 	if err := m.checkDepositCap(rooch.Asset(s.network), deposit); err != nil {
 		// before anything is asked or opened
@@ -84,7 +85,8 @@ func (m *Manager) spend(
 	if err != nil {
 		return held.NotSent(ctx, err)
 	}
-	ctx = context.WithoutCancel(ctx) // what is sent is recorded, whoever goes away; the node bounds its answer
+	// what is sent is recorded, whoever goes away; the node bounds its answer
+	ctx = context.WithoutCancel(ctx)
 	hash, err := s.node.Execute(ctx, rawOf(signed))
 	o := executed(hash, err)
 	o.ReleaseLease, o.ClearWaiter = true, true

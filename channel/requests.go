@@ -248,6 +248,9 @@ func (c *call) addEarlier(err error) error {
 // pay takes the channel one SubRAV further: guard, hold, sign, and put on disk. After an error
 // nothing was signed, or what was signed is nowhere. A proposal that is refused is kept as
 // evidence. bought nil: it is for a call whose answer was lost, and another one is under way.
+//
+// A SubRAV is signed when its cost is proposed, and leaves with the next call, after the ledger's
+// checkpoint: after a crash the same bytes go out.
 func (c *call) pay(
 	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
 ) (held *pay.Purchase, err error) {

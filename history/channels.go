@@ -107,7 +107,7 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 // takes the channel one nonce further, with the payment it is for, which is submitted and, as its
 // seller named its price and served it, settled by claim; o is that outcome. id "" is a voucher
 // that costs nothing more. Two vouchers under one nonce are ErrVoucherConflict: the second is never
-// kept.
+// kept, because the nonce is the payment's unique key and the channel's row only goes forward.
 func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
 	err error) {
 	if err := s.InPlace(); err != nil {

@@ -29,7 +29,7 @@ func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
 
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
-// a payment began; approvals of that time are over.
+// a payment began; approvals of that time are over. The audit chain has one event for all of it.
 func (s *Store) Redate(ctx context.Context) error {
 	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)

@@ -21,7 +21,10 @@ type Freeze struct {
 }
 
 // Freeze is durable when it returns: from then on no process puts a signed payment on disk, so that
-// none leaves. One that is there already is held as before, and goes out no more (pay.Engine).
+// none leaves. It is read in the transaction that holds money, and again in the one that puts
+// signed bytes on disk: what was signed in between is dropped. A payment that is on disk already is
+// held as before and goes out no more until the freeze is lifted (pay.Engine); where the chain
+// shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *tx) error {
 		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5

@@ -17,6 +17,8 @@ type State string
 
 // reserved → submitted → settled | failed | unknown, unknown → settled | failed, settled (claimed)
 // → failed (false receipt).
+//
+// There is no state "signed": after a crash it could not be told from submitted.
 const (
 	Reserved  State = "reserved"  // held; nothing signed has left
 	Submitted State = "submitted" // the signed bytes are on disk and may be anywhere

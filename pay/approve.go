@@ -12,7 +12,9 @@ import (
 )
 
 // terms is the hash an approval is bound to: the request with its body and headers, where it leads,
-// and every term of the option that a person would want to be asked about again if it changed.
+// and every term of the option that a person would want to be asked about again if it changed. The
+// approval is used up in the transaction that holds the money, so a refusal after it keeps it, and
+// two processes cannot both have it.
 func terms(p history.Payment, o option) [sha256.Size]byte {
 	h := sha256.New()
 	part := func(s string) {

@@ -114,7 +114,8 @@ func (e *Engine) Earlier(ctx context.Context, c Charge) (r Result, done bool, er
 
 // MaxPrice is the most that a call may turn out to cost, in atomic units: what the caller offers,
 // the owner's rules let pass and the funds cover. It is above 0, or an error says what stands in
-// the way.
+// the way. The seller is sent it as the call's maxAmount, so that it proposes nothing that a person
+// would have to be asked about after it served.
 func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err error) {
 	o := c.option(c.upTo())
 	w := e.propose(payment(c.in, o, c.Funds), o, c.Funds)

@@ -45,7 +45,8 @@ func heldBack(err error) bool {
 // bestOption takes the best option that the chain covers and holds its money. Options whose chain
 // cannot be read or does not cover them are passed over, and so are those whose payee or account
 // will not do, or needs a person; a refusal by the owner's windows is final, because it is about
-// the sum and not the option.
+// the sum and not the option. A person is asked last, and only if no other option passes without
+// one.
 func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote) (*Purchase, error) {
 	var question *option // the best option that a person may approve
 	for _, i := range e.candidates(found.options) {
@@ -160,7 +161,8 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
-	p := &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval, approved: reserved}
+	p := &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval,
+		approved: reserved}
 	if p.approval != nil && w.offer != nil && p.approval.Quote == w.quotes[0] {
 		p.approved = at(reserved, *w.offer)
 	}

@@ -187,8 +187,9 @@ func (e *Engine) watch(caller context.Context, id string) func() bool {
 }
 
 // Delivered says that the caller got what it bought: the next identical call is a new purchase.
-// Whoever shows a result calls it, after showing it. A purchase that was not served is never
-// delivered; the same call asks the seller for it again.
+// Whoever shows a result calls it, after showing it: a crash in between leaves the answer to the
+// next identical call. A purchase that was not served is never delivered; the same call asks the
+// seller for it again.
 func (e *Engine) Delivered(ctx context.Context, status, paymentID string) {
 	if status != StatusPaid && status != StatusReplayed {
 		return

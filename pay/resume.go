@@ -16,6 +16,14 @@ const poll = 50 * time.Millisecond
 // same request with a payment that nobody waits for and that is unfinished or whose answer was
 // never delivered. Such a call never pays again. A payment whose own caller still waits is somebody
 // else's purchase, even if it is for the same thing.
+//
+// Two identical calls may be two purchases, made in parallel, or one call made twice, because its
+// answer was lost. Who waits tells them apart. Nobody waits for a payment any more when its caller
+// cancelled, disconnected or died, was told that the outcome is open, or never had its answer
+// written to it. Whether somebody waits is looked at once more in the transaction that holds money
+// (history.Store.Reserve). An idempotency key overrides all of this: one key is one purchase for
+// ever. So of 100 identical parallel calls with room for ten, ten settle, and a repeated call pays
+// nothing.
 func (e *Engine) resume(ctx context.Context, q intent) (r Result, done bool, err error) {
 	if q.IdempotencyKey != "" {
 		p, err := e.Store.ByKey(ctx, q.IdempotencyKey)
@@ -104,9 +112,11 @@ func otherRequest(p history.Payment) error {
 		"paymentId", p.ID)
 }
 
-// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and reads it
-// again: as it was read before it may have been sent and more since, by a process that has died since.
-func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment, mine bool,
+// acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and
+// reads it again: as it was read before it may have been sent and more since, by a process that has
+// died since.
+func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment,
+	mine bool,
 	err error) {
 	if !e.inflight.take(p.ID, caller) {
 		return p, false, nil
@@ -162,8 +172,9 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 		return r, false, err
 	}
 	if p.Proof != history.Chain {
-		// a claim, too: whoever made it may have named another transaction, and the seller refused
-		// that
+		// A claim, too: a facilitator that settled and named another transaction, or settled
+		// nothing, would otherwise keep the seller refusing this call until the next
+		// reconciliation, which a single command never makes.
 		p = e.askChain(ctx, p)
 	}
 	if p.State == history.Failed {
@@ -190,8 +201,8 @@ func (e *Engine) again(ctx context.Context, q intent, p history.Payment) (r Resu
 	return r, err == nil, err
 }
 
-// releaseUnsigned releases a hold whose process died before the signed bytes were on disk: they never
-// left.
+// releaseUnsigned releases a hold whose process died before the signed bytes were on disk: they
+// never left.
 func (e *Engine) releaseUnsigned(ctx context.Context, p history.Payment) error {
 	err := e.Store.Release(ctx, p.ID, "its process ended before anything was sent")
 	if errors.Is(err, history.ErrNotLeaseOwner) {

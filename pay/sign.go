@@ -10,15 +10,16 @@ import (
 	"x402-wallet/x402"
 )
 
-// Purchase is one payment on its way. It goes through three states, each on disk before the next step:
+// Purchase is one payment on its way. It goes through three states, each on disk before the next
+// step:
 //
 //	reserved   its money is held (hold.go)        → NotSent gives the money back
 //	signed     Submit: the signed bytes are kept  → NotSent keeps the money held until the chain has spoken
 //	recorded   what became of it (record.go)
 //
-// Engine.Pay takes a purchase through all of them. Package channel, whose sellers serve first and are
-// paid with a later request, reserves by Engine.Reserve, asks MaySign, signs itself, and submits or
-// records. Every purchase ends by End. It is used by one goroutine.
+// Engine.Pay takes a purchase through all of them. Package channel, whose sellers serve first and
+// are paid with a later request, reserves by Engine.Reserve, asks MaySign, signs itself, and
+// submits or records. Every purchase ends by End. It is used by one goroutine.
 type Purchase struct {
 	Payment history.Payment // its row, as this process last knew it
 
@@ -28,8 +29,8 @@ type Purchase struct {
 	approved history.Payment   // what that person was shown
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not rolled
-// back, and a person's approval is sealed or was given to this process.
+// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not
+// rolled back, and a person's approval is sealed or was given to this process.
 func (p *Purchase) MaySign(ctx context.Context) error {
 	guard := p.engine.Guard
 	if err := guard.VerifySeals(ctx); err != nil || p.approval == nil {
@@ -38,8 +39,8 @@ func (p *Purchase) MaySign(ctx context.Context) error {
 	return guard.Approved(ctx, p.approved, *p.approval, p.engine.acceptedHere(*p.approval))
 }
 
-// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing has
-// left the process.
+// sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
+// has left the process.
 func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 	if err := p.MaySign(ctx); err != nil {
 		return err
@@ -75,8 +76,8 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 }
 
 // Submit puts the signed bytes on disk and renews the ledger's checkpoint. Only when it returns nil
-// may a byte of them leave the process. After another error than history.ErrSignedBefore the bytes may
-// be on disk all the same, and who reads them could bring them to a facilitator: see NotSent.
+// may a byte of them leave the process. After another error than history.ErrSignedBefore the bytes
+// may be on disk all the same, and who reads them could bring them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
 	if err := p.engine.Store.Submit(ctx, p.Payment.ID, signed); err != nil {
 		return err
@@ -173,8 +174,9 @@ func (e *Engine) completed(ctx context.Context, r x402.Requirement, asset x402.A
 	put("name", asset.Name)
 	put("version", asset.Version)
 	if x402.IsSolana(r.Network) && r.ExtraString("feePayer") == "" {
-		// Who let a payment expire is not trusted with the next one, for a while: on Solana
-		// nobody else could have settled it.
+		// A fee payer that let a payment expire is passed over for a while (feePayerBackoff). It is
+		// part of what is signed, so on Solana only another transaction can go to another
+		// facilitator, and only after the chain has proven that the first one expired.
 		avoid, err := e.Store.ExpiredFeePayers(ctx, r.Network, e.Now().Add(-feePayerBackoff))
 		if err != nil {
 			return r, err

@@ -73,7 +73,7 @@ func judge(f facts) verdict {
 		if f.again {
 			return unknown(x402.OutcomeUnknown, "the seller could not be reached again")
 		}
-		// but the bytes are on disk, and good
+		// The bytes are on disk and good: whoever reads them could bring them to a facilitator.
 		return unknown(x402.PayFailed, "the seller could not be reached; nothing was sent")
 	}
 	if f.answer == nil {
@@ -155,8 +155,9 @@ func leavesOpen(reason string) bool {
 	return false
 }
 
-// judgeSettling is the table for the wallet's own settling (SPEC §7.2). Held until it is dead, even
-// where no facilitator took it: whether all of them are honest about that is not for us to know.
+// judgeSettling is the table for the wallet's own settling (SPEC §7.2). The money stays held until
+// the chain shows that the payment has expired, even where no facilitator took it: whether all of
+// them are honest about that is not for us to know.
 //
 //	settled        settled (claimed)   –
 //	refused        unknown             SETTLEMENT_FAILED

@@ -25,6 +25,9 @@ import (
 // form-mode elicitation, yes or no. Up to 2025-11-25 the server sends elicitation/create while the
 // call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
 // with the answer. Whatever is not a clear yes to this very question is none.
+//
+// For older clients the SDK could ask by itself. It is done here because a question without an
+// answer has to end as APPROVAL_REQUIRED, and not as a protocol error.
 
 const (
 	// questionTimeout is how long a question waits at a client; afterwards the command line still

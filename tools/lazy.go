@@ -11,7 +11,8 @@ import (
 // lazy opens the wallet at its first use, so that the server answers before it and also without
 // one: `init` may run while the host is already talking to us. When the owner changes the rules it
 // opens the wallet again, for the calls that come then; calls under way end with the wallet they
-// began with.
+// began with. But where config.toml has become tighter, sealed or not, what such a call has not
+// signed yet is refused (POLICY_UNSEALED), and the call has to be made again.
 type lazy struct {
 	mu      sync.Mutex
 	current *openedWallet

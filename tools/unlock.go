@@ -15,7 +15,8 @@ import (
 // unlocking asks the person for the passphrase when a call finds the wallet locked and the client
 // can open a page for its person (URL-mode elicitation): on a page of this process, so that neither
 // model nor host sees what is typed. Whoever is at the client says "accept" to opening the page;
-// what counts is what happens there. One page is open at a time.
+// what counts is what happens there. One page is open at a time. It outlives the call: a client
+// that gives up early finds the wallet unlocked later.
 type unlocking struct {
 	mu   sync.Mutex
 	open *unlockPage // the last one

@@ -33,6 +33,7 @@ type DelegationChange struct {
 // SignDelegation signs the message of a transaction that is read here and found
 // to be exactly what is meant: version 0, the owner as its only signer, one
 // instruction, ApproveChecked or Revoke, nothing else. Error: [ErrUnsupportedMessage].
+// The wallet's own key signs no such message.
 func (o OwnerKey) SignDelegation(message []byte, meant DelegationChange) (sig [64]byte, err error) {
 	key := ed25519.NewKeyFromSeed(o.key.secret[:])
 	defer clear(key)

@@ -6,6 +6,10 @@
 // under that very name; looking changes nothing, and needs no key; a yes to a payment takes the
 // passphrase typed into its form, for exactly what that form showed. What strangers wrote is text,
 // and letters that cannot be seen are written out.
+//
+// The dashboard holds no key and asks for none: the passphrase is handed to one function
+// (Options.Approve), which opens the keystore, seals the row as `x402-wallet approve` does, and
+// wipes it.
 package dashboard
 
 import (
@@ -167,7 +171,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // fromElsewhere reports whether a browser says that another site, or another port of this machine,
-// leads here.
+// leads here: to a browser, ports of one host are the same site.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -305,6 +309,7 @@ func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
 		return
 	}
 	w.WriteHeader(status)
+	// over the finished page, where no field can be forgotten
 	_, _ = w.Write([]byte(tools.VisibleText(strings.ToValidUTF8(page.String(), "\ufffd"))))
 }
 

@@ -47,8 +47,8 @@ func Server(h http.Handler) *http.Server {
 	return server
 }
 
-// Headers are those of every answer. style is the page's one style sheet; more are directives of
-// the content security policy.
+// Headers are those of every answer. style is the page's one style sheet, which the content
+// security policy names by its hash; more are further directives of the policy.
 func Headers(h http.Header, style string, more ...string) {
 	hash := sha256.Sum256([]byte(style))
 	policy := []string{"default-src 'none'", "style-src 'sha256-" +

@@ -3,7 +3,13 @@
 // anybody.
 //
 // What must stay true: a receipt is made only of a payment whose signature is good for nothing any
-// more, and what a check cannot show it does not claim.
+// more, because a receipt carries the signed bytes; and what a check cannot show it does not claim.
+//
+// The wallet signs nothing but payments, so what binds a receipt is the payment's own signature.
+// The URL and the content are not under it, which Verdict.Beyond says. Everything else is compared
+// with the signature, with the seller's words or with what this program knows of the token.
+// TestEveryMember changes each member, and lists those that are the payer's or the seller's word
+// alone.
 package receipt
 
 import (

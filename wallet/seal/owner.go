@@ -16,7 +16,9 @@ import (
 
 // What only the owner may do is a row of the ledger, which whoever runs as the same user can write:
 // so each of these rows is sealed by the passphrase that was typed for it. What tightens (deny,
-// freeze) needs no seal; that it is not taken back the checkpoint sees.
+// freeze) needs no seal; that it is not taken back the checkpoint sees. An approval that was given
+// at a client has no seal either: the process that received it remembers it, and tells the unlock
+// agent.
 
 // Approve is the owner's approval of one quote, as it was shown to them.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {

@@ -72,7 +72,9 @@ func (g *Guard) checkpoints() *CheckpointCache {
 }
 
 // CheckConfig refuses rules that the owner did not seal, and a home that was copied or moved since.
-// It needs no key, so it can be asked before anything is held; only Check believes the seal itself.
+// It needs no key, so it can be asked before anything is held; only VerifySeals checks the seal
+// itself. The ledger holds the text of every config.toml that was sealed. The rules in force may
+// differ from the sealed text only in ways that config.Compare proves to be tighter.
 func (g *Guard) CheckConfig(ctx context.Context) error {
 	sealed, _, err := g.compare(ctx, g.Rules)
 	if err != nil {
@@ -167,12 +169,12 @@ func unsealed(format string, args ...any) *x402.Error {
 			"nothing is paid until then")
 }
 
-// VerifySeals is Compare with the seals checked: to be asked before each signature. It unlocks the
-// wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that they stay
-// tight.
+// VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
+// the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
+// back to the older ones is a loosening.
 func (g *Guard) VerifySeals(ctx context.Context) error { return g.CheckRules(ctx, g.Rules) }
 
-// CheckRules is Check for rules that were read anew.
+// CheckRules is VerifySeals for rules that were read anew.
 func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
 	sealed, changes, err := g.compare(ctx, rules)
 	if err != nil {
@@ -254,7 +256,8 @@ func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
 	return g.write(ctx, next.Version, g.replace)
 }
 
-// sealOf covers the rules, their place among all that were sealed, the home and the ledger.
+// sealOf is an HMAC over the rules, their version, the home's path and the ledger's id, under a key
+// from inside the keystore.
 func (g *Guard) sealOf(ctx context.Context, r history.SealedRules) ([]byte, error) {
 	data, err := g.where(ctx)
 	if err != nil {
