@@ -212,8 +212,8 @@ func TestReplayAfterRestart(t *testing.T) {
 	require.Equal(t, money.NewAmount(5*price), w.row().Amount)
 }
 
-// A ledger that was lost knows of the channel what the chain does, and no more is signed for than the
-// owner's rules let pass.
+// A ledger that was lost knows of the channel what the chain does, and no more is signed for than
+// the owner's rules let pass.
 func TestRecoverAfterLostLedger(t *testing.T) {
 	w := newWorld(t)
 	w.open()

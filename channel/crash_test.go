@@ -13,8 +13,8 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// crashPoint ends the process at one of its steps: before or after whatever reaches the disk, the key or
-// the service.
+// crashPoint ends the process at one of its steps: before or after whatever reaches the disk, the
+// key or the service.
 type crashPoint struct{ at, steps int }
 
 type crashed struct{}

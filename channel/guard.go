@@ -36,9 +36,9 @@ func (b baseline) further(other baseline) baseline {
 type bounds struct {
 	Cost *money.Amount // what the service said this call costs; nil: a call whose answer was lost
 	// what it was told that the call may cost; nil: unknown, and the owner's limits alone decide
-	Most *money.Amount
-	Hub  money.Amount // what lies in the hub for this channel
-	Paid money.Amount // what the payee has taken of the channel already: it is no longer in the hub
+	MaxCost *money.Amount
+	Hub     money.Amount // what lies in the hub for this channel
+	Claimed money.Amount // what the payee has taken of the channel already: it is no longer in the hub
 }
 
 // guard is the table of wrong proposals. It is pure. Nothing that it refuses is ever signed; what
@@ -76,13 +76,13 @@ func guard(p subRAV, t terms, last baseline, b bounds) (delta money.Amount, err 
 		return delta, wrong("amount", last.Amount, p.Amount)
 	case b.Cost != nil && delta != *b.Cost:
 		return delta, wrong("cost", *b.Cost, delta)
-	case b.Most != nil && delta.Cmp(*b.Most) > 0:
+	case b.MaxCost != nil && delta.Cmp(*b.MaxCost) > 0:
 		return delta, x402.Errorf(x402.AmountExceedsMax,
-			"the service wants %s units for a call that may cost %s", delta, *b.Most).
+			"the service wants %s units for a call that may cost %s", delta, *b.MaxCost).
 			WithHint("nothing was signed; repeat the call with a higher maxAmount if it is worth that").
-			WithDetail("requested", delta).WithDetail("maxAmount", *b.Most)
+			WithDetail("requested", delta).WithDetail("maxAmount", *b.MaxCost)
 	}
-	if open := p.Amount.SubFloor(b.Paid); open.Cmp(b.Hub) > 0 {
+	if open := p.Amount.SubFloor(b.Claimed); open.Cmp(b.Hub) > 0 {
 		return delta, x402.Errorf(x402.InsufficientFunds,
 			"the channel would owe %s units, and %s are there for it", open, b.Hub).
 			WithHint("the owner has to put more into the payment hub").WithDetail("layer", "channel").

@@ -17,8 +17,8 @@ func TestGuard(t *testing.T) {
 	amount := func(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
 	good := subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700), Nonce: 7}
-	limits := bounds{Cost: amount(100), Most: amount(100), Hub: money.NewAmount(300),
-		Paid: money.NewAmount(400)}
+	limits := bounds{Cost: amount(100), MaxCost: amount(100), Hub: money.NewAmount(300),
+		Claimed: money.NewAmount(400)}
 
 	delta, err := guard(good, ours, last, limits)
 	require.NoError(t, err)
@@ -43,12 +43,12 @@ func TestGuard(t *testing.T) {
 			p.Amount, b.Cost = money.NewAmount(599), nil
 		}, x402.InvalidRequirement, "amount"},
 		{"a unit more than it costs", func(p *subRAV, b *bounds) {
-			p.Amount, b.Most = money.NewAmount(701), nil
+			p.Amount, b.MaxCost = money.NewAmount(701), nil
 		}, x402.InvalidRequirement, "cost"},
 		{"a unit less than it costs", func(p *subRAV, _ *bounds) {
 			p.Amount = money.NewAmount(699)
 		}, x402.InvalidRequirement, "cost"},
-		{"above maxAmount", func(_ *subRAV, b *bounds) { b.Most = amount(99) }, x402.AmountExceedsMax, ""},
+		{"above maxAmount", func(_ *subRAV, b *bounds) { b.MaxCost = amount(99) }, x402.AmountExceedsMax, ""},
 		{"above maxAmount, of a lost call", func(p *subRAV, b *bounds) {
 			p.Amount, b.Cost = money.NewAmount(701), nil
 		}, x402.AmountExceedsMax, ""},
@@ -56,7 +56,7 @@ func TestGuard(t *testing.T) {
 			b.Hub = money.NewAmount(299)
 		}, x402.InsufficientFunds, ""},
 		{"above what the payee left", func(_ *subRAV, b *bounds) {
-			b.Paid = money.NewAmount(399)
+			b.Claimed = money.NewAmount(399)
 		}, x402.InsufficientFunds, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -89,11 +89,11 @@ func (m *Manager) names() []string { return slices.Sorted(maps.Keys(m.Servers)) 
 // readyChannel is a channel that calls can be made on. Whoever has one holds its lock.
 type readyChannel struct {
 	*service
-	terms terms
-	row   history.Channel
-	last  baseline
-	paid  money.Amount // taken by the payee, as the chain has it
-	hub   money.Amount // for this channel, less what others of our channels owe
+	terms   terms
+	row     history.Channel
+	last    baseline
+	claimed money.Amount // taken by the payee, as the chain has it
+	hub     money.Amount // for this channel, less what others of our channels owe
 }
 
 // errUnopened says that the channel has to be opened, or our key let into it.
@@ -142,7 +142,7 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 			"another key than this wallet's stands for %s in the channel", x402.Quote(s.key.Fragment)).
 			WithHint("the owner gives this wallet's key a name of its own in the DID document")
 	}
-	r := &readyChannel{service: s, paid: sub.Amount, terms: terms{
+	r := &readyChannel{service: s, claimed: sub.Amount, terms: terms{
 		ChainID: s.node.ChainID(), Channel: s.channelID(), Epoch: onChain.Epoch, Fragment: s.key.Fragment,
 	}}
 	if err := m.load(ctx, r, baseline{Nonce: sub.Nonce, Amount: sub.Amount}); err != nil {
@@ -204,7 +204,7 @@ func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
 // channel owes already.
 func (m *Manager) charge(r *readyChannel, c pay.Charge) pay.Charge {
 	c = c.At(r.network, r.payee.DID())
-	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.paid))
+	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.claimed))
 	c.Scheme, c.Asset = schemeCall, rooch.Asset(r.network)
 	c.Funds = x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()}
 	return c
@@ -217,7 +217,8 @@ const (
 	schemeDeposit = "nuwa-deposit"
 )
 
-// Statuses finds what says what became of what was paid through channels, by its scheme in the ledger.
+// Statuses finds what says what became of what was paid through channels, by its scheme in the
+// ledger.
 func Statuses(chain pay.StatusReader) map[pay.SchemeKey]pay.StatusReader {
 	list := map[pay.SchemeKey]pay.StatusReader{}
 	for _, scheme := range []string{schemeCall, schemeOpen, schemeDeposit} {

@@ -67,7 +67,8 @@ func (m *Manager) spend(
 		return err
 	}
 	c = c.At(s.network, s.payee.DID())
-	c.Scheme, c.Asset, c.Amount, c.Always = scheme, rgas, most, whyAsked(s, rgas, deposit)
+	c.Scheme, c.Asset, c.Amount = scheme, rgas, most
+	c.Always = whyAsked(s, rgas, deposit)
 	c.Funds = x402.Funds{Source: s.payer.String(), Balance: limit, Free: limit, ReadAt: m.Now()}
 	held, err := m.Engine.Reserve(ctx, c)
 	if err != nil {

@@ -168,8 +168,8 @@ func (c *call) send(ctx context.Context) (reply, error) {
 // comes with the next call.
 func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
-	before := []x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked} // anything ran
-	if unsent(err) || slices.Contains(before, coded.Code) {
+	nothingRan := []x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked}
+	if unsent(err) || slices.Contains(nothingRan, coded.Code) {
 		c.recordEnd(ctx)
 		return coded
 	}
@@ -219,10 +219,10 @@ func (c *call) payEarlier(ctx context.Context, p *responsePayload) error {
 		row.Known = false
 		return c.m.Store.SaveChannel(ctx, *row)
 	}
-	charge, b := c.charge.WithoutKey(), bounds{Most: c.max}
+	charge, b := c.charge.WithoutKey(), bounds{MaxCost: c.max}
 	if c.before != nil {
 		charge = charge.ForEarlier(c.before.Method, c.before.URL)
-		b.Most = &c.before.MaxAmount
+		b.MaxCost = &c.before.MaxAmount
 	}
 	held, err := c.pay(ctx, charge, p, b, nil)
 	if held != nil {
@@ -254,7 +254,7 @@ func (c *call) addEarlier(err error) error {
 func (c *call) pay(
 	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
 ) (held *pay.Purchase, err error) {
-	b.Hub, b.Paid = c.r.hub, c.r.paid
+	b.Hub, b.Claimed = c.r.hub, c.r.claimed
 	cost, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
 	if err != nil {
 		if p.SubRAV.Nonce <= c.r.row.Nonce { // it has forgotten, or pretends to: the next call reminds it
@@ -360,19 +360,21 @@ func outcome(p *responsePayload, bought *history.Content) history.Outcome {
 	return o
 }
 
+// isFree reports whether an answer asks for nothing.
+func (r reply) isFree() bool {
+	if r.paid == nil {
+		return true
+	}
+	hasCost := r.paid.Cost != nil && !r.paid.Cost.IsZero()
+	return r.paid.SubRAV == nil && !hasCost
+}
+
 // answered is a call that was served, or failed on its own.
 func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, err error) {
-	p := answer.paid
-	isFree := p == nil || (p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero()))
-	if isFree { // and it took the SubRAV that it was given, if it did not fail
-		sent := c.r.row.Signed != nil
-		c.r.row.Known = c.r.row.Known || (sent && !answer.failed)
-		c.recordEnd(ctx)
-		if answer.failed {
-			return result, toolFailed(answer.answer)
-		}
-		return c.m.Engine.Free(ctx, answer.answer), nil
+	if answer.isFree() {
+		return c.answeredFree(ctx, answer)
 	}
+	p := answer.paid
 	if p.SubRAV == nil || p.Cost == nil {
 		why := x402.Errorf(x402.InvalidRequirement,
 			"the service names a cost without a proposal, or a proposal without its cost: nothing was signed")
@@ -382,7 +384,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 		Status: http.StatusOK, Type: answer.answer.ContentType, Truncated: answer.answer.Truncated,
 		Body: answer.answer.Content,
 	}
-	held, err := c.pay(ctx, c.charge, p, bounds{Cost: p.Cost, Most: c.max}, bought)
+	held, err := c.pay(ctx, c.charge, p, bounds{Cost: p.Cost, MaxCost: c.max}, bought)
 	if held != nil {
 		waited := err == nil && ctx.Err() == nil
 		held.End(waited)
@@ -394,7 +396,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	case err != nil:
 		return result, err
 	case answer.failed:
-		e := x402.AsError(toolFailed(answer.answer))
+		e := toolFailed(answer.answer)
 		e.Spent, e.Unsafe = p.Cost.String(), true
 		if held != nil {
 			e.PaymentID = held.Payment.ID
@@ -406,7 +408,20 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 	return held.Result(context.WithoutCancel(ctx), answer.answer), nil
 }
 
-func toolFailed(a *seller.Answer) error {
+// answeredFree is a call that costs nothing. If it did not fail, the service took the SubRAV that
+// came with it.
+func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, error) {
+	if c.r.row.Signed != nil && !answer.failed {
+		c.r.row.Known = true
+	}
+	c.recordEnd(ctx)
+	if answer.failed {
+		return pay.Result{}, toolFailed(answer.answer)
+	}
+	return c.m.Engine.Free(ctx, answer.answer), nil
+}
+
+func toolFailed(a *seller.Answer) *x402.Error {
 	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
 		WithHint("look at details.said; other arguments may help").WithDetail("said",
 		x402.Quote(string(a.Content)))

@@ -9,7 +9,7 @@ import (
 )
 
 // Name is what the wallet is called in every client.
-const Name = "x402-wallet"
+const entryName = "x402-wallet"
 
 // System is where a person's settings lie.
 type System struct {
@@ -157,7 +157,7 @@ func (c Client) Snippet(e Entry) (string, error) {
 		text, err := setTOML(nil, nil, c.at, c.fields(e))
 		return string(text), err
 	}
-	text, err := set(nil, map[string]any{Name: ordered(c.fields(e))}, c.at)
+	text, err := set(nil, map[string]any{entryName: ordered(c.fields(e))}, c.at)
 	return string(text), err
 }
 
@@ -178,20 +178,20 @@ func (c Client) Line(e Entry) string {
 	}
 	switch c.Name {
 	case "claude-code":
-		return "claude mcp add --scope user " + Name + env.String() + " -- " + quote(e.Command) + " " +
+		return "claude mcp add --scope user " + entryName + env.String() + " -- " + quote(e.Command) + " " +
 			strings.Join(e.Args, " ")
 	case "codex":
-		return "codex mcp add " + Name + env.String() + " -- " + quote(e.Command) + " " +
+		return "codex mcp add " + entryName + env.String() + " -- " + quote(e.Command) + " " +
 			strings.Join(e.Args, " ")
 	case "gemini":
-		return "gemini mcp add" + env.String() + " --scope user " + Name + " " + quote(e.Command) + " " +
+		return "gemini mcp add" + env.String() + " --scope user " + entryName + " " + quote(e.Command) + " " +
 			strings.Join(e.Args, " ")
 	case "cursor":
-		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + Name + "&config=" +
+		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + entryName + "&config=" +
 			url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
 	case "vscode":
 		return "vscode:mcp/install?" +
-			url.PathEscape(compact(append([]field{{"name", Name}}, c.fields(e)...)))
+			url.PathEscape(compact(append([]field{{"name", entryName}}, c.fields(e)...)))
 	}
 	return ""
 }
@@ -204,10 +204,10 @@ func (c Client) Button(e Entry) string {
 	}
 	switch c.Name {
 	case "cursor":
-		return "https://cursor.com/en/install-mcp?name=" + Name + "&config=" +
+		return "https://cursor.com/en/install-mcp?name=" + entryName + "&config=" +
 			url.QueryEscape(base64.StdEncoding.EncodeToString(text))
 	case "vscode":
-		return "https://vscode.dev/redirect/mcp/install?name=" + Name + "&config=" +
+		return "https://vscode.dev/redirect/mcp/install?name=" + entryName + "&config=" +
 			url.QueryEscape(string(text))
 	}
 	return ""

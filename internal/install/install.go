@@ -31,7 +31,7 @@ var harmless = []string{"X402_WALLET_HOME", "X402_WALLET_PASSPHRASE_FILE", "LOG_
 	"CDP_API_KEY_ID", "PAYAI_API_KEY_ID"}
 
 // ErrSecret says that an entry would carry a secret.
-var ErrSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
+var errSecret = errors.New("clients' files are read by other programs, backed up and pasted into forums: " +
 	"no secret is written there")
 
 // Check refuses an entry with anything in it that is or might be a secret.
@@ -39,7 +39,7 @@ func (e Entry) Check() error {
 	for _, name := range sortedNames(e.Env) {
 		if !slices.Contains(harmless, name) {
 			return fmt.Errorf("%s is not written into a client's settings (only %s are): %w", name,
-				strings.Join(harmless, ", "), ErrSecret)
+				strings.Join(harmless, ", "), errSecret)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func (c Client) Detect(s System, e Entry) (status Status, why error) {
 		return Broken, err
 	case p.Change == Nothing:
 		return Installed, nil
-	case p.Change == Change:
+	case p.Change == change:
 		return Differs, nil
 	}
 	return Missing, nil
@@ -89,10 +89,10 @@ type Kind string
 
 // What a plan does.
 const (
-	Nothing Kind = "nothing" // it is so already
-	Add     Kind = "add"
-	Change  Kind = "change"
-	Remove  Kind = "remove"
+	Nothing     Kind = "nothing" // it is so already
+	add         Kind = "add"
+	change      Kind = "change"
+	removeEntry Kind = "remove"
 )
 
 // Plan is a change that was thought through and not made.
@@ -126,11 +126,11 @@ func (c Client) Plan(s System, e Entry) (*Plan, error) {
 	p.Notes = notes
 	switch {
 	case entry == nil:
-		p.Change = Add
+		p.Change = add
 	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)):
 		p.Change = Nothing
 	default:
-		p.Change = Change
+		p.Change = change
 	}
 	if p.Before, err = c.shown(entry); err != nil {
 		return nil, err
@@ -166,20 +166,20 @@ func (c Client) PlanRemoval(s System) (*Plan, error) {
 		p.Change = Nothing
 		return p, nil
 	}
-	p.Change = Remove
+	p.Change = removeEntry
 	if p.Before, err = c.shown(entry); err != nil {
 		return nil, err
 	}
 	if c.toml {
-		p.text, err = config.RemoveTable(p.old, c.at, Name)
+		p.text, err = config.RemoveTable(p.old, c.at, entryName)
 	} else {
-		p.text, err = remove(p.old, c.at, Name)
+		p.text, err = remove(p.old, c.at, entryName)
 	}
 	if err == nil {
 		err = c.prove(p, values, nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; take the entry %s out by hand", p.File, err, Name)
+		return nil, fmt.Errorf("%s: %w; take the entry %s out by hand", p.File, err, entryName)
 	}
 	return p, nil
 }
@@ -247,14 +247,14 @@ func entryIn(values map[string]any, at string) (map[string]any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s is no table of servers", at)
 	}
-	entry, there := servers[Name]
+	entry, there := servers[entryName]
 	if !there {
 		return nil, nil
 	}
 	if object, ok := entry.(map[string]any); ok {
 		return object, nil
 	}
-	return nil, fmt.Errorf("%s.%s is no table", at, Name)
+	return nil, fmt.Errorf("%s.%s is no table", at, entryName)
 }
 
 // merged is our entry over what stands there. Secrets that somebody wrote into it are taken out.
@@ -309,13 +309,13 @@ func (c Client) changes(entry, wanted map[string]any) (list []field) {
 // setJSON writes members of our entry; without one it writes all of it.
 func setJSON(text []byte, entry map[string]any, at string, changes []field) (_ []byte, err error) {
 	if entry == nil {
-		return set(text, ordered(changes), at, Name)
+		return set(text, ordered(changes), at, entryName)
 	}
 	for _, f := range changes {
 		if f.value == nil {
-			text, err = remove(text, at, Name, f.name)
+			text, err = remove(text, at, entryName, f.name)
 		} else {
-			text, err = set(text, f.value, at, Name, f.name)
+			text, err = set(text, f.value, at, entryName, f.name)
 		}
 		if err != nil {
 			return nil, err
@@ -337,9 +337,9 @@ func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) err
 	if old, ok := values[c.at].(map[string]any); ok {
 		maps.Copy(servers, old)
 	}
-	delete(servers, Name)
+	delete(servers, entryName)
 	if wanted != nil {
-		servers[Name] = wanted
+		servers[entryName] = wanted
 	}
 	_, stays := written[c.at]
 	if expected[c.at] = servers; len(servers) == 0 && !stays {
@@ -387,7 +387,7 @@ func (c Client) shown(entry map[string]any) (string, error) {
 		return string(text), err
 	}
 	text, err := style{unit: "  ", newline: "\n"}.render(ordered(fields), "", false)
-	return `"` + Name + `": ` + string(text) + "\n", err
+	return `"` + entryName + `": ` + string(text) + "\n", err
 }
 
 // Apply makes the change: a backup beside the file, then the file at once or not at all. It returns

@@ -81,7 +81,7 @@ func TestClients(t *testing.T) {
 
 			out, err := c.PlanRemoval(s)
 			require.NoError(t, err)
-			require.Equal(t, Remove, out.Change)
+			require.Equal(t, removeEntry, out.Change)
 			_, err = out.Apply(now.Add(time.Second))
 			require.NoError(t, err)
 			golden(t, c.Name+"/removed", read(t, c.File(s)))
@@ -154,7 +154,7 @@ func TestNewSettingsFile(t *testing.T) {
 		s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
 		plan, err := c.Plan(s, entry)
 		require.NoError(t, err, c.Name)
-		require.Equal(t, Add, plan.Change)
+		require.Equal(t, add, plan.Change)
 		backup, err := plan.Apply(time.Now())
 		require.NoError(t, err)
 		require.Empty(t, backup)
@@ -171,7 +171,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 			for _, c := range Clients() {
 				_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()},
 					Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
-				require.ErrorIs(t, err, ErrSecret)
+				require.ErrorIs(t, err, errSecret)
 			}
 		})
 	}
@@ -244,6 +244,6 @@ func TestUneditableFilesAreRefused(t *testing.T) {
 			require.Equal(t, text, read(t, codex.File(s)))
 		})
 	}
-	_, err := set([]byte(`{"servers": {"x402-wallet": 1, "x402-wallet": 2}}`), 3, "servers", Name)
+	_, err := set([]byte(`{"servers": {"x402-wallet": 1, "x402-wallet": 2}}`), 3, "servers", entryName)
 	require.ErrorContains(t, err, "twice")
 }

@@ -33,7 +33,7 @@ func setTOML(text []byte, entry map[string]any, at string, changes []field) (_ [
 		if f.value == nil {
 			continue
 		}
-		if text, err = config.SetKey(text, tomlValue(f.value), at, Name, f.name); err != nil {
+		if text, err = config.SetKey(text, tomlValue(f.value), at, entryName, f.name); err != nil {
 			return nil, err
 		}
 	}
@@ -42,11 +42,11 @@ func setTOML(text []byte, entry map[string]any, at string, changes []field) (_ [
 
 // withoutKey takes a key of our entry out, whether it is a table below it or a key in it.
 func withoutKey(text []byte, at, name string) ([]byte, error) {
-	text, err := config.RemoveTable(text, at, Name, name)
+	text, err := config.RemoveTable(text, at, entryName, name)
 	if err != nil {
 		return nil, err
 	}
-	return config.RemoveKey(text, at, Name, name)
+	return config.RemoveKey(text, at, entryName, name)
 }
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
