@@ -460,4 +460,9 @@ func TestReserveNeedsADecision(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.Reserve(t.Context(), testHold(1))
 	require.ErrorIs(t, err, ErrNoCaps)
+	h := testHold(1)
+	h.Decision = unlimited("")
+	h.Decision.NeedsApproval = true
+	_, err = s.Reserve(t.Context(), h)
+	require.ErrorIs(t, err, errUnapproved)
 }

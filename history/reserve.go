@@ -90,11 +90,13 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	if f.Used, err = t.usage(f.Session.ID, q.HostEntries, at); err != nil {
 		return f, err
 	}
-	if f.LastMinute, err = t.count(t.Now.Add(-budget.RateWindow)); err != nil {
-		return f, err
+	if q.Rate > 0 {
+		if f.LastMinute, err = t.count(t.Now.Add(-budget.RateWindow)); err != nil {
+			return f, err
+		}
 	}
-	if f.LastMinute >= max(q.Rate, 1) {
-		if f.RateSince, err = t.newest(max(q.Rate, 1)); err != nil {
+	if q.Rate > 0 && f.LastMinute >= q.Rate {
+		if f.RateSince, err = t.newest(q.Rate); err != nil {
 			return f, err
 		}
 	}
@@ -163,6 +165,9 @@ var ErrMoved = errors.New("the ledger changed since the payment was decided on")
 // ErrNoCaps refuses a hold whose decision no rules were asked for.
 var ErrNoCaps = errors.New("a hold needs a decision with caps")
 
+// errUnapproved refuses a hold whose decision rests on an approval that it does not name.
+var errUnapproved = errors.New("the decision rests on a person's approval, and the hold names none")
+
 // ShortOfFunds is the third layer's refusal. Free is what the chain allowed when it was read; Held
 // what the wallet has held of it and the reading may not show yet.
 type ShortOfFunds struct{ Free, Held, Wanted money.Amount }
@@ -186,6 +191,9 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
 	if len(h.Decision.Caps) == 0 {
 		return p, ErrNoCaps
+	}
+	if h.Decision.NeedsApproval && h.Approval == nil {
+		return p, errUnapproved
 	}
 	if err := s.InPlace(); err != nil {
 		return p, err
