@@ -1,0 +1,60 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The two rules of style that no linter of ours knows: && inside || stands in parentheses, and a
+// condition has no side effect (err may be assigned there, as is usual in Go).
+func TestConditionsAreReadOnce(t *testing.T) {
+	files, err := exec.Command("git", "ls-files", "*.go").Output()
+	require.NoError(t, err)
+	for path := range strings.Lines(string(files)) {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, strings.TrimSpace(path), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				mixed := n.Op == token.LOR && (isAnd(n.X) || isAnd(n.Y))
+				require.False(t, mixed, "%s: && inside || without parentheses", set.Position(n.OpPos))
+			case *ast.IfStmt:
+				require.False(t, n.Init != nil && hasSideEffect(n.Init),
+					"%s: a side effect inside a condition", set.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+func isAnd(e ast.Expr) bool {
+	b, ok := e.(*ast.BinaryExpr)
+	return ok && b.Op == token.LAND
+}
+
+// hasSideEffect reports whether an if's first part changes anything but new variables and err.
+func hasSideEffect(s ast.Stmt) bool {
+	if _, step := s.(*ast.IncDecStmt); step {
+		return true
+	}
+	assign, ok := s.(*ast.AssignStmt)
+	if !ok || assign.Tok == token.DEFINE {
+		return false
+	}
+	setsErr := false
+	for _, e := range assign.Lhs {
+		name, isVariable := e.(*ast.Ident)
+		if !isVariable {
+			return true
+		}
+		setsErr = setsErr || name.Name == "err" || name.Name == "_"
+	}
+	return assign.Tok != token.ASSIGN || !setsErr
+}
