@@ -44,7 +44,8 @@ var arrows = map[string][]string{
 	// typed on it is handed on
 	"internal/dashboard": {"internal/books", "budget", "history", "internal/loopback", "x402/money",
 		"internal/receipt", "tools", "x402"},
-	// channel: a call of a service that has one goes through it; facilitator: what it lists for sale
+	// channel: a call of a service that has one goes through it; facilitator: what it lists for
+	// sale
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
@@ -57,7 +58,8 @@ var arrows = map[string][]string{
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {"facilitator", "internal/config", "history", "internal/install", "x402/money", "wallet/seal",
+	"internal/doctor": {"facilitator", "internal/config", "history", "internal/install", "x402/money",
+		"wallet/seal",
 		"tools", "wallet", "x402"},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},

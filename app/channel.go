@@ -52,13 +52,13 @@ func (a *app) channels(
 	}
 	return channel.New(channel.Options{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
-		Keys: channelKeys{keys}, Transport: sellers,
+		Keys: channelKeys{Wallet: keys}, Transport: sellers,
 		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: a.log,
 	})
 }
 
-// lockedHint says more of a locked wallet: while an unlock agent runs its owner may think that it is
-// not.
+// lockedHint says more of a locked wallet: while an unlock agent runs its owner may think that it
+// is not.
 func lockedHint(err error) error {
 	if !x402.HasCode(err, x402.WalletLocked) {
 		return err
@@ -92,7 +92,8 @@ func (k channelKeys) SignAuth(ctx context.Context, key rooch.Key, message []byte
 	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte, error) {
+func (k channelKeys) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte,
+	error) {
 	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{
 		Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID,
 		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args,

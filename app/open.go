@@ -86,7 +86,8 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 		engine.Deferred = channels
 	}
 	return &tools.Wallet{
-		Engine: engine, Store: store, Seals: seals{guard}, Keys: toolKeys{keys, remote},
+		Engine: engine, Store: store, Seals: seals{Guard: guard},
+		Keys:        toolKeys{wallet: keys, remote: remote},
 		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, servers: sellers.MCP},
 		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
 		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers.MCP,

@@ -153,11 +153,12 @@ func (a mcpAdapter) send(ctx context.Context, token authToken, q seller.Request,
 	if err != nil {
 		return reply{}, err
 	}
-	auth, err := token(ctx, opTool, toolParams{tool, p.ClientTxRef})
+	auth, err := token(ctx, opTool, toolParams{Tool: tool, ClientTxRef: p.ClientTxRef})
 	if err != nil {
 		return reply{}, err
 	}
-	if q.Body, err = withReserved(q.Body, auth, &p); err != nil {
+	q.Body, err = withReserved(q.Body, auth, &p)
+	if err != nil {
 		return reply{}, err
 	}
 	answer, err := a.client.Ask(ctx, q)
@@ -186,13 +187,14 @@ func mcpReply(answer *seller.Answer) (r reply, err error) {
 	if rest == nil {
 		rest = []json.RawMessage{}
 	}
-	if result["content"], err = compact(rest); err != nil {
+	result["content"], err = compact(rest)
+	if err != nil {
 		return r, err
 	}
 	shown := *answer
 	shown.Challenge, shown.ChallengeErr = nil, nil
 	shown.Content, err = compact(result)
-	return reply{&shown, paid, answer.ToolFailed}, err
+	return reply{answer: &shown, paid: paid, failed: answer.ToolFailed}, err
 }
 
 func toolOf(q seller.Request) (string, error) {
@@ -209,7 +211,7 @@ func toolOf(q seller.Request) (string, error) {
 
 func (a mcpAdapter) authorized(ctx context.Context, token authToken, tool string, arguments json.RawMessage,
 	payment *requestPayload) ([]byte, error) {
-	auth, err := token(ctx, opTool, toolParams{tool, uuid()})
+	auth, err := token(ctx, opTool, toolParams{Tool: tool, ClientTxRef: uuid()})
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +284,7 @@ func (a httpAdapter) commit(ctx context.Context, token authToken, signed signedS
 func (a httpAdapter) route(ctx context.Context, token authToken, method, path string, body []byte,
 	payment *requestPayload, into any) error {
 	q := seller.Request{Method: method, URL: a.origin + a.base + path, Body: body}
-	auth, err := token(ctx, opHTTP, httpParams{q.URL, method})
+	auth, err := token(ctx, opHTTP, httpParams{URI: q.URL, Method: method})
 	if err != nil {
 		return err
 	}
@@ -325,7 +327,7 @@ func (a httpAdapter) route(ctx context.Context, token authToken, method, path st
 
 func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (r reply,
 	err error) {
-	auth, err := token(ctx, opHTTP, httpParams{q.URL, q.Method})
+	auth, err := token(ctx, opHTTP, httpParams{URI: q.URL, Method: q.Method})
 	if err != nil {
 		return r, err
 	}
@@ -348,7 +350,8 @@ func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request
 	}
 	shown := *answer
 	shown.Challenge, shown.ChallengeErr = nil, nil
-	return reply{&shown, paid, answer.Status >= http.StatusBadRequest && paid == nil}, nil
+	return reply{answer: &shown, paid: paid, failed: answer.Status >= http.StatusBadRequest && paid == nil},
+		nil
 }
 
 // unsent reports whether provably nothing of a call left.

@@ -25,7 +25,8 @@ func TestCallsEqualClaims(t *testing.T) {
 	for _, http := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http=%t", http), func(t *testing.T) {
 			w := newWorld(t, func(w *world) {
-				if w.http = http; http {
+				w.http = http
+				if http {
 					w.service.base = "/payment-channel"
 					w.service.wellKnown = w.service.info()
 				}

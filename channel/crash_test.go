@@ -20,7 +20,8 @@ type crashPoint struct{ at, steps int }
 type crashed struct{}
 
 func (d *crashPoint) step() {
-	if d.steps++; d.steps == d.at {
+	d.steps++
+	if d.steps == d.at {
 		panic(crashed{})
 	}
 }

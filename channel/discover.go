@@ -181,7 +181,8 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 		return x402.Errorf(x402.UntrustedAsset,
 			"the service wants to be paid in %s; channels are paid in RGas", x402.Quote(s.info.Asset))
 	}
-	if s.payee, err = rooch.ParseDID(s.info.ServiceDID); err != nil {
+	s.payee, err = rooch.ParseDID(s.info.ServiceDID)
+	if err != nil {
 		return err
 	}
 	if m.DID == "" {
@@ -190,7 +191,8 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 				"document",
 				m.Keys.Public())
 	}
-	if s.payer, err = rooch.ParseDID(m.DID); err != nil {
+	s.payer, err = rooch.ParseDID(m.DID)
+	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "the owner's DID: %s", x402.AsError(err).Message).
 			WithHint("the owner corrects did under [channel] in config.toml; it is written like " +
 				"did:rooch:rooch1…")
@@ -198,7 +200,8 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 	if s.payer == s.payee {
 		return x402.Errorf(x402.InvalidRequirement, "the service has the owner's own DID")
 	}
-	if s.network, s.node, err = m.node(s.info.Network); err != nil {
+	s.network, s.node, err = m.node(s.info.Network)
+	if err != nil {
 		return err
 	}
 	s.key, err = m.ourKey(ctx, s.node, s.payer)

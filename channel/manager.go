@@ -184,7 +184,8 @@ func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) e
 
 // readFunds reads what lies in the hub for this channel: all channels of a payer draw on one hub.
 func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
-	if r.hub, err = r.node.Hub(ctx, r.payer); err != nil {
+	r.hub, err = r.node.Hub(ctx, r.payer)
+	if err != nil {
 		return err
 	}
 	rows, err := m.Store.Channels(ctx)

@@ -205,7 +205,8 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 		if err := json.Unmarshal(r.row.Signed, &signed); err != nil {
 			return err
 		}
-		if out.Committed, err = m.ownAdapter(s).commit(ctx, m.tokens(s), signed); err != nil {
+		out.Committed, err = m.ownAdapter(s).commit(ctx, m.tokens(s), signed)
+		if err != nil {
 			return err
 		}
 		if !out.Committed {

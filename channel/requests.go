@@ -137,7 +137,8 @@ func (c *call) recordStart(ctx context.Context) error {
 		pending = *c.before // its cost is still to come, should this answer be lost too
 	}
 	var err error
-	if c.r.row.Call, err = compact(pending); err != nil {
+	c.r.row.Call, err = compact(pending)
+	if err != nil {
 		return err
 	}
 	if err := c.m.Store.SaveChannel(ctx, c.r.row); err != nil {
@@ -264,7 +265,8 @@ func (c *call) pay(
 		return nil, c.m.refuse(ctx, c.r, p, err)
 	}
 	ctx = context.WithoutCancel(ctx) // the service has served, and waits for its money
-	if charge.Requirement, err = compact(p.SubRAV); err != nil {
+	charge.Requirement, err = compact(p.SubRAV)
+	if err != nil {
 		return nil, err
 	}
 	charge.Amount = cost

@@ -66,14 +66,17 @@ func (s *subRAV) UnmarshalJSON(data []byte) error {
 		into *uint64
 		text string
 	}{{&out.ChainID, in.ChainID}, {&out.Epoch, in.ChannelEpoch}, {&out.Nonce, in.Nonce}} {
-		if *part.into, err = parseDecimal(part.text); err != nil {
+		*part.into, err = parseDecimal(part.text)
+		if err != nil {
 			return malformed("a SubRAV", err)
 		}
 	}
-	if out.Channel, err = rooch.ParseObjectID(in.ChannelID); err != nil {
+	out.Channel, err = rooch.ParseObjectID(in.ChannelID)
+	if err != nil {
 		return malformed("a SubRAV", err)
 	}
-	if out.Amount, err = money.ParseAmount(in.AccumulatedAmount); err != nil {
+	out.Amount, err = money.ParseAmount(in.AccumulatedAmount)
+	if err != nil {
 		return malformed("a SubRAV", err)
 	}
 	*s = out

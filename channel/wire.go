@@ -147,11 +147,13 @@ func withReserved(arguments json.RawMessage, auth string, payment *requestPayloa
 		}
 	}
 	var err error
-	if all[authArgument], err = compact(auth); err != nil {
+	all[authArgument], err = compact(auth)
+	if err != nil {
 		return nil, err
 	}
 	if payment != nil {
-		if all[payArgument], err = compact(payment); err != nil {
+		all[payArgument], err = compact(payment)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ type addressLine struct {
 
 func addressLines(keys *wallet.Wallet) (list []addressLine) {
 	for _, a := range keys.Addresses() {
-		list = append(list, addressLine{a.Chain, a.Address})
+		list = append(list, addressLine{Chain: a.Chain, Address: a.Address})
 	}
 	return list
 }

@@ -40,10 +40,12 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 			}
 			in := tools.CallIn{Server: args[0], Tool: args[1], IdempotencyKey: f.idempotencyKey}
 			var err error
-			if in.MaxAmount, err = maxAmount(f.most); err != nil {
+			in.MaxAmount, err = maxAmount(f.most)
+			if err != nil {
 				return err
 			}
-			if in.Arguments, err = toolArguments(arguments, args[2:]); err != nil {
+			in.Arguments, err = toolArguments(arguments, args[2:])
+			if err != nil {
 				return err
 			}
 			if f.dryRun {

@@ -89,17 +89,20 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.end(keep)) }()
-	if d.world, err = sandbox.Start(sandbox.Options{}); err != nil {
+	d.world, err = sandbox.Start(sandbox.Options{})
+	if err != nil {
 		return fmt.Errorf("start the stand-ins: %w", err)
 	}
-	if d.program, err = os.Executable(); err != nil {
+	d.program, err = os.Executable()
+	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	d.introduce()
 	if err := d.makeWallet(ctx); err != nil {
 		return err
 	}
-	if d.host, err = startDemoHost(ctx, d.command(ctx, "mcp")); err != nil {
+	d.host, err = startDemoHost(ctx, d.command(ctx, "mcp"))
+	if err != nil {
 		return err
 	}
 	for _, scene := range []func(context.Context) error{
@@ -144,7 +147,8 @@ func (d *demo) makeDir(keep string) (err error) {
 		d.dir, err = os.MkdirTemp("", "x402-wallet-demo-")
 		return err
 	}
-	if d.dir, err = filepath.Abs(keep); err != nil {
+	d.dir, err = filepath.Abs(keep)
+	if err != nil {
 		return err
 	}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
@@ -220,7 +224,7 @@ func (d *demo) scene(title string) {
 func (d *demo) line(label, format string, args ...any) {
 	text := safe(fmt.Sprintf(format, args...))
 	s := &d.scenes[len(d.scenes)-1]
-	s.Lines = append(s.Lines, demoLine{label, text})
+	s.Lines = append(s.Lines, demoLine{Label: label, Text: text})
 	margin := d.paint(demoColors[label], fmt.Sprintf("%-9s", label))
 	for _, row := range wrap(text, demoColumns) {
 		d.print("    %s%s\n", margin, row)

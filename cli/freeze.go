@@ -23,7 +23,8 @@ type freezeOut struct {
 func freezesOut(list []history.Freeze) []freezeOut {
 	out := []freezeOut{}
 	for _, f := range list {
-		out = append(out, freezeOut{f.Network, f.Account, f.At.Format(time.RFC3339), f.By, f.Why})
+		out = append(out, freezeOut{Network: f.Network, Account: f.Account, Since: f.At.Format(time.RFC3339),
+			By: f.By, Why: f.Why})
 	}
 	return out
 }

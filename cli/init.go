@@ -395,27 +395,31 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 	if p.Env.Home != "" {
 		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
 	}
-	unlock := nextStep{"unlock it for the agent's payments. This holds the key for a while; with install " +
-		"--passphrase-file FILE the wallet unlocks itself", "x402-wallet unlock"}
+	unlock := nextStep{what: "unlock it for the agent's payments. This holds the key for a while; with " +
+		"install " +
+		"--passphrase-file FILE the wallet unlocks itself", command: "x402-wallet unlock"}
 	if f.keyring {
-		unlock = nextStep{"the agent's wallet unlocks itself by the system's keyring; keep a copy of the " +
-			"passphrase elsewhere", ""}
+		unlock = nextStep{what: "the agent's wallet unlocks itself by the system's keyring; keep a copy " +
+			"of the " +
+			"passphrase elsewhere", command: ""}
 	} else if file := f.keptPassphrase(p); file != "" {
 		if whole, err := filepath.Abs(file); err == nil {
 			file = whole
 		}
 		install += " --passphrase-file " + shellWord(file)
-		unlock = nextStep{"keep the passphrase in " + file +
-			" for the agent's wallet to unlock itself, and a copy of it elsewhere", ""}
+		unlock = nextStep{what: "keep the passphrase in " + file +
+			" for the agent's wallet to unlock itself, and a copy of it elsewhere", command: ""}
 	}
 	return []nextStep{
-		{"back up keystore.json: whoever loses it or the passphrase has lost the money", ""},
-		{"look at what the agent may spend; budget set, or config.toml, changes it", "x402-wallet budget"},
-		{"fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from " +
-			"your own token account", "x402-wallet help delegation"},
-		{"give the wallet to your agent; install without a name lists the known clients", install},
+		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money", command: ""},
+		{what: "look at what the agent may spend; budget set, or config.toml, changes it",
+			command: "x402-wallet budget"},
+		{what: "fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from " +
+			"your own token account", command: "x402-wallet help delegation"},
+		{what: "give the wallet to your agent; install without a name lists the known clients",
+			command: install},
 		unlock,
-		{"check that everything works", "x402-wallet doctor"},
+		{what: "check that everything works", command: "x402-wallet doctor"},
 	}
 }
 

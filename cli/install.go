@@ -258,7 +258,8 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	}
 	var err error
 	if !dry && plan.Change != install.Nothing {
-		if out.Backup, err = plan.Apply(time.Now()); err != nil {
+		out.Backup, err = plan.Apply(time.Now())
+		if err != nil {
 			return unsettled(c, fmt.Errorf("write %s: %w", c.Title+"'s settings", err))
 		}
 		out.Written = true

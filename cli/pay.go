@@ -50,7 +50,8 @@ func (f *requestFlags) read(cmd *cobra.Command) (in tools.EstimateIn, err error)
 	}
 	parts := make([]string, len(f.data))
 	for i, data := range f.data {
-		if parts[i], err = readData(data, cmd.InOrStdin()); err != nil {
+		parts[i], err = readData(data, cmd.InOrStdin())
+		if err != nil {
 			return in, err
 		}
 	}

@@ -123,7 +123,8 @@ func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err err
 	if after == "" {
 		return nil
 	}
-	if *into, err = time.Parse(time.DateOnly, after); err != nil {
+	*into, err = time.Parse(time.DateOnly, after)
+	if err != nil {
 		*into, err = time.Parse(time.RFC3339, after)
 	}
 	if err != nil {

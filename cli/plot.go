@@ -78,7 +78,7 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 	list, most, sum := []dayOut{}, money.Dollars(0), money.Dollars(0)
 	for day := first; !day.After(now); day = day.AddDate(0, 0, 1) {
 		of := spent.Over[day]
-		list = append(list, dayOut{day.Format(time.DateOnly), of.Spent, of.Held})
+		list = append(list, dayOut{Day: day.Format(time.DateOnly), Spent: of.Spent, Held: of.Held})
 		most, sum = max(most, of.Spent.Add(of.Held)), sum.Add(of.Spent).Add(of.Held)
 	}
 	if u.json {

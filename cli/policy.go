@@ -364,8 +364,9 @@ func datedAhead(ctx context.Context, ui *ui, store *history.Store) (line string,
 // redate: it also moves to now what is dated ahead. It leaves the key closed.
 func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string,
 	redate bool) error {
-	key, err := p.owner(ctx, ui, loosening{"Passphrase, to seal these rules: ", "Seal the owner's rules",
-		lines})
+	key, err := p.owner(ctx, ui, loosening{prompt: "Passphrase, to seal these rules: ",
+		title: "Seal the owner's rules",
+		lines: lines})
 	if err != nil {
 		return err
 	}

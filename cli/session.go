@@ -93,8 +93,9 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 					return err
 				}
 				guard, done, err := p.ownerOf(ctx, ui, w.Store,
-					loosening{"Passphrase, to start a new session: ", "Start a new budget session",
-						[]string{"The agent gets the whole session budget again.",
+					loosening{prompt: "Passphrase, to start a new session: ",
+						title: "Start a new budget session",
+						lines: []string{"The agent gets the whole session budget again.",
 							"Of the session that ends it spent " + report.Session.Spent.Price() +
 								", and holds " + report.Session.Held.Price() + "."}})
 				if err != nil {

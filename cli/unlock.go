@@ -38,7 +38,8 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if foreground {
 				return p.HoldKeys(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
-					_ = ui.unlocked(unlockOut{until.UTC().Format(time.RFC3339), idle.String(), os.Getpid()})
+					_ = ui.unlocked(unlockOut{Until: until.UTC().Format(time.RFC3339), Idle: idle.String(),
+						PID: os.Getpid()})
 				})
 			}
 			return p.unlockBehind(cmd.Context(), ui, passphrase)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every file and folder that design.md names exists: the map, the walk of a payment, and the answers
-// to the ten questions.
+// Every file and folder that design.md names exists: the map, the walk of a payment, and the
+// answers to the ten questions.
 func TestDesignNamesFilesThatExist(t *testing.T) {
 	page, err := os.ReadFile("design.md")
 	require.NoError(t, err)

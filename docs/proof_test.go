@@ -21,7 +21,8 @@ func testsExist(t *testing.T, name string) (page string, named int) {
 	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile(
 		"`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
-		if named++; seen[m[0]] {
+		named++
+		if seen[m[0]] {
 			continue
 		}
 		seen[m[0]] = true

@@ -120,7 +120,8 @@ func startProcess() (*process, error) {
 	p := &process{cmd: cmd, stderr: &tail{}, ended: make(chan struct{})}
 	cmd.Stderr = p.stderr
 	cmd.WaitDelay = stopWait
-	if p.stdin, err = cmd.StdinPipe(); err != nil {
+	p.stdin, err = cmd.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
 	stdout, err := cmd.StdoutPipe()

@@ -61,7 +61,8 @@ func (k *till) listen(t testing.TB) {
 	defer late.Stop()
 	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/mcp`)
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		if k.url = address.FindString(lines.Text()); k.url != "" {
+		k.url = address.FindString(lines.Text())
+		if k.url != "" {
 			go func() {
 				for lines.Scan() { // or it would wait for a reader
 				}

@@ -71,7 +71,7 @@ func (c *Client) exchange(ctx context.Context, f *remote, method, path string, a
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return reply{err: failure{err}, connected: connected.Load()}
+		return reply{err: failure{cause: err}, connected: connected.Load()}
 	}
 	defer response.Body.Close()
 	r := reply{status: response.StatusCode, header: response.Header, connected: true}

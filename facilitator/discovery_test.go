@@ -193,7 +193,8 @@ func TestDiscoveryCaches(t *testing.T) {
 	now, down, asked := time.Unix(1_800_000_000, 0), false, 0
 	began := now
 	f := bazaar(t, "a", func(w http.ResponseWriter, r *http.Request) {
-		if asked++; down {
+		asked++
+		if down {
 			http.Error(w, "no", http.StatusBadGateway)
 			return
 		}

@@ -140,7 +140,7 @@ func (c *Client) Answers(ctx context.Context) []Answer {
 				given, _ := f.serves(k.Network)
 				return !given
 			})
-			list[i] = Answer{f.Name, kinds, err}
+			list[i] = Answer{Name: f.Name, Kinds: kinds, Err: err}
 		})
 	}
 	wait.Wait()

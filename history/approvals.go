@@ -187,7 +187,8 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 		}
 		a.State, a.Expires, a.Since = Approved, fromMicros(micros(t.Now.Add(approvedFor))), head.Seq
 		if seal != nil {
-			if a.Seal, err = seal(*a); err != nil {
+			a.Seal, err = seal(*a)
+			if err != nil {
 				return err
 			}
 		}
@@ -222,7 +223,8 @@ func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
 func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.Seal = nil
-		if a.declined++; a.declined >= maxDeclined {
+		a.declined++
+		if a.declined >= maxDeclined {
 			a.State = Denied
 		} else if a.State == Approved {
 			a.State = Pending

@@ -102,10 +102,12 @@ type Spending struct {
 func (s *Store) Spending(ctx context.Context, since time.Time, unit time.Duration, most int) (all Spending,
 	err error) {
 	err = s.view(ctx, func(t *tx) error {
-		if all.Over, err = t.over(since, unit); err != nil {
+		all.Over, err = t.over(since, unit)
+		if err != nil {
 			return err
 		}
-		if all.Hosts, err = t.parts("host", since, most); err != nil {
+		all.Hosts, err = t.parts("host", since, most)
+		if err != nil {
 			return err
 		}
 		all.Networks, err = t.parts("network", since, most)

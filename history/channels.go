@@ -51,7 +51,8 @@ func scanChannel(row scanner) (c Channel, err error) {
 		return c, err
 	}
 	c.Signed, c.Call, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), fromMicros(updated)
-	if c.Epoch, err = strconv.ParseUint(epoch, 10, 64); err == nil {
+	c.Epoch, err = strconv.ParseUint(epoch, 10, 64)
+	if err == nil {
 		c.Nonce, err = strconv.ParseUint(nonce, 10, 64)
 	}
 	return c, err

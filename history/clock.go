@@ -19,7 +19,8 @@ func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
 		var at int64
 		err := t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
 			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0))`).Scan(&at)
-		if latest = fromMicros(at); latest.Sub(t.Now) <= budget.ClockTolerance {
+		latest = fromMicros(at)
+		if latest.Sub(t.Now) <= budget.ClockTolerance {
 			latest = time.Time{}
 		}
 		return err

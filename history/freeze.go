@@ -67,7 +67,8 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 			return err
 		}
 		if seal != nil {
-			if l.Seal, err = seal(l); err != nil {
+			l.Seal, err = seal(l)
+			if err != nil {
 				return err
 			}
 		}
@@ -202,7 +203,7 @@ func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
 		if state == Settled || !fromMicros(at).After(since) {
 			break
 		}
-		if state == Unknown && !delivered || state == Failed && proven {
+		if (state == Unknown && !delivered) || (state == Failed && proven) {
 			n++
 		}
 	}

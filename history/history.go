@@ -314,9 +314,9 @@ func (t *tx) slowRow(query string, args ...any) scanner { return t.queryRow(t.ct
 
 func (t *tx) queryRow(ctx context.Context, query string, args []any) scanner {
 	if stmt := t.conn.stmt(ctx, query); stmt != nil { //nolint:sqlclosecheck // closed with its connection
-		return checkedRow{t, stmt.QueryRowContext(ctx, args...)}
+		return checkedRow{tx: t, scanner: stmt.QueryRowContext(ctx, args...)}
 	}
-	return checkedRow{t, t.conn.QueryRowContext(ctx, query, args...)}
+	return checkedRow{tx: t, scanner: t.conn.QueryRowContext(ctx, query, args...)}
 }
 
 func (t *tx) rows(query string, args ...any) (*sql.Rows, error) {
@@ -334,7 +334,7 @@ func (t *tx) forEach(f func(row scanner) error, query string, args ...any) error
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := f(checkedRow{t, rows}); err != nil {
+		if err := f(checkedRow{tx: t, scanner: rows}); err != nil {
 			return err
 		}
 	}

@@ -44,7 +44,7 @@ func (s *Store) instance() (string, error) {
 		file.Close()
 		return "", err
 	}
-	s.self = &instance{id, file}
+	s.self = &instance{id: id, file: file}
 	return id, nil
 }
 

@@ -210,7 +210,7 @@ var mayFollow = map[State]map[State]bool{ // SPEC §6
 }
 
 func (m *model) move(r *modelRow, to State) bool {
-	if !mayFollow[r.state][to] || r.proof == Chain && to == Failed { // what the chain proved stays proven
+	if !mayFollow[r.state][to] || (r.proof == Chain && to == Failed) { // what the chain proved stays proven
 		return false
 	}
 	r.state, r.updated = to, m.now
@@ -602,7 +602,7 @@ func (m *machine) Look(t *rapid.T) {
 		if r.state == Settled && r.proof == Claimed && !r.created.Before(since) {
 			claimed = append(claimed, r.id)
 		}
-		if r.state.Unfinished() || r.state == Settled && !r.delivered {
+		if r.state.Unfinished() || (r.state == Settled && !r.delivered) {
 			open[r.request] = append([]string{r.id}, open[r.request]...)
 		}
 	}
@@ -649,7 +649,8 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 // Now checks after every fourth step: each step compares its own answer, and reading everything
 // costs as much as the steps.
 func (m *machine) Now(t *rapid.T) {
-	if m.steps++; m.steps%4 == 0 {
+	m.steps++
+	if m.steps%4 == 0 {
 		m.Check(t)
 	}
 }

@@ -14,7 +14,8 @@ const paid = ` AND state <> 'failed' AND state IN ('submitted', 'unknown', 'sett
 
 // payeeHistory is what is known of a payee, and what a resource cost last.
 func (t *tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, err error) {
-	if h.Paid, h.PaidHere, h.Other, err = t.paidBefore(host, p); err != nil {
+	h.Paid, h.PaidHere, h.Other, err = t.paidBefore(host, p)
+	if err != nil {
 		return h, err
 	}
 	h.LastPrice, err = t.lastPrice(p.Resource)

@@ -55,13 +55,16 @@ func (t *tx) facts(q Question) (f Facts, err error) {
 	if err := t.notBeforeLedger(); err != nil {
 		return f, err
 	}
-	if f.Purchase, err = t.purchase(q.Payment, q.Resume); err != nil {
+	f.Purchase, err = t.purchase(q.Payment, q.Resume)
+	if err != nil {
 		return f, err
 	}
-	if f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source); err != nil {
+	f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source)
+	if err != nil {
 		return f, err
 	}
-	if f.Facts, err = t.budgetFacts(q.Rules); err != nil {
+	f.Facts, err = t.budgetFacts(q.Rules)
+	if err != nil {
 		return f, err
 	}
 	f.Behind = t.Now.Sub(clock)
@@ -80,37 +83,44 @@ func (t *tx) facts(q Question) (f Facts, err error) {
 // budgetFacts is the part of the facts that package budget decides by.
 func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	f.Now = t.Now
-	if f.Session, err = t.session(); err != nil {
+	f.Session, err = t.session()
+	if err != nil {
 		return f, err
 	}
 	at := q.At
 	if at.IsZero() {
 		at = t.Now
 	}
-	if f.Used, err = t.usage(f.Session.ID, q.HostEntries, at); err != nil {
+	f.Used, err = t.usage(f.Session.ID, q.HostEntries, at)
+	if err != nil {
 		return f, err
 	}
 	if q.Rate > 0 {
-		if f.LastMinute, err = t.count(t.Now.Add(-budget.RateWindow)); err != nil {
+		f.LastMinute, err = t.count(t.Now.Add(-budget.RateWindow))
+		if err != nil {
 			return f, err
 		}
 	}
 	if q.Rate > 0 && f.LastMinute >= q.Rate {
-		if f.RateSince, err = t.newest(q.Rate); err != nil {
+		f.RateSince, err = t.newest(q.Rate)
+		if err != nil {
 			return f, err
 		}
 	}
-	if f.LastUnfreeze, err = t.lastUnfreeze(); err != nil {
+	f.LastUnfreeze, err = t.lastUnfreeze()
+	if err != nil {
 		return f, err
 	}
 	if q.MaxFailures > 0 {
-		if f.ConsecutiveFailures, err = t.consecutiveFailures(f.LastUnfreeze, q.MaxFailures); err != nil {
+		f.ConsecutiveFailures, err = t.consecutiveFailures(f.LastUnfreeze, q.MaxFailures)
+		if err != nil {
 			return f, err
 		}
 	}
 	if q.BusyHour {
 		hour := budget.RateLimit{Per: budget.BusyWindow, NotBefore: f.LastUnfreeze}
-		if f.LastHour, err = t.count(hour.Since(t.Now)); err != nil {
+		f.LastHour, err = t.count(hour.Since(t.Now))
+		if err != nil {
 			return f, err
 		}
 	}
@@ -123,19 +133,23 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
 	day := budget.DayOf(at)
 	if session != "" {
-		if u.Session, err = t.used(budget.Window{Session: session}); err != nil {
+		u.Session, err = t.used(budget.Window{Session: session})
+		if err != nil {
 			return u, err
 		}
 	}
-	if u.Day, err = t.used(budget.Window{Since: day}); err != nil {
+	u.Day, err = t.used(budget.Window{Since: day})
+	if err != nil {
 		return u, err
 	}
-	if u.Month, err = t.used(budget.Window{Since: budget.MonthOf(at)}); err != nil {
+	u.Month, err = t.used(budget.Window{Since: budget.MonthOf(at)})
+	if err != nil {
 		return u, err
 	}
 	u.HostDay = map[string]budget.Use{}
 	for _, host := range hosts {
-		if u.HostDay[host], err = t.used(budget.Window{Host: host, Since: day}); err != nil {
+		u.HostDay[host], err = t.used(budget.Window{Host: host, Since: day})
+		if err != nil {
 			return u, err
 		}
 	}

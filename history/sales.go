@@ -84,7 +84,7 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		}
 		earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
 		if err == nil {
-			return &AlreadySold{earlier}
+			return &AlreadySold{Sale: earlier}
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err

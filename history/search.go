@@ -16,8 +16,8 @@ import (
 )
 
 // The history that people and agents search: at most 5 ms in a ledger of a million payments (DESIGN
-// §8, BenchmarkMillion), which a look at each payment would take half a second for. What that needs,
-// and what goes without it, measured by BenchmarkMillion with that part taken out:
+// §8, BenchmarkMillion), which a look at each payment would take half a second for. What that
+// needs, and what goes without it, measured by BenchmarkMillion with that part taken out:
 //
 //   - url_fts, an index of trigrams, finds the payments with a part of a URL. It is asked for the
 //     rarest of the part's trigrams, by a sample of payments. With the first four instead, the
@@ -30,9 +30,9 @@ import (
 //     matches behind the prefix is added one by one, and url_suffix_fts finds it. Added one by one,
 //     10,000 payments take about 5 ms, and a day of a million a month (33,000) more.
 //
-// The sums are always exact, and Verify compares what is kept with the payments. A PostgreSQL engine
-// will search otherwise (a GIN index of trigrams), so that nothing but this file, verify.go and
-// schema.sql knows of these tables.
+// The sums are always exact, and Verify compares what is kept with the payments. A PostgreSQL
+// engine will search otherwise (a GIN index of trigrams), so that nothing but this file, verify.go
+// and schema.sql knows of these tables.
 
 // Filter selects payments for people and agents. Zero fields do not restrict.
 type Filter struct {
@@ -60,7 +60,8 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Payment, more bool,
 		if list, err = q.page(); err != nil {
 			return err
 		}
-		if more = len(list) > f.Limit; more || f.Before != "" {
+		more = len(list) > f.Limit
+		if more || f.Before != "" {
 			return q.total(totals)
 		}
 		for _, p := range list { // these are all
@@ -120,15 +121,18 @@ func (t *tx) search(f Filter) (*search, error) {
 	}
 	q.indexed = newest / blockSize * blockSize
 	if f.URL != "" && !f.State.Unfinished() && !q.empty {
-		if q.grams, err = t.grams(q.part, f.State, newest); err != nil {
+		q.grams, err = t.grams(q.part, f.State, newest)
+		if err != nil {
 			return nil, err
 		}
 	}
-	if q.from, err = t.firstSince(f.After); err != nil {
+	q.from, err = t.firstSince(f.After)
+	if err != nil {
 		return nil, err
 	}
 	if !f.Until.IsZero() {
-		if q.to, err = t.firstSince(f.Until); err != nil {
+		q.to, err = t.firstSince(f.Until)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -337,7 +341,8 @@ func (q *search) total(into map[string]money.Dollars) error {
 		later.After = later.Until
 	}
 	var err error
-	if later.from, err = q.firstSince(later.After); err != nil {
+	later.from, err = q.firstSince(later.After)
+	if err != nil {
 		return err
 	}
 	less := map[string]money.Dollars{}
@@ -345,7 +350,8 @@ func (q *search) total(into map[string]money.Dollars) error {
 		return err
 	}
 	for symbol, sum := range less {
-		if into[symbol] = into[symbol].SubFloor(sum); into[symbol] == 0 {
+		into[symbol] = into[symbol].SubFloor(sum)
+		if into[symbol] == 0 {
 			delete(into, symbol)
 		}
 	}

@@ -312,7 +312,8 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			return err
 		}
 		if owner != nil {
-			if named = owner.ID == id; named {
+			named = owner.ID == id
+			if named {
 				return nil
 			}
 			return &AlreadyPaying{Payment: *owner}

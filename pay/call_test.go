@@ -106,8 +106,8 @@ func (c slowChain) Funds(ctx context.Context, network string, asset x402.AssetIn
 	return c.chain.Funds(ctx, network, asset)
 }
 
-// A call that is cancelled before its money is held holds none, though nothing has told its goroutine
-// yet: the same call right behind it buys, once.
+// A call that is cancelled before its money is held holds none, though nothing has told its
+// goroutine yet: the same call right behind it buys, once.
 func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	slow := slowChain{b.chain, make(chan struct{}), make(chan struct{})}

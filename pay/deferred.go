@@ -161,7 +161,8 @@ func (e *Engine) maxPrice(ctx context.Context, c Charge, w *proposal) (most mone
 	if err != nil {
 		return most, err
 	}
-	if most = c.Asset.Units(price); most.IsZero() { // the rule that leaves none says so itself
+	most = c.Asset.Units(price)
+	if most.IsZero() { // the rule that leaves none says so itself
 		w.ask.Price = 1
 		_, err = e.Rules.Decide(w.ask, facts.Facts)
 	}

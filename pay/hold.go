@@ -60,7 +60,8 @@ func (e *Engine) bestOption(ctx, caller context.Context, q intent, found *quote)
 		if errors.As(err, &taken) || !aboutOption(coded.Code) {
 			return nil, err
 		}
-		if o.why = coded; coded.Code == x402.ApprovalRequired && question == nil {
+		o.why = coded
+		if coded.Code == x402.ApprovalRequired && question == nil {
 			question = o
 		}
 	}
@@ -216,7 +217,8 @@ func (e *Engine) decide(ctx context.Context, w *proposal) error {
 		return err
 	}
 	if begins && w.hold.SessionCap == nil && w.sessionCap != nil {
-		if w.hold.SessionCap, err = w.sessionCap(); err != nil {
+		w.hold.SessionCap, err = w.sessionCap()
+		if err != nil {
 			return err
 		}
 		facts.Session.Cap = w.hold.SessionCap

@@ -60,7 +60,8 @@ func (f *inflight) begin(id string, request [sha256.Size]byte, caller context.Co
 		defer f.mu.Unlock()
 		close(w.written)
 		rest := slices.DeleteFunc(f.unwritten[request], func(other *work) bool { return other == w })
-		if f.unwritten[request] = rest; len(rest) == 0 {
+		f.unwritten[request] = rest
+		if len(rest) == 0 {
 			delete(f.unwritten, request)
 		}
 	}, nil

@@ -17,7 +17,7 @@ type reader struct {
 
 // chain reads what there is now.
 func (e *Engine) chain(ctx context.Context) reader {
-	return reader{e.funds, e.sessionCapOnce(ctx)}
+	return reader{funds: e.funds, newCap: e.sessionCapOnce(ctx)}
 }
 
 func (e *Engine) funds(ctx context.Context, o option) (x402.Funds, error) {
@@ -70,7 +70,7 @@ func (p *Estimator) chain(ctx context.Context) reader {
 	if p.newCap == nil {
 		p.newCap = p.engine.chain(ctx).newCap
 	}
-	return reader{p.funds, p.newCap}
+	return reader{funds: p.funds, newCap: p.newCap}
 }
 
 func (p *Estimator) funds(ctx context.Context, o option) (x402.Funds, error) {

@@ -24,8 +24,8 @@ type Report struct {
 }
 
 // Reconcile asks the chain about every payment that is not finished and that nobody works on, and
-// about claims. It releases only what is proven to have expired; a node that cannot be reached releases
-// nothing, and nobody is asked under rules that are not sealed.
+// about claims. It releases only what is proven to have expired; a node that cannot be reached
+// releases nothing, and nobody is asked under rules that are not sealed.
 func (e *Engine) Reconcile(ctx context.Context) (report Report, err error) {
 	for _, id := range e.pending.ids() {
 		if _, err := e.save(ctx, history.Payment{ID: id}); err != nil {
@@ -73,7 +73,8 @@ func (e *Engine) reconcileFor(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	if e.lookedUp, err = e.lookUp(ctx, open, &report); err == nil && len(open) < reconcileBatch {
+	e.lookedUp, err = e.lookUp(ctx, open, &report)
+	if err == nil && len(open) < reconcileBatch {
 		e.lookedUp = ""
 	}
 	return report.Failed > 0

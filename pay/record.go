@@ -50,8 +50,9 @@ func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answe
 	return r, nil
 }
 
-// mayBeStored reports whether, though this answer served nothing, the ledger may have what was bought:
-// the same payment may have been served to another call. came is what of this answer was stored.
+// mayBeStored reports whether, though this answer served nothing, the ledger may have what was
+// bought: the same payment may have been served to another call. came is what of this answer was
+// stored.
 func mayBeStored(p history.Payment, came *history.Content) bool {
 	if p.State == history.Settled {
 		return true
@@ -113,9 +114,9 @@ func (e *Engine) notStored(p history.Payment, cause error) error {
 	return err
 }
 
-// pendingWrites is what was bought and could not be written down, as when the disk is full: it is kept in
-// memory until it can be, so that the same call gets it and pays nothing. With the process it is
-// gone; then the same call brings the same signed bytes again.
+// pendingWrites is what was bought and could not be written down, as when the disk is full: it is
+// kept in memory until it can be, so that the same call gets it and pays nothing. With the process
+// it is gone; then the same call brings the same signed bytes again.
 type pendingWrites struct {
 	mu       sync.Mutex
 	outcomes map[string]history.Outcome // by payment

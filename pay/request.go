@@ -43,8 +43,8 @@ func (l limit) allows(amount money.Amount, price money.Dollars) (asked, most str
 	return "", "", true
 }
 
-// intent is a Request, read once. It flows down through all steps of a purchase; nothing behind parse
-// reads or derives any of it again.
+// intent is a Request, read once. It flows down through all steps of a purchase; nothing behind
+// parse reads or derives any of it again.
 type intent struct {
 	Request                       // with method and network in their one spelling
 	limit       limit             // MaxAmount
@@ -53,8 +53,8 @@ type intent struct {
 	shownURL    string            // as the ledger keeps it: without secrets
 }
 
-// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have been
-// right.
+// parse reads the arguments; everything wrong with them is INVALID_ARGUMENT with what would have
+// been right.
 func (q Request) parse() (intent, error) {
 	if q.Method == "" {
 		q.Method = "GET"
@@ -70,7 +70,8 @@ func (q Request) parse() (intent, error) {
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
 		if !ok {
-			return intent{}, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Brief(q.Network)).
+			return intent{}, x402.Errorf(x402.InvalidArgument, "network %q is not known",
+				x402.Brief(q.Network)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 		q.Network = network
@@ -142,7 +143,7 @@ func (q Request) fingerprint(account string) [sha256.Size]byte {
 // seller's own, and stay as they are.
 func spelled(rawURL string) string {
 	u, err := url.Parse(rawURL)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") {
 		return rawURL
 	}
 	u.Host = host(rawURL)
@@ -198,7 +199,7 @@ func host(rawURL string) string {
 	if strings.Contains(name, ":") {
 		name = "[" + name + "]"
 	}
-	if p := u.Port(); p != "" && !(u.Scheme == "https" && p == "443" || u.Scheme == "http" && p == "80") {
+	if p := u.Port(); p != "" && !((u.Scheme == "https" && p == "443") || (u.Scheme == "http" && p == "80")) {
 		name += ":" + p
 	}
 	return name

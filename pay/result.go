@@ -75,7 +75,7 @@ func (e *Engine) paid(ctx context.Context, p history.Payment, v verdict, a *sell
 // is stored.
 func (e *Engine) replay(ctx context.Context, p history.Payment) (r Result, done bool, err error) {
 	c, err := e.Store.Content(ctx, p.ID)
-	if errors.Is(err, history.ErrNotFound) || err == nil && !isOK(c.Status) {
+	if errors.Is(err, history.ErrNotFound) || (err == nil && !isOK(c.Status)) {
 		return r, false, nil
 	}
 	if err != nil {

@@ -303,8 +303,8 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	var held money.Amount
 	for _, o := range s.rows {
 		same := o.Source == h.Funds.Source && o.Asset == p.Asset && o.Network == p.Network
-		if same && (o.State.Unfinished() || o.State == history.Settled &&
-			!o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond))) {
+		if same && (o.State.Unfinished() || (o.State == history.Settled &&
+			!o.Updated.Before(h.Funds.ReadAt.Truncate(time.Microsecond)))) {
 			held, _ = held.Add(o.Amount)
 		}
 	}
@@ -327,7 +327,7 @@ func (s *memStore) move(p *history.Payment, to history.State) error {
 		history.Unknown:   {history.Unknown, history.Settled, history.Failed},
 		history.Settled:   {history.Settled, history.Failed},
 	}
-	if !slices.Contains(next[p.State], to) || p.Proof == history.Chain && to == history.Failed {
+	if !slices.Contains(next[p.State], to) || (p.Proof == history.Chain && to == history.Failed) {
 		return history.ErrTransition
 	}
 	p.State, p.Updated = to, s.now().UTC().Truncate(time.Microsecond)
@@ -415,7 +415,8 @@ func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (hi
 	}
 	was := *p
 	if o.ReleaseLease {
-		if p.LeaseOwner = ""; o.ClearWaiter {
+		p.LeaseOwner = ""
+		if o.ClearWaiter {
 			p.Waiter = ""
 		}
 	}
@@ -441,7 +442,8 @@ func (s *memStore) change(ctx context.Context, id string, do func(*history.Payme
 func (s *memStore) AcquireLease(ctx context.Context, id, from string) (mine bool, err error) {
 	err = s.change(ctx, id, func(p *history.Payment) {
 		me := s.me()
-		if mine = p.LeaseOwner == from; mine {
+		mine = p.LeaseOwner == from
+		if mine {
 			p.LeaseOwner, p.Waiter = me, me
 		}
 	})
@@ -514,8 +516,8 @@ func (s *memStore) list(ctx context.Context, which func(*history.Payment) bool) 
 
 func (s *memStore) ByRequest(ctx context.Context, fingerprint [32]byte) ([]history.Payment, error) {
 	list, err := s.list(ctx, func(p *history.Payment) bool {
-		return p.Fingerprint == fingerprint && (p.State.Unfinished() || p.State == history.Settled &&
-			!p.Delivered)
+		return p.Fingerprint == fingerprint && (p.State.Unfinished() || (p.State == history.Settled &&
+			!p.Delivered))
 	})
 	slices.Reverse(list)
 	return list, err
@@ -650,7 +652,8 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 					Resume: h.Resume})
 				require.NoError(t, err)
 				facts[i] = f
-				if errs[i] = f.Refusal(); errs[i] == nil {
+				errs[i] = f.Refusal()
+				if errs[i] == nil {
 					decisions[i], errs[i] = rules.Decide(ask, f.Facts)
 				}
 			}

@@ -314,7 +314,8 @@ func (s *sim) pick(may []choice) string {
 	}
 	n := s.rng.IntN(sum)
 	for _, c := range may {
-		if n -= c.weight; n < 0 {
+		n -= c.weight
+		if n < 0 {
 			return c.name
 		}
 	}
@@ -366,7 +367,7 @@ func (s *sim) sleep(d time.Duration) {
 func (s *sim) step() {
 	sort.Slice(s.parked, func(i, j int) bool {
 		a, b := s.parked[i], s.parked[j]
-		return a.actor < b.actor || a.actor == b.actor && a.what < b.what
+		return a.actor < b.actor || (a.actor == b.actor && a.what < b.what)
 	})
 	i := 0
 	if !s.calm {
@@ -565,7 +566,7 @@ func (s *sim) act() {
 		}
 	}
 	for _, c := range s.calls {
-		waits := !c.returned || c.of.call == c && !c.written
+		waits := !c.returned || (c.of.call == c && !c.written)
 		if waits && !c.cancelled && !c.p.dead.Load() {
 			may(s.mix.leave, func() { s.leave(c) })
 		}
@@ -592,7 +593,8 @@ func (s *sim) act() {
 	}
 	n := s.rng.IntN(sum)
 	for _, m := range moves {
-		if n -= m.weight; n < 0 {
+		n -= m.weight
+		if n < 0 {
 			m.do()
 			break
 		}

@@ -93,7 +93,7 @@ func (s *sim) onDisk(g *signature, payload []byte) {
 		s.fail("I3: %s left and has no row: %v", g.tx(), err)
 	case string(p.Payload) != string(payload):
 		s.fail("I3: %s left, its row has other bytes", g.tx())
-	case p.State == history.Reserved || p.State == history.Failed && s.live(g):
+	case p.State == history.Reserved || (p.State == history.Failed && s.live(g)):
 		s.fail("I3: %s left, its row is %s", g.tx(), p.State)
 	}
 }

@@ -92,7 +92,8 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
 
 	s.rules = s.drawRules()
-	if s.eye = g.eye; !onDisk {
+	s.eye = g.eye
+	if !onDisk {
 		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
 	}
@@ -152,7 +153,7 @@ type signature struct {
 func (g *signature) tx() string { return "0x" + g.nonce[len(g.nonce)-8:] }
 
 // live reports whether money has moved by it or still may.
-func (s *sim) live(g *signature) bool { return g.settled || g.seen && s.now().Before(g.validBefore) }
+func (s *sim) live(g *signature) bool { return g.settled || (g.seen && s.now().Before(g.validBefore)) }
 
 func (s *sim) signature(nonce string) *signature {
 	for _, g := range s.sigs {
@@ -387,7 +388,7 @@ func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answe
 		return status(200, body)
 	}
 	bought := func() bool {
-		return proof || s.take(g, "the seller") || g.settled && s.mix.remembers && len(g.good) > 0
+		return proof || s.take(g, "the seller") || (g.settled && s.mix.remembers && len(g.good) > 0)
 	}
 	switch strings.TrimSuffix(drawn, " after settling") {
 	case "serves":

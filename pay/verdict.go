@@ -201,7 +201,7 @@ func (v verdict) keeps(a *seller.Answer, p history.Payment) bool {
 	case a.Truncated:
 		return false
 	}
-	return !isOK(a.Status) || v.code == x402.OutcomeUnknown && !p.Delivered
+	return !isOK(a.Status) || (v.code == x402.OutcomeUnknown && !p.Delivered)
 }
 
 func (v verdict) outcome() history.Outcome {

@@ -193,7 +193,7 @@ func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession, me
 	}
 	ours := fmt.Sprintf("paywall-%d", f.tokens.Add(1))
 	meta["progressToken"] = ours
-	f.progress.Store(ours, &progressListener{ctx, session, token})
+	f.progress.Store(ours, &progressListener{ctx: ctx, session: session, token: token})
 	return meta, func() { f.progress.Delete(ours) }
 }
 

@@ -91,7 +91,8 @@ func (w *Paywall) checkTool(t Tool) (*tool, error) {
 		return nil, fail(fmt.Errorf("buyers read at most %d ways to pay", x402.MaxAccepts))
 	}
 	var err error
-	if made.options, err = w.checkOptions(t.Accepts); err != nil {
+	made.options, err = w.checkOptions(t.Accepts)
+	if err != nil {
 		return nil, fail(err)
 	}
 	return made, nil
@@ -112,16 +113,19 @@ func (w *Paywall) checkOptions(list []Option) (all []option, err error) {
 }
 
 func (w *Paywall) checkOption(o Option) (made option, err error) {
-	if made.Network, err = network(o.Network); err != nil {
+	made.Network, err = network(o.Network)
+	if err != nil {
 		return made, err
 	}
 	if _, named := x402.V1Name(made.Network); w.options.Version == 1 && !named {
 		return made, fmt.Errorf("%s has no name in version 1", made.Network)
 	}
-	if made.Asset, err = w.asset(made.Network, o.Asset); err != nil {
+	made.Asset, err = w.asset(made.Network, o.Asset)
+	if err != nil {
 		return made, err
 	}
-	if made.PayTo, err = payee(made.Network, o.PayTo, made.Asset); err != nil {
+	made.PayTo, err = payee(made.Network, o.PayTo, made.Asset)
+	if err != nil {
 		return made, err
 	}
 	made.Amount, made.Price, err = amount(o, made.Asset)
@@ -194,7 +198,8 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 		if price, err = money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err != nil {
 			return a, 0, err
 		}
-		if a = money.AmountFor(price, asset.Decimals, asset.USD); asset.Dollars(a) != price {
+		a = money.AmountFor(price, asset.Decimals, asset.USD)
+		if asset.Dollars(a) != price {
 			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(),
 				asset.Symbol)
 		}

@@ -88,7 +88,8 @@ func TestOutcomes(t *testing.T) {
 		},
 		"16": {
 			paid(facts{run: succeeded, settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown, err: ErrSettlementUnknown},
+			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
+				err: ErrSettlementUnknown},
 		},
 		"17": {
 			paid(facts{run: succeeded, settlement: notSent}),
@@ -100,7 +101,8 @@ func TestOutcomes(t *testing.T) {
 		},
 		"19": {
 			upfront(facts{settlement: unknown}),
-			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown, err: ErrSettlementUnknown},
+			verdict{answer: unavailable, receipt: true, state: history.SaleUnknown,
+				err: ErrSettlementUnknown},
 		},
 		"20": {
 			upfront(facts{settlement: notSent}),
@@ -112,7 +114,8 @@ func TestOutcomes(t *testing.T) {
 		},
 		"22": {
 			upfront(facts{settlement: settled, run: failed}),
-			verdict{answer: toolFailed, receipt: true, state: history.SaleSettled, err: ErrToolExecutionFailed},
+			verdict{answer: toolFailed, receipt: true, state: history.SaleSettled,
+				err: ErrToolExecutionFailed},
 		},
 		"23 stopped": {
 			upfront(facts{settlement: settled, run: stopped}),

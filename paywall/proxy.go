@@ -229,7 +229,7 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
-		err := f.server.Run(ctx, &counted{mcpconn.NewStdio(in, out), &f.unanswered})
+		err := f.server.Run(ctx, &counted{Transport: mcpconn.NewStdio(in, out), unanswered: &f.unanswered})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}
@@ -245,7 +245,7 @@ type counted struct {
 
 func (c *counted) Connect(ctx context.Context) (mcp.Connection, error) {
 	connection, err := c.Transport.Connect(ctx)
-	return &countedConnection{connection, c.unanswered}, err
+	return &countedConnection{Connection: connection, unanswered: c.unanswered}, err
 }
 
 type countedConnection struct {

@@ -428,7 +428,8 @@ func TestHooks(t *testing.T) {
 			panic("a hook must not cost a buyer what they paid for")
 		},
 		Ended: func(_ context.Context, _ *Sale, err error) {
-			if order = append(order, "ended"); err != nil {
+			order = append(order, "ended")
+			if err != nil {
 				require.ErrorIs(t, err, ErrPaymentRequired)
 			}
 		},

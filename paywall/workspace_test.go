@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README offers this package to other Go programs by a clone and a workspace, because the module
-// path cannot be fetched. A program of another module builds that way, with no go.sum of its own.
+// The README offers this package to other Go programs by a clone and a workspace, because the
+// module path cannot be fetched. A program of another module builds that way, with no go.sum of its
+// own.
 func TestBuildsInAWorkspace(t *testing.T) {
 	clone, err := filepath.Abs("..")
 	require.NoError(t, err)

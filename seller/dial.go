@@ -91,7 +91,7 @@ func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.A
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		if !listed && !public(ip) {
-			return nil, &blockedError{host}
+			return nil, &blockedError{host: host}
 		}
 		return []netip.Addr{ip}, nil
 	}
@@ -108,7 +108,7 @@ func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.A
 	}
 	allowed := slices.DeleteFunc(slices.Clone(found), func(ip netip.Addr) bool { return !public(ip) })
 	if len(allowed) == 0 {
-		return nil, &blockedError{host}
+		return nil, &blockedError{host: host}
 	}
 	for i := range allowed {
 		allowed[i] = allowed[i].Unmap()
@@ -129,7 +129,7 @@ func (h *HTTP) dialOne(ctx context.Context, network, address string, listed bool
 		Control: func(_, dialled string, _ syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(dialled)
 			if err != nil || (!listed && !public(at.Addr())) {
-				return &blockedError{dialled}
+				return &blockedError{host: dialled}
 			}
 			return nil
 		}}

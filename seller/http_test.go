@@ -448,8 +448,9 @@ func TestSent(t *testing.T) {
 		s := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("reached") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := newClient(s.URL).Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "PAYMENT-SIGNATURE",
-			Value: "x"})
+		_, err := newClient(s.URL).Present(ctx, Request{URL: s.URL},
+			x402.Attachment{Header: "PAYMENT-SIGNATURE",
+				Value: "x"})
 		var e *SendError
 		require.ErrorAs(t, err, &e)
 		assert.False(t, e.Sent)

@@ -288,7 +288,7 @@ func (e *exchange) answer(target string) (*Answer, error) {
 	switch {
 	case a.Status != http.StatusOK:
 	case refused != nil && !e.pays():
-		return nil, &refusal{refused}
+		return nil, &refusal{said: refused}
 	case isFailure(a.Content):
 		a.Status, a.ToolFailed = http.StatusInternalServerError, true
 	}

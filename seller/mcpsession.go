@@ -208,7 +208,7 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 	if err != nil {
 		a, noAnswer := e.answer(p.url.String())
 		if noAnswer == nil && (a.Challenge != nil || a.ChallengeErr != nil) {
-			return nil, false, &EntryError{p.url.String(), x402.Errorf(x402.ServerUnavailable,
+			return nil, false, &EntryError{Endpoint: p.url.String(), err: x402.Errorf(x402.ServerUnavailable,
 				"%s asks for payment before anything else", p.url.Host)}
 		}
 		return nil, false, err
@@ -322,7 +322,7 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
 			argv, log := p.mcp.options.Servers[p.url.Host].Command, p.mcp.options.Log.With("server",
 				p.url.Host)
-			return recorded{&mcpconn.Command{Argv: argv, Log: log}, true}
+			return recorded{Transport: &mcpconn.Command{Argv: argv, Log: log}, isLast: true}
 		})
 	}
 	client := func(s *session, twoStreams bool) *http.Client {
@@ -338,9 +338,9 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 	}
 	// Servers of 2024-11-05 know no POST here (MCP, transports, backwards compatibility).
 	old, oldErr := p.connect(ctx, e, legacyVersion, func(s *session) mcp.Transport {
-		return recorded{&mcp.SSEClientTransport{
+		return recorded{Transport: &mcp.SSEClientTransport{
 			Endpoint: p.url.String(), HTTPClient: client(s, true), MaxEventSize: x402.MaxMCPMessage,
-		}, false}
+		}, isLast: false}
 	})
 	if oldErr != nil {
 		return nil, err // the first one says more
@@ -406,7 +406,8 @@ func (p *endpoint) client(s *session) *mcp.Client {
 			},
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 				if listener, ok := s.progress.Load(fmt.Sprint(r.Params.ProgressToken)); ok {
-					listener.(func(Progress))(Progress{r.Params.Progress, r.Params.Total, r.Params.Message})
+					listener.(func(Progress))(Progress{Done: r.Params.Progress, Total: r.Params.Total,
+						Message: r.Params.Message})
 				}
 			},
 		})

@@ -149,7 +149,7 @@ func newSessionTransport(client *HTTP, at *url.URL, s *session, twoStreams bool)
 		Send: t.send, Quit: s.quit, TwoStreams: twoStreams,
 		Observe: func(ctx context.Context, method string) mcpconn.Observer {
 			if e := exchangeOf(ctx, method); e != nil {
-				return observed{e, client}
+				return observed{exchange: e, client: client}
 			}
 			return nil
 		},

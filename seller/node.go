@@ -94,7 +94,7 @@ func dialNode(ctx context.Context, network, address string) (net.Conn, error) {
 	if host, _, err := net.SplitHostPort(address); err == nil && host == "localhost" {
 		dialer.Control = func(_, dialled string, _ syscall.RawConn) error {
 			if at, err := netip.ParseAddrPort(dialled); err != nil || !at.Addr().Unmap().IsLoopback() {
-				return &blockedError{dialled}
+				return &blockedError{host: dialled}
 			}
 			return nil
 		}

@@ -98,7 +98,7 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 			return given
 		}
 		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
-			state := s.states.seal(pending{id, about, time.Now().Add(questionTimeout)})
+			state := s.states.seal(pending{ID: id, Call: about, Until: time.Now().Add(questionTimeout)})
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
 				RequestState: state}
 		}
@@ -282,7 +282,7 @@ func newStates() states {
 	if err != nil {
 		panic(err)
 	}
-	return states{aead}
+	return states{aead: aead}
 }
 
 func (s states) seal(p pending) string {

@@ -344,7 +344,7 @@ func TestTheQuestionIsOurs(t *testing.T) {
 	require.Len(t, strings.Split(q.Message, "\n"), 5)
 	require.Less(t, len(q.Message), 1000)
 	for _, r := range q.Message {
-		require.True(t, r == '\n' || r >= ' ' && r <= '~' || r == '…', "%q", r)
+		require.True(t, r == '\n' || (r >= ' ' && r <= '~') || r == '…', "%q", r)
 	}
 }
 
@@ -355,7 +355,8 @@ func TestApproveAndUnlock(t *testing.T) {
 		t.Run(era, func(t *testing.T) {
 			var asked []string
 			_, client, w, forms := lockedServer(t, era, func(t *testing.T, page string) string {
-				if asked = append(asked, page); page == "" {
+				asked = append(asked, page)
+				if page == "" {
 					return "accept"
 				}
 				go func() { _ = types(t, page, url.Values{"passphrase": {"correct horse"}}) }()

@@ -120,7 +120,7 @@ func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool)
 		n++
 		asking.Go(func() {
 			e, err := w.EstimateTool(ctx, CallIn{Server: server, Tool: t.Name})
-			if err != nil || e.HTTPStatus != http.StatusOK && !e.PaymentRequired {
+			if err != nil || (e.HTTPStatus != http.StatusOK && !e.PaymentRequired) {
 				return
 			}
 			price := "$0"
@@ -138,7 +138,7 @@ func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool)
 
 func needsArguments(t *mcp.Tool) bool {
 	schema, known := t.InputSchema.(map[string]any)
-	return !known || schema["required"] != nil && !reflect.DeepEqual(schema["required"], []any{})
+	return !known || (schema["required"] != nil && !reflect.DeepEqual(schema["required"], []any{}))
 }
 
 // toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's
@@ -349,7 +349,7 @@ type fees struct {
 
 type feesKey struct{}
 
-func newFees() *fees { return &fees{map[string]bool{}, map[string]pay.Result{}} }
+func newFees() *fees { return &fees{entered: map[string]bool{}, paid: map[string]pay.Result{}} }
 
 func (f *fees) in(ctx context.Context) context.Context { return context.WithValue(ctx, feesKey{}, f) }
 
@@ -358,8 +358,8 @@ func (f *fees) add(endpoint string, fee pay.Result, maxAmount string) string {
 	if fee.Status == pay.StatusPaid {
 		f.entered[endpoint] = true
 	}
-	if _, known := f.paid[fee.PaymentID]; known || fee.Status != pay.StatusPaid &&
-		fee.Status != pay.StatusUnserved {
+	if _, known := f.paid[fee.PaymentID]; known || (fee.Status != pay.StatusPaid &&
+		fee.Status != pay.StatusUnserved) {
 		return maxAmount
 	}
 	f.paid[fee.PaymentID] = fee

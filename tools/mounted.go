@@ -253,8 +253,9 @@ func mountedResult(r pay.Result) *mcp.CallToolResult {
 	if result.Meta == nil {
 		result.Meta = mcp.Meta{}
 	}
-	result.Meta[receiptKey] = paymentNote{r.Status, r.PaymentID, r.AmountPaid, r.Price, r.Symbol, r.Network,
-		r.PayTo, r.TransactionSignature, r.ContentURI}
+	result.Meta[receiptKey] = paymentNote{Status: r.Status, PaymentID: r.PaymentID, AmountPaid: r.AmountPaid,
+		Price: r.Price, Symbol: r.Symbol, Network: r.Network,
+		PayTo: r.PayTo, TransactionSignature: r.TransactionSignature, ContentURI: r.ContentURI}
 	return result
 }
 

@@ -119,7 +119,7 @@ func (s *Server) mcp() *mcp.Server {
 	s.states = newStates()
 	server := mcp.NewServer(&mcp.Implementation{Name: "x402-wallet", Title: "x402 wallet",
 		Version: s.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Logger: slog.New(quiet{log.Handler()}),
+		Instructions: instructions, Logger: slog.New(quiet{Handler: log.Handler()}),
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts},
 			Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
 	})

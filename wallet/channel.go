@@ -38,7 +38,7 @@ type ChannelSigner struct {
 
 // Channel is the signer for a key type of a DID document. It unlocks the wallet
 // when it has to sign.
-func (w *Wallet) Channel(keyType string) ChannelSigner { return ChannelSigner{w, keyType} }
+func (w *Wallet) Channel(keyType string) ChannelSigner { return ChannelSigner{w: w, keyType: keyType} }
 
 // ChannelKey is the Ed25519 key as a DID document on Rooch has it: z and base58,
 // without a multicodec prefix.

@@ -88,7 +88,7 @@ func (k *keystore) marshal() ([]byte, error) {
 		Version:    keystoreVersion,
 		KDF:        fileKDF{Name: kdfName, N: k.n, R: k.r, P: k.p, Salt: k.salt},
 		Cipher:     fileCipher{Name: cipherName, Nonce: k.nonce},
-		Keys:       []Address{{ChainSolana, k.solana}, {ChainEVM, k.evm}},
+		Keys:       []Address{{Chain: ChainSolana, Address: k.solana}, {Chain: ChainEVM, Address: k.evm}},
 		Created:    k.created,
 		Ciphertext: k.ciphertext,
 		Commitment: k.commitment,

@@ -129,7 +129,8 @@ func readPlaintext(plain []byte) (*keys, error) {
 		secret *[secretSize]byte
 	}{{plainSolana, &solana}, {plainEVM, &evm}, {plainSeal, &seal}} {
 		var ok bool
-		if rest, ok = bytes.CutPrefix(rest, []byte(part.name)); !ok || len(rest) < secretText {
+		rest, ok = bytes.CutPrefix(rest, []byte(part.name))
+		if !ok || len(rest) < secretText {
 			return nil, errPlaintext
 		}
 		var text [secretSize + 1]byte // Decode writes whole groups of three

@@ -13,7 +13,7 @@ type OwnerKey struct{ key Imported }
 // ReadOwnerKey reads a key file of the Solana command line, as ImportSolanaJSON.
 func ReadOwnerKey(path string) (OwnerKey, error) {
 	key, err := ImportSolanaJSON(path)
-	return OwnerKey{key}, err
+	return OwnerKey{key: key}, err
 }
 
 // Address is the public key in base58.

@@ -217,7 +217,7 @@ func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	done := make(chan answer, 1)
 	go func() {
 		data, err := read()
-		done <- answer{data, err}
+		done <- answer{data: data, err: err}
 	}()
 	select {
 	case a := <-done:

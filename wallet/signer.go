@@ -18,7 +18,7 @@ import (
 type EVMSigner struct{ w *Wallet }
 
 // EVM is the signer for EVM chains. It unlocks the wallet when it has to sign.
-func (w *Wallet) EVM() EVMSigner { return EVMSigner{w} }
+func (w *Wallet) EVM() EVMSigner { return EVMSigner{w: w} }
 
 // Address is 0x… with the EIP-55 checksum.
 func (s EVMSigner) Address() string { return s.w.header.evm }
@@ -39,7 +39,7 @@ func (s EVMSigner) signDigest(ctx context.Context, digest [32]byte) (sig [65]byt
 type SolanaSigner struct{ w *Wallet }
 
 // Solana is the signer for Solana. It unlocks the wallet when it has to sign.
-func (w *Wallet) Solana() SolanaSigner { return SolanaSigner{w} }
+func (w *Wallet) Solana() SolanaSigner { return SolanaSigner{w: w} }
 
 // Address is the public key in base58.
 func (s SolanaSigner) Address() string { return s.w.header.solana }

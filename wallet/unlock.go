@@ -45,7 +45,7 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 				sources = w.sources
 			}
 			w.unlocking = a
-			locks := locking{w.locks, w.readLockToken()}
+			locks := locking{here: w.locks, lockToken: w.readLockToken()}
 			w.mu.Unlock()
 			return w.runUnlocking(ctx, a, sources, locks)
 		}
@@ -160,7 +160,7 @@ type locking struct {
 func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || locks != (locking{w.locks, w.readLockToken()}) {
+	if w.closed || locks != (locking{here: w.locks, lockToken: w.readLockToken()}) {
 		k.wipe()
 		return locked("the wallet was locked while it was being unlocked")
 	}

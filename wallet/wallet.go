@@ -114,7 +114,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	}
 	w := newWallet(dir, ks)
 	w.derive, w.now = opt.derive, opt.Now
-	return w, w.holdKeys(k, locking{w.locks, w.readLockToken()})
+	return w, w.holdKeys(k, locking{here: w.locks, lockToken: w.readLockToken()})
 }
 
 func (o *Options) setDefaults() {
@@ -240,7 +240,7 @@ func newWallet(dir string, ks *keystore) *Wallet {
 // Addresses are the wallet's public addresses, in the keystore's order. While
 // the wallet is locked they are those in the file.
 func (w *Wallet) Addresses() []Address {
-	return []Address{{ChainSolana, w.header.solana}, {ChainEVM, w.header.evm}}
+	return []Address{{Chain: ChainSolana, Address: w.header.solana}, {Chain: ChainEVM, Address: w.header.evm}}
 }
 
 // Warnings are sentences for the owner about a keystore that opens but should

@@ -68,10 +68,12 @@ func readChallenge(top object, known dialects) (*Challenge, error) {
 	if version == 1 {
 		return c, nil
 	}
-	if c.Extensions, err = top.object("extensions"); err != nil {
+	c.Extensions, err = top.object("extensions")
+	if err != nil {
 		return nil, invalid(err)
 	}
-	if c.Resource, err = readResource(top["resource"]); err != nil {
+	c.Resource, err = readResource(top["resource"])
+	if err != nil {
 		return nil, invalid(err)
 	}
 	return c, nil
@@ -94,7 +96,7 @@ func (c *Challenge) readAccepts(raw json.RawMessage) error {
 	for i, entry := range entries {
 		r, err := DecodeRequirement(entry, c.Version)
 		if err != nil {
-			c.Unreadable = append(c.Unreadable, Unreadable{i, err})
+			c.Unreadable = append(c.Unreadable, Unreadable{Index: i, Why: err})
 			continue
 		}
 		r.Index, r.Dialect = i, c.Dialect
@@ -169,21 +171,26 @@ func readRequirement(entry object, version int) (Requirement, error) {
 		key  string
 		into *string
 	}{{"scheme", &r.Scheme}, {"network", &r.NetworkName}, {"asset", &r.Asset}, {"payTo", &r.PayTo}} {
-		if *field.into, err = entry.identifier(field.key); err != nil {
+		*field.into, err = entry.identifier(field.key)
+		if err != nil {
 			return r, err
 		}
 	}
 	var ok bool
-	if r.Network, ok = Network(r.NetworkName); !ok {
+	r.Network, ok = Network(r.NetworkName)
+	if !ok {
 		return r, fmt.Errorf("network %s is neither a CAIP-2 name nor a known one", quote(r.NetworkName))
 	}
-	if r.Amount, err = entry.amount(amountKey, r.Network); err != nil {
+	r.Amount, err = entry.amount(amountKey, r.Network)
+	if err != nil {
 		return r, err
 	}
-	if r.MaxTimeout, err = entry.seconds("maxTimeoutSeconds"); err != nil {
+	r.MaxTimeout, err = entry.seconds("maxTimeoutSeconds")
+	if err != nil {
 		return r, err
 	}
-	if r.Extra, err = entry.object("extra"); err != nil {
+	r.Extra, err = entry.object("extra")
+	if err != nil {
 		return r, err
 	}
 	if version == 1 {

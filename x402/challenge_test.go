@@ -41,7 +41,8 @@ func entryV1(key, text string) string {
 }
 
 func entry(members map[string]string, key, text string) string {
-	if members[key] = text; text == "" {
+	members[key] = text
+	if text == "" {
 		delete(members, key)
 	}
 	object := map[string]json.RawMessage{}

@@ -127,7 +127,7 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 	r, err := readRequirement(entry, 2)
 	r.Dialect = DialectSeedPlain
 	if err != nil {
-		c.Unreadable = []Unreadable{{0, err}}
+		c.Unreadable = []Unreadable{{Index: 0, Why: err}}
 	} else {
 		c.Accepts = []Requirement{r}
 	}
@@ -188,7 +188,7 @@ func pricesDiffer(a, b *Challenge) bool {
 	prices := func(c *Challenge) map[what]map[money.Amount]bool {
 		all := map[what]map[money.Amount]bool{}
 		for _, r := range c.Accepts {
-			key := what{r.Scheme, r.AssetKey()}
+			key := what{scheme: r.Scheme, asset: r.AssetKey()}
 			if all[key] == nil {
 				all[key] = map[money.Amount]bool{}
 			}

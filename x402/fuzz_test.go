@@ -70,7 +70,7 @@ func FuzzReadMCP(f *testing.F) {
 			return
 		}
 		require.True(t, c.Dialect.MCP())
-		require.True(t, json.Valid(m.Result) || m.Result == nil && json.Valid(m.Data))
+		require.True(t, json.Valid(m.Result) || (m.Result == nil && json.Valid(m.Data)))
 		for _, r := range c.Accepts {
 			require.False(t, r.Amount.IsZero())
 			payload, err := EncodePayload(c, r, json.RawMessage(`{}`), nil)

@@ -70,7 +70,7 @@ func (r *strictReader) fieldsOf(t reflect.Type) map[string]field {
 			name = f.Name
 		}
 		if f.IsExported() && !f.Anonymous {
-			fields[fold(name)] = field{name, f.Type}
+			fields[fold(name)] = field{name: name, of: f.Type}
 		}
 	}
 	if r.fields == nil {

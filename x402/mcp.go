@@ -125,8 +125,9 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 	}
 	tool := dialects{1: DialectMCPV1, 2: DialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
-		found = append(found, candidate{top["paymentRequired"], dialects{1: DialectMCPExtension,
-			2: DialectMCPExtension}})
+		found = append(found, candidate{text: top["paymentRequired"],
+			dialects: dialects{1: DialectMCPExtension,
+				2: DialectMCPExtension}})
 	}
 	add(meta[MetaCloudflare], dialects{1: DialectMCPCloudflare, 2: DialectMCPCloudflare})
 	add(meta[metaRequired], tool)

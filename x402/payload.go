@@ -75,10 +75,10 @@ func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map
 	}
 	if r.Version == 1 {
 		return members{
-			{"x402Version", json.RawMessage("1")},
-			{"scheme", jsonString(r.Scheme)},
-			{"network", jsonString(r.NetworkName)},
-			{"payload", payload},
+			{key: "x402Version", value: json.RawMessage("1")},
+			{key: "scheme", value: jsonString(r.Scheme)},
+			{key: "network", value: jsonString(r.NetworkName)},
+			{key: "payload", value: payload},
 		}.object(), nil
 	}
 	var encoded json.RawMessage
@@ -92,14 +92,14 @@ func EncodePayload(c *Challenge, r Requirement, payload json.RawMessage, ext map
 }
 
 func encodeV2(c *Challenge, r Requirement, payload, extensions json.RawMessage) json.RawMessage {
-	all := members{{"x402Version", json.RawMessage("2")}, {"payload", payload}}
+	all := members{{key: "x402Version", value: json.RawMessage("2")}, {key: "payload", value: payload}}
 	if extensions != nil {
-		all = append(all, member{"extensions", extensions})
+		all = append(all, member{key: "extensions", value: extensions})
 	}
 	if isObject(c.Resource.Raw) {
-		all = append(all, member{"resource", c.Resource.Raw})
+		all = append(all, member{key: "resource", value: c.Resource.Raw})
 	}
-	return append(all, member{"accepted", RequirementJSON(c, r)}).object()
+	return append(all, member{key: "accepted", value: RequirementJSON(c, r)}).object()
 }
 
 // RequirementJSON is r as a facilitator gets it (paymentRequirements) and as `accepted` says it:
@@ -111,15 +111,15 @@ func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
 		return r.Raw
 	}
 	entry := members{
-		{"scheme", jsonString(r.Scheme)},
-		{"network", jsonString(r.Network)},
-		{"amount", jsonString(r.Amount.String())},
-		{"asset", jsonString(r.Asset)},
-		{"payTo", jsonString(r.PayTo)},
-		{"maxTimeoutSeconds", jsonNumber(int64(r.MaxTimeout / time.Second))},
+		{key: "scheme", value: jsonString(r.Scheme)},
+		{key: "network", value: jsonString(r.Network)},
+		{key: "amount", value: jsonString(r.Amount.String())},
+		{key: "asset", value: jsonString(r.Asset)},
+		{key: "payTo", value: jsonString(r.PayTo)},
+		{key: "maxTimeoutSeconds", value: jsonNumber(int64(r.MaxTimeout / time.Second))},
 	}
 	if len(r.Extra) > 0 {
-		entry = append(entry, member{"extra", sorted(r.Extra).object()})
+		entry = append(entry, member{key: "extra", value: sorted(r.Extra).object()})
 	}
 	return entry.object()
 }
@@ -163,7 +163,8 @@ func extensions(declared, ours map[string]json.RawMessage, how echo) json.RawMes
 		if how != echoAll {
 			extension = object{"info": extension["info"]}
 		}
-		if extension = mergeExtension(extension, add); extension.has("info") {
+		extension = mergeExtension(extension, add)
+		if extension.has("info") {
 			echoed[key] = sorted(extension).object()
 		}
 	}
@@ -206,7 +207,7 @@ type members []member
 
 func sorted(object map[string]json.RawMessage) (all members) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		all = append(all, member{key, object[key]})
+		all = append(all, member{key: key, value: object[key]})
 	}
 	return all
 }

@@ -77,8 +77,9 @@ const (
 	Expired
 )
 
-// String is the state's name as the ledger keeps it and x402_history shows it (evidence.chainProof):
-// what agents read does not change with a name in this program, so Expired is written "dead".
+// String is the state's name as the ledger keeps it and x402_history shows it
+// (evidence.chainProof): what agents read does not change with a name in this program, so Expired
+// is written "dead".
 func (s StatusState) String() string { return [...]string{"open", "settled", "dead"}[s] }
 
 // MarshalText is String.

@@ -78,7 +78,8 @@ func decodeSettlement(data []byte, limit int) (*Settlement, error) {
 		key  string
 		into *string
 	}{{"transaction", &s.Transaction}, {"network", &s.Network}, {"payer", &s.Payer}, {"amount", &s.Amount}} {
-		if *field.into, err = top.optionalIdentifier(field.key); err != nil {
+		*field.into, err = top.optionalIdentifier(field.key)
+		if err != nil {
 			return nil, malformed("a settlement in which " + err.Error())
 		}
 	}

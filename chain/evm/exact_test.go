@@ -105,8 +105,8 @@ func TestPayable(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, test.why)
-			require.True(t, x402.HasCode(err, x402.InvalidRequirement) || strings.HasPrefix(name, "B1 ") &&
-				x402.HasCode(err, x402.UntrustedAsset))
+			require.True(t, x402.HasCode(err, x402.InvalidRequirement) || (strings.HasPrefix(name, "B1 ") &&
+				x402.HasCode(err, x402.UntrustedAsset)))
 			refusal := x402.AsError(err)
 			require.NotContains(t, refusal.Message+refusal.Hint, "ignore all",
 				"a stranger's text is not our message")

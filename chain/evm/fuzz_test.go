@@ -47,9 +47,9 @@ func (s saying) exact() *Exact {
 		}})
 }
 
-// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if it
-// said so: unused at a finalized block whose time is past the end, or cancelled by an event of this
-// nonce.
+// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if
+// it said so: unused at a finalized block whose time is past the end, or cancelled by an event of
+// this nonce.
 func FuzzStatus(f *testing.F) {
 	e := paid(time.Hour)
 	block := func(n int, at int64) string { return fmt.Sprintf(`{"number":"%#x","timestamp":"%#x"}`, n, at) }
@@ -104,7 +104,7 @@ func FuzzStatus(f *testing.F) {
 		require.NoError(t, json.Unmarshal([]byte(finalBlock), &said))
 		cancelled := strings.Contains(strings.ToLower(logs), topicCanceled.Hex()[2:]) &&
 			strings.Contains(strings.ToLower(logs), e.Nonce[2:])
-		require.True(t, cancelled || now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore,
+		require.True(t, cancelled || (now == zero && final == zero && int64(said.Timestamp) > e.ValidBefore),
 			"expired by %s %s %s %s", now, final, finalBlock, logs)
 	})
 }

@@ -74,7 +74,7 @@ func (n *node) ready(ctx context.Context) error {
 func (n *node) setClock(theirs time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.clock = clockReading{theirs, n.now()}
+	n.clock = clockReading{theirs: theirs, ours: n.now()}
 }
 
 // checkClock compares now with the node's clock (its Date header, or the latest block's time where
@@ -92,7 +92,7 @@ func (n *node) checkClock(ctx context.Context, now time.Time) error {
 		}
 		n.mu.Lock()
 		if n.clock.ours.Before(asked) {
-			n.clock = clockReading{tip.at(), n.now()}
+			n.clock = clockReading{theirs: tip.at(), ours: n.now()}
 		}
 		clock = n.clock
 		n.mu.Unlock()

@@ -43,7 +43,8 @@ func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 
 // encodePayload joins the very bytes that were checked with the signature over them.
 func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
-	return json.Marshal(payloadJSON{authorization, "0x" + hex.EncodeToString(signature[:])})
+	return json.Marshal(payloadJSON{Authorization: authorization, Signature: "0x" +
+		hex.EncodeToString(signature[:])})
 }
 
 // decodePayload reads {"authorization":{…},"signature":"0x…"}, in any order.
@@ -77,7 +78,8 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 	}
 	var texts [6]string
 	for i, part := range parts {
-		if texts[i], err = stringOf(part); err != nil {
+		texts[i], err = stringOf(part)
+		if err != nil {
 			return a, fmt.Errorf("%w: %s: %w", ErrPayload, names[i], err)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// Status asks the chain what became of what a channel owes, or of a transaction that opens one. A SubRAV
-// happened when the payee has claimed its nonce or a later one; until then, and for ever, it may: it never
-// expires. A transaction happened when its account's number has passed it. With an error the state is
-// Open.
+// Status asks the chain what became of what a channel owes, or of a transaction that opens one. A
+// SubRAV happened when the payee has claimed its nonce or a later one; until then, and for ever, it
+// may: it never expires. A transaction happened when its account's number has passed it. With an
+// error the state is Open.
 func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	node := nodes[e.Network]
 	nonce, err := parseUint(e.Nonce)

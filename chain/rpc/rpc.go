@@ -173,7 +173,7 @@ func asTransportError(err error) transportError {
 	if errors.As(err, &withURL) {
 		err = withURL.Err
 	}
-	return transportError{err}
+	return transportError{cause: err}
 }
 
 func (e transportError) Unwrap() error { return e.cause }

@@ -38,7 +38,7 @@ func (w *accountJSON) read() (*account, error) {
 	if err != nil || w.Data[1] != "base64" {
 		return nil, errors.New("not base64")
 	}
-	return &account{program, data, w.Executable}, nil
+	return &account{program: program, data: data, executable: w.Executable}, nil
 }
 
 // accounts asks for what lies at addresses, all at one slot; nil where nothing does.
@@ -55,7 +55,8 @@ func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*
 	list := make([]*account, len(addresses))
 	for i, w := range answer.Value {
 		var err error
-		if list[i], err = w.read(); err != nil {
+		list[i], err = w.read()
+		if err != nil {
 			return nil, n.Failed(method, err)
 		}
 	}

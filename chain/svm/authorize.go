@@ -77,10 +77,12 @@ func (e *Exact) plan(o x402.Order) (*plan, error) {
 	p := &plan{parties: names, agent: e.agent, program: programOf(o.Asset.Token2022),
 		decimals: o.Asset.Decimals}
 	p.amount, _ = o.Requirement.Amount.Uint64() // Payable saw that it fits
-	if p.source, err = parseKey(o.Source); err != nil {
+	p.source, err = parseKey(o.Source)
+	if err != nil {
 		return nil, x402.Errorf(x402.Internal, "the source is %w", err)
 	}
-	if p.destination, err = ata(p.payee, p.mint, p.program); err != nil {
+	p.destination, err = ata(p.payee, p.mint, p.program)
+	if err != nil {
 		return nil, invalid("payTo can have no token account")
 	}
 	return p, nil

@@ -186,8 +186,8 @@ func TestFundsUnknown(t *testing.T) {
 			"refused": rpcFault{-32000, "no"}, "null": nil, "text": "x", "no value": map[string]any{},
 			"half": map[string]any{"value": []any{map[string]any{}}},
 		} {
-			if name == "no value" && method == "getTokenAccountsByDelegate" || name == "null" &&
-				method == "getTokenAccountsByDelegate" {
+			if (name == "no value" && method == "getTokenAccountsByDelegate") || (name == "null" &&
+				method == "getTokenAccountsByDelegate") {
 				continue // an empty list is what it is when nothing is delegated
 			}
 			t.Run(method+" "+name, func(t *testing.T) {

@@ -38,8 +38,8 @@ func (s saying) exact() *Exact {
 		HTTP: &http.Client{Transport: s}})
 }
 
-// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if it
-// said so: the height is past and the blockhash invalid, or a transaction with our signature
+// Whatever a node says of a payment: no panic, nothing but open with an error, and expired only if
+// it said so: the height is past and the blockhash invalid, or a transaction with our signature
 // failed.
 func FuzzStatus(f *testing.F) {
 	const lastValid = 1000

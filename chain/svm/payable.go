@@ -52,13 +52,16 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if err != nil {
 		return p, err
 	}
-	if p.mint, err = parseKey(r.Asset); err != nil {
+	p.mint, err = parseKey(r.Asset)
+	if err != nil {
 		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
 	}
-	if p.memo, err = memoOf(r); err != nil {
+	p.memo, err = memoOf(r)
+	if err != nil {
 		return p, err
 	}
-	if p.payee, err = payee(r, self, p.mint); err != nil {
+	p.payee, err = payee(r, self, p.mint)
+	if err != nil {
 		return p, err
 	}
 	p.feePayer, err = feePayerOf(r, feePayer)
@@ -116,7 +119,8 @@ func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
 		return solana.PublicKey{}, err
 	}
 	if text == "" && r.Dialect.WalletSettles() {
-		if text = given; text == "" {
+		text = given
+		if text == "" {
 			return solana.PublicKey{}, nil
 		}
 	}

@@ -141,7 +141,8 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 	if s.isOther(r) || s.node.signatures.lacks(r.Signature, s.ours) {
 		return nil, nil
 	}
-	if *opened++; *opened > maxOpened {
+	*opened++
+	if *opened > maxOpened {
 		return nil, s.incomplete("more than %d transactions to look into", maxOpened)
 	}
 	t, err := s.node.transaction(ctx, r.Signature)
@@ -162,9 +163,9 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 }
 
 // isOther reports whether a row's memo shows that it is not our transaction, which saves fetching
-// it. A node that reports wrong memos could as well leave rows out. Only printable ASCII is compared,
-// because nodes may escape anything else, and a row without a memo proves nothing: not every node
-// reports memos.
+// it. A node that reports wrong memos could as well leave rows out. Only printable ASCII is
+// compared, because nodes may escape anything else, and a row without a memo proves nothing: not
+// every node reports memos.
 func (s *search) isOther(r row) bool {
 	if r.Memo == nil || *r.Memo == "" {
 		return false

@@ -45,7 +45,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	if err != nil {
 		return x402.Status{}, err
 	}
-	if s.node, err = e.node(ctx, evidence.Network); err != nil {
+	s.node, err = e.node(ctx, evidence.Network)
+	if err != nil {
 		return x402.Status{}, err
 	}
 	if err := s.readFinalized(ctx); err != nil {

@@ -84,7 +84,8 @@ func TestStatus(t *testing.T) {
 		"other payments only": {expired, append(others(5, born+40, nil), ancient...), nil, expiredState,
 			"", ""},
 		"another version": {expired,
-			[]listed{{wire: others(1, 9, nil)[0].wire, slot: born + 9, version1: true}}, nil, expiredState, "", ""},
+			[]listed{{wire: others(1, 9, nil)[0].wire, slot: born + 9, version1: true}}, nil, expiredState,
+			"", ""},
 		"after 9000 slots without a block": {expired, []listed{ours}, func(c *chain, _ *x402.Evidence) {
 			c.slot += 9000
 		}, settled, "", ""},

@@ -128,7 +128,8 @@ func TestNoMemory(t *testing.T) {
 			os.Getenv(programVariable)}, env...)
 		out, _ := cmd.Output()
 		paid := cmd.ProcessState.Success()
-		if ended[paid]++; paid {
+		ended[paid]++
+		if paid {
 			require.Contains(t, string(out), `"status"`)
 		}
 		require.LessOrEqual(t, len(w.Settlements()), ended[true]+1, "never more than was asked for")

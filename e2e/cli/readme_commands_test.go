@@ -34,7 +34,8 @@ func steps(t *testing.T) (list []string) {
 	for _, block := range blocks(t, "sh") {
 		for line := range strings.Lines(block) {
 			line, _, _ = strings.Cut(line, " #")
-			if line = strings.TrimSpace(line); line != "" {
+			line = strings.TrimSpace(line)
+			if line != "" {
 				list = append(list, line)
 			}
 		}
@@ -77,7 +78,8 @@ func TestReadmeCommandsExist(t *testing.T) {
 	require.NoError(t, err)
 	known := map[string]string{}
 	helpOf := func(command string) (text string, ok bool) {
-		if text, ok = known[command]; !ok {
+		text, ok = known[command]
+		if !ok {
 			out, err := exec.CommandContext(t.Context(), program, append([]string{"help", "--json=false"},
 				strings.Fields(command)...)...).Output()
 			if err == nil {

@@ -66,11 +66,13 @@ func (w *world) start(bin string, watched bool, f *fault, args ...string) (*proc
 	attach := func() error { return nil }
 	var err error
 	if watched {
-		if p.injector, attach, err = watch(p.cmd, w.home, f); err != nil {
+		p.injector, attach, err = watch(p.cmd, w.home, f)
+		if err != nil {
 			return nil, err
 		}
 	}
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
+	p.in, err = p.cmd.StdinPipe()
+	if err != nil {
 		return nil, err
 	}
 	out, err := p.cmd.StdoutPipe()
@@ -123,7 +125,7 @@ func (a answer) String() string {
 func (a answer) got() bool { return a.Error == "" && (a.Status == "paid" || a.Status == "replayed") }
 
 // paid reports whether it says that money moved.
-func (a answer) paid() bool { return a.got() || a.Error == "" && a.Status == "paid_not_served" }
+func (a answer) paid() bool { return a.got() || (a.Error == "" && a.Status == "paid_not_served") }
 
 // initialize shakes hands.
 func (p *process) initialize() error {

@@ -145,7 +145,8 @@ func (p *proxy) carry(client *net.TCPConn) {
 				}
 			}
 			if left >= 0 {
-				if left -= n; left == 0 {
+				left -= n
+				if left == 0 {
 					cut()
 					return
 				}

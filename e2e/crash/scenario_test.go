@@ -375,7 +375,7 @@ func (r *run) command(args ...string) (ok bool, err error) {
 	r.calls, r.hit = p.watched()
 	r.said, r.ended = string(text), failed
 	r.note("%s: %v: %s", args[0], failed, strings.TrimSpace(r.said+p.stderr.String()))
-	if errors.Is(failed, errHangs) || failed != nil && !r.hit {
+	if errors.Is(failed, errHangs) || (failed != nil && !r.hit) {
 		r.violation("%s: %v; its log: %s", args[0], failed, p.stderr)
 	}
 	return failed == nil, nil
@@ -438,7 +438,7 @@ func (r *run) changed() {
 		_ = w.Close()
 	}
 	said := strings.Contains(r.said, `"changed"`)
-	if len(opens) != 1 || said && opens[0] != newPassphrase {
+	if len(opens) != 1 || (said && opens[0] != newPassphrase) {
 		r.violation("%d passphrases open the wallet; it said %q", len(opens), r.said)
 		return
 	}

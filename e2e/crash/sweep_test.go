@@ -174,7 +174,8 @@ func faults(calls []call) (list []fault) {
 		}
 		for _, act := range []string{noSpace, ioError} {
 			if failing(act, c.kind, c.target) {
-				if onDisk++; *longFlag || *onlyFlag != "" || onDisk%3 == 0 {
+				onDisk++
+				if *longFlag || *onlyFlag != "" || onDisk%3 == 0 {
 					list = append(list, fault{c.kind, c.n, act})
 				}
 			}

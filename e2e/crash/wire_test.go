@@ -46,7 +46,8 @@ var keys struct {
 
 func unlocked() (*wallet.Wallet, error) {
 	keys.once.Do(func() {
-		if keys.Wallet, keys.err = wallet.Open(template.dir); keys.err == nil {
+		keys.Wallet, keys.err = wallet.Open(template.dir)
+		if keys.err == nil {
 			keys.err = keys.Unlock(context.Background(), wallet.FromValue(passphrase))
 		}
 	})
@@ -73,9 +74,13 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
 		Schemes: map[pay.SchemeKey]pay.Scheme{
-			{Scheme: x402.Exact, Family: "eip155"}: evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc, HTTP: nodes,
+			{Scheme: x402.Exact,
+				Family: "eip155"}: evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc,
+				HTTP: nodes,
 				Rand: rand.Reader, Now: time.Now}),
-			{Scheme: x402.Exact, Family: "solana"}: svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()}, RPC: rpc,
+			{Scheme: x402.Exact,
+				Family: "solana"}: svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()},
+				RPC:           rpc,
 				TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 		},
 		Transport: seller.New(seller.Options{Loopback: []string{strings.TrimPrefix(sellerURL, "http://")}}),
@@ -379,7 +384,7 @@ func (l line) cases(asked, answered int) (list []breakage) {
 			if all || sample {
 				list = append(list, breakage{end.side, at, rst})
 			}
-			if all && at%10 == 0 || !all && at == step {
+			if (all && at%10 == 0) || (!all && at == step) {
 				list = append(list, breakage{end.side, at, stall})
 			}
 		}

@@ -39,7 +39,8 @@ var template struct {
 
 func makeTemplate() {
 	template.once.Do(func() {
-		if template.dir, template.err = os.MkdirTemp(scratch(), "x402-crash-home-"); template.err != nil {
+		template.dir, template.err = os.MkdirTemp(scratch(), "x402-crash-home-")
+		if template.err != nil {
 			return
 		}
 		ctx := context.Background()
@@ -88,7 +89,8 @@ func newWorld(rules sandbox.Rules) (_ *world, err error) {
 		return nil, fmt.Errorf("make the template of a home: %w", template.err)
 	}
 	w := &world{}
-	if w.Sandbox, err = sandbox.Start(sandbox.Options{}); err != nil {
+	w.Sandbox, err = sandbox.Start(sandbox.Options{})
+	if err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -96,7 +98,8 @@ func newWorld(rules sandbox.Rules) (_ *world, err error) {
 			w.Close()
 		}
 	}()
-	if w.dir, err = os.MkdirTemp(scratch(), "x402-crash-"); err != nil {
+	w.dir, err = os.MkdirTemp(scratch(), "x402-crash-")
+	if err != nil {
 		return nil, err
 	}
 	w.home = filepath.Join(w.dir, "wallet")

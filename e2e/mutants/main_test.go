@@ -18,7 +18,8 @@ func TestMutantsArePlaced(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			text, err := os.ReadFile("../../" + m.file)
 			require.NoError(t, err)
-			require.Equal(t, 1, strings.Count(string(text), m.from), "the text is not once in %s:\n%s", m.file, m.from)
+			require.Equal(t, 1, strings.Count(string(text), m.from), "the text is not once in %s:\n%s",
+				m.file, m.from)
 			require.NotEqual(t, m.from, m.to)
 			require.False(t, names[m.name], "the name stands twice")
 			names[m.name] = true

@@ -23,7 +23,7 @@ func NewEVMKey(t testing.TB) EVMKey {
 	t.Helper()
 	private, err := crypto.GenerateKey()
 	require.NoError(t, err)
-	return EVMKey{private}
+	return EVMKey{Private: private}
 }
 
 // Address is the key's, with EIP-55's checksum.
@@ -48,7 +48,7 @@ func NewSolanaKey(t testing.TB) SolanaKey {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
-	return SolanaKey{private}
+	return SolanaKey{Private: private}
 }
 
 // Address is the key's, in base58.

@@ -51,7 +51,7 @@ type Line struct {
 // Lines are all rules.
 func (c *Config) Lines() (list []Line) {
 	for _, l := range leaves(c) {
-		list = append(list, Line{l.key, l.show(), parts(reflect.ValueOf(l.value))})
+		list = append(list, Line{Key: l.key, Value: l.show(), List: parts(reflect.ValueOf(l.value))})
 	}
 	return list
 }
@@ -69,11 +69,11 @@ func leaves(c *Config) (list []leaf) {
 		switch {
 		case name == "Raw" || name == "Warnings":
 		case field.Kind() != reflect.Struct:
-			list = append(list, leaf{snake(name), field.Interface()})
+			list = append(list, leaf{key: snake(name), value: field.Interface()})
 		default:
 			for j := range field.NumField() {
 				key := snake(name) + "." + snake(field.Type().Field(j).Name)
-				list = append(list, leaf{cmp.Or(otherwise[key], key), field.Field(j).Interface()})
+				list = append(list, leaf{key: cmp.Or(otherwise[key], key), value: field.Field(j).Interface()})
 			}
 		}
 	}

@@ -48,7 +48,8 @@ func SetKey(text []byte, value string, path ...string) ([]byte, error) {
 		}
 		return slices.Concat(before, []byte(line), text[place.tableEnd:]), nil
 	}
-	if text = bytes.TrimRight(text, "\r\n"); len(text) > 0 {
+	text = bytes.TrimRight(text, "\r\n")
+	if len(text) > 0 {
 		text = slices.Concat(text, []byte("\n\n"))
 	}
 	return slices.Concat(text, []byte("["+dotted(table)+"]\n"+line)), nil
@@ -121,7 +122,7 @@ func aboveComments(text []byte, least, line int) int {
 type place struct{ value, tableEnd int }
 
 func find(text []byte, table []string, key string) (place, error) {
-	at := place{-1, -1}
+	at := place{value: -1, tableEnd: -1}
 	p := unstable.Parser{}
 	p.Reset(text)
 	var current []string

@@ -37,14 +37,14 @@ func rowOf(p history.Payment) row {
 }
 
 func statusOf(state history.State, proof history.Proof, falseReceipt bool) status {
-	s := status{"open", string(state)}
+	s := status{Kind: "open", Status: string(state)}
 	switch {
 	case falseReceipt:
-		s = status{"bad", s.Status + ", false receipt"}
+		s = status{Kind: "bad", Status: s.Status + ", false receipt"}
 	case state == history.Settled && proof == history.Chain:
-		s = status{"good", s.Status + ", confirmed on chain"}
+		s = status{Kind: "good", Status: s.Status + ", confirmed on chain"}
 	case state == history.Settled:
-		s = status{"good", s.Status + ", not confirmed on chain yet"}
+		s = status{Kind: "good", Status: s.Status + ", not confirmed on chain yet"}
 	case state == history.Failed:
 		s.Kind = "bad"
 	}
@@ -72,7 +72,8 @@ func (l *look) wanted() (q wanted, err error) {
 		if d.text == "" {
 			continue
 		}
-		if *d.into, err = time.Parse(time.DateOnly, d.text); err != nil {
+		*d.into, err = time.Parse(time.DateOnly, d.text)
+		if err != nil {
 			return q, x402.Errorf(x402.InvalidArgument, "%q is not a date like 2026-01-31", d.text)
 		}
 	}
@@ -228,7 +229,7 @@ func payment(l *look) (string, frame, error) {
 	}
 	events := all.Evidence.States
 	for _, s := range events[max(0, len(events)-mostEvents):] {
-		v.Events = append(v.Events, event{s.At, s.Event, short(2000, string(s.Detail))})
+		v.Events = append(v.Events, event{At: s.At, What: s.Event, Detail: short(2000, string(s.Detail))})
 	}
 	for _, d := range []struct {
 		name string
@@ -236,7 +237,7 @@ func payment(l *look) (string, frame, error) {
 	}{{"Receipt, as the seller or its payment service claims", all.Evidence.Receipt},
 		{"The chain's proof", p.ChainProof}, {"What was asked for", p.Requirement}} {
 		if len(d.raw) > 0 {
-			v.Documents = append(v.Documents, document{d.name, pretty(d.raw)})
+			v.Documents = append(v.Documents, document{Name: d.name, Text: pretty(d.raw)})
 		}
 	}
 	if all.Content != nil {
@@ -303,4 +304,4 @@ func receiptOf(l *look) error {
 }
 
 // Table is what was found.
-func (f found) Table(base string) table { return table{base, f.Rows} }
+func (f found) Table(base string) table { return table{Base: base, Rows: f.Rows} }

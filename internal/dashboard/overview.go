@@ -84,7 +84,7 @@ type unfinished struct {
 func overview(l *look) (string, frame, error) {
 	ctx, store, now := l.r.Context(), l.wallet.Store, l.o.Now().UTC()
 	solana, evm := l.wallet.Keys.Addresses()
-	p := first{Addresses: []address{{"EVM", evm}, {"Solana", solana}}}
+	p := first{Addresses: []address{{Chain: "EVM", Address: evm}, {Chain: "Solana", Address: solana}}}
 	answer := frame{Title: "Overview", Here: "overview"}
 	approvals, err := store.Approvals(ctx)
 	if err != nil {
@@ -97,7 +97,8 @@ func overview(l *look) (string, frame, error) {
 			p.Decided = append(p.Decided, a)
 		}
 	}
-	if p.Spending, err = l.spending(now); err != nil {
+	p.Spending, err = l.spending(now)
+	if err != nil {
 		return "", answer, err
 	}
 	if err := l.budgets(&p); err != nil {
@@ -112,7 +113,8 @@ func overview(l *look) (string, frame, error) {
 		open = open[:mostUnfinished]
 	}
 	for _, o := range open {
-		p.Unfinished = append(p.Unfinished, unfinished{rowOf(o), ago(now.Sub(o.Created)), next(o)})
+		p.Unfinished = append(p.Unfinished, unfinished{row: rowOf(o), Since: ago(now.Sub(o.Created)),
+			Next: next(o)})
 	}
 	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
 	if err != nil {
@@ -223,7 +225,8 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 		out.Range = "30d"
 	}
 	for _, span := range spans {
-		out.Ranges = append(out.Ranges, choice{span.name, span.title, span.name == out.Range})
+		out.Ranges = append(out.Ranges, choice{Name: span.name, Title: span.title,
+			Chosen: span.name == out.Range})
 		if span.name != out.Range {
 			continue
 		}
@@ -311,10 +314,10 @@ type named struct {
 func (f first) Named(title, id string, b bars) named {
 	for _, c := range f.Spending.Ranges {
 		if c.Chosen {
-			return named{b, title, id, c.Title}
+			return named{bars: b, Title: title, ID: id, Range: c.Title}
 		}
 	}
-	return named{b, title, id, ""}
+	return named{bars: b, Title: title, ID: id, Range: ""}
 }
 
 // table is rows with what their links begin with.
@@ -324,4 +327,4 @@ type table struct {
 }
 
 // Table is the latest payments.
-func (f first) Table(base string) table { return table{base, f.Recent} }
+func (f first) Table(base string) table { return table{Base: base, Rows: f.Recent} }

@@ -106,8 +106,8 @@ func (p *plot) grid(most money.Dollars) (top money.Dollars) {
 		return 1
 	}
 	for i := range n + 1 {
-		p.Lines = append(p.Lines, gridline{round(plotHeight - float64(i)/float64(n)*plotHeight),
-			(i * unit).Price()})
+		p.Lines = append(p.Lines, gridline{Y: round(plotHeight - float64(i)/float64(n)*plotHeight),
+			Label: (i * unit).Price()})
 	}
 	return n * unit
 }
@@ -136,7 +136,8 @@ func barsOf(parts []history.NamedSum, whole history.Sum, name func(string) strin
 	b.Others = whole.All()
 	for _, p := range parts {
 		most := parts[0].All()
-		b.List = append(b.List, lying{name(p.Key), p.Sum, percent(p.Spent, most), percent(p.Held, most)})
+		b.List = append(b.List, lying{Name: name(p.Key), Sum: p.Sum, SpentPart: percent(p.Spent, most),
+			HeldPart: percent(p.Held, most)})
 		b.Others = b.Others.SubFloor(p.All())
 	}
 	return b

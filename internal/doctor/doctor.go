@@ -110,33 +110,34 @@ func Examine(ctx context.Context, o Options) Report {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	around := []check{{"clients", o.clients}, {"plain-text keys", o.keysAbout}}
+	around := []check{{name: "clients", look: o.clients}, {name: "plain-text keys", look: o.keysAbout}}
 	if o.empty() {
-		return run(ctx, append([]check{{"home", o.home}}, around...))
+		return run(ctx, append([]check{{name: "home", look: o.home}}, around...))
 	}
-	checks := []check{{"home", o.home}, {"keystore", o.keystore}, {"rules", o.rules}, {"seal", o.seal},
-		{"ledger", o.ledger}}
+	checks := []check{{name: "home", look: o.home}, {name: "keystore", look: o.keystore},
+		{name: "rules", look: o.rules}, {name: "seal", look: o.seal},
+		{name: "ledger", look: o.ledger}}
 	w, err := o.Opener.OpenWallet(ctx, nil, nil)
 	if err == nil {
 		defer func() { _ = w.Close() }()
-		checks = append(checks, check{"unlocking", func(ctx context.Context) []Finding {
+		checks = append(checks, check{name: "unlocking", look: func(ctx context.Context) []Finding {
 			return o.unlocking(ctx, w)
 		}})
 		for _, network := range w.Networks {
-			checks = append(checks, check{"node of " + x402.Title(network),
-				func(ctx context.Context) []Finding {
+			checks = append(checks, check{name: "node of " + x402.Title(network),
+				look: func(ctx context.Context) []Finding {
 					return o.node(ctx, w, network)
 				}},
-				check{"funds on " + x402.Title(network), func(ctx context.Context) []Finding {
+				check{name: "funds on " + x402.Title(network), look: func(ctx context.Context) []Finding {
 					return o.funds(ctx, w, network)
 				}})
 		}
-		checks = append(checks, check{"facilitators", func(ctx context.Context) []Finding {
+		checks = append(checks, check{name: "facilitators", look: func(ctx context.Context) []Finding {
 			return o.facilitators(ctx, w)
 		}},
-			check{"environment", func(context.Context) []Finding { return o.environment(w) }})
+			check{name: "environment", look: func(context.Context) []Finding { return o.environment(w) }})
 	} else {
-		checks = append(checks, check{"network", func(context.Context) []Finding {
+		checks = append(checks, check{name: "network", look: func(context.Context) []Finding {
 			return found(Warn, "fix what is named above, then run this again",
 				"nodes, funds and facilitators were not checked: the wallet does not open")
 		}})

@@ -226,7 +226,7 @@ func readPlain(path string) []byte {
 // where the file is nothing else.
 func look(path string, text []byte) (leaks []leak) {
 	add := func(name, kind string) {
-		if l := (leak{path, name, kind}); !slices.Contains(leaks, l) {
+		if l := (leak{file: path, name: name, kind: kind}); !slices.Contains(leaks, l) {
 			leaks = append(leaks, l)
 		}
 	}

@@ -50,7 +50,7 @@ type field struct {
 func Clients() []Client {
 	return []Client{
 		{Name: "claude-code", Title: "Claude Code", Restart: "start a new session of Claude Code",
-			at: "mcpServers", extra: []field{{"type", "stdio"}},
+			at: "mcpServers", extra: []field{{name: "type", value: "stdio"}},
 			file: func(s System) string {
 				if s.Claude != "" {
 					return s.join(s.Claude, ".claude.json")
@@ -67,7 +67,7 @@ func Clients() []Client {
 			file: func(s System) string { return s.join(s.Home, ".cursor", "mcp.json") }},
 		{Name: "codex", Title: "Codex", Restart: "start Codex again", at: "mcp_servers", toml: true,
 			// its own is 60 s, and a payment may take policy.deadline, 90 s
-			extra: []field{{"tool_timeout_sec", 120}},
+			extra: []field{{name: "tool_timeout_sec", value: 120}},
 			file: func(s System) string {
 				if s.Codex != "" {
 					return s.join(s.Codex, "config.toml")
@@ -75,7 +75,7 @@ func Clients() []Client {
 				return s.join(s.Home, ".codex", "config.toml")
 			}},
 		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
-			at: "servers", extra: []field{{"type", "stdio"}},
+			at: "servers", extra: []field{{name: "type", value: "stdio"}},
 			file: func(s System) string { return s.join(s.Config, "Code", "User", "mcp.json") }},
 		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again", at: "mcpServers",
 			file: func(s System) string { return s.join(s.Home, ".gemini", "settings.json") }},
@@ -84,7 +84,8 @@ func Clients() []Client {
 			file: func(s System) string { return s.join(s.Home, ".codeium", "windsurf", "mcp_config.json") }},
 		{Name: "zed", Title: "Zed", Restart: "open the Agent Panel's settings in Zed, which has seen it " +
 			"already", at: "context_servers",
-			extra: []field{{"source", "custom"}}, // asked for by versions of 2025, ignored by later ones
+			// asked for by versions of 2025, ignored by later ones
+			extra: []field{{name: "source", value: "custom"}},
 			file: func(s System) string {
 				switch s.OS {
 				case "windows":
@@ -117,9 +118,9 @@ type Entry struct {
 
 // fields are the entry's members, in the order in which people write them.
 func (c Client) fields(e Entry) []field {
-	list := []field{{"command", e.Command}, {"args", e.Args}}
+	list := []field{{name: "command", value: e.Command}, {name: "args", value: e.Args}}
 	if len(e.Env) > 0 {
-		list = append(list, field{"env", e.Env})
+		list = append(list, field{name: "env", value: e.Env})
 	}
 	if c.toml {
 		return append(list, c.extra...)
@@ -191,7 +192,7 @@ func (c Client) Line(e Entry) string {
 			url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
 	case "vscode":
 		return "vscode:mcp/install?" +
-			url.PathEscape(compact(append([]field{{"name", entryName}}, c.fields(e)...)))
+			url.PathEscape(compact(append([]field{{name: "name", value: entryName}}, c.fields(e)...)))
 	}
 	return ""
 }

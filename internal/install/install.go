@@ -132,10 +132,12 @@ func (c Client) Plan(s System, e Entry) (*Plan, error) {
 	default:
 		p.Change = change
 	}
-	if p.Before, err = c.shown(entry); err != nil {
+	p.Before, err = c.shown(entry)
+	if err != nil {
 		return nil, err
 	}
-	if p.After, err = c.shown(wanted); err != nil || p.Change == Nothing {
+	p.After, err = c.shown(wanted)
+	if err != nil || p.Change == Nothing {
 		return p, err
 	}
 	if c.toml {
@@ -167,7 +169,8 @@ func (c Client) PlanRemoval(s System) (*Plan, error) {
 		return p, nil
 	}
 	p.Change = removeEntry
-	if p.Before, err = c.shown(entry); err != nil {
+	p.Before, err = c.shown(entry)
+	if err != nil {
 		return nil, err
 	}
 	if c.toml {
@@ -189,12 +192,14 @@ func (c Client) read(s System) (*Plan, map[string]any, error) {
 	p := &Plan{File: c.file(s)}
 	p.target = p.File
 	if info, err := os.Lstat(p.File); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		if p.target, err = filepath.EvalSymlinks(p.File); err != nil {
+		p.target, err = filepath.EvalSymlinks(p.File)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s is a link that leads nowhere: %w", p.File, err)
 		}
 	}
 	var err error
-	if p.old, err = readSettings(p.target); err != nil {
+	p.old, err = readSettings(p.target)
+	if err != nil {
 		return nil, nil, err
 	}
 	values, err := c.decode(p.old)
@@ -295,12 +300,12 @@ func (c Client) changes(entry, wanted map[string]any) (list []field) {
 		value, there := wanted[f.name]
 		if !there {
 			if _, was := entry[f.name]; was {
-				list = append(list, field{f.name, nil})
+				list = append(list, field{name: f.name, value: nil})
 			}
 			continue
 		}
 		if old, was := entry[f.name]; !was || !reflect.DeepEqual(plainValue(old), plainValue(value)) {
-			list = append(list, field{f.name, value})
+			list = append(list, field{name: f.name, value: value})
 		}
 	}
 	return list
@@ -342,7 +347,8 @@ func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) err
 		servers[entryName] = wanted
 	}
 	_, stays := written[c.at]
-	if expected[c.at] = servers; len(servers) == 0 && !stays {
+	expected[c.at] = servers
+	if len(servers) == 0 && !stays {
 		// a TOML table without a key of its own goes with its last one
 		delete(expected, c.at)
 	}
@@ -360,12 +366,12 @@ func (c Client) shown(entry map[string]any) (string, error) {
 	fields := []field{}
 	for _, f := range c.fields(Entry{Env: map[string]string{"": ""}}) {
 		if value, there := entry[f.name]; there {
-			fields = append(fields, field{f.name, value})
+			fields = append(fields, field{name: f.name, value: value})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(entry)) {
 		if !slices.ContainsFunc(fields, func(f field) bool { return f.name == name }) {
-			fields = append(fields, field{name, entry[name]})
+			fields = append(fields, field{name: name, value: entry[name]})
 		}
 	}
 	for i, f := range fields {
@@ -413,7 +419,8 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if mode = info.Mode().Perm(); mode&0o200 == 0 {
+		mode = info.Mode().Perm()
+		if mode&0o200 == 0 {
 			// its person wants it so, or another program that writes it
 			return "", fmt.Errorf("%s is read-only", p.File)
 		}

@@ -301,7 +301,7 @@ func (r *Receipt) terms() error {
 	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
 	var said any
 	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil ||
-		signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said) {
+		(signed.Accepted != nil && !reflect.DeepEqual(signed.Accepted, said)) {
 		return errors.New("what the payer accepted differs")
 	}
 	network, _ := x402.Network(t.Network)

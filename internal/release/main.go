@@ -23,8 +23,9 @@ import (
 // target is a platform the binary is promised for (SPEC §1).
 type target struct{ os, arch string }
 
-var targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"},
-	{"windows", "amd64"}, {"windows", "arm64"}}
+var targets = []target{{os: "linux", arch: "amd64"}, {os: "linux", arch: "arm64"},
+	{os: "darwin", arch: "amd64"}, {os: "darwin", arch: "arm64"},
+	{os: "windows", arch: "amd64"}, {os: "windows", arch: "arm64"}}
 
 func (t target) String() string { return t.os + "-" + t.arch }
 
@@ -75,7 +76,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if r.when, err = time.Parse(time.RFC3339, stamp); err != nil {
+	r.when, err = time.Parse(time.RFC3339, stamp)
+	if err != nil {
 		return err
 	}
 	r.when = r.when.UTC()
@@ -105,9 +107,9 @@ func (r *release) make(ctx context.Context, list []target) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	own := filepath.Join(work, target{runtime.GOOS, runtime.GOARCH}.String(),
-		target{runtime.GOOS, ""}.binary())
-	for _, t := range append(list, target{runtime.GOOS, runtime.GOARCH}) {
+	own := filepath.Join(work, target{os: runtime.GOOS, arch: runtime.GOARCH}.String(),
+		target{os: runtime.GOOS, arch: ""}.binary())
+	for _, t := range append(list, target{os: runtime.GOOS, arch: runtime.GOARCH}) {
 		fmt.Fprintln(os.Stderr, "build", t)
 		if err := r.build(ctx, t, filepath.Join(work, t.String(), t.binary())); err != nil {
 			return err

@@ -112,7 +112,7 @@ func (c *evmChain) at(address string, block uint64) uint64 {
 
 func (c *evmChain) put(block uint64, address string, amount uint64) {
 	address = strings.ToLower(address)
-	c.balances[address] = append(c.balances[address], balance{block, amount})
+	c.balances[address] = append(c.balances[address], balance{block: block, amount: amount})
 }
 
 func nonceKey(payer string, nonce [32]byte) string {

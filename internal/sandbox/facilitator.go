@@ -101,7 +101,7 @@ func readSubmission(r *http.Request) (*submission, error) {
 	case request.Version == 2 && !sameJSON(payment.Accepted, request.Requirements):
 		return nil, reason("invalid_payment_requirements")
 	}
-	return &submission{request.Version, terms, payment.Payload}, nil
+	return &submission{version: request.Version, terms: terms, payload: payment.Payload}, nil
 }
 
 // sameJSON compares values: order of keys and blanks do not matter, letter case and numbers'

@@ -63,7 +63,8 @@ func (s *Sandbox) seller() http.Handler {
 			}
 		}
 		var known bool
-		if sale.product, known = products[sale.path]; !known {
+		sale.product, known = products[sale.path]
+		if !known {
 			http.NotFound(w, r)
 			return
 		}

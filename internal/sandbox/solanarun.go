@@ -162,7 +162,8 @@ func (e *execution) move(ix wireInstruction) error {
 	}
 	source.amount -= amount
 	destination.amount += amount
-	e.transfer = &transfer{e.tx.keys[from], e.tx.keys[to], e.tx.keys[by], amount}
+	e.transfer = &transfer{source: e.tx.keys[from], destination: e.tx.keys[to], authority: e.tx.keys[by],
+		amount: amount}
 	return nil
 }
 
@@ -181,7 +182,8 @@ func (e *execution) spend(source *tokenAccount, by int, amount uint64) error {
 		if source.delegated < amount {
 			return e.custom(insufficientFunds)
 		}
-		if source.delegated -= amount; source.delegated == 0 {
+		source.delegated -= amount
+		if source.delegated == 0 {
 			source.delegate = key{}
 		}
 	case source.owner != authority:

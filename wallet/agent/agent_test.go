@@ -563,7 +563,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 		flipped := bytes.Clone(asked.message)
 		flipped[i] ^= 1
 		got, err := svm.DecodeMessage(flipped)
-		if err != nil || i%7 != 0 && got.Amount == money.NewAmount(10_000) {
+		if err != nil || (i%7 != 0 && got.Amount == money.NewAmount(10_000)) {
 			// blockhash, memo and computing are not the payment
 			continue
 		}

@@ -39,12 +39,12 @@ func (s *Server) signEVM(ctx context.Context, q request) ([]byte, error) {
 	}
 	now := s.Now().Unix()
 	err = compare([]field{
-		{"chain", x402.Namespace(p.Network) == "eip155"},
-		{"payer", strings.EqualFold(got.From, s.EVM.Address()) &&
+		{name: "chain", same: x402.Namespace(p.Network) == "eip155"},
+		{name: "payer", same: strings.EqualFold(got.From, s.EVM.Address()) &&
 			strings.EqualFold(p.Source, s.EVM.Address())},
-		{"payee", strings.EqualFold(got.To, p.PayTo)},
-		{"amount", got.Value == p.Amount},
-		{"validity", got.ValidAfter <= now && got.ValidBefore > now &&
+		{name: "payee", same: strings.EqualFold(got.To, p.PayTo)},
+		{name: "amount", same: got.Value == p.Amount},
+		{name: "validity", same: got.ValidAfter <= now && got.ValidBefore > now &&
 			got.ValidBefore <= now+int64(rules.MaxTimeout/time.Second)},
 	})
 	if err != nil {
@@ -79,13 +79,13 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 	}
 	named := rules.TokenAccounts[p.Network]
 	err = compare([]field{
-		{"chain", x402.IsSolana(p.Network)},
-		{"authority", got.Authority == s.Solana.Address() && got.FeePayer != s.Solana.Address()},
-		{"source", got.Source == p.Source && (named == "" || named == p.Source)},
-		{"payee", got.Destination == destination},
-		{"asset", got.Mint == asset.Address && got.Program == svm.TokenProgram(asset.Token2022) &&
+		{name: "chain", same: x402.IsSolana(p.Network)},
+		{name: "authority", same: got.Authority == s.Solana.Address() && got.FeePayer != s.Solana.Address()},
+		{name: "source", same: got.Source == p.Source && (named == "" || named == p.Source)},
+		{name: "payee", same: got.Destination == destination},
+		{name: "asset", same: got.Mint == asset.Address && got.Program == svm.TokenProgram(asset.Token2022) &&
 			got.Decimals == asset.Decimals},
-		{"amount", got.Amount == p.Amount},
+		{name: "amount", same: got.Amount == p.Amount},
 	})
 	if err != nil {
 		return nil, err
@@ -139,10 +139,11 @@ func (s *Server) reserved(ctx context.Context, id string) (rules Rules, p histor
 	return rules, p, asset, err
 }
 
-// countSigned asks the owner's rules about a payment once more, by the ledger and by what this agent has
-// signed, and counts the payment as signed. It does so before signing: a payment is signed once or
-// not at all.
-func (s *Server) countSigned(ctx context.Context, rules Rules, p history.Payment, asset x402.AssetInfo) error {
+// countSigned asks the owner's rules about a payment once more, by the ledger and by what this
+// agent has signed, and counts the payment as signed. It does so before signing: a payment is
+// signed once or not at all.
+func (s *Server) countSigned(ctx context.Context, rules Rules, p history.Payment,
+	asset x402.AssetInfo) error {
 	s.signed.mu.Lock()
 	defer s.signed.mu.Unlock()
 	if s.signed.has(p.ID) {

@@ -169,7 +169,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 	}
 	if err != nil {
 		coded := x402.AsError(err)
-		out = reply{Error: &errorJSON{coded.Code, coded.Message, coded.Hint}}
+		out = reply{Error: &errorJSON{Code: coded.Code, Message: coded.Message, Hint: coded.Hint}}
 		s.Log.Info("refused", "op", q.Op, "payment", q.Payment, "code", coded.Code, "why", coded.Message)
 	}
 	_ = json.NewEncoder(c).Encode(out)

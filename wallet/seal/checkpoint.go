@@ -102,11 +102,13 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 	return g.Store.AtHead(ctx, func(head history.Head) error {
 		m := checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
 			Rules: rules}
-		if m.Frozen, m.Lifted = head.Frozen, head.Lifted; m.Frozen > m.Lifted {
+		m.Frozen, m.Lifted = head.Frozen, head.Lifted
+		if m.Frozen > m.Lifted {
 			m.Freezes = hex.EncodeToString(head.Freezes[:])
 		}
 		var err error
-		if m.Seal, err = g.sealOfCheckpoint(ctx, m); err != nil {
+		m.Seal, err = g.sealOfCheckpoint(ctx, m)
+		if err != nil {
 			return err
 		}
 		text, err := json.Marshal(m)

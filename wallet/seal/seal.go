@@ -97,7 +97,8 @@ func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err e
 	g.sealedHome.Lock()
 	defer g.sealedHome.Unlock()
 	if g.sealedHome.version != version {
-		if g.sealedHome.home, err = g.Store.SealedIn(ctx); err == nil {
+		g.sealedHome.home, err = g.Store.SealedIn(ctx)
+		if err == nil {
 			g.sealedHome.version = version
 		}
 	}
@@ -240,7 +241,8 @@ func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
 		return err
 	}
 	next := history.SealedRules{Version: last.Version + 1, Config: rules.Raw}
-	if next.Seal, err = g.sealOf(ctx, next); err != nil {
+	next.Seal, err = g.sealOf(ctx, next)
+	if err != nil {
 		return err
 	}
 	home, err := g.home()

@@ -23,7 +23,7 @@ var errAmount = errors.New("not a canonical decimal amount")
 type Amount struct{ n uint256.Int }
 
 // NewAmount returns n atomic units.
-func NewAmount(n uint64) Amount { return Amount{*uint256.NewInt(n)} }
+func NewAmount(n uint64) Amount { return Amount{n: *uint256.NewInt(n)} }
 
 // ParseAmount reads the wire form of x402 amounts: ^(0|[1-9][0-9]{0,77})$, at most 2^256-1.
 // Signs, leading zeros, exponents, other bases, blanks and other digits are refused (SPEC §10).

@@ -12,7 +12,7 @@ func NewAsset(network, address string) Asset {
 	if strings.HasPrefix(network, "eip155:") {
 		address = strings.ToLower(address)
 	}
-	return Asset{network, address}
+	return Asset{Network: network, Address: address}
 }
 
 // String is network/address, for messages.
