@@ -149,8 +149,11 @@ func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
 	var ok bool
 	if name == "" {
 		a, ok = w.options.Assets.Default(network)
-	} else if a, ok = w.options.Assets.BySymbol(network, name); !ok {
-		a, ok = w.options.Assets.Asset(network, name)
+	} else {
+		a, ok = w.options.Assets.BySymbol(network, name)
+		if !ok {
+			a, ok = w.options.Assets.Asset(network, name)
+		}
 	}
 	switch {
 	case !ok && name == "":

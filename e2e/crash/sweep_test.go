@@ -80,8 +80,11 @@ func TestSweep(t *testing.T) {
 					if len(others) > 0 {
 						points, others = append(points, others[0]), others[1:]
 					}
-				} else if done++; done%100 == 0 {
-					fmt.Printf("crash: %d of %d points, %.0f s\n", done, wanted, time.Since(start).Seconds())
+				} else {
+					done++
+					if done%100 == 0 {
+						fmt.Printf("crash: %d of %d points, %.0f s\n", done, wanted, time.Since(start).Seconds())
+					}
 				}
 				mu.Unlock()
 			}
