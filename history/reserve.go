@@ -59,9 +59,11 @@ func (t *tx) facts(q Question) (f Facts, err error) {
 	if err != nil {
 		return f, err
 	}
-	f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source)
-	if err != nil {
-		return f, err
+	if q.Payment.Network != "" { // a report asks for no payment
+		f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source)
+		if err != nil {
+			return f, err
+		}
 	}
 	f.Facts, err = t.budgetFacts(q.Rules)
 	if err != nil {
@@ -107,9 +109,11 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 			return f, err
 		}
 	}
-	f.LastUnfreeze, err = t.lastUnfreeze()
-	if err != nil {
-		return f, err
+	if q.MaxFailures > 0 || q.BusyHour {
+		f.LastUnfreeze, err = t.lastUnfreeze()
+		if err != nil {
+			return f, err
+		}
 	}
 	if q.MaxFailures > 0 {
 		f.ConsecutiveFailures, err = t.consecutiveFailures(f.LastUnfreeze, q.MaxFailures)
@@ -138,11 +142,10 @@ func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage
 			return u, err
 		}
 	}
-	u.Day, err = t.used(budget.Window{Since: day})
-	if err != nil {
-		return u, err
-	}
-	u.Month, err = t.used(budget.Window{Since: budget.MonthOf(at)})
+	err = t.row(`SELECT coalesce(sum(spent) FILTER (WHERE day >= ?1), 0),
+		coalesce(sum(held) FILTER (WHERE day >= ?1), 0), coalesce(sum(spent), 0), coalesce(sum(held), 0)
+		FROM totals WHERE scope = 'all' AND key = '' AND day >= ?2`, dayNumber(day), dayNumber(budget.MonthOf(at))).
+		Scan(&u.Day.Spent, &u.Day.Held, &u.Month.Spent, &u.Month.Held)
 	if err != nil {
 		return u, err
 	}
@@ -444,7 +447,7 @@ func (t *tx) coveredByChain(h Hold) error {
 // used sums a window: of a session, of a host, or of all. Windows begin with a UTC day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
-	day := micros(w.Since) / (24 * time.Hour).Microseconds()
+	day := dayNumber(w.Since)
 	var row scanner
 	switch {
 	case w.Session != "":
@@ -459,6 +462,9 @@ func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 	err = row.Scan(&use.Spent, &use.Held)
 	return use, err
 }
+
+// dayNumber is a time's day as the table totals counts them: since 1970, in UTC.
+func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microseconds() }
 
 // count counts the payments made after since, failed ones too.
 func (t *tx) count(since time.Time) (n int, err error) {
