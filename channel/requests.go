@@ -126,7 +126,7 @@ func (c *call) make(ctx context.Context) (result pay.Result, err error) {
 }
 
 // recordStart puts the call on disk before it is made. A SubRAV that leaves with it was on disk
-// before; the ledger's mark is too.
+// before; the ledger's checkpoint is too.
 func (c *call) recordStart(ctx context.Context) error {
 	if err := c.m.Guard.VerifySeals(ctx); err != nil {
 		return err

@@ -4,7 +4,7 @@
 // What must stay true, and is the whole design: money is held on disk before it is signed for, the
 // signed bytes are on disk before they leave, and a hold ends only by evidence. After the bytes
 // left, nothing but the very same bytes ever goes out for the same purchase, until the chain proves
-// that they are dead.
+// that they have expired.
 //
 // The files in the order in which a purchase goes through them:
 //

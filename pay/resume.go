@@ -136,7 +136,7 @@ func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (f
 
 // mayGoOut refuses to bring signed bytes out again for a caller that offers less, from what is
 // frozen, and under rules that are not sealed. Where they may never have left, they leave as from
-// their signing: the seals are checked, and the ledger's mark knows of them.
+// their signing: the seals are checked, and the ledger's checkpoint is renewed.
 func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) error {
 	if asked, most, ok := q.limit.allows(p.Amount, p.Price); !ok {
 		return x402.Errorf(x402.AmountExceedsMax,

@@ -3,7 +3,7 @@
 // paid. It is made of HTML and inline SVG; there is no script in it.
 //
 // What must stay true: only the browser that opened the one-time address is answered, and only
-// under that very name; looking changes nothing, and needs no key; a yes to a payment takes the
+// under that very name; looking changes nothing, and needs no key; approving a payment takes the
 // passphrase typed into its form, for exactly what that form showed. What strangers wrote is text,
 // and letters that cannot be seen are written out.
 //
@@ -36,8 +36,8 @@ import (
 type Options struct {
 	// Wallet is the wallet under its rules as they are now; done ends its use.
 	Wallet func(ctx context.Context) (w *tools.Wallet, done func(), err error)
-	// Approve is the owner's yes to a payment exactly as it was shown to them; passphrase is wiped
-	// afterwards. A wrong one is INVALID_PASSPHRASE.
+	// Approve records the owner's approval of a payment exactly as it was shown to them; passphrase
+	// is wiped afterwards. A wrong one is INVALID_PASSPHRASE.
 	Approve func(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
 	Version string
 	Idle    time.Duration    // without a look it ends; 0: never

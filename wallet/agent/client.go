@@ -35,19 +35,19 @@ func (c *Client) Lock(ctx context.Context) error {
 	return err
 }
 
-// Check asks for seal.Guard's Check, which takes the key.
+// VerifySeals asks for seal.Guard's VerifySeals, which takes the key.
 func (c *Client) VerifySeals(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: "check"})
 	return err
 }
 
-// Checkpoint asks for its Mark.
+// Checkpoint asks for its Checkpoint.
 func (c *Client) Checkpoint(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: "mark"})
 	return err
 }
 
-// Heard says that a person at the caller's client said yes to a payment.
+// Heard says that a person at the caller's client approved a payment.
 func (c *Client) Heard(ctx context.Context, payment string) error {
 	_, err := c.call(ctx, request{Op: "heard", Payment: payment})
 	return err

@@ -90,8 +90,8 @@ func (g Guard) VerifySeals(ctx context.Context) error {
 	return g.Local.VerifySeals(ctx)
 }
 
-// Approved implements pay.Guard. The agent looks at the owner's yes by itself, and believes this
-// process what its client said.
+// Approved implements pay.Guard. The agent looks at the owner's approval by itself, and believes
+// this process what its client said.
 func (g Guard) Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error {
 	ask := func() error {
 		if here {

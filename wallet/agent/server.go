@@ -45,7 +45,7 @@ type Server struct {
 	Log     *slog.Logger
 
 	// Rules are the owner's, if they are sealed and match their seal, and the ledger is not behind
-	// its mark; else its error says so and nothing is signed. They are asked before every
+	// its checkpoint; else its error says so and nothing is signed. They are asked before every
 	// signature.
 	Rules func(ctx context.Context) (Rules, error)
 	// Guard checks and makes the seals of the ledger.
@@ -135,8 +135,8 @@ func (s *Server) watch(ctx context.Context, end func()) {
 	}
 }
 
-// witness marks the ledger when something was frozen in it, so that nobody takes that back without
-// the passphrase.
+// witness renews the checkpoint when something was frozen in the ledger, so that nobody takes that
+// back without the passphrase.
 func (s *Server) witness(ctx context.Context) {
 	head, err := s.Store.Head(ctx)
 	if err != nil || head.Frozen == s.witnessed {

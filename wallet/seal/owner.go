@@ -37,7 +37,7 @@ func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) 
 	})
 }
 
-// approvalData is everything that a yes is for, and how long and from where on it is good.
+// approvalData is everything that an approval is for, and how long and from where on it is good.
 func approvalData(where []byte, a history.Approval) []byte {
 	data := texts(where, a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
 		a.Amount.String(), a.Price.String(), a.PayTo)
@@ -45,10 +45,10 @@ func approvalData(where []byte, a history.Approval) []byte {
 	return binary.BigEndian.AppendUint64(data, uint64(a.Since))
 }
 
-// Approved refuses a payment whose yes the owner did not give, or gave for a payment that was made
-// already: the audit chain since then, up to the ledger's checkpoint, has to tell of this payment's
-// use of it and of no other. It does not judge a yes that was said at a client, which has no seal:
-// only the process that heard it can.
+// Approved refuses a payment whose approval the owner did not give, or gave for a payment that was
+// made already: the audit chain since then, up to the ledger's checkpoint, has to tell of this
+// payment's use of it and of no other. It does not judge an approval that was given at a client,
+// which has no seal: only the process that heard it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
 	where, err := g.where(ctx)
 	if err != nil {
@@ -148,8 +148,8 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 }
 
 // Verify is history.Store.Verify with the seals: the checkpoint is on the chain, what stands frozen
-// was not taken out, no lift is another's, and neither is any yes that the chain calls the owner's,
-// nor the newest rules.
+// was not taken out, no lift is another's, and neither is any approval that the chain calls the
+// owner's, nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
