@@ -82,7 +82,7 @@ type Window struct {
 
 // Decision is a payment that passes, and what has to be so still when its money is held. The ledger
 // checks all of it in the transaction that holds the money; where something no longer is so, the
-// facts are read and the decision is made anew.
+// facts are read and the decision is made again.
 type Decision struct {
 	Session string // the session that is open; "": none, and the payment begins one
 	Caps    []Cap  // at least a day's and a month's: a decision without caps holds nothing

@@ -470,7 +470,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	_, err = w.call("echo")
 	require.NoError(t, err)
 
-	// a new epoch begins anew; a node that shows the old one again is not believed
+	// a new epoch begins again; a node that shows the old one again is not believed
 	w.chain.channels[id].epoch = 1
 	sub := w.chain.channels[id].subs["key-1"]
 	sub.Nonce, sub.Amount = 0, money.Amount{}

@@ -72,7 +72,7 @@ func (m *Manager) service(ctx context.Context, server string) (*service, error) 
 	return found, nil
 }
 
-// forget makes the next call discover the service anew.
+// forget makes the next call discover the service again.
 func (m *Manager) forget(server string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

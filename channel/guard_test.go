@@ -72,7 +72,7 @@ func TestGuard(t *testing.T) {
 	_, err = guard(subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700)}, ours,
 		baseline{Nonce: 1<<64 - 1, Amount: money.NewAmount(600)}, limits)
-	require.Error(t, err, "nonces do not begin anew")
+	require.Error(t, err, "nonces do not begin again")
 }
 
 // After a lost state the chain may know more than this wallet.

@@ -41,7 +41,7 @@ type Program struct {
 	Stderr io.Writer
 }
 
-// Opener opens what lies in the home, each time anew: who gets it closes it.
+// Opener opens what lies in the home, each time again: who gets it closes it.
 type Opener interface {
 	// OpenWallet joins a whole wallet. first and last are asked for the passphrase before and after
 	// the sources that need no person; nil: there are none.

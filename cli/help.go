@@ -72,7 +72,7 @@ func helpText(cmd *cobra.Command, columns int) string {
 	return b.String()
 }
 
-// reflow breaks the paragraphs of a help text anew, for a terminal that is narrower than they were
+// reflow breaks the paragraphs of a help text again, for a terminal that is narrower than they were
 // written.
 func reflow(text string, columns int) string {
 	text = strings.TrimSuffix(text, "\n")

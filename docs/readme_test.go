@@ -13,7 +13,7 @@ import (
 	"x402-wallet/x402"
 )
 
-var updateReadme = flag.Bool("update", false, "write the generated parts of README.md anew")
+var updateReadme = flag.Bool("update", false, "write the generated parts of README.md again")
 
 // The parts of the README that say what the code says are made from it: go test -run Readme -update
 // . writes them.

@@ -335,7 +335,7 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 }
 
 // returnApproval takes the use back that a payment made of an approval, if it was never signed and
-// nobody was asked anew since.
+// nobody was asked again since.
 func (t *tx) returnApproval(payment string) error {
 	done, err := t.exec(
 		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'

@@ -34,7 +34,7 @@ func hasApproval(t *testing.T, s *Store, quote byte) bool {
 }
 
 // payApproved holds a payment of a quote, if a person approved it, as the engine does: what moved
-// is decided anew.
+// is decided again.
 func payApproved(s *Store, quote byte) error {
 	for {
 		_, err := reserveApproved(s, quote, testHold(1))
@@ -168,7 +168,7 @@ func TestApprovalsEnd(t *testing.T) {
 			require.Empty(t, list)
 			_, err = s.Approve(t.Context(), a.ID, "owner", nil)
 			require.ErrorIs(t, err, ErrDecided)
-			require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked anew")
+			require.NotEqual(t, a.ID, asking(t, s, 1).ID, "asked again")
 		})
 	}
 }
@@ -394,7 +394,7 @@ func TestAYesComesBack(t *testing.T) {
 				s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
 					UniqueKey: "x"}))
 		}, false, true},
-		"asked anew since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
+		"asked again since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)

@@ -81,7 +81,7 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	c.Signed = json.RawMessage(`{"nonce":"other"}`)
 	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
 
-	// a new epoch begins anew, and the old one never comes back
+	// a new epoch begins again, and the old one never comes back
 	c = testChannel(0)
 	c.Epoch, c.Signed = 1, nil
 	require.NoError(t, s.SaveChannel(t.Context(), c))

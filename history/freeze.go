@@ -52,7 +52,7 @@ type Lift struct {
 	Seal []byte
 }
 
-// Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts anew. seal
+// Unfreeze lifts every freeze and returns them; from here on the circuit breaker counts again. seal
 // is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
 	err = s.tx(ctx, func(t *tx) error {

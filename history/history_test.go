@@ -91,7 +91,7 @@ func decide(s *Store, rules budget.Rules, h *Hold) (Facts, error) {
 	return f, err
 }
 
-// reserveBy holds money by rules, as the engine does: what moved is decided anew.
+// reserveBy holds money by rules, as the engine does: what moved is decided again.
 func reserveBy(s *Store, rules budget.Rules, h Hold) (Payment, error) {
 	for {
 		if _, err := decide(s, rules, &h); err != nil {

@@ -23,7 +23,7 @@ func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
 }
 
 // Two may look at once whether a process is gone. Each finds it gone: who found the other in its
-// place would take an open payment for one that somebody waits for, and pay anew.
+// place would take an open payment for one that somebody waits for, and pay again.
 func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
 	s, _, home := newStore(t)
 	dir := filepath.Join(home, "run")

@@ -193,7 +193,7 @@ func ledgerError(doing string, err error) error {
 		return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err).
 			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see " +
 				"to it, " +
-				"start the wallet's processes anew, and run x402-wallet history verify")
+				"restart the wallet's processes, and run x402-wallet history verify")
 	case sqlite3.SQLITE_READONLY:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
 			WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")

@@ -176,7 +176,7 @@ type Hold struct {
 
 // ErrMoved says that something a decision rests on is no longer so: money was held or spent
 // meanwhile, a session began or ended, a payee became known, an approval was used up or taken back.
-// Nothing is held. Read the facts and decide anew.
+// Nothing is held. Read the facts and decide again.
 var ErrMoved = errors.New("the ledger changed since the payment was decided on")
 
 // ErrNoCaps refuses a hold whose decision no rules were asked for.

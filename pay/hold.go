@@ -177,7 +177,7 @@ func at(p history.Payment, o option) history.Payment {
 }
 
 // decideAndHold decides on a payment by the facts and holds its money by that decision. When the
-// ledger changed in between, in a way that matters, it decides anew.
+// ledger changed in between, in a way that matters, it decides again.
 func (e *Engine) decideAndHold(ctx context.Context, w *proposal) (history.Payment, error) {
 	for range maxDecisions {
 		if err := e.decide(ctx, w); err != nil {

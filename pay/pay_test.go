@@ -343,7 +343,7 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 	}
 }
 
-// Died between the hold and the signature: nothing left, so the hold goes and the call begins anew.
+// Died between the hold and the signature: nothing left, so the hold goes and the call begins again.
 func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
@@ -566,7 +566,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 }
 
 // A facilitator that says so and settled nothing holds its call no longer than the payment lives:
-// then the same call pays anew.
+// then the same call pays again.
 func TestTheSameCallPaysAnewWhenAClaimIsDead(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 402}, nil

@@ -76,7 +76,7 @@ type Leases interface {
 	Self() string
 }
 
-// Reader finds payments. history.ErrNoPayment: there is none.
+// Reader finds payments. history.ErrNotFound: there is none.
 type Reader interface {
 	Payment(ctx context.Context, id string) (history.Payment, error)
 	Content(ctx context.Context, id string) (history.Content, error)

@@ -162,7 +162,7 @@ func (f *Proxy) watch(session *mcp.ClientSession) bool {
 	return true
 }
 
-// forget lets the next request open a session anew.
+// forget lets the next request open a session again.
 func (f *Proxy) forget(session *mcp.ClientSession) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,12 +209,12 @@ func (f *Proxy) update(take func(context.Context, *mcp.ClientSession) error) {
 	})
 }
 
-// upstream is the session, made anew where the server ended.
+// upstream is the session, made again where the server ended.
 func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
-		f.Log.Warn("the server behind the paywall ended; starting it anew")
+		f.Log.Warn("the server behind the paywall ended; starting it again")
 		if err := f.connect(ctx); err != nil {
 			f.Log.Error("the server behind the paywall cannot be reached", "err", err)
 		}

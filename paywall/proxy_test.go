@@ -195,7 +195,7 @@ func TestProxyOverStdio(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
 
-	// A server that dies is started anew; what it was paid for and did not do is not charged.
+	// A server that dies is started again; what it was paid for and did not do is not charged.
 	_, err = call(t.Context(), "die")
 	require.ErrorAs(t, err, &own)
 	require.Eventually(t, func() bool {
@@ -251,11 +251,11 @@ func TestProxyOverHTTP(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A server behind at a URL that was started anew does not know the session: that is opened again,
+// A server behind at a URL that was started again does not know the session: that is opened again,
 // and a sale is not lost over it. One that is gone is said to be, in words of ours.
 func TestProxyReopensUpstreamSession(t *testing.T) {
 	l, f := newProxy(t)
-	anew := func() http.Handler {
+	again := func() http.Handler {
 		server := behind()
 		t.Cleanup(func() {
 			for session := range server.Sessions() {
@@ -265,7 +265,7 @@ func TestProxyReopensUpstreamSession(t *testing.T) {
 		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	}
 	var now atomic.Value
-	now.Store(anew())
+	now.Store(again())
 	service := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		now.Load().(http.Handler).ServeHTTP(rw, r)
 	}))
@@ -274,7 +274,7 @@ func TestProxyReopensUpstreamSession(t *testing.T) {
 	require.NoError(t, f.Open(t.Context()))
 	l.client = stdioClient(t, f, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
-	now.Store(anew())
+	now.Store(again())
 	require.Equal(t, product, l.buy(t, nil).text)
 	require.Len(t, l.Settlements(), 2)
 	service.CloseClientConnections()

@@ -35,7 +35,7 @@ type MCPOptions struct {
 // for it. It is safe for concurrent use; Close ends what it started.
 //
 // A session with a server is opened when it is first needed, is shared by all calls, and is opened
-// anew when it has died. A request with a payment leaves at most once all the same: what dies after
+// again when it has died. A request with a payment leaves at most once all the same: what dies after
 // it left is not tried again.
 type MCP struct {
 	options MCPOptions
@@ -244,7 +244,7 @@ func (m *MCP) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) 
 		mayRetry := e.missing || (isUnsent && isEnded)
 		switch {
 		case e.missing && e.pays():
-			// it has left, and does not leave again: the next call opens the session anew
+			// it has left, and does not leave again: the next call opens the session again
 			p.dropSession(s)
 			return e, nil
 		case mayRetry && tries == 0 && ctx.Err() == nil:

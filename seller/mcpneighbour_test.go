@@ -225,7 +225,7 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 	require.NoError(t, ask(200))
 	require.EqualValues(t, 1, server.opened.Load())
 
-	for i, status := range []int{400, 404} { // it was started anew, and knows nobody
+	for i, status := range []int{400, 404} { // it was started again, and knows nobody
 		server.forgotten.Add(1)
 		server.opened.Add(1)
 		require.NoError(t, ask(status), "a session is opened again: %d", status)

@@ -236,7 +236,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 	}
 }
 
-// A server that was started anew between the price and the payment knows nobody. The payment does
+// A server that was started again between the price and the payment knows nobody. The payment does
 // not leave again by itself; the next time, it leaves in a session that is known.
 func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
@@ -267,7 +267,7 @@ func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
 }
 
 // On the old wire all answers come on one stream: neither a neighbour that is refused ends it, nor
-// one that opens the session anew.
+// one that opens the session again.
 func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 	arrived, over := make(chan struct{}), make(chan struct{})
 	o := mcp.NewServer(&mcp.Implementation{Name: "old", Version: "1"}, nil)

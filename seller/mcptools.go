@@ -46,7 +46,7 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 }
 
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call
-// had to open its session anew.
+// had to open its session again.
 func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
 	at, err := m.parseEndpoint(endpoint)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"x402-wallet/seller"
 )
 
-var update = flag.Bool("update", false, "write testdata/tools.golden.json anew")
+var update = flag.Bool("update", false, "write testdata/tools.golden.json again")
 
 const golden = "testdata/tools.golden.json"
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When the owner changed the rules the wallet is opened anew; the old one is closed when its last
+// When the owner changed the rules the wallet is opened again; the old one is closed when its last
 // call has ended.
 func TestLazyFollowsTheRules(t *testing.T) { synctest.Test(t, lazyFollowsTheRules) }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // stillWaiting is how often a client that wants progress hears that a payment is not over: hosts
-// give up on a call that says nothing for a minute, and count anew from each notification.
+// give up on a call that says nothing for a minute, and count again from each notification.
 const stillWaiting = 5 * time.Second
 
 // progress tells a client that gave a progress token how far its purchase is. Only a goroutine of

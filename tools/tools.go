@@ -112,7 +112,7 @@ type Facilitators interface {
 }
 
 // Open opens the wallet under the owner's rules as they are; it is called until it succeeds, and
-// anew when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
+// again when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
 type Open func(ctx context.Context) (*Wallet, error)
 
 // nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not

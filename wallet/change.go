@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// ChangePassphrase encrypts the keystore anew: under the new passphrase, a fresh
+// ChangePassphrase encrypts the keystore again: under the new passphrase, a fresh
 // salt and nonce, and a KDF cost that is never lower than before and at least
 // opt.N. Whoever has a copy of the old file still opens it with the old one.
 //

@@ -30,7 +30,7 @@ func TestChangePassphrase(t *testing.T) {
 	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeInvalidPassphrase)
 	require.NoError(t, again.Unlock(t.Context(), value(newPassphrase)))
 	require.NoError(t, w.Unlock(t.Context(), value(newPassphrase)),
-		"a wallet that was open before reads the file anew")
+		"a wallet that was open before reads the file again")
 
 	after, err := os.ReadFile(filepath.Join(w.dir, keystoreName))
 	require.NoError(t, err)

@@ -122,5 +122,5 @@ func (ks *keystore) warnings() []string {
 	}
 	return []string{fmt.Sprintf("the keystore's scrypt n is %d, below %d: a stolen file is guessed too "+
 		"cheaply; "+
-		"set the passphrase anew with: x402-wallet passphrase", ks.n, safeN)}
+		"set the passphrase again with: x402-wallet passphrase", ks.n, safeN)}
 }

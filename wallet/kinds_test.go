@@ -103,7 +103,7 @@ func TestSolanaTransfer(t *testing.T) {
 		accounts ...*solana.AccountMeta) solana.Instruction {
 		return solana.NewInstruction(program, accounts, data)
 	}
-	moved := func() []*solana.AccountMeta { // anew each time: the library changes those that it is given
+	moved := func() []*solana.AccountMeta { // again each time: the library changes those that it is given
 		return []*solana.AccountMeta{meta(source, true, false), meta(mint, false, false),
 			meta(destination, true, false), meta(self, false, true)}
 	}

@@ -87,7 +87,7 @@ func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
 	return err
 }
 
-// unlockOnce reads the file anew (its passphrase may have been changed), asks for the
+// unlockOnce reads the file again (its passphrase may have been changed), asks for the
 // passphrase and derives. Nobody is asked in vain: a bad file comes first.
 func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, error) {
 	ks, err := readKeystore(w.dir)

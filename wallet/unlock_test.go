@@ -321,7 +321,7 @@ func TestWrongPassphrasesCostTime(t *testing.T) {
 		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
 		w.Lock()
 		requireCode(t, w.Unlock(t.Context(), wrong), codeInvalidPassphrase)
-		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins anew")
+		require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)), "the right one begins again")
 	})
 }
 

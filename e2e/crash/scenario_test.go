@@ -214,7 +214,7 @@ func (r *run) bounded(who string) {
 		r.violation("%s: paid twice: %d settlements, %d allowed", who, n, allowed)
 	}
 	if n := r.Signatures(); n > allowed+r.scenario.dead {
-		r.violation("%s: signed anew: %d different payments were seen, %d allowed", who, n,
+		r.violation("%s: signed again: %d different payments were seen, %d allowed", who, n,
 			allowed+r.scenario.dead)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 const usdc = "0x036CbD53842c5426634e7929541eC2318f3dCF7e" // on Base Sepolia
 

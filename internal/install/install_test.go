@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 var entry = Entry{Command: "/usr/local/bin/x402-wallet", Args: []string{"mcp"},
 	Env: map[string]string{"X402_WALLET_PASSPHRASE_FILE": "/home/ada/.x402-pass"}}

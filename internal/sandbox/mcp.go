@@ -73,7 +73,7 @@ func (m *MCP) Payments() []string {
 	return slices.Clone(m.payments)
 }
 
-// Forget makes the server forget its sessions, as one does that was started anew.
+// Forget makes the server forget its sessions, as one does that was started again.
 func (m *MCP) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -89,7 +89,7 @@ func (s *Sandbox) Presentations() []Presentation {
 }
 
 // Signatures is how many different signed payments the seller and the facilitator have ever seen: a
-// wallet that signs anew instead of presenting the same bytes again shows here.
+// wallet that signs again instead of presenting the same bytes again shows here.
 func (s *Sandbox) Signatures() int {
 	different := map[[sha256.Size]byte]bool{}
 	for _, p := range s.Presentations() {

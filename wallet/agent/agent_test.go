@@ -327,7 +327,7 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 		"rows that go away": func(w *world, p history.Payment) {
 			require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
 		},
-		"sessions anew": func(w *world, p history.Payment) {
+		"sessions again": func(w *world, p history.Payment) {
 			require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
 			_, err := w.store.NewSession(t.Context(), nil, nil)
 			require.NoError(t, err)

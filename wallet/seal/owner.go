@@ -73,7 +73,7 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 	}
 	if !slices.Equal(used, []string{p.ID}) {
 		return x402.Errorf(x402.ApprovalRequired, "the approval %s was used up by another payment", a.ID).
-			WithHint("make the call again: the person is asked anew")
+			WithHint("make the call again: the person is asked again")
 	}
 	return nil
 }

@@ -233,10 +233,10 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 	require.NoError(t, execute(g, `DELETE FROM payments; DELETE FROM audit WHERE seq > 2`))
 	copied(backup, g.Home, checkpointFile)
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.LedgerCorrupt))
-	anew := open(t, g.Home, string(g.Rules.Raw))
-	anew.Checkpoints = &g.own
-	require.True(t, x402.HasCode(anew.VerifySeals(t.Context()), x402.LedgerCorrupt),
-		"the wallet opened anew in that process")
+	again := open(t, g.Home, string(g.Rules.Raw))
+	again.Checkpoints = &g.own
+	require.True(t, x402.HasCode(again.VerifySeals(t.Context()), x402.LedgerCorrupt),
+		"the wallet opened again in that process")
 	later := open(t, g.Home, string(g.Rules.Raw))
 	require.NoError(t, later.VerifySeals(t.Context()))
 	require.NoError(t, later.Seal(t.Context()), "the owner accepts it")
@@ -300,7 +300,7 @@ func TestVerify(t *testing.T) {
 				Seal:   []byte("a seal")}
 			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home))
 		}, x402.PolicyUnsealed},
-		{"the chain made anew", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
+		{"the chain made again", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
 			other := sealed(t)
 			reserve(t, other.Store)
 			require.NoError(t, other.Store.Close())

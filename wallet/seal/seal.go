@@ -45,7 +45,7 @@ type Guard struct {
 	Store *history.Store
 	Key   Key
 
-	// shared by the guards of a home in this process, so that opening the wallet anew forgets
+	// shared by the guards of a home in this process, so that opening the wallet again forgets
 	// nothing; nil: its own
 	Checkpoints *CheckpointCache
 	own         CheckpointCache
@@ -175,7 +175,7 @@ func unsealed(format string, args ...any) *x402.Error {
 // back to the older ones is a loosening.
 func (g *Guard) VerifySeals(ctx context.Context) error { return g.CheckRules(ctx, g.Rules) }
 
-// CheckRules is VerifySeals for rules that were read anew.
+// CheckRules is VerifySeals for rules that were read again.
 func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
 	sealed, changes, err := g.compare(ctx, rules)
 	if err != nil {
