@@ -229,7 +229,9 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
-		err := f.server.Run(ctx, &counted{Transport: mcpconn.NewStdio(in, out), unanswered: &f.unanswered})
+		stdio := mcpconn.NewStdio(in, out)
+		stdio.Batches = true // it serves all versions, and MCP 2025-03-26 has them
+		err := f.server.Run(ctx, &counted{Transport: stdio, unanswered: &f.unanswered})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}

@@ -38,7 +38,7 @@ func TestUpstreamGreetingIsSkipped(t *testing.T) {
 func TestMalformedClientLineDoesNotEndTheSession(t *testing.T) {
 	for name, line := range map[string]string{
 		"not JSON":       "hello",
-		"a batch":        `[{"jsonrpc":"2.0","id":7,"method":"ping"}]`,
+		"an empty batch": `[]`,
 		"half a message": `{"jsonrpc":"2.0","id":1`,
 		"two at once":    `{"jsonrpc":"2.0","id":8,"method":"ping"}{"jsonrpc":"2.0","id":9,"method":"ping"}`,
 		"too long":       `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 16<<20) + `"}`,

@@ -84,8 +84,7 @@ func (i incoming) SessionID() string { return "" }
 
 // Stdio is a server's side of MCP's stdio transport, one JSON-RPC message a line. It is ours and
 // not the SDK's because over a line that is no message the SDK ends the session; here such a line
-// is answered with a JSON-RPC error, and the next one is read. Batches, which only MCP 2025-03-26
-// knows, are answered with an error too.
+// is answered with a JSON-RPC error, and the next one is read.
 //
 // Use it for one session: Connect starts to read, Close ends both streams. Read and Write may be
 // called at the same time.
@@ -93,11 +92,17 @@ type Stdio struct {
 	// MaxLine bounds a message, in bytes; 0 is MaxClientLine. Longer ones are answered with an
 	// error.
 	MaxLine int
+	// Batches is whether JSON-RPC batches are read, which servers of MCP 2025-03-26 have to and other
+	// versions do not know. Otherwise they are answered with an error.
+	Batches bool
 
 	in     io.ReadCloser
 	out    io.WriteCloser
 	writes sync.Mutex // whole lines
 	incoming
+
+	batching sync.Mutex
+	batches  map[jsonrpc.ID]*batch // of the requests that are not answered yet
 
 	closing  sync.Once
 	closeErr error
@@ -128,8 +133,10 @@ func (s *Stdio) receive() {
 	from := bufio.NewReaderSize(s.in, 64<<10)
 	for {
 		line, err := readLine(from, s.MaxLine, true)
-		if m := s.message(bytes.TrimSpace(line), err); m != nil && !s.deliver(m) {
-			return
+		for _, m := range s.decodeLine(bytes.TrimSpace(line), err) {
+			if !s.deliver(m) {
+				return
+			}
 		}
 		if err != nil && !errors.Is(err, errTooLong) {
 			return
@@ -137,8 +144,9 @@ func (s *Stdio) receive() {
 	}
 }
 
-// message decodes a line, or answers it itself and gives nil.
-func (s *Stdio) message(line []byte, reading error) jsonrpc.Message {
+// decodeLine gives a line's messages: one, those of a batch, or none where it answers the line
+// itself.
+func (s *Stdio) decodeLine(line []byte, reading error) []jsonrpc.Message {
 	isJSON := json.Valid(line)
 	switch {
 	case errors.Is(reading, errTooLong):
@@ -146,12 +154,74 @@ func (s *Stdio) message(line []byte, reading error) jsonrpc.Message {
 	case len(line) == 0, reading != nil && !isJSON: // blank, or the client ended in the middle of it
 	case !isJSON:
 		s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
+	case line[0] == '[' && s.Batches:
+		return s.decodeBatch(line)
 	case line[0] != '{':
 		s.refuse(nil, jsonrpc.CodeInvalidRequest, "a message is one JSON object; batches are not supported")
 	default:
-		return s.decode(line)
+		if m := s.decode(line); m != nil {
+			return []jsonrpc.Message{m}
+		}
 	}
 	return nil
+}
+
+// maxBatch bounds a batch: each of its requests is a goroutine of the SDK's.
+const maxBatch = 100
+
+// batch collects the answers to a batch's requests, which leave together (JSON-RPC 2.0 §6).
+type batch struct {
+	unanswered int
+	answers    []json.RawMessage
+}
+
+func (s *Stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
+	var elements []json.RawMessage
+	if json.Unmarshal(line, &elements) != nil || len(elements) == 0 || len(elements) > maxBatch {
+		s.refuse(nil, jsonrpc.CodeInvalidRequest, "a batch has 1 to "+strconv.Itoa(maxBatch)+" messages")
+		return nil
+	}
+	b := &batch{}
+	s.batching.Lock()
+	defer s.batching.Unlock()
+	for _, element := range elements {
+		if element[0] != '{' {
+			s.refuse(nil, jsonrpc.CodeInvalidRequest, "a message is one JSON object")
+			continue
+		}
+		m := s.decode(element)
+		if m == nil {
+			continue
+		}
+		messages = append(messages, m)
+		if r, isRequest := m.(*jsonrpc.Request); isRequest && r.IsCall() && s.batches[r.ID] == nil {
+			if s.batches == nil {
+				s.batches = map[jsonrpc.ID]*batch{}
+			}
+			s.batches[r.ID] = b
+			b.unanswered++
+		}
+	}
+	return messages
+}
+
+// answerBatch keeps an answer to a batch's request until it is the last one: then all of them are
+// returned. false: the answer belongs to no batch.
+func (s *Stdio) answerBatch(id jsonrpc.ID, answer []byte) (all []byte, isOfBatch bool) {
+	s.batching.Lock()
+	defer s.batching.Unlock()
+	b := s.batches[id]
+	if b == nil {
+		return nil, false
+	}
+	delete(s.batches, id)
+	b.answers = append(b.answers, answer)
+	b.unanswered--
+	if b.unanswered > 0 {
+		return nil, true
+	}
+	all, _ = json.Marshal(b.answers) // they are JSON
+	return all, true
 }
 
 // decode takes exactly what the SDK can take, because the SDK ends the session over anything else.
@@ -202,12 +272,21 @@ func (s *Stdio) refuse(id json.RawMessage, code int, message string) {
 // Write implements mcp.Connection. An error means that the client may not have got the whole
 // message.
 func (s *Stdio) Write(_ context.Context, m jsonrpc.Message) error {
-	if response, isAnswer := m.(*jsonrpc.Response); isAnswer {
+	response, isAnswer := m.(*jsonrpc.Response)
+	if isAnswer {
 		normalizeError(response)
 	}
 	text, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
 		return err
+	}
+	if isAnswer {
+		if all, isOfBatch := s.answerBatch(response.ID, text); isOfBatch {
+			if all == nil {
+				return nil
+			}
+			text = all
+		}
 	}
 	return s.writeLine(text)
 }

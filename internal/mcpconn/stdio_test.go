@@ -188,3 +188,43 @@ type shortOutput struct{}
 
 func (shortOutput) Write(p []byte) (int, error) { return len(p) / 2, nil }
 func (shortOutput) Close() error                { return nil }
+
+// A batch's messages are read one by one, and the answers to its requests leave together.
+func TestStdioAnswersABatchTogether(t *testing.T) {
+	out := &output{}
+	s := NewStdio(io.NopCloser(strings.NewReader(`[{"jsonrpc":"2.0","id":1,"method":"ping"},`+
+		`{"jsonrpc":"2.0","method":"notifications/initialized"},7,{"jsonrpc":"2.0","id":"b","method":"ping"}]`+
+		"\n[]\n["+strings.Repeat(ping+",", maxBatch)+ping+"]\n"+ping+"\n")), out)
+	s.Batches = true
+	_, err := s.Connect(t.Context())
+	require.NoError(t, err)
+	defer s.Close()
+	var methods []string
+	var ids []jsonrpc.ID
+	for {
+		m, err := s.Read(t.Context())
+		if err != nil {
+			require.ErrorIs(t, err, io.EOF)
+			break
+		}
+		r := m.(*jsonrpc.Request)
+		methods, ids = append(methods, r.Method), append(ids, r.ID)
+	}
+	require.Equal(t, []string{"ping", "notifications/initialized", "ping", "ping"}, methods)
+	refusals := strings.Count(out.String(), "\n")
+	require.Equal(t, 3, refusals, "the number, the empty batch, the one that is too long: %s", out)
+
+	answer := func(id jsonrpc.ID) {
+		require.NoError(t, s.Write(t.Context(), &jsonrpc.Response{ID: id, Result: json.RawMessage(`{}`)}))
+	}
+	answer(ids[2])
+	require.Equal(t, refusals, strings.Count(out.String(), "\n"), "the batch is not answered in parts")
+	answer(ids[0])
+	answer(ids[3]) // by itself, with the id of one that is answered
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[refusals:]
+	require.Len(t, lines, 2)
+	var together []struct{ ID any }
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &together))
+	require.Equal(t, []struct{ ID any }{{"b"}, {1.0}}, together)
+	require.Equal(t, byte('{'), lines[1][0])
+}
