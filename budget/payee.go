@@ -61,7 +61,8 @@ func (r Rules) unusual(a Ask, known PayeeHistory) (reasons []reason, err error) 
 	case !known.Paid && r.NewPayee == RuleRefuse:
 		return nil, x402.Errorf(x402.PolicyDenied,
 			"%s was never paid before, and the owner allows no new payees", payTo).
-			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").WithDetail("payTo", payTo)
+			WithHint("tell the person who wants to be paid; sellers that were paid before can be paid").
+			WithDetail("payTo", payTo)
 	}
 	add := func(unusual bool, rule string, text ...string) {
 		if unusual {

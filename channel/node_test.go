@@ -217,21 +217,39 @@ func (c *chain) field(table, key string) []byte {
 // errMove says that the chain took the transaction and undid it.
 var errMove = errors.New("move abort")
 
-func (c *chain) execute(raw []byte) (hash []byte, err error) {
-	var tx struct {
-		From               rooch.Account
-		Number, Chain, Gas uint64
-		Action             byte
-		Package            rooch.Account
-		Module, Function   string
-		Coins              []struct {
-			Tag          byte
-			Package      rooch.Account
-			Module, Name string
-			Params       []byte
-		}
-		Args [][]byte
+// moveCall is a transaction's data, as the chain reads it.
+type moveCall struct {
+	From               rooch.Account
+	Number, Chain, Gas uint64
+	Action             byte
+	Package            rooch.Account
+	Module, Function   string
+	Coins              []struct {
+		Tag          byte
+		Package      rooch.Account
+		Module, Name string
+		Params       []byte
 	}
+	Args [][]byte
+}
+
+// check refuses what is no call of payment_channel, or one for another coin.
+func (tx *moveCall) check() error {
+	three := rooch.Account{31: 3}
+	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
+		return errors.New("not a call of payment_channel")
+	}
+	for _, coin := range tx.Coins {
+		isRGas := coin.Package == three && coin.Module == "gas_coin" && coin.Name == "RGas"
+		if coin.Tag != 7 || !isRGas || len(coin.Params) != 0 {
+			return errors.New("another coin")
+		}
+	}
+	return nil
+}
+
+func (c *chain) execute(raw []byte) (hash []byte, err error) {
+	var tx moveCall
 	var authenticator struct {
 		Validator uint64
 		Payload   []byte
@@ -242,7 +260,6 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 		Signature []byte
 		Message   byte
 	}
-	three := rooch.Account{31: 3}
 	rest, err := rooch.Decode(raw, &tx)
 	sum := sha3.Sum256(raw[:len(raw)-len(rest)])
 	if err == nil {
@@ -255,14 +272,8 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	if err != nil || len(rest) != 0 || payload.Envelope != 0 || payload.Message != 0 {
 		return nil, errors.New("not an authenticator of the DID validator")
 	}
-	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
-		return nil, errors.New("not a call of payment_channel")
-	}
-	for _, coin := range tx.Coins {
-		isRGas := coin.Package == three && coin.Module == "gas_coin" && coin.Name == "RGas"
-		if coin.Tag != 7 || !isRGas || len(coin.Params) != 0 {
-			return nil, errors.New("another coin")
-		}
+	if err := tx.check(); err != nil {
+		return nil, err
 	}
 	from := tx.From
 	i := slices.IndexFunc(c.keys[from], func(k rooch.Key) bool { return k.Fragment == payload.Fragment })

@@ -462,10 +462,10 @@ func (c *call) overMax(ctx context.Context) error {
 			return err
 		}
 	}
-	return x402.Errorf(x402.AmountExceedsMax, "the call costs more than the %s (%s units) that it was "+
-		"allowed to",
+	return x402.Errorf(x402.AmountExceedsMax,
+		"the call costs more than the %s (%s units) that it was allowed to",
 		c.charge.Asset.Dollars(*c.max).Price(), *c.max).
-		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth that "+
-			"and the owner's rules let it").
+		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth "+
+			"that and the owner's rules let it").
 		WithDetail("maxAmount", *c.max)
 }

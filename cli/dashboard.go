@@ -100,13 +100,15 @@ func (u *ui) dashboard(url string, idle time.Duration) error {
 
 // browse starts the person's browser.
 func browse(url string) error {
-	command := map[string][]string{"darwin": {"open"},
-		"windows": {"rundll32", "url.dll,FileProtocolHandler"}}[runtime.GOOS]
+	command := map[string][]string{
+		"darwin":  {"open"},
+		"windows": {"rundll32", "url.dll,FileProtocolHandler"},
+	}[runtime.GOOS]
 	if command == nil {
 		command = []string{"xdg-open"}
 	}
-	cmd := exec.Command(command[0],
-		append(command[1:], url)...) //nolint:gosec,noctx // the system's own; it outlives us
+	arguments := append(command[1:], url)
+	cmd := exec.Command(command[0], arguments...) //nolint:gosec,noctx // the system's own; it outlives us
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", command[0], err)
 	}

@@ -32,11 +32,12 @@ func demoDollars(units uint64) money.Dollars { return money.Dollars(units) }
 func (d *demo) introduce() {
 	d.print("%s\n\n",
 		d.paint("1", "x402-wallet demo: play money, real signatures, and nothing leaves this machine."))
-	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a tenth of " +
-		"a cent.\n" +
+	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a " +
+		"tenth of a cent.\n" +
 		"A wallet signs a payment of exactly that and asks again. The website has a payment service (a\n" +
 		"\"facilitator\") put it on a blockchain, and delivers. No account, no card, no subscription.\n\n" +
-		"Below, this demo plays an AI agent and calls the real wallet over MCP, as Claude Code, Cursor and\n" +
+		"Below, this demo plays an AI agent and calls the real wallet over MCP, as Claude Code, Cursor " +
+		"and\n" +
 		"others would. Website, payment service and both blockchains are stand-ins on 127.0.0.1 that " +
 		"check\n" +
 		"every signature.\n")

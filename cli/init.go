@@ -147,7 +147,8 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 	case err != nil:
 		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}
 	case !rules.Keystore.Keyring:
-		return []string{"config.toml does not say keyring = true under [keystore], so the keyring is not asked"}
+		return []string{"config.toml does not say keyring = true under [keystore], so the keyring is " +
+			"not asked"}
 	}
 	return nil
 }
@@ -414,8 +415,8 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money", command: ""},
 		{what: "look at what the agent may spend; budget set, or config.toml, changes it",
 			command: "x402-wallet budget"},
-		{what: "fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address from " +
-			"your own token account", command: "x402-wallet help delegation"},
+		{what: "fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address " +
+			"from your own token account", command: "x402-wallet help delegation"},
 		{what: "give the wallet to your agent; install without a name lists the known clients",
 			command: install},
 		unlock,

@@ -287,7 +287,8 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 // can mend.
 func unsettled(c install.Client, err error) error {
 	return x402.Errorf(x402.SetupFailed, "%w", err).
-		WithHint("nothing was written; fix the file, or add by hand what x402-wallet install %s --print shows", c.Name)
+		WithHint("nothing was written; fix the file, or add by hand what x402-wallet install %s --print "+
+			"shows", c.Name)
 }
 
 func (u *ui) difference(out installOut) {

@@ -25,8 +25,9 @@ func (p *Program) manCommand() *cobra.Command {
 
 func writePages(cmd *cobra.Command, dir, version string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, version)),
-		0o644); err != nil { //nolint:gosec // for everybody
+	file := filepath.Join(dir, name+".1")
+	page := []byte(manPage(cmd, version))
+	if err := os.WriteFile(file, page, 0o644); err != nil { //nolint:gosec // for everybody
 		return err
 	}
 	for _, sub := range cmd.Commands() {

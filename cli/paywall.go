@@ -25,7 +25,8 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 			"  command = [\"npx\", \"plain-mcp-server\"]   # or url = \"https://…/mcp\"\n" +
 			"  network = \"eip155:8453\"                 # paid to pay_to, by default to this wallet's " +
 			"address there\n" +
-			"  listen  = \"\"                            # empty: stdio; \"127.0.0.1:4040\": streamable HTTP\n" +
+			"  listen  = \"\"                            # empty: stdio; \"127.0.0.1:4040\": streamable " +
+			"HTTP\n" +
 			"  [tools.search]                          # tools without a table are free\n" +
 			"  price = \"0.01\"                          # dollars\n\n" +
 			"More keys: pay_to, version, dialect, verify_only, max_timeout_seconds, [[facilitators]]; for " +
@@ -36,7 +37,8 @@ func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 			"  x402-wallet paywall earnings",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usageError{text: "--config FILE is needed: which server it is, and what its tools cost"}
+				return usageError{text: "--config FILE is needed: which server it is, and what its " +
+					"tools cost"}
 			}
 			return p.ServePaywall(cmd.Context(), file)
 		},

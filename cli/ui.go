@@ -25,11 +25,14 @@ import (
 // The rules of the UI:
 //  1. What a program may read goes to stdout; everything said to a person about it goes to stderr.
 //  2. With --json, or when stdout is not a terminal, stdout is one JSON document, the tool's own.
-//  3. An error says what was attempted, what would have passed, and what to do; in JSON it is SPEC §7.1's object.
+//  3. An error says what was attempted, what would have passed, and what to do; in JSON it is
+//     SPEC §7.1's object.
 //  4. Colour only on a terminal and never as the only sign.
-//  5. A stranger's text is printed with its control characters escaped, so that it cannot drive the terminal.
+//  5. A stranger's text is printed with its control characters escaped, so that it cannot drive
+//     the terminal.
 //  6. Nothing is asked that can be found out, and nothing secret is echoed.
-//  7. An answer that could not be written is a failure: a pipe that broke must not look like nothing to tell.
+//  7. An answer that could not be written is a failure: a pipe that broke must not look like
+//     nothing to tell.
 type ui struct {
 	out  *output
 	err  io.Writer

@@ -84,8 +84,8 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 	if err != nil {
 		return err
 	}
-	child := exec.Command(program, "unlock", "--foreground", "--json",
-		"--passphrase-fd=3") //nolint:gosec,noctx // ourselves; it outlives us
+	//nolint:gosec,noctx // ourselves; it outlives us
+	child := exec.Command(program, "unlock", "--foreground", "--json", "--passphrase-fd=3")
 	child.Args[0] = os.Args[0]
 	child.ExtraFiles = []*os.File{read}
 	child.SysProcAttr = background()

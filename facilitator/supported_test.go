@@ -14,7 +14,8 @@ import (
 const twoKinds = `200 {"kinds":[
  {"x402Version":1,"scheme":"exact","network":"base-sepolia"},
  {"x402Version":2,"scheme":"exact","network":"eip155:84532","extra":null},
- {"x402Version":2,"scheme":"exact","network":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1","extra":{"feePayer":"FA"}},
+ {"x402Version":2,"scheme":"exact","network":"solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+  "extra":{"feePayer":"FA"}},
  {"x402Version":2,"scheme":"exact","network":"near mainnet"}],"extensions":[],"signers":{}}`
 
 func open2(w *wire, names ...string) *Client {

@@ -82,8 +82,6 @@ func sameDay(a, b time.Time) bool {
 // on reports whether a payment's host is one that the owner's entry covers: itself, on any port.
 func on(entry, host string) bool { return host == entry || strings.HasPrefix(host, entry+":") }
 
-func sameMonth(a, b time.Time) bool { return a.Year() == b.Year() && a.Month() == b.Month() }
-
 func (m *model) living(key string) *modelRow {
 	for _, r := range m.rows {
 		if key != "" && r.key == key && r.state != Failed {
@@ -153,10 +151,15 @@ func (m *model) seller(r *modelRow) string {
 	known, here, others, last := false, false, false, money.Dollars(0)
 	for _, o := range m.rows {
 		paid := o.state == Submitted || o.state == Unknown || o.state == Settled
-		known = known || (paid && o.payTo == r.payTo)
-		here = here || (paid && o.payTo == r.payTo && o.host == r.host)
-		others = others || (o.state != Failed && o.payTo != r.payTo && o.host == r.host)
-		if paid && o.host == r.host {
+		samePayee, sameHost := o.payTo == r.payTo, o.host == r.host
+		if paid && samePayee {
+			known = true
+			here = here || sameHost
+		}
+		if o.state != Failed && !samePayee && sameHost {
+			others = true
+		}
+		if paid && sameHost {
 			last = o.price
 		}
 	}
@@ -164,10 +167,15 @@ func (m *model) seller(r *modelRow) string {
 	switch {
 	case changed && m.change == budget.RuleRefuse, !known && m.newPayee == budget.RuleRefuse:
 		return "payee"
-	case m.jump > 0 && last > 0 && r.price > last && int64(r.price) >= m.jump*int64(last):
+	case m.jumps(r.price, last):
 		return "ask"
 	}
 	return ""
+}
+
+// jumps reports whether a price is so many times the last one that the owner is asked.
+func (m *model) jumps(price, last money.Dollars) bool {
+	return m.jump > 0 && last > 0 && price > last && int64(price) >= m.jump*int64(last)
 }
 
 // decide says what the rules have to answer: "" or "taken", "payee", "over", "rate" or "ask".

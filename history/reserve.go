@@ -431,9 +431,11 @@ func (t *tx) coveredByChain(h Hold) error {
 		held, _ = held.Add(a)
 		return err
 	}, `
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND state IN ('reserved', 'submitted', 'unknown')
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3
+			AND state IN ('reserved', 'submitted', 'unknown')
 		UNION ALL
-		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3 AND state = 'settled' AND updated_at >= ?4`,
+		SELECT amount FROM payments WHERE source = ?1 AND asset = ?2 AND network = ?3
+			AND state = 'settled' AND updated_at >= ?4`,
 		h.Funds.Source, h.Payment.Asset, h.Payment.Network, micros(h.Funds.ReadAt))
 	if err != nil {
 		return err

@@ -16,7 +16,8 @@ import (
 //	ends with   when                                             what the call bought
 //	Cancel      the client gave up, or its answer did not        goes to the next call for the same
 //	            reach it
-//	Deliver     the client has the answer                        is over: the next call for the same buys again
+//	Deliver     the client has the answer                        is over: the next call for the same
+//	                                                             buys again
 //
 // Both take effect before they return, so a call that is read after a cancellation finds the
 // payment of the cancelled one left by its client: the same call directly behind a cancellation is

@@ -199,8 +199,10 @@ func host(rawURL string) string {
 	if strings.Contains(name, ":") {
 		name = "[" + name + "]"
 	}
-	if p := u.Port(); p != "" && !((u.Scheme == "https" && p == "443") || (u.Scheme == "http" && p == "80")) {
-		name += ":" + p
+	port := u.Port()
+	standard := (u.Scheme == "https" && port == "443") || (u.Scheme == "http" && port == "80")
+	if port != "" && !standard {
+		name += ":" + port
 	}
 	return name
 }

@@ -154,8 +154,10 @@ func uniqueKey(e x402.Evidence) string {
 // walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over
 // MCP there is no way to show proof.
 func (e *Engine) walletSettles(p history.Payment) bool {
-	return p.Dialect.WalletSettles() || (!p.Dialect.MCP() && e.Policy.WalletSettles != nil &&
-		e.Policy.WalletSettles(p.Host))
+	if p.Dialect.WalletSettles() {
+		return true
+	}
+	return !p.Dialect.MCP() && e.Policy.WalletSettles != nil && e.Policy.WalletSettles(p.Host)
 }
 
 // completed adds to a requirement what a facilitator needs and the seed's dialects leave out: the

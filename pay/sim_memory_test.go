@@ -384,6 +384,32 @@ func (s *memStore) Release(ctx context.Context, id, why string) error {
 	return nil
 }
 
+// apply writes an outcome into its row.
+func (s *memStore) apply(p *history.Payment, o history.Outcome) error {
+	if p.Proof == history.Chain && o.State == history.Settled {
+		o.Proof, o.Transaction = history.Chain, ""
+	}
+	refuted := p.State == history.Settled && o.State == history.Failed
+	if err := s.move(p, o.State); err != nil {
+		return err
+	}
+	p.Proof, p.Note = o.Proof, o.Note
+	p.FalseReceipt = p.FalseReceipt || o.FalseReceipt || refuted
+	if o.Transaction != "" {
+		p.Transaction = o.Transaction
+	}
+	if o.Facilitator != "" {
+		p.Facilitator = o.Facilitator
+	}
+	if o.Receipt != nil {
+		p.Receipt = o.Receipt
+	}
+	if o.ChainProof != nil {
+		p.ChainProof, _ = json.Marshal(o.ChainProof)
+	}
+	return nil
+}
+
 func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
@@ -392,25 +418,8 @@ func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (hi
 	defer end()
 	p := s.find(id)
 	if p.State != history.Settled || o.State != history.Unknown {
-		if p.Proof == history.Chain && o.State == history.Settled {
-			o.Proof, o.Transaction = history.Chain, ""
-		}
-		refuted := p.State == history.Settled && o.State == history.Failed
-		if err := s.move(p, o.State); err != nil {
+		if err := s.apply(p, o); err != nil {
 			return *p, err
-		}
-		p.Proof, p.Note, p.FalseReceipt = o.Proof, o.Note, p.FalseReceipt || o.FalseReceipt || refuted
-		if o.Transaction != "" {
-			p.Transaction = o.Transaction
-		}
-		if o.Facilitator != "" {
-			p.Facilitator = o.Facilitator
-		}
-		if o.Receipt != nil {
-			p.Receipt = o.Receipt
-		}
-		if o.ChainProof != nil {
-			p.ChainProof, _ = json.Marshal(o.ChainProof)
 		}
 	}
 	was := *p
@@ -574,8 +583,8 @@ func (s *memStore) Content(ctx context.Context, id string) (history.Content, err
 	return c, nil
 }
 
-// TestTheLedgerInMemoryIsTheLedger: whatever is done to both, both answer the same.
-func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
+// TestMemoryLedgerMatchesStore: whatever is done to both, both answer the same.
+func TestMemoryLedgerMatchesStore(t *testing.T) {
 	home, err := os.MkdirTemp("/dev/shm", "x402-sim-")
 	if err != nil {
 		home = t.TempDir()
@@ -592,212 +601,269 @@ func TestTheLedgerInMemoryIsTheLedger(t *testing.T) {
 	}
 	sequence := 0
 	rapid.Check(t, func(t *rapid.T) {
-		ctx, n := context.Background(), func(most int, what string) int {
-			return rapid.IntRange(0, most).Draw(t, what)
-		}
 		sequence++
 		now = now.AddDate(0, 3, 0)
-		source := fmt.Sprint("seq", sequence)
-		limit := money.Dollars(n(60, "session"))
-		rules := budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + n(6, "rate"),
-			Day: money.Dollars(n(90, "day")), Month: 1000, Session: &limit,
-			HostDay: map[string]money.Dollars{source: money.Dollars(n(60, "host"))}}
-		if n(3, "payees") == 0 {
-			rules.NewPayee, rules.PayeeChange, rules.PriceJump = budget.RuleAllow, budget.RuleRefuse,
-				float64(n(3, "jump"))
-		}
 		l := newMemLedger(clock)
-		mem := [2]*memStore{{memLedger: l}, {memLedger: l}}
-		var ids [][2]string // of the same payment in both
-		names := map[string]string{"": ""}
-		same := func(a, b history.Payment) {
-			a.ID, a.Session, a.LeaseOwner, a.Waiter = names[a.ID], names[a.Session], names[a.LeaseOwner],
-				names[a.Waiter]
-			b.ID, b.Session, b.LeaseOwner, b.Waiter = names[b.ID], names[b.Session], names[b.LeaseOwner],
-				names[b.Waiter]
-			a.Created, a.Updated = a.Created.UTC().Truncate(time.Microsecond),
-				a.Updated.UTC().Truncate(time.Microsecond)
-			require.Equal(t, a, b)
-		}
-		agree := func(a, b error) bool {
-			kind := func(err error) string {
-				var taken *history.AlreadyPaying
-				var short *history.ShortOfFunds
-				switch {
-				case err == nil:
-					return ""
-				case errors.As(err, &taken):
-					return "taken by " + names[taken.Payment.ID]
-				case errors.As(err, &short):
-					return short.Error()
-				}
-				for _, known := range []error{history.ErrMoved, history.ErrTransition,
-					history.ErrSignedBefore, history.ErrNotFound, history.ErrNotLeaseOwner} {
-					if errors.Is(err, known) {
-						return known.Error()
-					}
-				}
-				return x402.AsError(err).Error()
-			}
-			require.Equal(t, kind(a), kind(b))
-			return a == nil
-		}
-		both := func(a, b string, as string) { names[a], names[b] = as, as }
-		decideOnBoth := func(a, b Store, h history.Hold) (decisions [2]budget.Decision, passes bool) {
-			var facts [2]history.Facts
-			var errs [2]error
-			for i, s := range []Store{a, b} {
-				ask := budgetAsk(h.Payment)
-				f, err := s.Facts(ctx, history.Question{Rules: rules.Query(ask), Payment: h.Payment,
-					Resume: h.Resume})
-				require.NoError(t, err)
-				facts[i] = f
-				errs[i] = f.Refusal()
-				if errs[i] == nil {
-					decisions[i], errs[i] = rules.Decide(ask, f.Facts)
-				}
-			}
-			for i := range facts {
-				facts[i].Session.ID = names[facts[i].Session.ID]
-			}
-			require.Equal(t, facts[0].Facts, facts[1].Facts)
-			return decisions, agree(errs[0], errs[1])
-		}
-		earlier := [2]budget.Decision{}
-		for range 3 + n(25, "steps") {
-			i := n(1, "process")
-			a, b := real[i], mem[i]
-			if what := n(13, "what"); what < 4 || len(ids) == 0 {
-				price := uint64(1 + n(20, "price"))
-				key := ""
-				if k := n(3, "key"); k < 2 {
-					key = fmt.Sprint(source, k)
-				}
-				h := history.Hold{
-					Payment: history.Payment{Fingerprint: Request{}.fingerprint(""), IdempotencyKey: key,
-						Host: source, PayTo: fmt.Sprint(source, n(1, "payee")), Network: testNetwork,
-						Asset:  testUSDC,
-						Amount: money.NewAmount(price), Price: money.Dollars(price), Source: source,
-						Requirement: json.RawMessage("{}")},
-					Funds: x402.Funds{Source: source, Free: money.NewAmount(uint64(n(80, "free"))),
-						ReadAt: now.Add(-time.Duration(n(2, "read")) * time.Second)},
-				}
-				h.Payment.Fingerprint[0] = byte(sequence)
-				h.Payment.Fingerprint[1] = byte(sequence >> 8)
-				decisions, passes := decideOnBoth(a, b, h)
-				if !passes {
+		w := &twins{t: t, ctx: context.Background(), now: &now,
+			sequence: sequence, source: fmt.Sprint("seq", sequence),
+			real: real, mem: [2]*memStore{{memLedger: l}, {memLedger: l}},
+			names: map[string]string{"": ""}}
+		w.drawRules()
+		for range 3 + w.draw(25, "steps") {
+			i := w.draw(1, "process")
+			if what := w.draw(13, "what"); what < 4 || len(w.ids) == 0 {
+				if !w.reserve(i) {
 					continue
 				}
-				if len(earlier[0].Caps) > 0 && n(3, "made before") == 0 { // what it rests on may have changed
-					decisions, earlier = earlier, decisions
-				} else {
-					earlier = decisions
-				}
-				h.Decision = decisions[0]
-				p, errA := a.Reserve(ctx, h)
-				h.Decision = decisions[1]
-				q, errB := b.Reserve(ctx, h)
-				both(a.Self(), b.Self(), fmt.Sprint("process ", i))
-				if agree(errA, errB) {
-					both(p.ID, q.ID, fmt.Sprint("payment ", len(ids)))
-					both(p.Session, q.Session, fmt.Sprint("session of ", names[p.Session], names[q.Session]))
-					ids = append(ids, [2]string{p.ID, q.ID})
-					same(p, q)
-				}
 			} else {
-				id := ids[n(len(ids)-1, "payment")]
-				p, err := a.Payment(ctx, id[0])
-				require.NoError(t, err)
-				switch what {
-				case 4, 5:
-					trace := fmt.Sprint(source, n(9, "trace"))
-					signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
-						Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
-					agree(a.Submit(ctx, id[0], signed), b.Submit(ctx, id[1], signed))
-				case 6, 7:
-					o := history.Outcome{State: history.Unknown, ReleaseLease: n(1, "rest") == 1,
-						ClearWaiter: n(1, "abandon") == 1, Note: "n", FalseReceipt: n(3, "false") == 0}
-					switch n(3, "outcome") {
-					case 0:
-						o.State, o.Proof, o.Transaction, o.Receipt = history.Settled, history.Claimed, "0xa",
-							json.RawMessage(`{}`)
-					case 1:
-						o.State, o.Proof, o.Transaction, o.ChainProof = history.Settled, history.Chain, "0xb",
-							x402.Status{State: x402.Settled}
-					case 2:
-						o.State = history.Failed
-					}
-					if status := n(3, "content"); status > 0 {
-						o.Content = &history.Content{Status: []int{200, 402, 204}[status-1], Type: "t",
-							Body: []byte("x")}
-					}
-					p, errA := a.Finish(ctx, id[0], o)
-					q, errB := b.Finish(ctx, id[1], o)
-					if agree(errA, errB) {
-						// as it was read, or as it was written: nobody asks
-						p.Updated, q.Updated = time.Time{}, time.Time{}
-						same(p, q)
-					}
-				case 8:
-					agree(a.Release(ctx, id[0], "why"), b.Release(ctx, id[1], "why"))
-				case 9:
-					mine, errA := a.AcquireLease(ctx, id[0], p.LeaseOwner)
-					also, errB := b.AcquireLease(ctx, id[1], b.find(id[1]).LeaseOwner)
-					both(a.Self(), b.Self(), fmt.Sprint("process ", i))
-					agree(errA, errB)
-					require.Equal(t, mine, also)
-				case 10:
-					key := fmt.Sprint(source, n(1, "key"))
-					named, errA := a.AttachIdempotencyKey(ctx, id[0], key)
-					also, errB := b.AttachIdempotencyKey(ctx, id[1], key)
-					agree(errA, errB)
-					require.Equal(t, named, also)
-				case 11:
-					agree(a.Deliver(ctx, id[0]), b.Deliver(ctx, id[1]))
-				case 12:
-					agree(a.ClearWaiter(ctx, id[0]), b.ClearWaiter(ctx, id[1]))
-				case 13:
-					agree(a.ReleaseLease(ctx, id[0]), b.ReleaseLease(ctx, id[1]))
-				}
+				w.change(i, what)
 			}
 			now = now.Add(time.Duration(rapid.SampledFrom([]int64{1, 1e6, 30e6, 3600e6, 9 * 3600e6,
 				-3600e6}).Draw(t, "µs")) * time.Microsecond)
-			for k := range ids {
-				p, errA := a.Payment(ctx, ids[k][0])
-				q, errB := b.Payment(ctx, ids[k][1])
-				agree(errA, errB)
-				same(p, q)
-				c, errA := a.Content(ctx, ids[k][0])
-				d, errB := b.Content(ctx, ids[k][1])
-				agree(errA, errB)
-				require.Equal(t, c, d)
-				require.Equal(t, a.Alive(p.LeaseOwner), b.Alive(q.LeaseOwner))
-			}
-			lists := func(a, b []history.Payment, errA, errB error) {
-				agree(errA, errB)
-				a = slices.DeleteFunc(a, func(p history.Payment) bool { return p.Source != source })
-				require.Len(t, b, len(a))
-				for k := range a {
-					same(a[k], b[k])
-				}
-			}
-			var f [32]byte
-			if len(ids) > 0 {
-				f = b.find(ids[0][1]).Fingerprint
-			}
-			x, errA := a.ByRequest(ctx, f)
-			y, errB := b.ByRequest(ctx, f)
-			lists(x, y, errA, errB)
-			dead, errA := a.ExpiredFeePayers(ctx, "eip155:8453", now.Add(-2*time.Hour))
-			deadToo, errB := b.ExpiredFeePayers(ctx, "eip155:8453", now.Add(-2*time.Hour))
-			agree(errA, errB)
-			require.Equal(t, deadToo, dead)
-			x, errA = a.Unfinished(ctx, "", 1<<20)
-			y, errB = b.Unfinished(ctx, "", 1<<20)
-			lists(x, y, errA, errB)
-			x, errA = a.Claimed(ctx, now.Add(-2*time.Hour), "", 1<<20)
-			y, errB = b.Claimed(ctx, now.Add(-2*time.Hour), "", 1<<20)
-			lists(x, y, errA, errB)
+			w.comparePayments(i)
+			w.compareLists(i)
 		}
 	})
+}
+
+// twins are the ledger and the ledger in memory, each of two processes, to which the same is done.
+type twins struct {
+	t        *rapid.T
+	ctx      context.Context
+	now      *time.Time
+	sequence int
+	source   string
+	rules    budget.Rules
+	real     [2]*history.Store
+	mem      [2]*memStore
+	ids      [][2]string       // of the same payment in both
+	names    map[string]string // of payments, sessions and processes, the same for both
+	earlier  [2]budget.Decision
+}
+
+func (w *twins) draw(most int, what string) int { return rapid.IntRange(0, most).Draw(w.t, what) }
+
+func (w *twins) drawRules() {
+	limit := money.Dollars(w.draw(60, "session"))
+	w.rules = budget.Rules{PerCall: 1000, ApproveAbove: 1000, Rate: 1 + w.draw(6, "rate"),
+		Day: money.Dollars(w.draw(90, "day")), Month: 1000, Session: &limit,
+		HostDay: map[string]money.Dollars{w.source: money.Dollars(w.draw(60, "host"))}}
+	if w.draw(3, "payees") == 0 {
+		w.rules.NewPayee, w.rules.PayeeChange = budget.RuleAllow, budget.RuleRefuse
+		w.rules.PriceJump = float64(w.draw(3, "jump"))
+	}
+}
+
+// name gives what both made, under an ID of its own in each, one name.
+func (w *twins) name(a, b, as string) { w.names[a], w.names[b] = as, as }
+
+// same requires that both have the same payment but for IDs.
+func (w *twins) same(a, b history.Payment) {
+	for _, p := range []*history.Payment{&a, &b} {
+		p.ID, p.Session = w.names[p.ID], w.names[p.Session]
+		p.LeaseOwner, p.Waiter = w.names[p.LeaseOwner], w.names[p.Waiter]
+	}
+	a.Created = a.Created.UTC().Truncate(time.Microsecond)
+	a.Updated = a.Updated.UTC().Truncate(time.Microsecond)
+	require.Equal(w.t, a, b)
+}
+
+// agree requires that both fail in the same way, and reports whether both succeeded.
+func (w *twins) agree(a, b error) bool {
+	require.Equal(w.t, w.kind(a), w.kind(b))
+	return a == nil
+}
+
+// kind is what a caller can tell of an error.
+func (w *twins) kind(err error) string {
+	var taken *history.AlreadyPaying
+	var short *history.ShortOfFunds
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &taken):
+		return "taken by " + w.names[taken.Payment.ID]
+	case errors.As(err, &short):
+		return short.Error()
+	}
+	for _, known := range []error{history.ErrMoved, history.ErrTransition, history.ErrSignedBefore,
+		history.ErrNotFound, history.ErrNotLeaseOwner} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return x402.AsError(err).Error()
+}
+
+// decide reads the facts from both, which have to be the same, and decides on each.
+func (w *twins) decide(i int, h history.Hold) (decisions [2]budget.Decision, passes bool) {
+	var facts [2]history.Facts
+	var errs [2]error
+	for k, s := range []Store{w.real[i], w.mem[i]} {
+		ask := budgetAsk(h.Payment)
+		question := history.Question{Rules: w.rules.Query(ask), Payment: h.Payment, Resume: h.Resume}
+		f, err := s.Facts(w.ctx, question)
+		require.NoError(w.t, err)
+		facts[k] = f
+		errs[k] = f.Refusal()
+		if errs[k] == nil {
+			decisions[k], errs[k] = w.rules.Decide(ask, f.Facts)
+		}
+	}
+	for k := range facts {
+		facts[k].Session.ID = w.names[facts[k].Session.ID]
+	}
+	require.Equal(w.t, facts[0].Facts, facts[1].Facts)
+	return decisions, w.agree(errs[0], errs[1])
+}
+
+// reserve makes a payment in both; it reports false where both refused to decide for it.
+func (w *twins) reserve(i int) bool {
+	a, b := w.real[i], w.mem[i]
+	price := uint64(1 + w.draw(20, "price"))
+	key := ""
+	if k := w.draw(3, "key"); k < 2 {
+		key = fmt.Sprint(w.source, k)
+	}
+	h := history.Hold{
+		Payment: history.Payment{Fingerprint: Request{}.fingerprint(""), IdempotencyKey: key,
+			Host: w.source, PayTo: fmt.Sprint(w.source, w.draw(1, "payee")), Network: testNetwork,
+			Asset: testUSDC, Amount: money.NewAmount(price), Price: money.Dollars(price), Source: w.source,
+			Requirement: json.RawMessage("{}")},
+		Funds: x402.Funds{Source: w.source, Free: money.NewAmount(uint64(w.draw(80, "free"))),
+			ReadAt: w.now.Add(-time.Duration(w.draw(2, "read")) * time.Second)},
+	}
+	h.Payment.Fingerprint[0] = byte(w.sequence)
+	h.Payment.Fingerprint[1] = byte(w.sequence >> 8)
+	decisions, passes := w.decide(i, h)
+	if !passes {
+		return false
+	}
+	if len(w.earlier[0].Caps) > 0 && w.draw(3, "made before") == 0 { // what it rests on may have changed
+		decisions, w.earlier = w.earlier, decisions
+	} else {
+		w.earlier = decisions
+	}
+	h.Decision = decisions[0]
+	p, errA := a.Reserve(w.ctx, h)
+	h.Decision = decisions[1]
+	q, errB := b.Reserve(w.ctx, h)
+	w.name(a.Self(), b.Self(), fmt.Sprint("process ", i))
+	if w.agree(errA, errB) {
+		w.name(p.ID, q.ID, fmt.Sprint("payment ", len(w.ids)))
+		w.name(p.Session, q.Session, fmt.Sprint("session of ", w.names[p.Session], w.names[q.Session]))
+		w.ids = append(w.ids, [2]string{p.ID, q.ID})
+		w.same(p, q)
+	}
+	return true
+}
+
+// change does one thing to a payment in both.
+func (w *twins) change(i, what int) {
+	a, b := w.real[i], w.mem[i]
+	id := w.ids[w.draw(len(w.ids)-1, "payment")]
+	p, err := a.Payment(w.ctx, id[0])
+	require.NoError(w.t, err)
+	switch what {
+	case 4, 5:
+		trace := fmt.Sprint(w.source, w.draw(9, "trace"))
+		signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
+			Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
+		w.agree(a.Submit(w.ctx, id[0], signed), b.Submit(w.ctx, id[1], signed))
+	case 6, 7:
+		o := w.drawOutcome()
+		p, errA := a.Finish(w.ctx, id[0], o)
+		q, errB := b.Finish(w.ctx, id[1], o)
+		if w.agree(errA, errB) {
+			// as it was read, or as it was written: nobody asks
+			p.Updated, q.Updated = time.Time{}, time.Time{}
+			w.same(p, q)
+		}
+	case 8:
+		w.agree(a.Release(w.ctx, id[0], "why"), b.Release(w.ctx, id[1], "why"))
+	case 9:
+		mine, errA := a.AcquireLease(w.ctx, id[0], p.LeaseOwner)
+		also, errB := b.AcquireLease(w.ctx, id[1], b.find(id[1]).LeaseOwner)
+		w.name(a.Self(), b.Self(), fmt.Sprint("process ", i))
+		w.agree(errA, errB)
+		require.Equal(w.t, mine, also)
+	case 10:
+		key := fmt.Sprint(w.source, w.draw(1, "key"))
+		named, errA := a.AttachIdempotencyKey(w.ctx, id[0], key)
+		also, errB := b.AttachIdempotencyKey(w.ctx, id[1], key)
+		w.agree(errA, errB)
+		require.Equal(w.t, named, also)
+	case 11:
+		w.agree(a.Deliver(w.ctx, id[0]), b.Deliver(w.ctx, id[1]))
+	case 12:
+		w.agree(a.ClearWaiter(w.ctx, id[0]), b.ClearWaiter(w.ctx, id[1]))
+	case 13:
+		w.agree(a.ReleaseLease(w.ctx, id[0]), b.ReleaseLease(w.ctx, id[1]))
+	}
+}
+
+func (w *twins) drawOutcome() history.Outcome {
+	o := history.Outcome{State: history.Unknown, ReleaseLease: w.draw(1, "rest") == 1,
+		ClearWaiter: w.draw(1, "abandon") == 1, Note: "n", FalseReceipt: w.draw(3, "false") == 0}
+	switch w.draw(3, "outcome") {
+	case 0:
+		o.State, o.Proof = history.Settled, history.Claimed
+		o.Transaction, o.Receipt = "0xa", json.RawMessage(`{}`)
+	case 1:
+		o.State, o.Proof = history.Settled, history.Chain
+		o.Transaction, o.ChainProof = "0xb", x402.Status{State: x402.Settled}
+	case 2:
+		o.State = history.Failed
+	}
+	if status := w.draw(3, "content"); status > 0 {
+		o.Content = &history.Content{Status: []int{200, 402, 204}[status-1], Type: "t", Body: []byte("x")}
+	}
+	return o
+}
+
+// comparePayments requires that every payment, its content and its lease are the same in both.
+func (w *twins) comparePayments(i int) {
+	a, b := w.real[i], w.mem[i]
+	for _, id := range w.ids {
+		p, errA := a.Payment(w.ctx, id[0])
+		q, errB := b.Payment(w.ctx, id[1])
+		w.agree(errA, errB)
+		w.same(p, q)
+		c, errA := a.Content(w.ctx, id[0])
+		d, errB := b.Content(w.ctx, id[1])
+		w.agree(errA, errB)
+		require.Equal(w.t, c, d)
+		require.Equal(w.t, a.Alive(p.LeaseOwner), b.Alive(q.LeaseOwner))
+	}
+}
+
+// compareLists requires that both list the same payments, in the same order.
+func (w *twins) compareLists(i int) {
+	a, b := w.real[i], w.mem[i]
+	lists := func(a, b []history.Payment, errA, errB error) {
+		w.agree(errA, errB)
+		a = slices.DeleteFunc(a, func(p history.Payment) bool { return p.Source != w.source })
+		require.Len(w.t, b, len(a))
+		for k := range a {
+			w.same(a[k], b[k])
+		}
+	}
+	var f [32]byte
+	if len(w.ids) > 0 {
+		f = b.find(w.ids[0][1]).Fingerprint
+	}
+	since := w.now.Add(-2 * time.Hour)
+	x, errA := a.ByRequest(w.ctx, f)
+	y, errB := b.ByRequest(w.ctx, f)
+	lists(x, y, errA, errB)
+	expired, errA := a.ExpiredFeePayers(w.ctx, "eip155:8453", since)
+	expiredToo, errB := b.ExpiredFeePayers(w.ctx, "eip155:8453", since)
+	w.agree(errA, errB)
+	require.Equal(w.t, expiredToo, expired)
+	x, errA = a.Unfinished(w.ctx, "", 1<<20)
+	y, errB = b.Unfinished(w.ctx, "", 1<<20)
+	lists(x, y, errA, errB)
+	x, errA = a.Claimed(w.ctx, since, "", 1<<20)
+	y, errB = b.Claimed(w.ctx, since, "", 1<<20)
+	lists(x, y, errA, errB)
 }

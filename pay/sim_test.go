@@ -538,12 +538,34 @@ func (s *sim) reconcile(p *process) {
 	}()
 }
 
+// move is one thing that may happen next; the heavier, the likelier.
+type move struct {
+	weight int
+	do     func()
+}
+
 // act is one move of the world.
 func (s *sim) act() {
-	type move struct {
-		weight int
-		do     func()
+	moves := s.moves()
+	sum := 0
+	for _, m := range moves {
+		sum += m.weight
 	}
+	n := s.rng.IntN(sum)
+	for _, m := range moves {
+		n -= m.weight
+		if n < 0 {
+			m.do()
+			break
+		}
+	}
+	synctest.Wait()
+}
+
+// moves is all that may happen now.
+//
+//nolint:gocyclo // a table
+func (s *sim) moves() []move {
 	var moves []move
 	may := func(weight int, do func()) {
 		if weight > 0 {
@@ -587,19 +609,7 @@ func (s *sim) act() {
 	if list := s.takeable(); len(list) > 0 {
 		may(s.mix.thief, func() { s.take(list[s.rng.IntN(len(list))], "somebody who kept it") })
 	}
-	sum := 0
-	for _, m := range moves {
-		sum += m.weight
-	}
-	n := s.rng.IntN(sum)
-	for _, m := range moves {
-		n -= m.weight
-		if n < 0 {
-			m.do()
-			break
-		}
-	}
-	synctest.Wait()
+	return moves
 }
 
 func (s *sim) setClock() {

@@ -18,12 +18,14 @@ import (
 // sellers saw it. What the wallet says is compared with that, never the other way round.
 //
 //	I1  settled and still settleable signatures never exceed a cap
-//	I2  one purchase, at most one such signature: a new one only when the chain can no longer execute the old
+//	I2  one purchase, at most one such signature: a new one only when the chain can no longer
+//	    execute the old
 //	I3  bytes that leave are on disk before, word for word
 //	I4  every transfer has its row; a hold goes only for what was never sent or is dead
-//	I5  what a call says is so: an error after bytes left names the payment and what it took, a paid answer is the content that
-//	    was bought, a key has one purchase for ever
-//	I6  nothing hangs; once everything is over and the chain can be asked, nothing stays unknown and the budgets are the chain's
+//	I5  what a call says is so: an error after bytes left names the payment and what it took, a
+//	    paid answer is the content that was bought, a key has one purchase for ever
+//	I6  nothing hangs; once everything is over and the chain can be asked, nothing stays unknown
+//	    and the budgets are the chain's
 type umpire struct {
 	wrong   string // the first thing that was not true
 	rows    map[string]*rowSeen
@@ -125,6 +127,12 @@ func (s *sim) check() {
 	if s.wrong != "" {
 		return
 	}
+	s.checkCaps()
+	s.checkPurchases()
+}
+
+// checkCaps is I1 for the owner's caps.
+func (s *sim) checkCaps() {
 	over := func(name string, limit money.Dollars, in func(*rowSeen) bool) {
 		var sum uint64
 		for _, g := range s.sigs {
@@ -152,6 +160,10 @@ func (s *sim) check() {
 			})
 		}
 	}
+}
+
+// checkPurchases is I1 for the balance, and I2.
+func (s *sim) checkPurchases() {
 	var all uint64
 	alive := map[string]int{}
 	for _, g := range s.sigs {
@@ -185,23 +197,28 @@ func (s *sim) of(id string) *signature {
 	return nil
 }
 
+// answeredError is I5 for a call that ends with an error.
+func (s *sim) answeredError(c *call, err error) {
+	e := x402.AsError(err)
+	var coded *x402.Error
+	switch {
+	case !errors.As(err, &coded) || e.Code == x402.Internal:
+		s.fail("I5: an error without a code: %v", err)
+	case c.sent != "" && e.PaymentID != c.sent:
+		s.fail("I5: %s was sent, the error names %q: %v", c.sent[:8], e.PaymentID, err)
+	case c.sent != "" && (e.Spent == "" || e.Spent == "0"):
+		s.fail("I5: %s was sent, the error says nothing was taken: %v", c.sent[:8], err)
+	}
+	s.refusedAfterServing(c, e.Code)
+}
+
 // answered is I5.
 func (s *sim) answered(c *call, r Result, err error) {
 	if s.wrong != "" {
 		return
 	}
 	if err != nil {
-		e := x402.AsError(err)
-		var coded *x402.Error
-		switch {
-		case !errors.As(err, &coded) || e.Code == x402.Internal:
-			s.fail("I5: an error without a code: %v", err)
-		case c.sent != "" && e.PaymentID != c.sent:
-			s.fail("I5: %s was sent, the error names %q: %v", c.sent[:8], e.PaymentID, err)
-		case c.sent != "" && (e.Spent == "" || e.Spent == "0"):
-			s.fail("I5: %s was sent, the error says nothing was taken: %v", c.sent[:8], err)
-		}
-		s.refusedAfterServing(c, e.Code)
+		s.answeredError(c, err)
 		return
 	}
 	if r.Status == StatusFree {
@@ -215,9 +232,9 @@ func (s *sim) answered(c *call, r Result, err error) {
 		s.fail("I5: answered from a payment for something else")
 		return
 	}
+	bought := r.Status == StatusPaid || r.Status == StatusReplayed
 	switch {
-	case r.Status == StatusPaid && (r.HTTPStatus != 200 || !g.good[r.Content]),
-		r.Status == StatusReplayed && (r.HTTPStatus != 200 || !g.good[r.Content]):
+	case bought && (r.HTTPStatus != 200 || !g.good[r.Content]):
 		s.fail("I5: %s with %d %q, which was not served for it", r.Status, r.HTTPStatus, r.Content)
 	case r.Status == StatusUnserved:
 		s.refusedAfterServing(c, "")

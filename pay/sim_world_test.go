@@ -363,6 +363,8 @@ func (s *sim) left(ctx context.Context, payload []byte) *signature {
 }
 
 // answer is what a seller does with a payment; g is nil for a proof of nothing.
+//
+//nolint:gocyclo // a table of what sellers do
 func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answer, error) {
 	asked := *s.asking(url, s.prices[urlNumber(url)])
 	if g == nil || g.url != url {
@@ -417,7 +419,8 @@ func (s *sim) answer(g *signature, url, drawn string, proof bool) (*seller.Answe
 		return nil, sentTo(drawn)
 	case "breaks off", "breaks off without a receipt":
 		a := status(200, "half of "+url)
-		if s.take(g, "the seller"); g.settled && drawn == "breaks off" {
+		s.take(g, "the seller")
+		if g.settled && drawn == "breaks off" {
 			receipt(a, true, "")
 		}
 		a.Truncated = true

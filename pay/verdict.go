@@ -46,7 +46,8 @@ type verdict struct {
 //	 3  no answer: cut, reset, timed out; or 2xx without a
 //	    receipt, and its content broke off                    unknown    OUTCOME_UNKNOWN   –
 //	 4  receipt success, status < 300                         settled    –                 yes
-//	 5  receipt success, and status ≥ 300 or content cut      settled    –                 no (paid_not_served)
+//	 5  receipt success, and status ≥ 300 or content cut      settled    –                 no
+//	                                                                               (paid_not_served)
 //	 6  receipt failure naming a transaction, or one of the
 //	    reasons that leave it open (settlement_pending, …)    unknown    OUTCOME_UNKNOWN   –
 //	 7  receipt failure without a transaction                 unknown    SETTLEMENT_FAILED –

@@ -100,7 +100,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 const challenge = `{"x402Version":2,"error":"PAYMENT-SIGNATURE header is required",
  "resource":{"url":"https://api.example.com/premium-data"},
- "accepts":[{"scheme":"exact","network":"eip155:84532","amount":"10000","asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+ "accepts":[{"scheme":"exact","network":"eip155:84532","amount":"10000",
+ "asset":"0x036CbD53842c5426634e7929541eC2318f3dCF7e",
  "payTo":"0x209693Bc6afc0C5328bA36FaF03C514EF312287C","maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2"}}]}`
 
 const receipt = `{"success":true,"transaction":"0xabc","network":"eip155:84532","payer":"0xdef"}`

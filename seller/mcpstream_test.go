@@ -214,8 +214,8 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s.0,%s}`, q.ID, bought)
 		},
 		"twice": func(w http.ResponseWriter, q question) {
-			streams(w, answerEvent(q.ID)+
-				fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"error\":{\"code\":1,\"message\":\"no\"}}\n\n", q.ID))
+			streams(w, answerEvent(q.ID)+fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,"+
+				"\"error\":{\"code\":1,\"message\":\"no\"}}\n\n", q.ID))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

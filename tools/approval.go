@@ -163,7 +163,8 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
 		return "", x402.Errorf(x402.ApprovalRequired,
 			"the answer does not belong to a question about this call, or came too late").
-			WithHint("make the call again, without requestState and inputResponses: the person is asked again")
+			WithHint("make the call again, without requestState and inputResponses: the person is asked " +
+				"again")
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
 	if answer == nil {
@@ -290,8 +291,8 @@ func (s states) seal(p pending) string {
 	if err != nil {
 		panic(err) // our own type
 	}
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, text,
-		nil)) //nolint:gosec // it makes the nonce itself
+	sealed := s.aead.Seal(nil, nil, text, nil) //nolint:gosec // it makes the nonce itself
+	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
 func (s states) open(sealed string) (p pending, ok bool) {

@@ -126,7 +126,9 @@ func (w *world) hosts(t testing.TB, s *Server, version string, who ...func(*mcp.
 		},
 	}
 	if len(who) > 0 {
-		options.Capabilities = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}}}
+		options.Capabilities = &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{
+			Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{},
+		}}
 		options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult,
 			error) {
 			h.asked = append(h.asked, r.Params)

@@ -74,7 +74,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	}, Log: slog.New(slog.DiscardHandler)}
 	t.Cleanup(func() { _ = s.Close() })
 	var asked []*mcp.ElicitParams
-	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}}
+	forms := &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}
+	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: forms}}
 	options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked = append(asked, r.Params)
 		return &mcp.ElicitResult{Action: who(t, r.Params.URL)}, nil

@@ -312,7 +312,8 @@ func TestBalance(t *testing.T) {
 	})
 	t.Run("no session cap", func(t *testing.T) {
 		w := newWorld(t, rules{noSession: true})
-		session := w.serve(t).ok("x402_check_balance", nil)["budget"].(map[string]any)["session"].(map[string]any)
+		limits := w.serve(t).ok("x402_check_balance", nil)["budget"].(map[string]any)
+		session := limits["session"].(map[string]any)
 		require.Contains(t, session, "limit")
 		require.Nil(t, session["limit"])
 		require.Contains(t, session, "remaining")

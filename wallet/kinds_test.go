@@ -36,7 +36,8 @@ func TestTransferDigest(t *testing.T) {
 	signature, err := w.EVM().SignTransfer(t.Context(), good)
 	require.NoError(t, err)
 	require.Equal(t,
-		unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
+		unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c"+
+			"30e8b37c798af7000cb8547916bac3516ccd805eecbf83bceb9672e2e2d1af1b"), signature[:])
 }
 
 // Nothing but a transfer from this wallet that is good now and ends within a day.

@@ -43,8 +43,9 @@ func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 
 // encodePayload joins the very bytes that were checked with the signature over them.
 func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
-	return json.Marshal(payloadJSON{Authorization: authorization, Signature: "0x" +
-		hex.EncodeToString(signature[:])})
+	return json.Marshal(payloadJSON{
+		Authorization: authorization, Signature: "0x" + hex.EncodeToString(signature[:]),
+	})
 }
 
 // decodePayload reads {"authorization":{…},"signature":"0x…"}, in any order.

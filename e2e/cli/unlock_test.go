@@ -31,8 +31,9 @@ func TestUnlockedOnAPageOverStdio(t *testing.T) {
 		var log, wire strings.Builder
 		cmd.Stderr = &log
 		asked := 0
+		pages := &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}
 		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
-			Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
+			Capabilities: &mcp.ClientCapabilities{Elicitation: pages},
 			ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked++
 				post, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Params.URL,

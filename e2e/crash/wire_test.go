@@ -404,7 +404,8 @@ func TestRefusedConnection(t *testing.T) {
 	b, err := w.buyer(t.Context(), p.url, w.FacilitatorURL, 10*time.Second)
 	require.NoError(t, err)
 	defer b.store.Close()
-	b.Schemes[pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}] = &beforeSigning{b.Schemes[pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}], p.refuse}
+	exact := pay.SchemeKey{Scheme: x402.Exact, Family: "eip155"}
+	b.Schemes[exact] = &beforeSigning{b.Schemes[exact], p.refuse}
 	_, err = b.Pay(t.Context(), pay.Request{Request: seller.Request{Method: "GET", URL: p.url + "/weather"}})
 	var coded *x402.Error
 	require.True(t, errors.As(err, &coded))

@@ -205,7 +205,8 @@ func (c *checker) assetForm(key string, a x402.AssetInfo) {
 		c.fail(key+".address", "%q is not an EVM address (0x and 40 hex digits)", a.Address)
 	}
 	if a.Name == "" || a.Version == "" {
-		c.fail(key, "needs name and version, the token's EIP-712 domain: they are never taken from the seller")
+		c.fail(key, "needs name and version, the token's EIP-712 domain: they are never taken from the "+
+			"seller")
 	}
 	if a.Token2022 {
 		c.fail(key+".token2022", "is for Solana mints only")

@@ -71,7 +71,8 @@ func TestCompareUnproven(t *testing.T) {
 		"[budget]\nsession='1'", // without it, what was delegated is the cap
 		"[policy]\nprefer=['eip155:8453']",
 		"[networks.'eip155:8453']\nrpc='https://node.example'",
-		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
+		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\n" +
+			"symbol='X'\ndecimals=6\nusd='1'\nname='X'\nversion='1'",
 		"[[facilitators]]\nname='x'\nurl='https://f.example'",
 		"[hosts.'a.example']\nsettle='wallet'",
 		"[servers.x]\ncommand=['x']",
@@ -92,10 +93,11 @@ func TestCompareUnproven(t *testing.T) {
 // The owner reads a table by its keys, as they are in the file; no text in it passes for another
 // key.
 func TestTablesInWords(t *testing.T) {
-	c := rules(t, "[[facilitators]]\nname='x url "+
-		"https://good.example'\nurl='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+
+	c := rules(t, "[[facilitators]]\nname='x url https://good.example'\n"+
+		"url='https://f.example'\n[servers.b]\ncommand=['npx','a b']\nchannel=false\n"+
 		"[servers.a]\nurl='https://s.example/mcp'\nmount=true\n"+
-		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\nsymbol='X'\ndecimals=6\nname='X'\nversion='1'")
+		"[[assets]]\nnetwork='eip155:84532'\naddress='0x1111111111111111111111111111111111111111'\n"+
+		"symbol='X'\ndecimals=6\nname='X'\nversion='1'")
 	shown := map[string]Line{}
 	for _, line := range c.Lines() {
 		shown[line.Key] = line

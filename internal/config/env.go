@@ -158,8 +158,8 @@ func (env Env) seed() (seed, error) {
 		s.facilitators[1].Name += "-fallback"
 	}
 	for _, err := range c.errs {
-		return s, fmt.Errorf("the environment: %s %s", err.(*Error).Key,
-			err.(*Error).Msg) //nolint:errorlint // fail makes no other
+		wrong := err.(*Error) //nolint:errorlint // fail makes no other
+		return s, fmt.Errorf("the environment: %s %s", wrong.Key, wrong.Msg)
 	}
 	return s, nil
 }

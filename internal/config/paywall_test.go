@@ -20,7 +20,8 @@ verify_only = false
 [tools.search]
 price = "0.01"
 [tools.report]
-accepts = [ { network = "eip155:8453", pay_to = "0x1", price = "0.05" }, { network = "solana", price = "0.05" } ]
+accepts = [
+  { network = "eip155:8453", pay_to = "0x1", price = "0.05" }, { network = "solana", price = "0.05" } ]
 [tools."Old.Tool"]
 amount = "10000"
 asset = "USDC"

@@ -200,8 +200,9 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 			"once. Run x402-wallet dashboard again for another.")
 		return
 	case first:
-		http.SetCookie(w, &http.Cookie{Name: cookie, Value: s.key, Path: s.place, HttpOnly: true,
-			SameSite: http.SameSiteStrictMode}) //nolint:gosec // not Secure: it is HTTP
+		http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure: it is HTTP
+			Name: cookie, Value: s.key, Path: s.place, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		})
 	}
 	if fromElsewhere(r) {
 		// a strict cookie does not go along where another site led here: a click from our own page

@@ -552,10 +552,14 @@ func BenchmarkOverview(b *testing.B) {
 	db, err := sql.Open("sqlite", "file://"+filepath.ToSlash(filepath.Join(home, history.FileName)))
 	require.NoError(b, err)
 	_, err = db.Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
-		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+		INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method,
+			url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 			pay_to, source, requirement, delivered, payload)
-		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain', ?1 + i * 315360000, 0, x'00', 'GET',
-			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100), 'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1, '0xpayee', '', '{}', 1, randomblob(1500) FROM n`,
+		SELECT printf('pay_%032x', i), 's', CASE WHEN i % 997 THEN 'settled' ELSE 'failed' END, 'chain',
+			?1 + i * 315360000, 0, x'00', 'GET',
+			printf('https://host%d.example/item/%d', i % 100, i), '', printf('host%d.example', i % 100),
+			'eip155:' || (i % 5), 'exact', 'v2', '0xa', 'USDC', '1', 1,
+			'0xpayee', '', '{}', 1, randomblob(1500) FROM n`,
 		time.Now().AddDate(-1, 0, 0).UnixMicro())
 	require.NoError(b, err)
 	require.NoError(b, db.Close())

@@ -124,17 +124,19 @@ func Examine(ctx context.Context, o Options) Report {
 			return o.unlocking(ctx, w)
 		}})
 		for _, network := range w.Networks {
-			checks = append(checks, check{name: "node of " + x402.Title(network),
-				look: func(ctx context.Context) []Finding {
+			title := x402.Title(network)
+			checks = append(checks,
+				check{name: "node of " + title, look: func(ctx context.Context) []Finding {
 					return o.node(ctx, w, network)
 				}},
-				check{name: "funds on " + x402.Title(network), look: func(ctx context.Context) []Finding {
+				check{name: "funds on " + title, look: func(ctx context.Context) []Finding {
 					return o.funds(ctx, w, network)
 				}})
 		}
-		checks = append(checks, check{name: "facilitators", look: func(ctx context.Context) []Finding {
-			return o.facilitators(ctx, w)
-		}},
+		checks = append(checks,
+			check{name: "facilitators", look: func(ctx context.Context) []Finding {
+				return o.facilitators(ctx, w)
+			}},
 			check{name: "environment", look: func(context.Context) []Finding { return o.environment(w) }})
 	} else {
 		checks = append(checks, check{name: "network", look: func(context.Context) []Finding {

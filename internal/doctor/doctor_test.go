@@ -23,7 +23,8 @@ const (
 	aHexKey  = "0x4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
 	aBase58  = "4vJ5Kd3NBUAdUnhyzenEwVLy9pBKxSwXvE9FMPyR4UKZvpe5Kd3NBUAdUnhyzenEwVLy9pBKxSwXvE9FMPyR4UK"
 	aPhrase  = "abandon ability able about above absent absorb abstract absurd abuse access accident"
-	aKeypair = "[1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,255]"
+	aKeypair = "[1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8," +
+		"1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,255]"
 )
 
 func TestKindOf(t *testing.T) {
