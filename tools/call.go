@@ -359,8 +359,9 @@ func (f *fees) add(endpoint string, fee pay.Result, maxAmount string) string {
 	if fee.Status == pay.StatusPaid {
 		f.entered[endpoint] = true
 	}
-	if _, known := f.paid[fee.PaymentID]; known || (fee.Status != pay.StatusPaid &&
-		fee.Status != pay.StatusUnserved) {
+	_, known := f.paid[fee.PaymentID]
+	paidNow := fee.Status == pay.StatusPaid || fee.Status == pay.StatusUnserved
+	if known || !paidNow {
 		return maxAmount
 	}
 	f.paid[fee.PaymentID] = fee
