@@ -240,7 +240,7 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 	return e
 }
 
-// stamp names a time in whole seconds, none too early: who comes back then passes.
+// stamp names a time in whole seconds, none too early: a call that comes back then passes.
 func stamp(t time.Time) string {
 	return t.Add(time.Second - time.Nanosecond).Truncate(time.Second).UTC().Format(time.RFC3339)
 }

@@ -153,7 +153,7 @@ func TestEveryLimitToTheMicroDollar(t *testing.T) {
 	}
 }
 
-func TestYesterdayAndOtherSessionsDoNotCount(t *testing.T) {
+func TestSpendOfYesterdayAndOtherSessionsIsNotCounted(t *testing.T) {
 	old := fake{{noon.AddDate(0, 0, -1), "old", "api.example", dollars(t, "10"), false}}
 	require.NoError(t, check(rules(t), ask(t, "1"), old))
 	none := Session{Last: noon} // none is open: nothing is spent in it
@@ -168,7 +168,7 @@ func TestRateSaysWhenToComeBack(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.RateLimited))
 	require.Equal(t, "2026-11-21T12:00:10Z", x402.AsError(err).Details["resetsAt"])
 	for _, later := range []time.Duration{time.Nanosecond, 700 * time.Millisecond} {
-		// whoever comes back when told to passes
+		// a call that comes back at the stated time passes
 		odd := fake{{at: noon.Add(later - 50*time.Second)}, ledger[1], ledger[2]}
 		err := check(rules(t), ask(t, "0.01"), odd)
 		require.Equal(t, "2026-11-21T12:00:11Z", x402.AsError(err).Details["resetsAt"])
@@ -209,7 +209,7 @@ func TestAPersonIsAskedAboveTheThreshold(t *testing.T) {
 	require.True(t, x402.HasCode(check(r, a, fake{}), x402.ApprovalRequired))
 	a.Approved = true
 	require.NoError(t, check(r, a, fake{}))
-	a.Price = dollars(t, "1.01") // a person's yes lifts no limit
+	a.Price = dollars(t, "1.01") // a person's approval lifts no limit
 	require.True(t, x402.HasCode(check(r, a, fake{}), x402.BudgetExceeded))
 }
 

@@ -150,7 +150,7 @@ func (r Rules) decision(a Ask, facts Facts, windows []window, approved bool) Dec
 	return d
 }
 
-// ClockTolerance is how far ahead of the clock payments may be dated without anybody being told:
+// ClockTolerance is how far ahead of the clock payments may be dated without a warning:
 // the clock was set right, and will be there soon.
 const ClockTolerance = 2 * time.Minute
 

@@ -20,12 +20,12 @@ func TestMaxPrice(t *testing.T) {
 		return fake{{at: now.Add(-time.Hour), session: "s", price: price}}
 	}
 	for _, c := range []struct {
-		name   string
-		change func(*Rules)
-		ledger fake
-		last   money.Dollars // 0: never bought
-		yes    money.Dollars
-		most   money.Dollars
+		name     string
+		change   func(*Rules)
+		ledger   fake
+		last     money.Dollars // 0: never bought
+		approved money.Dollars
+		most     money.Dollars
 	}{
 		{"approve_above", nil, fake{}, 0, 0, 100_000},
 		{"per_call", func(r *Rules) { r.PerCall = 50_000 }, fake{}, 0, 0, 50_000},
@@ -35,8 +35,8 @@ func TestMaxPrice(t *testing.T) {
 		{"below a jump", nil, fake{}, 1000, 0, 2999},
 		{"a jump in fractions", func(r *Rules) { r.PriceJump = 1.1 }, fake{}, 15, 0, 16},
 		{"no jump rule", func(r *Rules) { r.PriceJump = 0 }, fake{}, 1000, 0, 100_000},
-		{"a person said yes", nil, fake{}, 1000, 700_000, 700_000},
-		{"a yes above per_call", nil, fake{}, 0, 7_000_000, 1_000_000},
+		{"a person approved", nil, fake{}, 1000, 700_000, 700_000},
+		{"an approval above per_call", nil, fake{}, 0, 7_000_000, 1_000_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := rules
@@ -48,15 +48,15 @@ func TestMaxPrice(t *testing.T) {
 			if c.last > 0 {
 				facts.Payee.LastPrice = &c.last
 			}
-			most, err := r.MaxPrice(a, c.yes, facts)
+			most, err := r.MaxPrice(a, c.approved, facts)
 			require.NoError(t, err)
 			require.Equal(t, c.most, most)
-			a.Price, a.Approved = most, c.yes > 0
+			a.Price, a.Approved = most, c.approved > 0
 			_, err = r.Decide(a, facts)
 			require.NoError(t, err)
 			a.Price++
 			_, err = r.Decide(a, facts)
-			require.True(t, (c.yes > 0 && a.Price <= r.PerCall) || err != nil, "one more is refused")
+			require.True(t, (c.approved > 0 && a.Price <= r.PerCall) || err != nil, "one more is refused")
 		})
 	}
 	_, err := rules.MaxPrice(Ask{Host: "h", Always: "it is a channel's opening"}, 0,

@@ -98,7 +98,7 @@ func TestCallsEqualClaims(t *testing.T) {
 			s, err := w.m.Show(t.Context(), "nuwa")
 			require.NoError(t, err)
 			require.Equal(t, "active", s.State)
-			require.Equal(t, s.Promised, s.Claimed)
+			require.Equal(t, s.Signed, s.Claimed)
 			require.Equal(t, money.NewAmount(92*price), *s.Hub)
 		})
 	}
@@ -282,10 +282,10 @@ func TestCallAsksForApproval(t *testing.T) {
 	r, err := w.call("pricey", offer)
 	require.NoError(t, err)
 	require.Equal(t, "$5.00", r.Price)
-	require.Equal(t, 2, w.guard.approved, "the yes to the opening, and this one, are looked at before "+
+	require.Equal(t, 2, w.guard.approved, "the approval of the opening, and this one, are looked at before "+
 		"signing")
 	_, err = w.call("pricey", offer)
-	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "a yes is for one call: %v", err)
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "an approval is for one call: %v", err)
 }
 
 func TestHubFundsLimitCalls(t *testing.T) {
@@ -514,7 +514,7 @@ func TestRepeatedCalls(t *testing.T) {
 	r, err := w.call("hello")
 	require.NoError(t, err)
 	require.Equal(t, pay.StatusFree, r.Status)
-	require.True(t, w.row().Known, "a free call brings the last SubRAV")
+	require.True(t, w.row().Delivered, "a free call brings the last SubRAV")
 	require.Equal(t, money.NewAmount(price), w.paidFor())
 
 	var q pay.Request // its answer was not written to the client when its process died
@@ -616,7 +616,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 			_, err := w.call(tool)
 			require.True(t, x402.HasCode(err, x402.ToolNotFound), "%v", err)
 			require.False(t, x402.AsError(err).Unsafe, "nothing was sent")
-			require.Nil(t, w.row().Call)
+			require.Nil(t, w.row().PendingCall)
 		})
 	}
 	_, err := w.call("echo", func(q *pay.Request) { q.MaxAmount = "0" })
@@ -679,5 +679,5 @@ func TestEarlierCallsAreBounded(t *testing.T) {
 	propose(price)
 	_, err = w.m.Recover(t.Context(), "nuwa")
 	require.NoError(t, err)
-	require.Nil(t, w.row().Call, "no call is under way any more")
+	require.Nil(t, w.row().PendingCall, "no call is under way any more")
 }

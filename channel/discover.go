@@ -291,10 +291,10 @@ func (m *Manager) Serves(ctx context.Context, q seller.Request) (server string, 
 
 func (m *Manager) detected(ctx context.Context, server string) bool {
 	m.mu.Lock()
-	yes, known := m.speaks[server]
+	speaks, known := m.speaks[server]
 	m.mu.Unlock()
 	if known || m.DID == "" {
-		return yes
+		return speaks
 	}
 	origin, err := originOf(m.Servers[server].Endpoint)
 	if err != nil {
@@ -304,11 +304,11 @@ func (m *Manager) detected(ctx context.Context, server string) bool {
 	if err != nil && !x402.HasCode(err, x402.ResponseMalformed) { // ask again next time
 		return false
 	}
-	yes = info != nil && strings.HasPrefix(info.ServiceDID, rooch.DIDPrefix)
+	speaks = info != nil && strings.HasPrefix(info.ServiceDID, rooch.DIDPrefix)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.speaks[server] = yes
-	return yes
+	m.speaks[server] = speaks
+	return speaks
 }
 
 // originOf is the origin of a URL; "" where it has none of HTTP.

@@ -26,7 +26,7 @@ type Report struct {
 	State     string          `json:"state"` // unopened | active | closing | closed | unknown
 	Epoch     uint64          `json:"epoch"`
 	Nonce     uint64          `json:"nonce"`
-	Promised  money.Amount    `json:"promised"` // signed for, in all
+	Signed    money.Amount    `json:"promised"` // signed for, in all
 	Claimed   money.Amount    `json:"claimed"`
 	Hub       *money.Amount   `json:"hub,omitempty"`
 	Delivered bool            `json:"delivered"` // the service has the last SubRAV
@@ -60,8 +60,8 @@ func (m *Manager) List(ctx context.Context) (List, error) {
 func report(row history.Channel) Report {
 	r := Report{
 		Server: row.Server, Service: row.Service, Key: row.Key, Network: row.Network, Channel: row.ID,
-		State: "unknown", Epoch: row.Epoch, Nonce: row.Nonce, Promised: row.Amount, Claimed: row.Claimed,
-		Delivered: row.Known || row.Signed == nil, UnderWay: row.Call, Refused: row.Refused,
+		State: "unknown", Epoch: row.Epoch, Nonce: row.Nonce, Signed: row.Amount, Claimed: row.Claimed,
+		Delivered: row.Delivered || row.Signed == nil, UnderWay: row.PendingCall, Refused: row.Refused,
 	}
 	if !row.Updated.IsZero() {
 		r.Updated = &row.Updated
@@ -191,7 +191,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 			return err
 		}
 		out = Committed{Server: server, Nonce: r.row.Nonce}
-		if r.row.Signed == nil || r.row.Known {
+		if r.row.Signed == nil || r.row.Delivered {
 			out.Committed, out.Note = true, "nothing is outstanding: the service has every voucher"
 			return nil
 		}
@@ -213,7 +213,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 			out.Note = "the service did not commit it; the voucher stays here and goes with the next call"
 			return nil
 		}
-		r.row.Known = true
+		r.row.Delivered = true
 		return m.Store.SaveChannel(ctx, r.row)
 	})
 	return out, err

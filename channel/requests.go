@@ -27,7 +27,7 @@ type pendingCall struct {
 // readPending is the call that was being made when the row was written; nil: none is known.
 func readPending(row history.Channel) *pendingCall {
 	var p pendingCall
-	if row.Call == nil || json.Unmarshal(row.Call, &p) != nil {
+	if row.PendingCall == nil || json.Unmarshal(row.PendingCall, &p) != nil {
 		return nil
 	}
 	return &p
@@ -137,7 +137,7 @@ func (c *call) recordStart(ctx context.Context) error {
 		pending = *c.before // its cost is still to come, should this answer be lost too
 	}
 	var err error
-	c.r.row.Call, err = compact(pending)
+	c.r.row.PendingCall, err = compact(pending)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (c *call) pending() pendingCall {
 
 func (c *call) send(ctx context.Context) (reply, error) {
 	payload := requestPayload{Version: payloadVersion, ClientTxRef: c.ref, MaxAmount: c.max.String()}
-	if c.r.row.Signed != nil && !c.r.row.Known {
+	if c.r.row.Signed != nil && !c.r.row.Delivered {
 		payload.Signed = new(signedSubRAV)
 		if err := json.Unmarshal(c.r.row.Signed, payload.Signed); err != nil {
 			return reply{}, fmt.Errorf("read our last SubRAV: %w", err)
@@ -182,16 +182,16 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 // restoreBefore says that this call was not made after all: the cost of the one before it may still
 // be to come.
 func (c *call) restoreBefore(ctx context.Context) {
-	c.r.row.Call = nil
+	c.r.row.PendingCall = nil
 	if c.before != nil {
-		c.r.row.Call, _ = compact(*c.before) // it was read from there
+		c.r.row.PendingCall, _ = compact(*c.before) // it was read from there
 	}
 	c.save(ctx)
 }
 
 // recordEnd says that there is no call any more whose cost is still to come.
 func (c *call) recordEnd(ctx context.Context) {
-	c.r.row.Call = nil
+	c.r.row.PendingCall = nil
 	c.save(ctx)
 }
 
@@ -207,8 +207,8 @@ func (c *call) save(ctx context.Context) {
 func (c *call) payEarlier(ctx context.Context, p *responsePayload) error {
 	row := &c.r.row
 	switch {
-	case p.SubRAV == nil && row.Signed != nil && !row.Known: // it has our last SubRAV, and wants none
-		row.Known = true
+	case p.SubRAV == nil && row.Signed != nil && !row.Delivered: // it has our last SubRAV, and wants none
+		row.Delivered = true
 		return c.m.Store.SaveChannel(ctx, *row)
 	case p.SubRAV == nil:
 		return c.declined(ctx, p)
@@ -217,7 +217,7 @@ func (c *call) payEarlier(ctx context.Context, p *responsePayload) error {
 		if err := json.Unmarshal(row.Signed, &last); err != nil || last.SubRAV != *p.SubRAV {
 			return c.m.refuse(ctx, c.r, p, wrong("nonce", row.Nonce+1, p.SubRAV.Nonce))
 		}
-		row.Known = false
+		row.Delivered = false
 		return c.m.Store.SaveChannel(ctx, *row)
 	}
 	charge, b := c.charge.WithoutKey(), bounds{MaxCost: c.max}
@@ -259,7 +259,7 @@ func (c *call) pay(
 	cost, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
 	if err != nil {
 		if p.SubRAV.Nonce <= c.r.row.Nonce { // it has forgotten, or pretends to: the next call reminds it
-			c.r.row.Known = false
+			c.r.row.Delivered = false
 			c.recordEnd(ctx)
 		}
 		return nil, c.m.refuse(ctx, c.r, p, err)
@@ -304,7 +304,7 @@ func (c *call) pay(
 // call itself. Where an earlier one of which nothing was known was paid for, this call may cost as
 // much less.
 func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCall bool) (err error) {
-	next.Call = nil
+	next.PendingCall = nil
 	if forThisCall || c.max == nil {
 		return nil
 	}
@@ -312,7 +312,7 @@ func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCal
 		left := c.max.SubFloor(cost)
 		c.max = &left
 	}
-	next.Call, err = compact(c.pending())
+	next.PendingCall, err = compact(c.pending())
 	return err
 }
 
@@ -328,7 +328,7 @@ func (c *call) sign(
 		return next, err
 	}
 	next = c.r.row
-	next.Nonce, next.Amount, next.Known = s.Nonce, s.Amount, false
+	next.Nonce, next.Amount, next.Delivered = s.Nonce, s.Amount, false
 	next.Signed, err = compact(signedSubRAV{SubRAV: s, Signature: multibase(signature)})
 	return next, err
 }
@@ -414,7 +414,7 @@ func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, e
 // came with it.
 func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, error) {
 	if c.r.row.Signed != nil && !answer.failed {
-		c.r.row.Known = true
+		c.r.row.Delivered = true
 	}
 	c.recordEnd(ctx)
 	if answer.failed {
@@ -434,7 +434,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	c.m.forget(c.r.server)
 	if p.Error.Code == codeMaxExceeded {
 		// it ran the tool, and asks nothing for that; it looked at our SubRAV first
-		c.r.row.Known = true
+		c.r.row.Delivered = true
 		c.recordEnd(ctx)
 		return c.overMax(ctx)
 	}

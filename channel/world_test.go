@@ -341,7 +341,7 @@ func (s *fakeService) propose(cost uint64) {
 // guard counts what is asked of it.
 type guardStub struct {
 	checks, marks, approved int
-	bad                     error // of the ledger's mark
+	bad                     error // of the ledger's checkpoint
 	unsealed                error
 }
 

@@ -23,7 +23,7 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "channel", Short: "Payment channels: see, open, recover, commit", Args: wants(),
 		Long: "Payment channels (Nuwa, on Rooch): services that serve first and are paid by a signed " +
-			"promise with the next call. They need\n" +
+			"voucher with the next call. They need\n" +
 			"[channel] and a [networks.\"rooch:…\"] in config.toml, and this wallet's key in the DID " +
 			"document of its owner.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
@@ -51,9 +51,9 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		},
 	}
 	recovered := &cobra.Command{
-		Use: "recover SERVER", Short: "Ask a service for what it waits for, and promise it",
+		Use: "recover SERVER", Short: "Ask a service for what it waits for, and sign it",
 		Args: wants("SERVER"),
-		Long: "Ask a service what it knows of the channel. A payment it waits for is promised if it " +
+		Long: "Ask a service what it knows of the channel. A payment it waits for is signed if it " +
 			"passes the same checks and budgets as one\n" +
 			"that comes with a call.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,7 +101,7 @@ func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
 
 func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
 	return &cobra.Command{
-		Use: "commit SERVER", Short: "Give a service the last promise without a call", Args: wants("SERVER"),
+		Use: "commit SERVER", Short: "Give a service the last voucher without a call", Args: wants("SERVER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.channel(cmd, ui, *f, func(ctx context.Context, m *channel.Manager) error {
 				out, err := m.Commit(ctx, args[0])
@@ -112,7 +112,7 @@ func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
 					return ui.printJSON(out)
 				}
 				if out.Committed {
-					ui.say("committed, up to promise %d", out.Nonce)
+					ui.say("committed, up to voucher %d", out.Nonce)
 				}
 				if out.Note != "" {
 					ui.note("%s", out.Note)
@@ -213,9 +213,9 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 		var rows [][]string
 		for _, s := range out.Channels {
 			rows = append(rows, []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
-				s.Promised.String(), s.Claimed.String(), s.Channel})
+				s.Signed.String(), s.Claimed.String(), s.Channel})
 		}
-		ui.table([]string{"SERVER", "SERVICE", "NETWORK", "PROMISES", "PROMISED", "CLAIMED", "CHANNEL"}, rows)
+		ui.table([]string{"SERVER", "SERVICE", "NETWORK", "VOUCHERS", "SIGNED", "CLAIMED", "CHANNEL"}, rows)
 		return nil
 	})
 }
@@ -229,13 +229,13 @@ func (u *ui) channelStatus(s channel.Report, err error) error {
 	}
 	rows := [][]string{{"service", s.Service}, {"our key", s.Key}, {"network", s.Network},
 		{"channel", s.Channel}, {"state", s.State},
-		{"promises", strconv.FormatUint(s.Nonce, 10) + ", in epoch " + strconv.FormatUint(s.Epoch, 10)},
-		{"promised", s.Promised.String() + " units of RGas"}, {"claimed", s.Claimed.String() + " units"}}
+		{"vouchers", strconv.FormatUint(s.Nonce, 10) + ", in epoch " + strconv.FormatUint(s.Epoch, 10)},
+		{"signed", s.Signed.String() + " units of RGas"}, {"claimed", s.Claimed.String() + " units"}}
 	if s.Hub != nil {
 		rows = append(rows, []string{"in the hub", s.Hub.String() + " units"})
 	}
 	if !s.Delivered {
-		rows = append(rows, []string{"outstanding", "the last promise goes with the next call"})
+		rows = append(rows, []string{"outstanding", "the last voucher goes with the next call"})
 	}
 	if s.Refused != nil {
 		rows = append(rows, []string{"last refused", string(s.Refused)})

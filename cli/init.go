@@ -95,7 +95,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	}
 	env := p.Env
 	if file := env.AgentKeypair; file != "" && !f.importsSolana() {
-		// told before there are new keys, while it can still be stopped
+		// shown before there are new keys, while it can still be stopped
 		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, but its key is not imported: this "+
 			"wallet gets a new one. "+
 			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file,
@@ -230,7 +230,7 @@ func (f initFlags) importPassphrase(ui *ui) func(file string) wallet.Passphrase 
 		})
 		given = func(context.Context) ([]byte, error) {
 			p, err := read()
-			return bytes.Clone(p), err // who asks wipes it
+			return bytes.Clone(p), err // the caller wipes it
 		}
 	case f.importPassFile == "":
 		return func(file string) wallet.Passphrase {

@@ -291,7 +291,7 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 type ruleChange struct {
 	next         *config.Config
 	keys         []config.Change // since the sealed rules
-	incomparable error           // why the difference cannot be told
+	incomparable error           // why the difference cannot be computed
 	redate       bool            // payments are dated ahead of the clock; sealing moves them to now
 	lines        []string        // what the owner is shown
 }
@@ -425,7 +425,7 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 
 // sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet
 // without a person; if nothing does, tighter rules are in force all the same. It reports whether
-// only the owner can go on: the seal or the ledger is not what it was, or cannot be told.
+// only the owner can go on: the seal or the ledger is not what it was, or cannot be read.
 func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool,
 	err error) {
 	key, err := p.OpenKeys(guard.Rules)

@@ -131,8 +131,8 @@ func (u *ui) problem(e *x402.Error) {
 // agents, and tell none how a rule is lifted.
 func (u *ui) remedy(e *x402.Error) string {
 	why, _ := x402.Explain(e.Code)
-	told := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
-	if !u.errTerminal || told || exitCode(e) < exitRefused || !strings.Contains(why.Do, "`") {
+	hasStep := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
+	if !u.errTerminal || hasStep || exitCode(e) < exitRefused || !strings.Contains(why.Do, "`") {
 		return ""
 	}
 	return why.Do

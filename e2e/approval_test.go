@@ -13,7 +13,7 @@ import (
 )
 
 // The official client over real stdio, in every era that can ask: the person says no, says nothing,
-// and says yes. A client without a person is refused.
+// and accepts it. A client without a person is refused.
 func TestApprovalAtTheClient(t *testing.T) {
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)

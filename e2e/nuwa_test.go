@@ -134,7 +134,7 @@ func (n *nuwa) claimed(id string) string {
 	return ""
 }
 
-// claim has the MCP server bring what it was promised to the chain.
+// claim has the MCP server bring the vouchers it has to the chain.
 func (n *nuwa) claim(id string) {
 	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
 	defer cancel()
@@ -147,8 +147,8 @@ func (n *nuwa) claim(id string) {
 	require.NoError(n.t, err)
 }
 
-// yes says yes to whatever the wallet asks its person.
-func yes(method string, _ json.RawMessage) (any, error) {
+// accept approves whatever the wallet asks its person.
+func accept(method string, _ json.RawMessage) (any, error) {
 	if method != "elicitation/create" {
 		return nil, errors.New("not asked")
 	}
@@ -179,7 +179,7 @@ url = %q
 		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
 			"publicKeyMultibase": "z" + home.Solana}}})
 	n.post("admin/hub", map[string]any{"did": payer.DID(), "asset": rooch.RGas, "amount": "10000000000"})
-	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: yes}
+	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: accept}
 
 	for _, over := range []struct {
 		name, server string
@@ -255,17 +255,17 @@ url = %q
 			s := status()
 			require.EqualValues(t, 8, s.Nonce)
 			require.Equal(t, "80000000", s.Promised)
-			require.False(t, s.Delivered, "the last promise goes with the next call")
+			require.False(t, s.Delivered, "the last voucher goes with the next call")
 
 			if over.pricey != nil {
 				out, _ := call(over.tool, over.pricey)
 				require.Equal(t, "AMOUNT_EXCEEDS_MAX", out["error"])
-				require.EqualValues(t, 8, status().Nonce, "nothing more was promised")
+				require.EqualValues(t, 8, status().Nonce, "nothing more was signed for")
 				paid(9)
 			}
 			var committed struct{ Committed bool }
 			runWallet(t, home, bin, &committed, "channel", "commit", over.server)
-			require.True(t, committed.Committed, "the server shows the promise, verified")
+			require.True(t, committed.Committed, "the server shows the voucher, verified")
 			s = status()
 			require.True(t, s.Delivered)
 			want := 9

@@ -116,7 +116,7 @@ func TestWalletCancel(t *testing.T) {
 	assert.Contains(t, w.Stderr(), "cancelled")
 }
 
-func TestWalletKilledAndDead(t *testing.T) {
+func TestWalletKilledThenPaymentExpires(t *testing.T) {
 	t.Run("kill", func(t *testing.T) {
 		w := startFake(t, WalletOptions{})
 		w.Kill()

@@ -185,7 +185,7 @@ func TestEchoedCredentialsAreRedacted(t *testing.T) {
 	assert.Equal(t, "Key hunter2hunter2hunter2", w.posts[0].header.Get("X-Api-Key"))
 }
 
-// Credentials that cannot be used are told at once, without a retry, and never shown; the next
+// Credentials that cannot be used are reported at once, without a retry, and never shown; the next
 // facilitator is asked.
 func TestBadCredentials(t *testing.T) {
 	_, ed, err := ed25519.GenerateKey(rand.Reader)

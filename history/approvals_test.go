@@ -91,8 +91,8 @@ func TestDecisions(t *testing.T) {
 		"accepted after the owner's no": {[]step{deny, accept}, Denied, ErrDecided},
 		"accepted after three times no": {[]step{decline, decline, decline, accept}, Denied, ErrDecided},
 		"the owner changes their mind":  {[]step{deny, approve}, Approved, nil},
-		"the owner takes a yes back":    {[]step{approve, deny}, Denied, nil},
-		"a client takes a yes back":     {[]step{approve, decline}, Pending, nil},
+		"the owner revokes an approval": {[]step{approve, deny}, Denied, nil},
+		"a client revokes an approval":  {[]step{approve, decline}, Pending, nil},
 		"used":                          {[]step{approve, use}, Used, nil},
 		"used, and approved again":      {[]step{approve, use, approve}, Used, ErrDecided},
 		"used, and accepted again":      {[]step{accept, use, accept}, Used, ErrDecided},
@@ -188,8 +188,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// Whatever several processes do at once, each yes lets one payment pass.
-func TestOneYesOnePayment(t *testing.T) {
+// Whatever several processes do at once, each approval lets one payment pass.
+func TestOneApprovalAllowsOnePayment(t *testing.T) {
 	s, _, home := newStore(t)
 	second, err := Open(t.Context(), home, Options{Now: s.now})
 	require.NoError(t, err)
@@ -239,9 +239,9 @@ func TestWasApproved(t *testing.T) {
 	was := func(change func(*Payment)) bool {
 		q := p
 		change(&q)
-		_, yes, err := s.ApprovalUsedBy(t.Context(), q)
+		_, found, err := s.ApprovalUsedBy(t.Context(), q)
 		require.NoError(t, err)
-		return yes
+		return found
 	}
 	require.True(t, was(func(*Payment) {}))
 	for i, change := range []func(*Payment){
@@ -263,8 +263,8 @@ func TestWasApproved(t *testing.T) {
 	}
 }
 
-// A payment that is refused after all does not use the yes up: both are one transaction.
-func TestARefusalKeepsTheYes(t *testing.T) {
+// A payment that is refused after all does not use the approval up: both are one transaction.
+func TestARefusalKeepsTheApproval(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
 	require.NoError(t, err)
@@ -337,7 +337,7 @@ func TestFreeze(t *testing.T) {
 func TestLost(t *testing.T) {
 	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
 	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
-	dead := func(s *Store) {
+	expired := func(s *Store) {
 		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID,
 			Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
 		require.NoError(t, err)
@@ -361,13 +361,13 @@ func TestLost(t *testing.T) {
 		want int
 	}{
 		"nothing":                 {nil, 0},
-		"all lost":                {steps{unknown, dead, unknown}, 3},
-		"settled ends the row":    {steps{unknown, settled, dead, unknown}, 2},
+		"all lost":                {steps{unknown, expired, unknown}, 3},
+		"settled ends the row":    {steps{unknown, settled, expired, unknown}, 2},
 		"settled last":            {steps{unknown, unknown, settled}, 0},
-		"under way or never sent": {steps{unknown, held, sent, unsent, dead}, 2},
+		"under way or never sent": {steps{unknown, held, sent, unsent, expired}, 2},
 		"served without receipt":  {steps{unknown, served, unknown}, 2},
-		"no more than asked":      {steps{dead, dead, dead, dead, dead, dead}, 5},
-		"the owner looked":        {steps{unknown, unknown, look, dead}, 1},
+		"no more than asked":      {steps{expired, expired, expired, expired, expired, expired}, 5},
+		"the owner looked":        {steps{unknown, unknown, look, expired}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -381,9 +381,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A yes to what was never signed is good again; once signed bytes were on disk it is used up,
-// whatever became of them.
-func TestAYesComesBack(t *testing.T) {
+// An approval of what was never signed is usable again; once signed bytes were on disk it is used
+// up, whatever became of them.
+func TestAnApprovalOfAnUnsignedPaymentIsUsableAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile    func(*Store, Payment)
 		back, signed bool

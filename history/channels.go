@@ -26,8 +26,8 @@ type Channel struct {
 	Amount       money.Amount    // signed for in all, in atomic units of RGas
 	Claimed      money.Amount    // taken of that, as it was last seen on the chain
 	Signed       json.RawMessage // the last voucher, with its signature
-	Known        bool            // the service has it; else it goes with the next call
-	Call         json.RawMessage // the call under way; nil: none is
+	Delivered    bool            // the service has it; else it goes with the next call
+	PendingCall  json.RawMessage // the call under way; nil: none is
 	Refused      json.RawMessage // the last proposal that was refused, and why
 	Updated      time.Time
 }
@@ -46,11 +46,11 @@ func scanChannel(row scanner) (c Channel, err error) {
 	var epoch, nonce, signed, call, refused string
 	var updated int64
 	err = row.Scan(&c.Service, &c.Key, &c.Server, &c.Network, &c.Source, &c.ID, &epoch, &nonce, &c.Amount,
-		&c.Claimed, &signed, &c.Known, &call, &refused, &updated)
+		&c.Claimed, &signed, &c.Delivered, &call, &refused, &updated)
 	if err != nil {
 		return c, err
 	}
-	c.Signed, c.Call, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), fromMicros(updated)
+	c.Signed, c.PendingCall, c.Refused, c.Updated = raw(signed), raw(call), raw(refused), fromMicros(updated)
 	c.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	if err == nil {
 		c.Nonce, err = strconv.ParseUint(nonce, 10, 64)
@@ -154,7 +154,7 @@ func (t *tx) putChannel(c Channel) error {
 		updated_at = excluded.updated_at`,
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
 		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
-		nullable(string(c.Signed)), c.Known, nullable(string(c.Call)), nullable(string(c.Refused)),
+		nullable(string(c.Signed)), c.Delivered, nullable(string(c.PendingCall)), nullable(string(c.Refused)),
 		micros(t.Now))
 	return err
 }

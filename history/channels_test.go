@@ -19,8 +19,8 @@ func testChannel(nonce uint64) Channel {
 			string(rune('0'+nonce)) + `"}`)}
 }
 
-// promise is one call of a channel from its hold to its promise.
-func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
+// voucher is one call of a channel from its hold to its voucher.
+func voucher(t *testing.T, s *Store, c Channel) (Payment, error) {
 	t.Helper()
 	p := pay(t, s, testHold(100), Reserved)
 	return s.RecordVoucher(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
@@ -29,13 +29,13 @@ func promise(t *testing.T, s *Store, c Channel) (Payment, error) {
 			ReleaseLease: true})
 }
 
-func TestPromisesOnlyGrow(t *testing.T) {
+func TestVouchersOnlyGrow(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.Channel(t.Context(), "did:rooch:payee", "did:rooch:payer#key-1")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 
-	p, err := promise(t, s, testChannel(1))
+	p, err := voucher(t, s, testChannel(1))
 	require.NoError(t, err)
 	require.Equal(t, Settled, p.State)
 	require.Equal(t, Claimed, p.Proof)
@@ -48,18 +48,18 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "bought", string(content.Body))
 
-	p, err = promise(t, s, testChannel(2))
+	p, err = voucher(t, s, testChannel(2))
 	require.NoError(t, err)
 	for name, c := range map[string]Channel{
 		"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
 		"an older one":                  {Nonce: 1, Amount: money.NewAmount(300)},
-		"less than was promised":        {Nonce: 3, Amount: money.NewAmount(199)},
+		"less than was signed":          {Nonce: 3, Amount: money.NewAmount(199)},
 		"a nonce of another open epoch": {Nonce: 2, Amount: money.NewAmount(300)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := testChannel(2)
 			bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
-			got, err := promise(t, s, bad)
+			got, err := voucher(t, s, bad)
 			require.ErrorIs(t, err, ErrVoucherConflict, name)
 			require.Empty(t, got.ID, name)
 		})
@@ -71,9 +71,9 @@ func TestPromisesOnlyGrow(t *testing.T) {
 		require.Equal(t, Reserved, p.State)
 	}
 
-	// what is no promise changes none
+	// what is no voucher changes none
 	c = testChannel(2)
-	c.Known, c.Call, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
+	c.Delivered, c.PendingCall, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
 	require.NoError(t, s.SaveChannel(t.Context(), c))
 	c.Nonce, c.Amount = 1, money.NewAmount(100)
 	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
@@ -85,7 +85,7 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	c = testChannel(0)
 	c.Epoch, c.Signed = 1, nil
 	require.NoError(t, s.SaveChannel(t.Context(), c))
-	_, err = promise(t, s, testChannel(3))
+	_, err = voucher(t, s, testChannel(3))
 	require.ErrorIs(t, err, ErrVoucherConflict)
 
 	c.Refused = json.RawMessage(`{"why":"nonce"}`)
@@ -100,9 +100,9 @@ func TestPromisesOnlyGrow(t *testing.T) {
 	require.Equal(t, Settled, p.State)
 }
 
-// What was frozen between the hold and the promise is promised by nobody, and the channel stays
+// What was frozen between the hold and the voucher is signed for by nobody, and the channel stays
 // where it was.
-func TestNoPromiseWhileFrozen(t *testing.T) {
+func TestNoVoucherWhileFrozen(t *testing.T) {
 	s, _, _ := newStore(t)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 	p := pay(t, s, testHold(100), Reserved)

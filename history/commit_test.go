@@ -71,7 +71,7 @@ func TestChangesTogether(t *testing.T) {
 	}
 }
 
-// Trouble with the ledger ends them all: none of them is told that it is on the disk.
+// Trouble with the ledger ends them all: none of them returns as if it were on the disk.
 func TestTroubleIsEverybodys(t *testing.T) {
 	s, _, _ := newStore(t)
 	release := occupy(t, s)
@@ -111,7 +111,7 @@ func TestTroubleIsEverybodys(t *testing.T) {
 	}))
 }
 
-func TestALeftCallChangesNothing(t *testing.T) {
+func TestACancelledCallCommitsNothing(t *testing.T) {
 	s, _, _ := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -294,7 +294,7 @@ func TestTheChainsWordStands(t *testing.T) {
 	require.Equal(t, "late", string(c.Body), "but its content is kept")
 }
 
-func TestWhoLetAPaymentDie(t *testing.T) {
+func TestExpiredFeePayers(t *testing.T) {
 	s, c, _ := newStore(t)
 	signed := func(network, feePayer string, to State) {
 		h := testHold(1)
@@ -323,7 +323,7 @@ func TestWhoLetAPaymentDie(t *testing.T) {
 	require.Equal(t, []string{"late"}, who)
 }
 
-func TestAliveTellsALivingProcessFromADeadOne(t *testing.T) {
+func TestAliveDistinguishesRunningFromEndedProcesses(t *testing.T) {
 	s, _, home := newStore(t)
 	p := pay(t, s, testHold(1), Submitted)
 	require.True(t, s.Alive(p.LeaseOwner))
@@ -506,7 +506,7 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 // damage of the file, and what a transaction itself answers passes unchanged, whatever it is.
 func TestErrorsAreClassifiedByTheDatabase(t *testing.T) {
 	s, _, _ := newStore(t)
-	answer := errors.New("an answer that this package never heard of")
+	answer := errors.New("an answer that this package does not know")
 	spoil := func(query string) func(*tx) error {
 		return func(tx *tx) error { _, err := tx.exec(query); return err }
 	}
@@ -616,7 +616,7 @@ func TestPlansUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// A home on a disk that became read-only is told with what to do, and not in SQLite's words.
+// A home on a disk that became read-only is reported with what to do, and not in SQLite's words.
 func TestAReadOnlyDisk(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.write.Exec(`PRAGMA query_only = 1`)

@@ -11,9 +11,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. Whoever
-// waits behind it is then taken for gone, because the other mistake pays twice.
-func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
+// A lock file that cannot be opened (a failing disk, no descriptor left) tells nothing. The
+// process behind it then counts as ended, because the other mistake pays twice.
+func TestAProcessOfUnknownStateCountsAsEnded(t *testing.T) {
 	s, _, home := newStore(t)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
@@ -22,31 +22,31 @@ func TestAProcessThatCannotBeToldOfIsTakenForDead(t *testing.T) {
 	require.False(t, s.Alive("run_unreadable"))
 }
 
-// Two may look at once whether a process is gone. Each finds it gone: who found the other in its
-// place would take an open payment for one that somebody waits for, and pay again.
-func TestADeadProcessIsDeadForAllWhoLook(t *testing.T) {
+// Two processes may check at once whether a third is gone. Each finds it gone: one that mistook the
+// other for it would take an open payment for one that somebody waits for, and pay again.
+func TestAnEndedProcessIsEndedForEveryReader(t *testing.T) {
 	s, _, home := newStore(t)
 	dir := filepath.Join(home, "run")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	var found sync.Map
 	for range 200 { // of one at a time who removes the file
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "run_dead"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "run_ended"), nil, 0o600))
 		var all sync.WaitGroup
 		for range 8 {
-			all.Go(func() { found.Store(s.Alive("run_dead"), true) })
+			all.Go(func() { found.Store(s.Alive("run_ended"), true) })
 		}
 		all.Wait()
 	}
 	_, alive := found.Load(true)
 	require.False(t, alive)
 
-	file, err := os.Create(filepath.Join(dir, "run_dead"))
+	file, err := os.Create(filepath.Join(dir, "run_ended"))
 	require.NoError(t, err)
 	defer file.Close()
 	held, err := shareFile(file) // another process, in the middle of its look
 	require.NoError(t, err)
 	require.True(t, held)
-	require.False(t, s.Alive("run_dead"))
+	require.False(t, s.Alive("run_ended"))
 }
 
 // A file system that gives one lock to two processes is none for a wallet.

@@ -40,13 +40,14 @@ func (e *Engine) Accept(ctx context.Context, id, by string) error {
 	return err
 }
 
-func (e *Engine) acceptedHere(a history.Approval) bool {
+// isLocalApproval reports whether this process's own client gave the approval.
+func (e *Engine) isLocalApproval(a history.Approval) bool {
 	_, here := e.localApprovals.Load(a.ID)
 	return here && len(a.Seal) == 0
 }
 
 // mayUse leaves the approval of another process's client to that process.
-func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.acceptedHere(a) }
+func (e *Engine) mayUse(a history.Approval) bool { return len(a.Seal) > 0 || e.isLocalApproval(a) }
 
 // askPerson opens a question about an option, or finds the one that is open, and is the refusal
 // that names it: APPROVAL_REQUIRED, or APPROVAL_DECLINED where the answer was no.

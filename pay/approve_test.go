@@ -73,11 +73,11 @@ func TestDeniedIsDeclined(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Pay(t.Context(), get(testURL))
 	e := code(t, x402.ApprovalDeclined, err)
-	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not told how to lift a no")
+	require.NotContains(t, e.Hint+e.Message, "approve "+id, "an agent is not shown how to lift a denial")
 	require.Zero(t, b.chain.signed)
 }
 
-// Whatever of a quote changes, the yes is not for it.
+// Whatever of a quote changes, the approval is not for it.
 func TestAnApprovalIsForOneQuote(t *testing.T) {
 	for name, change := range map[string]func(*bench, *Request){
 		"payee": func(b *bench, _ *Request) {
@@ -117,9 +117,9 @@ func TestAnApprovalIsForOneQuote(t *testing.T) {
 	}
 }
 
-// A yes without the owner's seal is good in the process whose client gave it, and in no other:
-// anybody could have written it.
-func TestAYesThatThisProcessDidNotHear(t *testing.T) {
+// An approval without the owner's seal is good in the process whose client gave it, and in no
+// other: anybody could have written it.
+func TestAnUnsealedApprovalOfAnotherProcessIsRefused(t *testing.T) {
 	b := strict(t)
 	id := b.askedFor(t, get(testURL))
 	_, err := b.store.Accept(t.Context(), id, "client") // by whoever writes to the ledger
@@ -131,8 +131,8 @@ func TestAYesThatThisProcessDidNotHear(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A hundred calls, one yes, one payment.
-func TestAHundredCallsOneYes(t *testing.T) {
+// A hundred calls, one approval, one payment.
+func TestAHundredCallsShareOneApproval(t *testing.T) {
 	b := strict(t)
 	_, err := b.store.Approve(t.Context(), b.askedFor(t, get(testURL)), "owner", sealed)
 	require.NoError(t, err)
@@ -204,9 +204,9 @@ func TestFrozenBetweenHoldAndSending(t *testing.T) {
 // the first time.
 func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench){
-		"sent":        func(b *bench) { b.seller.script = silent },
-		"unreachable": func(b *bench) { b.seller.script = unreachable },
-		"not marked":  func(b *bench) { b.Guard = noMark{} },
+		"sent":          func(b *bench) { b.seller.script = silent },
+		"unreachable":   func(b *bench) { b.seller.script = unreachable },
+		"no checkpoint": func(b *bench) { b.Guard = noCheckpoint{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)

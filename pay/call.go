@@ -21,7 +21,7 @@ import (
 //
 // Both take effect before they return, so a call that is read after a cancellation finds the
 // payment of the cancelled one left by its client: the same call directly behind a cancellation is
-// one purchase. The ledger is told a moment later, for other processes.
+// one purchase. The ledger is written a moment later, for other processes.
 //
 // A context without a Call is a caller that waits as long as the context lasts. All methods are
 // safe for concurrent use.

@@ -24,14 +24,14 @@ func TestCallEndsOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			call := NewCall()
-			var heard []bool
-			call.OnEnd(func(delivered bool) { heard = append(heard, delivered) })
+			var delivered []bool
+			call.OnEnd(func(d bool) { delivered = append(delivered, d) })
 			ctx := WithCall(t.Context(), call)
 			require.Same(t, call, CallFrom(ctx))
 			require.NoError(t, ctx.Err())
 			c.end(call)
-			call.OnEnd(func(delivered bool) { heard = append(heard, delivered) })
-			require.Equal(t, []bool{c.delivered, c.delivered}, heard)
+			call.OnEnd(func(d bool) { delivered = append(delivered, d) })
+			require.Equal(t, []bool{c.delivered, c.delivered}, delivered)
 			require.Equal(t, !c.delivered, call.Cancelled())
 			require.Equal(t, !c.delivered, ctx.Err() != nil, "Cancel has cancelled it before it returns")
 			require.Error(t, WithCall(t.Context(), call).Err())

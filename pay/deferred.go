@@ -13,11 +13,11 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Sellers that serve first and are paid with a later request: payment channels.
-// Package channel speaks with them; here is the money, which is held, asked about and recorded as
-// that of every other payment. The order of the steps is the same too: what a call may cost is
-// known before it is made, its cost is held before it is signed for, and what was signed is on disk
-// before it leaves.
+// Deferred payments: sellers that serve a call first and are paid by a voucher with a later request
+// (payment channels). Package channel speaks their protocol; this file holds, approves and records
+// their money by the rules of every other payment. The order of the steps is the same too: the most
+// that a call may cost is known before the call is made, its cost is held before a voucher is
+// signed, and the signed voucher is on disk before it is sent.
 
 // DialectChannel is in the ledger for what was bought through a payment channel.
 const DialectChannel x402.Dialect = "channel"

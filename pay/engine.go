@@ -95,8 +95,8 @@ type Guard interface {
 	// this process's own client.
 	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
 	Checkpoint(ctx context.Context) error // when the signed bytes are on disk, before they leave
-	// CheckpointIfUnlocked is told of a freeze, so that it cannot be taken back unnoticed. It asks
-	// nobody for a passphrase.
+	// CheckpointIfUnlocked is called after a freeze, so that it cannot be taken back unnoticed. It
+	// asks nobody for a passphrase.
 	CheckpointIfUnlocked(ctx context.Context) error
 }
 

@@ -23,7 +23,7 @@ func (e *Engine) hold(ctx, caller context.Context, q intent, found *quote) (*Pur
 	h, err := e.bestOption(ctx, caller, q, found)
 	if x402.HasCode(err, x402.WalletFrozen) {
 		if err := e.Guard.CheckpointIfUnlocked(ctx); err != nil {
-			e.Log.Warn("mark what is frozen", "err", err)
+			e.Log.Warn("checkpoint the freeze", "err", err)
 		}
 	}
 	if heldBack(err) && e.reconcileFor(ctx) {

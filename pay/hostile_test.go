@@ -165,7 +165,7 @@ func TestSettledAndDenied(t *testing.T) {
 
 // C7, C19, D19: what a seller writes as its resource is echoed to it and decides nothing: host,
 // limits and record are those of the URL that was asked, and that URL, with whatever key stands in
-// its query, is told to nobody.
+// its query, is sent to nobody.
 func TestTheResourceDecidesNothing(t *testing.T) {
 	for _, resource := range []string{"http://api.example/weather", "https://other.example/",
 		"file:///etc/passwd", testURL + "?api_key=hunter2"} {
@@ -309,7 +309,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	require.Less(t, time.Since(begun), 30*time.Second)
 
 	// What is over the limit asks the chains, 200 at a time, and from where the last one stopped:
-	// the one that is dead is found.
+	// the expired one is found.
 	b.chain.balance = 1 << 40
 	b.Rules.Day = 10_000 + (open - 1) + 10_000 - 1
 	b.chain.dead["0x500"] = true
@@ -366,7 +366,7 @@ func (fullDisk) Finish(context.Context, string, history.Outcome) (history.Paymen
 	return history.Payment{}, diskError()
 }
 
-// G4: what was paid is told although it could not be written down, and it stays counted.
+// G4: what was paid is reported although it could not be written down, and it stays counted.
 func TestAnOutcomeThatCannotBeWritten(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	b.Store = fullDisk{b.store}

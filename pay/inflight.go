@@ -11,7 +11,7 @@ import (
 
 // inflight is what the calls of this process work on and wait for, by payment. The ledger tells
 // which process works on a payment and which one's client waits for it; of this process that is
-// known better here, because the ledger could not be told when the disk failed, and is told of a
+// known better here, because the ledger could not be written when the disk failed, and learns of a
 // client's leaving only a moment later. A call that has ended works on nothing and nobody waits for
 // it, whatever its row says.
 type inflight struct {
@@ -87,7 +87,7 @@ func (f *inflight) take(id string, caller context.Context) bool {
 }
 
 // end says that the call is done with a payment; answered, that its client, if it is still there,
-// is being told what it bought.
+// is being sent what it bought.
 func (f *inflight) end(id string, answered bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -150,7 +150,7 @@ func TestALostAnswerIsNeverPaidTwice(t *testing.T) {
 	require.Equal(t, 1, b.chain.signed)
 }
 
-func TestANewSignatureOnlyAfterTheFirstIsDead(t *testing.T) {
+func TestNoSecondSignatureBeforeTheFirstHasExpired(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
@@ -169,7 +169,7 @@ func TestANewSignatureOnlyAfterTheFirstIsDead(t *testing.T) {
 }
 
 // A seller that is not there for the payment has not got it, but whoever reads the ledger has: it
-// is held until it is dead.
+// is held until it has expired.
 func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	b := newBench(t, "10000", unreachable)
 	_, err := b.Pay(t.Context(), get(testURL))
@@ -309,13 +309,13 @@ func TestACallerThatLeftGetsItsAnswerNextTime(t *testing.T) {
 }
 
 // The process dies while the seller holds the request; another one gets the same call.
-func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
+func TestAnotherProcessResumesWhatAnEndedOneLeft(t *testing.T) {
 	for _, settledBefore := range []bool{false, true} {
 		t.Run(fmt.Sprint("settled before the death: ", settledBefore), func(t *testing.T) {
-			dead := newBench(t, "10000", nil)
+			ended := newBench(t, "10000", nil)
 			reached := make(chan struct{})
 			hang := make(chan struct{})
-			dead.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
+			ended.seller.script = func(s *scriptedSeller, nonce string, amount uint64) (*seller.Answer,
 				error) {
 				if settledBefore {
 					s.chain.settle(nonce, amount)
@@ -325,25 +325,26 @@ func TestAnotherProcessTakesUpWhatADeadOneLeft(t *testing.T) {
 				return nil, &seller.SendError{Sent: true, Err: errors.New("died")}
 			}
 			done := make(chan struct{})
-			go func() { defer close(done); dead.Pay(context.Background(), get(testURL)) }()
+			go func() { defer close(done); ended.Pay(context.Background(), get(testURL)) }()
 			<-reached
-			require.NoError(t, dead.store.Close()) // the kernel lets go of its lock
+			require.NoError(t, ended.store.Close()) // the kernel lets go of its lock
 
-			heir := openBench(t, dead.home, dead.chain, "10000", honest)
-			r, err := heir.Pay(t.Context(), get(testURL))
+			next := openBench(t, ended.home, ended.chain, "10000", honest)
+			r, err := next.Pay(t.Context(), get(testURL))
 			require.NoError(t, err)
 			require.Equal(t, map[bool]string{false: StatusPaid, true: StatusUnserved}[settledBefore],
 				r.Status)
-			require.Equal(t, 1, heir.chain.signed)
-			require.Equal(t, 1, heir.chain.settlements())
-			require.Equal(t, dead.seller.sent()[0], heir.seller.sent()[0])
+			require.Equal(t, 1, next.chain.signed)
+			require.Equal(t, 1, next.chain.settlements())
+			require.Equal(t, ended.seller.sent()[0], next.seller.sent()[0])
 			close(hang)
 			<-done
 		})
 	}
 }
 
-// Died between the hold and the signature: nothing left, so the hold goes and the call begins again.
+// Died between the hold and the signature: nothing left, so the hold goes and the call begins
+// again.
 func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	q := get(testURL)
@@ -354,11 +355,11 @@ func TestAHoldWithoutASignatureIsReleasedOnceItsProcessIsGone(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, b.store.Close())
-	heir := openBench(t, b.home, b.chain, "10000", honest)
-	report, err := heir.Reconcile(t.Context())
+	next := openBench(t, b.home, b.chain, "10000", honest)
+	report, err := next.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
-	_, err = heir.Pay(t.Context(), q)
+	_, err = next.Pay(t.Context(), q)
 	require.NoError(t, err)
 }
 
@@ -567,7 +568,7 @@ func TestTheSameCallShowsTheTransactionThatTheChainKnows(t *testing.T) {
 
 // A facilitator that says so and settled nothing holds its call no longer than the payment lives:
 // then the same call pays again.
-func TestTheSameCallPaysAnewWhenAClaimIsDead(t *testing.T) {
+func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return &seller.Answer{Status: 402}, nil
 	})
@@ -632,7 +633,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 	require.Empty(t, said.String())
 }
 
-// A transaction that is to be looked up is told whole: 66 characters on EVM, 88 on Solana.
+// A transaction that is to be looked up is shown whole: 66 characters on EVM, 88 on Solana.
 func TestAnOpenSettlementNamesItsTransaction(t *testing.T) {
 	transaction := strings.Repeat("5", 88)
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
@@ -673,8 +674,8 @@ func TestValidityIsCappedByTheOwner(t *testing.T) {
 	require.WithinDuration(t, began.Add(10*time.Second), b.only(t).Evidence.ExpiresAt, 5*time.Second)
 }
 
-// A window that is full only of dead payments is not full.
-func TestDeadHoldsAreLookedUpBeforeARefusal(t *testing.T) {
+// A window that is full only of expired payments is not full.
+func TestExpiredHoldsAreLookedUpBeforeARefusal(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	limit := money.Dollars(10_000)
 	b.Rules.Session = &limit
@@ -750,10 +751,10 @@ func TestThePaymentGoesWhereTheURLLed(t *testing.T) {
 	b.Transport = &led{scriptedSeller: b.seller}
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
-	heir := openBench(t, b.home, b.chain, "10000", honest)
-	way := &led{scriptedSeller: heir.seller}
-	heir.Transport = way
-	_, err = heir.Pay(t.Context(), get(testURL))
+	next := openBench(t, b.home, b.chain, "10000", honest)
+	way := &led{scriptedSeller: next.seller}
+	next.Transport = way
+	_, err = next.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, testURL+"/", way.presented)
 }
@@ -775,7 +776,7 @@ func (l *led) Present(ctx context.Context, r seller.Request, with x402.Attachmen
 }
 
 // What is signed does not go out again for a caller that offers less; the payment stays as it is.
-func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
+func TestSignedBytesAreNotSentForALowerOffer(t *testing.T) {
 	b := newBench(t, "10000", silent)
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
@@ -794,10 +795,10 @@ func TestSignedBytesAreNotForWhoOffersLess(t *testing.T) {
 	require.Equal(t, history.Unknown, b.only(t).State)
 }
 
-// noMark is a disk on which the ledger's mark cannot be renewed.
-type noMark struct{ noGuard }
+// noCheckpoint is a disk on which the ledger's checkpoint cannot be renewed.
+type noCheckpoint struct{ noGuard }
 
-func (noMark) Checkpoint(context.Context) error {
+func (noCheckpoint) Checkpoint(context.Context) error {
 	return x402.Errorf(x402.LedgerUnavailable, "no room")
 }
 
@@ -809,10 +810,10 @@ func (unchecked) VerifySeals(context.Context) error {
 }
 
 // Bytes that are signed and on disk are held, though they could not be sent; they leave when the
-// mark knows of them.
-func TestSignedAndNotMarkedIsHeld(t *testing.T) {
+// checkpoint knows of them.
+func TestSignedWithoutCheckpointIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Guard = noMark{}
+	b.Guard = noCheckpoint{}
 	for range 2 {
 		_, err := b.Pay(t.Context(), get(testURL))
 		e := code(t, x402.LedgerUnavailable, err)
@@ -868,7 +869,7 @@ func TestWhatWasDelegatedIsTheCapOfEverySession(t *testing.T) {
 			b.Schemes[SchemeKey{Scheme: x402.Exact, Family: "solana"}] = &test.node
 			b.Policy.Networks = []string{solana}
 			if test.named {
-				b.Policy.TokenAccounts = map[string]string{solana: "theirs"}
+				b.Policy.TokenAccounts = map[string]string{solana: "tnexts"}
 			}
 			estimate, err := b.Estimate(t.Context(), get(testURL))
 			require.NoError(t, err, name)

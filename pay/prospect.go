@@ -60,8 +60,8 @@ func (p *Estimator) Weigh(ctx context.Context, q Request, accepts []x402.Require
 	if denied := p.engine.Rules.CheckHost(in.host); denied != nil {
 		chain.funds = func(context.Context, option) (x402.Funds, error) { return x402.Funds{}, denied }
 	}
-	told := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
-	return p.engine.weigh(ctx, in, told, chain), nil
+	stored := &quote{answer: &seller.Answer{FinalURL: q.URL}, challenge: &x402.Challenge{Accepts: accepts}}
+	return p.engine.weigh(ctx, in, stored, chain), nil
 }
 
 func (p *Estimator) chain(ctx context.Context) reader {

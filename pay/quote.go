@@ -67,7 +67,7 @@ func (e *Engine) quote(ctx context.Context, q intent) (*quote, error) {
 }
 
 // forgetSecrets takes the secrets of a query out of what is kept of a challenge, given on with a
-// payment and told to facilitators: sellers say the URL back that they were asked. A V2 payment
+// payment and sent to facilitators: sellers say the URL back that they were asked. A V2 payment
 // need not name its resource; what an option is accepted by stays as it is.
 func forgetSecrets(c *x402.Challenge) {
 	if redacted(c.Resource.URL) != c.Resource.URL {

@@ -19,7 +19,7 @@ const poll = 50 * time.Millisecond
 //
 // Two identical calls may be two purchases, made in parallel, or one call made twice, because its
 // answer was lost. Who waits tells them apart. Nobody waits for a payment any more when its caller
-// cancelled, disconnected or died, was told that the outcome is open, or never had its answer
+// cancelled, disconnected or died, got the answer that the outcome is open, or never had its answer
 // written to it. Whether somebody waits is looked at once more in the transaction that holds money
 // (history.Store.Reserve). An idempotency key overrides all of this: one key is one purchase for
 // ever. So of 100 identical parallel calls with room for ten, ten settle, and a repeated call pays

@@ -36,7 +36,7 @@ func (p *Purchase) MaySign(ctx context.Context) error {
 	if err := guard.VerifySeals(ctx); err != nil || p.approval == nil {
 		return err
 	}
-	return guard.Approved(ctx, p.approved, *p.approval, p.engine.acceptedHere(*p.approval))
+	return guard.Approved(ctx, p.approved, *p.approval, p.engine.isLocalApproval(*p.approval))
 }
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
@@ -96,7 +96,7 @@ func (p *Purchase) NotSent(ctx context.Context, cause error) error {
 	return p.engine.release(ctx, p.Payment, cause)
 }
 
-// End says that the call is done with its purchase; answered, that the client is being told what it
+// End says that the call is done with its purchase; answered, that the client is being sent what it
 // bought.
 func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answered) }
 

@@ -22,8 +22,8 @@ import (
 var named = map[string]json.RawMessage{"payment-identifier": json.RawMessage(
 	`{"info":{"id":"pay_0123456789abcdef"}}`)}
 
-// Who comes for a lost answer when the payment has expired gets it, and is not asked to pay again;
-// a payment that expired unused buys nothing.
+// A client that comes for a lost answer after the payment expired gets it, and is not asked to pay
+// again; a payment that expired unused buys nothing.
 func TestALostAnswerAfterTheExpiry(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.call(t, nil, nil).challenge()

@@ -156,26 +156,27 @@ func TestProxyOverStdio(t *testing.T) {
 	require.ErrorContains(t, err, "unknown tool")
 
 	// Progress is passed on while a call is under way: what comes with the answer may be too late.
-	// The server behind hears of a cancellation (it adds a tool then), and its change is told on.
+	// The upstream server gets a cancellation (it adds a tool then), and its notification is passed
+	// on.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	heard := make(chan bool)
+	cancelled := make(chan bool)
 	go func() {
 		for said := range progress {
 			if said == "looking now" {
 				cancel()
-				close(heard)
+				close(cancelled)
 				return
 			}
 		}
 	}()
 	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Meta: mcp.Meta{"progressToken": "now"}})
 	require.ErrorIs(t, err, context.Canceled)
-	<-heard
+	<-cancelled
 	select {
 	case <-changed:
 	case <-time.After(5 * time.Second):
-		t.Fatal("no change was told of")
+		t.Fatal("no change was passed on")
 	}
 	require.Eventually(t, func() bool {
 		list, err := l.client.ListTools(t.Context(), nil)

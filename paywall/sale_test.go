@@ -329,8 +329,8 @@ func TestSlowTool(t *testing.T) {
 	require.EqualValues(t, 1, l.runs.Load())
 }
 
-// A buyer who leaves while the tool runs is not charged; one who leaves later is, and finds what
-// was bought.
+// A buyer that disconnects while the tool runs is not charged; one that disconnects later is, and
+// finds what was bought.
 func TestBuyerLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	given, running := l.tool, make(chan struct{})

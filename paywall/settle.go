@@ -77,7 +77,8 @@ func (s *saleRun) explainSettlement(err error) {
 		s.explain(err, "no facilitator could be reached; nothing was settled")
 	case unknown:
 		reason := "whether the payment was settled is not known yet: do not pay again"
-		if s.row.Identifier != "" { // without one, who paid cannot be told from who reads it on the chain
+		// without one, the payer cannot be distinguished from a reader of the chain
+		if s.row.Identifier != "" {
 			reason += "; the same call with the same payment can be made again"
 		}
 		s.explain(err, reason)

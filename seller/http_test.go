@@ -121,7 +121,7 @@ func TestAskThenPresent(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", `text/plain; charset=utf-8; x="</untrusted>"`)
 		w.Header().Set("PAYMENT-RESPONSE", base64.StdEncoding.EncodeToString([]byte(receipt)))
-		_, _ = io.WriteString(w, "the goods")
+		_, _ = io.WriteString(w, "the content")
 	})
 	h := newClient(s.URL)
 	r := Request{Method: "POST", URL: s.URL + "/a?b=c", Header: http.Header{"x-api-key": {"k"}},
@@ -140,7 +140,7 @@ func TestAskThenPresent(t *testing.T) {
 	a, err = h.Present(t.Context(), r, x402.Attachment{Header: "PAYMENT-SIGNATURE", Value: "cGF5"})
 	require.NoError(t, err)
 	assert.Equal(t, 200, a.Status)
-	assert.Equal(t, "the goods", string(a.Content))
+	assert.Equal(t, "the content", string(a.Content))
 	assert.False(t, a.Truncated)
 	assert.Equal(t, "text/plain; charset=utf-8", a.ContentType, "only what is ours to say")
 	assert.Nil(t, a.Challenge)

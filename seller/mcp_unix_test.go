@@ -61,7 +61,7 @@ func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := m.Tools(ctx, "mcp://stubborn")
-	require.Equal(t, x402.Timeout, code(err), "who waits for another's opening waits no longer than it wants")
+	require.Equal(t, x402.Timeout, code(err), "another call's opening is awaited until the caller's deadline")
 
 	began := time.Now()
 	_ = m.Close()

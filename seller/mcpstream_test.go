@@ -166,7 +166,7 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	select {
 	case <-news:
 	case <-within(t, 10*time.Second).Done():
-		t.Fatal("the server's word was not heard")
+		t.Fatal("the server's message did not arrive")
 	}
 	<-quiet
 	time.Sleep(20 * time.Millisecond) // for the SDK to end the session
@@ -238,7 +238,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 
 // A server that was started again between the price and the payment knows nobody. The payment does
 // not leave again by itself; the next time, it leaves in a session that is known.
-func TestAPaidCallToAServerThatWasStartedAnew(t *testing.T) {
+func TestAPaidCallToARestartedServer(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusBadRequest} {
 		server := &plain{get: noStream}
 		var paid atomic.Int64

@@ -22,9 +22,10 @@ import (
 )
 
 // A payment that needs a person asks the person in front of the client, if the client can ask:
-// form-mode elicitation, yes or no. Up to 2025-11-25 the server sends elicitation/create while the
-// call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
-// with the answer. Whatever is not a clear yes to this very question is none.
+// form-mode elicitation, accept or decline. Up to 2025-11-25 the server sends elicitation/create
+// while the call waits; from 2026-07-28 on the call ends with the question, and the client makes it
+// again with the answer. Only an accepted form whose state belongs to this very question is an
+// approval.
 //
 // For older clients the SDK could ask by itself. It is done here because a question without an
 // answer has to end as APPROVAL_REQUIRED, and not as a protocol error.
@@ -113,7 +114,8 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 	}
 }
 
-// elicit asks while the call waits. False: the person said neither yes nor no.
+// elicit asks while the call waits. False: the person neither accepted nor
+// declined.
 func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string,
 	answered bool) {
 	ctx, done := context.WithTimeout(ctx, questionTimeout)
@@ -125,8 +127,8 @@ func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.Eli
 	return answer.Action, answer.Action == "accept" || answer.Action == "decline"
 }
 
-// wasUsed reports whether a yes was for a payment that was then made: what needs another one is
-// another purchase of the same call.
+// wasUsed reports whether an approval was used up by a payment that was then made: what needs
+// another one is another purchase of the same call.
 func (s *Server) wasUsed(ctx context.Context, id string) bool {
 	w, done, err := s.wallet(ctx)
 	if err != nil {
@@ -155,8 +157,8 @@ func canAsk(request *mcp.CallToolRequest) bool {
 	return c.Elicitation.Form != nil || c.Elicitation.URL == nil // {} means forms
 }
 
-// answered takes the client's answer to the question of an earlier call. A yes or no is recorded;
-// cancelled is no answer, and the call then meets the same refusal again.
+// answered takes the client's answer to the question of an earlier call. Accepting and
+// declining are recorded; cancelling is no answer, and the call then meets the same refusal again.
 func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	about [sha256.Size]byte) (id string, err error) {
 	asked, ok := s.states.open(request.Params.RequestState)
@@ -202,7 +204,7 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 }
 
 // changed is what a refusal becomes when the seller changed its terms while the person was asked:
-// the yes was for others.
+// the approval was for the old ones.
 func changed(err error) error {
 	e := x402.Errorf(x402.PriceChanged, "while the person was asked the seller changed its terms; what "+
 		"the person agreed to was not paid").

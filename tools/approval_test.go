@@ -163,7 +163,8 @@ func (w *world) front(t *testing.T) *fickle {
 	return f
 }
 
-// One flow, in every era: yes pays, once; no does not; no answer leaves the command line.
+// One flow, in every era: accepting pays, once; declining does not; no answer leaves the command
+// line.
 func TestApprovalInEveryEra(t *testing.T) {
 	for _, era := range asking {
 		t.Run(era, func(t *testing.T) {
@@ -232,7 +233,8 @@ func TestNobodyToApprove(t *testing.T) {
 	}
 }
 
-// A yes to what the owner denied meanwhile, or to terms that the seller changed meanwhile, is none.
+// Accepting what the owner denied meanwhile, or to terms that the seller changed meanwhile, is
+// none.
 func TestMeanwhile(t *testing.T) {
 	for _, era := range asking {
 		t.Run(era, func(t *testing.T) {
@@ -266,7 +268,7 @@ func TestStatesAreSealed(t *testing.T) {
 	w := askingWorld(t)
 	c := serveAsker(t, w.server(), "2026-07-28", map[string]any{})
 	arguments := map[string]any{"url": w.SellerURL + "/weather"}
-	yes := map[string]any{questionID: map[string]any{"action": "accept"}}
+	accepted := map[string]any{questionID: map[string]any{"action": "accept"}}
 	ask := func() string {
 		c.start(arguments, nil)
 		return c.result().RequestState
@@ -275,17 +277,17 @@ func TestStatesAreSealed(t *testing.T) {
 	for i := 0; i < len(state); i += 7 {
 		changed := []byte(state)
 		changed[i] ^= 1
-		c.start(arguments, map[string]any{"requestState": string(changed), "inputResponses": yes})
+		c.start(arguments, map[string]any{"requestState": string(changed), "inputResponses": accepted})
 		require.EqualValues(t, "APPROVAL_REQUIRED", c.result().code(t).Error, "byte %d", i)
 	}
 	other := newStates().seal(pending{"apr_x", digest(payName, PayIn{}), time.Now().Add(time.Hour)})
 	list, err := w.wallet.Store.Approvals(t.Context())
 	require.NoError(t, err)
 	for name, more := range map[string]map[string]any{
-		"no state":           {"inputResponses": yes},
-		"the approval's id":  {"requestState": list[0].ID, "inputResponses": yes},
-		"of another process": {"requestState": other, "inputResponses": yes},
-		"of another call": {"requestState": state, "inputResponses": yes,
+		"no state":           {"inputResponses": accepted},
+		"the approval's id":  {"requestState": list[0].ID, "inputResponses": accepted},
+		"of another process": {"requestState": other, "inputResponses": accepted},
+		"of another call": {"requestState": state, "inputResponses": accepted,
 			"arguments": map[string]any{"url": w.SellerURL + "/report"}},
 		"no answer": {"requestState": state},
 		"another answer": {"requestState": state,
@@ -303,7 +305,7 @@ func TestStatesAreSealed(t *testing.T) {
 	}
 	require.Zero(t, w.Signatures())
 
-	answered := map[string]any{"requestState": state, "inputResponses": yes}
+	answered := map[string]any{"requestState": state, "inputResponses": accepted}
 	c.start(arguments, answered)
 	require.False(t, c.result().IsError)
 	for range 2 {
@@ -348,7 +350,7 @@ func TestTheQuestionIsOurs(t *testing.T) {
 	}
 }
 
-// Who says yes to a payment from a locked wallet unlocks it next, and is not asked about the
+// A person who approves a payment of a locked wallet unlocks it next, and is not asked about the
 // payment again.
 func TestApproveAndUnlock(t *testing.T) {
 	for _, era := range eras {

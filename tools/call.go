@@ -344,7 +344,7 @@ func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay
 
 // fees are what one call has paid to be let in. Whatever becomes of the call then, they are spent.
 type fees struct {
-	entered map[string]bool       // endpoints that were paid, and said yes
+	entered map[string]bool       // endpoints that were paid, and let the call in
 	paid    map[string]pay.Result // by payment: one that was not served is shown again, and paid once
 }
 
@@ -381,13 +381,13 @@ func (f *fees) spent(err error) error {
 	if len(f.paid) == 0 {
 		return err
 	}
-	told := *x402.AsError(err)
-	told.Details = maps.Clone(told.Details)
-	sum, _ := money.ParseAmount(told.Spent)
+	e := *x402.AsError(err)
+	e.Details = maps.Clone(e.Details)
+	sum, _ := money.ParseAmount(e.Spent)
 	ids := slices.Sorted(maps.Keys(f.paid))
 	for _, id := range ids {
 		sum, _ = sum.Add(*f.paid[id].AmountPaid)
 	}
-	told.Spent = sum.String()
-	return told.WithDetail("paidToEnter", ids)
+	e.Spent = sum.String()
+	return e.WithDetail("paidToEnter", ids)
 }

@@ -192,7 +192,7 @@ func TestWhatACallGives(t *testing.T) {
 
 	broken := c.refused(callName, map[string]any{"server": "shop", "tool": "broken"})
 	require.Equal(t, "TOOL_EXECUTION_FAILED", string(broken.Error))
-	require.Equal(t, "1000", broken.Spent, "held until the chain says that it is dead")
+	require.Equal(t, "1000", broken.Spent, "held until the chain says that it has expired")
 	require.True(t, broken.SafeToRetry)
 	require.Equal(t, "the thermometer is broken", broken.Content, "what the tool said is the agent's to read")
 	require.Regexp(t, "^untrusted text begins ", broken.ContentBegin)

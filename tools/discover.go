@@ -131,7 +131,7 @@ func (s *search) answer() DiscoverOut {
 }
 
 // lists searches the facilitators' lists, taking from each in turn: however much one of them lists,
-// the others are heard.
+// the others get their turn.
 func (s *search) lists(ctx context.Context, query string) error {
 	const maxQuery = 400
 	if len(query) > maxQuery {
@@ -166,7 +166,7 @@ func (s *search) lists(ctx context.Context, query string) error {
 
 // sources says whose lists these are; an error where there is none.
 func (s *search) sources(found []facilitator.Catalogue) error {
-	var heard, silent []string
+	var answered, silent []string
 	reasons := map[string]string{}
 	for _, c := range found {
 		if c.Err != nil {
@@ -174,12 +174,12 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 			reasons[c.Name] = x402.Clip(c.Err.Error(), maxPitch)
 			continue
 		}
-		heard = append(heard, c.Name)
+		answered = append(answered, c.Name)
 		if s.asOf.IsZero() || c.At.Before(s.asOf) { // as old as the oldest
 			s.asOf = c.At
 		}
 	}
-	if len(heard) == 0 {
+	if len(answered) == 0 {
 		e := x402.Errorf(x402.DiscoverFailed, "no facilitator answered what is sold").WithHint(
 			"try again; with url one seller can be asked itself")
 		if len(found) == 0 {
@@ -187,7 +187,7 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 		}
 		return e.WithDetail("facilitators", reasons)
 	}
-	s.source = strings.Join(heard, ", ")
+	s.source = strings.Join(answered, ", ")
 	if len(silent) > 0 {
 		s.source += "; no answer: " + strings.Join(silent, ", ")
 	}

@@ -53,8 +53,8 @@ func (c *asker) answer(arguments any, actions ...string) (asked []string, r tool
 	return asked, c.result()
 }
 
-// A way in and a tool that both need the person's yes: asked about each, each paid once; after a no
-// to the tool the way in stays open.
+// An entry fee and a tool that both need the person's approval: asked about each, each paid once;
+// after the tool is declined the entry stays paid.
 func TestThePersonApprovesEntryAndTool(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestThePersonApprovesEntryAndTool(t *testing.T) {
 
 			_, r := c.answer(arguments, "decline")
 			require.EqualValues(t, x402.ApprovalDeclined, r.code(t).Error)
-			require.Zero(t, w.Signatures(), "nothing is paid to get in where the person said no")
+			require.Zero(t, w.Signatures(), "nothing is paid to get in where the person declined")
 
 			asked, r := c.answer(arguments, "accept", "decline")
 			require.Contains(t, asked[0], `For: initialize "mcp://door"`)
@@ -140,7 +140,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 }
 
 // A server that forgets whom it let in is paid for that once by a call, and the call says so.
-func TestAServerThatForgetsWhoPaid(t *testing.T) {
+func TestAServerThatForgetsPayments(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "error", Entry: true,
 		Sessions: true}

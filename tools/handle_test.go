@@ -160,7 +160,7 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 }
 
 // A panic ends at the boundary: INTERNAL, no value in answer or log, the process lives. A payment
-// of unknown fate is not safe to make again.
+// of unknown outcome is not safe to make again.
 func TestPanics(t *testing.T) {
 	c, log := betrayed(t, traitor{})
 	for _, call := range []struct{ tool, arguments string }{

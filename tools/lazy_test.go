@@ -60,7 +60,7 @@ func lazyFollowsTheRules(t *testing.T) {
 }
 
 // The end of the program is the end of its ledger: what runs in the background is waited for, and
-// what closing says is heard.
+// what closing reports is logged.
 func TestLazyCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lazy

@@ -26,8 +26,8 @@ func (w *world) mountsShop(t *testing.T) *sandbox.MCP {
 	return server
 }
 
-// A mounted tool that needs a person's yes asks for it, in both eras: no pays nothing, yes pays
-// once.
+// A mounted tool that needs a person's approval asks for it, in both eras: declining pays nothing,
+// accepting pays once.
 func TestAMountedToolAsksItsPerson(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era, func(t *testing.T) {

@@ -261,7 +261,7 @@ func (s *Server) pays(tool string) bool {
 	return does
 }
 
-// noteDelivery has the ledger told whether the client got a purchase's answer, as soon as the
+// noteDelivery records in the ledger whether the client got a purchase's answer, as soon as the
 // call's transport knows: what was delivered is over, what was not goes to the next identical call.
 // Whoever answers a call with a purchase calls it last.
 func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {

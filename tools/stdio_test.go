@@ -285,7 +285,7 @@ func TestPingBehindCancellationsIsAnsweredAtOnce(t *testing.T) {
 }
 
 // What the SDK cannot read it describes by its own types, and repeats: that is not passed on.
-func TestParamsOfAnotherShapeAreToldInOurWords(t *testing.T) {
+func TestParamsOfAnotherShapeAreExplained(t *testing.T) {
 	out := &output{}
 	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}` +
 		"\n" +

@@ -140,7 +140,7 @@ func TestFunds(t *testing.T) {
 	_, err := e.Authorize(t.Context(), order(2))
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"eth_chainId": 1, "eth_call": 3}, f.asked,
-		"what Funds heard, Authorize knows")
+		"what Funds has read, Authorize knows")
 }
 
 func TestFundsNeverGuesses(t *testing.T) {
@@ -211,9 +211,9 @@ func TestFundsNeverGuesses(t *testing.T) {
 			got, err := f.exact(t, testSigner(t)).Funds(t.Context(), sepolia, usdc)
 			require.True(t, x402.HasCode(err, test.code), "%v", err)
 			require.Zero(t, got)
-			told := x402.AsError(err)
-			require.NotContains(t, told.Message+told.Hint, "ignore all")
-			require.NotContains(t, told.Error()+causeOf(told), "SECRET-API-KEY")
+			e := x402.AsError(err)
+			require.NotContains(t, e.Message+e.Hint, "ignore all")
+			require.NotContains(t, e.Error()+causeOf(e), "SECRET-API-KEY")
 		})
 	}
 }

@@ -118,7 +118,8 @@ func TestErrorsDoNotShowTheURL(t *testing.T) {
 	}
 }
 
-// A node that is there and refuses is told from one that is not, and its codes from each other.
+// A node that refuses is distinguished from one that does not answer, and its codes from each
+// other.
 func TestRefused(t *testing.T) {
 	for status, refused := range map[int]bool{200: true, 400: true, 429: false, 503: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -164,7 +164,7 @@ func TestTheRandomBitsAreBounded(t *testing.T) {
 	}
 }
 
-// B11: whoever changes one bit of what is about to be signed, the signer is not asked.
+// B11: when one bit of what is about to be signed changes, the signer is not asked.
 func TestTamperedBitsAreNotSigned(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		e, c, s := newWallet(t)

@@ -112,7 +112,7 @@ func (n *node) isBlockhashValid(ctx context.Context, hash, commitment string) (b
 		return false, err
 	}
 	if answer.Value == nil {
-		return false, n.Failed(method, errors.New("neither yes nor no"))
+		return false, n.Failed(method, errors.New("neither true nor false"))
 	}
 	return *answer.Value, nil
 }

@@ -102,7 +102,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, err
 	}
-	blockhash, _, _, err := n.latestBlockhash(ctx, finalized) // whoever signs it by hand takes a while
+	blockhash, _, _, err := n.latestBlockhash(ctx, finalized) // signing it by hand takes a while
 	if err != nil {
 		return c, err
 	}
@@ -132,7 +132,7 @@ func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
 		return err
 	}
 	if answer.Value == nil {
-		return n.Failed(method, errors.New("neither yes nor no"))
+		return n.Failed(method, errors.New("neither true nor false"))
 	}
 	if why := string(answer.Value.Err); why != "" && why != "null" {
 		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason",

@@ -74,7 +74,7 @@ func TestStatus(t *testing.T) {
 			""},
 		"settled, with other memos around": {300, append(others(300, born+100, "[3] foo"), ours), nil,
 			settled, "", ""},
-		"settled, its memo not told": {50, []listed{{wire: wire, slot: born + 40, memo: ""}}, nil,
+		"settled, its memo not reported": {50, []listed{{wire: wire, slot: born + 40, memo: ""}}, nil,
 			settled, "", ""},
 		"failed":            {50, []listed{failed}, nil, expiredState, "", "cannot land again"},
 		"failed, not final": {15, []listed{failed}, nil, open, "", "not final"},

@@ -134,15 +134,15 @@ func newWorld(o sandbox.Options) (*world, error) {
 			"x": r.Header.Get("X-Test"), "body": string(body[:min(len(body), 100)]), "size": len(body)})
 	})
 	mux.HandleFunc("/evil", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, evilText) })
-	for name, goods := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} {
+	for name, content := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} {
 		// the weather's price buys them
 		mux.Handle("/sells/"+name, &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
 			ModifyResponse: func(r *http.Response) error {
 				if r.StatusCode == http.StatusOK {
 					r.Body.Close()
-					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(goods)), int64(len(goods))
-					r.Header.Set("Content-Length", strconv.Itoa(len(goods)))
+					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(content)), int64(len(content))
+					r.Header.Set("Content-Length", strconv.Itoa(len(content)))
 				}
 				return nil
 			},

@@ -298,7 +298,7 @@ func TestDecisionsTakeThePerson(t *testing.T) {
 	stopped := pays(3)
 	require.Contains(t, stopped, "WALLET_FROZEN: this wallet is frozen: the owner stopped it")
 	require.Contains(t, stopped, "what to do: `x402-wallet history`, then `x402-wallet unfreeze`",
-		"the owner sits there; an agent is not told")
+		"the owner sits there; an agent is shown nothing")
 	require.Contains(t, types(starts, "incorrect horse battery", 4, "unfreeze"), "INVALID_PASSPHRASE")
 	pays(3)
 	require.Contains(t, types(starts, testPassphrase, 0, "unfreeze"), "the whole wallet since ")
@@ -363,7 +363,7 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// Who waits is told what for; who loses patience loses no money.
+// The terminal shows what a wait is for, and interrupting it loses no money.
 func TestLongWorkIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w, env := household(t, sandbox.Options{Delay: 4 * time.Second}, sandbox.Rules{})
@@ -379,7 +379,7 @@ func TestLongWorkIsAnnounced(t *testing.T) {
 	require.Len(t, w.Settlements(), 1)
 }
 
-func TestAloneAtATerminal(t *testing.T) {
+func TestMCPServerAtATerminal(t *testing.T) {
 	t.Parallel()
 	home := "X402_WALLET_HOME=" + filepath.Join(t.TempDir(), "none")
 	require.Contains(t, sit(t, nil, []string{home}).ends(0), "\nUsage:\n  x402-wallet COMMAND\n")

@@ -44,7 +44,7 @@ type entry struct {
 // statusImported is the status of what another wallet wrote down; nothing proves it.
 const statusImported = "imported"
 
-// Counts says whether money moved, as far as is known, or is promised.
+// Counts says whether money moved, as far as is known, or may still move.
 func (r entry) Counts() bool { return r.Status != string(history.Failed) }
 
 // Sure says that it moved.

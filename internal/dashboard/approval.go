@@ -66,7 +66,7 @@ func (s *Server) shown(a history.Approval) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// decide takes the person's word. What loosens takes the passphrase; a no does not.
+// decide records the person's decision. Approving takes the passphrase; denying does not.
 func decide(l *look) error {
 	id := l.r.PathValue("id")
 	form, err := loopback.Form(l.w, l.r, maxForm)

@@ -348,7 +348,7 @@ func TestNothingFromOutside(t *testing.T) {
 	}
 }
 
-// A yes takes the passphrase, a no does not; each is for what was shown.
+// Approving takes the passphrase, denying does not; each is for what was shown.
 func TestDeciding(t *testing.T) {
 	b := opened(t)
 	a := b.ask(1)
@@ -371,7 +371,7 @@ func TestDeciding(t *testing.T) {
 	require.Equal(t, []string{"no", "right"}, b.typed)
 
 	require.Equal(t, http.StatusSeeOther, b.send("POST", at, b.form(a.ID, "deny", ""), nil).status,
-		"a yes is taken back without it")
+		"an approval is revoked without it")
 	require.Equal(t, history.Denied, b.state(a.ID))
 	require.Contains(t, b.get("/").body, "Decided, still valid")
 
@@ -393,7 +393,7 @@ func TestDeciding(t *testing.T) {
 	require.Len(t, b.typed, 2)
 }
 
-// After three wrong passphrases in a row no more are taken, for whatever approval; a no is.
+// After three wrong passphrases in a row no more are taken, for whatever approval; a denial is.
 func TestThreeTries(t *testing.T) {
 	b := opened(t)
 	a, other := b.ask(1), b.ask(2)

@@ -110,9 +110,9 @@ func TestNodeFaults(t *testing.T) {
 	require.NoError(t, err)
 
 	s.Inject(evmNodeForgets, Always)
-	fate, err := payer.Status(t.Context(), a.Evidence)
+	status, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State)
+	require.Equal(t, x402.Open, status.State)
 	s.Heal()
 	s.Inject(evmNodeDown, 1)
 	_, err = payer.Status(t.Context(), a.Evidence)

@@ -222,7 +222,7 @@ func (m *MCP) handle(ctx context.Context, text []byte, header http.Header, say f
 		c.Params.Name),
 		c.Method == "resources/read" && c.Params.URI == "paid://resource", c.Method == "prompts/get" &&
 			c.Params.Name == "paid":
-		return c.sell(inForm, c.goods)
+		return c.sell(inForm, c.toolResult)
 	case c.Method == "tools/call":
 		return c.fail(-32602, `unknown tool "`+c.Params.Name+`"`, "")
 	default:
@@ -261,8 +261,8 @@ func (c *mcpCall) list() string {
 		`],"resultType":"complete","ttlMs":0,"cacheScope":"private"}`
 }
 
-// goods is what was paid for.
-func (c *mcpCall) goods() string {
+// toolResult is what was paid for.
+func (c *mcpCall) toolResult() string {
 	text := `{"type":"text","text":` + quoteJSON(string(c.Params.Arguments)) + `}`
 	switch {
 	case c.Method == "resources/read":
@@ -399,7 +399,7 @@ func (c *mcpCall) ask(why string, times uint64) mcpAnswer {
 }
 
 // sell is verify, run, settle, answer; or what the trick says.
-func (c *mcpCall) sell(payment []byte, goods func() string) mcpAnswer {
+func (c *mcpCall) sell(payment []byte, result func() string) mcpAnswer {
 	if payment == nil {
 		if strings.Contains(c.Trick, "dies asked") {
 			c.Exit()
@@ -421,7 +421,7 @@ func (c *mcpCall) sell(payment []byte, goods func() string) mcpAnswer {
 		<-c.ctx.Done()
 		return mcpAnswer{}
 	}
-	made := goods()
+	made := result()
 	if c.Params.Name == "broken" {
 		return c.result("{" + made + "}")
 	}

@@ -25,11 +25,11 @@ func TestEVMPayment(t *testing.T) {
 			receipt, err := x402.ReadSettlement(answer.header)
 			require.NoError(t, err)
 			require.True(t, receipt.Success)
-			fate, err := payer.Status(t.Context(), a.Evidence)
+			status, err := payer.Status(t.Context(), a.Evidence)
 			require.NoError(t, err)
-			require.Equal(t, x402.Settled, fate.State, fate.Note)
-			require.Equal(t, receipt.Transaction, fate.Transaction)
-			require.Empty(t, fate.Note)
+			require.Equal(t, x402.Settled, status.State, status.Note)
+			require.Equal(t, receipt.Transaction, status.Transaction)
+			require.Empty(t, status.Note)
 
 			again := pay(t, s, dialect+"/weather", c, a.Payload)
 			require.Equal(t, "invalid_exact_evm_nonce_already_used", why(t, again))
@@ -43,24 +43,24 @@ func TestEVMPayment(t *testing.T) {
 	require.EqualValues(t, 3*Mill, s.Balance(s.PayToEVM))
 }
 
-// An authorization that nobody brought to the chain is dead once a finalized block is past its end,
-// and not before.
-func TestEVMFate(t *testing.T) {
+// An authorization that nobody brought to the chain has expired once a finalized block is past its
+// end, and not before.
+func TestEVMStatus(t *testing.T) {
 	s := start(t, Options{Finality: 20 * time.Second})
 	payer := newEVMPayer(t, s, USDC)
 	c := challenge(t, s, "/weather")
 	a := payer.sign(t, s, c.Accepts[0])
-	fate, err := payer.Status(t.Context(), a.Evidence)
+	status, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State)
+	require.Equal(t, x402.Open, status.State)
 	s.Advance(65 * time.Second)
-	fate, err = payer.Status(t.Context(), a.Evidence)
+	status, err = payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State, "not final yet")
+	require.Equal(t, x402.Open, status.State, "not final yet")
 	s.Advance(20 * time.Second)
-	fate, err = payer.Status(t.Context(), a.Evidence)
+	status, err = payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Expired, fate.State, fate.Note)
+	require.Equal(t, x402.Expired, status.State, status.Note)
 	require.Equal(t, "invalid_exact_evm_payload_authorization_valid_before",
 		why(t, pay(t, s, "/weather", c, a.Payload)))
 	require.Empty(t, s.Settlements())

@@ -45,20 +45,20 @@ func TestTheWalletsSolana(t *testing.T) {
 		return c, a
 	}
 	c, a := sign()
-	fate, err := wallet.Status(t.Context(), a.Evidence)
+	status, err := wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Open, fate.State)
+	require.Equal(t, x402.Open, status.State)
 	answer := pay(t, s, "/solana", c, a.Payload)
 	require.Equal(t, 200, answer.status, answer)
 	require.EqualValues(t, 2*Mill, s.TokenAccount(account).Delegated)
-	fate, err = wallet.Status(t.Context(), a.Evidence)
+	status, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Settled, fate.State)
-	require.Equal(t, s.Settlements()[0].Transaction, fate.Transaction)
+	require.Equal(t, x402.Settled, status.State)
+	require.Equal(t, s.Settlements()[0].Transaction, status.Transaction)
 
 	_, a = sign() // never sent
 	s.Advance(155 * slotTime)
-	fate, err = wallet.Status(t.Context(), a.Evidence)
+	status, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
-	require.Equal(t, x402.Expired, fate.State, fate.Note)
+	require.Equal(t, x402.Expired, status.State, status.Note)
 }

@@ -51,7 +51,7 @@ type world struct {
 	marks  atomic.Int32
 	assets []x402.AssetInfo
 
-	approve bool // a person says yes to each payment
+	approve bool // a person approves each payment
 }
 
 func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
@@ -374,9 +374,9 @@ func TestNobodyGetsPastALimitThroughTheAgent(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
 }
 
-// A yes that somebody wrote into the ledger is none for the agent; the owner's is, and what a
+// An approval that somebody wrote into the ledger is none for the agent; the owner's is, and what a
 // caller's client said for that payment.
-func TestAYesInTheLedgerIsNotEnough(t *testing.T) {
+func TestAnUnsealedApprovalInTheLedgerIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
 	w.approve = true
@@ -496,7 +496,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 			}
 		})
 	}
-	for range 2 * maxCalls { // who says nothing is in nobody's way for ever; who comes next is served
+	for range 2 * maxCalls { // a silent client does not block for ever; the next client is served
 		c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
 		require.NoError(t, err)
 		defer c.Close()

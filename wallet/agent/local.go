@@ -10,8 +10,8 @@ import (
 )
 
 // The wallet knows nothing of ours, and signs only what it has read itself: here its signers get
-// the forms that the chains' packages ask for. While Remote is set and says yes, the unlock agent
-// is asked first; where there is none, the wallet.
+// the forms that the chains' packages ask for. While Remote is set and usable, the unlock agent
+// is asked first; without an agent, the wallet in this process signs.
 
 // EVM is the wallet's EVM key as an evm.Signer.
 type EVM struct {

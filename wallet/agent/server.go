@@ -143,7 +143,7 @@ func (s *Server) witness(ctx context.Context) {
 		return
 	}
 	if err := s.Guard.CheckpointIfUnlocked(ctx); err != nil {
-		s.Log.Warn("mark what is frozen", "err", err)
+		s.Log.Warn("checkpoint the freeze", "err", err)
 		return
 	}
 	s.witnessed = head.Frozen

@@ -117,7 +117,7 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 		}
 		if err := put(append(append(text, bytes.Repeat([]byte(" "), slotSize-1-len(text))...),
 			'\n')); err != nil {
-			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's mark: %w", err).
+			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's checkpoint: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
 		}
 		a := g.checkpoints()
@@ -185,8 +185,9 @@ func (g *Guard) checkFollows(ctx context.Context, m checkpoint, sealed history.S
 		return err
 	}
 	if !has || sealed.Version < m.Rules {
-		return rolledBack("it is older than its mark, or something was taken out of it: event %d, or what "+
-			"was frozen then, is not in it", m.Seq)
+		return rolledBack(
+			"it is older than its checkpoint (%s), or something was taken out of it: event %d, "+
+				"or what was frozen then, is not in it", checkpointFile, m.Seq)
 	}
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
@@ -222,7 +223,7 @@ func (a *CheckpointCache) observe(m checkpoint) checkpoint {
 }
 
 // CheckpointIfUnlocked records a checkpoint if that can be done without asking for the passphrase:
-// what was frozen then cannot be taken back by who writes to the ledger.
+// what was frozen then cannot be taken back by writing to the ledger.
 func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 	if g.Key.Locked() {
 		return nil
@@ -234,10 +235,10 @@ func (g *Guard) CheckpointIfUnlocked(ctx context.Context) error {
 func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 	checkpoints, err := readCheckpoints(filepath.Join(g.Home, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return newest, rolledBack("its mark %s is missing", checkpointFile)
+		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
 	}
 	if err != nil {
-		return newest, x402.Errorf(x402.LedgerCorrupt, "read the ledger's mark: %w", err)
+		return newest, x402.Errorf(x402.LedgerCorrupt, "read the ledger's checkpoint: %w", err)
 	}
 	for _, m := range checkpoints {
 		seal, err := g.sealOfCheckpoint(ctx, m)
@@ -249,7 +250,8 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		}
 	}
 	if newest.Seq == 0 {
-		return newest, rolledBack("its mark %s was not made by this wallet, for this ledger in this place",
+		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger in "+
+			"this place",
 			checkpointFile)
 	}
 	return newest, nil

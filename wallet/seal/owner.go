@@ -48,7 +48,7 @@ func approvalData(where []byte, a history.Approval) []byte {
 // Approved refuses a payment whose approval the owner did not give, or gave for a payment that was
 // made already: the audit chain since then, up to the ledger's checkpoint, has to tell of this
 // payment's use of it and of no other. It does not judge an approval that was given at a client,
-// which has no seal: only the process that heard it can.
+// which has no seal: only the process whose client gave it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
 	where, err := g.where(ctx)
 	if err != nil {

@@ -32,30 +32,30 @@ func asked(t *testing.T, g *Guard, quote byte, p history.Payment) history.Approv
 	return a
 }
 
-// use holds a payment with whatever yes the ledger has to its quote.
+// use holds a payment with whatever approval the ledger has of its quote.
 func use(t *testing.T, g *Guard, quote byte, p history.Payment) (history.Payment, history.Approval) {
 	t.Helper()
 	p.ID = history.NewID(time.Now())
 	hold := history.Hold{Payment: p, Funds: x402.Funds{Free: money.NewAmount(1_000_000)}}
 	p, err := historytest.Reserve(t.Context(), g.Store, hold, [32]byte{quote})
 	require.NoError(t, err)
-	yes, _, err := g.Store.ApprovalUsedBy(t.Context(), p)
+	approval, _, err := g.Store.ApprovalUsedBy(t.Context(), p)
 	require.NoError(t, err)
-	require.Equal(t, p.ID, yes.Payment)
-	return p, yes
+	require.Equal(t, p.ID, approval.Payment)
+	return p, approval
 }
 
-// A yes counts if the owner gave it, as it stands in the ledger, to this payment, and to one.
-func TestOnlyTheOwnersYesCounts(t *testing.T) {
+// An approval counts if the owner gave it, as it stands in the ledger, to this payment, and to one.
+func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 	const again = `UPDATE approvals SET state = 'approved', payment = ''`
-	paid := func(t *testing.T, g *Guard) { // the payment that the yes was for
-		p, yes := use(t, g, 1, wanted(5000))
-		require.NoError(t, g.Approved(t.Context(), p, yes))
+	paid := func(t *testing.T, g *Guard) { // the payment that the approval was for
+		p, approval := use(t, g, 1, wanted(5000))
+		require.NoError(t, g.Approved(t.Context(), p, approval))
 		require.NoError(t, g.Checkpoint(t.Context()))
 	}
 	for _, c := range []struct {
 		name  string
-		owner bool // the owner said yes
+		owner bool // the owner approved
 		spoil func(t *testing.T, g *Guard)
 		with  func(p *history.Payment)
 		code  x402.Code
@@ -123,8 +123,8 @@ func TestOnlyTheOwnersYesCounts(t *testing.T) {
 			if c.with != nil {
 				c.with(&p)
 			}
-			p, yes := use(t, g, 1, p)
-			err := g.Approved(t.Context(), p, yes)
+			p, approval := use(t, g, 1, p)
+			err := g.Approved(t.Context(), p, approval)
 			if c.code == "" {
 				require.NoError(t, err)
 				require.NoError(t, g.Verify(t.Context()))
@@ -135,7 +135,7 @@ func TestOnlyTheOwnersYesCounts(t *testing.T) {
 	}
 }
 
-// What the owner saw is what they say yes to, whatever was written into the ledger while they
+// What the owner saw is what they approve, whatever was written into the ledger while they
 // typed.
 func TestWhatWasShownIsApproved(t *testing.T) {
 	g := sealed(t)
@@ -213,7 +213,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 	})
 }
 
-// Ledger and checkpoint put back together: whoever was there before notices, whoever comes later
+// Ledger and checkpoint put back together: a process that ran before notices, one that starts later
 // cannot (threat-model.md).
 func TestTheWholeHomeFromABackup(t *testing.T) {
 	g := sealed(t)
@@ -269,7 +269,7 @@ func TestOwnSession(t *testing.T) {
 
 // What history verify finds with the key, and cannot find without.
 func TestVerify(t *testing.T) {
-	yes := func(t *testing.T, g *Guard) {
+	approve := func(t *testing.T, g *Guard) {
 		_, err := g.Approve(t.Context(), asked(t, g, 1, wanted(5000)), "owner")
 		require.NoError(t, err)
 	}
@@ -279,19 +279,19 @@ func TestVerify(t *testing.T) {
 		code  x402.Code
 	}{
 		{"in order", func(t *testing.T, g *Guard) {
-			yes(t, g)
+			approve(t, g)
 			use(t, g, 1, wanted(5000))
 			a, err := g.Store.Accept(t.Context(), asked(t, g, 2, wanted(1)).ID, "client")
 			require.NoError(t, err)
 			require.Empty(t, a.Seal)
 			require.NoError(t, g.Checkpoint(t.Context()))
 		}, ""},
-		{"a yes that the owner did not give", func(t *testing.T, g *Guard) {
+		{"an approval that the owner did not give", func(t *testing.T, g *Guard) {
 			_, err := g.Store.Approve(t.Context(), asked(t, g, 1, wanted(5000)).ID, "owner", nil)
 			require.NoError(t, err)
 		}, x402.LedgerCorrupt},
-		{"a yes that was moved", func(t *testing.T, g *Guard) {
-			yes(t, g)
+		{"an approval that was moved", func(t *testing.T, g *Guard) {
+			approve(t, g)
 			require.NoError(t, execute(g, `UPDATE approvals SET pay_to = '0xother'`))
 		}, x402.LedgerCorrupt},
 		{"rules that the owner did not seal", func(t *testing.T, g *Guard) {

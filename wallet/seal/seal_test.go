@@ -119,7 +119,7 @@ func TestTightenedRulesAreSealed(t *testing.T) {
 
 // A call that began under rules which the owner has tightened since is told to come again, and not
 // that its owner has something to seal.
-func TestRulesOfYesterday(t *testing.T) {
+func TestACallUnderStaleRulesIsRefused(t *testing.T) {
 	first := sealed(t)
 	text := "[budget]\nday = '1'\n"
 	require.NoError(t, os.WriteFile(filepath.Join(first.Home, config.FileName), []byte(text), 0o600))
@@ -211,7 +211,7 @@ func reserve(t *testing.T, s *history.Store) {
 	require.NoError(t, err)
 }
 
-func TestMark(t *testing.T) {
+func TestCheckpoint(t *testing.T) {
 	path := func(g *Guard) string { return filepath.Join(g.Home, checkpointFile) }
 	read := func(t *testing.T, name string) []byte {
 		text, err := os.ReadFile(name)
@@ -295,7 +295,7 @@ func TestMark(t *testing.T) {
 			require.Contains(t, []x402.Code{x402.LedgerCorrupt, x402.PolicyUnsealed}, code, "%v", err)
 			reserve(t, g.Store)
 			require.True(t, x402.HasCode(g.Checkpoint(t.Context()), x402.LedgerCorrupt),
-				"no mark makes it good")
+				"no checkpoint makes it good")
 			require.Equal(t, code, x402.AsError(g.VerifySeals(t.Context())).Code)
 			require.NoError(t, g.Seal(t.Context()), "the owner looked, and accepts it")
 			require.NoError(t, g.VerifySeals(t.Context()))
@@ -304,7 +304,7 @@ func TestMark(t *testing.T) {
 }
 
 // Many payments at once, of several processes: the checkpoint ends at the newest.
-func TestMarksAtOnce(t *testing.T) {
+func TestConcurrentCheckpoints(t *testing.T) {
 	one := sealed(t)
 	other := open(t, one.Home, string(one.Rules.Raw))
 	var all sync.WaitGroup
