@@ -86,7 +86,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 					return
 				}
 				w.Header().Set("Content-Type", kind)
-				part := []byte(strings.Repeat("data: x\n\n", 10_000))
+				part := []byte(strings.Repeat("data: "+strings.Repeat("x", 8<<10)+"\n\n", 16))
 				for sent.Load() < 4*x402.MaxMCPMessage {
 					n, err := w.Write(part)
 					if sent.Add(int64(n)); err != nil {
@@ -99,7 +99,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 			f.Dial = URL(at.URL)
 			require.NoError(t, f.Open(t.Context()))
 			client := stdioClient(t, f, nil)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			_, err := client.CallTool(ctx, &mcp.CallToolParams{Name: "hello"})
 			require.Error(t, err)
