@@ -135,13 +135,14 @@ func (p *proxy) carry(client *net.TCPConn) {
 				n = min(n, left)
 			}
 			if n > 0 {
-				if _, err := to.Write(buffer[:n]); err != nil {
-					return
-				}
+				// before it is written: its reader may be done, and the case judged, right after
 				if broken {
 					p.mu.Lock()
 					p.passed[s] = append(p.passed[s], buffer[:n]...)
 					p.mu.Unlock()
+				}
+				if _, err := to.Write(buffer[:n]); err != nil {
+					return
 				}
 			}
 			if left >= 0 {
