@@ -116,8 +116,7 @@ func otherRequest(p history.Payment) error {
 // reads it again: as it was read before it may have been sent and more since, by a process that has
 // died since.
 func (e *Engine) acquireLease(ctx, caller context.Context, p history.Payment) (fresh history.Payment,
-	mine bool,
-	err error) {
+	mine bool, err error) {
 	if !e.inflight.take(p.ID, caller) {
 		return p, false, nil
 	}
