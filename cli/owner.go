@@ -63,12 +63,9 @@ func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store, l l
 
 // onPage unlocks by a page, whose address whoever runs the command opens.
 func (u *ui) onPage(ctx context.Context, l loosening, keys *wallet.Wallet) error {
-	page, wait, err := ask.Ask(ctx, l.title, l.lines, func(passphrase []byte) error {
-		err := keys.Unlock(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil })
-		if x402.HasCode(err, x402.InvalidPassphrase) {
-			return &ask.Wrong{Err: err}
-		}
-		return err
+	page, wait, err := ask.Ask(ctx, l.title, l.lines, func(passphrase []byte) (again bool, err error) {
+		err = keys.Unlock(ctx, func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil })
+		return x402.HasCode(err, x402.InvalidPassphrase), err
 	})
 	if err != nil {
 		return err

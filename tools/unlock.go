@@ -72,7 +72,7 @@ func newUnlockPage(s *Server) (*unlockPage, error) {
 		"An agent's call needs the wallet, which is locked.",
 		"Unlocked, it pays what the agent asks for, within the budgets in config.toml, until it was idle " +
 			"for a while.",
-	}, func(passphrase []byte) error { return s.unlock(ctx, passphrase) })
+	}, func(passphrase []byte) (again bool, err error) { return s.unlock(ctx, passphrase) })
 	if err != nil {
 		stop()
 		return nil, err
@@ -86,18 +86,15 @@ func newUnlockPage(s *Server) (*unlockPage, error) {
 	return page, nil
 }
 
-// unlock unlocks the wallet that calls will use next.
-func (s *Server) unlock(ctx context.Context, passphrase []byte) error {
+// unlock unlocks the wallet that calls will use next; again: another passphrase may help.
+func (s *Server) unlock(ctx context.Context, passphrase []byte) (again bool, err error) {
 	w, done, err := s.wallet(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer done()
 	err = w.Keys.Unlock(ctx, passphrase)
-	if x402.HasCode(err, x402.InvalidPassphrase) {
-		return &ask.Wrong{Err: err}
-	}
-	return err
+	return x402.HasCode(err, x402.InvalidPassphrase), err
 }
 
 func (p *unlockPage) over() bool {

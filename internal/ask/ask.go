@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"x402-wallet/internal/loopback"
 )
@@ -29,11 +30,9 @@ const (
 	Expiry = 5 * time.Minute
 	// maxTries is how many wrong passphrases a page takes. Each costs the KDF's second besides.
 	maxTries = 3
-	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of the
-	// form.
+	// maxForm bounds what is posted: a passphrase of 1024 bytes, each as %XX, and the rest of it.
 	maxForm = 4 << 10
-	// maxLines and maxText bound what is shown. Nothing is left out: a question that is longer is
-	// not asked.
+	// maxLines and maxText bound what is shown. A longer question is not asked, rather than cut.
 	maxLines, maxText = 200, 8 << 10
 	// farewell is how long the last answer may take to reach the browser.
 	farewell = 2 * time.Second
@@ -45,34 +44,25 @@ var (
 	ErrDeclined = errors.New("the person declined on the page")
 )
 
-// Wrong is what check answers when another try may help: the page asks again, three times in all.
-type Wrong struct{ Err error }
-
-func (w *Wrong) Error() string { return w.Err.Error() }
-func (w *Wrong) Unwrap() error { return w.Err }
-
 // Ask serves the page and answers its URL. What the person types goes to check, which must not keep
-// it and whose slice is wiped afterwards; what check says to the person is its error's text. title
-// and lines are shown as they are, with control and format characters replaced.
+// it and whose slice is wiped afterwards; what check says to the person is its error's text, and
+// whether another try may help: then the page asks again, three times in all. title and lines are
+// shown as they are, with control and format characters replaced.
 //
 // wait returns when the page is gone: nil once check was content, else check's last error,
 // ErrDeclined, ErrExpired, or the context's error. Ending ctx takes the page away.
-func Ask(ctx context.Context, title string, lines []string, check func(passphrase []byte) error) (page string,
-	wait func() error, err error) {
-	if len(lines) > maxLines || slices.ContainsFunc(append(lines[:len(lines):len(lines)], title),
-		func(line string) bool {
-			return len(line) > maxText
-		}) {
+func Ask(ctx context.Context, title string, lines []string,
+	check func(passphrase []byte) (again bool, err error)) (page string, wait func() error, err error) {
+	isLong := func(line string) bool { return len(line) > maxText }
+	if len(lines) > maxLines || isLong(title) || slices.ContainsFunc(lines, isLong) {
 		return "", nil, errors.New("there is more to look at than a page shows: use a terminal")
 	}
 	listener, err := loopback.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	p := &question{
-		host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines, check: check,
-		over: make(chan struct{}),
-	}
+	p := &question{host: listener.Addr().String(), token: rand.Text(), title: title, lines: lines,
+		check: check, over: make(chan struct{})}
 	server := loopback.Server(p)
 	go func() { _ = server.Serve(listener) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, Expiry, ErrExpired)
@@ -82,7 +72,9 @@ func Ask(ctx context.Context, title string, lines []string, check func(passphras
 		select {
 		case <-p.over:
 		case <-ctx.Done():
-			p.end(context.Cause(ctx))
+			p.mu.Lock()
+			p.finish(context.Cause(ctx))
+			p.mu.Unlock()
 		}
 		leave, stop := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer stop()
@@ -99,7 +91,7 @@ type question struct {
 	host, token string
 	title       string
 	lines       []string
-	check       func([]byte) error
+	check       func([]byte) (again bool, err error)
 
 	mu      sync.Mutex // one answer at a time
 	tries   int
@@ -107,13 +99,7 @@ type question struct {
 	outcome error
 }
 
-// end sets the outcome, the first time; finish does it for who holds mu.
-func (q *question) end(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.finish(err)
-}
-
+// finish sets the outcome, the first time; for who holds mu.
 func (q *question) finish(err error) {
 	if !q.finished() {
 		q.outcome = err
@@ -158,9 +144,10 @@ func (q *question) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (q *question) answer(w http.ResponseWriter, r *http.Request) {
-	passphrase, declined, err := readForm(w, r)
+	form, err := loopback.Form(w, r, maxForm)
+	passphrase := []byte(form.Get("passphrase"))
 	defer clear(passphrase)
-	if err != nil {
+	if err != nil || !form.Has("passphrase") {
 		q.say(w, http.StatusBadRequest, "The form could not be read.")
 		return
 	}
@@ -169,25 +156,20 @@ func (q *question) answer(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case q.finished():
 		q.gone(w)
-	case declined:
+		return
+	case form.Has("decline"):
 		q.say(w, http.StatusOK, "Declined. Nothing was changed; you can close this page.")
 		q.finish(ErrDeclined)
-	default:
-		q.judge(w, passphrase)
+		return
 	}
-}
-
-// judge lets check decide.
-func (q *question) judge(w http.ResponseWriter, passphrase []byte) {
-	err := q.check(passphrase)
+	again, err := q.check(passphrase)
 	q.tries++
-	var wrong *Wrong
 	switch {
 	case err == nil:
 		q.say(w, http.StatusOK, "Done. You can close this page.")
 		q.finish(nil)
-	case errors.As(err, &wrong) && q.tries < maxTries:
-		q.form(w, http.StatusForbidden, wrong.Error())
+	case again && q.tries < maxTries:
+		q.form(w, http.StatusForbidden, err.Error())
 	default:
 		q.say(w, http.StatusForbidden, "That did not work: "+err.Error())
 		q.finish(err)
@@ -196,15 +178,6 @@ func (q *question) judge(w http.ResponseWriter, passphrase []byte) {
 
 func (q *question) gone(w http.ResponseWriter) {
 	q.say(w, http.StatusGone, "This page was already used, or has expired. You can close it.")
-}
-
-// readForm reads the two fields of the form.
-func readForm(w http.ResponseWriter, r *http.Request) (passphrase []byte, declined bool, err error) {
-	form, err := loopback.Form(w, r, maxForm)
-	if err == nil && !form.Has("passphrase") {
-		err = loopback.ErrForm
-	}
-	return []byte(form.Get("passphrase")), form.Has("decline"), err
 }
 
 const (
@@ -237,5 +210,13 @@ func (q *question) say(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, head+"<p>"+shown(text)+"</p>"+foot)
 }
 
-// shown makes any text harmless in HTML and to the eye.
-func shown(text string) string { return html.EscapeString(loopback.Shown(text)) }
+// shown makes any text harmless in HTML and to the eye: one line, in which what cannot be seen, or
+// turns text around, is replaced.
+func shown(text string) string {
+	return html.EscapeString(strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text))
+}

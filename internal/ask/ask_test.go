@@ -21,12 +21,12 @@ import (
 func page(t *testing.T, lines ...string) (at string, wait func() error, got *[]string) {
 	t.Helper()
 	got = new([]string)
-	at, wait, err := Ask(t.Context(), "Unlock <the> wallet", lines, func(p []byte) error {
+	at, wait, err := Ask(t.Context(), "Unlock <the> wallet", lines, func(p []byte) (bool, error) {
 		*got = append(*got, string(p))
 		if string(p) != "right" {
-			return &Wrong{errors.New("wrong passphrase")}
+			return true, errors.New("wrong passphrase")
 		}
-		return nil
+		return false, nil
 	})
 	require.NoError(t, err)
 	return at, wait, got
@@ -167,7 +167,7 @@ func TestDeclined(t *testing.T) {
 
 // A failure that no other passphrase mends ends the page.
 func TestFailure(t *testing.T) {
-	at, wait, err := Ask(t.Context(), "x", nil, func([]byte) error { return io.ErrUnexpectedEOF })
+	at, wait, err := Ask(t.Context(), "x", nil, func([]byte) (bool, error) { return false, io.ErrUnexpectedEOF })
 	require.NoError(t, err)
 	status, text, _ := call(t, http.MethodPost, at, form("right"), nil)
 	require.Equal(t, 403, status)
@@ -177,7 +177,7 @@ func TestFailure(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	_, wait, err := Ask(ctx, "x", nil, func([]byte) error { return nil })
+	_, wait, err := Ask(ctx, "x", nil, func([]byte) (bool, error) { return false, nil })
 	require.NoError(t, err)
 	cancel()
 	require.ErrorIs(t, wait(), context.Canceled)
@@ -190,10 +190,10 @@ func TestExpired(t *testing.T) {
 		defer cancel()
 		time.Sleep(Expiry)
 		<-ctx.Done()
-		q.end(context.Cause(ctx))
+		q.finish(context.Cause(ctx))
 	})
 	require.ErrorIs(t, q.outcome, ErrExpired)
-	q.end(nil)
+	q.finish(nil)
 	require.ErrorIs(t, q.outcome, ErrExpired, "the first end counts")
 }
 
@@ -212,13 +212,13 @@ func TestNothingIsLeftOut(t *testing.T) {
 	many := make([]string, maxLines+1)
 	for name, lines := range map[string][]string{"too many": many,
 		"too long": {strings.Repeat("x", maxText+1)}} {
-		_, _, err := Ask(t.Context(), "title", lines, func([]byte) error { return nil })
+		_, _, err := Ask(t.Context(), "title", lines, func([]byte) (bool, error) { return false, nil })
 		require.ErrorContains(t, err, "more to look at than a page shows", name)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	last := "the last line " + strings.Repeat("x", maxText-20)
-	page, wait, err := Ask(ctx, "title", append(many[:maxLines-1:maxLines-1], last), func([]byte) error {
-		return nil
+	page, wait, err := Ask(ctx, "title", append(many[:maxLines-1:maxLines-1], last), func([]byte) (bool, error) {
+		return false, nil
 	})
 	require.NoError(t, err)
 	r, err := http.Get(page)
@@ -229,4 +229,8 @@ func TestNothingIsLeftOut(t *testing.T) {
 	require.Contains(t, string(text), last)
 	end()
 	require.ErrorIs(t, wait(), context.Canceled)
+}
+
+func TestShown(t *testing.T) {
+	require.Equal(t, "a\ufffd\ufffdb\ufffd&lt;", shown("a\u202e\x1bb\n<"))
 }

@@ -20,7 +20,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // maxHeaders bounds a request's headers; a browser sends under 2 KiB.
@@ -51,9 +50,9 @@ func Server(h http.Handler) *http.Server {
 // security policy names by its hash; more are further directives of the policy.
 func Headers(h http.Header, style string, more ...string) {
 	hash := sha256.Sum256([]byte(style))
-	policy := []string{"default-src 'none'", "style-src 'sha256-" +
-		base64.StdEncoding.EncodeToString(hash[:]) + "'", "form-action 'self'",
-		"frame-ancestors 'none'", "base-uri 'none'"}
+	policy := []string{"default-src 'none'",
+		"style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'",
+		"form-action 'self'", "frame-ancestors 'none'", "base-uri 'none'"}
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", strings.Join(append(policy, more...), "; "))
@@ -75,15 +74,15 @@ func FromItself(r *http.Request, host string) bool {
 	return r.Header.Get("Origin") == "http://"+host && (site == "" || site == "same-origin")
 }
 
-// ErrForm says that what was posted is not this page's form.
-var ErrForm = errors.New("not this form")
+// errForm says that what was posted is not this page's form.
+var errForm = errors.New("not this form")
 
 // Form reads a form of at most so many bytes, in which each field comes once at most. A passphrase
 // in it passes through strings of net/url, which cannot be wiped.
 func Form(w http.ResponseWriter, r *http.Request, most int64) (url.Values, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/x-www-form-urlencoded" {
-		return nil, ErrForm
+		return nil, errForm
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	defer clear(body)
@@ -92,23 +91,12 @@ func Form(w http.ResponseWriter, r *http.Request, most int64) (url.Values, error
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, ErrForm
+		return nil, errForm
 	}
 	for _, values := range form {
 		if len(values) != 1 {
-			return nil, ErrForm
+			return nil, errForm
 		}
 	}
 	return form, nil
-}
-
-// Shown is any text in one line, with what cannot be seen, or turns text around, replaced. It still
-// has to be escaped for HTML.
-func Shown(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
 }
