@@ -98,7 +98,7 @@ var (
 // holds everything but what the ledger gives. ErrTooManyApproval says that none was opened.
 func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 	err := s.tx(ctx, func(t *tx) error {
-		if err := t.notBeforeLedger(); err != nil {
+		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		if err := t.expire(); err != nil {
@@ -149,7 +149,7 @@ func (s *Store) Approval(ctx context.Context, id string) (a Approval, err error)
 // Approvals returns the open ones, oldest first.
 func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
 	err = s.view(ctx, func(t *tx) error {
-		if err := t.notBeforeLedger(); err != nil {
+		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		list, err = collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
@@ -236,7 +236,7 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (a Approval,
 	err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		if err := t.notBeforeLedger(); err != nil {
+		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		if err := t.expire(); err != nil {

@@ -56,7 +56,7 @@ type Lift struct {
 // is called inside the transaction; nil leaves the lift without one.
 func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (lifted []Freeze, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		if err := t.notBeforeLedger(); err != nil {
+		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		if lifted, err = t.freezes(); err != nil || len(lifted) == 0 {
@@ -187,27 +187,13 @@ const failuresWithin = 200
 // happened. The first one that settled ends the row; what is under way, or provably never left, is
 // no part of it.
 func (t *tx) consecutiveFailures(since time.Time, most int) (n int, err error) {
-	rows, err := t.rows(
-		`SELECT state, chain_proof IS NOT NULL, delivered, created_at FROM payments ORDER BY seq DESC LIMIT ?`, failuresWithin)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	for n < most && rows.Next() {
-		var state State
-		var proven, delivered bool
-		var at int64
-		if err := rows.Scan(&state, &proven, &delivered, &at); err != nil {
-			return 0, err
-		}
-		if state == Settled || !fromMicros(at).After(since) {
-			break
-		}
-		if (state == Unknown && !delivered) || (state == Failed && proven) {
-			n++
-		}
-	}
-	return n, rows.Err()
+	const newest = `seq > (SELECT max(seq) FROM payments) - ?3`
+	err = t.row(`SELECT min(count(*), ?1) FROM payments NOT INDEXED WHERE `+newest+` AND created_at > ?2
+		AND (state = 'unknown' AND delivered = 0 OR state = 'failed' AND chain_proof IS NOT NULL)
+		AND seq > coalesce((SELECT seq FROM payments NOT INDEXED WHERE `+newest+` AND state = 'settled'
+			ORDER BY seq DESC LIMIT 1), 0)`,
+		most, micros(since), failuresWithin).Scan(&n)
+	return n, err
 }
 
 func hexOf(b [32]byte) string { return hex.EncodeToString(b[:]) }

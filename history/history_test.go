@@ -87,6 +87,7 @@ func decide(s *Store, rules budget.Rules, h *Hold) (Facts, error) {
 	if f.Session.ID == "" {
 		f.Session.Cap = h.SessionCap
 	}
+	h.DecidedAt, h.DecidedHead = f.Now, f.Head
 	h.Decision, err = rules.Decide(ask, f.Facts)
 	return f, err
 }
@@ -682,4 +683,71 @@ func (p *pool) Query(query string, args ...any) (rows *sql.Rows, err error) {
 		return err
 	})
 	return rows, err
+}
+
+// A decision is checked again as soon as anything that it rests on may have changed: each such
+// change moves the head of the ledger's facts, whoever makes it.
+func TestChangesMoveTheHead(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, s *Store, p Payment) error{
+		"reserved": func(t *testing.T, s *Store, _ Payment) error {
+			pay(t, s, testHold(1), Reserved)
+			return nil
+		},
+		"submitted": func(t *testing.T, s *Store, p Payment) error {
+			return s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: "u"})
+		},
+		"released": func(t *testing.T, s *Store, p Payment) error {
+			return s.Release(t.Context(), p.ID, "test")
+		},
+		"frozen": func(t *testing.T, s *Store, _ Payment) error {
+			return s.Freeze(t.Context(), Freeze{By: "owner", Why: "test"})
+		},
+		"a new session": func(t *testing.T, s *Store, _ Payment) error {
+			_, err := s.NewSession(t.Context(), nil, nil)
+			return err
+		},
+		"approved": func(t *testing.T, s *Store, _ Payment) error {
+			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+			return err
+		},
+		"redated": func(t *testing.T, s *Store, _ Payment) error { return s.Redate(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			p := pay(t, s, testHold(1), Reserved)
+			before, err := s.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			require.NoError(t, change(t, s, p))
+			after, err := s.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			require.Greater(t, after.Head, before.Head)
+		})
+	}
+}
+
+func TestReserveChecksADecisionAgain(t *testing.T) {
+	rules := budget.Rules{PerCall: 10, Day: 10, Month: 10, ApproveAbove: 10, Rate: 100}
+	day := testHold(6)
+	t.Run("money was held meanwhile", func(t *testing.T) {
+		s, _, _ := newStore(t)
+		h := day
+		_, err := decide(s, rules, &h)
+		require.NoError(t, err)
+		pay(t, s, testHold(6), Reserved)
+		now, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		h.Decision.Session = now.Session.ID
+		_, err = s.Reserve(t.Context(), h)
+		require.ErrorIs(t, err, ErrMoved)
+	})
+	t.Run("the clock was set back meanwhile", func(t *testing.T) {
+		s, clock, _ := newStore(t)
+		h := day
+		_, err := decide(s, rules, &h)
+		require.NoError(t, err)
+		clock.set(clock.now().Add(-24 * time.Hour))
+		_, err = s.Reserve(t.Context(), h)
+		require.ErrorIs(t, err, ErrMoved)
+	})
 }

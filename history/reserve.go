@@ -29,6 +29,9 @@ type Facts struct {
 	Purchase  *Payment   // that the key or the request belongs to already (AlreadyPaying); nil: none
 	Frozen    *Freeze    // that stops payments from the source; nil: none
 	Approvals []Approval // good ones of the quotes, in their order
+	// Head is the audit chain's last row. As long as that is the last one, nothing that a decision
+	// rests on has changed, for all of that is written into the chain.
+	Head int64
 }
 
 // Refusal is why the payment cannot be held whatever the owner's rules say: *AlreadyPaying, or
@@ -52,7 +55,8 @@ func (s *Store) Facts(ctx context.Context, q Question) (f Facts, err error) {
 
 func (t *tx) facts(q Question) (f Facts, err error) {
 	clock := t.Now
-	if err := t.notBeforeLedger(); err != nil {
+	f.Head, err = t.notBeforeLedger()
+	if err != nil {
 		return f, err
 	}
 	f.Purchase, err = t.purchase(q.Payment, q.Resume)
@@ -102,11 +106,11 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 		if err != nil {
 			return f, err
 		}
-	}
-	if q.Rate > 0 && f.LastMinute >= q.Rate {
-		f.RateSince, err = t.newest(q.Rate)
-		if err != nil {
-			return f, err
+		if f.LastMinute >= q.Rate {
+			f.RateSince, err = t.newest(q.Rate)
+			if err != nil {
+				return f, err
+			}
 		}
 	}
 	if q.MaxFailures > 0 || q.BusyHour {
@@ -134,18 +138,17 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 	return f, err
 }
 
+// usage sums the windows of a time: of a session, of its day and month, and of hosts on that day.
 func (t *tx) usage(session string, hosts []string, at time.Time) (u budget.Usage, err error) {
 	day := budget.DayOf(at)
-	if session != "" {
-		u.Session, err = t.used(budget.Window{Session: session})
-		if err != nil {
-			return u, err
-		}
-	}
-	err = t.row(`SELECT coalesce(sum(spent) FILTER (WHERE day >= ?1), 0),
-		coalesce(sum(held) FILTER (WHERE day >= ?1), 0), coalesce(sum(spent), 0), coalesce(sum(held), 0)
-		FROM totals WHERE scope = 'all' AND key = '' AND day >= ?2`, dayNumber(day), dayNumber(budget.MonthOf(at))).
-		Scan(&u.Day.Spent, &u.Day.Held, &u.Month.Spent, &u.Month.Held)
+	err = t.row(`SELECT * FROM
+		(SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
+			WHERE scope = 'session' AND key = ?1 AND ?1 <> ''),
+		(SELECT coalesce(sum(spent) FILTER (WHERE day >= ?2), 0), coalesce(sum(held) FILTER (WHERE day >= ?2), 0),
+			coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals
+			WHERE scope = 'all' AND key = '' AND day >= ?3)`,
+		session, dayNumber(day), dayNumber(budget.MonthOf(at))).
+		Scan(&u.Session.Spent, &u.Session.Held, &u.Day.Spent, &u.Day.Held, &u.Month.Spent, &u.Month.Held)
 	if err != nil {
 		return u, err
 	}
@@ -168,7 +171,11 @@ type Hold struct {
 	// the delegation's worth: the session's cap, should one begin with this payment
 	SessionCap *money.Dollars
 	Decision   budget.Decision // by the owner's rules
-	Approval   *Approval       // as it was read, to be used up with this payment; nil: none is needed
+	// When it was made: Facts.Now and Facts.Head of its facts. As long as that row is the last one
+	// and the clock was not set back, nothing of it is checked again; without them all of it is.
+	DecidedAt   time.Time
+	DecidedHead int64
+	Approval    *Approval // as it was read, to be used up with this payment; nil: none is needed
 	// not beside a payment without an end for the same request that nobody waits for
 	// (AlreadyPaying)
 	Resume bool
@@ -223,7 +230,8 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		if err := t.notBeforeLedger(); err != nil {
+		head, err := t.notBeforeLedger()
+		if err != nil {
 			return err
 		}
 		taken, err := t.purchase(p, h.Resume)
@@ -240,12 +248,13 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 		if err != nil {
 			return err
 		}
-		if err := t.holdsStill(h.Decision, p); err != nil {
-			return err
+		if head != h.DecidedHead || t.Now.Before(h.DecidedAt) {
+			if err := t.holdsStill(h.Decision, p); err != nil {
+				return err
+			}
 		}
-		p.ID, p.Session, p.State, p.Created, p.Updated = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved,
-			t.Now,
-			t.Now
+		p.ID, p.Session, p.State = cmp.Or(p.ID, NewID(t.Now)), session.ID, Reserved
+		p.Created, p.Updated = t.Now, t.Now
 		p.LeaseOwner, p.Waiter = owner, owner
 		if err := t.useApproval(h.Approval, p.ID); err != nil {
 			return err
@@ -261,7 +270,8 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 func moved(what string) error { return fmt.Errorf("%w: %s", ErrMoved, what) }
 
 // holdsStill refuses a payment, with ErrMoved, when anything that its decision rests on beside the
-// session and the approval is no longer so.
+// session and the approval is no longer so. Time that passed is no reason: windows that have ended
+// meanwhile are checked as they were, and rates only fall.
 func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 	for _, c := range d.Caps {
 		if c.Window.Since.After(t.Now) {
@@ -297,16 +307,15 @@ func (t *tx) holdsStill(d budget.Decision, p Payment) error {
 }
 
 // notBeforeLedger moves the transaction's time up to the newest payment: windows never open
-// backwards.
-func (t *tx) notBeforeLedger() error {
-	var newest sql.NullInt64
-	if err := t.row(`SELECT max(created_at) FROM payments`).Scan(&newest); err != nil {
-		return err
-	}
-	if at := fromMicros(newest.Int64); at.After(t.Now) {
+// backwards. It returns the audit chain's last row.
+func (t *tx) notBeforeLedger() (head int64, err error) {
+	var newest int64
+	err = t.row(`SELECT coalesce((SELECT max(created_at) FROM payments), 0), coalesce((SELECT max(seq) FROM audit), 0)`).
+		Scan(&newest, &head)
+	if at := fromMicros(newest); at.After(t.Now) {
 		t.Now = at
 	}
-	return nil
+	return head, err
 }
 
 // purchase finds the payment that this one would be again: of the same idempotency key or, for
@@ -411,7 +420,7 @@ func (s *Store) SessionSeal(ctx context.Context, id string) (seal []byte, err er
 func (s *Store) NewSession(ctx context.Context, limit *money.Dollars, seal func(budget.Session) ([]byte,
 	error)) (fresh budget.Session, err error) {
 	err = s.tx(ctx, func(t *tx) error {
-		if err := t.notBeforeLedger(); err != nil {
+		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		fresh, err = t.newSession(limit, seal)
@@ -468,16 +477,19 @@ func (t *tx) used(w budget.Window) (use budget.Use, err error) {
 // dayNumber is a time's day as the table totals counts them: since 1970, in UTC.
 func dayNumber(t time.Time) int64 { return micros(t) / (24 * time.Hour).Microseconds() }
 
-// count counts the payments made after since, failed ones too.
+// count counts the payments made after since, failed ones too. They are numbered without a gap, in
+// the order of their times.
 func (t *tx) count(since time.Time) (n int, err error) {
-	err = t.row(`SELECT count(*) FROM payments WHERE created_at > ?`, micros(since)).Scan(&n)
+	err = t.row(`SELECT coalesce((SELECT max(seq) FROM payments), 0) -
+		coalesce((SELECT seq FROM payments WHERE created_at <= ? ORDER BY created_at DESC, seq DESC LIMIT 1), 0)`,
+		micros(since)).Scan(&n)
 	return n, err
 }
 
 // newest is when the nth newest payment was made; zero where there are fewer.
 func (t *tx) newest(n int) (time.Time, error) {
 	var at int64
-	err := t.row(`SELECT created_at FROM payments ORDER BY created_at DESC LIMIT 1 OFFSET ?`, n-1).Scan(&at)
+	err := t.row(`SELECT created_at FROM payments WHERE seq = 1 + (SELECT max(seq) FROM payments) - ?`, n).Scan(&at)
 	return fromMicros(at), none(err, nil)
 }
 

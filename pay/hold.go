@@ -227,6 +227,7 @@ func (e *Engine) decide(ctx context.Context, w *proposal) error {
 		}
 	}
 	w.hold.Decision, w.hold.Approval = decision, nil
+	w.hold.DecidedAt, w.hold.DecidedHead = facts.Now, facts.Head
 	if decision.NeedsApproval {
 		w.hold.Approval = &facts.Approvals[usable]
 	}
