@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -46,7 +45,7 @@ func TestHostileMCPServers(t *testing.T) {
 				t.Parallel()
 				code := c.code
 				w := newWorld(t, rules{}).funded(t, rules{})
-				server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
+				server := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
 					Trick: c.trick, Exit: func() {
 						panic(http.ErrAbortHandler)
 					}}
@@ -80,7 +79,7 @@ func TestHostileMCPServers(t *testing.T) {
 				}
 				require.Equal(t, c.settled, len(w.Settlements()))
 				if wire == "http" {
-					require.Equal(t, c.sent, len(server.Payments()))
+					require.Equal(t, c.sent, len(server.shown()))
 				} else {
 					requireStarted(t, w, 1, "what may have left is not sent to a new process")
 				}
@@ -95,7 +94,7 @@ func TestHostileMCPServers(t *testing.T) {
 				require.Equal(t, c.settled, len(w.Settlements()))
 				if wire == "http" {
 					different := map[string]bool{}
-					for _, payment := range server.Payments() {
+					for _, payment := range server.shown() {
 						different[payment] = true
 					}
 					require.Equal(t, 1, len(different), "only the very same bytes go out again")
@@ -163,7 +162,7 @@ func TestParallelCallsShareASession(t *testing.T) {
 // A session that died is opened again, once, by the call that needs it.
 func TestSessionsAreOpenedAgain(t *testing.T) {
 	w := newWorld(t, rules{})
-	server := &sandbox.MCP{Sessions: true}
+	server := &paidServer{Sessions: true}
 	at, loopback := overHTTP(t, server)
 	w.sells(t, map[string]seller.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
 	free := func(name string) {
@@ -178,10 +177,10 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	free("command")
 	requireStarted(t, w, 2)
 	free("url")
-	server.Forget()
+	server.forget()
 	free("url")
 	require.Equal(t, []string{"server/discover", "initialize", "tools/call free", "server/discover",
-		"initialize", "tools/call free"}, server.Calls())
+		"initialize", "tools/call free"}, server.asked())
 }
 
 // Where a server may be is the owner's to say, and what is asked of it is one line.

@@ -24,13 +24,13 @@ const asServer = "X402_TEST_MCP_SERVER"
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(asServer); text != "" {
-		var s sandbox.MCP
+		var s paidServer
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			panic(err)
 		}
 		s.Exit = func() { os.Exit(7) }
 		fmt.Fprintln(os.Stderr, "started")
-		_ = s.Serve(os.Stdin, os.Stdout)
+		_ = s.serve(os.Stdin, os.Stdout)
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
@@ -59,7 +59,7 @@ func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback .
 
 // overHTTP serves a paid MCP server on loopback, and gives its URL and the entry for
 // policy.loopback.
-func overHTTP(t *testing.T, s *sandbox.MCP) (url, loopback string) {
+func overHTTP(t *testing.T, s *paidServer) (url, loopback string) {
 	at := httptest.NewServer(s)
 	t.Cleanup(at.Close)
 	return at.URL + "/mcp", strings.TrimPrefix(at.URL, "http://")
@@ -80,7 +80,7 @@ func (w *world) requirePaid(t *testing.T, r pay.Result, settlements int) {
 	require.Equal(t, settlements, len(w.Settlements()))
 	last := w.Settlements()[settlements-1]
 	require.Equal(t, last.Transaction, r.TransactionSignature)
-	require.EqualValues(t, sandbox.Mill, last.Amount)
+	require.EqualValues(t, toolPrice, last.Amount)
 	p, err := w.wallet.Store.Payment(t.Context(), r.PaymentID)
 	require.NoError(t, err)
 	require.Equal(t, history.Settled, p.State)
@@ -94,24 +94,24 @@ func TestEveryDialectIsPaid(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
 	servers := map[string]seller.Server{}
 	var loopback []string
-	asHTTP := map[string]*sandbox.MCP{}
-	add := func(name string, s *sandbox.MCP) {
+	asHTTP := map[string]*paidServer{}
+	add := func(name string, s *paidServer) {
 		url, entry := overHTTP(t, s)
 		servers[name], loopback, asHTTP[name] = seller.Server{URL: url}, append(loopback, entry), s
 	}
-	for _, d := range append(sandbox.MCPDialects(), "error:-402", "error:-32042", "error:-32402",
+	for _, d := range append(stdioDialects, "error:-402", "error:-32042", "error:-32402",
 		"error:-32803") {
 		name := strings.NewReplacer(":", "", "-", "").Replace(d)
 		modern := d == "extension"
 		servers[name] = command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,
 			"Dialect": d, "Modern": modern})
-		add(name+"http", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: d,
+		add(name+"http", &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: d,
 			Modern: modern})
 	}
-	add("stream", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
+	add("stream", &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result",
 		Stream: true, Sessions: true})
-	add("http402", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http"})
-	add("http402v1", &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http-v1"})
+	add("http402", &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http"})
+	add("http402v1", &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http-v1"})
 	w.sells(t, servers, loopback...)
 	for name := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestEveryDialectIsPaid(t *testing.T) {
 			require.JSONEq(t, `{"n":9007199254740993,"q":"<b>"}`, r.Content)
 			require.Equal(t, "application/json", r.ContentType)
 			if s := asHTTP[name]; s != nil {
-				require.Len(t, s.Payments(), 1, "a payment leaves once")
+				require.Len(t, s.shown(), 1, "a payment leaves once")
 			}
 			w.wallet.Engine.Delivered(t.Context(), r.Status, r.PaymentID)
 		})
@@ -132,7 +132,7 @@ func TestEveryDialectIsPaid(t *testing.T) {
 
 func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	entry := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http", Entry: true}
+	entry := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "http", Entry: true}
 	at, loopback := overHTTP(t, entry)
 	m := w.sells(t, map[string]seller.Server{
 		"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL, "PayTo": w.PayToEVM,

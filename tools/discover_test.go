@@ -142,7 +142,7 @@ func TestDiscoverProbes(t *testing.T) {
 		out.WriteHeader(http.StatusMethodNotAllowed)
 	}))
 	t.Cleanup(post.Close)
-	shop := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
+	shop := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, shop)
 	w.sells(t, map[string]seller.Server{"shop": command(t, map[string]any{"Facilitator": w.FacilitatorURL,
 		"PayTo": w.PayToEVM, "Dialect": "result"})},
@@ -175,7 +175,7 @@ func TestDiscoverProbes(t *testing.T) {
 		require.Contains(t, tools[endpoint+"#free"]["why"], "when it is called")
 		require.Contains(t, tools[endpoint+"#paid"]["inputSchema"], "properties")
 	}
-	for _, call := range shop.Calls() {
+	for _, call := range shop.asked() {
 		require.NotContains(t, call, "tools/call")
 	}
 	require.Zero(t, w.Signatures())

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
@@ -142,12 +141,12 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 // A server that forgets whom it let in is paid for that once by a call, and the call says so.
 func TestAServerThatForgetsPayments(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "error", Entry: true,
+	server := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "error", Entry: true,
 		Sessions: true}
 	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if bytes.Contains(body, []byte(`"tools/call"`)) {
-			server.Forget()
+			server.forget()
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		server.ServeHTTP(rw, r)

@@ -56,7 +56,7 @@ func BenchmarkMounted(b *testing.B) {
 			n.Add(1), onEVM)
 	}))
 	b.Cleanup(says.Close)
-	server := &sandbox.MCP{Facilitator: says.URL, PayTo: w.PayToEVM, Dialect: "result"}
+	server := &paidServer{Facilitator: says.URL, PayTo: w.PayToEVM, Dialect: "result"}
 	at := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		theirs.time(func() { server.ServeHTTP(rw, r) })
 	}))

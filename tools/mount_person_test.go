@@ -12,14 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
 // mountsShop mounts a paid server of the sandbox, over HTTP.
-func (w *world) mountsShop(t *testing.T) *sandbox.MCP {
-	server := &sandbox.MCP{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
+func (w *world) mountsShop(t *testing.T) *paidServer {
+	server := &paidServer{Facilitator: w.FacilitatorURL, PayTo: w.PayToEVM, Dialect: "result"}
 	at, loopback := overHTTP(t, server)
 	w.sells(t, map[string]seller.Server{"shop": {URL: at}}, loopback)
 	w.wallet.Mounts = []string{"shop"}
@@ -166,7 +165,7 @@ func TestUnsealedMounts(t *testing.T) {
 	sealed.wallet.Engine.Guard = guard
 	h = sealed.hosts(t, sealed.server(), "2025-11-25")
 	require.Contains(t, h.tools(), "shop__paid")
-	heard := len(server.Calls())
+	heard := len(server.asked())
 	guard.changed.Store(true)
 	for _, tool := range []string{"shop__paid", "shop__free"} {
 		r, _ := h.call(tool, nil)
@@ -174,5 +173,5 @@ func TestUnsealedMounts(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(textOf(r)), &f))
 		require.Equal(t, x402.PolicyUnsealed, f.Error, tool)
 	}
-	require.Len(t, server.Calls(), heard, "it is not even asked what it costs")
+	require.Len(t, server.asked(), heard, "it is not even asked what it costs")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,12 +21,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/app"
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/facilitator"
 	"x402-wallet/internal/sandbox"
+	"x402-wallet/paywall"
 	"x402-wallet/wallet"
 )
 
@@ -43,14 +47,33 @@ func TestMain(m *testing.M) {
 	}, "mcp-server": mcpServer})
 }
 
-// mcpServer is a paid MCP server on stdio, as MCP_SERVER describes it.
+// mcpServer is a paid MCP server on stdio, of whom the environment says.
 func mcpServer() {
-	var s sandbox.MCP
-	if err := json.Unmarshal([]byte(os.Getenv("MCP_SERVER")), &s); err != nil {
+	var its struct{ Facilitator, PayTo string }
+	if err := json.Unmarshal([]byte(os.Getenv("MCP_SERVER")), &its); err != nil {
 		panic(err)
 	}
 	fmt.Fprintln(os.Stderr, "the environment says:", os.Getenv("CDP_API_KEY_SECRET"))
-	_ = s.Serve(os.Stdin, os.Stdout)
+	price := []paywall.Option{{Network: sandbox.EVM, PayTo: its.PayTo, Price: "0.001"}}
+	wall, err := paywall.New(paywall.Options{
+		Tools: []paywall.Tool{{Name: "paid", Accepts: price}, {Name: "broken", Accepts: price}},
+		Facilitators: facilitator.New(facilitator.Options{
+			List: []facilitator.Facilitator{{Name: "sandbox", URL: its.Facilitator}}}),
+	})
+	if err != nil {
+		panic(err)
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	for _, name := range []string{"free", "paid", "broken"} {
+		server.AddTool(&mcp.Tool{Name: name, Description: "the tool " + name,
+			InputSchema: map[string]any{"type": "object"}},
+			func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return &mcp.CallToolResult{IsError: name == "broken",
+					Content: []mcp.Content{&mcp.TextContent{Text: string(r.Params.Arguments)}}}, nil
+			})
+	}
+	wall.Protect(server)
+	_ = server.Run(context.Background(), &mcp.StdioTransport{})
 }
 
 // programVariable names the program, where it is not the test's own binary.

@@ -1,4 +1,4 @@
-package sandbox
+package tools
 
 import (
 	"bufio"
@@ -10,17 +10,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
-// MCP is a paid MCP server, of one dialect and strict in it: a payment at another place, or in
+// paidServer is a paid MCP server, of one dialect and strict in it: a payment at another place, or in
 // another form, is none to it. It writes its own JSON-RPC, so that nothing comes between a wallet
-// and the wire; over stdio (Serve) or streamable HTTP (ServeHTTP). A facilitator settles for it, so
+// and the wire; over stdio (serve) or streamable HTTP (ServeHTTP). A facilitator settles for it, so
 // the chain's books say what was paid, also where it runs in a process of its own.
 //
 //	tool     costs   gives
@@ -33,11 +35,10 @@ import (
 //
 // The resource paid://resource and the prompt "paid" cost the price too; initialize does where
 // Entry says so.
-type MCP struct {
+type paidServer struct {
 	Facilitator string
 	PayTo       string
-	Dialect     string // see MCPDialects; "error:<code>" for another code
-	Price       uint64 // 0 is Mill
+	Dialect     string // see stdioDialects; "error:<code>" for another code
 	Modern      bool   // speaks 2026-07-28 beside 2025-11-25
 	Stream      bool   // HTTP: answers as an event stream
 	Sessions    bool   // HTTP: hands out a session id, and knows no other
@@ -51,37 +52,35 @@ type MCP struct {
 	sessions int
 }
 
-// MCPDialects are those that can be asked in over stdio; "http" and "http-v1" ask by status 402 of
+// stdioDialects are those that can be asked in over stdio; "http" and "http-v1" ask by status 402 of
 // the endpoint.
-func MCPDialects() []string {
-	return []string{"result", "result-v1", "text", "text-v1", "cloudflare", "x402-mcp", "error", "error-v1",
-		"required", "extension"}
-}
+var stdioDialects = []string{"result", "result-v1", "text", "text-v1", "cloudflare", "x402-mcp", "error",
+	"error-v1", "required", "extension"}
 
-// Calls lists what was asked so far: "tools/call paid", and with "+" at its end where a payment
+// asked lists what was asked so far: "tools/call paid", and with "+" at its end where a payment
 // came along.
-func (m *MCP) Calls() []string {
+func (m *paidServer) asked() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.calls)
 }
 
-// Payments lists the payments as they came, of any form.
-func (m *MCP) Payments() []string {
+// shown lists the payments as they came, of any form.
+func (m *paidServer) shown() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.payments)
 }
 
-// Forget makes the server forget its sessions, as one does that was started again.
-func (m *MCP) Forget() {
+// forget makes the server forget its sessions, as one does that was started again.
+func (m *paidServer) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sessions++
 }
 
-// Serve speaks on two streams until the first ends.
-func (m *MCP) Serve(in io.Reader, out io.Writer) error {
+// serve speaks on two streams until the first ends.
+func (m *paidServer) serve(in io.Reader, out io.Writer) error {
 	var writing sync.Mutex
 	say := func(text []byte) {
 		writing.Lock()
@@ -116,7 +115,7 @@ func (m *MCP) Serve(in io.Reader, out io.Writer) error {
 }
 
 // ServeHTTP implements http.Handler: streamable HTTP without a stream of its own.
-func (m *MCP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *paidServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		if r.Method != http.MethodDelete {
 			w.WriteHeader(http.StatusMethodNotAllowed)
@@ -164,6 +163,9 @@ func (m *MCP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// toolPrice is in atomic units.
+const toolPrice = 1000
+
 // mcpAnswer is one message; over HTTP it may be an answer of the endpoint itself.
 type mcpAnswer struct {
 	text   []byte
@@ -173,7 +175,7 @@ type mcpAnswer struct {
 
 // mcpCall is one request.
 type mcpCall struct {
-	*MCP
+	*paidServer
 	ctx    context.Context
 	header http.Header
 	say    func([]byte)
@@ -188,8 +190,8 @@ type mcpCall struct {
 	} `json:"params"`
 }
 
-func (m *MCP) handle(ctx context.Context, text []byte, header http.Header, say func([]byte)) mcpAnswer {
-	c := &mcpCall{MCP: m, ctx: ctx, header: header, say: say}
+func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header, say func([]byte)) mcpAnswer {
+	c := &mcpCall{paidServer: m, ctx: ctx, header: header, say: say}
 	if json.Unmarshal(text, c) != nil || c.ID == nil || c.Method == "" {
 		return mcpAnswer{}
 	}
@@ -298,6 +300,13 @@ func (c *mcpCall) version() int {
 	return 2
 }
 
+func (c *mcpCall) network() string {
+	if c.version() == 1 {
+		return "base-sepolia"
+	}
+	return sandbox.EVM
+}
+
 // payment is what came along as one, and its JSON where it is in the form and at the place that the
 // dialect wants.
 func (c *mcpCall) payment() (given string, inForm []byte) {
@@ -334,17 +343,13 @@ func (c *mcpCall) payment() (given string, inForm []byte) {
 }
 
 func (c *mcpCall) terms(times uint64) json.RawMessage {
-	price := c.Price
-	if price == 0 {
-		price = Mill
-	}
-	asset := usdc()
+	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
 	t := map[string]any{
-		"scheme": "exact", "network": nameOf(EVM, c.version()), "asset": asset.Address, "payTo": c.PayTo,
+		"scheme": "exact", "network": c.network(), "asset": asset.Address, "payTo": c.PayTo,
 		"maxTimeoutSeconds": 60,
 		"extra":             map[string]any{"name": asset.Name, "version": asset.Version},
 	}
-	amount := fmt.Sprint(price * times)
+	amount := fmt.Sprint(toolPrice * times)
 	if c.version() == 1 {
 		t["maxAmountRequired"], t["resource"], t["description"], t["mimeType"] = amount, "mcp://tool/"+
 			c.Params.Name, "a tool", "application/json"
@@ -454,7 +459,7 @@ func (c *mcpCall) settle(payment []byte) (receipt string, ok bool) {
 	}
 	refused := func(why string) (string, bool) {
 		return `{"success":false,"errorReason":` + quoteJSON(why) + `,"transaction":"","network":"` +
-			nameOf(EVM, c.version()) + `"}`, false
+			c.network() + `"}`, false
 	}
 	isJSON := json.Unmarshal(payment, &paid) == nil
 	if !isJSON || (c.version() == 2 && !sameJSON(paid.Accepted, c.terms(1))) {
@@ -488,8 +493,7 @@ func quoteJSON(s string) string {
 	return string(text)
 }
 
-// usdc is the token of the play chain.
-var usdc = sync.OnceValue(func() x402.AssetInfo {
-	asset, _ := x402.NewRegistry(nil).Default(EVM)
-	return asset
-})
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
