@@ -60,7 +60,7 @@ const connectTime = 60 * time.Second
 
 // Command starts the upstream server as a program; its stderr goes to the one given.
 func Command(argv []string, stderr io.Writer, log *slog.Logger) Dial {
-	return func() mcp.Transport { return &mcpconn.Command{Argv: argv, Stderr: stderr, Log: log} }
+	return func() mcp.Transport { return mcpconn.Command(argv, log, stderr) }
 }
 
 // URL speaks to an upstream server over streamable HTTP. Redirects are not followed: the owner
@@ -107,15 +107,14 @@ func (f *Proxy) Open(ctx context.Context) error {
 			Message: "the server behind the paywall cannot be reached, or does not speak MCP", Err: err}
 	}
 	var missing []string
+	names := f.mirror.Names(kindTool)
 	for name := range f.Paywall.tools {
-		if !f.mirror.Has(kindTool, name) {
+		if !slices.Contains(names, name) {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		names := f.mirror.Names(kindTool)
-		slices.Sort(names)
 		return fmt.Errorf("the server has no tool %s; it has %s", strings.Join(missing, ", "),
 			strings.Join(names, ", "))
 	}
@@ -229,9 +228,9 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
-		stdio := mcpconn.NewStdio(in, out)
-		stdio.Batches = true // it serves all versions, and MCP 2025-03-26 has them
-		err := f.server.Run(ctx, &counted{Transport: stdio, unanswered: &f.unanswered})
+		const batches = true // it serves all versions, and MCP 2025-03-26 has them
+		err := f.server.Run(ctx, &counted{unanswered: &f.unanswered,
+			Transport: mcpconn.Stdio(in, out, x402.MaxMCPMessage, batches)})
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, context.Canceled) {
 			return nil
 		}

@@ -322,7 +322,7 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
 			argv, log := p.mcp.options.Servers[p.url.Host].Command, p.mcp.options.Log.With("server",
 				p.url.Host)
-			return recorded{Transport: &mcpconn.Command{Argv: argv, Log: log}, isLast: true}
+			return recorded{Transport: mcpconn.Command(argv, log, nil), isLast: true}
 		})
 	}
 	client := func(s *session, twoStreams bool) *http.Client {

@@ -160,7 +160,8 @@ func newSessionTransport(client *HTTP, at *url.URL, s *session, twoStreams bool)
 // RoundTrip implements http.RoundTripper.
 func (t *sessionTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodDelete && t.session.unused() != nil { // the server would end its calls with it
-		return mcpconn.Accepted202(r), nil
+		return &http.Response{StatusCode: http.StatusAccepted, Request: r, Header: http.Header{},
+			Body: http.NoBody}, nil
 	}
 	return t.isolating.RoundTrip(r)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/mcpconn"
 )
 
 // Whatever a client writes: no panic, the session lasts to the end of its input, a number that is
@@ -26,11 +28,13 @@ func FuzzStdio(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
 		out := &output{}
-		l := newStdioTransport(io.NopCloser(bytes.NewReader(input)), out, paysByName)
-		l.MaxLine = 1 << 10
-		l.Start()
+		in := io.NopCloser(bytes.NewReader(input))
+		l := newStdioTransport(in, out, paysByName)
+		l.stdio = mcpconn.Stdio(in, out, 1<<10, false)
+		_, err := l.Connect(t.Context())
+		require.NoError(t, err)
 		for { // note, as Read does it; Read would wait for answers at the end
-			m, err := l.Stdio.Read(t.Context())
+			m, err := l.Connection.Read(t.Context())
 			if err != nil {
 				require.Equal(t, io.EOF, err)
 				break

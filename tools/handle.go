@@ -11,7 +11,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"x402-wallet/internal/mcpconn"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
 )
@@ -89,7 +88,7 @@ func arguments(raw json.RawMessage, into any) error {
 		err = errors.New("more than one value")
 	}
 	if err == nil {
-		err = x402.DecodeStrict(raw, mcpconn.MaxClientLine, into)
+		err = x402.DecodeStrict(raw, x402.MaxMCPMessage, into)
 	}
 	var wrongType *json.UnmarshalTypeError
 	var ambiguous *x402.Error

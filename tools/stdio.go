@@ -16,6 +16,7 @@ import (
 
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/pay"
+	"x402-wallet/x402"
 )
 
 const (
@@ -32,7 +33,8 @@ const (
 // client's waiting: a cancelled request gets no answer, and every call of a tool carries a pay.Call
 // that is cancelled the moment its cancellation is read, and delivered when its answer was written.
 type stdioTransport struct {
-	*mcpconn.Stdio
+	mcp.Connection
+	stdio      mcp.Transport          // makes it
 	pays       func(tool string) bool // whether a tool's answers are purchases
 	lateCancel time.Duration
 
@@ -55,20 +57,20 @@ type clientRequest struct {
 
 func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool string) bool) *stdioTransport {
 	return &stdioTransport{
-		Stdio: mcpconn.NewStdio(in, out), pays: pays, lateCancel: lateCancel,
+		stdio: mcpconn.Stdio(in, out, x402.MaxMCPMessage, false), pays: pays, lateCancel: lateCancel,
 		requests: map[jsonrpc.ID]*clientRequest{}, closed: make(chan struct{}),
 	}
 }
 
 // Connect implements mcp.Transport.
-func (l *stdioTransport) Connect(context.Context) (mcp.Connection, error) {
-	l.Start()
-	return l, nil
+func (l *stdioTransport) Connect(ctx context.Context) (_ mcp.Connection, err error) {
+	l.Connection, err = l.stdio.Connect(ctx)
+	return l, err
 }
 
 // Read gives the next message; only the SDK's reading goroutine calls it.
 func (l *stdioTransport) Read(ctx context.Context) (jsonrpc.Message, error) {
-	m, err := l.Stdio.Read(ctx)
+	m, err := l.Connection.Read(ctx)
 	if errors.Is(err, io.EOF) {
 		l.drain()
 	}
@@ -137,19 +139,19 @@ func (l *stdioTransport) cancel(id jsonrpc.ID) {
 func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
 	response, isAnswer := m.(*jsonrpc.Response)
 	if !isAnswer {
-		return l.Stdio.Write(ctx, m)
+		return l.Connection.Write(ctx, m)
 	}
 	l.mu.Lock()
 	c := l.requests[response.ID]
 	l.mu.Unlock()
 	if c == nil {
-		return l.Stdio.Write(ctx, m)
+		return l.Connection.Write(ctx, m)
 	}
 	if c.call.Cancelled() {
 		l.forget(response.ID, c)
 		return nil
 	}
-	err := l.Stdio.Write(ctx, m)
+	err := l.Connection.Write(ctx, m)
 	switch {
 	case err != nil:
 		l.forget(response.ID, c)
@@ -231,7 +233,7 @@ func (l *stdioTransport) Close() error {
 			}
 		}
 		l.deliveries.Wait()
-		l.closeErr = l.Stdio.Close()
+		l.closeErr = l.Connection.Close()
 	})
 	return l.closeErr
 }

@@ -27,27 +27,33 @@ const (
 	maxStderrLine = 1 << 10
 )
 
-// Command is an mcp.Transport to a server that is a program and speaks on its stdin and stdout. The
-// program is the first of a process group of its own, so that it can be ended with all that it
-// starts, and gets our environment, from which config.ReadEnv took the secrets.
+// command is what Command makes.
+type command struct {
+	argv   []string
+	log    *slog.Logger
+	stderr io.Writer
+}
+
+// Command reaches a server that is a program and speaks on its stdin and stdout. The program is the
+// first of a process group of its own, so that it can be ended with all that it starts, and gets our
+// environment, from which config.ReadEnv took the secrets. What it prints on stderr goes to stderr;
+// nil: the first lines go to log, quoted.
 //
 // The SDK's transport for commands ends only the command itself, and over one line that is no
 // message the session: npx and friends greet. Here such a line is logged and passed over. A message
 // of more than x402.MaxMCPMessage bytes ends the session.
-type Command struct {
-	Argv   []string
-	Log    *slog.Logger
-	Stderr io.Writer // nil: the first lines go to Log, quoted
+func Command(argv []string, log *slog.Logger, stderr io.Writer) mcp.Transport {
+	if stderr == nil {
+		stderr = &stderrLog{log: log}
+	}
+	return &command{argv: argv, log: log, stderr: stderr}
 }
 
 // Connect implements mcp.Transport: it starts the program.
-func (c *Command) Connect(context.Context) (mcp.Connection, error) {
+func (c *command) Connect(context.Context) (mcp.Connection, error) {
 	//nolint:gosec // the owner's own configuration names the program; it outlives the call that starts it
-	cmd := exec.CommandContext(context.Background(), c.Argv[0], c.Argv[1:]...)
-	cmd.Stderr = c.Stderr
-	if cmd.Stderr == nil {
-		cmd.Stderr = &stderrLog{log: c.Log}
-	}
+	cmd := exec.CommandContext(context.Background(), c.argv[0], c.argv[1:]...)
+	cmd.Stderr = c.stderr
 	cmd.WaitDelay = endTimeout // its children may hold its stderr
 	setProcessGroup(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -61,7 +67,7 @@ func (c *Command) Connect(context.Context) (mcp.Connection, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, stdin: stdin, incoming: newIncoming(), log: c.Log}
+	p := &process{cmd: cmd, stdin: stdin, incoming: newIncoming(), log: c.log}
 	go p.receive(bufio.NewReaderSize(stdout, 64<<10))
 	return p, nil
 }
@@ -112,8 +118,7 @@ func (p *process) receive(from *bufio.Reader) {
 				return
 			}
 			if !isMessage {
-				p.log.Debug("an MCP server printed a line that is no message", "line",
-					x402.Quote(string(line)))
+				p.log.Debug("an MCP server printed a line that is no message", "line", x402.Quote(string(line)))
 			}
 		}
 		if errors.Is(err, errTooLong) {

@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -83,9 +82,8 @@ func Direct() *IsolatingTransport {
 
 // Streamable is MCP over streamable HTTP.
 func Streamable(endpoint string, client *http.Client) mcp.Transport {
-	return &mcp.StreamableClientTransport{
-		Endpoint: endpoint, HTTPClient: client, MaxRetries: 2, MaxEventSize: x402.MaxMCPMessage,
-	}
+	return &mcp.StreamableClientTransport{Endpoint: endpoint, HTTPClient: client, MaxRetries: 2,
+		MaxEventSize: x402.MaxMCPMessage}
 }
 
 // Client is an HTTP client that follows no redirects.
@@ -107,9 +105,14 @@ type call struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *IsolatingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := readBody(r)
-	if err != nil {
-		return nil, err
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
 	var c call
 	_ = json.Unmarshal(body, &c) // our own message; a GET has none
@@ -123,7 +126,7 @@ func (t *IsolatingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 			_ = response.Body.Close()
 		}
 		// a cancellation, or our answer to a question: whether it arrived ends nothing
-		return Accepted202(r), nil
+		return respond(r, nil), nil
 	}
 	if err != nil {
 		if t.TwoStreams && c.observer != nil {
@@ -135,14 +138,6 @@ func (t *IsolatingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 		return t.observed(r, response, c), nil
 	}
 	return t.unobserved(r, response, c), nil
-}
-
-func readBody(r *http.Request) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	defer r.Body.Close()
-	return io.ReadAll(r.Body)
 }
 
 // isRejection reports whether the endpoint itself answers, and no MCP server.
@@ -172,7 +167,7 @@ func (t *IsolatingTransport) observed(r *http.Request, response *http.Response, 
 			c.observer.Abort(nil)
 			return response
 		case alone:
-			return syntheticError(r, c.ID)
+			return respond(r, syntheticText(c.ID))
 		}
 	}
 	c.observer.Accepted(response)
@@ -219,11 +214,11 @@ func (t *IsolatingTransport) unobserved(r *http.Request, response *http.Response
 		response.StatusCode, response.Body, response.ContentLength = http.StatusNotFound, http.NoBody, 0
 		return response
 	}
-	if answer := newStream(t, r, c, nil).message(body); answer != nil {
-		// a server's error may come with a status that is one
-		return jsonResponse(r, answer)
+	answer := newStream(t, r, c, nil).message(body) // a server's error may come with a status that is one
+	if answer == nil {
+		answer = syntheticText(c.ID)
 	}
-	return syntheticError(r, c.ID)
+	return respond(r, answer)
 }
 
 // IsSessionMissing reports whether an endpoint does not know the session of a request (any more),
@@ -234,34 +229,23 @@ func IsSessionMissing(r *http.Request, status int, body []byte) bool {
 	return r.Header.Get(sessionHeader) != "" && (status == http.StatusNotFound || speaksOfIt)
 }
 
-// Accepted202 is what the SDK gets for what asks for no answer.
-func Accepted202(r *http.Request) *http.Response {
-	return &http.Response{
-		Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1,
-		ProtoMinor: 1,
-		Request:    r, Header: http.Header{}, Body: http.NoBody,
+// respond is an answer of ours to the SDK: a message, or nil where it needs none.
+func respond(r *http.Request, message []byte) *http.Response {
+	response := &http.Response{StatusCode: http.StatusAccepted, Request: r, Header: http.Header{},
+		Body: http.NoBody}
+	if message != nil {
+		response.StatusCode, response.ContentLength = http.StatusOK, int64(len(message))
+		response.Header.Set("Content-Type", "application/json")
+		response.Body = io.NopCloser(bytes.NewReader(message))
 	}
+	return response
 }
 
-// syntheticError is what the SDK gets for an answer that is no message: an error, to this call
-// alone.
-func syntheticError(r *http.Request, id json.RawMessage) *http.Response {
-	return jsonResponse(r, syntheticText(id))
-}
-
+// syntheticText is what the SDK gets for an answer that is no message: an error, to this call alone.
 func syntheticText(id json.RawMessage) []byte {
 	return fmt.Appendf(nil,
 		`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"the server gave no answer"}}`,
 		id, jsonrpc.CodeInternalError)
-}
-
-func jsonResponse(r *http.Request, text []byte) *http.Response {
-	return &http.Response{
-		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Request: r, ContentLength: int64(len(text)),
-		Header: http.Header{"Content-Type": {"application/json"}},
-		Body:   io.NopCloser(strings.NewReader(string(text))),
-	}
 }
 
 // limitedBody fails, rather than ends, at its limit: an answer that was cut off must not look like

@@ -19,14 +19,15 @@ type Limits struct {
 var ErrListTooLong = errors.New("the list is too long")
 
 // collect reads a list page by page, within the limits.
-func collect[T any](what string, limits Limits, page func(cursor string) (items []T, next string,
-	err error)) (all []T, err error) {
+func collect[R, T any](what string, limits Limits, ask func(cursor string) (R, error),
+	read func(R) (items []T, next string)) (all []T, err error) {
 	cursor, size := "", 0
 	for range limits.Pages {
-		items, next, err := page(cursor)
+		page, err := ask(cursor)
 		if err != nil {
 			return nil, err
 		}
+		items, next := read(page)
 		for _, item := range items {
 			if text, err := json.Marshal(item); err == nil {
 				size += len(text)
@@ -47,46 +48,31 @@ func collect[T any](what string, limits Limits, page func(cursor string) (items 
 
 // Tools lists the tools of a server; ErrListTooLong beyond the limits.
 func Tools(ctx context.Context, s *mcp.ClientSession, limits Limits) ([]*mcp.Tool, error) {
-	return collect("tools", limits, func(cursor string) ([]*mcp.Tool, string, error) {
-		page, err := s.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.Tools, page.NextCursor, nil
-	})
+	return collect("tools", limits, func(cursor string) (*mcp.ListToolsResult, error) {
+		return s.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
+	}, func(r *mcp.ListToolsResult) ([]*mcp.Tool, string) { return r.Tools, r.NextCursor })
 }
 
 // Resources lists the resources of a server, within the same limits.
 func Resources(ctx context.Context, s *mcp.ClientSession, limits Limits) ([]*mcp.Resource, error) {
-	return collect("resources", limits, func(cursor string) ([]*mcp.Resource, string, error) {
-		page, err := s.ListResources(ctx, &mcp.ListResourcesParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.Resources, page.NextCursor, nil
-	})
+	return collect("resources", limits, func(cursor string) (*mcp.ListResourcesResult, error) {
+		return s.ListResources(ctx, &mcp.ListResourcesParams{Cursor: cursor})
+	}, func(r *mcp.ListResourcesResult) ([]*mcp.Resource, string) { return r.Resources, r.NextCursor })
 }
 
 // ResourceTemplates lists the resource templates of a server, within the same limits.
-func ResourceTemplates(ctx context.Context, s *mcp.ClientSession, limits Limits) ([]*mcp.ResourceTemplate,
-	error) {
-	return collect("resource templates", limits, func(cursor string) ([]*mcp.ResourceTemplate, string,
-		error) {
-		page, err := s.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.ResourceTemplates, page.NextCursor, nil
+func ResourceTemplates(ctx context.Context, s *mcp.ClientSession,
+	limits Limits) ([]*mcp.ResourceTemplate, error) {
+	return collect("resource templates", limits, func(cursor string) (*mcp.ListResourceTemplatesResult, error) {
+		return s.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
+	}, func(r *mcp.ListResourceTemplatesResult) ([]*mcp.ResourceTemplate, string) {
+		return r.ResourceTemplates, r.NextCursor
 	})
 }
 
 // Prompts lists the prompts of a server, within the same limits.
 func Prompts(ctx context.Context, s *mcp.ClientSession, limits Limits) ([]*mcp.Prompt, error) {
-	return collect("prompts", limits, func(cursor string) ([]*mcp.Prompt, string, error) {
-		page, err := s.ListPrompts(ctx, &mcp.ListPromptsParams{Cursor: cursor})
-		if err != nil {
-			return nil, "", err
-		}
-		return page.Prompts, page.NextCursor, nil
-	})
+	return collect("prompts", limits, func(cursor string) (*mcp.ListPromptsResult, error) {
+		return s.ListPrompts(ctx, &mcp.ListPromptsParams{Cursor: cursor})
+	}, func(r *mcp.ListPromptsResult) ([]*mcp.Prompt, string) { return r.Prompts, r.NextCursor })
 }

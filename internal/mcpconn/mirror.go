@@ -3,6 +3,8 @@ package mcpconn
 import (
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -63,29 +65,15 @@ func (m *Mirror) add(group string, item Item) (isShown bool) {
 }
 
 // Groups are the groups of which something is shown.
-func (m *Mirror) Groups() (groups []string) {
+func (m *Mirror) Groups() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for group := range m.shown {
-		groups = append(groups, group)
-	}
-	return groups
+	return slices.Collect(maps.Keys(m.shown))
 }
 
-// Has reports whether an item is shown.
-func (m *Mirror) Has(group, name string) bool {
+// Names are the names that are shown of a group, in order.
+func (m *Mirror) Names(group string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, isShown := m.shown[group][name]
-	return isShown
-}
-
-// Names are the names that are shown of a group, in no order.
-func (m *Mirror) Names(group string) (names []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name := range m.shown[group] {
-		names = append(names, name)
-	}
-	return names
+	return slices.Sorted(maps.Keys(m.shown[group]))
 }

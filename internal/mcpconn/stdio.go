@@ -17,10 +17,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// MaxClientLine bounds one message of a client on stdio, in bytes with its newline. The largest
-// honest one is a request body.
-const MaxClientLine = 16 << 20
-
 var errTooLong = errors.New("the line is too long")
 
 // readLine reads one line. Of one that is longer than limit nothing is kept, and errTooLong is
@@ -82,57 +78,46 @@ func (i incoming) Read(ctx context.Context) (jsonrpc.Message, error) {
 // SessionID implements mcp.Connection: stdio has no ids of sessions.
 func (i incoming) SessionID() string { return "" }
 
-// Stdio is a server's side of MCP's stdio transport, one JSON-RPC message a line. It is ours and
-// not the SDK's because over a line that is no message the SDK ends the session; here such a line
-// is answered with a JSON-RPC error, and the next one is read.
-//
-// Use it for one session: Connect starts to read, Close ends both streams. Read and Write may be
-// called at the same time.
-type Stdio struct {
-	// MaxLine bounds a message, in bytes; 0 is MaxClientLine. Longer ones are answered with an
-	// error.
-	MaxLine int
-	// Batches is whether JSON-RPC batches are read, which servers of MCP 2025-03-26 have to and other
-	// versions do not know. Otherwise they are answered with an error.
-	Batches bool
-
-	in     io.ReadCloser
-	out    io.WriteCloser
-	writes sync.Mutex // whole lines
+// stdio is what Stdio makes: the transport, and its one connection.
+type stdio struct {
+	in      io.ReadCloser
+	out     io.WriteCloser
+	batches bool // are read
+	maxLine int
+	writes  sync.Mutex // whole lines
 	incoming
 
-	batching sync.Mutex
-	batches  map[jsonrpc.ID]*batch // of the requests that are not answered yet
+	batching   sync.Mutex
+	unanswered map[jsonrpc.ID]*batch // of requests that are not answered yet
 
 	closing  sync.Once
 	closeErr error
 }
 
-// NewStdio makes the connection of a server with its one client.
-func NewStdio(in io.ReadCloser, out io.WriteCloser) *Stdio {
-	return &Stdio{in: in, out: out, incoming: newIncoming()}
+// Stdio is a server's side of MCP's stdio transport, one JSON-RPC message a line. It is ours and
+// not the SDK's because over a line that is no message the SDK ends the session; here such a line,
+// or one of more than maxLine bytes, is answered with a JSON-RPC error, and the next one is read.
+// batches is whether JSON-RPC batches are read, which servers of MCP 2025-03-26 have to and
+// other versions do not know; otherwise they are answered with an error.
+//
+// It is good for one session: Connect starts to read, the connection's Close ends both streams. Its
+// Read and Write may be called at the same time.
+func Stdio(in io.ReadCloser, out io.WriteCloser, maxLine int, batches bool) mcp.Transport {
+	return &stdio{in: in, out: out, batches: batches, maxLine: maxLine, incoming: newIncoming()}
 }
 
 // Connect implements mcp.Transport.
-func (s *Stdio) Connect(context.Context) (mcp.Connection, error) {
-	s.Start()
+func (s *stdio) Connect(context.Context) (mcp.Connection, error) {
+	go s.receive()
 	return s, nil
 }
 
-// Start begins to read. Connect calls it; a transport that embeds Stdio does so in its own Connect.
-func (s *Stdio) Start() {
-	if s.MaxLine == 0 {
-		s.MaxLine = MaxClientLine
-	}
-	go s.receive()
-}
-
 // receive reads until the input or the connection ends.
-func (s *Stdio) receive() {
+func (s *stdio) receive() {
 	defer close(s.messages)
 	from := bufio.NewReaderSize(s.in, 64<<10)
 	for {
-		line, err := readLine(from, s.MaxLine, true)
+		line, err := readLine(from, s.maxLine, true)
 		for _, m := range s.decodeLine(bytes.TrimSpace(line), err) {
 			if !s.deliver(m) {
 				return
@@ -146,7 +131,7 @@ func (s *Stdio) receive() {
 
 // decodeLine gives a line's messages: one, those of a batch, or none where it answers the line
 // itself.
-func (s *Stdio) decodeLine(line []byte, reading error) []jsonrpc.Message {
+func (s *stdio) decodeLine(line []byte, reading error) []jsonrpc.Message {
 	isJSON := json.Valid(line)
 	switch {
 	case errors.Is(reading, errTooLong):
@@ -154,7 +139,7 @@ func (s *Stdio) decodeLine(line []byte, reading error) []jsonrpc.Message {
 	case len(line) == 0, reading != nil && !isJSON: // blank, or the client ended in the middle of it
 	case !isJSON:
 		s.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
-	case line[0] == '[' && s.Batches:
+	case line[0] == '[' && s.batches:
 		return s.decodeBatch(line)
 	case line[0] != '{':
 		s.refuse(nil, jsonrpc.CodeInvalidRequest, "a message is one JSON object; batches are not supported")
@@ -171,11 +156,11 @@ const maxBatch = 100
 
 // batch collects the answers to a batch's requests, which leave together (JSON-RPC 2.0 §6).
 type batch struct {
-	unanswered int
-	answers    []json.RawMessage
+	missing int
+	answers []json.RawMessage
 }
 
-func (s *Stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
+func (s *stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
 	var elements []json.RawMessage
 	if json.Unmarshal(line, &elements) != nil || len(elements) == 0 || len(elements) > maxBatch {
 		s.refuse(nil, jsonrpc.CodeInvalidRequest, "a batch has 1 to "+strconv.Itoa(maxBatch)+" messages")
@@ -194,12 +179,12 @@ func (s *Stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
 			continue
 		}
 		messages = append(messages, m)
-		if r, isRequest := m.(*jsonrpc.Request); isRequest && r.IsCall() && s.batches[r.ID] == nil {
-			if s.batches == nil {
-				s.batches = map[jsonrpc.ID]*batch{}
+		if r, isRequest := m.(*jsonrpc.Request); isRequest && r.IsCall() && s.unanswered[r.ID] == nil {
+			if s.unanswered == nil {
+				s.unanswered = map[jsonrpc.ID]*batch{}
 			}
-			s.batches[r.ID] = b
-			b.unanswered++
+			s.unanswered[r.ID] = b
+			b.missing++
 		}
 	}
 	return messages
@@ -207,17 +192,17 @@ func (s *Stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
 
 // answerBatch keeps an answer to a batch's request until it is the last one: then all of them are
 // returned. false: the answer belongs to no batch.
-func (s *Stdio) answerBatch(id jsonrpc.ID, answer []byte) (all []byte, isOfBatch bool) {
+func (s *stdio) answerBatch(id jsonrpc.ID, answer []byte) (all []byte, isOfBatch bool) {
 	s.batching.Lock()
 	defer s.batching.Unlock()
-	b := s.batches[id]
+	b := s.unanswered[id]
 	if b == nil {
 		return nil, false
 	}
-	delete(s.batches, id)
+	delete(s.unanswered, id)
 	b.answers = append(b.answers, answer)
-	b.unanswered--
-	if b.unanswered > 0 {
+	b.missing--
+	if b.missing > 0 {
 		return nil, true
 	}
 	all, _ = json.Marshal(b.answers) // they are JSON
@@ -225,7 +210,7 @@ func (s *Stdio) answerBatch(id jsonrpc.ID, answer []byte) (all []byte, isOfBatch
 }
 
 // decode takes exactly what the SDK can take, because the SDK ends the session over anything else.
-func (s *Stdio) decode(line []byte) jsonrpc.Message {
+func (s *stdio) decode(line []byte) jsonrpc.Message {
 	var head struct{ ID, Method, Result, Error json.RawMessage }
 	_ = json.Unmarshal(line, &head) // it is a JSON object
 	m, err := jsonrpc.DecodeMessage(line)
@@ -240,8 +225,7 @@ func (s *Stdio) decode(line []byte) jsonrpc.Message {
 		s.refuse(head.ID, jsonrpc.CodeParseError, "the line is not UTF-8")
 		return nil
 	case err != nil:
-		s.refuse(head.ID, jsonrpc.CodeInvalidRequest,
-			"not a JSON-RPC 2.0 message, or one that nests too deep")
+		s.refuse(head.ID, jsonrpc.CodeInvalidRequest, "not a JSON-RPC 2.0 message, or one that nests too deep")
 		return nil
 	case isRequest && !isExactID(request.ID, head.ID):
 		s.refuse(head.ID, jsonrpc.CodeInvalidRequest, "an id is a string or an integer below 2^53")
@@ -257,21 +241,20 @@ func isExactID(id jsonrpc.ID, given json.RawMessage) bool {
 }
 
 // refuse answers what never became a request. Without a usable id JSON-RPC 2.0 §5 wants null.
-func (s *Stdio) refuse(id json.RawMessage, code int, message string) {
+func (s *stdio) refuse(id json.RawMessage, code int, message string) {
 	isText := len(id) > 0 && id[0] == '"'
 	isNumber := len(id) > 0 && (id[0] == '-' || (id[0] >= '0' && id[0] <= '9'))
 	if !(isText || isNumber) || !utf8.Valid(id) {
 		id = json.RawMessage("null")
 	}
-	text, _ := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message},
-	})
+	text, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
+		"error": map[string]any{"code": code, "message": message}})
 	_ = s.writeLine(text) // where this fails the next answer fails too, and ends the session
 }
 
 // Write implements mcp.Connection. An error means that the client may not have got the whole
 // message.
-func (s *Stdio) Write(_ context.Context, m jsonrpc.Message) error {
+func (s *stdio) Write(_ context.Context, m jsonrpc.Message) error {
 	response, isAnswer := m.(*jsonrpc.Response)
 	if isAnswer {
 		normalizeError(response)
@@ -291,7 +274,7 @@ func (s *Stdio) Write(_ context.Context, m jsonrpc.Message) error {
 	return s.writeLine(text)
 }
 
-func (s *Stdio) writeLine(text []byte) error {
+func (s *stdio) writeLine(text []byte) error {
 	s.writes.Lock()
 	defer s.writes.Unlock()
 	n, err := s.out.Write(append(text, '\n'))
@@ -319,7 +302,7 @@ func normalizeError(r *jsonrpc.Response) {
 }
 
 // Close ends both streams.
-func (s *Stdio) Close() error {
+func (s *stdio) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
 		if err := errors.Join(s.in.Close(), s.out.Close()); !errors.Is(err, os.ErrClosed) {

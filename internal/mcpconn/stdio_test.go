@@ -38,9 +38,8 @@ func (o *output) String() string {
 func (o *output) Close() error { return nil }
 
 // start gives a connection that reads this input to its end.
-func start(t *testing.T, input io.Reader, out *output) *Stdio {
-	s := NewStdio(io.NopCloser(input), out)
-	s.MaxLine = longest
+func start(t *testing.T, input io.Reader, out *output) *stdio {
+	s := Stdio(io.NopCloser(input), out, longest, false).(*stdio)
 	c, err := s.Connect(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, c.SessionID())
@@ -179,7 +178,7 @@ func TestStdioNumbersErrors(t *testing.T) {
 
 // An answer that was written in part is an error: the client has not got it.
 func TestStdioReportsShortWrites(t *testing.T) {
-	s := NewStdio(io.NopCloser(strings.NewReader("")), shortOutput{})
+	s := Stdio(io.NopCloser(strings.NewReader("")), shortOutput{}, longest, false).(*stdio)
 	answer := &jsonrpc.Response{ID: id(t, 1.0), Result: json.RawMessage("{}")}
 	require.ErrorIs(t, s.Write(t.Context(), answer), io.ErrShortWrite)
 }
@@ -192,10 +191,9 @@ func (shortOutput) Close() error                { return nil }
 // A batch's messages are read one by one, and the answers to its requests leave together.
 func TestStdioAnswersABatchTogether(t *testing.T) {
 	out := &output{}
-	s := NewStdio(io.NopCloser(strings.NewReader(`[{"jsonrpc":"2.0","id":1,"method":"ping"},`+
+	s := Stdio(io.NopCloser(strings.NewReader(`[{"jsonrpc":"2.0","id":1,"method":"ping"},`+
 		`{"jsonrpc":"2.0","method":"notifications/initialized"},7,{"jsonrpc":"2.0","id":"b","method":"ping"}]`+
-		"\n[]\n["+strings.Repeat(ping+",", maxBatch)+ping+"]\n"+ping+"\n")), out)
-	s.Batches = true
+		"\n[]\n["+strings.Repeat(ping+",", maxBatch)+ping+"]\n"+ping+"\n")), out, longest, true).(*stdio)
 	_, err := s.Connect(t.Context())
 	require.NoError(t, err)
 	defer s.Close()
