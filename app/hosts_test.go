@@ -11,9 +11,9 @@ import (
 // A command server of the sealed file may be paid where the owner allows only some hosts; one at a
 // URL is a host like others, and a denial holds for both.
 func TestServersOfTheOwnersAreAllowed(t *testing.T) {
-	c := config.Defaults()
-	c.Servers = map[string]config.Server{"Shop": {Command: []string{"shop"}},
-		"far": {URL: "https://far.example/mcp"}}
+	c, err := config.Parse([]byte("[servers.Shop]\ncommand = ['shop']\n" +
+		"[servers.far]\nurl = 'https://far.example/mcp'"))
+	require.NoError(t, err)
 	require.NoError(t, budgetRules(c).CheckHost("anywhere.example"))
 	c.Policy.AllowHosts = []string{"api.example"}
 	require.NoError(t, budgetRules(c).CheckHost("shop"))

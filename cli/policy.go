@@ -98,7 +98,11 @@ func setHosts(text []byte, key string, hosts []string) ([]byte, error) {
 	for _, host := range hosts {
 		list = append(list, config.Quote(host))
 	}
-	return config.Set(text, "["+strings.Join(list, ", ")+"]", "policy", key)
+	text, err := config.Set(text, "["+strings.Join(list, ", ")+"]", "policy", key)
+	if err == nil {
+		_, err = config.Parse(text)
+	}
+	return text, err
 }
 
 // budgetKeys are what budget set can set, besides a host's day.

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -133,7 +134,9 @@ func alternatives(words []string) (list [][]string) {
 
 // TestReadmeShop reads the shop that the README opens.
 func TestReadmeShop(t *testing.T) {
-	shop, err := config.ParsePaywall("shop.toml", []byte(blocks(t, "toml")[0]))
+	path := filepath.Join(t.TempDir(), "shop.toml")
+	require.NoError(t, os.WriteFile(path, []byte(blocks(t, "toml")[0]), 0o600))
+	shop, err := config.LoadPaywall(path)
 	require.NoError(t, err)
 	require.Len(t, shop.Tools, 2)
 }

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"x402-wallet/budget"
@@ -16,6 +15,7 @@ import (
 
 // checker turns the written file into a Config and collects every fault on the way.
 type checker struct {
+	file     string // "" is config.toml
 	lines    map[string]int
 	errs     []error
 	warnings []string
@@ -27,7 +27,7 @@ func (c *checker) fail(key, format string, args ...any) {
 	for at := key; at != "" && line == 0; at = at[:max(strings.LastIndexByte(at, '.'), 0)] {
 		line = c.lines[at]
 	}
-	c.errs = append(c.errs, &Error{Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
+	c.errs = append(c.errs, &Error{File: c.file, Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) config(f *file) *Config {
@@ -36,49 +36,48 @@ func (c *checker) config(f *file) *Config {
 			"PostgreSQL, is not in this version")
 	}
 	return &Config{
-		Budget:       c.budget(&f.Budget),
-		Policy:       c.policy(&f.Policy),
-		Networks:     c.networks(f.Networks),
-		Assets:       c.assets(f.Assets),
+		Budget:       c.budget(f),
+		Policy:       c.policy(f),
+		Networks:     c.networks(f),
+		Assets:       c.assets(f),
 		Facilitators: c.facilitators(f.Facilitators),
-		Hosts:        c.hosts(f.Hosts),
+		Hosts:        c.hosts(f),
 		Servers:      c.servers(f.Servers),
-		Keystore:     c.keystore(&f.Keystore),
-		Channel: Channel{
-			DID:        c.did("channel.did", f.Channel.DID),
-			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00"),
-		},
+		Keystore:     c.keystore(f),
+		Channel: channel{DID: c.did("channel.did", f.Channel.DID),
+			DepositCap: c.dollars("channel.deposit_cap", f.Channel.DepositCap, "1.00")},
 		Env: f.Env,
 	}
 }
 
-func (c *checker) budget(f *fileBudget) Budget {
+func (c *checker) budget(f *file) Budget {
 	b := Budget{
-		PerCall:      c.dollars("budget.per_call", f.PerCall, "1.00"),
-		Session:      c.cap("budget.session", f.Session),
-		Day:          c.dollars("budget.day", f.Day, "10.00"),
-		Month:        c.dollars("budget.month", f.Month, "100.00"),
-		ApproveAbove: c.dollars("budget.approve_above", f.ApproveAbove, "0.10"),
-		Rate:         c.whole("budget.rate", f.Rate, 60, 1, 100_000),
+		PerCall:      c.dollars("budget.per_call", f.Budget.PerCall, "1.00"),
+		Session:      c.cap("budget.session", f.Budget.Session),
+		Day:          c.dollars("budget.day", f.Budget.Day, "10.00"),
+		Month:        c.dollars("budget.month", f.Budget.Month, "100.00"),
+		ApproveAbove: c.dollars("budget.approve_above", f.Budget.ApproveAbove, "0.10"),
+		Rate:         c.whole("budget.rate", f.Budget.Rate, 60, 1, 100_000),
 		HostDay:      map[string]money.Dollars{},
 	}
-	for _, name := range sorted(f.Hosts) {
-		key := dotted([]string{"budget", "hosts", name})
+	for _, name := range sorted(f.Budget.Hosts) {
+		key, day := dotted([]string{"budget", "hosts", name}), f.Budget.Hosts[name].Day
 		host, _ := c.host(key, name)
 		if _, twice := b.HostDay[host]; twice {
 			c.fail(key, "is the same host as another one here")
 		}
-		if f.Hosts[name].Day == nil {
+		if day == nil {
 			c.fail(key, `needs day = "…"`)
 			continue
 		}
-		b.HostDay[host] = c.dollars(key+".day", f.Hosts[name].Day, "")
+		b.HostDay[host] = c.dollars(key+".day", day, "")
 	}
 	return b
 }
 
-func (c *checker) policy(f *filePolicy) Policy {
-	p := Policy{
+func (c *checker) policy(written *file) policy {
+	f := &written.Policy
+	p := policy{
 		AllowHosts:  c.patterns("policy.allow_hosts", f.AllowHosts),
 		DenyHosts:   c.patterns("policy.deny_hosts", f.DenyHosts),
 		NewPayee:    budget.Rule(c.oneOf("policy.new_payee", f.NewPayee, "allow", "ask", "refuse")),
@@ -86,8 +85,8 @@ func (c *checker) policy(f *filePolicy) Policy {
 		PriceJump:   3,
 		MaxFailures: c.whole("policy.max_failures", f.MaxFailures, 20, 0, 1000),
 		Loopback:    c.loopback(f.Loopback),
-		MaxTimeout: time.Duration(c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10,
-			3600)) * time.Second,
+		MaxTimeout: time.Second * time.Duration(
+			c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
 		Deadline: c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
 		Prefer:   []string{solanaMainnet, base},
 		Schemes:  []string{"exact"},
@@ -99,7 +98,10 @@ func (c *checker) policy(f *filePolicy) Policy {
 		}
 	}
 	if f.Prefer != nil {
-		p.Prefer = c.chains("policy.prefer", *f.Prefer)
+		p.Prefer = []string{}
+		for _, name := range *f.Prefer {
+			p.Prefer = append(p.Prefer, c.chain("policy.prefer", name))
+		}
 	}
 	if f.Schemes != nil {
 		p.Schemes = *f.Schemes
@@ -116,10 +118,10 @@ func (c *checker) policy(f *filePolicy) Policy {
 // channelNetworks are Rooch's, on which the Nuwa payment channels live (SPEC §9).
 var channelNetworks = []string{"rooch:main", "rooch:test", "rooch:dev", "rooch:local"}
 
-func (c *checker) networks(written map[string]fileNetwork) map[string]Network {
-	networks := map[string]Network{}
-	for _, name := range sorted(written) {
-		key, n := dotted([]string{"networks", name}), written[name]
+func (c *checker) networks(f *file) map[string]network {
+	networks := map[string]network{}
+	for _, name := range sorted(f.Networks) {
+		key, n := dotted([]string{"networks", name}), f.Networks[name]
 		id := name
 		if !slices.Contains(channelNetworks, name) {
 			id = c.chain(key, name)
@@ -135,26 +137,22 @@ func (c *checker) networks(written map[string]fileNetwork) map[string]Network {
 		} else if rpc == "" {
 			c.fail(key, `needs rpc = "https://…"`)
 		}
-		if n.TokenAccount != "" {
-			c.tokenAccount(key+".token_account", id, n.TokenAccount)
+		switch account := n.TokenAccount; {
+		case account == "":
+		case !x402.IsSolana(id):
+			c.fail(key+".token_account", "only Solana has token accounts; %s has not", id)
+		case !isSolanaAddress(account):
+			c.fail(key+".token_account", "%q is not a Solana address (base58 of 32 bytes)", account)
 		}
-		networks[id] = Network{RPC: rpc, TokenAccount: n.TokenAccount}
+		networks[id] = network{RPC: rpc, TokenAccount: n.TokenAccount}
 	}
 	if len(networks) > 0 { // the owner's list is the list: no node and no network nobody named
 		return networks
 	}
 	for id, rpc := range publicNodes {
-		networks[id] = Network{RPC: rpc}
+		networks[id] = network{RPC: rpc}
 	}
 	return networks
-}
-
-func (c *checker) tokenAccount(key, network, address string) {
-	if !x402.IsSolana(network) {
-		c.fail(key, "only Solana has token accounts; %s has not", network)
-	} else if !isSolanaAddress(address) {
-		c.fail(key, "%q is not a Solana address (base58 of 32 bytes)", address)
-	}
 }
 
 var (
@@ -163,8 +161,8 @@ var (
 	plainSymbol = regexp.MustCompile(`^[A-Za-z0-9$._-]{1,16}$`)
 )
 
-func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
-	for i, f := range written {
+func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
+	for i, f := range written.Assets {
 		key := fmt.Sprintf("assets.%d", i)
 		a := x402.AssetInfo{Network: c.chain(key+".network", f.Network), Address: f.Address, Symbol: f.Symbol,
 			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
@@ -177,9 +175,8 @@ func (c *checker) assets(written []fileAsset) (assets []x402.AssetInfo) {
 			c.fail(key+".usd", "is 0, so budgets would not count it; it must be above 0")
 		}
 		if f.USD == nil {
-			c.warnings = append(c.warnings,
-				fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 against every limit: write "+
-					"what one is worth", key, a.Symbol))
+			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 "+
+				"against every limit: write what one is worth", key, a.Symbol))
 		}
 		c.assetForm(key, a)
 		if slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() }) {
@@ -239,27 +236,25 @@ func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
 	return list
 }
 
-func (c *checker) hosts(written map[string]fileHost) map[string]Host {
-	hosts := map[string]Host{}
-	for _, name := range sorted(written) {
+func (c *checker) hosts(f *file) map[string]host {
+	hosts := map[string]host{}
+	for _, name := range sorted(f.Hosts) {
 		key := dotted([]string{"hosts", name})
-		host, _ := c.host(key, name)
-		if _, twice := hosts[host]; twice {
+		folded, _ := c.host(key, name)
+		if _, twice := hosts[folded]; twice {
 			c.fail(key, "is the same host as another one here")
 		}
-		hosts[host] = Host{Settle: c.oneOf(key+".settle", written[name].Settle, "seller", "wallet")}
+		hosts[folded] = host{Settle: c.oneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet")}
 	}
 	return hosts
 }
 
 // serverName leaves room in MCP's 128 characters for "__" and a tool's name, and holds no "__" of
 // its own.
-var serverName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
-})
+var serverName = pattern(`^[A-Za-z0-9]+([_-][A-Za-z0-9]+)*$`)
 
-func (c *checker) servers(written map[string]fileServer) map[string]Server {
-	servers := map[string]Server{}
+func (c *checker) servers(written map[string]server) map[string]server {
+	servers := map[string]server{}
 	for _, name := range sorted(written) {
 		key, s := dotted([]string{"servers", name}), written[name]
 		if !serverName().MatchString(name) || len(name) > 32 {
@@ -280,34 +275,27 @@ func (c *checker) servers(written map[string]fileServer) map[string]Server {
 		if s.URL != "" {
 			c.ownerURL(key+".url", s.URL, "https://…/mcp")
 		}
-		if s.Service != "" {
-			c.service(key+".service", s)
+		if s.Service != "" && (s.Channel == nil || !*s.Channel) {
+			c.fail(key+".service", "is for payment channels: it needs channel = true beside it")
 		}
-		servers[name] = Server(s)
+		c.did(key+".service", s.Service)
+		servers[name] = s
 	}
 	return servers
 }
 
-func (c *checker) service(key string, s fileServer) {
-	if s.Channel == nil || !*s.Channel {
-		c.fail(key, "is for payment channels: it needs channel = true beside it")
-	}
-	c.did(key, s.Service)
-}
-
-func (c *checker) keystore(f *fileKeystore) Keystore {
-	if len(f.PassphraseCommand) > 0 && f.PassphraseCommand[0] == "" {
+func (c *checker) keystore(f *file) keystore {
+	k := f.Keystore
+	if len(k.PassphraseCommand) > 0 && k.PassphraseCommand[0] == "" {
 		c.fail("keystore.passphrase_command", "has no program")
 	}
 	// At most 8 hours: SPEC §3 locks then in any case.
-	return Keystore{PassphraseFile: f.PassphraseFile, PassphraseCommand: f.PassphraseCommand,
-		Keyring: f.Keyring,
-		Idle:    c.duration("keystore.idle", f.Idle, 15*time.Minute, time.Second, 8*time.Hour)}
+	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
+	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,
+		Keyring: k.Keyring, Idle: idle}
 }
 
-var didForm = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
-})
+var didForm = pattern(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
 
 func (c *checker) did(key, did string) string {
 	if did != "" && !didForm().MatchString(did) {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"x402-wallet/budget"
 	"x402-wallet/x402/money"
@@ -25,14 +24,14 @@ type Change struct {
 // Compare lists what differs, in the order of the file. Every key is compared, so a key this
 // function knows nothing of is a change that loosens.
 func Compare(from, to *Config) (list []Change) {
-	after := leaves(to)
-	for i, before := range leaves(from) {
+	after := to.Lines()
+	for i, before := range from.Lines() {
 		if reflect.DeepEqual(before.value, after[i].value) {
 			continue
 		}
-		tighter, known := tightenings[before.key]
-		list = append(list, Change{Key: before.key, From: before.show(), To: after[i].show(),
-			Loosens: !known || !tighter(from, to)})
+		tighter, known := tightenings[before.Key]
+		list = append(list, Change{Key: before.Key, From: before.Value, To: after[i].Value,
+			Loosens: !known || !tighter(before.value, after[i].value)})
 	}
 	return list
 }
@@ -46,104 +45,85 @@ func Loosens(list []Change) bool {
 type Line struct {
 	Key, Value string
 	List       []string // the parts of a value that has several
+	value      any
 }
 
-// Lines are all rules.
+// Lines are all rules, in the order of the fields.
 func (c *Config) Lines() (list []Line) {
-	for _, l := range leaves(c) {
-		list = append(list, Line{Key: l.key, Value: l.show(), List: parts(reflect.ValueOf(l.value))})
+	add := func(key string, field reflect.Value) {
+		text := show(field)
+		if text == "none" { // what nothing means depends on the rule
+			text = cmp.Or(unset[key], text)
+		}
+		list = append(list, Line{Key: key, Value: text, List: parts(field), value: field.Interface()})
 	}
-	return list
-}
-
-type leaf struct {
-	key   string
-	value any
-}
-
-// leaves are all rules, in the order of the fields.
-func leaves(c *Config) (list []leaf) {
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {
 		name, field := v.Type().Field(i).Name, v.Field(i)
 		switch {
 		case name == "Raw" || name == "Warnings":
 		case field.Kind() != reflect.Struct:
-			list = append(list, leaf{key: snake(name), value: field.Interface()})
+			add(snake(name), field)
 		default:
 			for j := range field.NumField() {
 				key := snake(name) + "." + snake(field.Type().Field(j).Name)
-				list = append(list, leaf{key: cmp.Or(otherwise[key], key), value: field.Field(j).Interface()})
+				add(cmp.Or(otherwise[key], key), field.Field(j))
 			}
 		}
 	}
 	return list
 }
 
-// tightenings says for a key whether its change lets the agent do nothing that it could not do
-// before. Keys that are missing here (nodes, facilitators, assets, servers, where secrets come
-// from, …) have no such direction.
-var tightenings = map[string]func(from, to *Config) bool{
-	"budget.per_call":      func(a, b *Config) bool { return b.Budget.PerCall <= a.Budget.PerCall },
-	"budget.session":       func(a, b *Config) bool { return noMore(a.Budget.Session, b.Budget.Session) },
-	"budget.day":           func(a, b *Config) bool { return b.Budget.Day <= a.Budget.Day },
-	"budget.month":         func(a, b *Config) bool { return b.Budget.Month <= a.Budget.Month },
-	"budget.approve_above": func(a, b *Config) bool { return b.Budget.ApproveAbove <= a.Budget.ApproveAbove },
-	"budget.rate":          func(a, b *Config) bool { return b.Budget.Rate <= a.Budget.Rate },
-	"budget.hosts": func(a, b *Config) bool {
-		for host, limit := range a.Budget.HostDay {
-			if now, still := b.Budget.HostDay[host]; !still || now > limit {
+// tightenings says for a key whether its change from one value to another lets the agent do nothing
+// that it could not do before. Keys that are missing here (nodes, facilitators, assets, servers,
+// where secrets come from, …) have no such direction.
+var tightenings = map[string]func(from, to any) bool{
+	"budget.per_call": noMore[money.Dollars], "budget.day": noMore[money.Dollars],
+	"budget.month": noMore[money.Dollars], "budget.approve_above": noMore[money.Dollars],
+	"budget.rate": noMore[int], "policy.price_jump": noMore[float64],
+	"policy.max_timeout_seconds": noMore[time.Duration], "policy.deadline": noMore[time.Duration],
+	"keystore.idle": noMore[time.Duration], "channel.deposit_cap": noMore[money.Dollars],
+	"policy.new_payee": stricter, "policy.payee_change": stricter,
+	"policy.loopback": within, "policy.schemes": within,
+	"policy.deny_hosts": func(from, to any) bool { return within(to, from) },
+	"env":               func(_, to any) bool { return !to.(bool) },
+	// Where there is no session cap, what was delegated is the cap (SPEC §5), and a file cannot tell
+	// whether that is more.
+	"budget.session": func(from, to any) bool {
+		before, after := from.(*money.Dollars), to.(*money.Dollars)
+		return before != nil && after != nil && *after <= *before
+	},
+	"budget.hosts": func(from, to any) bool {
+		after := to.(map[string]money.Dollars)
+		for host, limit := range from.(map[string]money.Dollars) {
+			if now, still := after[host]; !still || now > limit {
 				return false
 			}
 		}
 		return true
 	},
-	"policy.allow_hosts": func(a, b *Config) bool {
-		if len(a.Policy.AllowHosts) == 0 { // any host was allowed
-			return true
-		}
-		return len(b.Policy.AllowHosts) > 0 && within(b.Policy.AllowHosts, a.Policy.AllowHosts)
+	"policy.allow_hosts": func(from, to any) bool {
+		anyHost := len(from.([]string)) == 0
+		return anyHost || (len(to.([]string)) > 0 && within(from, to))
 	},
-	"policy.deny_hosts": func(a, b *Config) bool { return within(a.Policy.DenyHosts, b.Policy.DenyHosts) },
-	"policy.new_payee": func(a, b *Config) bool {
-		return strictness[b.Policy.NewPayee] >= strictness[a.Policy.NewPayee]
+	"policy.max_failures": func(from, to any) bool {
+		noBreaker := from.(int) == 0
+		return to.(int) > 0 && (noBreaker || to.(int) <= from.(int))
 	},
-	"policy.payee_change": func(a, b *Config) bool {
-		return strictness[b.Policy.PayeeChange] >= strictness[a.Policy.PayeeChange]
-	},
-	"policy.price_jump": func(a, b *Config) bool { return b.Policy.PriceJump <= a.Policy.PriceJump },
-	"policy.max_failures": func(a, b *Config) bool {
-		before, after := a.Policy.MaxFailures, b.Policy.MaxFailures
-		if before == 0 { // there was no breaker
-			return after > 0
-		}
-		return after > 0 && after <= before
-	},
-	"policy.loopback": func(a, b *Config) bool {
-		return within(b.Policy.Loopback, a.Policy.Loopback)
-	},
-	"policy.schemes": func(a, b *Config) bool {
-		return within(b.Policy.Schemes, a.Policy.Schemes)
-	},
-	"policy.max_timeout_seconds": func(a, b *Config) bool {
-		return b.Policy.MaxTimeout <= a.Policy.MaxTimeout
-	},
-	"policy.deadline": func(a, b *Config) bool { return b.Policy.Deadline <= a.Policy.Deadline },
-	"keystore.idle":   func(a, b *Config) bool { return b.Keystore.Idle <= a.Keystore.Idle },
-	"channel.deposit_cap": func(a, b *Config) bool {
-		return b.Channel.DepositCap <= a.Channel.DepositCap
-	},
-	"env": func(_, b *Config) bool { return !b.Env },
+}
+
+func noMore[T cmp.Ordered](from, to any) bool { return to.(T) <= from.(T) }
+
+// within reports whether a list holds nothing that the earlier one did not.
+func within(from, to any) bool {
+	before := from.([]string)
+	return !slices.ContainsFunc(to.([]string), func(s string) bool { return !slices.Contains(before, s) })
 }
 
 var strictness = map[budget.Rule]int{budget.RuleAllow: 0, budget.RuleAsk: 1, budget.RuleRefuse: 2}
 
-// noMore compares session caps. Where there is none, what was delegated is the cap (SPEC §5), and a
-// file cannot tell whether that is more.
-func noMore(a, b *money.Dollars) bool { return a != nil && b != nil && *b <= *a }
-
-func within(some, all []string) bool {
-	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+func stricter(from, to any) bool {
+	return strictness[to.(budget.Rule)] >= strictness[from.(budget.Rule)]
 }
 
 // otherwise are keys whose name in the file is not their field's.
@@ -152,23 +132,10 @@ var otherwise = map[string]string{"budget.host_day": "budget.hosts",
 
 // snake turns a field's name into a key: PerCall into per_call.
 func snake(field string) string {
-	var key strings.Builder
-	for i, r := range field {
-		if unicode.IsUpper(r) && i > 0 && !unicode.IsUpper(rune(field[i-1])) {
-			key.WriteByte('_')
-		}
-		key.WriteRune(unicode.ToLower(r))
-	}
-	return key.String()
+	return strings.ToLower(wordStart().ReplaceAllString(field, "${1}_$2"))
 }
 
-// show is a rule's value for people. What nothing means depends on the rule.
-func (l leaf) show() string {
-	if text := show(reflect.ValueOf(l.value)); text != "none" || unset[l.key] == "" {
-		return text
-	}
-	return unset[l.key]
-}
+var wordStart = pattern(`([^A-Z])([A-Z])`)
 
 var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those built in",
 	"facilitators": "those built in"}

@@ -22,14 +22,14 @@ import (
 // Config is config.toml, checked, with every absent key at its documented default.
 type Config struct {
 	Budget       Budget
-	Policy       Policy
-	Networks     map[string]Network // by CAIP-2; the four common ones when the file names none
+	Policy       policy
+	Networks     map[string]network // by CAIP-2; the four common ones when the file names none
 	Assets       []x402.AssetInfo   // added to the built-in registry
 	Facilitators []Facilitator      // as the file has them; FacilitatorList knows the defaults
-	Hosts        map[string]Host
-	Servers      map[string]Server
-	Keystore     Keystore
-	Channel      Channel
+	Hosts        map[string]host
+	Servers      map[string]server
+	Keystore     keystore
+	Channel      channel
 	Env          bool     // the seed's environment variables override this file
 	Raw          []byte   // the bytes this was read from: what the seal covers
 	Warnings     []string // what the owner should hear of, though it is no reason to stop
@@ -47,8 +47,8 @@ type Budget struct {
 	HostDay      map[string]money.Dollars // a day's cap for one host; without a port it covers every port
 }
 
-// Policy is everything the owner rules besides amounts.
-type Policy struct {
+// policy is everything the owner rules besides amounts.
+type policy struct {
 	AllowHosts  []string // "host", "host:port" or "*.example.com"; empty: any https host
 	DenyHosts   []string
 	NewPayee    budget.Rule
@@ -63,8 +63,8 @@ type Policy struct {
 	Schemes     []string
 }
 
-// Network is the owner's node for one network.
-type Network struct {
+// network is the owner's node for one network.
+type network struct {
 	RPC          string
 	TokenAccount string // Solana: the owner's token account that delegates to the agent; "" looks it up
 }
@@ -77,42 +77,32 @@ type Facilitator struct {
 	Networks   []string // CAIP-2, Mainnets or Testnets; empty: whatever its /supported says
 }
 
-// Host is how to treat one seller.
-type Host struct {
+// host is how to treat one seller.
+type host struct {
 	Settle string // "wallet" or "seller" (SPEC §7.2)
 }
 
-// Server is a paid MCP server: either a command or a URL.
-type Server struct {
-	Command []string
-	URL     string
-	Mount   bool   // its tools appear as <server>__<tool>
-	Channel *bool  // it speaks Nuwa payment channels, or does not; nil: it is looked at
-	Service string // the DID that it has to have, "did:rooch:…"; "": what it says itself
+// server is a paid MCP server: either a command or a URL.
+type server struct {
+	Command []string `toml:"command"`
+	URL     string   `toml:"url"`
+	Mount   bool     `toml:"mount"`   // its tools appear as <server>__<tool>
+	Channel *bool    `toml:"channel"` // it speaks Nuwa payment channels, or does not; nil: it is looked at
+	Service string   `toml:"service"` // the DID that it has to have, "did:rooch:…"; "": what it says itself
 }
 
-// Keystore says how the wallet is unlocked without a person.
-type Keystore struct {
+// keystore says how the wallet is unlocked without a person.
+type keystore struct {
 	PassphraseFile    string
 	PassphraseCommand []string
 	Keyring           bool
 	Idle              time.Duration
 }
 
-// Channel configures payment channels (SPEC §9).
-type Channel struct {
+// channel configures payment channels (SPEC §9).
+type channel struct {
 	DID        string
 	DepositCap money.Dollars
-}
-
-// Defaults is what an empty config.toml means.
-func Defaults() *Config {
-	c, err := Parse(nil)
-	if err != nil {
-		// TestDefaults keeps this from happening
-		panic("config: the defaults do not pass their own check: " + err.Error())
-	}
-	return c
 }
 
 // Names of the networks the defaults speak of, and of the two classes a facilitator's networks may
@@ -141,12 +131,12 @@ var publicNodes = map[string]string{
 // with a port is asked first.
 func (c *Config) WalletSettles(urlHost string) bool {
 	urlHost = strings.ToLower(urlHost)
-	host, found := c.Hosts[urlHost]
+	seller, found := c.Hosts[urlHost]
 	if !found {
 		name, _ := splitHost(urlHost)
-		host = c.Hosts[name]
+		seller = c.Hosts[name]
 	}
-	return host.Settle == "wallet"
+	return seller.Settle == "wallet"
 }
 
 // FacilitatorList is the order in which facilitators are asked. Without any in the file

@@ -10,24 +10,11 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Set is SetKey on a config.toml: what comes out is one that Parse takes.
-func Set(text []byte, value string, path ...string) ([]byte, error) {
-	edited, err := SetKey(text, value, path...)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := Parse(edited); err != nil {
-		// also when this file is written in a way that SetKey does not see through
-		return nil, err
-	}
-	return edited, nil
-}
-
-// SetKey changes one key of a TOML file and nothing else of it: comments, order and spacing stay.
-// The key is given by its parts, the value as TOML. A key that is absent is added to its table, a
-// table at the end. Whoever calls it reads the result: a file may say the same in ways that SetKey
+// Set changes one key of a TOML file and nothing else of it: comments, order and spacing stay. The
+// key is given by its parts, the value as TOML. A key that is absent is added to its table, a
+// table at the end. Whoever calls it reads the result: a file may say the same in ways that Set
 // does not see through.
-func SetKey(text []byte, value string, path ...string) ([]byte, error) {
+func Set(text []byte, value string, path ...string) ([]byte, error) {
 	table, key := path[:len(path)-1], path[len(path)-1]
 	place, err := find(text, table, key)
 	if err != nil {
@@ -36,11 +23,7 @@ func SetKey(text []byte, value string, path ...string) ([]byte, error) {
 	line := dotted([]string{key}) + " = " + value + "\n"
 	switch {
 	case place.value >= 0:
-		end, err := valueEnd(text, place.value)
-		if err != nil {
-			return nil, err
-		}
-		return slices.Concat(text[:place.value], []byte(value), text[end:]), nil
+		return slices.Concat(text[:place.value], []byte(value), text[place.valueEnd:]), nil
 	case place.tableEnd >= 0:
 		before := text[:place.tableEnd]
 		if len(before) > 0 && before[len(before)-1] != '\n' { // the file's last line may have no end
@@ -61,12 +44,8 @@ func RemoveKey(text []byte, path ...string) ([]byte, error) {
 	if err != nil || place.value < 0 {
 		return text, err
 	}
-	end, err := valueEnd(text, place.value)
-	if err != nil {
-		return nil, err
-	}
 	begin := bytes.LastIndexByte(text[:place.value], '\n') + 1
-	return slices.Concat(text[:begin], text[lineEnd(text, end):]), nil
+	return slices.Concat(text[:begin], text[lineEnd(text, place.valueEnd):]), nil
 }
 
 // RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the
@@ -117,12 +96,12 @@ func aboveComments(text []byte, least, line int) int {
 	return line
 }
 
-// place is where a key's value begins, and where its table's header or last key ends; -1: there is
-// none.
-type place struct{ value, tableEnd int }
+// place is where a key's value begins and ends, and where its table's header or last key ends; -1:
+// there is none.
+type place struct{ value, valueEnd, tableEnd int }
 
 func find(text []byte, table []string, key string) (place, error) {
-	at := place{value: -1, tableEnd: -1}
+	at := place{value: -1, valueEnd: -1, tableEnd: -1}
 	p := unstable.Parser{}
 	p.Reset(text)
 	var current []string
@@ -144,12 +123,12 @@ func find(text []byte, table []string, key string) (place, error) {
 			}
 			equals := begin + bytes.IndexByte(text[begin:], '=') + 1
 			value := equals + len(text[equals:]) - len(bytes.TrimLeft(text[equals:], " \t"))
-			if slices.Equal(keyParts(node), []string{key}) {
-				at.value = value
-			}
 			end, err := valueEnd(text, value)
 			if err != nil {
 				return at, err
+			}
+			if slices.Equal(keyParts(node), []string{key}) {
+				at.value, at.valueEnd = value, end
 			}
 			at.tableEnd = lineEnd(text, end)
 		}

@@ -2,7 +2,7 @@ package config
 
 import (
 	"fmt"
-	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -20,40 +20,26 @@ const redacted = "[redacted]"
 // Reveal returns the secret text.
 func (s Secret) Reveal() string { return string(s) }
 
-// String is [redacted].
-func (s Secret) String() string { return redacted }
-
-// GoString is [redacted], for %#v.
-func (s Secret) GoString() string { return redacted }
-
-// Format is [redacted] for every verb; without it %x and %q would print the text.
+// Format is [redacted] for every verb of package fmt.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// MarshalText is [redacted], for JSON, TOML and XML.
+// MarshalText is [redacted], for JSON, TOML, XML and slog.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// LogValue is [redacted], for slog.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Env is the environment, read once at start.
 type Env struct {
-	Home     string // X402_WALLET_HOME
-	LogLevel string // LOG_LEVEL: debug, info, warn or error
-	NoColor  bool   // NO_COLOR is set and not empty
-
-	ClaudeConfig string // CLAUDE_CONFIG_DIR: where Claude Code keeps its settings
-	CodexHome    string // CODEX_HOME: Codex
-
+	Home           string // X402_WALLET_HOME
+	LogLevel       string // LOG_LEVEL: debug, info, warn or error
+	NoColor        bool   // NO_COLOR is set and not empty
+	ClaudeConfig   string // CLAUDE_CONFIG_DIR: where Claude Code keeps its settings
+	CodexHome      string // CODEX_HOME: Codex
 	CDPKeyID       string
 	CDPKeySecret   Secret
 	PayAIKeyID     string
 	PayAIKeySecret Secret
-
-	Authorities bool // SSL_CERT_FILE or SSL_CERT_DIR was set
-
+	Authorities    bool // SSL_CERT_FILE or SSL_CERT_DIR was set
 	PassphraseFile string
 	Passphrase     Secret // works, but whoever can start a program here can read it
-
 	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into
 	// config.toml; afterwards it counts only under `env = true`.
 	SolanaRPC           string
@@ -76,38 +62,30 @@ var authorities = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
 // them. It is called once: a second call finds no secrets. (What /proc shows of this process at its
 // start cannot be taken back.)
 func ReadEnv() Env {
-	env := readEnv(os.Getenv)
-	for _, name := range append(inherited[:len(inherited):len(inherited)], authorities...) {
-		_ = os.Unsetenv(name)
-	}
-	return env
-}
-
-func readEnv(get func(string) string) Env {
-	return Env{
-		Home:     get("X402_WALLET_HOME"),
-		LogLevel: get("LOG_LEVEL"),
-		NoColor:  get("NO_COLOR") != "",
-
-		ClaudeConfig: get("CLAUDE_CONFIG_DIR"),
-		CodexHome:    get("CODEX_HOME"),
-
-		CDPKeyID:       get("CDP_API_KEY_ID"),
-		CDPKeySecret:   Secret(get("CDP_API_KEY_SECRET")),
-		PayAIKeyID:     get("PAYAI_API_KEY_ID"),
-		PayAIKeySecret: Secret(get("PAYAI_API_KEY_SECRET")),
-
-		Authorities: get(authorities[0]) != "" || get(authorities[1]) != "",
-
-		PassphraseFile: get("X402_WALLET_PASSPHRASE_FILE"),
-		Passphrase:     Secret(get("X402_WALLET_PASSPHRASE")),
-
+	get := os.Getenv
+	env := Env{
+		Home:                get("X402_WALLET_HOME"),
+		LogLevel:            get("LOG_LEVEL"),
+		NoColor:             get("NO_COLOR") != "",
+		ClaudeConfig:        get("CLAUDE_CONFIG_DIR"),
+		CodexHome:           get("CODEX_HOME"),
+		CDPKeyID:            get("CDP_API_KEY_ID"),
+		CDPKeySecret:        Secret(get("CDP_API_KEY_SECRET")),
+		PayAIKeyID:          get("PAYAI_API_KEY_ID"),
+		PayAIKeySecret:      Secret(get("PAYAI_API_KEY_SECRET")),
+		Authorities:         get(authorities[0]) != "" || get(authorities[1]) != "",
+		PassphraseFile:      get("X402_WALLET_PASSPHRASE_FILE"),
+		Passphrase:          Secret(get("X402_WALLET_PASSPHRASE")),
 		SolanaRPC:           get("SOLANA_RPC_URL"),
 		SolanaNetwork:       get("SOLANA_NETWORK"),
 		AgentKeypair:        get("AGENT_KEYPAIR_PATH"),
 		FacilitatorURL:      get("X402_FACILITATOR_URL"),
 		FacilitatorFallback: get("X402_FACILITATOR_FALLBACK_URL"),
 	}
+	for _, name := range slices.Concat(inherited, authorities) {
+		_ = os.Unsetenv(name)
+	}
+	return env
 }
 
 // seedNetworks are the seed's names; it took devnet where none was given.
@@ -143,10 +121,7 @@ func (env Env) seed() (seed, error) {
 			s.prefer = []string{id, baseSepolia}
 		}
 	}
-	for _, v := range []struct{ name, url string }{
-		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL",
-			env.FacilitatorFallback},
-	} {
+	for _, v := range env.facilitators() {
 		if v.url == "" {
 			continue
 		}
@@ -162,6 +137,13 @@ func (env Env) seed() (seed, error) {
 		return s, fmt.Errorf("the environment: %s %s", wrong.Key, wrong.Msg)
 	}
 	return s, nil
+}
+
+type variable struct{ name, url string }
+
+func (env Env) facilitators() []variable {
+	return []variable{{name: "X402_FACILITATOR_URL", url: env.FacilitatorURL},
+		{name: "X402_FACILITATOR_FALLBACK_URL", url: env.FacilitatorFallback}}
 }
 
 // knownFacilitator names a facilitator by its host, and knows how the two that need a key are
@@ -185,16 +167,13 @@ func (c *Config) WithEnv(env Env) (*Config, error) {
 	}
 	s, err := env.seed()
 	if err != nil {
-		return nil, x402.Errorf(x402.SetupFailed, "%w",
-			err).WithHint("correct or unset it: env = true in config.toml lets it count")
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).
+			WithHint("correct or unset it: env = true in config.toml lets it count")
 	}
 	over := *c
 	if s.rpc != "" {
-		over.Networks = make(map[string]Network, len(c.Networks)+1)
-		for id, n := range c.Networks {
-			over.Networks[id] = n
-		}
-		over.Networks[s.network] = Network{RPC: s.rpc, TokenAccount: c.Networks[s.network].TokenAccount}
+		over.Networks = maps.Clone(c.Networks)
+		over.Networks[s.network] = network{RPC: s.rpc, TokenAccount: c.Networks[s.network].TokenAccount}
 	}
 	if s.prefer != nil {
 		over.Policy.Prefer = s.prefer
@@ -231,10 +210,7 @@ func IgnoredEnv(env Env, c *Config) (warnings []string) {
 	if env.SolanaNetwork != "" && !isPreferred {
 		warn("SOLANA_NETWORK", "set prefer under [policy], or env = true")
 	}
-	for _, v := range []struct{ name, url string }{
-		{"X402_FACILITATOR_URL", env.FacilitatorURL}, {"X402_FACILITATOR_FALLBACK_URL",
-			env.FacilitatorFallback},
-	} {
+	for _, v := range env.facilitators() {
 		inFile := slices.ContainsFunc(c.Facilitators, func(f Facilitator) bool {
 			return f.URL == strings.TrimRight(v.url, "/")
 		})

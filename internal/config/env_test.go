@@ -47,10 +47,12 @@ func TestSecretNeverShows(t *testing.T) {
 	s := Secret("hunter2-hunter2")
 	env := Env{Passphrase: s}
 	var log strings.Builder
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "s", s, "env", env)
+	for _, handler := range []slog.Handler{slog.NewJSONHandler(&log, nil), slog.NewTextHandler(&log, nil)} {
+		slog.New(handler).Info("x", "s", s, "p", &s, "env", env)
+	}
 	coded, err := json.Marshal(map[string]any{"s": s, "p": &s, "env": env})
 	require.NoError(t, err)
-	shown := log.String() + string(coded) + s.String()
+	shown := log.String() + string(coded)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 		shown += fmt.Sprintf(verb, s) + fmt.Sprintf(verb, &s) + fmt.Sprintf(verb, env)
 	}
@@ -64,7 +66,7 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	env := Env{SolanaRPC: "https://rpc.example/?api-key=sekret", SolanaNetwork: "devnet",
 		AgentKeypair:   "/k.json",
 		FacilitatorURL: "https://f1.example", FacilitatorFallback: "https://f2.example"}
-	sealed := Defaults()
+	sealed := defaults(t)
 	warnings := IgnoredEnv(env, sealed)
 	require.Len(t, warnings, 5)
 	for i, name := range []string{"AGENT_KEYPAIR_PATH", "SOLANA_RPC_URL", "SOLANA_NETWORK",
@@ -82,7 +84,7 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	assert.Len(t, IgnoredEnv(env, open), 1, "the key file counts in init only")
 	over, err := open.WithEnv(env)
 	require.NoError(t, err)
-	assert.Equal(t, Network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
+	assert.Equal(t, network{RPC: env.SolanaRPC, TokenAccount: "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"},
 		over.Networks[solanaDevnet])
 	assert.Equal(t, []string{solanaDevnet, baseSepolia}, over.Policy.Prefer)
 	assert.Equal(t, []string{"f1.example", "f2.example"}, []string{over.Facilitators[0].Name,

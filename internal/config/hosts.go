@@ -4,22 +4,16 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 )
 
-var dnsName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
-}) // at its first use: a host waits for our start
+var dnsName = pattern(
+	`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 
 // dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1,
 // 010.0.0.1, 0x7f.0.0.1. A number without a dot may be the name of a server that is a command.
-var dottedNumber = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\.(0x[0-9a-f]*|[0-9]+)$`)
-})
+var dottedNumber = pattern(`\.(0x[0-9a-f]*|[0-9]+)$`)
 
 // host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port:
 // any port), and folds it to the form in which hosts are compared.
@@ -136,14 +130,11 @@ func isSolanaAddress(s string) bool {
 	if len(s) < 32 || len(s) > 44 {
 		return false
 	}
-	n, zeros := new(big.Int), 0
+	n, zeros := new(big.Int), len(s)-len(strings.TrimLeft(s, "1"))
 	for i := range len(s) {
 		digit := strings.IndexByte(base58, s[i])
 		if digit < 0 {
 			return false
-		}
-		if digit == 0 && n.Sign() == 0 {
-			zeros++
 		}
 		n.Add(n.Mul(n, big.NewInt(58)), big.NewInt(int64(digit)))
 	}

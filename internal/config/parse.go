@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -51,66 +53,63 @@ func (e *Error) Hint() string {
 // file is config.toml as it is written. Pointers tell an absent key from a zero one; money, times
 // and rules are strings here and get their meaning in check.go.
 type file struct {
-	Budget       fileBudget             `toml:"budget"`
-	Policy       filePolicy             `toml:"policy"`
-	Networks     map[string]fileNetwork `toml:"networks"`
-	Assets       []fileAsset            `toml:"assets"`
-	Facilitators []fileFacilitator      `toml:"facilitators"`
-	Hosts        map[string]fileHost    `toml:"hosts"`
-	Servers      map[string]fileServer  `toml:"servers"`
-	Ledger       struct {
+	Budget struct {
+		PerCall      *string `toml:"per_call"`
+		Session      *string `toml:"session"`
+		Day          *string `toml:"day"`
+		Month        *string `toml:"month"`
+		ApproveAbove *string `toml:"approve_above"`
+		Rate         *int    `toml:"rate"`
+		Hosts        map[string]struct {
+			Day *string `toml:"day"`
+		} `toml:"hosts"`
+	} `toml:"budget"`
+	Policy struct {
+		AllowHosts  []string  `toml:"allow_hosts"`
+		DenyHosts   []string  `toml:"deny_hosts"`
+		NewPayee    *string   `toml:"new_payee"`
+		PayeeChange *string   `toml:"payee_change"`
+		PriceJump   *float64  `toml:"price_jump"`
+		MaxFailures *int      `toml:"max_failures"`
+		Loopback    []string  `toml:"loopback"`
+		MaxTimeout  *int      `toml:"max_timeout_seconds"`
+		Deadline    *string   `toml:"deadline"`
+		Prefer      *[]string `toml:"prefer"`
+		Schemes     *[]string `toml:"schemes"`
+	} `toml:"policy"`
+	Networks map[string]struct {
+		RPC          *string `toml:"rpc"`
+		TokenAccount string  `toml:"token_account"`
+	} `toml:"networks"`
+	Assets []struct {
+		Network   string  `toml:"network"`
+		Address   string  `toml:"address"`
+		Symbol    string  `toml:"symbol"`
+		Decimals  *int    `toml:"decimals"`
+		USD       *string `toml:"usd"`
+		Name      string  `toml:"name"`
+		Version   string  `toml:"version"`
+		Token2022 bool    `toml:"token2022"`
+	} `toml:"assets"`
+	Facilitators []fileFacilitator `toml:"facilitators"`
+	Hosts        map[string]struct {
+		Settle *string `toml:"settle"`
+	} `toml:"hosts"`
+	Servers map[string]server `toml:"servers"`
+	Ledger  struct {
 		URL string `toml:"url"`
 	} `toml:"ledger"`
-	Keystore fileKeystore `toml:"keystore"`
-	Channel  struct {
+	Keystore struct {
+		PassphraseFile    string   `toml:"passphrase_file"`
+		PassphraseCommand []string `toml:"passphrase_command"`
+		Keyring           bool     `toml:"keyring"`
+		Idle              *string  `toml:"idle"`
+	} `toml:"keystore"`
+	Channel struct {
 		DID        string  `toml:"did"`
 		DepositCap *string `toml:"deposit_cap"`
 	} `toml:"channel"`
 	Env bool `toml:"env"`
-}
-
-type fileBudget struct {
-	PerCall      *string               `toml:"per_call"`
-	Session      *string               `toml:"session"`
-	Day          *string               `toml:"day"`
-	Month        *string               `toml:"month"`
-	ApproveAbove *string               `toml:"approve_above"`
-	Rate         *int                  `toml:"rate"`
-	Hosts        map[string]fileWindow `toml:"hosts"`
-}
-
-type fileWindow struct {
-	Day *string `toml:"day"`
-}
-
-type filePolicy struct {
-	AllowHosts  []string  `toml:"allow_hosts"`
-	DenyHosts   []string  `toml:"deny_hosts"`
-	NewPayee    *string   `toml:"new_payee"`
-	PayeeChange *string   `toml:"payee_change"`
-	PriceJump   *float64  `toml:"price_jump"`
-	MaxFailures *int      `toml:"max_failures"`
-	Loopback    []string  `toml:"loopback"`
-	MaxTimeout  *int      `toml:"max_timeout_seconds"`
-	Deadline    *string   `toml:"deadline"`
-	Prefer      *[]string `toml:"prefer"`
-	Schemes     *[]string `toml:"schemes"`
-}
-
-type fileNetwork struct {
-	RPC          *string `toml:"rpc"`
-	TokenAccount string  `toml:"token_account"`
-}
-
-type fileAsset struct {
-	Network   string  `toml:"network"`
-	Address   string  `toml:"address"`
-	Symbol    string  `toml:"symbol"`
-	Decimals  *int    `toml:"decimals"`
-	USD       *string `toml:"usd"`
-	Name      string  `toml:"name"`
-	Version   string  `toml:"version"`
-	Token2022 bool    `toml:"token2022"`
 }
 
 type fileFacilitator struct {
@@ -119,25 +118,6 @@ type fileFacilitator struct {
 	Auth       *string  `toml:"auth"`
 	HeaderFile string   `toml:"header_file"`
 	Networks   []string `toml:"networks"`
-}
-
-type fileHost struct {
-	Settle *string `toml:"settle"`
-}
-
-type fileServer struct {
-	Command []string `toml:"command"`
-	URL     string   `toml:"url"`
-	Mount   bool     `toml:"mount"`
-	Channel *bool    `toml:"channel"`
-	Service string   `toml:"service"`
-}
-
-type fileKeystore struct {
-	PassphraseFile    string   `toml:"passphrase_file"`
-	PassphraseCommand []string `toml:"passphrase_command"`
-	Keyring           bool     `toml:"keyring"`
-	Idle              *string  `toml:"idle"`
 }
 
 // Parse reads config.toml. The errors of several keys come joined; each is an *Error.
@@ -150,11 +130,10 @@ func Parse(data []byte) (*Config, error) {
 		return nil, &Error{Line: 1, Msg: "begins with a byte-order mark; save it as UTF-8 without one"}
 	}
 	var f file
-	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&f); err != nil {
-		return nil, decodeError(data, err)
+	c, err := read("", data, &f)
+	if err != nil {
+		return nil, err
 	}
-	c := checker{lines: map[string]int{}}
-	c.index(data)
 	config := c.config(&f)
 	if len(c.errs) > 0 {
 		return nil, errors.Join(c.errs...)
@@ -163,29 +142,44 @@ func Parse(data []byte) (*Config, error) {
 	return config, nil
 }
 
+// read decodes a file; the checker that it returns knows the lines of its keys.
+func read(name string, data []byte, into any) (*checker, error) {
+	c := &checker{file: name, lines: map[string]int{}}
+	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(into); err != nil {
+		return nil, c.decodeError(data, err)
+	}
+	c.index(data)
+	return c, nil
+}
+
 // typeFault picks the two types out of the TOML library's message, which names our structs where
 // people need a remedy.
-var typeFault = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
-})
+var typeFault = pattern(`^toml: cannot decode TOML (.+?) into (?:.* of type )?(.+)$`)
 
-func decodeError(data []byte, err error) error {
+// pattern is a regular expression that is compiled at its first use: hosts wait for our start.
+func pattern(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
+func (c *checker) decodeError(data []byte, err error) error {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) {
 		var all []error
 		for i := range unknown.Errors {
 			e := &unknown.Errors[i]
 			line, _ := e.Position()
-			all = append(all, &Error{Line: line, Key: dotted(e.Key()), Msg: "there is no such key"})
+			all = append(all, &Error{File: c.file, Line: line, Key: dotted(e.Key()),
+				Msg: "there is no such key"})
 		}
 		return errors.Join(all...)
 	}
 	var fault *toml.DecodeError
 	if !errors.As(err, &fault) {
-		return &Error{Msg: err.Error()}
+		return &Error{File: c.file, Msg: err.Error()}
 	}
 	line, column := fault.Position()
-	e := &Error{Line: line, Key: dotted(fault.Key()), Msg: strings.TrimPrefix(fault.Error(), "toml: ")}
+	e := &Error{File: c.file, Line: line, Key: dotted(fault.Key()),
+		Msg: strings.TrimPrefix(fault.Error(), "toml: ")}
 	switch key := e.Key; {
 	case strings.Contains(e.Msg, "cannot store an array table"):
 		e.Msg = "is one table, with single brackets, not [[" + key + "]]"
@@ -238,22 +232,17 @@ func valueAt(data []byte, line, column int) string {
 	return strings.TrimRight(strings.TrimSpace(value), ",}] \r")
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var plainKey = pattern(`^[A-Za-z0-9_-]+$`)
 
 // dotted writes a key as it would be written in the file.
 func dotted(parts []string) string {
-	var b strings.Builder
+	written := slices.Clone(parts)
 	for i, part := range parts {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		if plainKey.MatchString(part) {
-			b.WriteString(part)
-		} else {
-			fmt.Fprintf(&b, "%q", part)
+		if !plainKey().MatchString(part) {
+			written[i] = strconv.Quote(part)
 		}
 	}
-	return b.String()
+	return strings.Join(written, ".")
 }
 
 // index notes the line of every key, for messages, and refuses keys whose letter case is not ours:
@@ -273,7 +262,7 @@ func (c *checker) index(data []byte) {
 			c.note(table, line)
 		case unstable.ArrayTable:
 			name := keyParts(node)
-			table = append(name[:len(name):len(name)], fmt.Sprint(elements[dotted(name)]))
+			table = slices.Concat(name, []string{strconv.Itoa(elements[dotted(name)])})
 			elements[dotted(name)]++
 			c.note(table, line)
 		case unstable.KeyValue:
@@ -284,7 +273,7 @@ func (c *checker) index(data []byte) {
 
 // noteValue notes a key and the keys in its value.
 func (c *checker) noteValue(table []string, node *unstable.Node, line int) {
-	path := append(table[:len(table):len(table)], keyParts(node)...)
+	path := slices.Concat(table, keyParts(node))
 	c.note(path, line)
 	c.noteInside(path, node.Value(), line)
 }
@@ -299,7 +288,7 @@ func (c *checker) noteInside(path []string, value *unstable.Node, line int) {
 		}
 	case unstable.Array:
 		for i := 0; inside.Next(); i++ {
-			c.noteInside(append(path[:len(path):len(path)], fmt.Sprint(i)), inside.Node(), line)
+			c.noteInside(slices.Concat(path, []string{strconv.Itoa(i)}), inside.Node(), line)
 		}
 	}
 }
@@ -312,7 +301,8 @@ func (c *checker) note(path []string, line int) {
 	c.lines[dotted(path)] = line
 	for i, part := range path {
 		if part != strings.ToLower(part) && !freeNames[dotted(path[:i])] {
-			c.fail(dotted(path), "is spelt %s", dotted(append(path[:i:i], strings.ToLower(part))))
+			lower := slices.Concat(path[:i], []string{strings.ToLower(part)})
+			c.fail(dotted(path), "is spelt %s", dotted(lower))
 			return
 		}
 	}

@@ -1,13 +1,11 @@
 package config
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"strconv"
 	"time"
-
-	"github.com/pelletier/go-toml/v2"
 )
 
 // Paywall is the file of `x402-wallet paywall` (SPEC §8). It is not sealed: nothing in it can
@@ -19,92 +17,66 @@ type Paywall struct {
 	Version      int
 	Dialect      string
 	VerifyOnly   bool
-	Tools        []PaywallTool
+	Tools        []paywallTool
 	Facilitators []Facilitator // empty: those of config.toml
 }
 
-// PaywallTool is what a tool of that server costs.
-type PaywallTool struct {
+// paywallTool is what a tool of that server costs.
+type paywallTool struct {
 	Name        string
 	Description string
-	Accepts     []PaywallOption
+	Accepts     []paywallOption
 	Upfront     bool
 	MaxTimeout  time.Duration // 0: the default
 }
 
-// PaywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
+// paywallOption is one way to pay it. Whether its network, asset and addresses are any is for the
 // paywall to say.
-type PaywallOption struct {
-	Network, PayTo, Price, Amount, Asset string // PayTo "": the wallet's own address there
-}
-
-type filePaywall struct {
-	Command      []string            `toml:"command"`
-	URL          string              `toml:"url"`
-	Listen       string              `toml:"listen"`
-	Network      string              `toml:"network"`
-	PayTo        string              `toml:"pay_to"`
-	Version      *int                `toml:"version"`
-	Dialect      *string             `toml:"dialect"`
-	VerifyOnly   bool                `toml:"verify_only"`
-	MaxTimeout   *int                `toml:"max_timeout_seconds"`
-	Tools        map[string]fileSold `toml:"tools"`
-	Facilitators []fileFacilitator   `toml:"facilitators"`
-}
-
-type fileSold struct {
-	Description string       `toml:"description"`
-	Accepts     []fileOption `toml:"accepts"`
-	Flow        *string      `toml:"payment_flow"`
-	MaxTimeout  *int         `toml:"max_timeout_seconds"`
-	fileOption
-}
-
-type fileOption struct {
+type paywallOption struct {
 	Network string `toml:"network"`
-	PayTo   string `toml:"pay_to"`
+	PayTo   string `toml:"pay_to"` // "": the wallet's own address there
 	Price   string `toml:"price"`
 	Amount  string `toml:"amount"`
 	Asset   string `toml:"asset"`
 }
 
-// LoadPaywall reads the file of a paywall; only its owner may be able to write it.
+type filePaywall struct {
+	Command    []string `toml:"command"`
+	URL        string   `toml:"url"`
+	Listen     string   `toml:"listen"`
+	Network    string   `toml:"network"`
+	PayTo      string   `toml:"pay_to"`
+	Version    *int     `toml:"version"`
+	Dialect    *string  `toml:"dialect"`
+	VerifyOnly bool     `toml:"verify_only"`
+	MaxTimeout *int     `toml:"max_timeout_seconds"`
+	Tools      map[string]struct {
+		Description string          `toml:"description"`
+		Accepts     []paywallOption `toml:"accepts"`
+		Flow        *string         `toml:"payment_flow"`
+		MaxTimeout  *int            `toml:"max_timeout_seconds"`
+		paywallOption
+	} `toml:"tools"`
+	Facilitators []fileFacilitator `toml:"facilitators"`
+}
+
+// LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
+// joined, each an *Error.
 func LoadPaywall(path string) (*Paywall, error) {
 	data, err := ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	return ParsePaywall(path, data)
-}
-
-// ParsePaywall reads the text of one; name is for its errors, which come joined, each an *Error.
-func ParsePaywall(name string, data []byte) (*Paywall, error) {
 	var f filePaywall
-	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(&f); err != nil {
-		return nil, inFile(name, decodeError(data, err))
+	c, err := read(path, data, &f)
+	if err != nil {
+		return nil, err
 	}
-	c := checker{lines: map[string]int{}}
-	c.index(data)
 	p := c.paywall(&f)
 	if len(c.errs) > 0 {
-		return nil, inFile(name, errors.Join(c.errs...))
+		return nil, errors.Join(c.errs...)
 	}
 	return p, nil
-}
-
-// inFile says of which file errors are.
-func inFile(name string, err error) error {
-	list := []error{err}
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		list = several.Unwrap()
-	}
-	for _, err := range list {
-		var e *Error
-		if errors.As(err, &e) {
-			e.File = name
-		}
-	}
-	return err
 }
 
 func (c *checker) paywall(f *filePaywall) *Paywall {
@@ -141,31 +113,25 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 	return p
 }
 
-func (c *checker) sold(f *filePaywall, name string) PaywallTool {
+func (c *checker) sold(f *filePaywall, name string) paywallTool {
 	key, written := dotted([]string{"tools", name}), f.Tools[name]
-	t := PaywallTool{Name: name, Description: written.Description,
+	t := paywallTool{Name: name, Description: written.Description,
 		Upfront: c.oneOf(key+".payment_flow", written.Flow, "authorization", "upfront") == "upfront"}
-	timeout := written.MaxTimeout
-	if timeout == nil {
-		timeout = f.MaxTimeout
-	}
-	if timeout != nil {
+	if timeout := cmp.Or(written.MaxTimeout, f.MaxTimeout); timeout != nil {
 		t.MaxTimeout = time.Duration(c.whole(key+".max_timeout_seconds", timeout, 0, 15, 3600)) * time.Second
 	}
 	options := written.Accepts
-	if written.fileOption != (fileOption{}) {
+	if written.paywallOption != (paywallOption{}) {
 		if len(options) > 0 {
 			c.fail(key, "either accepts = [ … ] or one price says what it costs")
 		}
-		options = []fileOption{written.fileOption}
+		options = []paywallOption{written.paywallOption}
 	}
 	if len(options) == 0 {
 		c.fail(key, `needs a price: price = "0.01"`)
 	}
 	for _, o := range options {
-		if o.Network == "" {
-			o.Network = f.Network
-		}
+		o.Network = cmp.Or(o.Network, f.Network)
 		if o.Network == "" {
 			c.fail(key, `needs a network: network = "eip155:8453", here or for all at the top of the file`)
 			continue
@@ -177,7 +143,7 @@ func (c *checker) sold(f *filePaywall, name string) PaywallTool {
 		if (o.Price == "") == (o.Amount == "") {
 			c.fail(key, `either price = "0.01" (dollars) or amount = "10000" (atomic units) says what it costs`)
 		}
-		t.Accepts = append(t.Accepts, PaywallOption(o))
+		t.Accepts = append(t.Accepts, o)
 	}
 	return t
 }

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,25 +34,31 @@ max_timeout_seconds = 60
 url = "https://facilitator.example"
 `
 
+// shop is what a file of that name says.
+func shop(t *testing.T, text string) (*Paywall, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "shop.toml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return LoadPaywall(path)
+}
+
 func TestPaywall(t *testing.T) {
-	p, err := ParsePaywall("shop.toml", []byte(paywallFile))
+	p, err := shop(t, paywallFile)
 	require.NoError(t, err)
 	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	require.Equal(t, &Paywall{
 		Command: []string{"npx", "plain-mcp-server"}, Version: 2, Dialect: "result",
 		Facilitators: []Facilitator{{Name: "facilitator.example", URL: "https://facilitator.example",
 			Auth: "none"}},
-		Tools: []PaywallTool{
+		Tools: []paywallTool{
 			{Name: "Old.Tool", Upfront: true, MaxTimeout: time.Minute,
-				Accepts: []PaywallOption{{Network: baseSepolia, Amount: "10000", Asset: "USDC"}}},
-			{Name: "report", Accepts: []PaywallOption{{Network: base, PayTo: "0x1", Price: "0.05"},
+				Accepts: []paywallOption{{Network: baseSepolia, Amount: "10000", Asset: "USDC"}}},
+			{Name: "report", Accepts: []paywallOption{{Network: base, PayTo: "0x1", Price: "0.05"},
 				{Network: solanaMainnet, Price: "0.05"}}},
-			{Name: "search", Accepts: []PaywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
+			{Name: "search", Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
-	p, err = ParsePaywall("shop.toml",
-		[]byte(strings.Replace(strings.Replace(paywallFile, `"result"`, `"x402-mcp"`, 1), "version     = 2",
-			"", 1)))
+	p, err = shop(t, strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "").Replace(paywallFile))
 	require.NoError(t, err)
 	require.Equal(t, 1, p.Version)
 }
@@ -106,7 +114,7 @@ func TestPaywallFaults(t *testing.T) {
 			"it must be from 15 to 3600"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParsePaywall("shop.toml", []byte(c[0]))
+			_, err := shop(t, c[0])
 			require.ErrorContains(t, err, c[1], name)
 			require.ErrorContains(t, err, "shop.toml", name)
 		})

@@ -28,8 +28,7 @@ func (c *checker) cap(key string, written *string) *money.Dollars {
 	if written == nil {
 		return nil
 	}
-	d := c.dollars(key, written, "")
-	return &d
+	return new(c.dollars(key, written, ""))
 }
 
 // whole checks a whole number; a preset outside the range means that the key is required.
@@ -97,14 +96,6 @@ func (c *checker) chain(key, name string) string {
 		return name
 	}
 	return id
-}
-
-func (c *checker) chains(key string, names []string) []string {
-	ids := []string{}
-	for _, name := range names {
-		ids = append(ids, c.chain(key, name))
-	}
-	return ids
 }
 
 // ownerURL checks an address the owner chose for a node or service: https anywhere, http on this

@@ -33,7 +33,7 @@ func setTOML(text []byte, entry map[string]any, at string, changes []field) (_ [
 		if f.value == nil {
 			continue
 		}
-		if text, err = config.SetKey(text, tomlValue(f.value), at, entryName, f.name); err != nil {
+		if text, err = config.Set(text, tomlValue(f.value), at, entryName, f.name); err != nil {
 			return nil, err
 		}
 	}
