@@ -28,7 +28,6 @@ var arrows = map[string][]string{
 	"chain/rpc":   {"x402"},
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "x402"},
-	"chain/rooch": {"x402/money", "chain/rpc", "x402"},
 	"seller":      {"internal/mcpconn", "x402"},
 	// evm, svm: it reads what it signs itself; history: and finds it reserved
 	"wallet/agent": {"budget", "chain/evm", "history", "x402/money", "chain/svm", "wallet", "x402"},
@@ -36,8 +35,8 @@ var arrows = map[string][]string{
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
 	"paywall": {"chain/evm", "facilitator", "history", "internal/mcpconn", "x402/money", "chain/svm", "x402"},
 	"pay":     {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
-	// history: promises are kept in the ledger
-	"channel":           {"chain/rooch", "history", "pay", "seller", "x402", "x402/money"},
+	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
+	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
 	"internal/ask":      {"internal/loopback"},
 	// tools: it shows what a tool answers, as commands do; no arrow to wallet or seal: what is

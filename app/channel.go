@@ -3,11 +3,9 @@ package app
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/channel"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
@@ -17,24 +15,10 @@ import (
 	"x402-wallet/x402"
 )
 
-// roochNodes makes the clients of the owner's nodes for payment channels.
-func roochNodes(c *config.Config, client *http.Client) rooch.Nodes {
-	nodes := rooch.Nodes{}
-	for id, n := range c.Networks {
-		if isRooch(id) {
-			nodes[id] = rooch.NewNode(id, n.RPC, client)
-		}
-	}
-	return nodes
-}
-
-// isRooch reports whether a network of config.toml is one of Rooch's.
-func isRooch(network string) bool { return x402.Namespace(network) == "rooch" }
-
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
 func (a *app) channels(
-	c *config.Config, nodes rooch.Nodes, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine,
+	c *config.Config, nodes channel.Nodes, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine,
 	store *history.Store,
 ) *channel.Manager {
 	if len(nodes) == 0 {
@@ -73,30 +57,31 @@ type channelKeys struct{ *wallet.Wallet }
 
 func (k channelKeys) Public() string { return k.ChannelKey() }
 
-func (k channelKeys) Owns(q rooch.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 
-func (channelKeys) Verify(k rooch.Key, message, signature []byte) bool {
+func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 
-func (k channelKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{
-		ChainID: s.ChainID, Channel: s.Channel, Epoch: s.Epoch,
-		Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce,
+func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []byte,
+	meant channel.SubRAV) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignSubRAV(ctx, message, wallet.SubRAV{
+		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch,
+		Fragment: meant.Fragment, Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
 	})
 	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignAuth(ctx context.Context, key rooch.Key, message []byte) ([]byte, error) {
+func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []byte) ([]byte, error) {
 	signature, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
 	return signature[:], lockedHint(err)
 }
 
-func (k channelKeys) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte,
-	error) {
-	signature, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{
-		Sender: t.Sender, Sequence: t.Sequence, ChainID: t.ChainID,
-		MaxGas: t.MaxGas, Function: t.Function, Args: t.Args,
+func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, message []byte,
+	meant channel.Transaction) ([]byte, error) {
+	signature, err := k.Channel(key.Type).SignRooch(ctx, message, wallet.RoochCall{
+		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID,
+		MaxGas: meant.MaxGas, Function: meant.Function, Args: meant.Args,
 	})
 	return signature[:], lockedHint(err)
 }

@@ -53,7 +53,7 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	keys.SetSources(slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })...)
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
-	onRooch := roochNodes(rules, nodes)
+	onRooch := channel.NewNodes(nodeURLs(rules), nodes)
 	remote := a.remote(rules, keys, first)
 	guard := agent.Guard{Local: a.Guard(store, rules, keys), Remote: remote}
 	onEVM := evm.New(evm.Options{
@@ -77,7 +77,7 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 			{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana,
 		},
-		Statuses:  channel.Statuses(onRooch),
+		Statuses:  onRooch.Statuses(),
 		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}

@@ -15,6 +15,7 @@ import (
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
+	"x402-wallet/x402"
 )
 
 // rules reads the owner's config.toml. A home without one is no wallet: its limits would be
@@ -159,7 +160,7 @@ func networksInOrder(c *config.Config) (list []string) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Networks)) {
-		if !slices.Contains(list, id) && !isRooch(id) {
+		if !slices.Contains(list, id) && x402.Namespace(id) != "rooch" {
 			list = append(list, id)
 		}
 	}

@@ -143,7 +143,7 @@ type storedSubRAV struct {
 }
 
 func (k storedSubRAV) is(s subRAV) bool {
-	return k.SubRAV.ChannelID == s.Channel.String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
+	return k.SubRAV.ChannelID == objectID(s.Channel).String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
 		k.SubRAV.Amount.String() == s.Amount.String()
 }
 

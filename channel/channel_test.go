@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -308,7 +307,7 @@ func TestHubFundsLimitCalls(t *testing.T) {
 }
 
 func TestDiscovery(t *testing.T) {
-	otherDID := rooch.Account{7}.DID()
+	otherDID := account{7}.did()
 	for _, c := range []struct {
 		name  string
 		spoil func(w *world)
@@ -317,9 +316,9 @@ func TestDiscovery(t *testing.T) {
 		{"published", func(*world) {}, ""},
 		{"by its tool", func(w *world) {
 			w.service.wellKnown, w.service.saysDiscovery = "", `{"serviceId":"x","serviceDid":"`+
-				w.service.me.DID()+`","defaultAssetId":"0x3::gas_coin::RGas"}`
+				w.service.me.did()+`","defaultAssetId":"0x3::gas_coin::RGas"}`
 		}, ""},
-		{"by config.toml", func(w *world) { w.service.wellKnown, w.pin = "", w.service.me.DID() }, ""},
+		{"by config.toml", func(w *world) { w.service.wellKnown, w.pin = "", w.service.me.did() }, ""},
 		{"by nobody", func(w *world) { w.service.wellKnown = "" }, x402.InvalidRequirement},
 		{"published and pinned to another", func(w *world) { w.pin = otherDID }, x402.PayeeChanged},
 		{"another asset", func(w *world) {
@@ -329,7 +328,7 @@ func TestDiscovery(t *testing.T) {
 			w.service.wellKnown = strings.Replace(w.service.wellKnown, `"local"`, `"main"`, 1)
 		}, x402.SetupFailed},
 		{"did:key", func(w *world) {
-			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(),
+			w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.did(),
 				"did:key:z6Mkot43EEU5VHeh8iwfX7KyEStwy5CWAFu9vGRvNSMAC3Cm", 1)
 		}, x402.InvalidRequirement},
 		{"two names", func(w *world) {
@@ -375,7 +374,7 @@ func TestDiscovery(t *testing.T) {
 // document.
 func (w *world) sign(text, more string) {
 	signer := newSigner(w.t)
-	w.chain.keys[w.service.me] = []rooch.Key{signer.key}
+	w.chain.keys[w.service.me] = []Key{signer.key}
 	message, _, err := signedInfo([]byte(strings.TrimSuffix(text, "}") +
 		`,"signature":{"alg":"x","value":"uAA"` + strings.Replace(more, `"network"`, `"serviceDid"`, 1) +
 		`}}`))
@@ -390,7 +389,7 @@ func TestChangedServiceDIDIsRefused(t *testing.T) {
 	w.open()
 	_, err := w.call("echo")
 	require.NoError(t, err)
-	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.DID(), rooch.Account{7}.DID(), 1)
+	w.service.wellKnown = strings.Replace(w.service.wellKnown, w.service.me.did(), account{7}.did(), 1)
 	w.start()
 	_, err = w.call("echo")
 	require.True(t, x402.HasCode(err, x402.PayeeChanged), "%v", err)
@@ -410,7 +409,7 @@ func TestOpening(t *testing.T) {
 	require.Contains(t, x402.AsError(err).Hint, "a deposit of $0.99 passes")
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
-	require.Equal(t, w.service.me.DID(), x402.AsError(err).Details["payTo"], "whole")
+	require.Equal(t, w.service.me.did(), x402.AsError(err).Details["payTo"], "whole")
 	require.Empty(t, w.chain.channels)
 	w.approve(err)
 	w.chain.lose = true
@@ -438,14 +437,14 @@ func TestOpening(t *testing.T) {
 	require.Regexp(t, "^0x[0-9a-f]{64}$", list[0].Transaction)
 
 	// a key that is not in the channel yet is let in
-	w.chain.channels[rooch.ChannelID(w.payer, w.service.me)].subs = map[string]*rooch.SubChannel{}
+	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	require.NoError(t, err)
 
 	w.chain.refuse = true
-	w.chain.channels[rooch.ChannelID(w.payer, w.service.me)].subs = map[string]*rooch.SubChannel{}
+	w.chain.channels[idOfChannel(w.payer, w.service.me)].subs = map[string]*subChannel{}
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
 	w.approve(err)
 	_, err = w.m.Open(t.Context(), "nuwa", 0)
@@ -455,7 +454,7 @@ func TestOpening(t *testing.T) {
 func TestUnusableChannelsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	w.open()
-	id := rooch.ChannelID(w.payer, w.service.me)
+	id := idOfChannel(w.payer, w.service.me)
 	w.chain.channels[id].status = 1
 	_, err := w.call("echo")
 	require.True(t, x402.HasCode(err, x402.PaymentRejected), "%v", err)

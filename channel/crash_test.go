@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -55,10 +54,10 @@ type crashingKeys struct {
 	d *crashPoint
 }
 
-func (k crashingKeys) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
+func (k crashingKeys) SignSubRAV(ctx context.Context, key Key, message []byte, s SubRAV) ([]byte, error) {
 	k.d.step()
 	defer k.d.step()
-	return k.Keys.SignSubRAV(ctx, key, s)
+	return k.Keys.SignSubRAV(ctx, key, message, s)
 }
 
 type crashingService struct {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -19,10 +18,10 @@ type service struct {
 	http    adapter
 	info    serviceInfo
 	network string
-	node    *rooch.Node
-	payer   rooch.Account
-	payee   rooch.Account
-	key     rooch.Key // ours
+	node    *node
+	payer   account
+	payee   account
+	key     Key // ours
 }
 
 // adapter is the way to speak with it for a request of a method.
@@ -34,10 +33,10 @@ func (s *service) adapter(method string) adapter {
 }
 
 // keyID is our key's full name.
-func (s *service) keyID() string { return s.payer.DID() + "#" + s.key.Fragment }
+func (s *service) keyID() string { return s.payer.did() + "#" + s.key.Fragment }
 
 // channelID is our channel to it; it may not be open.
-func (s *service) channelID() rooch.ObjectID { return rooch.ChannelID(s.payer, s.payee) }
+func (s *service) channelID() objectID { return idOfChannel(s.payer, s.payee) }
 
 // ownAdapter is the way to a service's own routes or tools. An MCP server's base path is that of
 // its endpoint, an HTTP service's is another.
@@ -105,7 +104,7 @@ func (m *Manager) discover(ctx context.Context, server string) (*service, error)
 		}
 	}
 	if s.info.ServiceDID == "" {
-		s.info.ServiceDID, s.info.Asset = config.Service, rooch.RGas
+		s.info.ServiceDID, s.info.Asset = config.Service, coinRGas
 	}
 	if s.info.ServiceDID == "" {
 		return nil, x402.Errorf(x402.InvalidRequirement,
@@ -177,11 +176,11 @@ func (m *Manager) checkIdentity(ctx context.Context, s *service, config Server) 
 
 // resolve finds what the service's words mean here: its network's node, its account, and our key.
 func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
-	if s.info.Asset != "" && !rooch.IsRGas(s.info.Asset) {
+	if s.info.Asset != "" && !isRGas(s.info.Asset) {
 		return x402.Errorf(x402.UntrustedAsset,
 			"the service wants to be paid in %s; channels are paid in RGas", x402.Quote(s.info.Asset))
 	}
-	s.payee, err = rooch.ParseDID(s.info.ServiceDID)
+	s.payee, err = parseDID(s.info.ServiceDID)
 	if err != nil {
 		return err
 	}
@@ -191,7 +190,7 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 				"document",
 				m.Keys.Public())
 	}
-	s.payer, err = rooch.ParseDID(m.DID)
+	s.payer, err = parseDID(m.DID)
 	if err != nil {
 		return x402.Errorf(x402.SetupFailed, "the owner's DID: %s", x402.AsError(err).Message).
 			WithHint("the owner corrects did under [channel] in config.toml; it is written like " +
@@ -210,7 +209,7 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 
 // node is the owner's for the network that a service names; one that names none is on the only one
 // there is.
-func (m *Manager) node(name string) (string, *rooch.Node, error) {
+func (m *Manager) node(name string) (string, *node, error) {
 	network := name
 	if name != "" && !strings.HasPrefix(name, "rooch:") {
 		network = "rooch:" + name
@@ -230,16 +229,16 @@ func (m *Manager) node(name string) (string, *rooch.Node, error) {
 	return network, node, nil
 }
 
-func (m *Manager) ourKey(ctx context.Context, node *rooch.Node, payer rooch.Account) (rooch.Key, error) {
-	keys, err := node.Keys(ctx, payer)
+func (m *Manager) ourKey(ctx context.Context, node *node, payer account) (Key, error) {
+	keys, err := node.keys(ctx, payer)
 	if err != nil {
-		return rooch.Key{}, err
+		return Key{}, err
 	}
 	if i := slices.IndexFunc(keys, m.Keys.Owns); i >= 0 {
 		return keys[i], nil
 	}
-	return rooch.Key{}, x402.Errorf(x402.SetupFailed,
-		"the DID document of %s has no key of this wallet", payer.DID()).
+	return Key{}, x402.Errorf(x402.SetupFailed,
+		"the DID document of %s has no key of this wallet", payer.did()).
 		WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
 }
 
@@ -252,11 +251,11 @@ func (m *Manager) checkSignature(ctx context.Context, s *service, published []by
 	if err != nil || signature == nil {
 		return err
 	}
-	keys, err := s.node.Keys(ctx, s.payee)
+	keys, err := s.node.keys(ctx, s.payee)
 	if err != nil {
 		return err
 	}
-	isSigner := func(k rooch.Key) bool { return m.Keys.Verify(k, message, signature) }
+	isSigner := func(k Key) bool { return m.Keys.Verify(k, message, signature) }
 	if slices.ContainsFunc(keys, isSigner) {
 		return nil
 	}
@@ -304,7 +303,7 @@ func (m *Manager) detected(ctx context.Context, server string) bool {
 	if err != nil && !x402.HasCode(err, x402.ResponseMalformed) { // ask again next time
 		return false
 	}
-	speaks = info != nil && strings.HasPrefix(info.ServiceDID, rooch.DIDPrefix)
+	speaks = info != nil && strings.HasPrefix(info.ServiceDID, didPrefix)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.speaks[server] = speaks

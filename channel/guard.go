@@ -1,7 +1,6 @@
 package channel
 
 import (
-	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -9,7 +8,7 @@ import (
 // terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.
 type terms struct {
 	ChainID  uint64
-	Channel  rooch.ObjectID
+	Channel  objectID
 	Epoch    uint64
 	Fragment string
 }
@@ -65,7 +64,7 @@ func guard(p subRAV, t terms, last baseline, b bounds) (delta money.Amount, err 
 	case p.ChainID != t.ChainID:
 		return delta, wrong("chain", t.ChainID, p.ChainID)
 	case p.Channel != t.Channel:
-		return delta, wrong("channel", t.Channel.String(), p.Channel.String())
+		return delta, wrong("channel", t.Channel.String(), objectID(p.Channel).String())
 	case p.Epoch != t.Epoch:
 		return delta, wrong("epoch", t.Epoch, p.Epoch)
 	case p.Fragment != t.Fragment:

@@ -5,17 +5,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // One row for each line of guard's table.
 func TestGuard(t *testing.T) {
-	ours := terms{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1"}
+	ours := terms{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1"}
 	last := baseline{Nonce: 6, Amount: money.NewAmount(600)}
 	amount := func(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
-	good := subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
+	good := subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700), Nonce: 7}
 	limits := bounds{Cost: amount(100), MaxCost: amount(100), Hub: money.NewAmount(300),
 		Claimed: money.NewAmount(400)}
@@ -69,7 +68,7 @@ func TestGuard(t *testing.T) {
 			}
 		})
 	}
-	_, err = guard(subRAV{ChainID: 4, Channel: rooch.ObjectID{1}, Epoch: 2, Fragment: "key-1",
+	_, err = guard(subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700)}, ours,
 		baseline{Nonce: 1<<64 - 1, Amount: money.NewAmount(600)}, limits)
 	require.Error(t, err, "nonces do not begin again")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 )
 
@@ -20,12 +19,13 @@ type Keys interface {
 	// Public is our Ed25519 key, for the owner to put into their DID document.
 	Public() string
 	// Owns reports whether a key of a DID document is ours.
-	Owns(k rooch.Key) bool
+	Owns(k Key) bool
 	// Verify reports whether a signature is by a key, whoever's.
-	Verify(k rooch.Key, message, signature []byte) bool
-	SignSubRAV(ctx context.Context, k rooch.Key, s rooch.SubRAV) ([]byte, error)
-	SignAuth(ctx context.Context, k rooch.Key, message []byte) ([]byte, error)
-	SignTransaction(ctx context.Context, k rooch.Key, t rooch.Transaction) ([]byte, error)
+	Verify(k Key, message, signature []byte) bool
+	// SignSubRAV and SignTransaction sign a message after reading it as what is meant.
+	SignSubRAV(ctx context.Context, k Key, message []byte, meant SubRAV) ([]byte, error)
+	SignTransaction(ctx context.Context, k Key, message []byte, meant Transaction) ([]byte, error)
+	SignAuth(ctx context.Context, k Key, message []byte) ([]byte, error)
 }
 
 // infoSignature is seed 003's optional signature over what is published. Nothing is known to make

@@ -9,7 +9,9 @@
 // The files: requests.go (one call, its order of steps), guard.go (which proposals are signed),
 // discover.go (who the service is), manager.go (a channel made ready), open.go (transactions),
 // owner.go (what the owner sees and does), adapter.go (over MCP and HTTP), wire.go, auth.go,
-// keys.go and subrav.go (what goes over the wire). The chain is package chain/rooch.
+// keys.go and subrav.go (what goes over the wire). The chain is Rooch: rooch.go (what a node is
+// asked), transaction.go (what is signed for it), did.go (accounts and the ids of objects), bcs.go
+// (its bytes).
 package channel
 
 import (
@@ -23,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -54,7 +55,7 @@ type Store interface {
 type Options struct {
 	DID        string // the owner's
 	Servers    map[string]Server
-	Nodes      rooch.Nodes
+	Nodes      Nodes
 	DepositCap money.Dollars // the most that one opening may cost, its deposit included
 	Keys       Keys
 	Transport  pay.Transport
@@ -106,7 +107,7 @@ func (s notActive) Error() string { return "the channel is " + string(s) }
 
 // lock waits until no other call, of any process of the wallet, is made on the channel.
 func (m *Manager) lock(ctx context.Context, s *service) (unlock func(), err error) {
-	unlock, err = m.Store.LockChannel(ctx, s.payee.DID(), s.keyID())
+	unlock, err = m.Store.LockChannel(ctx, s.payee.did(), s.keyID())
 	if err != nil && ctx.Err() != nil {
 		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").
 			WithHint("calls on one channel are made one after the other; try again")
@@ -116,21 +117,21 @@ func (m *Manager) lock(ctx context.Context, s *service) (unlock func(), err erro
 
 // ready reads the channel from the chain and the ledger. The caller holds its lock.
 func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) {
-	onChain, err := s.node.Channel(ctx, s.channelID())
+	onChain, err := s.node.channel(ctx, s.channelID())
 	if err != nil {
 		return nil, err
 	}
 	if onChain == nil {
 		return nil, errUnopened
 	}
-	if onChain.Sender != s.payer || onChain.Receiver != s.payee || !rooch.IsRGas(onChain.Coin) {
+	if onChain.Sender != s.payer || onChain.Receiver != s.payee || !isRGas(onChain.Coin) {
 		return nil, x402.Errorf(x402.RPCError, "the node shows another channel than was asked for")
 	}
-	if onChain.State != rooch.Active {
+	if onChain.State != stateActive {
 		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(onChain.State)).
 			WithHint("the owner looks at it with x402-wallet channel show %s", s.server)
 	}
-	sub, err := s.node.SubChannel(ctx, onChain, s.key.Fragment)
+	sub, err := s.node.subChannel(ctx, onChain, s.key.Fragment)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 			WithHint("the owner gives this wallet's key a name of its own in the DID document")
 	}
 	r := &readyChannel{service: s, claimed: sub.Amount, terms: terms{
-		ChainID: s.node.ChainID(), Channel: s.channelID(), Epoch: onChain.Epoch, Fragment: s.key.Fragment,
+		ChainID: s.node.chainID(), Channel: s.channelID(), Epoch: onChain.Epoch, Fragment: s.key.Fragment,
 	}}
 	if err := m.load(ctx, r, baseline{Nonce: sub.Nonce, Amount: sub.Amount}); err != nil {
 		return nil, err
@@ -154,7 +155,7 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 // load reads what was signed for in the channel. Of a channel that the ledger does not know the
 // chain does: what was claimed.
 func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) error {
-	row, err := m.Store.Channel(ctx, r.payee.DID(), r.keyID())
+	row, err := m.Store.Channel(ctx, r.payee.did(), r.keyID())
 	before := row
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		return err
@@ -166,9 +167,9 @@ func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) e
 	if err != nil || row.Epoch != r.terms.Epoch {
 		row = history.Channel{Nonce: claimed.Nonce, Amount: claimed.Amount}
 	}
-	row.Service, row.Key = r.payee.DID(), r.keyID()
+	row.Service, row.Key = r.payee.did(), r.keyID()
 	row.Server, row.Network = r.server, r.network
-	row.Source, row.Claimed = r.payer.DID(), claimed.Amount
+	row.Source, row.Claimed = r.payer.did(), claimed.Amount
 	row.ID, row.Epoch = r.terms.Channel.String(), r.terms.Epoch
 	r.row = row
 	r.last = baseline{Nonce: row.Nonce, Amount: row.Amount}.further(claimed)
@@ -184,7 +185,7 @@ func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) e
 
 // readFunds reads what lies in the hub for this channel: all channels of a payer draw on one hub.
 func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
-	r.hub, err = r.node.Hub(ctx, r.payer)
+	r.hub, err = r.node.hub(ctx, r.payer)
 	if err != nil {
 		return err
 	}
@@ -204,9 +205,9 @@ func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
 // charge is what a call costs, for the owner's budgets. What of the hub is free is less what this
 // channel owes already.
 func (m *Manager) charge(r *readyChannel, c pay.Charge) pay.Charge {
-	c = c.At(r.network, r.payee.DID())
+	c = c.At(r.network, r.payee.did())
 	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.claimed))
-	c.Scheme, c.Asset = schemeCall, rooch.Asset(r.network)
+	c.Scheme, c.Asset = schemeCall, assetRGas(r.network)
 	c.Funds = x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()}
 	return c
 }
@@ -217,16 +218,6 @@ const (
 	schemeOpen    = "nuwa-open"
 	schemeDeposit = "nuwa-deposit"
 )
-
-// Statuses finds what says what became of what was paid through channels, by its scheme in the
-// ledger.
-func Statuses(chain pay.StatusReader) map[pay.SchemeKey]pay.StatusReader {
-	list := map[pay.SchemeKey]pay.StatusReader{}
-	for _, scheme := range []string{schemeCall, schemeOpen, schemeDeposit} {
-		list[pay.SchemeKey{Scheme: scheme, Family: "rooch"}] = chain
-	}
-	return list
-}
 
 // tokens makes a fresh authorization for each request: our signature over what is asked, and when.
 func (m *Manager) tokens(s *service) authToken {
@@ -239,7 +230,7 @@ func (m *Manager) tokens(s *service) authToken {
 		if err != nil {
 			return "", err
 		}
-		return data.token(s.payer.DID(), s.key.Fragment, signature)
+		return data.token(s.payer.did(), s.key.Fragment, signature)
 	}
 }
 

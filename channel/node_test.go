@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/wallet"
 	"x402-wallet/x402/money"
 )
@@ -28,26 +27,26 @@ type chain struct {
 	url      string
 	id       string
 	mu       sync.Mutex
-	keys     map[rooch.Account][]rooch.Key
-	channels map[rooch.ObjectID]*chainChannel
-	hubs     map[rooch.Account]money.Amount
-	numbers  map[rooch.Account]uint64
+	keys     map[account][]Key
+	channels map[objectID]*chainChannel
+	hubs     map[account]money.Amount
+	numbers  map[account]uint64
 	calls    map[string]int
 	lose     bool // takes a transaction, and does not answer
 	refuse   bool // the transaction aborts
 }
 
 type chainChannel struct {
-	from, to rooch.Account
+	from, to account
 	status   byte
 	epoch    uint64
-	subs     map[string]*rooch.SubChannel
+	subs     map[string]*subChannel
 }
 
 func newChain(t *testing.T) *chain {
-	c := &chain{t: t, id: "4", keys: map[rooch.Account][]rooch.Key{},
-		channels: map[rooch.ObjectID]*chainChannel{},
-		hubs:     map[rooch.Account]money.Amount{}, numbers: map[rooch.Account]uint64{},
+	c := &chain{t: t, id: "4", keys: map[account][]Key{},
+		channels: map[objectID]*chainChannel{},
+		hubs:     map[account]money.Amount{}, numbers: map[account]uint64{},
 		calls: map[string]int{}}
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
@@ -97,7 +96,7 @@ func (c *chain) answer(method string, params []json.RawMessage) (any, error) {
 			Args []string `json:"args"`
 		}
 		_ = json.Unmarshal(params[0], &q)
-		var a rooch.Account
+		var a account
 		copy(a[:], unhex(c.t, q.Args[0]))
 		return map[string]any{"vm_status": "Executed",
 			"return_values": []any{map[string]any{"decoded_value": decimal(c.numbers[a])}}}, nil
@@ -121,50 +120,50 @@ func shown(value []byte) any {
 }
 
 // child names the tables below an object; any id of their own will do.
-func child(id [32]byte, name string) rooch.ObjectID { return sha3.Sum256(append(id[:], name...)) }
+func child(id [32]byte, name string) objectID { return sha3.Sum256(append(id[:], name...)) }
 
 // Ids and layouts are written down here once more, from the Move sources.
 
 const coin = "0x0000000000000000000000000000000000000000000000000000000000000003::gas_coin::RGas"
 
-func objectID(key []byte, name string) rooch.ObjectID {
+func moveID(key []byte, name string) objectID {
 	const framework = "0x0000000000000000000000000000000000000000000000000000000000000003::"
 	return sha3.Sum256(append(key, framework+name...))
 }
 
-func identifier(a rooch.Account) string { return strings.TrimPrefix(a.DID(), rooch.DIDPrefix) }
+func identifier(a account) string { return strings.TrimPrefix(a.did(), didPrefix) }
 
 // entry reports whether a key is that of a string, in a table whose keys are strings.
 func entry(key, name string) bool {
 	const kind = "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"
-	return rooch.ObjectID(sha3.Sum256(append(rooch.Encode(name), kind...))).String() == key
+	return objectID(sha3.Sum256(append(encodeBCS(name), kind...))).String() == key
 }
 
 func (c *chain) object(name string) []byte {
-	id, err := rooch.ParseObjectID(name)
+	id, err := parseObjectID(name)
 	require.NoError(c.t, err)
 	for a, keys := range c.keys {
-		if objectID(rooch.Encode(identifier(a)), "did::DIDDocument") == id {
+		if moveID(encodeBCS(identifier(a)), "did::DIDDocument") == id {
 			return document(a, keys)
 		}
-		if objectID(a[:], "payment_channel::PaymentHub") == id && !c.hubs[a].IsZero() {
-			return rooch.Encode([2][]rooch.ObjectID{{child(a, "coins")}, {child(a, "active")}})
+		if moveID(a[:], "payment_channel::PaymentHub") == id && !c.hubs[a].IsZero() {
+			return encodeBCS([2][]objectID{{child(a, "coins")}, {child(a, "active")}})
 		}
 	}
 	if ch := c.channels[id]; ch != nil {
-		return rooch.Encode(struct {
-			From, To  rooch.Account
+		return encodeBCS(struct {
+			From, To  account
 			Coin      string
-			Subs      []rooch.ObjectID
+			Subs      []objectID
 			Status    byte
 			Epoch     uint64
 			Cancelled byte
-		}{ch.from, ch.to, coin, []rooch.ObjectID{child(id, "subs")}, ch.status, ch.epoch, 0})
+		}{ch.from, ch.to, coin, []objectID{child(id, "subs")}, ch.status, ch.epoch, 0})
 	}
 	return nil
 }
 
-func document(a rooch.Account, keys []rooch.Key) []byte {
+func document(a account, keys []Key) []byte {
 	type did struct{ Method, Identifier string }
 	type method struct {
 		Name     string
@@ -181,7 +180,7 @@ func document(a rooch.Account, keys []rooch.Key) []byte {
 		methods = append(methods, method{k.Fragment, me, k.Fragment, k.Type, me, k.Multibase})
 		names = append(names, k.Fragment)
 	}
-	return rooch.Encode(struct {
+	return encodeBCS(struct {
 		ID             did
 		Controllers    []did
 		Methods        []method
@@ -194,7 +193,7 @@ func (c *chain) field(table, key string) []byte {
 	for id, ch := range c.channels {
 		for name, s := range ch.subs {
 			if child(id, "subs").String() == table && entry(key, name) {
-				return rooch.Encode(struct {
+				return encodeBCS(struct {
 					Name, Key, Type string
 					Amount          money.Amount
 					Nonce           uint64
@@ -204,7 +203,7 @@ func (c *chain) field(table, key string) []byte {
 	}
 	for a, amount := range c.hubs {
 		if child(a, "coins").String() == table && entry(key, coin) {
-			return rooch.Encode(struct {
+			return encodeBCS(struct {
 				Name, Coin string
 				Amount     money.Amount
 				Frozen     byte
@@ -219,14 +218,14 @@ var errMove = errors.New("move abort")
 
 // moveCall is a transaction's data, as the chain reads it.
 type moveCall struct {
-	From               rooch.Account
+	From               account
 	Number, Chain, Gas uint64
 	Action             byte
-	Package            rooch.Account
+	Package            account
 	Module, Function   string
 	Coins              []struct {
 		Tag          byte
-		Package      rooch.Account
+		Package      account
 		Module, Name string
 		Params       []byte
 	}
@@ -235,7 +234,7 @@ type moveCall struct {
 
 // check refuses what is no call of payment_channel, or one for another coin.
 func (tx *moveCall) check() error {
-	three := rooch.Account{31: 3}
+	three := account{31: 3}
 	if tx.Action != 1 || tx.Package != three || tx.Module != "payment_channel" {
 		return errors.New("not a call of payment_channel")
 	}
@@ -260,15 +259,15 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 		Signature []byte
 		Message   byte
 	}
-	rest, err := rooch.Decode(raw, &tx)
+	rest, err := decodeBCS(raw, &tx)
 	sum := sha3.Sum256(raw[:len(raw)-len(rest)])
 	if err == nil {
-		rest, err = rooch.Decode(rest, &authenticator)
+		rest, err = decodeBCS(rest, &authenticator)
 	}
 	if err != nil || len(rest) != 0 || authenticator.Validator != 4 {
 		return nil, errors.New("not a transaction of the DID validator")
 	}
-	rest, err = rooch.Decode(authenticator.Payload, &payload)
+	rest, err = decodeBCS(authenticator.Payload, &payload)
 	if err != nil || len(rest) != 0 || payload.Envelope != 0 || payload.Message != 0 {
 		return nil, errors.New("not an authenticator of the DID validator")
 	}
@@ -276,7 +275,7 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 		return nil, err
 	}
 	from := tx.From
-	i := slices.IndexFunc(c.keys[from], func(k rooch.Key) bool { return k.Fragment == payload.Fragment })
+	i := slices.IndexFunc(c.keys[from], func(k Key) bool { return k.Fragment == payload.Fragment })
 	switch {
 	case i < 0 || !wallet.VerifyChannelKey(c.keys[from][i].Type, c.keys[from][i].Multibase, sum[:],
 		payload.Signature):
@@ -293,9 +292,9 @@ func (c *chain) execute(raw []byte) (hash []byte, err error) {
 	return sum[:], c.move(from, tx.Function, tx.Args)
 }
 
-func (c *chain) move(from rooch.Account, function string, args [][]byte) error {
+func (c *chain) move(from account, function string, args [][]byte) error {
 	decode := func(i int, v any) {
-		rest, err := rooch.Decode(args[i], v)
+		rest, err := decodeBCS(args[i], v)
 		require.NoError(c.t, err)
 		require.Empty(c.t, rest)
 	}
@@ -303,14 +302,14 @@ func (c *chain) move(from rooch.Account, function string, args [][]byte) error {
 	switch function {
 	case "open_channel_with_sub_channel_entry":
 		decode(1, &fragment)
-		to := rooch.Account(args[0])
-		id := rooch.ChannelID(from, to)
+		to := account(args[0])
+		id := idOfChannel(from, to)
 		if c.channels[id] == nil {
-			c.channels[id] = &chainChannel{from: from, to: to, subs: map[string]*rooch.SubChannel{}}
+			c.channels[id] = &chainChannel{from: from, to: to, subs: map[string]*subChannel{}}
 		}
 		return c.authorize(id, fragment)
 	case "authorize_sub_channel_entry":
-		var path []rooch.ObjectID
+		var path []objectID
 		decode(0, &path)
 		require.Len(c.t, path, 1)
 		decode(1, &fragment)
@@ -327,14 +326,14 @@ func (c *chain) move(from rooch.Account, function string, args [][]byte) error {
 	return errMove
 }
 
-func (c *chain) authorize(id rooch.ObjectID, fragment string) error {
+func (c *chain) authorize(id objectID, fragment string) error {
 	ch := c.channels[id]
-	i := slices.IndexFunc(c.keys[ch.from], func(k rooch.Key) bool { return k.Fragment == fragment })
+	i := slices.IndexFunc(c.keys[ch.from], func(k Key) bool { return k.Fragment == fragment })
 	if i < 0 {
 		return errMove
 	}
 	if ch.subs[fragment] == nil {
-		ch.subs[fragment] = &rooch.SubChannel{Key: c.keys[ch.from][i]}
+		ch.subs[fragment] = &subChannel{Key: c.keys[ch.from][i]}
 	}
 	return nil
 }
@@ -348,7 +347,7 @@ func (c *chain) claim(s signedSubRAV) error {
 	signature, err := unMultibase(s.Signature)
 	switch {
 	case err != nil || !wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
-		rooch.SubRAV(s.SubRAV).Bytes(), signature):
+		SubRAV(s.SubRAV).bytes(), signature):
 		return errors.New("bad SubRAV signature")
 	case decimal(s.SubRAV.ChainID) != c.id || s.SubRAV.Epoch != ch.epoch:
 		return errors.New("another chain or epoch")
@@ -364,46 +363,50 @@ func (c *chain) claim(s signedSubRAV) error {
 	return nil
 }
 
+func (c *chain) node() *node {
+	return NewNodes(map[string]string{"rooch:local": c.url}, http.DefaultClient)["rooch:local"]
+}
+
 func TestNodeReads(t *testing.T) {
 	c := newChain(t)
-	node := rooch.NewNode("rooch:local", c.url, http.DefaultClient)
+	node := c.node()
 	v := readVectors(t)
 	payer, payee := parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID)
-	c.keys[payer] = []rooch.Key{{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["payer"].Key}}
-	keys, err := node.Keys(t.Context(), payer)
+	c.keys[payer] = []Key{{Fragment: "key-1", Type: ed25519Key, Multibase: v.Parties["payer"].Key}}
+	keys, err := node.keys(t.Context(), payer)
 	require.NoError(t, err)
 	require.Equal(t, c.keys[payer], keys)
-	keys, err = node.Keys(t.Context(), payee)
+	keys, err = node.keys(t.Context(), payee)
 	require.NoError(t, err)
 	require.Empty(t, keys, "no document")
-	object, err := node.Channel(t.Context(), rooch.ChannelID(payer, payee))
+	object, err := node.channel(t.Context(), idOfChannel(payer, payee))
 	require.NoError(t, err)
 	require.Nil(t, object)
-	hub, err := node.Hub(t.Context(), payer)
+	hub, err := node.hub(t.Context(), payer)
 	require.NoError(t, err)
 	require.True(t, hub.IsZero())
 
 	raw := strings.TrimPrefix(v.OpenTx.Raw, "0x")
-	_, err = node.Execute(t.Context(), "0x"+raw) // the kit's own transaction
+	_, err = node.execute(t.Context(), "0x"+raw) // the kit's own transaction
 	require.NoError(t, err)
-	object, err = node.Channel(t.Context(), rooch.ChannelID(payer, payee))
+	object, err = node.channel(t.Context(), idOfChannel(payer, payee))
 	require.NoError(t, err)
 	require.Equal(t, payer, object.Sender)
-	s, err := node.SubChannel(t.Context(), object, "key-1")
+	s, err := node.subChannel(t.Context(), object, "key-1")
 	require.NoError(t, err)
 	require.Equal(t, v.Parties["payer"].Key, s.Key.Multibase)
-	number, err := node.Sequence(t.Context(), payer)
+	number, err := node.sequence(t.Context(), payer)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
-	_, err = node.Execute(t.Context(), "0x"+raw)
+	_, err = node.execute(t.Context(), "0x"+raw)
 	require.Error(t, err, "its number is used up")
 
 	c.hubs[payer] = money.NewAmount(5)
-	hub, err = node.Hub(t.Context(), payer)
+	hub, err = node.hub(t.Context(), payer)
 	require.NoError(t, err)
 	require.Equal(t, money.NewAmount(5), hub)
 
 	c.id = "1"
-	_, err = rooch.NewNode("rooch:local", c.url, http.DefaultClient).Keys(t.Context(), payer)
+	_, err = c.node().keys(t.Context(), payer)
 	require.ErrorContains(t, err, "chain id")
 }

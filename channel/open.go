@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -20,12 +19,12 @@ const methodOpen = "CHANNEL/OPEN"
 // as its fee. A deposit counts here and again call by call: budgets are used up too early rather
 // than too late. The caller holds the channel's lock.
 func (m *Manager) open(ctx context.Context, s *service, deposit money.Amount) error {
-	if err := m.checkDepositCap(rooch.Asset(s.network), deposit); err != nil {
+	if err := m.checkDepositCap(assetRGas(s.network), deposit); err != nil {
 		// before anything is asked or opened
 		return err
 	}
 	// The transactions of one account are numbered, whichever channel they are for.
-	unlock, err := m.Store.LockChannel(ctx, "account", s.payer.DID())
+	unlock, err := m.Store.LockChannel(ctx, "account", s.payer.did())
 	if err != nil {
 		return err
 	}
@@ -33,22 +32,22 @@ func (m *Manager) open(ctx context.Context, s *service, deposit money.Amount) er
 	if err := m.authorizeKey(ctx, s); err != nil || deposit.IsZero() {
 		return err
 	}
-	return m.spend(ctx, s, schemeDeposit, rooch.Deposit(s.payer, deposit), deposit)
+	return m.spend(ctx, s, schemeDeposit, depositToHub(s.payer, deposit), deposit)
 }
 
 // authorizeKey opens the channel, or lets our key into one that is open; where it is in, it does
 // nothing.
 func (m *Manager) authorizeKey(ctx context.Context, s *service) error {
-	onChain, err := s.node.Channel(ctx, s.channelID())
+	onChain, err := s.node.channel(ctx, s.channelID())
 	if err != nil {
 		return err
 	}
-	t := rooch.OpenChannel(s.payee, s.key.Fragment)
+	t := openChannel(s.payee, s.key.Fragment)
 	if onChain != nil {
-		if sub, err := s.node.SubChannel(ctx, onChain, s.key.Fragment); err != nil || sub != nil {
+		if sub, err := s.node.subChannel(ctx, onChain, s.key.Fragment); err != nil || sub != nil {
 			return err
 		}
-		t = rooch.AuthorizeKey(s.channelID(), s.key.Fragment)
+		t = authorizeKey(s.channelID(), s.key.Fragment)
 	}
 	return m.spend(ctx, s, schemeOpen, t, money.Amount{})
 }
@@ -56,9 +55,9 @@ func (m *Manager) authorizeKey(ctx context.Context, s *service) error {
 // spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the
 // chain.
 func (m *Manager) spend(
-	ctx context.Context, s *service, scheme string, t rooch.Transaction, deposit money.Amount,
+	ctx context.Context, s *service, scheme string, t Transaction, deposit money.Amount,
 ) error {
-	most, rgas := withFee(deposit), rooch.Asset(s.network)
+	most, rgas := withFee(deposit), assetRGas(s.network)
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
 	q.Method, q.URL, q.Body = methodOpen, m.Servers[s.server].Endpoint, []byte(scheme)
@@ -66,7 +65,7 @@ func (m *Manager) spend(
 	if err != nil {
 		return err
 	}
-	c = c.At(s.network, s.payee.DID())
+	c = c.At(s.network, s.payee.did())
 	c.Scheme, c.Asset, c.Amount = scheme, rgas, most
 	c.Always = whyAsked(s, rgas, deposit)
 	c.Funds = x402.Funds{Source: s.payer.String(), Balance: limit, Free: limit, ReadAt: m.Now()}
@@ -88,11 +87,11 @@ func (m *Manager) spend(
 	}
 	// what is sent is recorded, whoever goes away; the node bounds its answer
 	ctx = context.WithoutCancel(ctx)
-	hash, err := s.node.Execute(ctx, rawOf(signed))
+	hash, err := s.node.execute(ctx, rawOf(signed))
 	o := executed(hash, err)
 	o.ReleaseLease, o.ClearWaiter = true, true
 	if o.Transaction == "" {
-		o.Transaction = t.ID().String()
+		o.Transaction = t.id().String()
 	}
 	if _, saving := m.Store.Finish(ctx, payment.ID, o); saving != nil {
 		m.Log.Error("record a transaction", "payment", payment.ID, "err", saving)
@@ -101,7 +100,7 @@ func (m *Manager) spend(
 		return nil
 	}
 	coded := x402.Errorf(x402.OutcomeUnknown, "nobody knows whether the chain took the transaction: %w", err)
-	if errors.Is(err, rooch.ErrAborted) {
+	if errors.Is(err, errAborted) {
 		coded = x402.Errorf(x402.PaymentRejected, "%s", err.Error()).
 			WithHint("the DID needs a document on the chain, RGas for the fee, and for a deposit what is " +
 				"deposited")
@@ -112,12 +111,12 @@ func (m *Manager) spend(
 
 // withFee is the most that a transaction may take: what it deposits, and the chain's fee.
 func withFee(deposit money.Amount) money.Amount {
-	most, _ := deposit.Add(money.NewAmount(rooch.MaxGas))
+	most, _ := deposit.Add(money.NewAmount(maxGas))
 	return most
 }
 
 func (m *Manager) checkDepositCap(rgas x402.AssetInfo, deposit money.Amount) error {
-	price, fee := rgas.Dollars(withFee(deposit)), rgas.Dollars(money.NewAmount(rooch.MaxGas))
+	price, fee := rgas.Dollars(withFee(deposit)), rgas.Dollars(money.NewAmount(maxGas))
 	if price <= m.DepositCap {
 		return nil
 	}
@@ -134,9 +133,9 @@ func (m *Manager) checkDepositCap(rgas x402.AssetInfo, deposit money.Amount) err
 // whyAsked is what a person is asked about.
 func whyAsked(s *service, rgas x402.AssetInfo, deposit money.Amount) string {
 	if deposit.IsZero() {
-		return "a payment channel would be opened to " + s.payee.DID()
+		return "a payment channel would be opened to " + s.payee.did()
 	}
-	return rgas.Dollars(deposit).Price() + " would be put into the payment hub of " + s.payer.DID()
+	return rgas.Dollars(deposit).Price() + " would be put into the payment hub of " + s.payer.did()
 }
 
 // executed says what the node's answer means. Who runs the node is the owner's choice, so its word
@@ -146,7 +145,7 @@ func executed(hash string, err error) history.Outcome {
 	switch {
 	case err == nil:
 		return onChain
-	case errors.Is(err, rooch.ErrAborted): // its fee is gone all the same
+	case errors.Is(err, errAborted): // its fee is gone all the same
 		onChain.Note = x402.Brief(err.Error())
 		return onChain
 	default:
@@ -156,26 +155,26 @@ func executed(hash string, err error) history.Outcome {
 
 // signTransaction numbers and signs a call, as it will be kept and sent.
 func (m *Manager) signTransaction(
-	ctx context.Context, s *service, c pay.Charge, t rooch.Transaction,
-) (rooch.Transaction, history.Signed, error) {
-	sequence, err := s.node.Sequence(ctx, s.payer)
+	ctx context.Context, s *service, c pay.Charge, t Transaction,
+) (Transaction, history.Signed, error) {
+	sequence, err := s.node.sequence(ctx, s.payer)
 	if err != nil {
 		return t, history.Signed{}, err
 	}
-	t.Sender, t.Sequence, t.ChainID = s.payer, sequence, s.node.ChainID()
-	signature, err := m.Keys.SignTransaction(ctx, s.key, t)
+	t.Sender, t.Sequence, t.ChainID = s.payer, sequence, s.node.chainID()
+	signature, err := m.Keys.SignTransaction(ctx, s.key, t.data(), t)
 	if err != nil {
 		return t, history.Signed{}, err
 	}
-	payload, err := compact(t.Raw(s.key.Fragment, signature))
+	payload, err := compact(t.raw(s.key.Fragment, signature))
 	if err != nil {
 		return t, history.Signed{}, err
 	}
-	requirement, err := compact(map[string]string{"function": t.Function, "payee": s.payee.DID()})
+	requirement, err := compact(map[string]string{"function": t.Function, "payee": s.payee.did()})
 	return t, history.Signed{
-		Payload: payload, Requirement: requirement, UniqueKey: c.Network + " " + t.ID().String(),
+		Payload: payload, Requirement: requirement, UniqueKey: c.Network + " " + t.id().String(),
 		Evidence: x402.Evidence{
-			Network: c.Network, Asset: rooch.RGas, Payer: s.payer.DID(), PayTo: c.PayTo, Amount: c.Amount,
+			Network: c.Network, Asset: coinRGas, Payer: s.payer.did(), PayTo: c.PayTo, Amount: c.Amount,
 			Nonce: decimal(sequence), Source: s.channelID().String(), Memo: t.Function,
 			Destination: s.key.Fragment,
 		},

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/x402"
@@ -73,7 +72,7 @@ func report(row history.Channel) Report {
 func (m *Manager) Show(ctx context.Context, server string) (out Report, err error) {
 	err = m.with(ctx, server, func(s *service) error {
 		out = Report{
-			Server: server, Service: s.payee.DID(), Key: s.keyID(), Network: s.network,
+			Server: server, Service: s.payee.did(), Key: s.keyID(), Network: s.network,
 			Channel: s.channelID().String(), State: "unopened", Delivered: true,
 		}
 		r, err := m.ready(ctx, s)
@@ -92,7 +91,7 @@ func (m *Manager) Show(ctx context.Context, server string) (out Report, err erro
 			return err
 		}
 		out = report(r.row)
-		out.State, out.Hub = rooch.Active, &r.hub
+		out.State, out.Hub = stateActive, &r.hub
 		return nil
 	})
 	return out, err
@@ -113,7 +112,7 @@ func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars
 		if err == nil && deposit == 0 {
 			return nil
 		}
-		return m.open(ctx, s, rooch.Asset(s.network).Units(deposit))
+		return m.open(ctx, s, assetRGas(s.network).Units(deposit))
 	})
 	if err != nil {
 		return Report{}, err

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -50,7 +49,7 @@ func (m *Manager) Buy(ctx context.Context, server string, charge pay.Charge) (re
 		return result, err
 	}
 	defer unlock()
-	charge = charge.At(s.network, s.payee.DID())
+	charge = charge.At(s.network, s.payee.did())
 	if result, done, err := m.Engine.Earlier(ctx, charge); done || err != nil {
 		return result, err
 	}
@@ -323,7 +322,7 @@ func (c *call) sign(
 	if err := maySign(ctx); err != nil {
 		return next, err
 	}
-	signature, err := c.m.Keys.SignSubRAV(ctx, c.r.key, rooch.SubRAV(s))
+	signature, err := c.m.Keys.SignSubRAV(ctx, c.r.key, SubRAV(s).bytes(), SubRAV(s))
 	if err != nil {
 		return next, err
 	}
@@ -339,7 +338,7 @@ func (m *Manager) signed(r *readyChannel, row history.Channel, charge pay.Charge
 	return history.Signed{
 		Payload: row.Signed, Requirement: charge.Requirement,
 		Evidence: x402.Evidence{
-			Network: r.network, Asset: rooch.RGas, Payer: r.keyID(), PayTo: charge.PayTo,
+			Network: r.network, Asset: coinRGas, Payer: r.keyID(), PayTo: charge.PayTo,
 			Amount: charge.Amount,
 			Nonce:  nonce, Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + epoch,
 		},

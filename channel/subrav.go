@@ -8,13 +8,12 @@ import (
 	"strconv"
 	"strings"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// subRAV is the payer's voucher (rooch.SubRAV) as services and wallets exchange it, in JSON.
-type subRAV rooch.SubRAV
+// subRAV is the payer's voucher (SubRAV) as services and wallets exchange it, in JSON.
+type subRAV SubRAV
 
 const subRAVVersion = "1"
 
@@ -35,7 +34,7 @@ type subRAVJSON struct {
 // MarshalJSON writes the form of messages.
 func (s subRAV) MarshalJSON() ([]byte, error) {
 	return compact(subRAVJSON{
-		Version: subRAVVersion, ChainID: decimal(s.ChainID), ChannelID: s.Channel.String(),
+		Version: subRAVVersion, ChainID: decimal(s.ChainID), ChannelID: objectID(s.Channel).String(),
 		ChannelEpoch: decimal(s.Epoch), VMIDFragment: s.Fragment, AccumulatedAmount: s.Amount.String(),
 		Nonce: decimal(s.Nonce),
 	})
@@ -71,7 +70,7 @@ func (s *subRAV) UnmarshalJSON(data []byte) error {
 			return malformed("a SubRAV", err)
 		}
 	}
-	out.Channel, err = rooch.ParseObjectID(in.ChannelID)
+	out.Channel, err = parseObjectID(in.ChannelID)
 	if err != nil {
 		return malformed("a SubRAV", err)
 	}

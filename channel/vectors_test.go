@@ -10,15 +10,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/x402/money"
 )
 
 // vectors are what @nuwa-ai/payment-kit 0.7.0 and identity-kit 0.6.0 made.
 type vectors struct {
 	Parties map[string]struct {
-		DID string `json:"did"`
-		Key string `json:"publicKeyMultibase_inDIDDoc"`
+		DID     string `json:"did"`
+		Address string `json:"addressHex"`
+		Key     string `json:"publicKeyMultibase_inDIDDoc"`
 	} `json:"parties"`
 	Ed25519   subRAVVector `json:"subrav_ed25519"`
 	Secp256k1 subRAVVector `json:"subrav_secp256k1"`
@@ -66,8 +66,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-func parse(t testing.TB, did string) rooch.Account {
-	a, err := rooch.ParseDID(did)
+func parse(t testing.TB, did string) account {
+	a, err := parseDID(did)
 	require.NoError(t, err)
 	return a
 }
@@ -79,7 +79,7 @@ func TestVectors(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			var s subRAV
 			require.NoError(t, json.Unmarshal(c.JSON, &s))
-			require.Equal(t, c.BCS, hex.EncodeToString(rooch.SubRAV(s).Bytes()))
+			require.Equal(t, c.BCS, hex.EncodeToString(SubRAV(s).bytes()))
 			text, err := json.Marshal(signedSubRAV{s, multibase(unhex(t, c.Sig))})
 			require.NoError(t, err)
 			require.JSONEq(t, string(c.Signed), string(text))
@@ -110,7 +110,7 @@ func TestVectors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "srv-1-abc", answer.ServiceTxRef)
 	require.Equal(t, money.NewAmount(10_000_000), *answer.Cost)
-	require.Equal(t, subRAV{ChainID: 4, Channel: rooch.ChannelID(payer, payee), Fragment: "key-1",
+	require.Equal(t, subRAV{ChainID: 4, Channel: idOfChannel(payer, payee), Fragment: "key-1",
 		Amount: money.NewAmount(20_000_000), Nonce: 2}, *answer.SubRAV)
 	rest, paid, err := splitContent([]json.RawMessage{json.RawMessage(`{"type":"text","text":"x"}`),
 		v.Resource})

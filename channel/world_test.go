@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
-	"x402-wallet/chain/rooch"
 	"x402-wallet/history"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -35,7 +34,7 @@ import (
 type fakeService struct {
 	t     *testing.T
 	chain *chain
-	me    rooch.Account
+	me    account
 	base  string
 
 	mu                       sync.Mutex
@@ -55,7 +54,7 @@ const price = 10_000_000 // units: $0.001
 
 func (s *fakeService) info() string {
 	return fmt.Sprintf(
-		`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.DID(), s.base)
+		`{"version":1,"serviceId":"fake","serviceDid":%q,"network":"local","defaultAssetId":"0x3::gas_coin::RGas","basePath":%q,"more":[1]}`, s.me.did(), s.base)
 }
 
 func (s *fakeService) Check(seller.Request) error { return nil }
@@ -183,10 +182,10 @@ func (s *fakeService) authorized(token, operation string) error {
 	}
 	signer := parse(s.t, a.Signature.SignerDID)
 	s.chain.mu.Lock()
-	i := slices.IndexFunc(s.chain.keys[signer], func(k rooch.Key) bool {
+	i := slices.IndexFunc(s.chain.keys[signer], func(k Key) bool {
 		return a.Signature.KeyID == a.Signature.SignerDID+"#"+k.Fragment
 	})
-	var key rooch.Key
+	var key Key
 	if i >= 0 {
 		key = s.chain.keys[signer][i]
 	}
@@ -226,7 +225,7 @@ func (s *fakeService) query() []byte {
 	}
 	r := s.stored.SubRAV
 	return fmt.Appendf(nil,
-		`{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, r.Channel.String(), r.Amount, r.Nonce)
+		`{"subRav":{"version":1,"chainId":4,"channelId":%q,"accumulatedAmount":%s,"nonce":%d},"signature":{"0":8}}`, objectID(r.Channel).String(), r.Amount, r.Nonce)
 }
 
 func (s *fakeService) recovery() []byte {
@@ -245,7 +244,7 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	signature, err := unMultibase(given.Signature)
 	require.NoError(s.t, err)
 	require.True(s.t, wallet.VerifyChannelKey(sub.Key.Type, sub.Key.Multibase,
-		rooch.SubRAV(given.SubRAV).Bytes(),
+		SubRAV(given.SubRAV).bytes(),
 		signature), "a SubRAV's signature is wrong")
 	for _, other := range s.given {
 		require.False(s.t, other.SubRAV.Nonce == given.SubRAV.Nonce && other != *given,
@@ -360,22 +359,22 @@ func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.App
 // keysOf are a wallet's, as main joins them.
 type keysOf struct{ *wallet.Wallet }
 
-func (k keysOf) Public() string        { return k.ChannelKey() }
-func (k keysOf) Owns(q rooch.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
-func (keysOf) Verify(k rooch.Key, message, signature []byte) bool {
+func (k keysOf) Public() string  { return k.ChannelKey() }
+func (k keysOf) Owns(q Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
+func (keysOf) Verify(k Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
-func (k keysOf) SignSubRAV(ctx context.Context, key rooch.Key, s rooch.SubRAV) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignSubRAV(ctx, s.Bytes(), wallet.SubRAV{ChainID: s.ChainID,
+func (k keysOf) SignSubRAV(ctx context.Context, key Key, message []byte, s SubRAV) ([]byte, error) {
+	sig, err := k.Channel(key.Type).SignSubRAV(ctx, message, wallet.SubRAV{ChainID: s.ChainID,
 		Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return sig[:], err
 }
-func (k keysOf) SignAuth(ctx context.Context, key rooch.Key, message []byte) ([]byte, error) {
+func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, error) {
 	sig, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
 	return sig[:], err
 }
-func (k keysOf) SignTransaction(ctx context.Context, key rooch.Key, t rooch.Transaction) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignRooch(ctx, t.Data(), wallet.RoochCall{Sender: t.Sender,
+func (k keysOf) SignTransaction(ctx context.Context, key Key, message []byte, t Transaction) ([]byte, error) {
+	sig, err := k.Channel(key.Type).SignRooch(ctx, message, wallet.RoochCall{Sender: t.Sender,
 		Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return sig[:], err
 }
@@ -402,7 +401,7 @@ type world struct {
 	chain   *chain
 	service *fakeService
 	guard   *guardStub
-	payer   rooch.Account
+	payer   account
 	rules   budget.Rules
 	m       *Manager
 	store   *history.Store
@@ -414,14 +413,14 @@ type world struct {
 func newWorld(t *testing.T, change ...func(*world)) *world {
 	session := money.Dollars(5_000_000)
 	w := &world{t: t, home: t.TempDir(), chain: newChain(t), guard: &guardStub{},
-		payer: rooch.Account{1, 2, 3},
+		payer: account{1, 2, 3},
 		rules: budget.Rules{PerCall: 1_000_000, Session: &session, Day: 10_000_000, Month: 100_000_000,
 			ApproveAbove: 100_000, Rate: 60, PriceJump: 3, NewPayee: budget.RuleAllow,
 			PayeeChange: budget.RuleAsk}}
-	w.service = &fakeService{t: t, chain: w.chain, me: rooch.Account{9, 9}, used: map[string]bool{}}
+	w.service = &fakeService{t: t, chain: w.chain, me: account{9, 9}, used: map[string]bool{}}
 	w.service.base = "/mcp"
 	w.service.wellKnown = w.service.info()
-	w.chain.keys[w.payer] = []rooch.Key{{Fragment: "other", Type: ed25519Key,
+	w.chain.keys[w.payer] = []Key{{Fragment: "other", Type: ed25519Key,
 		Multibase: "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
 		{Fragment: "key-1", Type: ed25519Key, Multibase: theWallet().ChannelKey()}}
 	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
@@ -442,12 +441,12 @@ func (w *world) start() {
 	var err error
 	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
 	require.NoError(w.t, err)
-	nodes := rooch.Nodes{"rooch:local": rooch.NewNode("rooch:local", w.chain.url, http.DefaultClient)}
+	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient)
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
 		Assets:   x402.NewRegistry(nodes.Assets()),
-		Statuses: Statuses(nodes), Store: w.store, Guard: w.guard, Now: time.Now,
+		Statuses: nodes.Statuses(), Store: w.store, Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
-	w.m = New(Options{DID: cmp.Or(w.did, w.payer.DID()),
+	w.m = New(Options{DID: cmp.Or(w.did, w.payer.did()),
 		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
 		Nodes:      nodes,
 		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine,

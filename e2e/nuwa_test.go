@@ -22,7 +22,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rooch"
 	"x402-wallet/e2e/testworld"
 )
 
@@ -159,7 +158,7 @@ func TestNuwa(t *testing.T) {
 	bin := testworld.Build(t)
 	n := startNuwa(t)
 	host := func(raw string) string { at, _ := url.Parse(raw); return at.Host }
-	payer := rooch.Account{42}
+	const payer = "did:rooch:rooch19gqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqnvn7eg" // 0x2a00…
 	home := testworld.NewHome(t, fmt.Sprintf(`
 [budget]
 session = "5.00"
@@ -174,11 +173,11 @@ url = %q
 channel = true
 [servers.pages]
 url = %q
-`, host(n.MCP), host(n.HTTP), host(n.Rooch), n.Rooch, payer.DID(), n.MCP, n.HTTP+"/api"))
-	n.post("admin/did", map[string]any{"did": payer.DID(),
+`, host(n.MCP), host(n.HTTP), host(n.Rooch), n.Rooch, payer, n.MCP, n.HTTP+"/api"))
+	n.post("admin/did", map[string]any{"did": payer,
 		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
 			"publicKeyMultibase": "z" + home.Solana}}})
-	n.post("admin/hub", map[string]any{"did": payer.DID(), "asset": rooch.RGas, "amount": "10000000000"})
+	n.post("admin/hub", map[string]any{"did": payer, "asset": "0x3::gas_coin::RGas", "amount": "10000000000"})
 	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: accept}
 
 	for _, over := range []struct {

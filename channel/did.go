@@ -1,4 +1,4 @@
-package rooch
+package channel
 
 import (
 	"crypto/sha3"
@@ -10,19 +10,19 @@ import (
 	"x402-wallet/x402"
 )
 
-// Account is a Rooch account: 32 bytes, written as did:rooch:<bech32m> where it has a DID.
-type Account [32]byte
+// account is a Rooch account: 32 bytes, written as did:rooch:<bech32m> where it has a DID.
+type account [32]byte
 
-// ObjectID names an object on Rooch.
-type ObjectID [32]byte
+// objectID names an object on Rooch.
+type objectID [32]byte
 
-// DIDPrefix is what the DID of a Rooch account begins with.
-const DIDPrefix = "did:rooch:"
+// didPrefix is what the DID of a Rooch account begins with.
+const didPrefix = "did:rooch:"
 
-// ParseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
+// parseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
 // nuwa §8).
-func ParseDID(did string) (a Account, err error) {
-	text, ok := strings.CutPrefix(did, DIDPrefix)
+func parseDID(did string) (a account, err error) {
+	text, ok := strings.CutPrefix(did, didPrefix)
 	if !ok {
 		return a, x402.Errorf(x402.InvalidRequirement,
 			"%s is no did:rooch: only those have payment channels", x402.Quote(did))
@@ -31,36 +31,36 @@ func ParseDID(did string) (a Account, err error) {
 	if err != nil || len(payload) != len(a) {
 		return a, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", x402.Quote(did))
 	}
-	return Account(payload), nil
+	return account(payload), nil
 }
 
-// DID is the account's name.
-func (a Account) DID() string { return DIDPrefix + a.identifier() }
+// did is the account's name.
+func (a account) did() string { return didPrefix + a.identifier() }
 
 // identifier is the DID without its method, as the chain's documents have it.
-func (a Account) identifier() string { return toBech32m(a[:]) }
+func (a account) identifier() string { return toBech32m(a[:]) }
 
 // String is 0x and hex, as Rooch's nodes write accounts.
-func (a Account) String() string { return "0x" + hex.EncodeToString(a[:]) }
+func (a account) String() string { return "0x" + hex.EncodeToString(a[:]) }
 
 // String is 0x and hex.
-func (id ObjectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
+func (id objectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 
-// ParseObjectID reads 0x and 64 hex digits.
-func ParseObjectID(s string) (id ObjectID, err error) {
+// parseObjectID reads 0x and 64 hex digits.
+func parseObjectID(s string) (id objectID, err error) {
 	text, ok := strings.CutPrefix(s, "0x")
 	if !ok || len(text) != hex.EncodedLen(len(id)) {
-		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
+		return objectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
 	if _, err := hex.Decode(id[:], []byte(text)); err != nil {
-		return ObjectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
+		return objectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
 	return id, nil
 }
 
-// RGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry
+// coinRGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry
 // write it. In the bytes that an object's id is made of it is canonicalRGas, with all the zeros.
-const RGas = "0x3::gas_coin::RGas"
+const coinRGas = "0x3::gas_coin::RGas"
 
 // Rooch's packages.
 const (
@@ -71,8 +71,8 @@ const (
 	canonicalRGas = framework + "::gas_coin::RGas"
 )
 
-// IsRGas accepts the asset with or without its zeros.
-func IsRGas(asset string) bool {
+// isRGas accepts the asset with or without its zeros.
+func isRGas(asset string) bool {
 	address, rest, _ := strings.Cut(asset, "::")
 	digits, ok := strings.CutPrefix(address, "0x")
 	return ok && len(digits) <= 64 && strings.TrimLeft(digits, "0") == "3" && rest == "gas_coin::RGas"
@@ -80,30 +80,30 @@ func IsRGas(asset string) bool {
 
 // objectOf is the id of an object that the chain names by a key and a type:
 // SHA3-256(bcs(key) ‖ type).
-func objectOf(key []byte, module, name string) ObjectID {
+func objectOf(key []byte, module, name string) objectID {
 	return sha3.Sum256(append(key, framework+"::"+module+"::"+name...))
 }
 
-// ChannelID is the channel from one account to another, in RGas: there is one at most, and its id
+// idOfChannel is the channel from one account to another, in RGas: there is one at most, and its id
 // is known before it is open.
-func ChannelID(payer, payee Account) ObjectID {
-	key := Encode(struct {
-		Payer, Payee Account
+func idOfChannel(payer, payee account) objectID {
+	key := encodeBCS(struct {
+		Payer, Payee account
 		Coin         string
 	}{payer, payee, canonicalRGas})
 	return objectOf(key, "payment_channel", "PaymentChannel")
 }
 
 // hubOf is where an account's deposits for all of its channels lie.
-func hubOf(owner Account) ObjectID { return objectOf(owner[:], "payment_channel", "PaymentHub") }
+func hubOf(owner account) objectID { return objectOf(owner[:], "payment_channel", "PaymentHub") }
 
 // documentOf is an account's DID document.
-func documentOf(a Account) ObjectID { return objectOf(Encode(a.identifier()), "did", "DIDDocument") }
+func documentOf(a account) objectID { return objectOf(encodeBCS(a.identifier()), "did", "DIDDocument") }
 
 // fieldKey names an entry of a table whose keys are strings.
-func fieldKey(name string) ObjectID {
+func fieldKey(name string) objectID {
 	const stringType = "0x0000000000000000000000000000000000000000000000000000000000000001::string::String"
-	return sha3.Sum256(append(Encode(name), stringType...))
+	return sha3.Sum256(append(encodeBCS(name), stringType...))
 }
 
 // bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable

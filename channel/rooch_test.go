@@ -1,9 +1,7 @@
-package rooch
+package channel
 
 import (
 	"encoding/hex"
-	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -12,72 +10,31 @@ import (
 	"x402-wallet/x402"
 )
 
-// vectors are what @nuwa-ai/payment-kit 0.7.0 and identity-kit 0.6.0 made, as much of it as is the
-// chain's.
-type vectors struct {
-	Parties map[string]struct {
-		DID     string `json:"did"`
-		Address string `json:"addressHex"`
-	} `json:"parties"`
-	Ed25519   subRAVVector `json:"subrav_ed25519"`
-	Secp256k1 subRAVVector `json:"subrav_secp256k1"`
-	Big       subRAVVector `json:"subrav_big"`
-	OpenTx    struct {
-		Data string `json:"txDataHex"`
-		Hash string `json:"txDataSha3_256"`
-		Raw  string `json:"rawTransactionHex"`
-	} `json:"rooch_open_tx"`
-	ChannelID string `json:"channelId"`
-}
-
-type subRAVVector struct {
-	BCS string `json:"bcsHex"`
-}
-
-func readVectors(t testing.TB) (v vectors) {
-	text, err := os.ReadFile("../../channel/testdata/vectors.json")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &v))
-	return v
-}
-
-func unhex(t testing.TB, s string) []byte {
-	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
-	require.NoError(t, err)
-	return b
-}
-
-func parse(t testing.TB, did string) Account {
-	a, err := ParseDID(did)
-	require.NoError(t, err)
-	return a
-}
-
 func TestAddressVectors(t *testing.T) {
 	v := readVectors(t)
 	for name, p := range v.Parties {
 		t.Run(name, func(t *testing.T) {
 			a := parse(t, p.DID)
 			require.Equal(t, p.Address, a.String())
-			require.Equal(t, p.DID, a.DID())
+			require.Equal(t, p.DID, a.did())
 		})
 	}
-	id := ChannelID(parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID))
+	id := idOfChannel(parse(t, v.Parties["payer"].DID), parse(t, v.Parties["service"].DID))
 	require.Equal(t, v.ChannelID, id.String())
-	read, err := ParseObjectID(v.ChannelID)
+	read, err := parseObjectID(v.ChannelID)
 	require.NoError(t, err)
 	require.Equal(t, id, read)
 }
 
 func TestTransactionVector(t *testing.T) {
 	v := readVectors(t)
-	tx := OpenChannel(parse(t, v.Parties["service"].DID), "key-1")
+	tx := openChannel(parse(t, v.Parties["service"].DID), "key-1")
 	tx.Sender, tx.ChainID = parse(t, v.Parties["payer"].DID), 4
-	require.Equal(t, v.OpenTx.Data, hex.EncodeToString(tx.Data()))
-	id := tx.ID()
+	require.Equal(t, v.OpenTx.Data, hex.EncodeToString(tx.data()))
+	id := tx.id()
 	require.Equal(t, v.OpenTx.Hash, hex.EncodeToString(id[:]))
 	raw := unhex(t, v.OpenTx.Raw)
-	require.Equal(t, v.OpenTx.Raw, tx.Raw("key-1", raw[len(raw)-65:len(raw)-1]))
+	require.Equal(t, v.OpenTx.Raw, tx.raw("key-1", raw[len(raw)-65:len(raw)-1]))
 }
 
 func TestParseDIDRefuses(t *testing.T) {
@@ -96,7 +53,7 @@ func TestParseDIDRefuses(t *testing.T) {
 		"a key's fragment": good + "#key-1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseDID(did)
+			_, err := parseDID(did)
 			require.Error(t, err, did)
 		})
 	}
@@ -104,10 +61,10 @@ func TestParseDIDRefuses(t *testing.T) {
 
 func TestIsRGas(t *testing.T) {
 	for asset, is := range map[string]bool{
-		RGas: true, canonicalRGas: true, "0x03::gas_coin::RGas": true,
+		coinRGas: true, canonicalRGas: true, "0x03::gas_coin::RGas": true,
 		"3::gas_coin::RGas": false, "0x30::gas_coin::RGas": false, "0x3::gas_coin::rgas": false, "": false,
 	} {
-		t.Run(asset, func(t *testing.T) { require.Equal(t, is, IsRGas(asset)) })
+		t.Run(asset, func(t *testing.T) { require.Equal(t, is, isRGas(asset)) })
 	}
 }
 
@@ -125,8 +82,8 @@ func FuzzBCS(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { // what decodes encodes to the same bytes
 		var s subRAVLayout
-		if decodeAll(data, &s) == nil {
-			require.Equal(t, data, Encode(s))
+		if decodeAllBCS(data, &s) == nil {
+			require.Equal(t, data, encodeBCS(s))
 		}
 	})
 }

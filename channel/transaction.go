@@ -1,4 +1,4 @@
-package rooch
+package channel
 
 import (
 	"crypto/sha3"
@@ -11,17 +11,17 @@ import (
 // payee may take Amount in all. A later one replaces an earlier one.
 type SubRAV struct {
 	ChainID  uint64
-	Channel  ObjectID
+	Channel  [32]byte // an object's id
 	Epoch    uint64
 	Fragment string       // names the key that signs it, and with that the sub-channel
 	Amount   money.Amount // accumulated over all calls so far, in units of RGas
 	Nonce    uint64
 }
 
-// Bytes are what is signed.
-func (s SubRAV) Bytes() []byte {
+// bytes are what is signed.
+func (s SubRAV) bytes() []byte {
 	const version = 1
-	return Encode(subRAVLayout{
+	return encodeBCS(subRAVLayout{
 		Version: version, ChainID: s.ChainID, Channel: objectPath{s.Channel},
 		Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount, Nonce: s.Nonce,
 	})
@@ -38,11 +38,11 @@ type subRAVLayout struct {
 }
 
 // objectPath is how Rooch writes an object's id: as a path, whose length is one.
-type objectPath []ObjectID
+type objectPath []objectID
 
 // Transaction is a call of the module payment_channel by a DID's account (reference: nuwa §5).
 type Transaction struct {
-	Sender   Account
+	Sender   [32]byte // the account
 	Sequence uint64
 	ChainID  uint64
 	MaxGas   uint64 // units of RGas
@@ -51,55 +51,55 @@ type Transaction struct {
 	Args     [][]byte // each in BCS
 }
 
-// MaxGas is the most that the chain may take as a transaction's fee, in units of RGas. The kit asks
+// maxGas is the most that the chain may take as a transaction's fee, in units of RGas. The kit asks
 // for as much: one RGas, a cent.
-const MaxGas = 100_000_000
+const maxGas = 100_000_000
 
-// OpenChannel opens the channel to a payee and lets a key of the sender's DID document sign for it.
+// openChannel opens the channel to a payee and lets a key of the sender's DID document sign for it.
 // Where the channel is open it does no more than that.
-func OpenChannel(payee Account, fragment string) Transaction {
+func openChannel(payee account, fragment string) Transaction {
 	return Transaction{
-		MaxGas: MaxGas, Function: "open_channel_with_sub_channel_entry", TypeArgs: true,
-		Args: [][]byte{payee[:], Encode(fragment)},
+		MaxGas: maxGas, Function: "open_channel_with_sub_channel_entry", TypeArgs: true,
+		Args: [][]byte{payee[:], encodeBCS(fragment)},
 	}
 }
 
-// AuthorizeKey lets another key of the sender's DID document sign for a channel that is open.
-func AuthorizeKey(channel ObjectID, fragment string) Transaction {
+// authorizeKey lets another key of the sender's DID document sign for a channel that is open.
+func authorizeKey(channel objectID, fragment string) Transaction {
 	return Transaction{
-		MaxGas: MaxGas, Function: "authorize_sub_channel_entry",
-		Args: [][]byte{Encode(objectPath{channel}), Encode(fragment)},
+		MaxGas: maxGas, Function: "authorize_sub_channel_entry",
+		Args: [][]byte{encodeBCS(objectPath{channel}), encodeBCS(fragment)},
 	}
 }
 
-// Deposit puts an amount of RGas into an account's payment hub.
-func Deposit(owner Account, amount money.Amount) Transaction {
+// depositToHub puts an amount of RGas into an account's payment hub.
+func depositToHub(owner account, amount money.Amount) Transaction {
 	return Transaction{
-		MaxGas: MaxGas, Function: "deposit_to_hub_entry", TypeArgs: true,
-		Args: [][]byte{owner[:], Encode(amount)},
+		MaxGas: maxGas, Function: "deposit_to_hub_entry", TypeArgs: true,
+		Args: [][]byte{owner[:], encodeBCS(amount)},
 	}
 }
 
 // typeTag is a Move struct that takes no type arguments of its own.
 type typeTag struct {
 	Variant      byte
-	Address      Account
+	Address      account
 	Module, Name string
 	TypeArgs     []typeTag
 }
 
-// Data is what is hashed and signed.
-func (t Transaction) Data() []byte {
+// data is what is hashed and signed.
+func (t Transaction) data() []byte {
 	const (
 		callFunction  = 1
 		structVariant = 7
 	)
-	three := Account{31: 3}
+	three := account{31: 3}
 	data := struct {
-		Sender                    Account
+		Sender                    account
 		Sequence, ChainID, MaxGas uint64
 		Action                    byte
-		Package                   Account
+		Package                   account
 		Module, Function          string
 		TypeArgs                  []typeTag
 		Args                      [][]byte
@@ -110,25 +110,25 @@ func (t Transaction) Data() []byte {
 	if t.TypeArgs {
 		data.TypeArgs = []typeTag{{Variant: structVariant, Address: three, Module: "gas_coin", Name: "RGas"}}
 	}
-	return Encode(data)
+	return encodeBCS(data)
 }
 
-// ID is the hash that is signed, and the transaction's name on the chain.
-func (t Transaction) ID() ObjectID { return sha3.Sum256(t.Data()) }
+// id is the hash that is signed, and the transaction's name on the chain.
+func (t Transaction) id() objectID { return sha3.Sum256(t.data()) }
 
-// Raw is the transaction with its authenticator, in hex, as a node takes it: the authenticator of
+// raw is the transaction with its authenticator, in hex, as a node takes it: the authenticator of
 // the DID validator (did_validator.move), made by the key of the fragment.
-func (t Transaction) Raw(fragment string, signature []byte) string {
+func (t Transaction) raw(fragment string, signature []byte) string {
 	const didValidator = 4
-	payload := Encode(struct {
+	payload := encodeBCS(struct {
 		Envelope  byte // 0: the hash itself was signed
 		Fragment  string
 		Signature []byte
 		Message   byte // 0: there is none
 	}{Fragment: fragment, Signature: signature})
-	authenticator := Encode(struct {
+	authenticator := encodeBCS(struct {
 		Validator uint64
 		Payload   []byte
 	}{Validator: didValidator, Payload: payload})
-	return "0x" + hex.EncodeToString(append(t.Data(), authenticator...))
+	return "0x" + hex.EncodeToString(append(t.data(), authenticator...))
 }

@@ -1,12 +1,4 @@
-// Package rooch is the chain of the Nuwa payment channels: what lies in a channel and in the
-// payer's hub, the transactions that open channels, and what became of what was signed.
-//
-// What must stay true: what a node says is read strictly or not at all, and only from a node of the
-// network that it was configured for.
-//
-// The files: node.go (what a node is asked), transaction.go (what is signed), address.go (accounts
-// and the ids of objects), bcs.go (Rooch's bytes), status.go (what became of a payment).
-package rooch
+package channel
 
 import (
 	"context"
@@ -22,45 +14,115 @@ import (
 	"sync"
 
 	"x402-wallet/chain/rpc"
+	"x402-wallet/pay"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
+// Rooch is the chain of the Nuwa payment channels. What a node says is read strictly or not at all,
+// and only from a node of the network that it was configured for.
+
 // chainIDs are Rooch's networks (rooch-sdk 0.4.0, payment-kit's changelog).
 var chainIDs = map[string]uint64{"rooch:main": 1, "rooch:test": 2, "rooch:dev": 3, "rooch:local": 4}
 
-// Node is the owner's node for one network. It is safe for concurrent use.
-type Node struct {
+// node is the owner's node for one network. It is safe for concurrent use.
+type node struct {
 	*rpc.Node
 
 	mu        sync.Mutex
 	sameChain bool // it answered with the network's chain id once
 }
 
-// NewNode makes the client of a node; network is a CAIP-2 like name, "rooch:main".
-func NewNode(network, url string, client *http.Client) *Node {
-	return &Node{Node: rpc.New(network, url, client, nil)}
-}
+// chainID is the network's number, which stands in everything that is signed for it.
+func (n *node) chainID() uint64 { return chainIDs[n.Network] }
 
-// ChainID is the network's number, which stands in everything that is signed for it.
-func (n *Node) ChainID() uint64 { return chainIDs[n.Network] }
-
-// Asset is RGas on a network. Its price is the one that the kit has built in: 100 picodollars a
+// assetRGas is RGas on a network. Its price is the one that the kit has built in: 100 picodollars a
 // unit.
-func Asset(network string) x402.AssetInfo {
+func assetRGas(network string) x402.AssetInfo {
 	const dollarsPerRGas = money.Dollars(10_000)
-	return x402.AssetInfo{Network: network, Address: RGas, Symbol: "RGas", Decimals: 8, USD: dollarsPerRGas}
+	return x402.AssetInfo{Network: network, Address: coinRGas, Symbol: "RGas", Decimals: 8, USD: dollarsPerRGas}
 }
 
-// Nodes are the owner's, by network.
-type Nodes map[string]*Node
+// Nodes are the owner's, by network: a CAIP-2 like name, "rooch:main". They are safe for concurrent
+// use.
+type Nodes map[string]*node
+
+// NewNodes makes the clients of those of the networks that are Rooch's.
+func NewNodes(urls map[string]string, client *http.Client) Nodes {
+	nodes := Nodes{}
+	for network, url := range urls {
+		if x402.Namespace(network) == "rooch" {
+			nodes[network] = &node{Node: rpc.New(network, url, client, nil)}
+		}
+	}
+	return nodes
+}
 
 // Assets are what channels on these networks are paid in, for the registry.
 func (nodes Nodes) Assets() (list []x402.AssetInfo) {
 	for _, network := range slices.Sorted(maps.Keys(nodes)) {
-		list = append(list, Asset(network))
+		list = append(list, assetRGas(network))
 	}
 	return list
+}
+
+// Statuses finds what says what became of what was paid through channels, by its scheme in the
+// ledger.
+func (nodes Nodes) Statuses() map[pay.SchemeKey]pay.StatusReader {
+	list := map[pay.SchemeKey]pay.StatusReader{}
+	for _, scheme := range []string{schemeCall, schemeOpen, schemeDeposit} {
+		list[pay.SchemeKey{Scheme: scheme, Family: "rooch"}] = nodes
+	}
+	return list
+}
+
+// Status asks the chain what became of what a channel owes, or of a transaction that opens one. A
+// SubRAV happened when the payee has claimed its nonce or a later one; until then, and for ever, it
+// may: it never expires. A transaction happened when its account's number has passed it. With an
+// error the state is Open.
+func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	node := nodes[e.Network]
+	nonce, err := parseUint(e.Nonce)
+	if node == nil || err != nil {
+		return x402.Status{}, x402.Errorf(x402.RPCError, "no node of %s is configured", x402.Quote(e.Network))
+	}
+	if e.Destination != "" { // only a transaction has one
+		return node.transactionStatus(ctx, e, nonce)
+	}
+	return node.subRAVStatus(ctx, e, nonce)
+}
+
+func (n *node) subRAVStatus(ctx context.Context, e x402.Evidence, nonce uint64) (status x402.Status,
+	err error) {
+	_, fragment, _ := strings.Cut(e.Payer, "#")
+	id, err := parseObjectID(e.Source)
+	if err != nil {
+		return status, err
+	}
+	channel, err := n.channel(ctx, id)
+	if err != nil || channel == nil {
+		return status, err
+	}
+	sub, err := n.subChannel(ctx, channel, fragment)
+	if err != nil || sub == nil || sub.Nonce < nonce {
+		return status, err
+	}
+	note := fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Amount, sub.Nonce)
+	return x402.Status{State: x402.Settled, Note: note}, nil
+}
+
+func (n *node) transactionStatus(ctx context.Context, e x402.Evidence, sequence uint64) (
+	status x402.Status, err error) {
+	payer, err := parseDID(e.Payer)
+	if err != nil {
+		return status, err
+	}
+	next, err := n.sequence(ctx, payer)
+	if err != nil || next <= sequence {
+		return status, err
+	}
+	note := fmt.Sprintf("the account has made its transaction %d", sequence)
+	return x402.Status{State: x402.Settled, Note: note}, nil
 }
 
 // Key is a key of a DID document.
@@ -70,8 +132,8 @@ type Key struct {
 	Multibase string `json:"publicKeyMultibase"` // z and base58, without multicodec
 }
 
-// Keys are the keys that a DID document lets authenticate. A DID without a document has none.
-func (n *Node) Keys(ctx context.Context, a Account) (usable []Key, err error) {
+// keys are the keys that a DID document lets authenticate. A DID without a document has none.
+func (n *node) keys(ctx context.Context, a account) (usable []Key, err error) {
 	value, err := n.object(ctx, documentOf(a))
 	if err != nil || value == nil {
 		return nil, err
@@ -90,7 +152,7 @@ func (n *Node) Keys(ctx context.Context, a Account) (usable []Key, err error) {
 		}
 		Authentication []string
 	}
-	if _, err := Decode(value, &document); err != nil {
+	if _, err := decodeBCS(value, &document); err != nil {
 		return nil, n.Failed("with a DID document", err)
 	}
 	for _, m := range document.Methods {
@@ -101,27 +163,27 @@ func (n *Node) Keys(ctx context.Context, a Account) (usable []Key, err error) {
 	return usable, nil
 }
 
-// Channel is a channel as the chain has it.
-type Channel struct {
-	Sender, Receiver Account
+// channelState is a channel as the chain has it.
+type channelState struct {
+	Sender, Receiver account
 	Coin             string
 	State            string // active, closing or closed
 	Epoch            uint64 // one more each time that the channel is opened again
 
-	subs ObjectID // the table of its sub-channels
+	subs objectID // the table of its sub-channels
 }
 
-// Active is the state of a channel that can be paid from.
-const Active = "active"
+// stateActive is the state of a channel that can be paid from.
+const stateActive = "active"
 
-// Channel reads a channel; nil: it was never opened.
-func (n *Node) Channel(ctx context.Context, id ObjectID) (*Channel, error) {
+// channel reads a channel; nil: it was never opened.
+func (n *node) channel(ctx context.Context, id objectID) (*channelState, error) {
 	value, err := n.object(ctx, id)
 	if err != nil || value == nil {
 		return nil, err
 	}
 	var object struct {
-		Sender, Receiver Account
+		Sender, Receiver account
 		Coin             string
 		Subs             objectPath
 		Status           byte
@@ -131,26 +193,26 @@ func (n *Node) Channel(ctx context.Context, id ObjectID) (*Channel, error) {
 			Pending money.Amount
 		}
 	}
-	if err := decodeAll(value, &object); err != nil || len(object.Subs) != 1 {
+	if err := decodeAllBCS(value, &object); err != nil || len(object.Subs) != 1 {
 		return nil, n.Failed("with a channel", errLayout)
 	}
-	states := []string{Active, "closing", "closed"}
-	return &Channel{
+	states := []string{stateActive, "closing", "closed"}
+	return &channelState{
 		Sender: object.Sender, Receiver: object.Receiver, Coin: object.Coin, Epoch: object.Epoch,
 		State: states[min(int(object.Status), len(states)-1)], subs: object.Subs[0],
 	}, nil
 }
 
-// SubChannel is one key's part of a channel: what the payee has claimed of it, and the chain
+// subChannel is one key's part of a channel: what the payee has claimed of it, and the chain
 // confirmed.
-type SubChannel struct {
+type subChannel struct {
 	Key    Key
 	Amount money.Amount
 	Nonce  uint64
 }
 
-// SubChannel reads what a key has in a channel; nil: it may not sign for it.
-func (n *Node) SubChannel(ctx context.Context, c *Channel, fragment string) (*SubChannel, error) {
+// subChannel reads what a key has in a channel; nil: it may not sign for it.
+func (n *node) subChannel(ctx context.Context, c *channelState, fragment string) (*subChannel, error) {
 	value, err := n.field(ctx, c.subs, fragment)
 	if err != nil || value == nil {
 		return nil, err
@@ -160,21 +222,21 @@ func (n *Node) SubChannel(ctx context.Context, c *Channel, fragment string) (*Su
 		Amount                    money.Amount
 		Nonce                     uint64
 	}
-	if err := decodeAll(value, &sub); err != nil || sub.Fragment != fragment {
+	if err := decodeAllBCS(value, &sub); err != nil || sub.Fragment != fragment {
 		return nil, n.Failed("with a sub-channel", errLayout)
 	}
 	key := Key{Fragment: sub.Fragment, Type: sub.Type, Multibase: sub.Multibase}
-	return &SubChannel{Key: key, Amount: sub.Amount, Nonce: sub.Nonce}, nil
+	return &subChannel{Key: key, Amount: sub.Amount, Nonce: sub.Nonce}, nil
 }
 
-// Hub is what lies in an account's payment hub, in units of RGas; none where it is frozen.
-func (n *Node) Hub(ctx context.Context, owner Account) (balance money.Amount, err error) {
+// hub is what lies in an account's payment hub, in units of RGas; none where it is frozen.
+func (n *node) hub(ctx context.Context, owner account) (balance money.Amount, err error) {
 	value, err := n.object(ctx, hubOf(owner))
 	if err != nil || value == nil {
 		return balance, err
 	}
 	var store objectPath
-	if _, err := Decode(value, &store); err != nil || len(store) != 1 {
+	if _, err := decodeBCS(value, &store); err != nil || len(store) != 1 {
 		return balance, n.Failed("with a payment hub", errLayout)
 	}
 	value, err = n.field(ctx, store[0], canonicalRGas)
@@ -186,7 +248,7 @@ func (n *Node) Hub(ctx context.Context, owner Account) (balance money.Amount, er
 		Balance    money.Amount
 		Frozen     byte
 	}
-	if err := decodeAll(value, &coins); err != nil || coins.Name != canonicalRGas ||
+	if err := decodeAllBCS(value, &coins); err != nil || coins.Name != canonicalRGas ||
 		coins.Coin != canonicalRGas {
 		return balance, n.Failed("with a payment hub", errLayout)
 	}
@@ -196,8 +258,8 @@ func (n *Node) Hub(ctx context.Context, owner Account) (balance money.Amount, er
 	return coins.Balance, nil
 }
 
-// Sequence is the number of an account's next transaction.
-func (n *Node) Sequence(ctx context.Context, a Account) (uint64, error) {
+// sequence is the number of an account's next transaction.
+func (n *node) sequence(ctx context.Context, a account) (uint64, error) {
 	var out struct {
 		Status string `json:"vm_status"`
 		Values []struct {
@@ -230,12 +292,12 @@ func parseUint(text string) (uint64, error) {
 	return n, err
 }
 
-// ErrAborted says that the chain took a transaction and undid it: nothing happened but its fee.
-var ErrAborted = errors.New("the chain refused the transaction")
+// errAborted says that the chain took a transaction and undid it: nothing happened but its fee.
+var errAborted = errors.New("the chain refused the transaction")
 
-// Execute sends a transaction, as Raw wrote it. With ErrAborted it is over; after another error
+// execute sends a transaction, as raw wrote it. With errAborted it is over; after another error
 // nobody knows what became of it.
-func (n *Node) Execute(ctx context.Context, raw string) (hash string, err error) {
+func (n *node) execute(ctx context.Context, raw string) (hash string, err error) {
 	var out struct {
 		Execution struct {
 			Hash   string `json:"tx_hash"`
@@ -252,23 +314,23 @@ func (n *Node) Execute(ctx context.Context, raw string) (hash string, err error)
 	}
 	if s := out.Execution.Status; s.Type != "executed" {
 		return out.Execution.Hash, fmt.Errorf("%w: %s at %s, code %s",
-			ErrAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
+			errAborted, x402.Quote(s.Type), x402.Quote(s.Location), x402.Quote(s.Abort))
 	}
 	return out.Execution.Hash, nil
 }
 
 // object reads an object's bytes; nil: there is no such object.
-func (n *Node) object(ctx context.Context, id ObjectID) ([]byte, error) {
+func (n *node) object(ctx context.Context, id objectID) ([]byte, error) {
 	return n.state(ctx, "rooch_getObjectStates", id.String(), map[string]bool{"decode": false,
 		"showDisplay": false})
 }
 
-func (n *Node) field(ctx context.Context, table ObjectID, name string) ([]byte, error) {
+func (n *node) field(ctx context.Context, table objectID, name string) ([]byte, error) {
 	return n.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()},
 		map[string]bool{"decode": false, "showDisplay": false})
 }
 
-func (n *Node) state(ctx context.Context, method string, params ...any) ([]byte, error) {
+func (n *node) state(ctx context.Context, method string, params ...any) ([]byte, error) {
 	if err := n.checkChain(ctx); err != nil {
 		return nil, err
 	}
@@ -292,7 +354,7 @@ func (n *Node) state(ctx context.Context, method string, params ...any) ([]byte,
 }
 
 // checkChain refuses a node of another network: who chooses the node chooses the evidence.
-func (n *Node) checkChain(ctx context.Context) error {
+func (n *node) checkChain(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.sameChain {
@@ -302,9 +364,9 @@ func (n *Node) checkChain(ctx context.Context) error {
 	if err := n.Call(ctx, &id, "rooch_getChainID"); err != nil {
 		return err
 	}
-	if id.String() != strconv.FormatUint(n.ChainID(), 10) {
+	if id.String() != strconv.FormatUint(n.chainID(), 10) {
 		return x402.Errorf(x402.RPCError,
-			"the node of %s has the chain id %s, not %d", n.Network, x402.Quote(id.String()), n.ChainID()).
+			"the node of %s has the chain id %s, not %d", n.Network, x402.Quote(id.String()), n.chainID()).
 			WithHint("the owner corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
 	n.sameChain = true

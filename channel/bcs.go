@@ -1,4 +1,4 @@
-package rooch
+package channel
 
 import (
 	"encoding/binary"
@@ -17,8 +17,8 @@ import (
 
 var amountType = reflect.TypeFor[money.Amount]()
 
-// Encode writes a value of the types above; of any other it panics.
-func Encode(v any) []byte { return appendValue(nil, reflect.ValueOf(v)) }
+// encodeBCS writes a value of the types above; of any other it panics.
+func encodeBCS(v any) []byte { return appendValue(nil, reflect.ValueOf(v)) }
 
 func appendValue(b []byte, v reflect.Value) []byte {
 	if v.Type() == amountType {
@@ -61,9 +61,9 @@ func appendLength(b []byte, n int) []byte {
 // errLayout says that an object's bytes are not of the layout that payment_channel.move has.
 var errLayout = errors.New("the object has another layout")
 
-// Decode reads a value of the types above into what v points to. rest is what follows it: of an
+// decodeBCS reads a value of the types above into what v points to. rest is what follows it: of an
 // object that is read to its end nothing may.
-func Decode(data []byte, v any) (rest []byte, err error) {
+func decodeBCS(data []byte, v any) (rest []byte, err error) {
 	d := decoder{rest: data}
 	d.value(reflect.ValueOf(v).Elem())
 	if d.bad {
@@ -72,9 +72,9 @@ func Decode(data []byte, v any) (rest []byte, err error) {
 	return d.rest, nil
 }
 
-// decodeAll is Decode of data that ends with the value.
-func decodeAll(data []byte, v any) error {
-	rest, err := Decode(data, v)
+// decodeAllBCS is decodeBCS of data that ends with the value.
+func decodeAllBCS(data []byte, v any) error {
+	rest, err := decodeBCS(data, v)
 	if err == nil && len(rest) > 0 {
 		return errLayout
 	}
