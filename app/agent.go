@@ -45,8 +45,9 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	}
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
+	onEVM, onSolana := agent.Signers(keys, nil)
 	server := &agent.Server{
-		EVM: agent.EVM{EVMSigner: keys.EVM()}, Solana: agent.Solana{SolanaSigner: keys.Solana()},
+		EVM: onEVM, Solana: onSolana,
 		Locked: keys.Locked, Lock: keys.Lock,
 		Store: store, Started: started, Now: time.Now, Log: a.log, Guard: guard,
 		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, guard) },

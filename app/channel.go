@@ -55,7 +55,10 @@ func lockedHint(err error) error {
 // tell what a SubRAV is for.
 type channelKeys struct{ *wallet.Wallet }
 
-func (k channelKeys) Public() string { return k.ChannelKey() }
+func (k channelKeys) Public() string {
+	solana, _ := k.Addresses()
+	return wallet.ChannelKey(solana)
+}
 
 func (k channelKeys) Owns(q channel.Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 
@@ -65,7 +68,7 @@ func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
 
 func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []byte,
 	meant channel.SubRAV) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignSubRAV(ctx, message, wallet.SubRAV{
+	signature, err := k.Wallet.SignSubRAV(ctx, key.Type, message, wallet.SubRAV{
 		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch,
 		Fragment: meant.Fragment, Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
 	})
@@ -73,13 +76,13 @@ func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []
 }
 
 func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []byte) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
+	signature, err := k.SignDIDAuth(ctx, key.Type, message)
 	return signature[:], lockedHint(err)
 }
 
 func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, message []byte,
 	meant channel.Transaction) ([]byte, error) {
-	signature, err := k.Channel(key.Type).SignRooch(ctx, message, wallet.RoochCall{
+	signature, err := k.SignRooch(ctx, key.Type, message, wallet.RoochCall{
 		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID,
 		MaxGas: meant.MaxGas, Function: meant.Function, Args: meant.Args,
 	})

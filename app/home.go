@@ -21,7 +21,7 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys.SetSources(a.sources(rules, keys)...)
+	keys.Sources = a.sources(rules, keys)
 	return keys, nil
 }
 

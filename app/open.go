@@ -50,18 +50,19 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	}
 	keys.Idle = rules.Keystore.Idle
 	sources := slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys), []wallet.Passphrase{last})
-	keys.SetSources(slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })...)
+	keys.Sources = slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })
 
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	onRooch := channel.NewNodes(nodeURLs(rules), nodes)
 	remote := a.remote(rules, keys, first)
 	guard := agent.Guard{Local: a.Guard(store, rules, keys), Remote: remote}
+	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
-		Signer: agent.EVM{EVMSigner: keys.EVM(), Remote: remote},
+		Signer: evmSigner,
 		RPC:    nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
-		Signer: agent.Solana{SolanaSigner: keys.Solana(), Remote: remote},
+		Signer: solanaSigner,
 		RPC:    nodeURLs(rules), TokenAccounts: tokenAccounts(rules),
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
@@ -87,22 +88,22 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	}
 	return &tools.Wallet{
 		Engine: engine, Store: store, Seals: seals{Guard: guard},
-		Keys:        toolKeys{wallet: keys, remote: remote},
+		Keys:        toolKeys{Wallet: keys, remote: remote},
 		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, servers: sellers.MCP},
 		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
 		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers.MCP,
 		Channels: channels,
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
-		Warnings: slices.Concat(keys.Warnings(), rules.Warnings, config.IgnoredEnv(a.env, rules)),
+		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
 }
 
 // remote is the unlock agent, whose turn comes after the descriptor, the file and the command (SPEC
 // §3): each of those, where it is set up, either unlocks the wallet itself or fails.
-func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Remote {
+func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Remote{Client: agent.Client{Home: a.home}, Before: func() bool {
+	return &agent.Client{Home: a.home, Before: func() bool {
 		return !earlier && keys.Locked()
 	}}
 }
@@ -137,24 +138,19 @@ func (s seals) Verify(ctx context.Context, own bool) error {
 
 // toolKeys implements tools.Keys.
 type toolKeys struct {
-	wallet *wallet.Wallet
-	remote *agent.Remote
-}
-
-// Addresses implements tools.Keys.
-func (k toolKeys) Addresses() (solana, evm string) {
-	return k.wallet.Solana().Address(), k.wallet.EVM().Address()
+	*wallet.Wallet
+	remote *agent.Client
 }
 
 // Locked implements tools.Keys: a wallet whose unlock agent is running signs without asking
 // anybody.
 func (k toolKeys) Locked() bool {
-	return k.wallet.Locked() && (!k.remote.Before() || k.remote.Status(context.Background()) != nil)
+	return k.Wallet.Locked() && (!k.remote.Before() || k.remote.Status(context.Background()) != nil)
 }
 
 // Unlock implements tools.Keys.
 func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
-	return k.wallet.Unlock(ctx, typed(passphrase))
+	return k.Wallet.Unlock(ctx, typed(passphrase))
 }
 
 // typed is a passphrase that a person typed; who typed it wipes it.

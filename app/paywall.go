@@ -30,7 +30,8 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	own := map[string]string{"eip155": keys.EVM().Address(), "solana": keys.Solana().Address()}
+	solana, evm := keys.Addresses()
+	own := map[string]string{"eip155": evm, "solana": solana}
 	if err := keys.Close(); err != nil {
 		return err
 	}

@@ -465,7 +465,7 @@ func TestUnusableChannelsAreRefused(t *testing.T) {
 	w.chain.channels[id].subs["key-1"].Key.Multibase = "zother"
 	_, err = w.call("echo")
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
-	w.chain.channels[id].subs["key-1"].Key.Multibase = theWallet().ChannelKey()
+	w.chain.channels[id].subs["key-1"].Key.Multibase = keysOf{theWallet()}.Public()
 	_, err = w.call("echo")
 	require.NoError(t, err)
 
@@ -629,7 +629,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 
 	list, err := w.m.List(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, theWallet().ChannelKey(), list.PublicKey)
+	require.Equal(t, keysOf{theWallet()}.Public(), list.PublicKey)
 	require.Len(t, list.Channels, 1)
 	_, err = w.m.Show(t.Context(), "elsewhere")
 	require.True(t, x402.HasCode(err, x402.InvalidArgument), "%v", err)

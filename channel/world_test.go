@@ -359,22 +359,25 @@ func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.App
 // keysOf are a wallet's, as main joins them.
 type keysOf struct{ *wallet.Wallet }
 
-func (k keysOf) Public() string  { return k.ChannelKey() }
+func (k keysOf) Public() string {
+	solana, _ := k.Addresses()
+	return wallet.ChannelKey(solana)
+}
 func (k keysOf) Owns(q Key) bool { return k.OwnsChannelKey(q.Type, q.Multibase) }
 func (keysOf) Verify(k Key, message, signature []byte) bool {
 	return wallet.VerifyChannelKey(k.Type, k.Multibase, message, signature)
 }
 func (k keysOf) SignSubRAV(ctx context.Context, key Key, message []byte, s SubRAV) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignSubRAV(ctx, message, wallet.SubRAV{ChainID: s.ChainID,
+	sig, err := k.Wallet.SignSubRAV(ctx, key.Type, message, wallet.SubRAV{ChainID: s.ChainID,
 		Channel: s.Channel, Epoch: s.Epoch, Fragment: s.Fragment, Amount: s.Amount.Bytes32(), Nonce: s.Nonce})
 	return sig[:], err
 }
 func (k keysOf) SignAuth(ctx context.Context, key Key, message []byte) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignDIDAuth(ctx, message)
+	sig, err := k.SignDIDAuth(ctx, key.Type, message)
 	return sig[:], err
 }
 func (k keysOf) SignTransaction(ctx context.Context, key Key, message []byte, t Transaction) ([]byte, error) {
-	sig, err := k.Channel(key.Type).SignRooch(ctx, message, wallet.RoochCall{Sender: t.Sender,
+	sig, err := k.SignRooch(ctx, key.Type, message, wallet.RoochCall{Sender: t.Sender,
 		Sequence: t.Sequence, ChainID: t.ChainID, MaxGas: t.MaxGas, Function: t.Function, Args: t.Args})
 	return sig[:], err
 }
@@ -422,7 +425,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	w.service.wellKnown = w.service.info()
 	w.chain.keys[w.payer] = []Key{{Fragment: "other", Type: ed25519Key,
 		Multibase: "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
-		{Fragment: "key-1", Type: ed25519Key, Multibase: theWallet().ChannelKey()}}
+		{Fragment: "key-1", Type: ed25519Key, Multibase: keysOf{theWallet()}.Public()}}
 	w.chain.hubs[w.payer] = money.NewAmount(100 * price)
 	for _, f := range change {
 		f(w)

@@ -11,11 +11,9 @@ type addressLine struct {
 	Address string `json:"address"`
 }
 
-func addressLines(keys *wallet.Wallet) (list []addressLine) {
-	for _, a := range keys.Addresses() {
-		list = append(list, addressLine{Chain: a.Chain, Address: a.Address})
-	}
-	return list
+func addressLines(keys *wallet.Wallet) []addressLine {
+	solana, evm := keys.Addresses()
+	return []addressLine{{Chain: wallet.ChainSolana, Address: solana}, {Chain: wallet.ChainEVM, Address: evm}}
 }
 
 func title(chain string) string {

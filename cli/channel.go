@@ -191,7 +191,7 @@ func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
 		m, unset := channelsOf(w)
 		solana, _ := w.Keys.Addresses()
 		// to set them up with
-		out := channel.List{PublicKey: wallet.ChannelKeyOf(solana), Servers: []string{},
+		out := channel.List{PublicKey: wallet.ChannelKey(solana), Servers: []string{},
 			Channels: []channel.Report{}}
 		if unset == nil {
 			var err error

@@ -138,10 +138,10 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		return usageError{text: "either --owner-keypair FILE signs and sends it, or --unsigned prints it"}
 	}
 	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-		var key wallet.OwnerKey
+		var key wallet.Imported
 		if f.keypair != "" {
 			var err error
-			key, err = wallet.ReadOwnerKey(f.keypair)
+			key, err = wallet.ImportSolanaJSON(f.keypair)
 			if err != nil {
 				return err
 			}
@@ -156,10 +156,10 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err != nil {
 			return err
 		}
-		if f.keypair != "" && c.Owner != key.Address() {
+		if f.keypair != "" && c.Owner != key.Address {
 			return x402.Errorf(x402.InvalidArgument,
 				"the token account %s belongs to %s, but the key in %s is that of %s", c.Account, c.Owner,
-				f.keypair, key.Address()).
+				f.keypair, key.Address).
 				WithHint("name your own token account by --token-account, or its owner's key by " +
 					"--owner-keypair")
 		}
@@ -221,7 +221,7 @@ func (u *ui) sentChange(c x402.DelegationChange, symbol, transaction string) err
 
 // ownersAccount is the token account that is meant: the one named, that of config.toml, or the
 // owner's associated one.
-func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (network, account string,
+func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (network, account string,
 	asset x402.AssetInfo, err error) {
 	wanted, _ := x402.Network(f.network)
 	for _, n := range w.Networks {
@@ -236,7 +236,13 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 			"no such Solana network is configured").WithHint(
 			"networks with an rpc in config.toml can be used")
 	}
-	asset, known := w.Engine.Assets.Named(network, f.symbol)
+	asset, known := w.Engine.Assets.Default(network)
+	if f.symbol != "" {
+		asset, known = w.Engine.Assets.BySymbol(network, f.symbol)
+		if !known {
+			asset, known = w.Engine.Assets.Asset(network, f.symbol)
+		}
+	}
 	switch {
 	case !known:
 		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is not an asset on %s", f.symbol,
@@ -249,7 +255,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.OwnerKey) (net
 		return "", "", asset,
 			usageError{text: "without the owner's key, --token-account must name the account"}
 	}
-	account, err = w.Delegations.AssociatedAccount(key.Address(), asset)
+	account, err = w.Delegations.AssociatedAccount(key.Address, asset)
 	return network, account, asset, err
 }
 

@@ -195,11 +195,11 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 		if err != nil {
 			return nil, err
 		}
-		if taken[key.Chain()] {
-			return nil, usageError{text: "two keys are imported for " + key.Chain() +
+		if taken[key.Chain] {
+			return nil, usageError{text: "two keys are imported for " + key.Chain +
 				"; a wallet has one for each chain"}
 		}
-		taken[key.Chain()] = true
+		taken[key.Chain] = true
 		list = append(list, key)
 	}
 	return list, nil

@@ -145,7 +145,16 @@ func network(name string) (string, error) {
 }
 
 func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
-	a, ok := w.options.Assets.Named(network, name)
+	var a x402.AssetInfo
+	var ok bool
+	if name == "" {
+		a, ok = w.options.Assets.Default(network)
+	} else {
+		a, ok = w.options.Assets.BySymbol(network, name)
+		if !ok {
+			a, ok = w.options.Assets.Asset(network, name)
+		}
+	}
 	switch {
 	case !ok && name == "":
 		return a, fmt.Errorf("%s has no asset that is known here", network)
@@ -192,7 +201,7 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 		if price, err = money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err != nil {
 			return a, 0, err
 		}
-		a = asset.Units(price)
+		a = money.AmountFor(price, asset.Decimals, asset.USD)
 		if asset.Dollars(a) != price {
 			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(),
 				asset.Symbol)

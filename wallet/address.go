@@ -13,13 +13,6 @@ const (
 	ChainEVM    = "evm"
 )
 
-// Address is one of the wallet's public addresses: base58 for [ChainSolana],
-// 0x with the EIP-55 checksum for [ChainEVM].
-type Address struct {
-	Chain   string `json:"chain"`
-	Address string `json:"address"`
-}
-
 const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 // base58 encodes with Bitcoin's alphabet, a leading 1 for each leading zero byte.

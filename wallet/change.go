@@ -55,7 +55,7 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 	return nil
 }
 
-func changeFailed(err error) *Error {
+func changeFailed(err error) *codedError {
 	e := setup("change the passphrase", err)
 	e.hint = "the old passphrase still opens the wallet"
 	switch {

@@ -24,7 +24,7 @@ func TestChangePassphrase(t *testing.T) {
 	again, err := Open(w.dir)
 	require.NoError(t, err)
 	again.derive = f.derive
-	require.Equal(t, w.Addresses(), again.Addresses())
+	requireAddresses(t, again, w.header.solana, w.header.evm)
 	require.Equal(t, w.header.created, again.header.created)
 	require.NotEqual(t, w.header.salt, again.header.salt)
 	requireCode(t, again.Unlock(t.Context(), value(testPassphrase)), codeInvalidPassphrase)
@@ -94,6 +94,6 @@ func TestChangeRaisesTheCost(t *testing.T) {
 		again, err := Open(w.dir)
 		require.NoError(t, err)
 		require.Equal(t, want, again.header.n)
-		require.Empty(t, again.Warnings())
+		require.Empty(t, again.Warnings)
 	}
 }

@@ -24,35 +24,23 @@ import (
 // a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
 // letters, which would be 68 signers.
 
-// The types of keys in a DID document that a wallet has.
+// The types of keys in a DID document that a wallet has. Whatever signs takes one
+// of them, and unlocks the wallet.
 const (
-	Ed25519Key   = "Ed25519VerificationKey2020"        // the Solana key
-	Secp256k1Key = "EcdsaSecp256k1VerificationKey2019" // the EVM key
+	ed25519Key   = "Ed25519VerificationKey2020"        // the Solana key
+	secp256k1Key = "EcdsaSecp256k1VerificationKey2019" // the EVM key
 )
 
-// ChannelSigner signs with one of the two keys.
-type ChannelSigner struct {
-	w       *Wallet
-	keyType string
-}
-
-// Channel is the signer for a key type of a DID document. It unlocks the wallet
-// when it has to sign.
-func (w *Wallet) Channel(keyType string) ChannelSigner { return ChannelSigner{w: w, keyType: keyType} }
-
-// ChannelKey is the Ed25519 key as a DID document on Rooch has it: z and base58,
-// without a multicodec prefix.
-func (w *Wallet) ChannelKey() string { return ChannelKeyOf(w.header.solana) }
-
-// ChannelKeyOf is the same, of a Solana address.
-func ChannelKeyOf(solana string) string { return "z" + solana }
+// ChannelKey is the Ed25519 key of a Solana address as a DID document on Rooch
+// has it: z and base58, without a multicodec prefix.
+func ChannelKey(solana string) string { return "z" + solana }
 
 // OwnsChannelKey reports whether a key of a DID document is this wallet's.
 func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
 	switch keyType {
-	case Ed25519Key:
-		return multibase == w.ChannelKey()
-	case Secp256k1Key:
+	case ed25519Key:
+		return multibase == ChannelKey(w.header.solana)
+	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
 		if err != nil {
 			return false
@@ -76,10 +64,10 @@ func channelKey(multibase string, size int) []byte {
 // DID document, whoever's it is.
 func VerifyChannelKey(keyType, multibase string, message, signature []byte) bool {
 	switch keyType {
-	case Ed25519Key:
+	case ed25519Key:
 		key := channelKey(multibase, ed25519.PublicKeySize)
 		return key != nil && ed25519.Verify(key, message, signature)
-	case Secp256k1Key:
+	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
 		var r, s secp256k1.ModNScalar
 		if err != nil || len(signature) != 64 || r.SetByteSlice(signature[:32]) ||
@@ -104,8 +92,8 @@ type SubRAV struct {
 }
 
 // SignSubRAV signs the BCS form of a SubRAV, version 1, that is exactly what is
-// meant. Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
-func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant SubRAV) (sig [64]byte,
+// meant, and refuses any other. Errors besides: those of [Wallet.Unlock].
+func (w *Wallet) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
 	err error) {
 	in := bcsReader{rest: message}
 	var got SubRAV
@@ -126,7 +114,7 @@ func (s ChannelSigner) SignSubRAV(ctx context.Context, message []byte, meant Sub
 	case !roochChain(got.ChainID) || got.Nonce == 0 || got.Fragment == "":
 		return sig, unsupported("the SubRAV names no chain, nonce or key")
 	}
-	return s.sign(ctx, message)
+	return w.signChannel(ctx, keyType, message)
 }
 
 // roochChain reports whether an id is one of Rooch's: main, test, dev, local. It
@@ -143,18 +131,18 @@ var authForm = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // SignDIDAuth signs a DIDAuthV1 message of now, which proves who calls and pays nothing.
-// Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
-func (s ChannelSigner) SignDIDAuth(ctx context.Context, message []byte) (sig [64]byte, err error) {
+// Any other message is refused. Errors besides: those of [Wallet.Unlock].
+func (w *Wallet) SignDIDAuth(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
 	parts := authForm().FindSubmatch(message)
 	if parts == nil {
 		return sig, unsupported("it is no DIDAuthV1")
 	}
 	var at int64
 	if _, err := fmt.Sscan(string(parts[2]), &at); err != nil ||
-		s.w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
+		w.now().Sub(time.Unix(at, 0)).Abs() > authSkew {
 		return sig, unsupported("its time is not now")
 	}
-	return s.sign(ctx, message)
+	return w.signChannel(ctx, keyType, message)
 }
 
 // RoochCall is one call of payment_channel, the only module that is ever called.
@@ -179,14 +167,14 @@ var roochFunctions = map[string]int{
 const maxRoochGas = 100_000_000
 
 // SignRooch signs SHA3-256 of a transaction's data that is exactly the call that
-// is meant, in RGas. Errors: [ErrUnsupportedMessage]; those of [Wallet.Unlock].
-func (s ChannelSigner) SignRooch(ctx context.Context, data []byte, meant RoochCall) (sig [64]byte,
+// is meant, in RGas, and refuses any other. Errors besides: those of [Wallet.Unlock].
+func (w *Wallet) SignRooch(ctx context.Context, keyType string, data []byte, meant RoochCall) (sig [64]byte,
 	err error) {
 	if err := checkRooch(data, meant); err != nil {
 		return sig, err
 	}
 	hash := sha3.Sum256(data)
-	return s.sign(ctx, hash[:])
+	return w.signChannel(ctx, keyType, hash[:])
 }
 
 // checkRooch reads a transaction's data and compares it with what is meant.
@@ -244,13 +232,13 @@ func (c RoochCall) equal(other RoochCall) bool {
 		slices.EqualFunc(c.Args, other.Args, bytes.Equal)
 }
 
-// sign is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
-func (s ChannelSigner) sign(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	if s.keyType != Ed25519Key && s.keyType != Secp256k1Key {
-		return sig, unsupported("the wallet has no key of the type %q", s.keyType)
+// signChannel is plain Ed25519, or ECDSA over SHA-256, r ‖ s with s in the lower half.
+func (w *Wallet) signChannel(ctx context.Context, keyType string, message []byte) (sig [64]byte, err error) {
+	if keyType != ed25519Key && keyType != secp256k1Key {
+		return sig, unsupported("the wallet has no key of the type %q", keyType)
 	}
-	err = s.w.withKeys(ctx, func(k *keys) {
-		if s.keyType == Ed25519Key {
+	err = w.withKeys(ctx, func(k *keys) {
+		if keyType == ed25519Key {
 			copy(sig[:], ed25519.Sign(k.solana, message))
 			return
 		}

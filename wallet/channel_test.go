@@ -62,21 +62,21 @@ func nuwaCall(t *testing.T) RoochCall {
 
 func TestChannelVectors(t *testing.T) {
 	w := nuwaWallet(t)
-	require.Equal(t, "zARnzdzDe9kAE2E6xqYN8PMLx9VvekNeoEFWzYAP9GpRP", w.ChannelKey())
-	require.True(t, w.OwnsChannelKey(Ed25519Key, w.ChannelKey()))
-	require.True(t, w.OwnsChannelKey(Secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVB"))
+	require.Equal(t, "zARnzdzDe9kAE2E6xqYN8PMLx9VvekNeoEFWzYAP9GpRP", ChannelKey(w.header.solana))
+	require.True(t, w.OwnsChannelKey(ed25519Key, ChannelKey(w.header.solana)))
+	require.True(t, w.OwnsChannelKey(secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVB"))
 	for _, c := range []struct{ keyType, key string }{
-		{Ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
-		{Secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVC"},
-		{Secp256k1Key, w.ChannelKey()}, {Secp256k1Key, ""}, {"EcdsaSecp256r1VerificationKey2019",
-			w.ChannelKey()},
+		{ed25519Key, "zCnSC6nQEJNEhk6F8n1YnpLK1dP5oANtxcXFnnNeUJEnk"},
+		{secp256k1Key, "zfpAVapXFHuM4yxxsR47ZN8XcDpfU9c7FRh5oPcYJjjVC"},
+		{secp256k1Key, ChannelKey(w.header.solana)}, {secp256k1Key, ""}, {"EcdsaSecp256r1VerificationKey2019",
+			ChannelKey(w.header.solana)},
 	} {
 		t.Run(c.keyType, func(t *testing.T) {
 			require.False(t, w.OwnsChannelKey(c.keyType, c.key), c)
 		})
 	}
 
-	sig, err := w.Channel(Ed25519Key).SignSubRAV(t.Context(), unhex(t, nuwaSubRAV), nuwaMeant(t))
+	sig, err := w.SignSubRAV(t.Context(), ed25519Key, unhex(t, nuwaSubRAV), nuwaMeant(t))
 	require.NoError(t, err)
 	require.Equal(t,
 		"088861b318d788cb7ee2840cc77c623a16282e4e46eb54d6cfcdb65c87c5fc7f"+
@@ -84,18 +84,18 @@ func TestChannelVectors(t *testing.T) {
 	m := nuwaMeant(t)
 	m.Fragment = "key-secp"
 	message := slices.Replace(unhex(t, nuwaSubRAV), 50, 56, []byte("\x08key-secp")...)
-	sig, err = w.Channel(Secp256k1Key).SignSubRAV(t.Context(), message, m)
+	sig, err = w.SignSubRAV(t.Context(), secp256k1Key, message, m)
 	require.NoError(t, err)
 	require.Equal(t,
 		"31db64f3ffae60e49f7f2af3402c0e660edda9ce771b0606bd17e2411bec9bed"+
 			"4388cfb1f868a55f1b9509c2084fdfe5c764349b4fd01fe7875ec385a3a4ec3e", hex.EncodeToString(sig[:]))
 
-	sig, err = w.Channel(Ed25519Key).SignDIDAuth(t.Context(), []byte(nuwaAuth))
+	sig, err = w.SignDIDAuth(t.Context(), ed25519Key, []byte(nuwaAuth))
 	require.NoError(t, err)
 	require.Equal(t,
 		"d94dec188afca24030804c7c0adb830f584fc754a5e0cfee354975429cf7726a"+
 			"77975442a2e4cb314c1226f4b39a4abfc1402b21e22610d20d8155394297ed0c", hex.EncodeToString(sig[:]))
-	sig, err = w.Channel(Secp256k1Key).SignDIDAuth(t.Context(), []byte(nuwaAuth))
+	sig, err = w.SignDIDAuth(t.Context(), secp256k1Key, []byte(nuwaAuth))
 	require.NoError(t, err)
 	require.Equal(t,
 		"03fc083ce60b143629f333e20c99ec7687516d5ef7f17cfb211eee64be45bca6"+
@@ -105,7 +105,7 @@ func TestChannelVectors(t *testing.T) {
 	hash := sha3.Sum256(data)
 	require.Equal(t, "116173fe6e06e11bdb55947f4eed17b72d7ecdbb0748637f6249a22756b35a07",
 		hex.EncodeToString(hash[:]))
-	sig, err = w.Channel(Ed25519Key).SignRooch(t.Context(), data, nuwaCall(t))
+	sig, err = w.SignRooch(t.Context(), ed25519Key, data, nuwaCall(t))
 	require.NoError(t, err)
 	require.Equal(t,
 		"774a03667c987835211848e8d515f8ad7662f1b6e7bab7b1e52c8da8861b29c9"+
@@ -114,7 +114,6 @@ func TestChannelVectors(t *testing.T) {
 
 func TestChannelSignsNothingElse(t *testing.T) {
 	w := nuwaWallet(t)
-	signer := w.Channel(Ed25519Key)
 	good := unhex(t, nuwaSubRAV)
 	at := func(i int, b byte) []byte { c := slices.Clone(good); c[i] = b; return c }
 	change := func(f func(*SubRAV)) SubRAV { m := nuwaMeant(t); f(&m); return m }
@@ -140,12 +139,12 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"DIDAuth":              {[]byte(nuwaAuth), change(same)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := signer.SignSubRAV(t.Context(), c.message, c.meant)
-			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+			_, err := w.SignSubRAV(t.Context(), ed25519Key, c.message, c.meant)
+			require.ErrorIs(t, err, errUnsupported, name)
 		})
 	}
-	_, err := w.Channel("EcdsaSecp256r1VerificationKey2019").SignSubRAV(t.Context(), good, nuwaMeant(t))
-	require.ErrorIs(t, err, ErrUnsupportedMessage)
+	_, err := w.SignSubRAV(t.Context(), "EcdsaSecp256r1VerificationKey2019", good, nuwaMeant(t))
+	require.ErrorIs(t, err, errUnsupported)
 
 	for _, message := range []string{
 		"", nuwaAuth + " ", " " + nuwaAuth, nuwaAuth[1:],
@@ -156,8 +155,8 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		`DIDAuthV1:{"nonce":"00000000-0000-4000-8000-000000000001","operation":"http_request","params":{},"timestamp":1763633101}`,
 	} {
 		t.Run(message, func(t *testing.T) {
-			_, err := signer.SignDIDAuth(t.Context(), []byte(message))
-			require.ErrorIs(t, err, ErrUnsupportedMessage, message)
+			_, err := w.SignDIDAuth(t.Context(), ed25519Key, []byte(message))
+			require.ErrorIs(t, err, errUnsupported, message)
 		})
 	}
 
@@ -188,8 +187,8 @@ func TestChannelSignsNothingElse(t *testing.T) {
 		"its hash":            {tx[:32], call(keep)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := signer.SignRooch(t.Context(), c.data, c.meant)
-			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+			_, err := w.SignRooch(t.Context(), ed25519Key, c.data, c.meant)
+			require.ErrorIs(t, err, errUnsupported, name)
 		})
 	}
 }
@@ -204,7 +203,7 @@ func FuzzChannelMessages(f *testing.F) {
 			t.Fatal("a call that nobody means")
 		}
 		w := &Wallet{now: time.Now}
-		if _, err := w.Channel("none").SignSubRAV(t.Context(), data, SubRAV{}); err == nil {
+		if _, err := w.SignSubRAV(t.Context(), "none", data, SubRAV{}); err == nil {
 			t.Fatal("a SubRAV that nobody means")
 		}
 	})

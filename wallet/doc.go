@@ -10,8 +10,8 @@
 //
 //	w, err := wallet.Create(ctx, dir, wallet.FromTerminalTwice(), wallet.Options{})
 //	w, err := wallet.Open(dir)          // the addresses are known, the keys are not
-//	w.SetSources(wallet.FromFile(path)) // asked at the first signature
-//	sig, err := w.EVM().SignTransfer(ctx, transfer)
+//	w.Sources = []wallet.Passphrase{wallet.FromFile(path)} // asked at the first signature
+//	sig, err := w.SignEVM(ctx, transfer)
 //
 // The way through: wallet.go (create, open), unlock.go (who is asked, and when
 // it locks again), kinds.go (all that is ever signed, read once more) with

@@ -62,7 +62,7 @@ type file struct {
 	Version    int        `json:"version"`
 	KDF        fileKDF    `json:"kdf"`
 	Cipher     fileCipher `json:"cipher"`
-	Keys       []Address  `json:"keys"`
+	Keys       []fileKey  `json:"keys"`
 	Created    time.Time  `json:"created"`
 	Ciphertext []byte     `json:"ciphertext"`
 	Commitment []byte     `json:"commitment"`
@@ -74,6 +74,11 @@ type fileKDF struct {
 	R    uint64 `json:"r"`
 	P    uint64 `json:"p"`
 	Salt []byte `json:"salt"`
+}
+
+type fileKey struct {
+	Chain   string `json:"chain"`
+	Address string `json:"address"`
 }
 
 type fileCipher struct {
@@ -88,7 +93,7 @@ func (k *keystore) marshal() ([]byte, error) {
 		Version:    keystoreVersion,
 		KDF:        fileKDF{Name: kdfName, N: k.n, R: k.r, P: k.p, Salt: k.salt},
 		Cipher:     fileCipher{Name: cipherName, Nonce: k.nonce},
-		Keys:       []Address{{Chain: ChainSolana, Address: k.solana}, {Chain: ChainEVM, Address: k.evm}},
+		Keys:       []fileKey{{Chain: ChainSolana, Address: k.solana}, {Chain: ChainEVM, Address: k.evm}},
 		Created:    k.created,
 		Ciphertext: k.ciphertext,
 		Commitment: k.commitment,

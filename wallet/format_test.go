@@ -221,7 +221,7 @@ func TestEveryBitFlip(t *testing.T) {
 			data[i] ^= 1 << bit
 			k, err := openBytes(data, passphrase, f.derive)
 			require.Nil(t, k, "byte %d bit %d", i, bit)
-			var e *Error
+			var e *codedError
 			require.ErrorAs(t, err, &e, "byte %d bit %d opens", i, bit)
 			got[e.code]++
 			data[i] ^= 1 << bit

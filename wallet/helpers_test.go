@@ -49,7 +49,7 @@ func helper(name string) int {
 		if err != nil {
 			return report(err)
 		}
-		fmt.Println(w.EVM().Address())
+		fmt.Println(w.header.evm)
 	case "change":
 		w, err := Open(os.Getenv("WALLET_TEST_DIR"))
 		if err != nil {
@@ -85,7 +85,7 @@ func helper(name string) int {
 
 // report prints the code of an error where the parent reads it.
 func report(err error) int {
-	var e *Error
+	var e *codedError
 	if errors.As(err, &e) {
 		fmt.Print(e.Code(), " ", e)
 	} else {
@@ -160,6 +160,13 @@ func newTestWallet(t *testing.T) (*Wallet, *fakeKDF) {
 	return w, f
 }
 
+func requireAddresses(t *testing.T, w *Wallet, solana, evm string) {
+	t.Helper()
+	gotSolana, gotEVM := w.Addresses()
+	require.Equal(t, solana, gotSolana)
+	require.Equal(t, evm, gotEVM)
+}
+
 // golden is the content of testdata/keystore-v1.json and its passphrase, NFC.
 func golden(t testing.TB) (file, passphrase []byte) {
 	file, err := os.ReadFile("testdata/keystore-v1.json")
@@ -176,9 +183,9 @@ func putKeystore(t *testing.T, data []byte) string {
 	return dir
 }
 
-func requireCode(t *testing.T, err error, code errorCode) *Error {
+func requireCode(t *testing.T, err error, code errorCode) *codedError {
 	t.Helper()
-	var e *Error
+	var e *codedError
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, string(code), e.Code(), "%v", err)
 	return e
@@ -186,7 +193,7 @@ func requireCode(t *testing.T, err error, code errorCode) *Error {
 
 // requireCodeAsync is requireCode for goroutines, which must not end the test.
 func requireCodeAsync(t *testing.T, err error, code errorCode) {
-	if e, ok := err.(*Error); !ok || e.code != code {
+	if e, ok := err.(*codedError); !ok || e.code != code {
 		t.Errorf("%v, want %s", err, code)
 	}
 }

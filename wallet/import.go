@@ -15,21 +15,15 @@ import (
 // maxImport is the most a plain key file may have; a Solana one has about 230 bytes.
 const maxImport = 4 << 10
 
-// Imported is a key of another wallet on its way into [Create], which wipes it.
-// It prints as [redacted].
+// Imported is a key from a file of another wallet: on its way into [Create], which wipes it, or to
+// sign for its owner with [Imported.SignDelegation]; then [Imported.Wipe] is the caller's. It prints
+// as [redacted].
 type Imported struct {
 	redacted
-	chain   string
-	address string
+	Chain   string // [ChainSolana] or [ChainEVM]
+	Address string // what it will be known by; Create compares it with what its keystore returns
 	secret  *[secretSize]byte
 }
-
-// Chain is [ChainSolana] or [ChainEVM].
-func (i Imported) Chain() string { return i.chain }
-
-// Address is what the key will be known by; Create compares it with what its
-// keystore returns.
-func (i Imported) Address() string { return i.address }
 
 // ImportSolanaJSON reads a key file of the Solana command line: a JSON array of
 // 64 numbers, the Ed25519 seed and its public key, which must belong together.
@@ -104,24 +98,25 @@ func ImportKeyFile(path, chain string) (Imported, error) {
 
 // newImported copies the secret and derives its address.
 func newImported(path, chain string, secret []byte) (Imported, error) {
-	i := Imported{chain: chain, secret: (*[secretSize]byte)(bytes.Clone(secret))}
+	i := Imported{Chain: chain, secret: (*[secretSize]byte)(bytes.Clone(secret))}
 	if chain == ChainSolana {
 		key := ed25519.NewKeyFromSeed(i.secret[:])
 		defer clear(key)
-		i.address = solanaAddressOf(key)
+		i.Address = solanaAddressOf(key)
 		return i, nil
 	}
 	var key secp256k1.PrivateKey
 	defer key.Zero()
 	if overflow := key.Key.SetBytes(i.secret); overflow != 0 || key.Key.IsZero() {
-		i.wipe()
+		i.Wipe()
 		return Imported{}, importError(path, errNotAScalar.Error())
 	}
-	i.address = evmAddressOf(&key)
+	i.Address = evmAddressOf(&key)
 	return i, nil
 }
 
-func (i Imported) wipe() {
+// Wipe clears the key.
+func (i Imported) Wipe() {
 	if i.secret != nil {
 		clear(i.secret[:])
 	}
@@ -130,7 +125,7 @@ func (i Imported) wipe() {
 func readImport(path string) ([]byte, error) {
 	data, err := readOwned(path, maxImport)
 	switch {
-	case errors.Is(err, errPermissions):
+	case errors.Is(err, codePermissions):
 		return nil, err
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, importError(path, "there is no such file")
@@ -140,6 +135,6 @@ func readImport(path string) ([]byte, error) {
 	return data, nil
 }
 
-func importError(path, why string) *Error {
+func importError(path, why string) *codedError {
 	return setup("read the key in "+path, errors.New(why))
 }

@@ -70,8 +70,8 @@ func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Importe
 	}
 	defer clear(secret)
 	imported, err := newImported(path, ChainEVM, secret)
-	if err == nil && file.address != "" && !strings.EqualFold(file.address, imported.address[len("0x"):]) {
-		imported.wipe()
+	if err == nil && file.address != "" && !strings.EqualFold(file.address, imported.Address[len("0x"):]) {
+		imported.Wipe()
 		return Imported{}, importError(path, "its key does not belong to the address it names")
 	}
 	return imported, err
@@ -142,7 +142,7 @@ func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 	f.salt = in.hex(params["salt"], 1, importMaxSalt)
 }
 
-// decrypt returns the 32 bytes of the key, or errInvalidPassphrase.
+// decrypt returns the 32 bytes of the key, or codeInvalidPassphrase.
 func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	var derived []byte
 	var err error
@@ -160,7 +160,7 @@ func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	authentic := append(append([]byte{}, derived[16:]...), f.ciphertext...)
 	defer clear(authentic)
 	if !hmac.Equal(keccak256(authentic), f.mac) {
-		return nil, errInvalidPassphrase
+		return nil, codeInvalidPassphrase
 	}
 	block, err := aes.NewCipher(derived[:16])
 	if err != nil {
@@ -232,7 +232,7 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 	return f, in.err
 }
 
-// decrypt returns seed ‖ public key, or errInvalidPassphrase.
+// decrypt returns seed ‖ public key, or codeInvalidPassphrase.
 func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	defer debug.FreeOSMemory()
 	for _, cost := range f.costs {
@@ -249,13 +249,13 @@ func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 			return pair, nil
 		}
 	}
-	return nil, errInvalidPassphrase
+	return nil, codeInvalidPassphrase
 }
 
 // askImportPassphrase asks for the passphrase of another wallet's file.
 func askImportPassphrase(ctx context.Context, path string, source Passphrase) ([]byte, error) {
 	given, err := askPassphrase(ctx, []Passphrase{source})
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, codeLocked) {
 		e := setup("get the passphrase of "+path, err)
 		e.hint = "run it in a terminal, or give --import-passphrase-file or --import-passphrase-fd"
 		return nil, e
@@ -264,11 +264,11 @@ func askImportPassphrase(ctx context.Context, path string, source Passphrase) ([
 }
 
 // importDecryptError is what a file that does not open is answered with.
-func importDecryptError(path string, err error) *Error {
-	if !errors.Is(err, errInvalidPassphrase) {
+func importDecryptError(path string, err error) *codedError {
+	if !errors.Is(err, codeInvalidPassphrase) {
 		return setup("decrypt "+path, err)
 	}
-	return &Error{code: codeInvalidPassphrase, msg: "wrong passphrase for " + path +
+	return &codedError{code: codeInvalidPassphrase, msg: "wrong passphrase for " + path +
 		", or the file was changed",
 		hint: "try again with the passphrase of the wallet that wrote it; nothing was changed"}
 }

@@ -50,7 +50,7 @@ func TestImportEVM(t *testing.T) {
 			path := keyFile(t, text)
 			imported, err := ImportEVM(t.Context(), path, value(gethPassword))
 			require.NoError(t, err)
-			require.Equal(t, gethAddress, imported.Address())
+			require.Equal(t, gethAddress, imported.Address)
 			require.Equal(t, unhex(t, gethSecret), imported.secret[:])
 			after, err := os.ReadFile(path)
 			require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestImportEVM(t *testing.T) {
 			w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
 				Import: []Imported{imported}})
 			require.NoError(t, err)
-			require.Equal(t, gethAddress, w.EVM().Address())
+			require.Equal(t, gethAddress, w.header.evm)
 		})
 	}
 	_, err := ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(gethPassword+" "))
@@ -79,12 +79,12 @@ func TestImportOzskr(t *testing.T) {
 		require.NoError(t, err)
 		imported, err := ImportOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase))
 		require.NoError(t, err)
-		require.Equal(t, ozskrAddress, imported.Address())
+		require.Equal(t, ozskrAddress, imported.Address)
 		require.Equal(t, unhex(t, ozskrSeed), imported.secret[:])
 		w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: new(fakeKDF).derive,
 			Import: []Imported{imported}})
 		require.NoError(t, err)
-		require.Equal(t, ozskrAddress, w.Solana().Address())
+		require.Equal(t, ozskrAddress, w.header.solana)
 
 		if version == "2" { // a wrong one for version 1 costs 1 GiB
 			_, err = ImportOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase+"."))
@@ -175,7 +175,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 	f := gethFile{salt: []byte{1, 2, 3, 4}, n: 2, r: 8, p: 1, iv: make([]byte, 16),
 		ciphertext: make([]byte, 32), mac: make([]byte, 32)}
 	_, err := f.decrypt([]byte("p"))
-	require.ErrorIs(t, err, errInvalidPassphrase)
+	require.ErrorIs(t, err, codeInvalidPassphrase)
 	f.seal(t, []byte("p"), unhex(t, gethSecret))
 	whole := fmt.Appendf(nil, light, fmt.Sprintf("%x", f.ciphertext), fmt.Sprintf("%x", f.iv),
 		fmt.Sprintf("%x", f.mac))
@@ -189,7 +189,7 @@ func TestImportedFilesBitByBit(t *testing.T) {
 		}
 		secret, err := file.decrypt([]byte("p"))
 		if err != nil {
-			require.ErrorIs(t, err, errInvalidPassphrase)
+			require.ErrorIs(t, err, codeInvalidPassphrase)
 			return
 		}
 		// The format authenticates neither iv nor cost: another iv makes another key, which only

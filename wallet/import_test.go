@@ -35,29 +35,29 @@ func asJSON(t *testing.T, v any) string {
 func TestImport(t *testing.T) {
 	solana, err := ImportSolanaJSON(keyFile(t, asJSON(t, solanaJSON(t))+"\n"))
 	require.NoError(t, err)
-	require.Equal(t, ChainSolana, solana.Chain())
+	require.Equal(t, ChainSolana, solana.Chain)
 	evm, err := ImportKeyFile(keyFile(t, "0x"+goldenEVMSecret+"\n"), ChainEVM)
 	require.NoError(t, err)
-	require.Equal(t, ChainEVM, evm.Chain())
+	require.Equal(t, ChainEVM, evm.Chain)
 
 	dir := home(t)
 	f := &fakeKDF{}
 	w, err := Create(t.Context(), dir, value(testPassphrase),
 		Options{derive: f.derive, Import: []Imported{evm, solana}})
 	require.NoError(t, err)
-	require.Equal(t, []Address{{"solana", goldenSolana}, {"evm", goldenEVM}}, w.Addresses())
+	requireAddresses(t, w, goldenSolana, goldenEVM)
 	require.Equal(t, [32]byte{}, *solana.secret, "wiped")
 	require.Equal(t, [32]byte{}, *evm.secret, "wiped")
 
 	// the form tells the chain, and other wallets' base58 is read
 	byForm, err := ImportKeyFile(keyFile(t, goldenEVMSecret), "")
 	require.NoError(t, err)
-	require.Equal(t, goldenEVM, byForm.Address())
+	require.Equal(t, goldenEVM, byForm.Address)
 	pair := unhex(t, goldenSolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	for _, chain := range []string{"", ChainSolana} {
 		byForm, err = ImportKeyFile(keyFile(t, base58(pair)+"\n"), chain)
 		require.NoError(t, err)
-		require.Equal(t, goldenSolana, byForm.Address())
+		require.Equal(t, goldenSolana, byForm.Address)
 	}
 	_, err = ImportKeyFile(keyFile(t, base58(pair)), ChainEVM)
 	requireCode(t, err, codeSetup)
@@ -71,8 +71,8 @@ func TestImport(t *testing.T) {
 	w, err = Create(t.Context(), home(t), value(testPassphrase),
 		Options{derive: f.derive, Import: []Imported{seed}})
 	require.NoError(t, err)
-	require.Equal(t, goldenSolana, w.Solana().Address())
-	require.NotEqual(t, goldenEVM, w.EVM().Address())
+	require.Equal(t, goldenSolana, w.header.solana)
+	require.NotEqual(t, goldenEVM, w.header.evm)
 }
 
 func TestImportRefuses(t *testing.T) {

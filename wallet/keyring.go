@@ -80,6 +80,6 @@ func (w *Wallet) askKeyring(ctx context.Context, what string, f func() ([]byte, 
 		err = fmt.Errorf("no answer within %v", keyringTimeout)
 	}
 	clear(p)
-	return nil, &Error{code: codeLocked, msg: "could not " + what + " the system's keyring", err: err,
+	return nil, &codedError{code: codeLocked, msg: "could not " + what + " the system's keyring", err: err,
 		hint: "unlock the keyring, or set keyring = false under [keystore]"}
 }

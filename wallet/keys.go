@@ -64,7 +64,7 @@ func generate(random io.Reader, imported []Imported) (*keys, error) {
 		}
 	}
 	for _, i := range imported {
-		switch i.chain {
+		switch i.Chain {
 		case ChainSolana:
 			solana = *i.secret
 		case ChainEVM:
@@ -80,9 +80,9 @@ func generate(random io.Reader, imported []Imported) (*keys, error) {
 func (k *keys) checkImports(imported []Imported) error {
 	solana, evm := k.addresses()
 	for _, i := range imported {
-		if i.address != solana && i.address != evm {
+		if i.Address != solana && i.Address != evm {
 			return setup("import keys",
-				fmt.Errorf("the %s key has another address than %s, which was imported", i.chain, i.address))
+				fmt.Errorf("the %s key has another address than %s, which was imported", i.Chain, i.Address))
 		}
 	}
 	return nil

@@ -22,11 +22,11 @@ func TestGoldenFile(t *testing.T) {
 	w, err := Open(putKeystore(t, data))
 	require.NoError(t, err)
 	require.True(t, w.Locked())
-	require.Equal(t, []Address{{"solana", goldenSolana}, {"evm", goldenEVM}}, w.Addresses())
-	require.Equal(t, goldenSolana, w.Solana().Address())
-	require.Equal(t, goldenEVM, w.EVM().Address())
-	require.Len(t, w.Warnings(), 1)
-	require.Contains(t, w.Warnings()[0], "16384")
+	requireAddresses(t, w, goldenSolana, goldenEVM)
+	require.Equal(t, goldenSolana, w.header.solana)
+	require.Equal(t, goldenEVM, w.header.evm)
+	require.Len(t, w.Warnings, 1)
+	require.Contains(t, w.Warnings[0], "16384")
 
 	for name, passphrase := range map[string]string{
 		"as in passphrase.txt, NFD": "une cle\u0301 pour la tirelire",
@@ -53,7 +53,7 @@ func TestCreateThenOpen(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.False(t, w.Locked(), "a new wallet is unlocked")
-	before, err := w.Solana().signMessage(t.Context(), []byte("hello"))
+	before, err := w.signMessage(t.Context(), []byte("hello"))
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 
@@ -64,9 +64,9 @@ func TestCreateThenOpen(t *testing.T) {
 
 	again, err := Open(dir)
 	require.NoError(t, err)
-	require.Equal(t, w.Addresses(), again.Addresses())
-	again.SetSources(value(testPassphrase))
-	after, err := again.Solana().signMessage(t.Context(), []byte("hello"))
+	requireAddresses(t, again, w.header.solana, w.header.evm)
+	again.Sources = []Passphrase{value(testPassphrase)}
+	after, err := again.signMessage(t.Context(), []byte("hello"))
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	require.NoError(t, again.Close())
@@ -79,7 +79,7 @@ func TestDefaultCost(t *testing.T) {
 	w, err := Create(t.Context(), home(t), value(testPassphrase), Options{derive: f.derive})
 	require.NoError(t, err)
 	require.EqualValues(t, 262144, w.header.n)
-	require.Empty(t, w.Warnings())
+	require.Empty(t, w.Warnings)
 }
 
 func TestEveryWriteIsFresh(t *testing.T) {

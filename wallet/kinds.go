@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 )
 
 // The kinds of messages that are ever signed, and nothing else: one transfer of one token, by
@@ -21,12 +25,12 @@ import (
 // maxLife is the longest a transfer may stay valid, whatever the owner's rules.
 const maxLife = 24 * time.Hour
 
-// ErrUnsupportedMessage answers every request to sign anything but the kinds of messages above.
+// errUnsupported answers every request to sign anything but the kinds of messages above.
 // Nothing was signed, and the passphrase was not asked for.
-var ErrUnsupportedMessage = errors.New("the wallet does not sign this")
+var errUnsupported = errors.New("the wallet does not sign this")
 
 func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrUnsupportedMessage, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: %s", errUnsupported, fmt.Sprintf(format, args...))
 }
 
 // TransferWithAuthorization is EIP-3009's message and its EIP-712 domain. Addresses are 0x and 40
@@ -41,14 +45,24 @@ type TransferWithAuthorization struct {
 	Nonce                   [32]byte
 }
 
-// SignTransfer signs t: r ‖ s ‖ v, with v 27 or 28 and s in the lower half of the order (EIP-2).
-// The same t has the same signature. Errors: [ErrUnsupportedMessage] for what is not a transfer
-// from this wallet that ends within a day; those of [Wallet.Unlock].
-func (s EVMSigner) SignTransfer(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
-	if err := t.check(s.Address(), s.w.now()); err != nil {
+// SignEVM signs t with the secp256k1 key: r ‖ s ‖ v, with v 27 or 28 and s in the lower half of the
+// order (EIP-2). The same t has the same signature (RFC 6979). It unlocks the wallet. Errors:
+// "the wallet does not sign this" for what is not a transfer from this wallet that ends within a
+// day; those of [Wallet.Unlock].
+func (w *Wallet) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig [65]byte, err error) {
+	if err := t.check(w.header.evm, w.now()); err != nil {
 		return sig, err
 	}
-	return s.signDigest(ctx, t.digest())
+	return w.signDigest(ctx, t.digest())
+}
+
+func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte, err error) {
+	err = w.withKeys(ctx, func(k *keys) {
+		compact := ecdsa.SignCompact(&k.evm, digest[:], false) // v ‖ r ‖ s
+		copy(sig[:], compact[1:])
+		sig[64] = compact[0]
+	})
+	return sig, err
 }
 
 // check refuses everything but a payment out of the account self that is valid now.
@@ -117,18 +131,24 @@ const (
 	memoProgram          = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
 )
 
-// SignTransfer signs the message of a transaction (RFC 8032, pure): version 0, this wallet as the
-// second signer, which pays no fee and is written to by nothing; one TransferChecked under its
-// authority; besides that only limits of computing and memos, which touch no account; no lookup
-// tables. Errors: [ErrUnsupportedMessage] for everything else; those of [Wallet.Unlock].
-func (s SolanaSigner) SignTransfer(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	if err := checkTransfer(message, unbase58(s.Address(), ed25519.PublicKeySize)); err != nil {
+// SignSolana signs the message of a transaction with the Ed25519 key (RFC 8032, pure): version 0,
+// this wallet as the second signer, which pays no fee and is written to by nothing; one
+// TransferChecked under its authority; besides that only limits of computing and memos, which touch
+// no account; no lookup tables. It unlocks the wallet. Errors: "the wallet does not sign this" for
+// everything else; those of [Wallet.Unlock].
+func (w *Wallet) SignSolana(ctx context.Context, message []byte) (sig [64]byte, err error) {
+	if err := checkTransfer(message, unbase58(w.header.solana, ed25519.PublicKeySize)); err != nil {
 		return sig, err
 	}
-	return s.signMessage(ctx, message)
+	return w.signMessage(ctx, message)
 }
 
-// checkTransfer holds a message to the rules of SignTransfer; self is this wallet's public key.
+func (w *Wallet) signMessage(ctx context.Context, message []byte) (sig [64]byte, err error) {
+	err = w.withKeys(ctx, func(k *keys) { copy(sig[:], ed25519.Sign(k.solana, message)) })
+	return sig, err
+}
+
+// checkTransfer holds a message to the rules of SignSolana; self is this wallet's public key.
 func checkTransfer(message, self []byte) error {
 	m, err := readSolanaMessage(message)
 	if err != nil {
@@ -177,4 +197,21 @@ func (in solanaInstruction) checkTransferChecked() error {
 		return unsupported("a signer is one of the transfer's accounts")
 	}
 	return nil
+}
+
+// Seal is a MAC over data that only an unlocked wallet can make: HMAC-SHA-256, with a key from
+// inside the keystore, over the length of purpose (8 bytes, big endian) ‖ purpose ‖ data. A seal
+// made for one purpose is none for another. To check a seal, make it again and compare with
+// hmac.Equal.
+func (w *Wallet) Seal(ctx context.Context, purpose string, data []byte) (seal []byte, err error) {
+	err = w.withKeys(ctx, func(k *keys) { seal = k.mac(purpose, data) })
+	return seal, err
+}
+
+func (k *keys) mac(purpose string, data []byte) []byte {
+	mac := hmac.New(sha256.New, k.seal[:])
+	mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(purpose))))
+	mac.Write([]byte(purpose))
+	mac.Write(data)
+	return mac.Sum(nil)
 }

@@ -33,7 +33,7 @@ func TestTransferDigest(t *testing.T) {
 
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
-	signature, err := w.EVM().SignTransfer(t.Context(), good)
+	signature, err := w.SignEVM(t.Context(), good)
 	require.NoError(t, err)
 	require.Equal(t,
 		unhex(t, "8e86aee2647d211a069660fa609b5d7d5e38995434e72a09dbfbf2d88e2a668b4c"+
@@ -65,7 +65,7 @@ func TestTransferRefused(t *testing.T) {
 			m := goodTransfer()
 			spoil(&m)
 			err := m.check(goldenEVM, kindsNow)
-			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+			require.ErrorIs(t, err, errUnsupported, name)
 		})
 	}
 	m := goodTransfer()
@@ -76,10 +76,10 @@ func TestTransferRefused(t *testing.T) {
 	w := goldenWallet(t)
 	w.now = func() time.Time { return kindsNow }
 	m.From = m.To
-	_, err = w.EVM().SignTransfer(t.Context(), m)
-	require.ErrorIs(t, err, ErrUnsupportedMessage)
+	_, err = w.SignEVM(t.Context(), m)
+	require.ErrorIs(t, err, errUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
-	_, err = w.EVM().SignTransfer(t.Context(), goodTransfer())
+	_, err = w.SignEVM(t.Context(), goodTransfer())
 	require.NoError(t, err)
 }
 
@@ -175,11 +175,11 @@ func TestSolanaTransfer(t *testing.T) {
 			append(append([]*solana.AccountMeta{}, moved()...), meta(key(8), false, false))...)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.ErrorIs(t, checkTransfer(message, self[:]), ErrUnsupportedMessage, name)
+			require.ErrorIs(t, checkTransfer(message, self[:]), errUnsupported, name)
 		})
 	}
 	for i := range good {
-		require.ErrorIs(t, checkTransfer(good[:i], self[:]), ErrUnsupportedMessage, "cut at %d", i)
+		require.ErrorIs(t, checkTransfer(good[:i], self[:]), errUnsupported, "cut at %d", i)
 		for bit := range 8 {
 			flipped := bytes.Clone(good)
 			flipped[i] ^= 1 << bit
@@ -188,10 +188,10 @@ func TestSolanaTransfer(t *testing.T) {
 	}
 
 	w := goldenWallet(t)
-	_, err = w.Solana().SignTransfer(t.Context(), []byte("sign in to example.com"))
-	require.ErrorIs(t, err, ErrUnsupportedMessage)
+	_, err = w.SignSolana(t.Context(), []byte("sign in to example.com"))
+	require.ErrorIs(t, err, errUnsupported)
 	require.True(t, w.Locked(), "it is not even unlocked for that")
-	signature, err := w.Solana().SignTransfer(t.Context(), good)
+	signature, err := w.SignSolana(t.Context(), good)
 	require.NoError(t, err)
 	require.True(t, ed25519.Verify(self[:], good, signature[:]))
 }

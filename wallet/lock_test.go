@@ -32,7 +32,7 @@ func TestLockAll(t *testing.T) {
 	for range 2 {
 		unlock()
 		require.NoError(t, LockAll(w.dir))
-		_, err := others[0].EVM().signDigest(t.Context(), [32]byte{1})
+		_, err := others[0].signDigest(t.Context(), [32]byte{1})
 		requireCode(t, err, codeLocked)
 		require.Eventually(t, func() bool { // nobody asks it
 			others[1].mu.Lock()

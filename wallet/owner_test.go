@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func ownerFile(t *testing.T) (OwnerKey, solana.PublicKey) {
+func ownerFile(t *testing.T) (Imported, solana.PublicKey) {
 	pair := ed25519.NewKeyFromSeed(make([]byte, 32))
 	numbers := make([]int, len(pair))
 	for i, b := range pair {
@@ -22,7 +22,7 @@ func ownerFile(t *testing.T) (OwnerKey, solana.PublicKey) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "id.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
-	key, err := ReadOwnerKey(path)
+	key, err := ImportSolanaJSON(path)
 	require.NoError(t, err)
 	return key, solana.PublicKeyFromBytes(pair[32:])
 }
@@ -30,7 +30,7 @@ func ownerFile(t *testing.T) (OwnerKey, solana.PublicKey) {
 // An owner's key signs the change that is meant, and nothing that differs from it in one thing.
 func TestSignDelegation(t *testing.T) {
 	key, owner := ownerFile(t)
-	require.Equal(t, owner.String(), key.Address())
+	require.Equal(t, owner.String(), key.Address)
 	account, mint, agent, program := solana.PublicKey{1}, solana.PublicKey{2}, solana.PublicKey{3},
 		solana.TokenProgramID
 	approve := func(code byte, amount uint64, decimals byte) []byte {
@@ -64,7 +64,7 @@ func TestSignDelegation(t *testing.T) {
 		require.True(t, ed25519.Verify(owner[:], good.message, signature[:]))
 		for n := range good.message { // cut off anywhere
 			_, err := key.SignDelegation(good.message[:n], good.meant)
-			require.ErrorIs(t, err, ErrUnsupportedMessage)
+			require.ErrorIs(t, err, errUnsupported)
 		}
 	}
 	swapped := solana.AccountMetaSlice{solana.Meta(account).WRITE(), solana.Meta(mint),
@@ -91,9 +91,16 @@ func TestSignDelegation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := key.SignDelegation(bad, meant)
-			require.ErrorIs(t, err, ErrUnsupportedMessage, name)
+			require.ErrorIs(t, err, errUnsupported, name)
 		})
 	}
 	_, err := key.SignDelegation(message(owner, v0, grants), end)
-	require.ErrorIs(t, err, ErrUnsupportedMessage)
+	require.ErrorIs(t, err, errUnsupported)
+
+	evm, err := newImported("", ChainEVM, unhex(t, goldenEVMSecret))
+	require.NoError(t, err)
+	for _, other := range []Imported{{}, evm} { // no key of the owner's on Solana
+		_, err = other.SignDelegation(message(owner, v0, grants), meant)
+		require.ErrorIs(t, err, errUnsupported)
+	}
 }

@@ -45,7 +45,7 @@ type Passphrase func(ctx context.Context) ([]byte, error)
 // [maxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
 func CheckPassphrase(p []byte) error {
 	refuse := func(format string, args ...any) error {
-		return &Error{
+		return &codedError{
 			code: codeSetup,
 			msg:  "the passphrase " + fmt.Sprintf(format, args...),
 			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words",
@@ -83,7 +83,7 @@ func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 		if errors.Is(err, ErrNoPassphrase) {
 			continue
 		}
-		var known *Error
+		var known *codedError
 		switch {
 		case err == nil && len(p) > maxPassphrase:
 			clear(p)
@@ -122,7 +122,7 @@ func FromFile(path string) Passphrase {
 		data, err := readOwned(path, maxLine)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, &Error{code: codeLocked, msg: "there is no passphrase file " + path,
+			return nil, &codedError{code: codeLocked, msg: "there is no passphrase file " + path,
 				hint: "check --passphrase-file, X402_WALLET_PASSPHRASE_FILE or keystore.passphrase_file; " +
 					"it takes the full path, without ~"}
 		case errors.Is(err, errTooLarge):
@@ -236,8 +236,8 @@ func trimLine(p []byte) []byte {
 	return p
 }
 
-func passphraseTooLong() *Error {
-	return &Error{
+func passphraseTooLong() *codedError {
+	return &codedError{
 		code: codeInvalidPassphrase,
 		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", maxPassphrase),
 		hint: "check that the right file, descriptor or command is named",

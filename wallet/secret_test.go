@@ -161,7 +161,7 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 		for e := err; e != nil; e = errors.Unwrap(e) {
 			requireNoTrace(t, fmt.Sprintf("%v %+v %#v", e, e, e), secrets...)
 		}
-		var e *Error
+		var e *codedError
 		require.ErrorAs(t, err, &e)
 		requireNoTrace(t, e.Hint(), secrets...)
 	}
@@ -178,21 +178,22 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 
 // The codes are those of SPEC §7.1, and errors.Is goes by kind.
 func TestErrors(t *testing.T) {
-	for want, sentinel := range map[string]*Error{
-		"WALLET_NOT_FOUND": errNotFound, "WALLET_LOCKED": errLocked,
-		"INVALID_PASSPHRASE": errInvalidPassphrase,
-		"KEYSTORE_CORRUPT":   errCorrupt, "KEYSTORE_PERMISSIONS": errPermissions, "KEYPAIR_EXISTS": errExists,
-		"SETUP_FAILED": errSetup,
+	for want, code := range map[string]errorCode{
+		"WALLET_NOT_FOUND": codeNotFound, "WALLET_LOCKED": codeLocked,
+		"INVALID_PASSPHRASE": codeInvalidPassphrase,
+		"KEYSTORE_CORRUPT":   codeCorrupt, "KEYSTORE_PERMISSIONS": codePermissions, "KEYPAIR_EXISTS": codeExists,
+		"SETUP_FAILED": codeSetup,
 	} {
 		t.Run(want, func(t *testing.T) {
-			require.Equal(t, want, sentinel.Code())
-			e := &Error{code: errorCode(want), msg: "open it", err: fs.ErrClosed}
-			require.ErrorIs(t, fmt.Errorf("pay: %w", e), sentinel)
+			e := &codedError{code: code, msg: "open it", err: fs.ErrClosed}
+			require.Equal(t, want, e.Code())
+			require.ErrorIs(t, fmt.Errorf("pay: %w", e), code)
 			require.ErrorIs(t, e, fs.ErrClosed)
 			require.EqualError(t, e, "open it: file already closed")
-			require.NotEmpty(t, sentinel.Error())
+			require.NotErrorIs(t, e, ErrNoPassphrase)
+			for _, other := range []errorCode{codeNotFound, codeLocked, codeCorrupt, codeSetup} {
+				require.Equal(t, other == code, errors.Is(e, other))
+			}
 		})
 	}
-	require.NotErrorIs(t, errLocked, errCorrupt)
-	require.NotErrorIs(t, errLocked, ErrNoPassphrase)
 }

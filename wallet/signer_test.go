@@ -22,7 +22,7 @@ func goldenWallet(t *testing.T) *Wallet {
 	require.NoError(t, err)
 	f.remember(t, ks, passphrase)
 	w.derive = f.derive
-	w.SetSources(value(string(passphrase)))
+	w.Sources = []Passphrase{value(string(passphrase))}
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
@@ -37,7 +37,7 @@ func TestSignDigest(t *testing.T) {
 	seen := map[byte]bool{}
 	rapid.Check(t, func(rt *rapid.T) {
 		digest := [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(rt, "digest"))
-		sig, err := w.EVM().signDigest(t.Context(), digest)
+		sig, err := w.signDigest(t.Context(), digest)
 		require.NoError(rt, err)
 		want, err := crypto.Sign(digest[:], key)
 		require.NoError(rt, err)
@@ -49,7 +49,7 @@ func TestSignDigest(t *testing.T) {
 		sig[64] -= 27
 		public, err := crypto.SigToPub(digest[:], sig[:])
 		require.NoError(rt, err)
-		require.Equal(rt, w.EVM().Address(), crypto.PubkeyToAddress(*public).Hex())
+		require.Equal(rt, w.header.evm, crypto.PubkeyToAddress(*public).Hex())
 	})
 	require.Equal(t, map[byte]bool{27: true, 28: true}, seen)
 }
@@ -57,15 +57,15 @@ func TestSignDigest(t *testing.T) {
 func TestSignMessage(t *testing.T) {
 	w := goldenWallet(t)
 	// RFC 8032 §7.1, test 1: the empty message.
-	sig, err := w.Solana().signMessage(t.Context(), nil)
+	sig, err := w.signMessage(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, unhex(t, "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"+
 		"5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"), sig[:])
 
 	public := ed25519.PublicKey(unhex(t, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"))
-	require.Equal(t, base58(public), w.Solana().Address())
+	require.Equal(t, base58(public), w.header.solana)
 	msg := []byte("a transaction's message")
-	sig, err = w.Solana().signMessage(t.Context(), msg)
+	sig, err = w.signMessage(t.Context(), msg)
 	require.NoError(t, err)
 	require.True(t, ed25519.Verify(public, msg, sig[:]))
 }
@@ -94,7 +94,7 @@ func TestSeal(t *testing.T) {
 		})
 	}
 	w.Lock()
-	w.SetSources()
+	w.Sources = []Passphrase{}
 	seal, err = w.Seal(t.Context(), "config", nil)
 	requireCode(t, err, codeLocked)
 	require.Nil(t, seal)
@@ -105,7 +105,7 @@ func BenchmarkSignDigest(b *testing.B) {
 		Options{derive: new(fakeKDF).derive})
 	require.NoError(b, err)
 	for b.Loop() {
-		if _, err := w.EVM().signDigest(b.Context(), [32]byte{1}); err != nil {
+		if _, err := w.signDigest(b.Context(), [32]byte{1}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func BenchmarkSignMessage(b *testing.B) {
 	require.NoError(b, err)
 	msg := make([]byte, 400)
 	for b.Loop() {
-		if _, err := w.Solana().signMessage(b.Context(), msg); err != nil {
+		if _, err := w.signMessage(b.Context(), msg); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -46,7 +46,7 @@ func readKeystoreFile(dir string) ([]byte, error) {
 		return nil, notFound(dir)
 	case errors.Is(err, errTooLarge):
 		return nil, corrupt("it is larger than %d bytes", maxKeystore)
-	case errors.Is(err, errPermissions):
+	case errors.Is(err, codePermissions):
 		return nil, err
 	case err != nil:
 		return nil, denied(path, "cannot be read",
@@ -56,16 +56,16 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	return data, nil
 }
 
-func notFound(dir string) *Error {
-	return &Error{
+func notFound(dir string) *codedError {
+	return &codedError{
 		code: codeNotFound,
 		msg:  "there is no wallet in " + dir,
 		hint: "the owner makes it in a terminal: x402-wallet init",
 	}
 }
 
-func exists(dir string) *Error {
-	return &Error{
+func exists(dir string) *codedError {
+	return &codedError{
 		code: codeExists,
 		msg:  "there is a wallet in " + dir + " already, and it is never overwritten",
 		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first",
@@ -140,8 +140,8 @@ func readAll(r io.Reader, limit int) ([]byte, error) {
 }
 
 // denied is KEYSTORE_PERMISSIONS about path.
-func denied(path, what, hint string, cause error) *Error {
-	return &Error{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
+func denied(path, what, hint string, cause error) *codedError {
+	return &codedError{code: codePermissions, msg: path + " " + what, hint: hint, err: cause}
 }
 
 // shellQuote makes path one word for a shell.

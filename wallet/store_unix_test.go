@@ -281,7 +281,7 @@ func TestConcurrentCreators(t *testing.T) {
 		requireOnlyKeystore(t, dir)
 		w, err := Open(dir)
 		require.NoError(t, err)
-		require.Equal(t, winners[0].Addresses(), w.Addresses())
+		requireAddresses(t, w, winners[0].header.solana, winners[0].header.evm)
 	}
 }
 
@@ -315,7 +315,7 @@ func TestTwoProcessesCreate(t *testing.T) {
 				won++
 				w, err := Open(dir)
 				require.NoError(t, err)
-				require.Equal(t, w.EVM().Address(), strings.TrimSpace(outs[i].String()))
+				require.Equal(t, w.header.evm, strings.TrimSpace(outs[i].String()))
 			} else {
 				require.Contains(t, outs[i].String(), "KEYPAIR_EXISTS")
 			}

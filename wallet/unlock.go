@@ -25,7 +25,7 @@ type attempt struct {
 }
 
 // Unlock decrypts the keys with the first passphrase that the given sources
-// have, or those of [Wallet.SetSources] when none is given, and holds them until
+// have, or those of [Wallet.Sources] when none is given, and holds them until
 // [Wallet.Lock] or the auto-lock. It does nothing to an unlocked wallet.
 //
 // Concurrent calls share one derivation; a call with its own sources does not
@@ -42,7 +42,7 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 		if other == nil {
 			a := &attempt{done: make(chan struct{}), configured: len(sources) == 0}
 			if a.configured {
-				sources = w.sources
+				sources = w.Sources
 			}
 			w.unlocking = a
 			locks := locking{here: w.locks, lockToken: w.readLockToken()}
@@ -139,7 +139,7 @@ func (w *Wallet) checkBackoff() error {
 func (w *Wallet) count(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !errors.Is(err, errInvalidPassphrase) {
+	if !errors.Is(err, codeInvalidPassphrase) {
 		w.failures = 0
 		return
 	}

@@ -19,19 +19,19 @@ import (
 func TestParallelFirstUse(t *testing.T) {
 	w, f := newTestWallet(t)
 	var asked atomic.Int32
-	w.SetSources(func(context.Context) ([]byte, error) {
+	w.Sources = []Passphrase{func(context.Context) ([]byte, error) {
 		asked.Add(1)
 		time.Sleep(20 * time.Millisecond) // let the others come
 		return []byte(testPassphrase), nil
-	})
+	}}
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
 			var err error
 			if i%2 == 0 {
-				_, err = w.EVM().signDigest(t.Context(), [32]byte{byte(i)})
+				_, err = w.signDigest(t.Context(), [32]byte{byte(i)})
 			} else {
-				_, err = w.Solana().signMessage(t.Context(), []byte{byte(i)})
+				_, err = w.signMessage(t.Context(), []byte{byte(i)})
 			}
 			if err != nil {
 				t.Error(err)
@@ -47,10 +47,10 @@ func TestParallelFirstUse(t *testing.T) {
 func TestParallelFailureIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := newTestWallet(t)
-		w.SetSources(func(context.Context) ([]byte, error) {
+		w.Sources = []Passphrase{func(context.Context) ([]byte, error) {
 			time.Sleep(time.Second)
 			return []byte("not the passphrase"), nil
-		})
+		}}
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() { requireCodeAsync(t, w.Unlock(t.Context()), codeInvalidPassphrase) })
@@ -64,14 +64,14 @@ func TestParallelFailureIsShared(t *testing.T) {
 func TestFollowersOutliveTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newTestWallet(t)
-		w.SetSources(func(ctx context.Context) ([]byte, error) {
+		w.Sources = []Passphrase{func(ctx context.Context) ([]byte, error) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			case <-time.After(time.Minute):
 				return []byte(testPassphrase), nil
 			}
-		})
+		}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var leader, follower error
@@ -90,10 +90,10 @@ func TestFollowersOutliveTheLeader(t *testing.T) {
 func TestOwnSourceBesidesARunningAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newTestWallet(t)
-		w.SetSources(func(context.Context) ([]byte, error) {
+		w.Sources = []Passphrase{func(context.Context) ([]byte, error) {
 			time.Sleep(time.Minute)
 			return nil, ErrNoPassphrase
-		})
+		}}
 		var configured, own, hasty error
 		var wg sync.WaitGroup
 		wg.Go(func() { configured = w.Unlock(t.Context()) })
@@ -134,8 +134,8 @@ func TestSourcesInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.Lock()
-			w.SetSources(tc.sources...)
-			_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+			w.Sources = tc.sources
+			_, err := w.signDigest(t.Context(), [32]byte{})
 			if tc.code == "" {
 				require.NoError(t, err)
 				return
@@ -148,7 +148,7 @@ func TestSourcesInOrder(t *testing.T) {
 
 func TestLockWipes(t *testing.T) {
 	w, f := newTestWallet(t)
-	w.SetSources(value(testPassphrase))
+	w.Sources = []Passphrase{value(testPassphrase)}
 	require.NoError(t, w.Unlock(t.Context()))
 	held := w.keys
 	require.NotEqual(t, make([]byte, 64), []byte(held.solana))
@@ -158,13 +158,13 @@ func TestLockWipes(t *testing.T) {
 	require.Equal(t, make([]byte, 32), held.evm.Serialize())
 	require.Equal(t, [32]byte{}, held.seal)
 
-	_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+	_, err := w.signDigest(t.Context(), [32]byte{})
 	require.NoError(t, err, "the source answers again")
 	require.Equal(t, 2, f.calls)
 
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	_, err = w.EVM().signDigest(t.Context(), [32]byte{})
+	_, err = w.signDigest(t.Context(), [32]byte{})
 	requireCode(t, err, codeLocked)
 	requireCode(t, w.Unlock(t.Context(), never(t)), codeLocked)
 }
@@ -189,14 +189,14 @@ func TestLockOvertakesUnlock(t *testing.T) {
 // Signing and locking at random: every signature is right or WALLET_LOCKED.
 func TestSignAgainstLock(t *testing.T) {
 	w, _ := newTestWallet(t)
-	w.SetSources(value(testPassphrase))
-	want, err := w.EVM().signDigest(t.Context(), [32]byte{1})
+	w.Sources = []Passphrase{value(testPassphrase)}
+	want, err := w.signDigest(t.Context(), [32]byte{1})
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 50 {
-				got, err := w.EVM().signDigest(t.Context(), [32]byte{1})
+				got, err := w.signDigest(t.Context(), [32]byte{1})
 				if err != nil {
 					requireCodeAsync(t, err, codeLocked)
 				} else if got != want {
@@ -240,7 +240,7 @@ func TestAutoLock(t *testing.T) {
 					go func() {
 						for {
 							time.Sleep(tc.every)
-							if _, err := w.EVM().signDigest(t.Context(), [32]byte{}); err != nil {
+							if _, err := w.signDigest(t.Context(), [32]byte{}); err != nil {
 								return
 							}
 						}
@@ -254,7 +254,7 @@ func TestAutoLock(t *testing.T) {
 				// by itself: nobody has asked
 				require.Equal(t, make([]byte, 64), []byte(held.solana))
 				require.True(t, w.Locked())
-				_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+				_, err := w.signDigest(t.Context(), [32]byte{})
 				requireCode(t, err, codeLocked)
 				time.Sleep(tc.every) // let the signer see it
 				synctest.Wait()
@@ -289,7 +289,7 @@ func TestElapsed(t *testing.T) {
 	require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
 	held, later := w.keys, time.Now().Add(defaultIdle)
 	w.now = func() time.Time { return shiftMonotonic(later, -defaultIdle) }
-	_, err := w.EVM().signDigest(t.Context(), [32]byte{})
+	_, err := w.signDigest(t.Context(), [32]byte{})
 	requireCode(t, err, codeLocked)
 	require.Equal(t, make([]byte, 64), []byte(held.solana))
 }
@@ -361,9 +361,9 @@ func TestPanicInASource(t *testing.T) {
 
 func TestCancelledUse(t *testing.T) {
 	w, _ := newTestWallet(t)
-	w.SetSources(never(t))
+	w.Sources = []Passphrase{never(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := w.Solana().signMessage(ctx, nil)
+	_, err := w.signMessage(ctx, nil)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // Wallet is one keystore, locked or unlocked. It is safe for concurrent use,
-// once Idle and MaxAge are set. It prints as [redacted].
+// once its fields are set. It prints as [redacted].
 type Wallet struct {
 	redacted
 
@@ -32,11 +32,18 @@ type Wallet struct {
 	// [DefaultMaxAge]. Set them before the first use.
 	Idle, MaxAge time.Duration
 
-	dir      string
-	header   header
-	warnings []string
-	derive   kdf
-	now      func() time.Time
+	// Sources are asked for the passphrase, in this order, when a key is needed and the wallet is
+	// locked. Set them before the first use.
+	Sources []Passphrase
+
+	// Warnings are sentences for the owner about a keystore that opens but should be better;
+	// usually none.
+	Warnings []string
+
+	dir    string
+	header header
+	derive kdf
+	now    func() time.Time
 
 	deriving sync.Mutex // one derivation at a time: each takes 128·n·r bytes
 
@@ -48,7 +55,6 @@ type Wallet struct {
 	timer     *time.Timer
 	locks     uint64 // counts Lock, so that an unlocking it overtook comes to nothing
 	closed    bool
-	sources   []Passphrase
 	unlocking *attempt
 	failures  int       // wrong passphrases in a row
 	retryAt   time.Time // none is tried before
@@ -78,7 +84,7 @@ type Options struct {
 func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options) (*Wallet, error) {
 	defer func() {
 		for _, i := range opt.Import {
-			i.wipe()
+			i.Wipe()
 		}
 	}()
 	opt.setDefaults()
@@ -141,10 +147,10 @@ func (o *Options) check() error {
 	}
 	var chains []string
 	for _, i := range o.Import {
-		if i.secret == nil || slices.Contains(chains, i.chain) {
+		if i.secret == nil || slices.Contains(chains, i.Chain) {
 			return setup("import keys", fmt.Errorf("there must be one key for a chain"))
 		}
-		chains = append(chains, i.chain)
+		chains = append(chains, i.Chain)
 	}
 	return nil
 }
@@ -152,7 +158,7 @@ func (o *Options) check() error {
 // checkVacant says whether dir can take a new wallet; it need not be there yet.
 func checkVacant(dir string) error {
 	err := checkHome(dir)
-	if errors.Is(err, errNotFound) {
+	if errors.Is(err, codeNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -171,7 +177,7 @@ func checkVacant(dir string) error {
 // askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form.
 func askNewPassphrase(ctx context.Context, source Passphrase) ([]byte, error) {
 	p, err := askPassphrase(ctx, []Passphrase{source})
-	if errors.Is(err, errLocked) || errors.Is(err, errInvalidPassphrase) {
+	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {
 		e := setup("get a new passphrase", err)
 		e.hint = "run it on a terminal, or give it a file or a descriptor with the new passphrase"
 		return nil, e
@@ -204,7 +210,7 @@ func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, err
 		return nil, err
 	}
 	err = writeNew(dir, data, opensWith(passphrase, opt.derive))
-	if err != nil && !errors.Is(err, errExists) && !errors.Is(err, errPermissions) {
+	if err != nil && !errors.Is(err, codeExists) && !errors.Is(err, codePermissions) {
 		return nil, setup("write the keystore", err)
 	}
 	return ks, err
@@ -234,23 +240,9 @@ func Open(dir string) (*Wallet, error) {
 }
 
 func newWallet(dir string, ks *keystore) *Wallet {
-	return &Wallet{dir: dir, header: ks.header, warnings: ks.warnings(), derive: scryptKDF, now: time.Now}
+	return &Wallet{dir: dir, header: ks.header, Warnings: ks.warnings(), derive: scryptKDF, now: time.Now}
 }
 
-// Addresses are the wallet's public addresses, in the keystore's order. While
-// the wallet is locked they are those in the file.
-func (w *Wallet) Addresses() []Address {
-	return []Address{{Chain: ChainSolana, Address: w.header.solana}, {Chain: ChainEVM, Address: w.header.evm}}
-}
-
-// Warnings are sentences for the owner about a keystore that opens but should
-// be better; usually none.
-func (w *Wallet) Warnings() []string { return slices.Clone(w.warnings) }
-
-// SetSources sets who is asked for the passphrase, in this order, when a key is
-// needed and the wallet is locked.
-func (w *Wallet) SetSources(sources ...Passphrase) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.sources = slices.Clone(sources)
-}
+// Addresses are the wallet's public addresses: base58 for Solana, 0x with the EIP-55 checksum for
+// EVM chains. While the wallet is locked they are those in the file.
+func (w *Wallet) Addresses() (solana, evm string) { return w.header.solana, w.header.evm }

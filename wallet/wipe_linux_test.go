@@ -18,10 +18,10 @@ func wiped(ctx context.Context) int {
 		err = w.Unlock(ctx, FromFile(os.Getenv("WALLET_TEST_DIR")+"/passphrase"))
 	}
 	if err == nil {
-		_, err = w.EVM().signDigest(ctx, [32]byte{1})
+		_, err = w.signDigest(ctx, [32]byte{1})
 	}
 	if err == nil {
-		_, err = w.Solana().signMessage(ctx, []byte("x"))
+		_, err = w.signMessage(ctx, []byte("x"))
 	}
 	if err == nil {
 		_, err = w.Seal(ctx, "x", nil)

@@ -11,13 +11,13 @@ import (
 // decides is how it is paid: Attach has that table.
 const (
 	// tool result, version 2, or _meta["x402/payment-required"]
-	dialectMCP Dialect = "mcp"
+	DialectMCP Dialect = "mcp"
 	// tool result, version 1: x402's own servers and npm x402-mcp look alike
-	dialectMCPV1         Dialect = "mcp-v1"
-	dialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
-	dialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
+	DialectMCPV1         Dialect = "mcp-v1"
+	DialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
+	DialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
 	// resultType "payment_required": MCP 2026-07-28, org.x402/payment
-	dialectMCPExtension Dialect = "mcp-extension"
+	DialectMCPExtension Dialect = "mcp-extension"
 )
 
 // MCPExtension is the name under which a client says that it reads resultType "payment_required".
@@ -97,9 +97,9 @@ func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
 	isAsking := slices.Contains(paymentCodes, m.Code)
 	switch {
 	case isAsking && looksLikeChallenge(m.Data):
-		return decodeChallenge(m.Data, MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
+		return decodeChallenge(m.Data, MaxBody, dialects{1: DialectMCPError, 2: DialectMCPError})
 	case m.Code == 402 || m.Code == -402:
-		return nil, notX402(nil)
+		return nil, noRequirements(nil)
 	default:
 		return nil, nil
 	}
@@ -123,13 +123,13 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 			found = append(found, candidate{text: text, dialects: known})
 		}
 	}
-	tool := dialects{1: dialectMCPV1, 2: dialectMCP}
+	tool := dialects{1: DialectMCPV1, 2: DialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
 		found = append(found, candidate{text: top["paymentRequired"],
-			dialects: dialects{1: dialectMCPExtension,
-				2: dialectMCPExtension}})
+			dialects: dialects{1: DialectMCPExtension,
+				2: DialectMCPExtension}})
 	}
-	add(meta[MetaCloudflare], dialects{1: dialectMCPCloudflare, 2: dialectMCPCloudflare})
+	add(meta[MetaCloudflare], dialects{1: DialectMCPCloudflare, 2: DialectMCPCloudflare})
 	add(meta[metaRequired], tool)
 	if string(top["isError"]) != "true" {
 		return found

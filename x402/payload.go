@@ -41,12 +41,12 @@ type Attachment struct {
 func Attach(d Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)
 	switch d {
-	case dialectMCP, dialectMCPError, dialectMCPExtension:
+	case DialectMCP, DialectMCPError, DialectMCPExtension:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload}}
-	case dialectMCPV1:
+	case DialectMCPV1:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload,
 			MetaPaymentMCPV1: jsonString(encoded)}}
-	case dialectMCPCloudflare:
+	case DialectMCPCloudflare:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: jsonString(encoded)}}
 	case DialectV1Body:
 		return Attachment{Header: HeaderPaymentV1, Value: encoded}

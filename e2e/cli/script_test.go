@@ -247,7 +247,7 @@ func scriptSeal(ts *testscript.TestScript, _ bool, args []string) {
 	keys, err := wallet.Open(home)
 	ts.Check(err)
 	defer keys.Close()
-	keys.SetSources(wallet.FromFile(ts.MkAbs(args[0])))
+	keys.Sources = []wallet.Passphrase{wallet.FromFile(ts.MkAbs(args[0]))}
 	ts.Check(testworld.SealHome(home, keys))
 }
 

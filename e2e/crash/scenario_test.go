@@ -431,7 +431,7 @@ func (r *run) changed() {
 		}
 		if w.Unlock(context.Background(), wallet.FromValue(candidate)) == nil {
 			opens = append(opens, candidate)
-			if at := w.EVM().Address(); at != template.evm {
+			if _, at := w.Addresses(); at != template.evm {
 				r.violation("the address is %s, it was %s", at, template.evm)
 			}
 		}

@@ -69,17 +69,18 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback())
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.TokenAccountOf(w.Owner)}
+	evmSigner, solanaSigner := agent.Signers(signer, nil)
 	return &buyer{store: store, Engine: &pay.Engine{
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
 		Assets: x402.NewRegistry(nil),
 		Schemes: map[pay.SchemeKey]pay.Scheme{
 			{Scheme: x402.Exact,
-				Family: "eip155"}: evm.New(evm.Options{Signer: agent.EVM{EVMSigner: signer.EVM()}, RPC: rpc,
+				Family: "eip155"}: evm.New(evm.Options{Signer: evmSigner, RPC: rpc,
 				HTTP: nodes,
 				Rand: rand.Reader, Now: time.Now}),
 			{Scheme: x402.Exact,
-				Family: "solana"}: svm.New(svm.Options{Signer: agent.Solana{SolanaSigner: signer.Solana()},
+				Family: "solana"}: svm.New(svm.Options{Signer: solanaSigner,
 				RPC:           rpc,
 				TokenAccounts: tokenAccounts, HTTP: nodes, Rand: rand.Reader, Now: time.Now}),
 		},

@@ -51,7 +51,7 @@ func makeTemplate() {
 			return
 		}
 		template.keys = keys
-		template.evm, template.solana = keys.EVM().Address(), keys.Solana().Address()
+		template.solana, template.evm = keys.Addresses()
 		template.err = history.Create(ctx, template.dir, history.Options{})
 	})
 }

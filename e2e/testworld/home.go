@@ -66,7 +66,8 @@ func MakeHome(dir, rules, passphrase string, imported ...wallet.Imported) (evm, 
 	if err == nil {
 		err = SealHome(dir, keys)
 	}
-	return keys.EVM().Address(), keys.Solana().Address(), err
+	solana, evm = keys.Addresses()
+	return evm, solana, err
 }
 
 // SealHome seals the rules of a home as they are.

@@ -272,7 +272,7 @@ func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
 func (o Options) environment(w *tools.Wallet) (list []Finding) {
 	var said []string
 	if keys, err := wallet.Open(o.Home); err == nil {
-		said = keys.Warnings()
+		said = keys.Warnings
 		_ = keys.Close()
 	}
 	if rules, err := config.Load(o.Home); err == nil {

@@ -87,7 +87,7 @@ func (o Options) keystore(context.Context) []Finding {
 		return failed(err, "restore keystore.json from a backup")
 	}
 	defer func() { _ = keys.Close() }()
-	if warnings := keys.Warnings(); len(warnings) > 0 {
+	if warnings := keys.Warnings; len(warnings) > 0 {
 		return found(Warn, "x402-wallet passphrase rewrites it", "%s", strings.Join(warnings, "; "))
 	}
 	return good("keystore.json is valid")

@@ -42,6 +42,8 @@ type world struct {
 	t      *testing.T
 	home   string
 	keys   *wallet.Wallet
+	solana string // their addresses
+	evm    string
 	store  *history.Store
 	rules  atomic.Pointer[Rules]
 	bad    atomic.Pointer[x402.Error]
@@ -60,6 +62,7 @@ func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 		wallet.Options{N: 1 << 14})
 	require.NoError(t, err)
 	w.keys = keys
+	w.solana, w.evm = keys.Addresses()
 	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
 	w.store, err = history.Open(t.Context(), w.home, history.Options{})
 	require.NoError(t, err)
@@ -88,8 +91,9 @@ func (c counted) Checkpoint(ctx context.Context) error {
 func (w *world) start() {
 	l, err := Listen(w.t.Context(), w.home)
 	require.NoError(w.t, err)
+	onEVM, onSolana := Signers(w.keys, nil)
 	s := &Server{
-		EVM: EVM{EVMSigner: w.keys.EVM()}, Solana: Solana{SolanaSigner: w.keys.Solana()},
+		EVM: onEVM, Solana: onSolana,
 		Locked: w.keys.Locked, Lock: w.keys.Lock,
 		Store: w.store, Started: time.Now(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Guard: counted{w.guard, &w.marks},
@@ -104,6 +108,12 @@ func (w *world) start() {
 	done := make(chan struct{})
 	go func() { defer close(done); w.ended <- s.Run(ctx, l) }()
 	w.t.Cleanup(func() { end(); <-done })
+}
+
+// ask asks the agent for something that has no signature.
+func (w *world) ask(op, payment string) error {
+	_, err := w.client.call(w.t.Context(), request{Op: op, Payment: payment})
+	return err
 }
 
 // allow sets the owner's rules: $1 a call, $2 a session and day, $5 a month, and 60 a minute.
@@ -127,7 +137,7 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 		Target: "https://api.example/x", Host: "api.example",
 		Network: base, Scheme: "exact", Asset: usdc.Address, Symbol: "USDC", Amount: money.NewAmount(units),
 		Price: money.Dollars(units), PayTo: payee,
-		Source: w.keys.EVM().Address(), Requirement: json.RawMessage("{}"),
+		Source: w.evm, Requirement: json.RawMessage("{}"),
 	}
 	if change != nil {
 		change(&p)
@@ -152,7 +162,7 @@ func (w *world) reserve(units uint64, change func(*history.Payment)) history.Pay
 // transfer is the honest message for a payment.
 func (w *world) transfer(p history.Payment) evm.Transfer {
 	return evm.Transfer{Payment: p.ID, Asset: usdc, Authorization: evm.Authorization3009{
-		From: w.keys.EVM().Address(), To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60,
+		From: w.evm, To: p.PayTo, Value: p.Amount, ValidBefore: time.Now().Unix() + 60,
 		Nonce: sha256.Sum256([]byte(p.ID)),
 	}}
 }
@@ -165,7 +175,7 @@ func (w *world) refused(err error, why string) {
 
 func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	w := newWorld(t)
-	info, err := os.Stat(filepath.Join(w.home, SocketName))
+	info, err := os.Stat(filepath.Join(w.home, socketName))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.NoError(t, w.client.Status(t.Context()))
@@ -173,7 +183,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	p := w.reserve(10_000, nil)
 	locked, err := wallet.Open(w.home)
 	require.NoError(t, err)
-	signer := EVM{EVMSigner: locked.EVM(), Remote: &Remote{Client: *w.client, Before: locked.Locked}}
+	signer, _ := Signers(locked, &Client{Home: w.home, Before: locked.Locked})
 	transfer := w.transfer(p)
 	signature, err := signer.SignTransfer(t.Context(), transfer)
 	require.NoError(t, err)
@@ -185,7 +195,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.NoError(t, err)
 	from, _, err := evm.Recover(base, usdc, payload)
 	require.NoError(t, err)
-	require.Equal(t, w.keys.EVM().Address(), from)
+	require.Equal(t, w.evm, from)
 
 	// once: not the same message, and not another one for the same payment
 	_, err = signer.SignTransfer(t.Context(), transfer)
@@ -199,7 +209,7 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 	require.NoError(t, w.client.Lock(t.Context()))
 	require.NoError(t, <-w.ended)
 	require.True(t, w.keys.Locked())
-	require.NoFileExists(t, filepath.Join(w.home, SocketName))
+	require.NoFileExists(t, filepath.Join(w.home, socketName))
 	require.ErrorIs(t, w.client.Lock(t.Context()), ErrNone)
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v",
@@ -218,7 +228,7 @@ func TestLockedIsOver(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(t.Context(), l) }()
 		require.NoError(t, (&Client{Home: home}).Lock(t.Context()))
-		require.NoFileExists(t, filepath.Join(home, SocketName))
+		require.NoFileExists(t, filepath.Join(home, socketName))
 		require.NoError(t, Free(t.Context(), home))
 		require.NoError(t, <-ended)
 	}
@@ -292,12 +302,12 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
 	_, err = w.client.signEVM(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.PolicyUnsealed), "%v", err)
-	require.True(t, x402.HasCode(w.client.VerifySeals(t.Context()), x402.PolicyUnsealed))
+	require.True(t, x402.HasCode(w.ask("check", ""), x402.PolicyUnsealed))
 	require.True(t, x402.HasCode(w.client.Checkpoint(t.Context()), x402.PolicyUnsealed),
 		"a ledger that is not believed is not marked")
 	require.Zero(t, w.marks.Load())
 	w.bad.Store(nil)
-	require.NoError(t, w.client.VerifySeals(t.Context()))
+	require.NoError(t, w.ask("check", ""))
 	require.NoError(t, w.client.Checkpoint(t.Context()))
 	require.EqualValues(t, 1, w.marks.Load())
 
@@ -412,7 +422,7 @@ func TestAnUnsealedApprovalInTheLedgerIsRefused(t *testing.T) {
 	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
 	p, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
 	require.NoError(t, err)
-	guard := Guard{Local: w.guard, Remote: &Remote{Client: *w.client, Before: func() bool { return true }}}
+	guard := Guard{Local: w.guard, Remote: &Client{Home: w.home, Before: func() bool { return true }}}
 	_, err = w.client.signEVM(t.Context(), w.transfer(p))
 	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
 	require.NoError(t, guard.Approved(t.Context(), p, a, true))
@@ -421,7 +431,7 @@ func TestAnUnsealedApprovalInTheLedgerIsRefused(t *testing.T) {
 	require.True(t, x402.HasCode(guard.Verify(t.Context()), x402.LedgerCorrupt),
 		"it sees what was spoiled above")
 	for range 2 * maxApprovals { // what is remembered of clients is bounded
-		require.NoError(t, w.client.Heard(t.Context(), history.NewID(time.Now())))
+		require.NoError(t, w.ask("heard", history.NewID(time.Now())))
 	}
 }
 
@@ -485,7 +495,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		"no message":       `{"op":"solana","payment":"` + w.reserve(1, nil).ID + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
+			c, err := net.Dial("unix", filepath.Join(w.home, socketName))
 			require.NoError(t, err)
 			defer c.Close()
 			go func() { _, _ = c.Write([]byte(text)); _ = c.(*net.UnixConn).CloseWrite() }()
@@ -497,7 +507,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		})
 	}
 	for range 2 * maxCalls { // a silent client does not block for ever; the next client is served
-		c, err := net.Dial("unix", filepath.Join(w.home, SocketName))
+		c, err := net.Dial("unix", filepath.Join(w.home, socketName))
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, c.Close())
@@ -527,8 +537,8 @@ func TestTheAgentOnSolana(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	asset, _ := x402.NewRegistry(nil).Default(sandbox.Solana)
 	w := newWorld(t)
-	s.FundSolana(w.keys.Solana().Address(), 1_000_000)
-	asked := &recorder{address: w.keys.Solana().Address()}
+	s.FundSolana(w.solana, 1_000_000)
+	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	funds, err := chain.Funds(t.Context(), sandbox.Solana, asset)
 	require.NoError(t, err)
@@ -588,7 +598,7 @@ func TestTheAgentEndsWithTheKeys(t *testing.T) {
 	w := newWorld(t)
 	w.keys.Lock()
 	require.NoError(t, <-w.ended)
-	require.NoFileExists(t, filepath.Join(w.home, SocketName))
+	require.NoFileExists(t, filepath.Join(w.home, socketName))
 	require.ErrorIs(t, w.client.Status(t.Context()), ErrNone)
 }
 

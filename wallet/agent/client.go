@@ -21,6 +21,9 @@ var ErrNone = errors.New("there is no unlock agent")
 // Client asks the unlock agent of a home.
 type Client struct {
 	Home string
+	// Before reports whether it is the agent's turn in the order of SPEC §3: the wallet is locked,
+	// and no source before the agent is set up. Signers and Guard ask it.
+	Before func() bool
 }
 
 // Status is nil while an agent holds the keys, else ErrNone or why it cannot be asked.
@@ -35,28 +38,22 @@ func (c *Client) Lock(ctx context.Context) error {
 	return err
 }
 
-// VerifySeals asks for seal.Guard's VerifySeals, which takes the key.
-func (c *Client) VerifySeals(ctx context.Context) error {
-	_, err := c.call(ctx, request{Op: "check"})
-	return err
-}
-
-// Checkpoint asks for its Checkpoint.
+// Checkpoint asks for seal.Guard's Checkpoint.
 func (c *Client) Checkpoint(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: "mark"})
 	return err
 }
 
-// Heard says that a person at the caller's client approved a payment.
-func (c *Client) Heard(ctx context.Context, payment string) error {
-	_, err := c.call(ctx, request{Op: "heard", Payment: payment})
-	return err
-}
+func (c *Client) first() bool { return c != nil && c.Before() }
 
-// Verify asks for its Verify.
-func (c *Client) Verify(ctx context.Context) error {
-	_, err := c.call(ctx, request{Op: "verify"})
-	return err
+// orHere asks the agent where it is its turn; where it is not, or there is no agent, it is done here.
+func (c *Client) orHere(ctx context.Context, q request, here func(ctx context.Context) error) error {
+	if c.first() {
+		if _, err := c.call(ctx, q); !errors.Is(err, ErrNone) {
+			return err
+		}
+	}
+	return here(ctx)
 }
 
 func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byte, err error) {
@@ -85,7 +82,7 @@ func fill(signature, answer []byte, err error) error {
 // call asks one thing. A socket that nobody listens on is ErrNone; who listens there must be this
 // user.
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
-	path := filepath.Join(c.Home, SocketName)
+	path := filepath.Join(c.Home, socketName)
 	if !supported || len(path) > maxSocketPath {
 		return nil, ErrNone
 	}

@@ -4,26 +4,36 @@ import (
 	"context"
 	"errors"
 
+	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
 )
 
-// The wallet knows nothing of ours, and signs only what it has read itself: here its signers get
-// the forms that the chains' packages ask for. While Remote is set and usable, the unlock agent
-// is asked first; without an agent, the wallet in this process signs.
+// The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the
+// forms that the chains' packages ask for. While a Client is given and it is its turn, the unlock
+// agent is asked first; without an agent, the wallet in this process signs.
 
-// EVM is the wallet's EVM key as an evm.Signer.
-type EVM struct {
-	wallet.EVMSigner
-	Remote *Remote
+// Signers are the wallet's keys as the chains' signers. Their errors are those of the wallet's
+// SignEVM and SignSolana, or the agent's refusal. A nil remote is none.
+func Signers(keys *wallet.Wallet, remote *Client) (evm.Signer, svm.Signer) {
+	return evmSigner{keys: keys, remote: remote}, solanaSigner{keys: keys, remote: remote}
 }
 
-// SignTransfer implements evm.Signer. Its errors are those of wallet.EVMSigner, or the agent's
-// refusal.
-func (k EVM) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error) {
-	if k.Remote.first() {
-		if signature, err := k.Remote.Client.signEVM(ctx, t); !errors.Is(err, ErrNone) {
+type evmSigner struct {
+	keys   *wallet.Wallet
+	remote *Client
+}
+
+func (s evmSigner) Address() string {
+	_, address := s.keys.Addresses()
+	return address
+}
+
+func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error) {
+	if s.remote.first() {
+		if signature, err := s.remote.signEVM(ctx, t); !errors.Is(err, ErrNone) {
 			return signature, err
 		}
 	}
@@ -32,49 +42,48 @@ func (k EVM) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error)
 		return [65]byte{}, err
 	}
 	a := t.Authorization
-	return k.EVMSigner.SignTransfer(ctx, wallet.TransferWithAuthorization{
+	return s.keys.SignEVM(ctx, wallet.TransferWithAuthorization{
 		ChainID: chain, Token: t.Asset.Address, Name: t.Asset.Name, Version: t.Asset.Version,
 		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter),
 		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce,
 	})
 }
 
-// Solana is the wallet's Solana key as an svm.Signer.
-type Solana struct {
-	wallet.SolanaSigner
-	Remote *Remote
+type solanaSigner struct {
+	keys   *wallet.Wallet
+	remote *Client
 }
 
-// SignTransfer implements svm.Signer. Its errors are those of wallet.SolanaSigner, or the agent's
-// refusal.
-func (k Solana) SignTransfer(ctx context.Context, payment string, message []byte) ([64]byte, error) {
-	if k.Remote.first() {
-		if signature, err := k.Remote.Client.signSolana(ctx, payment, message); !errors.Is(err, ErrNone) {
+func (s solanaSigner) Address() string {
+	address, _ := s.keys.Addresses()
+	return address
+}
+
+func (s solanaSigner) SignTransfer(ctx context.Context, payment string, message []byte) ([64]byte, error) {
+	if s.remote.first() {
+		if signature, err := s.remote.signSolana(ctx, payment, message); !errors.Is(err, ErrNone) {
 			return signature, err
 		}
 	}
-	return k.SolanaSigner.SignTransfer(ctx, message)
+	return s.keys.SignSolana(ctx, message)
 }
 
-// Remote is the unlock agent as a source of signatures. A nil Remote is none.
-type Remote struct {
-	Client
-	// its turn in the order of SPEC §3: the wallet is locked, and no source before the agent is set
-	// up
-	Before func() bool
-}
-
-// Guard stands between a payment and its signature: seal.Guard, whose key may be the agent's.
+// Guard stands between a payment and its signature: seal.Guard, whose key may be the agent's. It is
+// a pay.Guard.
 type Guard struct {
-	Local interface {
-		CheckConfig(ctx context.Context) error
-		VerifySeals(ctx context.Context) error
-		Approved(ctx context.Context, p history.Payment, a history.Approval) error
-		Checkpoint(ctx context.Context) error
-		CheckpointIfUnlocked(ctx context.Context) error
-		Verify(ctx context.Context) error
-	}
-	Remote *Remote
+	Local  sealer
+	Remote *Client // nil: none
+}
+
+// sealer is seal.Guard.
+type sealer interface {
+	CheckConfig(ctx context.Context) error // needs no key
+	VerifySeals(ctx context.Context) error
+	Checkpoint(ctx context.Context) error           // before a signed payment leaves
+	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
+	Verify(ctx context.Context) error               // the whole ledger
+	Approved(ctx context.Context, p history.Payment, a history.Approval) error
+	OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error)
 }
 
 // CheckConfig implements pay.Guard. It needs no key.
@@ -82,62 +91,31 @@ func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConf
 
 // VerifySeals implements pay.Guard.
 func (g Guard) VerifySeals(ctx context.Context) error {
-	if g.Remote.first() {
-		if err := g.Remote.Client.VerifySeals(ctx); !errors.Is(err, ErrNone) {
-			return err
-		}
-	}
-	return g.Local.VerifySeals(ctx)
+	return g.Remote.orHere(ctx, request{Op: "check"}, g.Local.VerifySeals)
 }
 
 // Approved implements pay.Guard. The agent looks at the owner's approval by itself, and believes
-// this process what its client said.
+// this process what its client said (here).
 func (g Guard) Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error {
-	ask := func() error {
-		if here {
-			return g.Remote.Client.Heard(ctx, p.ID)
-		}
-		return g.Remote.Client.Status(ctx)
-	}
-	if g.Remote.first() {
-		if err := ask(); !errors.Is(err, ErrNone) {
-			return err
-		}
-	}
 	if here {
-		return nil
+		return g.Remote.orHere(ctx, request{Op: "heard", Payment: p.ID},
+			func(context.Context) error { return nil })
 	}
-	return g.Local.Approved(ctx, p, a)
-}
-
-// CheckpointIfUnlocked implements pay.Guard.
-func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
-	if g.Remote.first() {
-		if err := g.Remote.Client.Checkpoint(ctx); !errors.Is(err, ErrNone) {
-			return err
-		}
-	}
-	return g.Local.CheckpointIfUnlocked(ctx)
-}
-
-// Verify checks the whole ledger with its seals.
-func (g Guard) Verify(ctx context.Context) error {
-	if g.Remote.first() {
-		if err := g.Remote.Client.Verify(ctx); !errors.Is(err, ErrNone) {
-			return err
-		}
-	}
-	return g.Local.Verify(ctx)
+	return g.Remote.orHere(ctx, request{Op: "status"},
+		func(ctx context.Context) error { return g.Local.Approved(ctx, p, a) })
 }
 
 // Checkpoint implements pay.Guard.
 func (g Guard) Checkpoint(ctx context.Context) error {
-	if g.Remote.first() {
-		if err := g.Remote.Client.Checkpoint(ctx); !errors.Is(err, ErrNone) {
-			return err
-		}
-	}
-	return g.Local.Checkpoint(ctx)
+	return g.Remote.orHere(ctx, request{Op: "mark"}, g.Local.Checkpoint)
 }
 
-func (r *Remote) first() bool { return r != nil && r.Before() }
+// CheckpointIfUnlocked implements pay.Guard.
+func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
+}
+
+// Verify checks the whole ledger with its seals.
+func (g Guard) Verify(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "verify"}, g.Local.Verify)
+}

@@ -2,11 +2,9 @@
 
 package agent
 
-import "net"
-
 const (
 	supported     = false
 	maxSocketPath = 0
 )
 
-func samePeer(net.Conn) error { return unsupported() }
+func peerUser(int) (uint32, error) { return 0, unsupported() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,15 +13,14 @@ import (
 	"sync"
 	"time"
 
-	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/x402"
 )
 
-// SocketName is the socket's name in the home (SPEC §2).
-const SocketName = "agent.sock"
+// socketName is the socket's name in the home (SPEC §2).
+const socketName = "agent.sock"
 
 const (
 	maxRequest = 8 << 10 // the longest honest one, a Solana message in base64, has under 2 KiB
@@ -49,19 +49,10 @@ type Server struct {
 	// signature.
 	Rules func(ctx context.Context) (Rules, error)
 	// Guard checks and makes the seals of the ledger.
-	Guard Sealer
+	Guard sealer
 
 	signed    tally
 	witnessed int64 // the newest freeze that is marked
-}
-
-// Sealer is seal.Guard.
-type Sealer interface {
-	Checkpoint(ctx context.Context) error           // before a signed payment leaves
-	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
-	Verify(ctx context.Context) error               // the whole ledger
-	Approved(ctx context.Context, p history.Payment, a history.Approval) error
-	OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error)
 }
 
 // request is one line of JSON; the answer is another. One call a connection.
@@ -175,6 +166,30 @@ func (s *Server) serve(ctx context.Context, c net.Conn, end func()) {
 	_ = json.NewEncoder(c).Encode(out)
 }
 
+// samePeer checks that the process at the other end runs as this one's user.
+func samePeer(c net.Conn) error {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var user uint32
+	var failed error
+	if err := raw.Control(func(fd uintptr) { user, failed = peerUser(int(fd)) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	return sameUser(int(user))
+}
+
+func sameUser(uid int) error {
+	if uid != os.Geteuid() {
+		return fmt.Errorf("the process at the other end runs as user %d", uid)
+	}
+	return nil
+}
+
 func readRequest(c io.Reader) (q request, err error) {
 	d := json.NewDecoder(io.LimitReader(c, maxRequest))
 	d.DisallowUnknownFields()
@@ -219,7 +234,7 @@ func Free(ctx context.Context, home string) error {
 	if !supported {
 		return unsupported()
 	}
-	if path := filepath.Join(home, SocketName); len(path) > maxSocketPath {
+	if path := filepath.Join(home, socketName); len(path) > maxSocketPath {
 		return x402.Errorf(x402.SetupFailed, "the path of the unlock agent's socket has %d bytes, the "+
 			"system allows %d", len(path), maxSocketPath).
 			WithHint("use a home with a shorter path: X402_WALLET_HOME")
@@ -241,7 +256,7 @@ func Listen(ctx context.Context, home string) (net.Listener, error) {
 	if err := Free(ctx, home); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(home, SocketName)
+	path := filepath.Join(home, socketName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, x402.Errorf(x402.SetupFailed, "remove the socket of an unlock agent that died: %w", err)
 	}
