@@ -67,7 +67,7 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string,
 			_ cobra.ShellCompDirective) {
-			for _, c := range install.Clients() {
+			for _, c := range install.Clients(install.System{}) {
 				if len(args) == 0 && strings.HasPrefix(c.Name, begun) {
 					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
 				}
@@ -97,13 +97,13 @@ func (p *Program) install(ctx context.Context, ui *ui, f installFlags, args []st
 	}
 	var client install.Client
 	if len(args) > 0 {
-		client, err = clientNamed(args[0])
+		client, err = clientNamed(system, args[0])
 		if err != nil {
 			return err
 		}
 	}
 	if f.remove {
-		plan, err := client.PlanRemoval(system)
+		plan, err := client.Plan(nil)
 		return ui.install(client, plan, err, f.dry)
 	}
 	entry, err := p.entry(ctx, f.passphraseFile, f.variables)
@@ -113,9 +113,9 @@ func (p *Program) install(ctx context.Context, ui *ui, f installFlags, args []st
 	case len(args) == 0:
 		return ui.clients(system, entry)
 	case f.show:
-		return ui.snippet(client, system, entry)
+		return ui.snippet(client, entry)
 	}
-	plan, err := client.Plan(system, entry)
+	plan, err := client.Plan(&entry)
 	return ui.install(client, plan, err, f.dry)
 }
 
@@ -188,9 +188,9 @@ func same(a, b string) bool {
 	return err == nil && other == nil && os.SameFile(first, second)
 }
 
-func clientNamed(name string) (install.Client, error) {
+func clientNamed(system install.System, name string) (install.Client, error) {
 	var names []string
-	for _, c := range install.Clients() {
+	for _, c := range install.Clients(system) {
 		if c.Name == name {
 			return c, nil
 		}
@@ -202,9 +202,9 @@ func clientNamed(name string) (install.Client, error) {
 
 func (u *ui) clients(system install.System, entry install.Entry) error {
 	list := []clientOut{}
-	for _, c := range install.Clients() {
-		status, err := c.Detect(system, entry)
-		out := clientOut{Client: c.Name, Title: c.Title, File: c.File(system), Status: string(status)}
+	for _, c := range install.Clients(system) {
+		status, _, err := c.Detect(entry)
+		out := clientOut{Client: c.Name, Title: c.Title, File: c.File, Status: status}
 		if err != nil {
 			out.Error = err.Error()
 		}
@@ -223,24 +223,23 @@ func (u *ui) clients(system install.System, entry install.Entry) error {
 			u.note("%s %s", paint(u.colorErr, yellow, c.Client+":"), safe(c.Error))
 		}
 	}
-	if slices.ContainsFunc(list, func(c clientOut) bool { return c.Status != string(install.Installed) }) {
+	if slices.ContainsFunc(list, func(c clientOut) bool { return c.Status != "installed" }) {
 		u.note("x402-wallet install CLIENT writes it, --dry-run shows what would change")
 	}
 	return nil
 }
 
-func (u *ui) snippet(c install.Client, system install.System, entry install.Entry) error {
-	text, err := c.Snippet(entry)
+func (u *ui) snippet(c install.Client, entry install.Entry) error {
+	text, line, err := c.Snippet(entry)
 	if err != nil {
 		return err
 	}
 	if u.json {
-		return u.printJSON(map[string]any{"client": c.Name, "file": c.File(system), "snippet": text,
-			"line": c.Line(entry)})
+		return u.printJSON(map[string]any{"client": c.Name, "file": c.File, "snippet": text, "line": line})
 	}
-	u.note("%s: in %s", c.Title, safe(c.File(system)))
+	u.note("%s: in %s", c.Title, safe(c.File))
 	u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
-	if line := c.Line(entry); line != "" {
+	if line != "" {
 		u.note("or: %s", safe(line))
 	}
 	return nil
@@ -251,13 +250,13 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	if planned != nil {
 		return unsettled(c, planned)
 	}
-	out := installOut{Client: c.Name, File: plan.File, Change: string(plan.Change), Before: plan.Before,
+	out := installOut{Client: c.Name, File: plan.File, Change: plan.Change, Before: plan.Before,
 		After: plan.After, Notes: plan.Notes}
-	if plan.Change == install.Nothing {
+	if plan.Change == "nothing" {
 		out.Before, out.After = "", ""
 	}
 	var err error
-	if !dry && plan.Change != install.Nothing {
+	if !dry && plan.Change != "nothing" {
 		out.Backup, err = plan.Apply(time.Now())
 		if err != nil {
 			return unsettled(c, fmt.Errorf("write %s: %w", c.Title+"'s settings", err))
@@ -269,7 +268,7 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 	}
 	u.difference(out)
 	switch {
-	case plan.Change == install.Nothing:
+	case plan.Change == "nothing":
 		u.say("%s: nothing to do", c.Title)
 	case dry:
 		u.say("%s: nothing was written (--dry-run)", c.Title)
@@ -292,7 +291,7 @@ func unsettled(c install.Client, err error) error {
 }
 
 func (u *ui) difference(out installOut) {
-	if out.Change == string(install.Nothing) {
+	if out.Change == "nothing" {
 		return
 	}
 	u.say("%s", safe(out.File))

@@ -1,8 +1,12 @@
 package docs
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -21,7 +25,7 @@ func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	written := string(text)
-	for name, part := range map[string]string{"codes": x402.ExplanationTable(), "clients": clientTable()} {
+	for name, part := range map[string]string{"codes": x402.ExplanationTable(), "clients": clientTable(t)} {
 		begin, end := "<!-- "+name+": made by readme_test.go -->\n", "<!-- /"+name+" -->"
 		before, rest, ok := strings.Cut(written, begin)
 		require.True(t, ok, name)
@@ -37,13 +41,15 @@ func TestReadmeSaysWhatTheCodeSays(t *testing.T) {
 }
 
 // clientTable is how each client gets the wallet, for a binary that is in the PATH.
-func clientTable() string {
+func clientTable(t *testing.T) string {
+	t.Helper()
 	entry := install.Entry{Command: "x402-wallet", Args: []string{"mcp"}}
 	var b strings.Builder
 	b.WriteString("| client | with us | or its own way |\n|---|---|---|\n")
-	for _, c := range install.Clients() {
-		own := c.Line(entry)
-		switch button := c.Button(entry); {
+	for _, c := range install.Clients(install.System{}) {
+		snippet, own, err := c.Snippet(entry)
+		require.NoError(t, err)
+		switch button := button(t, c.Name, snippet); {
 		case button != "":
 			own = "[Add to " + c.Title + "](" + button + ")"
 		case own != "":
@@ -54,4 +60,25 @@ func clientTable() string {
 		fmt.Fprintf(&b, "| %s | `x402-wallet install %s` | %s |\n", c.Title, c.Name, own)
 	}
 	return b.String()
+}
+
+// button is a page that opens a client and installs the snippet there; "" when the client has none.
+func button(t *testing.T, client, snippet string) string {
+	t.Helper()
+	page := map[string]string{"cursor": "https://cursor.com/en/install-mcp",
+		"vscode": "https://vscode.dev/redirect/mcp/install"}[client]
+	if page == "" {
+		return ""
+	}
+	var settings map[string]map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(snippet), &settings))
+	var entry bytes.Buffer
+	for _, servers := range settings {
+		require.NoError(t, json.Compact(&entry, servers["x402-wallet"]))
+	}
+	config := entry.String()
+	if client == "cursor" {
+		config = base64.StdEncoding.EncodeToString(entry.Bytes())
+	}
+	return page + "?name=x402-wallet&config=" + url.QueryEscape(config)
 }

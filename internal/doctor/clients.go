@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,17 +14,17 @@ import (
 func (o Options) clients(context.Context) (list []Finding) {
 	entries := 0
 	var without []string
-	for _, c := range install.Clients() {
-		status, err := c.Detect(o.System, o.Entry)
+	for _, c := range install.Clients(o.System) {
+		status, entry, err := c.Detect(o.Entry)
 		switch status {
-		case install.NotFound:
-		case install.Broken:
+		case "not found":
+		case "unreadable":
 			list = append(list, found(Warn, "correct the file by hand", "%s: %v", c.Title, err)...)
-		case install.Missing:
+		case "not installed":
 			without = append(without, c.Name)
 		default:
 			entries++
-			list = append(list, o.client(c, status)...)
+			list = append(list, o.client(c, entry)...)
 		}
 	}
 	if entries == 0 {
@@ -52,27 +51,20 @@ func orNone(names []string) string {
 }
 
 // client looks at one entry: does what it starts exist, and does it hold a secret?
-func (o Options) client(c install.Client, status install.Status) (list []Finding) {
-	command, secrets, err := c.Entry(o.System)
-	if err != nil {
-		return found(Warn, "correct the file by hand", "%s: %v", c.Title, err)
-	}
+func (o Options) client(c install.Client, entry *install.Plan) (list []Finding) {
 	again := "x402-wallet install " + c.Name
-	if len(secrets) > 0 {
+	if len(entry.Secrets) > 0 {
 		list = append(list,
 			found(Fail, again+" takes it out; then change what it protects (x402-wallet passphrase)",
-				"%s's entry holds %s in plain text", c.Title, strings.Join(secrets, ", "))...)
+				"%s's entry holds %s in plain text", c.Title, strings.Join(entry.Secrets, ", "))...)
 	}
-	if !startable(command) {
-		return append(list, found(Fail, again, "%s's entry starts a program that is not there", c.Title)...)
-	}
-	if status == install.Differs && len(secrets) == 0 {
-		return append(list,
-			Finding{Status: OK,
-				Message: fmt.Sprintf("%s has a custom entry (%s --dry-run shows the difference)",
-					c.Title, again)})
-	}
-	if len(list) == 0 {
+	switch {
+	case !startable(entry.Command):
+		list = append(list, found(Fail, again, "%s's entry starts a program that is not there", c.Title)...)
+	case len(entry.Secrets) > 0:
+	case entry.Change != "nothing":
+		list = good("%s has a custom entry (%s --dry-run shows the difference)", c.Title, again)
+	default:
 		list = good("%s starts this wallet", c.Title)
 	}
 	return list

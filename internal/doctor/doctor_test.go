@@ -113,7 +113,7 @@ func write(t *testing.T, path, text string) {
 // Wherever a key lies, it is found, offered to be imported, and not printed.
 func TestKeysInPlainText(t *testing.T) {
 	o := person(t)
-	cursor := install.Clients()[2].File(o.System)
+	cursor := install.Clients(o.System)[2].File
 	for path, text := range map[string]string{
 		cursor: `{"mcpServers": {"pay": {"env": {"PRIVATE_KEY": "` + aHexKey + `"}}}}`,
 		cursor + ".before-x402-wallet-20260102T030405.000Z": `{"mcpServers": {"x402-wallet": {"env": {"X402_WALLET_PASSPHRASE": "correct horse battery"}}}}`,
@@ -189,7 +189,7 @@ func TestClients(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, Warn, list[0].Status)
 
-	cursor := install.Clients()[2]
+	cursor := install.Clients(o.System)[2]
 	for _, line := range []struct {
 		entry string
 		want  Status
@@ -205,7 +205,7 @@ func TestClients(t *testing.T) {
 		{`1`, Warn, "cursor"},
 	} {
 		t.Run(line.entry, func(t *testing.T) {
-			write(t, cursor.File(o.System), `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
+			write(t, cursor.File, `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
 			list := o.clients(t.Context())
 			require.Equal(t, line.want, list[0].Status, line.entry)
 			require.Contains(t, strings.ToLower(list[0].Message), strings.ToLower(line.say))

@@ -158,10 +158,9 @@ func (o Options) solanaCLI() string {
 func (o Options) places() (list []string) {
 	s := o.System
 	home := func(parts ...string) string { return filepath.Join(append([]string{s.Home}, parts...)...) }
-	for _, c := range install.Clients() {
-		file := c.File(s)
-		backups, _ := filepath.Glob(globSafe(file) + ".before-x402-wallet-*") // the pattern is well formed
-		list = append(append(list, file), backups...)
+	for _, c := range install.Clients(s) {
+		backups, _ := filepath.Glob(globSafe(c.File) + ".before-x402-wallet-*") // the pattern is well formed
+		list = append(append(list, c.File), backups...)
 	}
 	list = append(list, home(".claude", "settings.json"), home(".claude", "settings.local.json"),
 		home(".codeium", "mcp_config.json"), home(".mcp.json"))

@@ -2,9 +2,12 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -28,16 +31,15 @@ func (s System) join(parts ...string) string {
 	return strings.Join(parts, "/")
 }
 
-// Client is a program that starts MCP servers.
+// Client is a program that starts MCP servers, as it is set up in a System.
 type Client struct {
-	Name    string
-	Title   string
-	Restart string // what makes it look at its settings again
-	file    func(System) string
-	marks   func(System) []string // one of these is there when the client is; nil: the file's directory
-	at      string                // the table of servers
-	toml    bool
-	extra   []field // members of the entry that are the same for everybody
+	Name, Title string
+	Restart     string   // what makes it look at its settings again
+	File        string   // where its settings are
+	marks       []string // one of these is there when the client is; nil: the file's directory
+	at          string   // the table of servers
+	toml        bool
+	extra       []field // members of the entry that are the same for everybody
 }
 
 type field struct {
@@ -47,66 +49,38 @@ type field struct {
 
 // Clients are those that are known, in the order of SPEC §1. Sources: each one's own documentation
 // of its settings, 2026-11.
-func Clients() []Client {
+func Clients(s System) []Client {
+	stdio := []field{{name: "type", value: "stdio"}}
+	zed := s.join(s.Config, "zed", "settings.json")
+	switch s.OS {
+	case "windows":
+		zed = s.join(s.Config, "Zed", "settings.json")
+	case "darwin":
+		zed = s.join(s.Home, ".config", "zed", "settings.json")
+	}
 	return []Client{
 		{Name: "claude-code", Title: "Claude Code", Restart: "start a new session of Claude Code",
-			at: "mcpServers", extra: []field{{name: "type", value: "stdio"}},
-			file: func(s System) string {
-				if s.Claude != "" {
-					return s.join(s.Claude, ".claude.json")
-				}
-				return s.join(s.Home, ".claude.json")
-			},
-			marks: func(s System) []string {
-				return []string{s.Claude, s.join(s.Home, ".claude.json"), s.join(s.Home, ".claude")}
-			}},
+			at: "mcpServers", extra: stdio, File: s.join(cmp.Or(s.Claude, s.Home), ".claude.json"),
+			marks: []string{s.Claude, s.join(s.Home, ".claude.json"), s.join(s.Home, ".claude")}},
 		{Name: "claude-desktop", Title: "Claude Desktop", Restart: "quit Claude Desktop and start it again",
-			at:   "mcpServers",
-			file: func(s System) string { return s.join(s.Config, "Claude", "claude_desktop_config.json") }},
-		{Name: "cursor", Title: "Cursor", Restart: "look at Cursor's settings, under MCP", at: "mcpServers",
-			file: func(s System) string { return s.join(s.Home, ".cursor", "mcp.json") }},
+			at: "mcpServers", File: s.join(s.Config, "Claude", "claude_desktop_config.json")},
+		{Name: "cursor", Title: "Cursor", Restart: "look at Cursor's settings, under MCP",
+			at: "mcpServers", File: s.join(s.Home, ".cursor", "mcp.json")},
 		{Name: "codex", Title: "Codex", Restart: "start Codex again", at: "mcp_servers", toml: true,
 			// its own is 60 s, and a payment may take policy.deadline, 90 s
 			extra: []field{{name: "tool_timeout_sec", value: 120}},
-			file: func(s System) string {
-				if s.Codex != "" {
-					return s.join(s.Codex, "config.toml")
-				}
-				return s.join(s.Home, ".codex", "config.toml")
-			}},
+			File:  s.join(cmp.Or(s.Codex, s.join(s.Home, ".codex")), "config.toml")},
 		{Name: "vscode", Title: "VS Code", Restart: "run \"MCP: List Servers\" in VS Code and start it there",
-			at: "servers", extra: []field{{name: "type", value: "stdio"}},
-			file: func(s System) string { return s.join(s.Config, "Code", "User", "mcp.json") }},
-		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again", at: "mcpServers",
-			file: func(s System) string { return s.join(s.Home, ".gemini", "settings.json") }},
+			at: "servers", extra: stdio, File: s.join(s.Config, "Code", "User", "mcp.json")},
+		{Name: "gemini", Title: "Gemini CLI", Restart: "start Gemini CLI again",
+			at: "mcpServers", File: s.join(s.Home, ".gemini", "settings.json")},
 		{Name: "windsurf", Title: "Windsurf", Restart: "press refresh in Windsurf's MCP settings",
-			at:   "mcpServers",
-			file: func(s System) string { return s.join(s.Home, ".codeium", "windsurf", "mcp_config.json") }},
-		{Name: "zed", Title: "Zed", Restart: "open the Agent Panel's settings in Zed, which has seen it " +
-			"already", at: "context_servers",
+			at: "mcpServers", File: s.join(s.Home, ".codeium", "windsurf", "mcp_config.json")},
+		{Name: "zed", Title: "Zed", at: "context_servers", File: zed,
+			Restart: "open the Agent Panel's settings in Zed, which has seen it already",
 			// asked for by versions of 2025, ignored by later ones
-			extra: []field{{name: "source", value: "custom"}},
-			file: func(s System) string {
-				switch s.OS {
-				case "windows":
-					return s.join(s.Config, "Zed", "settings.json")
-				case "darwin":
-					return s.join(s.Home, ".config", "zed", "settings.json")
-				}
-				return s.join(s.Config, "zed", "settings.json")
-			}},
+			extra: []field{{name: "source", value: "custom"}}},
 	}
-}
-
-// File is where the client's settings are.
-func (c Client) File(s System) string { return c.file(s) }
-
-func (c Client) presence(s System) []string {
-	if c.marks != nil {
-		return c.marks(s)
-	}
-	file := c.file(s)
-	return []string{file[:strings.LastIndexAny(file, `/\`)]}
 }
 
 // Entry is how the wallet is started. It holds paths and names, never a secret: Check.
@@ -123,9 +97,9 @@ func (c Client) fields(e Entry) []field {
 		list = append(list, field{name: "env", value: e.Env})
 	}
 	if c.toml {
-		return append(list, c.extra...)
+		return slices.Concat(list, c.extra)
 	}
-	return append(append([]field{}, c.extra...), list...)
+	return slices.Concat(c.extra, list)
 }
 
 // ordered is a JSON object whose members keep their order.
@@ -133,8 +107,8 @@ type ordered []field
 
 // MarshalJSON implements json.Marshaler.
 func (o ordered) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	for i, f := range o {
+	var members [][]byte
+	for _, f := range o {
 		key, err := style{}.render(f.name, "", true)
 		if err != nil {
 			return nil, err
@@ -143,75 +117,43 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.WriteByte("{,"[min(i, 1)])
-		b.Write(key)
-		b.WriteByte(':')
-		b.Write(value)
+		members = append(members, slices.Concat(key, []byte(":"), value))
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return slices.Concat([]byte("{"), bytes.Join(members, []byte(",")), []byte("}")), nil
 }
 
-// Snippet is what a person would write into the client's settings by hand.
-func (c Client) Snippet(e Entry) (string, error) {
-	if c.toml {
-		text, err := setTOML(nil, nil, c.at, c.fields(e))
-		return string(text), err
+// Snippet is what a person would write into the client's settings by hand; line is a command of the
+// client's own that does the same, or a link that opens it, "" when it has none.
+func (c Client) Snippet(e Entry) (text, line string, err error) {
+	written, err := c.write(nil, nil, c.fields(e))
+	if err != nil {
+		return "", "", err
 	}
-	text, err := set(nil, map[string]any{entryName: ordered(c.fields(e))}, c.at)
-	return string(text), err
-}
-
-// Line is a command of the client's own that does the same, or a link that opens it; "" when it has
-// none.
-func (c Client) Line(e Entry) string {
-	compact := func(o ordered) string {
-		text, err := json.Marshal(o)
-		if err != nil {
-			return ""
-		}
-		return string(text)
+	linked, err := json.Marshal(ordered(c.fields(e)))
+	if err != nil {
+		return "", "", err
 	}
+	named, err := json.Marshal(ordered(append([]field{{name: "name", value: entryName}}, c.fields(e)...)))
+	flag := map[string]string{"claude-code": "-e", "codex": "--env", "gemini": "-e"}[c.Name]
 	var env strings.Builder
-	for _, name := range sortedNames(e.Env) {
-		env.WriteString(map[string]string{"claude-code": " -e ", "codex": " --env ",
-			"gemini": " -e "}[c.Name] + name + "=" + quote(e.Env[name]))
+	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
+		env.WriteString(" " + flag + " " + name + "=" + quote(e.Env[name]))
 	}
+	command := quote(e.Command) + " " + strings.Join(e.Args, " ")
 	switch c.Name {
 	case "claude-code":
-		return "claude mcp add --scope user " + entryName + env.String() + " -- " + quote(e.Command) + " " +
-			strings.Join(e.Args, " ")
+		line = "claude mcp add --scope user " + entryName + env.String() + " -- " + command
 	case "codex":
-		return "codex mcp add " + entryName + env.String() + " -- " + quote(e.Command) + " " +
-			strings.Join(e.Args, " ")
+		line = "codex mcp add " + entryName + env.String() + " -- " + command
 	case "gemini":
-		return "gemini mcp add" + env.String() + " --scope user " + entryName + " " + quote(e.Command) + " " +
-			strings.Join(e.Args, " ")
+		line = "gemini mcp add" + env.String() + " --scope user " + entryName + " " + command
 	case "cursor":
-		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + entryName + "&config=" +
-			url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(compact(c.fields(e)))))
+		line = "cursor://anysphere.cursor-deeplink/mcp/install?name=" + entryName + "&config=" +
+			url.QueryEscape(base64.StdEncoding.EncodeToString(linked))
 	case "vscode":
-		return "vscode:mcp/install?" +
-			url.PathEscape(compact(append([]field{{name: "name", value: entryName}}, c.fields(e)...)))
+		line = "vscode:mcp/install?" + url.PathEscape(string(named))
 	}
-	return ""
-}
-
-// Button is a page that opens the client and installs the entry there; "" when the client has none.
-func (c Client) Button(e Entry) string {
-	text, err := json.Marshal(ordered(c.fields(e)))
-	if err != nil {
-		return ""
-	}
-	switch c.Name {
-	case "cursor":
-		return "https://cursor.com/en/install-mcp?name=" + entryName + "&config=" +
-			url.QueryEscape(base64.StdEncoding.EncodeToString(text))
-	case "vscode":
-		return "https://vscode.dev/redirect/mcp/install?name=" + entryName + "&config=" +
-			url.QueryEscape(string(text))
-	}
-	return ""
+	return string(written), line, err
 }
 
 // quote is for a POSIX shell.

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pelletier/go-toml/v2"
+
 	"x402-wallet/internal/config"
 )
 
@@ -36,7 +38,7 @@ var errSecret = errors.New("clients' files are read by other programs, backed up
 
 // Check refuses an entry with anything in it that is or might be a secret.
 func (e Entry) Check() error {
-	for _, name := range sortedNames(e.Env) {
+	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
 		if !slices.Contains(harmless, name) {
 			return fmt.Errorf("%s is not written into a client's settings (only %s are): %w", name,
 				strings.Join(harmless, ", "), errSecret)
@@ -45,76 +47,53 @@ func (e Entry) Check() error {
 	return nil
 }
 
-func sortedNames(env map[string]string) []string { return slices.Sorted(maps.Keys(env)) }
-
-// Status is what is there of a client.
-type Status string
-
-// What is there.
-const (
-	NotFound  Status = "not found"     // no such client here
-	Missing   Status = "not installed" // the client is, our entry is not
-	Installed Status = "installed"
-	Differs   Status = "differs" // an entry of our name that says something else
-	Broken    Status = "unreadable"
-)
-
-// Detect says what is there; why tells of what cannot be read.
-func (c Client) Detect(s System, e Entry) (status Status, why error) {
-	if !slices.ContainsFunc(c.presence(s), exists) {
-		return NotFound, nil
+// Detect says what is there of a client: it is "not found" here, its settings are "unreadable" (why
+// tells), our entry is "not installed", "installed", or "differs" from e. The plan, of what is
+// there and can be read, would install it.
+func (c Client) Detect(e Entry) (status string, p *Plan, why error) {
+	marks := c.marks
+	if marks == nil {
+		marks = []string{c.File[:strings.LastIndexAny(c.File, `/\`)]}
 	}
-	p, err := c.Plan(s, e)
-	switch {
-	case err != nil:
-		return Broken, err
-	case p.Change == Nothing:
-		return Installed, nil
-	case p.Change == change:
-		return Differs, nil
+	isThere := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
 	}
-	return Missing, nil
+	if !slices.ContainsFunc(marks, isThere) {
+		return "not found", nil, nil
+	}
+	p, why = c.Plan(&e)
+	if why != nil {
+		return "unreadable", nil, why
+	}
+	status = map[string]string{"nothing": "installed", "change": "differs", "add": "not installed"}[p.Change]
+	return status, p, nil
 }
-
-func exists(path string) bool {
-	if path == "" {
-		return false
-	}
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-// Kind is what a plan does.
-type Kind string
-
-// What a plan does.
-const (
-	Nothing     Kind = "nothing" // it is so already
-	add         Kind = "add"
-	change      Kind = "change"
-	removeEntry Kind = "remove"
-)
 
 // Plan is a change that was thought through and not made.
 type Plan struct {
-	File   string // as the client names it
-	Change Kind
-	Before string   // our entry as it stands there, with what may be a secret left out; "" when there is none
-	After  string   // as it will
-	Notes  []string // what the person should know
+	File    string   // as the client names it
+	Change  string   // "nothing" (it is so already), "add", "change" or "remove"
+	Before  string   // our entry as it stands there, without what may be a secret; "" when there is none
+	After   string   // as it will
+	Notes   []string // what the person should know
+	Command string   // that our entry as it stands there starts
+	Secrets []string // the names of variables in it that may hold one
 
 	target string // the file itself, where File is a link
 	old    []byte // what was read; nil: there was no file
 	text   []byte // what will be written
 }
 
-// Plan thinks the change through. Members of an entry that are not ours (disabled, a list of tools)
-// stay.
-func (c Client) Plan(s System, e Entry) (*Plan, error) {
-	if err := e.Check(); err != nil {
-		return nil, err
+// Plan thinks through how our entry is written, or, without one, how it is taken out. Members of an
+// entry that are not ours (disabled, a list of tools) stay.
+func (c Client) Plan(e *Entry) (*Plan, error) {
+	if e != nil {
+		if err := e.Check(); err != nil {
+			return nil, err
+		}
 	}
-	p, values, err := c.read(s)
+	p, values, err := c.read()
 	if err != nil {
 		return nil, err
 	}
@@ -122,75 +101,58 @@ func (c Client) Plan(s System, e Entry) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.File, err)
 	}
-	wanted, notes := c.merged(entry, e)
-	p.Notes = notes
-	switch {
-	case entry == nil:
-		p.Change = add
-	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)):
-		p.Change = Nothing
-	default:
-		p.Change = change
+	p.Command, _ = entry["command"].(string)
+	env, _ := entry["env"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if !slices.Contains(harmless, name) {
+			p.Secrets = append(p.Secrets, name)
+		}
 	}
-	p.Before, err = c.shown(entry)
-	if err != nil {
+	var wanted map[string]any // nil: none
+	if e != nil {
+		wanted = c.merged(entry, *e)
+		for _, name := range p.Secrets {
+			p.Notes = append(p.Notes, name+" is taken out of the entry: no secret belongs there. The backup "+
+				"still holds it; change what it protects")
+		}
+	}
+	if p.Before, err = c.shown(entry); err != nil {
 		return nil, err
 	}
-	p.After, err = c.shown(wanted)
-	if err != nil || p.Change == Nothing {
-		return p, err
+	if p.After, err = c.shown(wanted); err != nil {
+		return nil, err
 	}
-	if c.toml {
-		p.text, err = setTOML(p.old, entry, c.at, c.changes(entry, wanted))
-	} else {
-		p.text, err = setJSON(p.old, entry, c.at, c.changes(entry, wanted))
+	hand := ""
+	switch {
+	case reflect.DeepEqual(plainValue(entry), plainValue(wanted)):
+		p.Change = "nothing"
+		return p, nil
+	case e == nil:
+		p.Change, hand = "remove", "; take the entry "+entryName+" out by hand"
+		if c.toml {
+			p.text, err = config.RemoveTable(p.old, c.at, entryName)
+		} else {
+			p.text, err = remove(p.old, c.at, entryName)
+		}
+	default:
+		p.Change = "change"
+		if entry == nil {
+			p.Change = "add"
+		}
+		p.text, err = c.write(p.old, entry, c.changes(entry, wanted))
 	}
 	if err == nil {
 		err = c.prove(p, values, wanted)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.File, err)
-	}
-	return p, nil
-}
-
-// PlanRemoval thinks through how our entry is taken out.
-func (c Client) PlanRemoval(s System) (*Plan, error) {
-	p, values, err := c.read(s)
-	if err != nil {
-		return nil, err
-	}
-	entry, err := entryIn(values, c.at)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.File, err)
-	}
-	if entry == nil {
-		p.Change = Nothing
-		return p, nil
-	}
-	p.Change = removeEntry
-	p.Before, err = c.shown(entry)
-	if err != nil {
-		return nil, err
-	}
-	if c.toml {
-		p.text, err = config.RemoveTable(p.old, c.at, entryName)
-	} else {
-		p.text, err = remove(p.old, c.at, entryName)
-	}
-	if err == nil {
-		err = c.prove(p, values, nil)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; take the entry %s out by hand", p.File, err, entryName)
+		return nil, fmt.Errorf("%s: %w%s", p.File, err, hand)
 	}
 	return p, nil
 }
 
 // read reads the client's settings. A link is followed: dotfiles are often kept elsewhere.
-func (c Client) read(s System) (*Plan, map[string]any, error) {
-	p := &Plan{File: c.file(s)}
-	p.target = p.File
+func (c Client) read() (*Plan, map[string]any, error) {
+	p := &Plan{File: c.File, target: c.File}
 	if info, err := os.Lstat(p.File); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		p.target, err = filepath.EvalSymlinks(p.File)
 		if err != nil {
@@ -202,7 +164,7 @@ func (c Client) read(s System) (*Plan, map[string]any, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	values, err := c.decode(p.old)
+	values, err := Decode(filepath.Ext(c.File), p.old)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s cannot be read, and is left alone: %w", p.File, err)
 	}
@@ -235,13 +197,6 @@ func readSettings(path string) ([]byte, error) {
 	return text, err
 }
 
-func (c Client) decode(text []byte) (map[string]any, error) {
-	if c.toml {
-		return decodeTOML(text)
-	}
-	return decode(text)
-}
-
 // entryIn is our entry among the servers; nil when there is none.
 func entryIn(values map[string]any, at string) (map[string]any, error) {
 	table, there := values[at]
@@ -263,21 +218,17 @@ func entryIn(values map[string]any, at string) (map[string]any, error) {
 }
 
 // merged is our entry over what stands there. Secrets that somebody wrote into it are taken out.
-func (c Client) merged(entry map[string]any, e Entry) (wanted map[string]any, notes []string) {
-	wanted = map[string]any{}
+func (c Client) merged(entry map[string]any, e Entry) map[string]any {
+	wanted := map[string]any{}
 	maps.Copy(wanted, entry)
 	for _, f := range c.fields(e) {
 		wanted[f.name] = f.value
 	}
 	env := map[string]any{}
-	if old, ok := entry["env"].(map[string]any); ok {
-		for name, value := range old {
-			if slices.Contains(harmless, name) {
-				env[name] = value
-				continue
-			}
-			notes = append(notes, name+" is taken out of the entry: no secret belongs there. The backup "+
-				"still holds it; change what it protects")
+	old, _ := entry["env"].(map[string]any)
+	for name, value := range old {
+		if slices.Contains(harmless, name) {
+			env[name] = value
 		}
 	}
 	for name, value := range e.Env {
@@ -288,51 +239,30 @@ func (c Client) merged(entry map[string]any, e Entry) (wanted map[string]any, no
 	} else {
 		delete(wanted, "env")
 	}
-	slices.Sort(notes)
-	return wanted, notes
+	return wanted
 }
 
 // changes are the members that have to be written, in our order; a nil value is one to be taken
 // out.
 func (c Client) changes(entry, wanted map[string]any) (list []field) {
-	order := c.fields(Entry{Env: map[string]string{"": ""}}) // all there can be
-	for _, f := range order {
+	for _, f := range c.fields(Entry{Env: map[string]string{"": ""}}) { // all there can be
 		value, there := wanted[f.name]
-		if !there {
-			if _, was := entry[f.name]; was {
-				list = append(list, field{name: f.name, value: nil})
-			}
-			continue
-		}
-		if old, was := entry[f.name]; !was || !reflect.DeepEqual(plainValue(old), plainValue(value)) {
+		old, was := entry[f.name]
+		isSame := was && reflect.DeepEqual(plainValue(old), plainValue(value))
+		switch {
+		case there && !isSame:
 			list = append(list, field{name: f.name, value: value})
+		case !there && was:
+			list = append(list, field{name: f.name, value: nil})
 		}
 	}
 	return list
 }
 
-// setJSON writes members of our entry; without one it writes all of it.
-func setJSON(text []byte, entry map[string]any, at string, changes []field) (_ []byte, err error) {
-	if entry == nil {
-		return set(text, ordered(changes), at, entryName)
-	}
-	for _, f := range changes {
-		if f.value == nil {
-			text, err = remove(text, at, entryName, f.name)
-		} else {
-			text, err = set(text, f.value, at, entryName, f.name)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return text, nil
-}
-
 // prove reads what would be written: it must be what was there, with our entry as it is wanted and
 // nothing else changed.
 func (c Client) prove(p *Plan, values map[string]any, wanted map[string]any) error {
-	written, err := c.decode(p.text)
+	written, err := Decode(filepath.Ext(c.File), p.text)
 	if err != nil {
 		return fmt.Errorf("this file is written in a way that is not understood here: %w", err)
 	}
@@ -389,7 +319,7 @@ func (c Client) shown(entry map[string]any) (string, error) {
 		fields[i].value = masked
 	}
 	if c.toml {
-		text, err := setTOML(nil, nil, c.at, fields)
+		text, err := c.write(nil, nil, fields)
 		return string(text), err
 	}
 	text, err := style{unit: "  ", newline: "\n"}.render(ordered(fields), "", false)
@@ -399,7 +329,7 @@ func (c Client) shown(entry map[string]any) (string, error) {
 // Apply makes the change: a backup beside the file, then the file at once or not at all. It returns
 // the backup's name; "" when there was nothing to keep.
 func (p *Plan) Apply(now time.Time) (backup string, err error) {
-	if p.Change == Nothing {
+	if p.Change == "nothing" {
 		return "", nil
 	}
 	current, err := readSettings(p.target)
@@ -435,31 +365,12 @@ func (p *Plan) Apply(now time.Time) (backup string, err error) {
 	return backup, os.Chmod(p.target, mode)
 }
 
-// Entry is what our entry in the client's settings starts, and the names of variables in it that
-// may hold a secret.
-func (c Client) Entry(s System) (command string, secrets []string, err error) {
-	_, values, err := c.read(s)
-	if err != nil {
-		return "", nil, err
-	}
-	entry, err := entryIn(values, c.at)
-	if err != nil {
-		return "", nil, err
-	}
-	command, _ = entry["command"].(string)
-	env, _ := entry["env"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !slices.Contains(harmless, name) {
-			secrets = append(secrets, name)
-		}
-	}
-	return command, secrets, nil
-}
-
 // Decode reads a settings file by its name's extension: TOML, else JSON with comments.
 func Decode(extension string, text []byte) (map[string]any, error) {
 	if extension == ".toml" {
-		return decodeTOML(text)
+		values := map[string]any{}
+		err := toml.Unmarshal(text, &values)
+		return values, err
 	}
 	return decode(text)
 }

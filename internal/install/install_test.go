@@ -29,16 +29,16 @@ func golden(t *testing.T, name string, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// at is a home of its own for one client, with its settings as they are in testdata.
-func at(t *testing.T, c Client) System {
+// at is a client in a home of its own, with its settings as they are in testdata.
+func at(t *testing.T, index int) Client {
 	t.Helper()
 	home := t.TempDir()
-	s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
+	c := Clients(System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")})[index]
 	before, err := os.ReadFile(filepath.Join("testdata", c.Name, "before"))
 	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(c.File(s)), 0o700))
-	require.NoError(t, os.WriteFile(c.File(s), before, 0o644))
-	return s
+	require.NoError(t, os.MkdirAll(filepath.Dir(c.File), 0o700))
+	require.NoError(t, os.WriteFile(c.File, before, 0o644))
+	return c
 }
 
 func read(t *testing.T, path string) string {
@@ -52,47 +52,47 @@ func read(t *testing.T, path string) string {
 // rest as it was.
 func TestClients(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, c := range Clients() {
+	for i, c := range Clients(System{}) {
 		t.Run(c.Name, func(t *testing.T) {
-			s := at(t, c)
-			before := read(t, c.File(s))
-			plan, err := c.Plan(s, entry)
+			c := at(t, i)
+			before := read(t, c.File)
+			plan, err := c.Plan(&entry)
 			require.NoError(t, err)
 			golden(t, c.Name+"/difference", "--- before\n"+plan.Before+"+++ after\n"+
 				plan.After+strings.Join(plan.Notes, "\n"))
-			require.Equal(t, before, read(t, c.File(s)), "a plan changes nothing")
+			require.Equal(t, before, read(t, c.File), "a plan changes nothing")
 
 			backup, err := plan.Apply(now)
 			require.NoError(t, err)
-			golden(t, c.Name+"/after", read(t, c.File(s)))
+			golden(t, c.Name+"/after", read(t, c.File))
 			require.Equal(t, before, read(t, backup))
-			info, err := os.Stat(c.File(s))
+			info, err := os.Stat(c.File)
 			require.NoError(t, err)
 			if runtime.GOOS != "windows" {
 				require.Equal(t, os.FileMode(0o644), info.Mode().Perm(), "the file's own mode stays")
 			}
 
-			again, err := c.Plan(s, entry)
+			again, err := c.Plan(&entry)
 			require.NoError(t, err)
-			require.Equal(t, Nothing, again.Change)
-			status, err := c.Detect(s, entry)
+			require.Equal(t, "nothing", again.Change)
+			status, _, err := c.Detect(entry)
 			require.NoError(t, err)
-			require.Equal(t, Installed, status)
+			require.Equal(t, "installed", status)
 
-			out, err := c.PlanRemoval(s)
+			out, err := c.Plan(nil)
 			require.NoError(t, err)
-			require.Equal(t, removeEntry, out.Change)
+			require.Equal(t, "remove", out.Change)
 			_, err = out.Apply(now.Add(time.Second))
 			require.NoError(t, err)
-			golden(t, c.Name+"/removed", read(t, c.File(s)))
-			out, err = c.PlanRemoval(s)
+			golden(t, c.Name+"/removed", read(t, c.File))
+			out, err = c.Plan(nil)
 			require.NoError(t, err)
-			require.Equal(t, Nothing, out.Change)
+			require.Equal(t, "nothing", out.Change)
 
-			snippet, err := c.Snippet(entry)
+			snippet, line, err := c.Snippet(entry)
 			require.NoError(t, err)
-			golden(t, c.Name+"/snippet", snippet+"\n"+c.Line(entry)+"\n")
-			for _, text := range []string{plan.Before, plan.After, snippet, read(t, c.File(s))} {
+			golden(t, c.Name+"/snippet", snippet+"\n"+line+"\n")
+			for _, text := range []string{plan.Before, plan.After, snippet, read(t, c.File)} {
 				require.NotContains(t, text, "hunter2")
 			}
 			require.NotContains(t, plan.After, "of somebody")
@@ -110,8 +110,8 @@ func TestFiles(t *testing.T) {
 			Codex: "/srv/codex"},
 	} {
 		var b strings.Builder
-		for _, c := range Clients() {
-			b.WriteString(c.Name + "\t" + c.File(s) + "\n")
+		for _, c := range Clients(s) {
+			b.WriteString(c.Name + "\t" + c.File + "\n")
 		}
 		name := s.OS
 		if s.Codex != "" {
@@ -124,43 +124,42 @@ func TestFiles(t *testing.T) {
 func TestDetect(t *testing.T) {
 	s := System{OS: "linux", Home: t.TempDir()}
 	s.Config = filepath.Join(s.Home, ".config")
-	for _, c := range Clients() {
-		status, err := c.Detect(s, entry)
+	for _, c := range Clients(s) {
+		status, _, err := c.Detect(entry)
 		require.NoError(t, err)
-		require.Equal(t, NotFound, status, c.Name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(c.File(s)), 0o700))
+		require.Equal(t, "not found", status, c.Name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(c.File), 0o700))
 	}
-	cursor := Clients()[2]
-	status, err := cursor.Detect(s, entry)
+	cursor := Clients(s)[2]
+	status, _, err := cursor.Detect(entry)
 	require.NoError(t, err)
-	require.Equal(t, Missing, status)
-	for text, want := range map[string]Status{
-		`{"mcpServers":{"x402-wallet":{"command":"x"}}}`: Differs, `{"mcpServers":{}`: Broken, `[]`: Broken,
-		`{"mcpServers":[]}`:                Broken,
-		`{"mcpServers":{"x402-wallet":1}}`: Broken, "": Missing,
+	require.Equal(t, "not installed", status)
+	for text, want := range map[string]string{
+		`{"mcpServers":{"x402-wallet":{"command":"x"}}}`: "differs",
+		`{"mcpServers":{}`: "unreadable", `[]`: "unreadable", `{"mcpServers":[]}`: "unreadable",
+		`{"mcpServers":{"x402-wallet":1}}`: "unreadable", "": "not installed",
 	} {
 		t.Run(text, func(t *testing.T) {
-			require.NoError(t, os.WriteFile(cursor.File(s), []byte(text), 0o600))
-			status, err := cursor.Detect(s, entry)
+			require.NoError(t, os.WriteFile(cursor.File, []byte(text), 0o600))
+			status, _, err := cursor.Detect(entry)
 			require.Equal(t, want, status, text)
-			require.Equal(t, want == Broken, err != nil, text)
+			require.Equal(t, want == "unreadable", err != nil, text)
 		})
 	}
 }
 
 func TestNewSettingsFile(t *testing.T) {
-	for _, c := range Clients() {
-		home := t.TempDir()
-		s := System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}
-		plan, err := c.Plan(s, entry)
+	home := t.TempDir()
+	for _, c := range Clients(System{OS: "linux", Home: home, Config: filepath.Join(home, ".config")}) {
+		plan, err := c.Plan(&entry)
 		require.NoError(t, err, c.Name)
-		require.Equal(t, add, plan.Change)
+		require.Equal(t, "add", plan.Change)
 		backup, err := plan.Apply(time.Now())
 		require.NoError(t, err)
 		require.Empty(t, backup)
-		snippet, err := c.Snippet(entry)
+		snippet, _, err := c.Snippet(entry)
 		require.NoError(t, err)
-		require.Equal(t, snippet, read(t, c.File(s)))
+		require.Equal(t, snippet, read(t, c.File))
 	}
 }
 
@@ -168,9 +167,8 @@ func TestNoSecretIsWritten(t *testing.T) {
 	for _, name := range []string{"X402_WALLET_PASSPHRASE", "CDP_API_KEY_SECRET", "PRIVATE_KEY",
 		"x402_wallet_home"} {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range Clients() {
-				_, err := c.Plan(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()},
-					Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
+			for _, c := range Clients(System{OS: "linux", Home: t.TempDir(), Config: t.TempDir()}) {
+				_, err := c.Plan(&Entry{Command: "x402-wallet", Env: map[string]string{name: "v"}})
 				require.ErrorIs(t, err, errSecret)
 			}
 		})
@@ -179,69 +177,65 @@ func TestNoSecretIsWritten(t *testing.T) {
 
 // A file that is a link into somebody's dotfiles stays one.
 func TestSymlinkIsKept(t *testing.T) {
-	c := Clients()[2]
-	s := at(t, c)
+	c := at(t, 2)
 	kept := filepath.Join(t.TempDir(), "dotfiles.json")
-	require.NoError(t, os.Rename(c.File(s), kept))
-	require.NoError(t, os.Symlink(kept, c.File(s)))
-	plan, err := c.Plan(s, entry)
+	require.NoError(t, os.Rename(c.File, kept))
+	require.NoError(t, os.Symlink(kept, c.File))
+	plan, err := c.Plan(&entry)
 	require.NoError(t, err)
 	backup, err := plan.Apply(time.Now())
 	require.NoError(t, err)
 	require.Equal(t, filepath.Dir(kept), filepath.Dir(backup))
-	info, err := os.Lstat(c.File(s))
+	info, err := os.Lstat(c.File)
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeSymlink)
 	require.Contains(t, read(t, kept), "/usr/local/bin/x402-wallet")
 
 	require.NoError(t, os.Remove(kept))
-	_, err = c.Plan(s, entry)
+	_, err = c.Plan(&entry)
 	require.ErrorContains(t, err, "leads nowhere")
 }
 
 // Claude Code writes its file all the time: what it wrote between the plan and the change is not
 // lost.
 func TestApplyRefusesChangedFile(t *testing.T) {
-	c := Clients()[0]
-	s := at(t, c)
-	plan, err := c.Plan(s, entry)
+	c := at(t, 0)
+	plan, err := c.Plan(&entry)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(c.File(s), []byte(`{"numStartups": 43}`), 0o600))
+	require.NoError(t, os.WriteFile(c.File, []byte(`{"numStartups": 43}`), 0o600))
 	_, err = plan.Apply(time.Now())
 	require.ErrorContains(t, err, "changed meanwhile")
-	require.Equal(t, `{"numStartups": 43}`, read(t, c.File(s)))
+	require.Equal(t, `{"numStartups": 43}`, read(t, c.File))
 }
 
 func TestApplyRefusesReadOnlyFile(t *testing.T) {
-	c := Clients()[2]
-	s := at(t, c)
-	was := read(t, c.File(s))
-	require.NoError(t, os.Chmod(c.File(s), 0o400))
-	plan, err := c.Plan(s, entry)
+	c := at(t, 2)
+	was := read(t, c.File)
+	require.NoError(t, os.Chmod(c.File, 0o400))
+	plan, err := c.Plan(&entry)
 	require.NoError(t, err)
 	_, err = plan.Apply(time.Now())
 	require.ErrorContains(t, err, "is read-only")
-	require.Equal(t, was, read(t, c.File(s)))
-	beside, err := os.ReadDir(filepath.Dir(c.File(s)))
+	require.Equal(t, was, read(t, c.File))
+	beside, err := os.ReadDir(filepath.Dir(c.File))
 	require.NoError(t, err)
 	require.Len(t, beside, 1, "no backup of what is not changed")
 }
 
 // What cannot be edited without guessing is left alone, with what to write by hand.
 func TestUneditableFilesAreRefused(t *testing.T) {
-	codex := Clients()[3]
 	for _, text := range []string{
 		"[mcp_servers]\nx402-wallet = { command = \"old\" }\n", "mcp_servers.x402-wallet.command = \"old\"\n",
 		"mcp_servers = {}\n", "a = \n",
 		"[[mcp_servers]]\n",
 	} {
 		t.Run(text, func(t *testing.T) {
-			s := System{OS: "linux", Home: t.TempDir()}
-			require.NoError(t, os.MkdirAll(filepath.Dir(codex.File(s)), 0o700))
-			require.NoError(t, os.WriteFile(codex.File(s), []byte(text), 0o600))
-			_, err := codex.Plan(s, entry)
+			codex := Clients(System{OS: "linux", Home: t.TempDir()})[3]
+			require.NoError(t, os.MkdirAll(filepath.Dir(codex.File), 0o700))
+			require.NoError(t, os.WriteFile(codex.File, []byte(text), 0o600))
+			_, err := codex.Plan(&entry)
 			require.Error(t, err, text)
-			require.Equal(t, text, read(t, codex.File(s)))
+			require.Equal(t, text, read(t, codex.File))
 		})
 	}
 	_, err := set([]byte(`{"servers": {"x402-wallet": 1, "x402-wallet": 2}}`), 3, "servers", entryName)
