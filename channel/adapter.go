@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -16,16 +17,58 @@ import (
 // would ask the service about its channel (info, sub-channel, authorize) is asked of the chain: no
 // server has those tools, and the chain does not lie for it.
 type adapter interface {
-	// discover asks the service itself who it is, where nothing is published at its origin; nil: it
-	// does not say.
-	discover(ctx context.Context) (*serviceInfo, error)
-	// recover asks what the service knows of the caller's channel.
-	recover(ctx context.Context, token authToken) (recovery, error)
-	// commit gives the service a signed SubRAV outside of any call. It reports whether the service
-	// took it.
-	commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error)
+	// own asks what the service answers itself, and for nothing. into may be nil.
+	own(ctx context.Context, token authToken, q ownQuestion, into any) error
 	// send makes one call, once.
 	send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply, error)
+}
+
+// ownQuestion is a tool over MCP, with body as its arguments, and a route below the base path over
+// HTTP, where a GET has no body.
+type ownQuestion struct {
+	tool         string
+	method, path string
+	body         []byte
+	payment      *requestPayload // nil: nothing of payment is said
+}
+
+// recoveryQuestion asks what the service knows of the caller's channel.
+func recoveryQuestion(payment *requestPayload) ownQuestion {
+	return ownQuestion{tool: toolRecovery, method: http.MethodGet, path: "/recovery", payment: payment}
+}
+
+// commit gives the service a signed SubRAV outside of any call. It reports whether the service took
+// it. 0.7.0's own commit does nothing, but a SubRAV that comes with any free request is verified
+// and stored (reference: nuwa §3.6).
+func commit(ctx context.Context, to adapter, token authToken, signed signedSubRAV) (bool, error) {
+	body, err := compact(map[string]any{"subRav": signed})
+	if err != nil {
+		return false, err
+	}
+	var out struct {
+		Success bool `json:"success"`
+	}
+	err = to.own(ctx, token, ownQuestion{tool: toolCommit, method: http.MethodPost, path: "/commit", body: body},
+		&out)
+	if err != nil || out.Success {
+		return out.Success, err
+	}
+	payment := &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}
+	if err := to.own(ctx, token, recoveryQuestion(payment), nil); err != nil {
+		return false, err
+	}
+	nonce := decimal(signed.SubRAV.Nonce)
+	body, err = compact(map[string]string{"nonce": nonce})
+	if err != nil {
+		return false, err
+	}
+	var kept storedSubRAV
+	err = to.own(ctx, token, ownQuestion{tool: toolQuery, method: http.MethodGet, path: "/subrav?nonce=" + nonce,
+		body: body}, &kept)
+	if x402.HasCode(err, x402.ResponseMalformed) { // whatever that shows
+		return false, nil
+	}
+	return err == nil && kept.is(signed.SubRAV), err
 }
 
 // authToken makes a DIDAuthV1 token for one request: each has its own nonce.
@@ -57,81 +100,6 @@ type reply struct {
 	failed bool             // the tool failed
 }
 
-// readAnswer decodes what a service says outside of payments; unknown members are no harm.
-func readAnswer(text []byte, into any) error {
-	if err := x402.Strict(text, maxPayload); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		if coded := x402.AsError(err); coded.Code != x402.Internal {
-			return coded
-		}
-		return malformed("an answer", err)
-	}
-	return nil
-}
-
-// mcpAdapter speaks with an MCP server: its built-in tools, and the two reserved arguments.
-type mcpAdapter struct {
-	client   pay.Transport
-	endpoint string
-}
-
-func (a mcpAdapter) discover(ctx context.Context) (*serviceInfo, error) {
-	text, err := a.builtin(ctx, toolDiscovery, json.RawMessage("{}"))
-	if x402.HasCode(err, x402.ToolNotFound) || x402.HasCode(err, x402.ToolExecutionFailed) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var info serviceInfo
-	return &info, readAnswer(text, &info)
-}
-
-func (a mcpAdapter) recover(ctx context.Context, token authToken) (r recovery, err error) {
-	text, err := a.authorized(ctx, token, toolRecovery, nil, nil)
-	if err != nil {
-		return r, err
-	}
-	return r, readAnswer(text, &r)
-}
-
-func (a mcpAdapter) commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error) {
-	arguments, err := compact(map[string]any{"subRav": signed})
-	if err != nil {
-		return false, err
-	}
-	text, err := a.authorized(ctx, token, toolCommit, arguments, nil)
-	if err != nil {
-		return false, err
-	}
-	var out struct {
-		Success bool `json:"success"`
-	}
-	if err := readAnswer(text, &out); err != nil || out.Success {
-		return out.Success, err
-	}
-	if _, err := a.authorized(ctx, token, toolRecovery, nil, bearing(signed)); err != nil {
-		return false, err
-	}
-	if arguments, err = compact(map[string]string{"nonce": decimal(signed.SubRAV.Nonce)}); err != nil {
-		return false, err
-	}
-	if text, err = a.authorized(ctx, token, toolQuery, arguments, nil); err != nil {
-		return false, err
-	}
-	var kept storedSubRAV
-	return readAnswer(text, &kept) == nil && kept.is(signed.SubRAV), nil
-}
-
-// bearing is the payment part of a request that is not paid for itself: 0.7.0's commit does
-// nothing, but a SubRAV that comes with any free request is verified and stored (reference: nuwa
-// §3.6).
-func bearing(signed signedSubRAV) *requestPayload {
-	return &requestPayload{Version: payloadVersion, ClientTxRef: uuid(), Signed: &signed}
-}
-
 // storedSubRAV is what a service shows of a SubRAV that it verified; its numbers come as such, or
 // as text.
 type storedSubRAV struct {
@@ -145,6 +113,42 @@ type storedSubRAV struct {
 func (k storedSubRAV) is(s subRAV) bool {
 	return k.SubRAV.ChannelID == objectID(s.Channel).String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
 		k.SubRAV.Amount.String() == s.Amount.String()
+}
+
+// mcpAdapter speaks with an MCP server: its built-in tools, and the two reserved arguments.
+type mcpAdapter struct {
+	client   pay.Transport
+	endpoint string
+}
+
+// discover asks the service itself who it is, where nothing is published at its origin; nil: it
+// does not say.
+func (a mcpAdapter) discover(ctx context.Context) (*serviceInfo, error) {
+	text, err := a.builtin(ctx, toolDiscovery, json.RawMessage("{}"))
+	if x402.HasCode(err, x402.ToolNotFound) || x402.HasCode(err, x402.ToolExecutionFailed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var info serviceInfo
+	return &info, readStrict("an answer", text, &info)
+}
+
+func (a mcpAdapter) own(ctx context.Context, token authToken, q ownQuestion, into any) error {
+	auth, err := token(ctx, opTool, toolParams{Tool: q.tool, ClientTxRef: uuid()})
+	if err != nil {
+		return err
+	}
+	arguments, err := withReserved(q.body, auth, q.payment)
+	if err != nil {
+		return err
+	}
+	text, err := a.builtin(ctx, q.tool, arguments)
+	if err != nil || into == nil {
+		return err
+	}
+	return readStrict("an answer", text, into)
 }
 
 func (a mcpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply,
@@ -172,20 +176,16 @@ func (a mcpAdapter) send(ctx context.Context, token authToken, q seller.Request,
 func mcpReply(answer *seller.Answer) (r reply, err error) {
 	result := map[string]json.RawMessage{}
 	var items []json.RawMessage
-	if err := json.Unmarshal(answer.Content, &result); err != nil {
-		return r, malformed("a result", err)
+	err = json.Unmarshal(answer.Content, &result)
+	if list, given := result["content"]; err == nil && given {
+		err = json.Unmarshal(list, &items)
 	}
-	if list, given := result["content"]; given {
-		if err := json.Unmarshal(list, &items); err != nil {
-			return r, malformed("a result", err)
-		}
+	if err != nil {
+		return r, malformed("a result", err)
 	}
 	rest, paid, err := splitContent(items)
 	if err != nil {
 		return r, err
-	}
-	if rest == nil {
-		rest = []json.RawMessage{}
 	}
 	result["content"], err = compact(rest)
 	if err != nil {
@@ -209,22 +209,10 @@ func toolOf(q seller.Request) (string, error) {
 	return at.Fragment, nil
 }
 
-func (a mcpAdapter) authorized(ctx context.Context, token authToken, tool string, arguments json.RawMessage,
-	payment *requestPayload) ([]byte, error) {
-	auth, err := token(ctx, opTool, toolParams{Tool: tool, ClientTxRef: uuid()})
-	if err != nil {
-		return nil, err
-	}
-	if arguments, err = withReserved(arguments, auth, payment); err != nil {
-		return nil, err
-	}
-	return a.builtin(ctx, tool, arguments)
-}
-
 // builtin calls one of the service's own tools; its answer is the first text.
 func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.RawMessage) ([]byte, error) {
-	answer, err := a.client.Ask(ctx, seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint,
-		tool), Body: arguments})
+	q := seller.Request{Method: seller.CallTool, URL: seller.Target(a.endpoint, tool), Body: arguments}
+	answer, err := a.client.Ask(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -235,15 +223,11 @@ func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.Raw
 		return nil, malformed("a result", err)
 	}
 	text := ""
-	for _, c := range result.Content {
-		if c.Type == "text" {
-			text = c.Text
-			break
-		}
+	if i := slices.IndexFunc(result.Content, func(c content) bool { return c.Type == "text" }); i >= 0 {
+		text = result.Content[i].Text
 	}
 	if answer.ToolFailed {
-		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool,
-			x402.Quote(text))
+		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, x402.Quote(text))
 	}
 	return []byte(text), nil
 }
@@ -255,51 +239,23 @@ type httpAdapter struct {
 	base   string // from its discovery
 }
 
-func (httpAdapter) discover(context.Context) (*serviceInfo, error) { return nil, nil }
-
-func (a httpAdapter) recover(ctx context.Context, token authToken) (r recovery, err error) {
-	return r, a.route(ctx, token, http.MethodGet, "/recovery", nil, nil, &r)
-}
-
-func (a httpAdapter) commit(ctx context.Context, token authToken, signed signedSubRAV) (bool, error) {
-	body, err := compact(map[string]any{"subRav": signed})
-	if err != nil {
-		return false, err
+// own reads answers of the form {"success":…,"data":…}.
+func (a httpAdapter) own(ctx context.Context, token authToken, asked ownQuestion, into any) error {
+	q := seller.Request{Method: asked.method, URL: a.origin + a.base + asked.path}
+	if asked.method == http.MethodPost {
+		q.Body = asked.body
 	}
-	var out struct {
-		Success bool `json:"success"`
-	}
-	if err := a.route(ctx, token, http.MethodPost, "/commit", body, nil, &out); err != nil || out.Success {
-		return out.Success, err
-	}
-	if err := a.route(ctx, token, http.MethodGet, "/recovery", nil, bearing(signed), nil); err != nil {
-		return false, err
-	}
-	var kept storedSubRAV
-	err = a.route(ctx, token, http.MethodGet, "/subrav?nonce="+decimal(signed.SubRAV.Nonce), nil, nil, &kept)
-	return err == nil && kept.is(signed.SubRAV), err
-}
-
-// route asks one of the service's own routes, whose answers are {"success":…,"data":…}.
-func (a httpAdapter) route(ctx context.Context, token authToken, method, path string, body []byte,
-	payment *requestPayload, into any) error {
-	q := seller.Request{Method: method, URL: a.origin + a.base + path, Body: body}
-	auth, err := token(ctx, opHTTP, httpParams{URI: q.URL, Method: method})
+	auth, err := token(ctx, opHTTP, httpParams{URI: q.URL, Method: q.Method})
 	if err != nil {
 		return err
 	}
 	q.Header = http.Header{authHeader: {auth}}
-	ask := a.client.Ask
-	if payment != nil {
-		value, err := payment.header()
-		if err != nil {
-			return err
-		}
-		ask = func(ctx context.Context, q seller.Request) (*seller.Answer, error) {
-			return a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
-		}
+	var answer *seller.Answer
+	if asked.payment == nil {
+		answer, err = a.client.Ask(ctx, q)
+	} else {
+		answer, err = a.present(ctx, q, *asked.payment)
 	}
-	answer, err := ask(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -308,14 +264,15 @@ func (a httpAdapter) route(ctx context.Context, token authToken, method, path st
 		Data    json.RawMessage `json:"data"`
 		Error   *serviceError   `json:"error"`
 	}
-	if err := readAnswer(answer.Content, &out); err != nil {
+	if err := readStrict("an answer", answer.Content, &out); err != nil {
 		return err
 	}
 	if answer.Status != http.StatusOK || !out.Success {
-		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", path, answer.Status)
+		e := x402.Errorf(x402.PaymentRejected, "the service answered %s with status %d", asked.path,
+			answer.Status)
 		if out.Error != nil {
-			e.WithDetail("service", x402.Brief(out.Error.Code)).WithDetail("said",
-				x402.Quote(out.Error.Message))
+			e.WithDetail("service", x402.Brief(out.Error.Code)).
+				WithDetail("said", x402.Quote(out.Error.Message))
 		}
 		return e
 	}
@@ -325,33 +282,37 @@ func (a httpAdapter) route(ctx context.Context, token authToken, method, path st
 	return json.Unmarshal(out.Data, into)
 }
 
-func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (r reply,
-	err error) {
+func (a httpAdapter) present(ctx context.Context, q seller.Request, p requestPayload) (*seller.Answer, error) {
+	text, err := compact(p)
+	if err != nil {
+		return nil, err
+	}
+	return a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: multibase(text)})
+}
+
+func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request, p requestPayload) (reply,
+	error) {
 	auth, err := token(ctx, opHTTP, httpParams{URI: q.URL, Method: q.Method})
 	if err != nil {
-		return r, err
-	}
-	value, err := p.header()
-	if err != nil {
-		return r, err
+		return reply{}, err
 	}
 	q.Header = q.Header.Clone()
 	if q.Header == nil {
 		q.Header = http.Header{}
 	}
 	q.Header.Set(authHeader, auth)
-	answer, err := a.client.Present(ctx, q, x402.Attachment{Header: paymentHeader, Value: value})
+	answer, err := a.present(ctx, q, p)
 	if err != nil {
-		return r, err
+		return reply{}, err
 	}
 	paid, err := readHeader(answer.Header.Get(paymentHeader))
 	if err != nil {
-		return r, err
+		return reply{}, err
 	}
 	shown := *answer
 	shown.Challenge, shown.ChallengeErr = nil, nil
-	return reply{answer: &shown, paid: paid, failed: answer.Status >= http.StatusBadRequest && paid == nil},
-		nil
+	failed := answer.Status >= http.StatusBadRequest && paid == nil
+	return reply{answer: &shown, paid: paid, failed: failed}, nil
 }
 
 // unsent reports whether provably nothing of a call left.

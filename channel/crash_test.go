@@ -85,7 +85,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		w.m.Store, w.m.Keys, w.m.Transport = crashingStore{w.store, d}, crashingKeys{w.m.Keys, d},
 			crashingService{w.service, d}
 		w.m.Engine.Store = crashingStore{w.store, d}
-		w.m.forget("nuwa") // what it found before holds the one that does not crash
+		w.m.services.Delete("nuwa") // what it found before holds the one that does not crash
 		before := w.row().Nonce
 		end := func() (end any) {
 			defer func() { end = recover() }()

@@ -13,15 +13,12 @@ import (
 
 // service is one that was discovered, as far as it does not change while this process runs.
 type service struct {
-	server  string // its name in config.toml
-	mcp     adapter
-	http    adapter
-	info    serviceInfo
-	network string
-	node    *node
-	payer   account
-	payee   account
-	key     Key // ours
+	server       string // its name in config.toml
+	mcp, http    adapter
+	info         serviceInfo
+	node         *node
+	payer, payee account
+	key          Key // ours
 }
 
 // adapter is the way to speak with it for a request of a method.
@@ -55,27 +52,15 @@ func (m *Manager) ownAdapter(s *service) adapter {
 // what it says itself, then what config.toml says. Where several say who it is they have to agree,
 // and with what this wallet knew before (seed 003).
 func (m *Manager) service(ctx context.Context, server string) (*service, error) {
-	m.mu.Lock()
-	known := m.services[server]
-	m.mu.Unlock()
-	if known != nil {
-		return known, nil
+	if known, ok := m.services.Load(server); ok {
+		return known.(*service), nil
 	}
 	found, err := m.discover(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.services[server] = found
+	m.services.Store(server, found)
 	return found, nil
-}
-
-// forget makes the next call discover the service again.
-func (m *Manager) forget(server string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.services, server)
 }
 
 func (m *Manager) discover(ctx context.Context, server string) (*service, error) {
@@ -84,24 +69,23 @@ func (m *Manager) discover(ctx context.Context, server string) (*service, error)
 	if err != nil {
 		return nil, err
 	}
-	published, text, err := m.published(ctx, origin)
+	info, text, err := m.published(ctx, origin)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{server: server}
-	if published != nil {
-		s.info = *published
-	}
-	s.mcp = mcpAdapter{client: m.Transport, endpoint: config.Endpoint}
-	s.http = httpAdapter{client: m.Transport, origin: origin, base: s.info.BasePath}
-	if published == nil {
-		said, err := s.mcp.discover(ctx)
+	over := mcpAdapter{client: m.Transport, endpoint: config.Endpoint}
+	s := &service{server: server, mcp: over}
+	if info == nil {
+		s.http = httpAdapter{client: m.Transport, origin: origin}
+		info, err = over.discover(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if said != nil {
-			s.info = *said
-		}
+	} else {
+		s.http = httpAdapter{client: m.Transport, origin: origin, base: info.BasePath}
+	}
+	if info != nil {
+		s.info = *info
 	}
 	if s.info.ServiceDID == "" {
 		s.info.ServiceDID, s.info.Asset = config.Service, coinRGas
@@ -128,14 +112,11 @@ func (m *Manager) published(ctx context.Context, origin string) (*serviceInfo, [
 	}
 	q := seller.Request{Method: http.MethodGet, URL: origin + wellKnownPath}
 	answer, err := m.Transport.Ask(ctx, q)
-	if err != nil {
+	if err != nil || answer.Status != http.StatusOK {
 		return nil, nil, err
 	}
-	if answer.Status != http.StatusOK {
-		return nil, nil, nil
-	}
 	var info serviceInfo
-	if err := readAnswer(answer.Content, &info); err != nil {
+	if err := readStrict("an answer", answer.Content, &info); err != nil {
 		return nil, nil, err
 	}
 	// Behind the origin, what is no path would make another origin: https://a.b + .c.d
@@ -187,8 +168,7 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 	if m.DID == "" {
 		return x402.Errorf(x402.SetupFailed, "no DID is configured for payment channels").
 			WithHint("the owner puts did under [channel] in config.toml, and the key %s into that DID's "+
-				"document",
-				m.Keys.Public())
+				"document", m.Keys.Public())
 	}
 	s.payer, err = parseDID(m.DID)
 	if err != nil {
@@ -199,47 +179,41 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 	if s.payer == s.payee {
 		return x402.Errorf(x402.InvalidRequirement, "the service has the owner's own DID")
 	}
-	s.network, s.node, err = m.node(s.info.Network)
+	s.node, err = m.node(s.info.Network)
 	if err != nil {
 		return err
 	}
-	s.key, err = m.ourKey(ctx, s.node, s.payer)
-	return err
+	keys, err := s.node.keys(ctx, s.payer)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(keys, m.Keys.Owns)
+	if i < 0 {
+		return x402.Errorf(x402.SetupFailed, "the DID document of %s has no key of this wallet", s.payer.did()).
+			WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
+	}
+	s.key = keys[i]
+	return nil
 }
 
 // node is the owner's for the network that a service names; one that names none is on the only one
 // there is.
-func (m *Manager) node(name string) (string, *node, error) {
-	network := name
-	if name != "" && !strings.HasPrefix(name, "rooch:") {
-		network = "rooch:" + name
-	}
-	if name == "" && len(m.Nodes) == 1 {
-		for only := range m.Nodes {
-			network = only
+func (m *Manager) node(network string) (*node, error) {
+	if network == "" && len(m.Nodes) == 1 {
+		for _, only := range m.Nodes {
+			return only, nil
 		}
 	}
-	node := m.Nodes[network]
-	if node == nil {
-		return "", nil, x402.Errorf(x402.SetupFailed,
-			"the service is on %s, for which no node is configured", x402.Quote(network)).
-			WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the ` +
-				`service's network is called`)
+	if network != "" && !strings.HasPrefix(network, "rooch:") {
+		network = "rooch:" + network
 	}
-	return network, node, nil
-}
-
-func (m *Manager) ourKey(ctx context.Context, node *node, payer account) (Key, error) {
-	keys, err := node.keys(ctx, payer)
-	if err != nil {
-		return Key{}, err
+	if node := m.Nodes[network]; node != nil {
+		return node, nil
 	}
-	if i := slices.IndexFunc(keys, m.Keys.Owns); i >= 0 {
-		return keys[i], nil
-	}
-	return Key{}, x402.Errorf(x402.SetupFailed,
-		"the DID document of %s has no key of this wallet", payer.did()).
-		WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
+	return nil, x402.Errorf(x402.SetupFailed,
+		"the service is on %s, for which no node is configured", x402.Quote(network)).
+		WithHint(`the owner adds rpc under [networks."rooch:main"] in config.toml, or what the ` +
+			`service's network is called`)
 }
 
 // checkSignature checks the signature over what was published, if there is one.
@@ -255,8 +229,7 @@ func (m *Manager) checkSignature(ctx context.Context, s *service, published []by
 	if err != nil {
 		return err
 	}
-	isSigner := func(k Key) bool { return m.Keys.Verify(k, message, signature) }
-	if slices.ContainsFunc(keys, isSigner) {
+	if slices.ContainsFunc(keys, func(k Key) bool { return m.Keys.Verify(k, message, signature) }) {
 		return nil
 	}
 	return x402.Errorf(x402.InvalidRequirement,
@@ -289,11 +262,8 @@ func (m *Manager) Serves(ctx context.Context, q seller.Request) (server string, 
 }
 
 func (m *Manager) detected(ctx context.Context, server string) bool {
-	m.mu.Lock()
-	speaks, known := m.speaks[server]
-	m.mu.Unlock()
-	if known || m.DID == "" {
-		return speaks
+	if speaks, known := m.speaks.Load(server); known || m.DID == "" {
+		return known && speaks.(bool)
 	}
 	origin, err := originOf(m.Servers[server].Endpoint)
 	if err != nil {
@@ -303,10 +273,8 @@ func (m *Manager) detected(ctx context.Context, server string) bool {
 	if err != nil && !x402.HasCode(err, x402.ResponseMalformed) { // ask again next time
 		return false
 	}
-	speaks = info != nil && strings.HasPrefix(info.ServiceDID, didPrefix)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.speaks[server] = speaks
+	speaks := info != nil && strings.HasPrefix(info.ServiceDID, didPrefix)
+	m.speaks.Store(server, speaks)
 	return speaks
 }
 

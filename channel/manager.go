@@ -71,9 +71,8 @@ type Options struct {
 type Manager struct {
 	Options
 
-	mu       sync.Mutex
-	services map[string]*service // by name
-	speaks   map[string]bool     // what was detected
+	services sync.Map // by name: *service
+	speaks   sync.Map // by name: what was detected, a bool
 }
 
 // New makes a Manager. It asks nobody anything.
@@ -81,7 +80,7 @@ func New(o Options) *Manager {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{Options: o, services: map[string]*service{}, speaks: map[string]bool{}}
+	return &Manager{Options: o}
 }
 
 // names are the configured servers, in order.
@@ -168,7 +167,7 @@ func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) e
 		row = history.Channel{Nonce: claimed.Nonce, Amount: claimed.Amount}
 	}
 	row.Service, row.Key = r.payee.did(), r.keyID()
-	row.Server, row.Network = r.server, r.network
+	row.Server, row.Network = r.server, r.node.Network
 	row.Source, row.Claimed = r.payer.did(), claimed.Amount
 	row.ID, row.Epoch = r.terms.Channel.String(), r.terms.Epoch
 	r.row = row
@@ -195,7 +194,7 @@ func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
 	}
 	for _, row := range rows {
 		isThis := row.Service == r.row.Service && row.Key == r.row.Key
-		if !isThis && row.Network == r.network && row.Source == r.row.Source {
+		if !isThis && row.Network == r.node.Network && row.Source == r.row.Source {
 			r.hub = r.hub.SubFloor(row.Amount.SubFloor(row.Claimed))
 		}
 	}
@@ -205,9 +204,9 @@ func (m *Manager) readFunds(ctx context.Context, r *readyChannel) (err error) {
 // charge is what a call costs, for the owner's budgets. What of the hub is free is less what this
 // channel owes already.
 func (m *Manager) charge(r *readyChannel, c pay.Charge) pay.Charge {
-	c = c.At(r.network, r.payee.did())
+	c = c.At(r.node.Network, r.payee.did())
 	free := r.hub.SubFloor(r.last.Amount.SubFloor(r.claimed))
-	c.Scheme, c.Asset = schemeCall, assetRGas(r.network)
+	c.Scheme, c.Asset = schemeCall, assetRGas(r.node.Network)
 	c.Funds = x402.Funds{Source: r.row.Source, Balance: r.hub, Free: free, ReadAt: m.Now()}
 	return c
 }

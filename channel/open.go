@@ -19,7 +19,7 @@ const methodOpen = "CHANNEL/OPEN"
 // as its fee. A deposit counts here and again call by call: budgets are used up too early rather
 // than too late. The caller holds the channel's lock.
 func (m *Manager) open(ctx context.Context, s *service, deposit money.Amount) error {
-	if err := m.checkDepositCap(assetRGas(s.network), deposit); err != nil {
+	if err := m.checkDepositCap(assetRGas(s.node.Network), deposit); err != nil {
 		// before anything is asked or opened
 		return err
 	}
@@ -57,7 +57,7 @@ func (m *Manager) authorizeKey(ctx context.Context, s *service) error {
 func (m *Manager) spend(
 	ctx context.Context, s *service, scheme string, t Transaction, deposit money.Amount,
 ) error {
-	most, rgas := withFee(deposit), assetRGas(s.network)
+	most, rgas := withFee(deposit), assetRGas(s.node.Network)
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
 	q.Method, q.URL, q.Body = methodOpen, m.Servers[s.server].Endpoint, []byte(scheme)
@@ -65,7 +65,7 @@ func (m *Manager) spend(
 	if err != nil {
 		return err
 	}
-	c = c.At(s.network, s.payee.did())
+	c = c.At(s.node.Network, s.payee.did())
 	c.Scheme, c.Asset, c.Amount = scheme, rgas, most
 	c.Always = whyAsked(s, rgas, deposit)
 	c.Funds = x402.Funds{Source: s.payer.String(), Balance: limit, Free: limit, ReadAt: m.Now()}

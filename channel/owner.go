@@ -72,7 +72,7 @@ func report(row history.Channel) Report {
 func (m *Manager) Show(ctx context.Context, server string) (out Report, err error) {
 	err = m.with(ctx, server, func(s *service) error {
 		out = Report{
-			Server: server, Service: s.payee.did(), Key: s.keyID(), Network: s.network,
+			Server: server, Service: s.payee.did(), Key: s.keyID(), Network: s.node.Network,
 			Channel: s.channelID().String(), State: "unopened", Delivered: true,
 		}
 		r, err := m.ready(ctx, s)
@@ -112,7 +112,7 @@ func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars
 		if err == nil && deposit == 0 {
 			return nil
 		}
-		return m.open(ctx, s, assetRGas(s.network).Units(deposit))
+		return m.open(ctx, s, assetRGas(s.node.Network).Units(deposit))
 	})
 	if err != nil {
 		return Report{}, err
@@ -131,8 +131,8 @@ func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
 		if err != nil {
 			return err
 		}
-		found, err := m.ownAdapter(s).recover(ctx, m.tokens(s))
-		if err != nil {
+		var found recovery
+		if err := m.ownAdapter(s).own(ctx, m.tokens(s), recoveryQuestion(nil), &found); err != nil {
 			return err
 		}
 		if found.Channel != nil && found.Channel.ChannelID != r.row.ID {
@@ -204,7 +204,7 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 		if err := json.Unmarshal(r.row.Signed, &signed); err != nil {
 			return err
 		}
-		out.Committed, err = m.ownAdapter(s).commit(ctx, m.tokens(s), signed)
+		out.Committed, err = commit(ctx, m.ownAdapter(s), m.tokens(s), signed)
 		if err != nil {
 			return err
 		}

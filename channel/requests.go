@@ -49,7 +49,7 @@ func (m *Manager) Buy(ctx context.Context, server string, charge pay.Charge) (re
 		return result, err
 	}
 	defer unlock()
-	charge = charge.At(s.network, s.payee.did())
+	charge = charge.At(s.node.Network, s.payee.did())
 	if result, done, err := m.Engine.Earlier(ctx, charge); done || err != nil {
 		return result, err
 	}
@@ -173,7 +173,7 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 		c.recordEnd(ctx)
 		return coded
 	}
-	c.m.forget(c.r.server)
+	c.m.services.Delete(c.r.server) // it is discovered again
 	coded.Unsafe = true
 	return coded.WithDetail("mayCost", *c.max)
 }
@@ -338,11 +338,11 @@ func (m *Manager) signed(r *readyChannel, row history.Channel, charge pay.Charge
 	return history.Signed{
 		Payload: row.Signed, Requirement: charge.Requirement,
 		Evidence: x402.Evidence{
-			Network: r.network, Asset: coinRGas, Payer: r.keyID(), PayTo: charge.PayTo,
+			Network: r.node.Network, Asset: coinRGas, Payer: r.keyID(), PayTo: charge.PayTo,
 			Amount: charge.Amount,
 			Nonce:  nonce, Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + epoch,
 		},
-		UniqueKey: r.network + " " + row.ID + " " + r.keyID() + " " + epoch + " " + nonce,
+		UniqueKey: r.node.Network + " " + row.ID + " " + r.keyID() + " " + epoch + " " + nonce,
 	}
 }
 
@@ -430,7 +430,7 @@ func toolFailed(a *seller.Answer) *x402.Error {
 
 // declined is a call that the service does not serve, or does not take the payment for.
 func (c *call) declined(ctx context.Context, p *responsePayload) error {
-	c.m.forget(c.r.server)
+	c.m.services.Delete(c.r.server) // it is discovered again
 	if p.Error.Code == codeMaxExceeded {
 		// it ran the tool, and asks nothing for that; it looked at our SubRAV first
 		c.r.row.Delivered = true

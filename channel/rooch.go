@@ -82,7 +82,7 @@ func (nodes Nodes) Statuses() map[pay.SchemeKey]pay.StatusReader {
 // error the state is Open.
 func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	node := nodes[e.Network]
-	nonce, err := parseUint(e.Nonce)
+	nonce, err := parseDecimal(e.Nonce)
 	if node == nil || err != nil {
 		return x402.Status{}, x402.Errorf(x402.RPCError, "no node of %s is configured", x402.Quote(e.Network))
 	}
@@ -276,20 +276,11 @@ func (n *node) sequence(ctx context.Context, a account) (uint64, error) {
 	if len(out.Values) != 1 {
 		return 0, n.Failed("with an account", errLayout)
 	}
-	number, err := parseUint(out.Values[0].Decoded.String())
+	number, err := parseDecimal(out.Values[0].Decoded.String())
 	if err != nil {
 		return 0, n.Failed("with an account", err)
 	}
 	return number, nil
-}
-
-// parseUint reads a decimal number without signs and leading zeros.
-func parseUint(text string) (uint64, error) {
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err == nil && strconv.FormatUint(n, 10) != text {
-		err = strconv.ErrSyntax
-	}
-	return n, err
 }
 
 // errAborted says that the chain took a transaction and undid it: nothing happened but its fee.

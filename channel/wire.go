@@ -1,7 +1,12 @@
 package channel
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"strconv"
 	"strings"
 
 	"x402-wallet/x402"
@@ -20,10 +25,12 @@ const (
 	wellKnownPath = "/.well-known/nuwa-payment/info"
 )
 
-const payloadVersion = 1
-
-// maxPayload bounds one payload: a real one is below 1 KiB.
-const maxPayload = 64 << 10
+const (
+	payloadVersion = 1
+	subRAVVersion  = "1"
+	maxPayload     = 64 << 10 // bytes; a real one is below 1 KiB
+	maxFragment    = 128      // bytes of a key's name; a longer one is none
+)
 
 // requestPayload goes with each request.
 type requestPayload struct {
@@ -60,27 +67,31 @@ const (
 	codeContextMissing  = "CHANNEL_CONTEXT_MISSING"
 )
 
-func (p requestPayload) header() (string, error) {
-	text, err := compact(p)
-	return multibase(text), err
+// readStrict decodes what a service says: what could be read in two ways is not read, unknown
+// members are no harm.
+func readStrict(what string, text []byte, into any) error {
+	if err := x402.Strict(text, maxPayload); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		if coded := x402.AsError(err); coded.Code != x402.Internal {
+			return coded
+		}
+		return malformed(what, err)
+	}
+	return nil
 }
 
-// readPayload reads a service's payload strictly: what could be read in two ways is not read.
-func readPayload(text []byte) (p responsePayload, err error) {
-	if err := x402.Strict(text, maxPayload); err != nil {
-		return p, err
-	}
-	if err := json.Unmarshal(text, &p); err != nil {
-		if coded := x402.AsError(err); coded.Code != x402.Internal {
-			return p, coded
-		}
-		return p, malformed("a payment", err)
+func readPayload(text []byte) (*responsePayload, error) {
+	var p responsePayload
+	if err := readStrict("a payment", text, &p); err != nil {
+		return nil, err
 	}
 	if p.Version != "1" {
-		return p, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1",
+		return nil, x402.Errorf(x402.InvalidRequirement, "the payment has version %s, this wallet knows 1",
 			x402.Quote(p.Version.String()))
 	}
-	return p, nil
+	return &p, nil
 }
 
 // readHeader reads the payload of an HTTP answer; nil: there is none.
@@ -92,8 +103,7 @@ func readHeader(value string) (*responsePayload, error) {
 	if err != nil {
 		return nil, malformed("a payment header", err)
 	}
-	p, err := readPayload(text)
-	return &p, err
+	return readPayload(text)
 }
 
 // content is an item of a tool's result, as much of it as is needed here.
@@ -108,26 +118,24 @@ type content struct {
 }
 
 func (c content) isPayment() bool {
-	if c.Type != "resource" || c.Resource == nil {
-		return false
-	}
-	return c.Resource.URI == resourceURI || c.Resource.MIMEType == resourceType
+	return c.Type == "resource" && c.Resource != nil &&
+		(c.Resource.URI == resourceURI || c.Resource.MIMEType == resourceType)
 }
 
 // splitContent takes the payment out of a result's content: a streaming tool may have sent several,
-// and the last counts (seed 003, "Open Questions"). The rest is what was bought.
+// and the last counts (seed 003, "Open Questions"). The rest, never nil, is what was bought.
 func splitContent(items []json.RawMessage) (rest []json.RawMessage, paid *responsePayload, err error) {
+	rest = []json.RawMessage{}
 	for _, item := range items {
 		var c content
 		if json.Unmarshal(item, &c) != nil || !c.isPayment() {
 			rest = append(rest, item)
 			continue
 		}
-		p, err := readPayload([]byte(c.Resource.Text))
+		paid, err = readPayload([]byte(c.Resource.Text))
 		if err != nil {
 			return rest, nil, err
 		}
-		paid = &p
 	}
 	return rest, paid, nil
 }
@@ -141,21 +149,18 @@ func withReserved(arguments json.RawMessage, auth string, payment *requestPayloa
 		}
 	}
 	for name := range all {
-		if strings.HasPrefix(name, reservedPrefix) {
+		if IsReservedArgument(name) {
 			return nil, x402.Errorf(x402.InvalidArgument, "the argument %s is the wallet's own",
 				x402.Quote(name))
 		}
 	}
 	var err error
 	all[authArgument], err = compact(auth)
+	if err == nil && payment != nil {
+		all[payArgument], err = compact(payment)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if payment != nil {
-		all[payArgument], err = compact(payment)
-		if err != nil {
-			return nil, err
-		}
 	}
 	return compact(all)
 }
@@ -175,3 +180,96 @@ func IsReservedTool(name string) bool { return strings.HasPrefix(name, toolPrefi
 
 // IsReservedArgument reports whether an argument is the wallet's to fill.
 func IsReservedArgument(name string) bool { return strings.HasPrefix(name, reservedPrefix) }
+
+// subRAV is the payer's voucher (SubRAV) as services and wallets exchange it, in JSON.
+type subRAV SubRAV
+
+// subRAVJSON is its form in messages: every number a decimal string.
+type subRAVJSON struct {
+	Version           string `json:"version"`
+	ChainID           string `json:"chainId"`
+	ChannelID         string `json:"channelId"`
+	ChannelEpoch      string `json:"channelEpoch"`
+	VMIDFragment      string `json:"vmIdFragment"`
+	AccumulatedAmount string `json:"accumulatedAmount"`
+	Nonce             string `json:"nonce"`
+}
+
+func (s subRAV) MarshalJSON() ([]byte, error) {
+	return compact(subRAVJSON{
+		Version: subRAVVersion, ChainID: decimal(s.ChainID), ChannelID: objectID(s.Channel).String(),
+		ChannelEpoch: decimal(s.Epoch), VMIDFragment: s.Fragment,
+		AccumulatedAmount: s.Amount.String(), Nonce: decimal(s.Nonce),
+	})
+}
+
+// UnmarshalJSON reads the form of messages, and no other: numbers that are not strings could have
+// lost digits.
+func (s *subRAV) UnmarshalJSON(data []byte) error {
+	var in subRAVJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return malformed("a SubRAV", err)
+	}
+	if in.Version != subRAVVersion {
+		return x402.Errorf(x402.InvalidRequirement,
+			"the SubRAV has version %s, this wallet knows 1", x402.Quote(in.Version))
+	}
+	if in.VMIDFragment == "" || len(in.VMIDFragment) > maxFragment {
+		return malformed("a SubRAV", errors.New("the name of its key is empty or too long"))
+	}
+	out := subRAV{Fragment: in.VMIDFragment}
+	var errs [5]error
+	out.ChainID, errs[0] = parseDecimal(in.ChainID)
+	out.Epoch, errs[1] = parseDecimal(in.ChannelEpoch)
+	out.Nonce, errs[2] = parseDecimal(in.Nonce)
+	out.Channel, errs[3] = parseObjectID(in.ChannelID)
+	out.Amount, errs[4] = money.ParseAmount(in.AccumulatedAmount)
+	if err := cmp.Or(errs[:]...); err != nil {
+		return malformed("a SubRAV", err)
+	}
+	*s = out
+	return nil
+}
+
+// signedSubRAV is a SubRAV with its signature.
+type signedSubRAV struct {
+	SubRAV    subRAV `json:"subRav"`
+	Signature string `json:"signature"` // multibase
+}
+
+// multibase is base64url without padding behind its letter u.
+func multibase(b []byte) string { return "u" + base64.RawURLEncoding.EncodeToString(b) }
+
+func unMultibase(text string) ([]byte, error) {
+	data, ok := strings.CutPrefix(text, "u")
+	if !ok {
+		return nil, errors.New("not multibase u")
+	}
+	return base64.RawURLEncoding.Strict().DecodeString(data)
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// parseDecimal is the inverse of decimal: no signs, no leading zeros.
+func parseDecimal(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err == nil && decimal(n) != text {
+		err = strconv.ErrSyntax
+	}
+	return n, err
+}
+
+// compact is JSON as JavaScript writes it: nothing escaped that need not be, no newline behind it.
+func compact(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(b.Bytes()), nil
+}
+
+func malformed(what string, err error) *x402.Error {
+	return x402.Errorf(x402.ResponseMalformed, "the service sent %s that cannot be read: %w", what, err)
+}
