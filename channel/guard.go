@@ -5,30 +5,13 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// terms are what a SubRAV of ours must name: the chain, the channel, its epoch, our key.
-type terms struct {
-	ChainID  uint64
-	Channel  objectID
-	Epoch    uint64
-	Fragment string
-}
-
-// baseline is the furthest that this wallet signed for, or the chain has seen claimed, in a
-// sub-channel.
-type baseline struct {
-	Nonce  uint64
-	Amount money.Amount
-}
-
-// further is the later of two: after a lost state it may be the chain's.
-func (b baseline) further(other baseline) baseline {
-	if other.Nonce > b.Nonce {
-		b.Nonce = other.Nonce
+// further is s as far as the later of two: after a lost state that may be what the chain knows.
+func (s subRAV) further(nonce uint64, amount money.Amount) subRAV {
+	s.Nonce = max(s.Nonce, nonce)
+	if amount.Cmp(s.Amount) > 0 {
+		s.Amount = amount
 	}
-	if other.Amount.Cmp(b.Amount) > 0 {
-		b.Amount = other.Amount
-	}
-	return b
+	return s
 }
 
 // bounds are what a proposal may cost.
@@ -57,18 +40,19 @@ type bounds struct {
 //	11  is more than the channel's funds               INSUFFICIENT_FUNDS
 //	 –  anything else                                  passes
 //
-// delta is what it costs.
-func guard(p subRAV, t terms, last baseline, b bounds) (delta money.Amount, err error) {
+// last names our chain, channel, epoch and key, and how far this wallet signed for it or the chain
+// has seen it claimed. delta is what the proposal costs.
+func guard(p, last subRAV, b bounds) (delta money.Amount, err error) {
 	delta = p.Amount.SubFloor(last.Amount)
 	switch {
-	case p.ChainID != t.ChainID:
-		return delta, wrong("chain", t.ChainID, p.ChainID)
-	case p.Channel != t.Channel:
-		return delta, wrong("channel", t.Channel.String(), objectID(p.Channel).String())
-	case p.Epoch != t.Epoch:
-		return delta, wrong("epoch", t.Epoch, p.Epoch)
-	case p.Fragment != t.Fragment:
-		return delta, wrong("key", t.Fragment, x402.Brief(p.Fragment))
+	case p.ChainID != last.ChainID:
+		return delta, wrong("chain", last.ChainID, p.ChainID)
+	case p.Channel != last.Channel:
+		return delta, wrong("channel", objectID(last.Channel).String(), objectID(p.Channel).String())
+	case p.Epoch != last.Epoch:
+		return delta, wrong("epoch", last.Epoch, p.Epoch)
+	case p.Fragment != last.Fragment:
+		return delta, wrong("key", last.Fragment, x402.Brief(p.Fragment))
 	case p.Nonce != last.Nonce+1 || last.Nonce+1 == 0:
 		return delta, wrong("nonce", last.Nonce+1, p.Nonce)
 	case p.Amount.Cmp(last.Amount) < 0:

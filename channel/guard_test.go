@@ -11,15 +11,15 @@ import (
 
 // One row for each line of guard's table.
 func TestGuard(t *testing.T) {
-	ours := terms{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1"}
-	last := baseline{Nonce: 6, Amount: money.NewAmount(600)}
+	last := subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
+		Amount: money.NewAmount(600), Nonce: 6}
 	amount := func(n uint64) *money.Amount { a := money.NewAmount(n); return &a }
 	good := subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
 		Amount: money.NewAmount(700), Nonce: 7}
 	limits := bounds{Cost: amount(100), MaxCost: amount(100), Hub: money.NewAmount(300),
 		Claimed: money.NewAmount(400)}
 
-	delta, err := guard(good, ours, last, limits)
+	delta, err := guard(good, last, limits)
 	require.NoError(t, err)
 	require.Equal(t, money.NewAmount(100), delta)
 
@@ -61,23 +61,22 @@ func TestGuard(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p, b := good, limits
 			c.spoil(&p, &b)
-			_, err := guard(p, ours, last, b)
+			_, err := guard(p, last, b)
 			require.True(t, x402.HasCode(err, c.code), "%v", err)
 			if c.what != "" {
 				require.Equal(t, c.what, x402.AsError(err).Details["guard"])
 			}
 		})
 	}
-	_, err = guard(subRAV{ChainID: 4, Channel: objectID{1}, Epoch: 2, Fragment: "key-1",
-		Amount: money.NewAmount(700)}, ours,
-		baseline{Nonce: 1<<64 - 1, Amount: money.NewAmount(600)}, limits)
+	good.Nonce, last.Nonce = 0, 1<<64-1
+	_, err = guard(good, last, limits)
 	require.Error(t, err, "nonces do not begin again")
 }
 
 // After a lost state the chain may know more than this wallet.
 func TestBaselineTakesTheLater(t *testing.T) {
-	a := baseline{Nonce: 3, Amount: money.NewAmount(30)}
-	b := baseline{Nonce: 5, Amount: money.NewAmount(20)}
-	require.Equal(t, baseline{Nonce: 5, Amount: money.NewAmount(30)}, a.further(b))
-	require.Equal(t, a.further(b), b.further(a))
+	a := subRAV{Epoch: 1, Nonce: 3, Amount: money.NewAmount(30)}
+	b := subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(20)}
+	require.Equal(t, subRAV{Epoch: 1, Nonce: 5, Amount: money.NewAmount(30)}, a.further(b.Nonce, b.Amount))
+	require.Equal(t, a.further(b.Nonce, b.Amount), b.further(a.Nonce, a.Amount))
 }

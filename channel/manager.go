@@ -89,9 +89,8 @@ func (m *Manager) names() []string { return slices.Sorted(maps.Keys(m.Servers)) 
 // readyChannel is a channel that calls can be made on. Whoever has one holds its lock.
 type readyChannel struct {
 	*service
-	terms   terms
 	row     history.Channel
-	last    baseline
+	last    subRAV       // the furthest that this wallet signed for, or the chain has seen claimed
 	claimed money.Amount // taken by the payee, as the chain has it
 	hub     money.Amount // for this channel, less what others of our channels owe
 }
@@ -142,36 +141,37 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 			"another key than this wallet's stands for %s in the channel", x402.Quote(s.key.Fragment)).
 			WithHint("the owner gives this wallet's key a name of its own in the DID document")
 	}
-	r := &readyChannel{service: s, claimed: sub.Amount, terms: terms{
+	r := &readyChannel{service: s, claimed: sub.Amount, last: subRAV{
 		ChainID: s.node.chainID(), Channel: s.channelID(), Epoch: onChain.Epoch, Fragment: s.key.Fragment,
+		Amount: sub.Amount, Nonce: sub.Nonce,
 	}}
-	if err := m.load(ctx, r, baseline{Nonce: sub.Nonce, Amount: sub.Amount}); err != nil {
+	if err := m.load(ctx, r); err != nil {
 		return nil, err
 	}
 	return r, m.readFunds(ctx, r)
 }
 
 // load reads what was signed for in the channel. Of a channel that the ledger does not know the
-// chain does: what was claimed.
-func (m *Manager) load(ctx context.Context, r *readyChannel, claimed baseline) error {
+// chain does: what was claimed, which is r.last so far.
+func (m *Manager) load(ctx context.Context, r *readyChannel) error {
 	row, err := m.Store.Channel(ctx, r.payee.did(), r.keyID())
-	before := row
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		return err
 	}
-	if err == nil && row.ID == r.terms.Channel.String() && r.terms.Epoch < row.Epoch {
+	before := row
+	id, epoch := r.channelID().String(), r.last.Epoch
+	if err == nil && row.ID == id && epoch < row.Epoch {
 		return x402.Errorf(x402.RPCError,
-			"the node shows epoch %d of the channel, which was in epoch %d before", r.terms.Epoch, row.Epoch)
+			"the node shows epoch %d of the channel, which was in epoch %d before", epoch, row.Epoch)
 	}
-	if err != nil || row.Epoch != r.terms.Epoch {
-		row = history.Channel{Nonce: claimed.Nonce, Amount: claimed.Amount}
+	if err != nil || row.Epoch != epoch {
+		row = history.Channel{Nonce: r.last.Nonce, Amount: r.last.Amount}
 	}
 	row.Service, row.Key = r.payee.did(), r.keyID()
 	row.Server, row.Network = r.server, r.node.Network
-	row.Source, row.Claimed = r.payer.did(), claimed.Amount
-	row.ID, row.Epoch = r.terms.Channel.String(), r.terms.Epoch
-	r.row = row
-	r.last = baseline{Nonce: row.Nonce, Amount: row.Amount}.further(claimed)
+	row.Source, row.Claimed = r.payer.did(), r.claimed
+	row.ID, row.Epoch = id, epoch
+	r.row, r.last = row, r.last.further(row.Nonce, row.Amount)
 	if reflect.DeepEqual(row, before) {
 		return nil
 	}

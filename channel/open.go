@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -78,7 +79,7 @@ func (m *Manager) spend(
 	if err := held.MaySign(ctx); err != nil {
 		return held.NotSent(ctx, err)
 	}
-	t, signed, err := m.signTransaction(ctx, s, c, t)
+	raw, id, signed, err := m.signTransaction(ctx, s, c, t)
 	if err == nil {
 		err = held.Submit(ctx, signed)
 	}
@@ -87,12 +88,10 @@ func (m *Manager) spend(
 	}
 	// what is sent is recorded, whoever goes away; the node bounds its answer
 	ctx = context.WithoutCancel(ctx)
-	hash, err := s.node.execute(ctx, rawOf(signed))
+	hash, err := s.node.execute(ctx, raw)
 	o := executed(hash, err)
 	o.ReleaseLease, o.ClearWaiter = true, true
-	if o.Transaction == "" {
-		o.Transaction = t.id().String()
-	}
+	o.Transaction = cmp.Or(o.Transaction, id)
 	if _, saving := m.Store.Finish(ctx, payment.ID, o); saving != nil {
 		m.Log.Error("record a transaction", "payment", payment.ID, "err", saving)
 	}
@@ -153,39 +152,28 @@ func executed(hash string, err error) history.Outcome {
 	}
 }
 
-// signTransaction numbers and signs a call, as it will be kept and sent.
-func (m *Manager) signTransaction(
-	ctx context.Context, s *service, c pay.Charge, t Transaction,
-) (Transaction, history.Signed, error) {
-	sequence, err := s.node.sequence(ctx, s.payer)
+// signTransaction numbers and signs a call, as it will be kept and sent. raw is what a node takes.
+func (m *Manager) signTransaction(ctx context.Context, s *service, c pay.Charge, t Transaction) (raw, id string,
+	signed history.Signed, err error) {
+	t.Sender, t.ChainID = s.payer, s.node.chainID()
+	t.Sequence, err = s.node.sequence(ctx, s.payer)
 	if err != nil {
-		return t, history.Signed{}, err
+		return "", "", signed, err
 	}
-	t.Sender, t.Sequence, t.ChainID = s.payer, sequence, s.node.chainID()
 	signature, err := m.Keys.SignTransaction(ctx, s.key, t.data(), t)
 	if err != nil {
-		return t, history.Signed{}, err
+		return "", "", signed, err
 	}
-	payload, err := compact(t.raw(s.key.Fragment, signature))
+	raw, id = t.raw(s.key.Fragment, signature), t.id().String()
+	signed = history.Signed{UniqueKey: c.Network + " " + id, Evidence: x402.Evidence{
+		Network: c.Network, Asset: coinRGas, Payer: s.payer.did(), PayTo: c.PayTo, Amount: c.Amount,
+		Nonce: decimal(t.Sequence), Source: s.channelID().String(), Memo: t.Function,
+		Destination: s.key.Fragment,
+	}}
+	signed.Payload, err = compact(raw)
 	if err != nil {
-		return t, history.Signed{}, err
+		return "", "", signed, err
 	}
-	requirement, err := compact(map[string]string{"function": t.Function, "payee": s.payee.did()})
-	return t, history.Signed{
-		Payload: payload, Requirement: requirement, UniqueKey: c.Network + " " + t.id().String(),
-		Evidence: x402.Evidence{
-			Network: c.Network, Asset: coinRGas, Payer: s.payer.did(), PayTo: c.PayTo, Amount: c.Amount,
-			Nonce: decimal(sequence), Source: s.channelID().String(), Memo: t.Function,
-			Destination: s.key.Fragment,
-		},
-	}, err
-}
-
-// rawOf is the transaction that was kept, for the node.
-func rawOf(signed history.Signed) string {
-	n := len(signed.Payload)
-	if n <= 2 {
-		return ""
-	}
-	return string(signed.Payload[1 : n-1]) // hex in quotes
+	signed.Requirement, err = compact(map[string]string{"function": t.Function, "payee": s.payee.did()})
+	return raw, id, signed, err
 }

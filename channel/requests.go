@@ -118,7 +118,7 @@ func (c *call) make(ctx context.Context) (result pay.Result, err error) {
 			return result, c.declined(ctx, p)
 		}
 		if err := c.payEarlier(ctx, p); err != nil {
-			c.restoreBefore(ctx)
+			c.recordEnd(ctx, c.before)
 			return result, err
 		}
 	}
@@ -170,7 +170,7 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
 	nothingRan := []x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked}
 	if unsent(err) || slices.Contains(nothingRan, coded.Code) {
-		c.recordEnd(ctx)
+		c.recordEnd(ctx, nil)
 		return coded
 	}
 	c.m.services.Delete(c.r.server) // it is discovered again
@@ -178,23 +178,13 @@ func (c *call) unanswered(ctx context.Context, err error) error {
 	return coded.WithDetail("mayCost", *c.max)
 }
 
-// restoreBefore says that this call was not made after all: the cost of the one before it may still
-// be to come.
-func (c *call) restoreBefore(ctx context.Context) {
+// recordEnd says that this call is over, or was not made after all. The cost of the one before it
+// may still be to come.
+func (c *call) recordEnd(ctx context.Context, before *pendingCall) {
 	c.r.row.PendingCall = nil
-	if c.before != nil {
-		c.r.row.PendingCall, _ = compact(*c.before) // it was read from there
+	if before != nil {
+		c.r.row.PendingCall, _ = compact(*before) // it was read from there
 	}
-	c.save(ctx)
-}
-
-// recordEnd says that there is no call any more whose cost is still to come.
-func (c *call) recordEnd(ctx context.Context) {
-	c.r.row.PendingCall = nil
-	c.save(ctx)
-}
-
-func (c *call) save(ctx context.Context) {
 	if err := c.m.Store.SaveChannel(context.WithoutCancel(ctx), c.r.row); err != nil {
 		c.m.Log.Error("note that a call is over", "service", c.r.row.Service, "err", err)
 	}
@@ -255,11 +245,11 @@ func (c *call) pay(
 	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
 ) (held *pay.Purchase, err error) {
 	b.Hub, b.Claimed = c.r.hub, c.r.claimed
-	cost, err := guard(*p.SubRAV, c.r.terms, c.r.last, b)
+	cost, err := guard(*p.SubRAV, c.r.last, b)
 	if err != nil {
 		if p.SubRAV.Nonce <= c.r.row.Nonce { // it has forgotten, or pretends to: the next call reminds it
 			c.r.row.Delivered = false
-			c.recordEnd(ctx)
+			c.recordEnd(ctx, nil)
 		}
 		return nil, c.m.refuse(ctx, c.r, p, err)
 	}
@@ -294,7 +284,7 @@ func (c *call) pay(
 	if held != nil {
 		held.Payment = paid
 	}
-	c.r.row, c.r.last = next, baseline{Nonce: next.Nonce, Amount: next.Amount}
+	c.r.row, c.r.last = next, *p.SubRAV
 	c.before = nil
 	return held, c.m.Guard.Checkpoint(ctx)
 }
@@ -415,7 +405,7 @@ func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, erro
 	if c.r.row.Signed != nil && !answer.failed {
 		c.r.row.Delivered = true
 	}
-	c.recordEnd(ctx)
+	c.recordEnd(ctx, nil)
 	if answer.failed {
 		return pay.Result{}, toolFailed(answer.answer)
 	}
@@ -434,7 +424,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 	if p.Error.Code == codeMaxExceeded {
 		// it ran the tool, and asks nothing for that; it looked at our SubRAV first
 		c.r.row.Delivered = true
-		c.recordEnd(ctx)
+		c.recordEnd(ctx, nil)
 		return c.overMax(ctx)
 	}
 	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Brief(p.Error.Code))

@@ -260,18 +260,18 @@ func (s *fakeService) take(given *signedSubRAV) error {
 	return nil
 }
 
-func (s *fakeService) last() baseline {
+func (s *fakeService) last() subRAV {
 	if s.stored != nil {
-		return baseline{s.stored.SubRAV.Nonce, s.stored.SubRAV.Amount}
+		return s.stored.SubRAV
 	}
 	s.chain.mu.Lock()
 	defer s.chain.mu.Unlock()
 	for _, ch := range s.chain.channels {
 		for _, sub := range ch.subs {
-			return baseline{sub.Nonce, sub.Amount}
+			return subRAV{Nonce: sub.Nonce, Amount: sub.Amount}
 		}
 	}
-	return baseline{}
+	return subRAV{}
 }
 
 // serve is one call: what the service proposes, or its error; nil for a free tool.
