@@ -119,22 +119,21 @@ func (d *demo) paidCall(ctx context.Context) error {
 
 func (d *demo) delegatedCall(ctx context.Context) error {
 	d.scene("The agent buys the tides, on Solana, with its owner's money")
-	before := d.world.TokenAccount(d.account)
+	held, left := d.world.Balance(d.account), d.world.Delegated(d.account)
 	got, refused, err := d.call(ctx, "/solana", map[string]any{"maxAmount": "$0.01"})
 	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
 		return err
 	}
 	d.showPaid(got)
-	after := d.world.TokenAccount(d.account)
-	d.line("chain", "the owner's account %s -> %s", demoDollars(before.Amount).Price(),
-		demoDollars(after.Amount).Price())
-	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(before.Delegated).Price(),
-		demoDollars(after.Delegated).Price())
+	nowHeld, nowLeft := d.world.Balance(d.account), d.world.Delegated(d.account)
+	d.line("chain", "the owner's account %s -> %s", demoDollars(held).Price(), demoDollars(nowHeld).Price())
+	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(left).Price(),
+		demoDollars(nowLeft).Price())
 	d.line("why", "this is a delegation: the money stays in the owner's account until it is spent, and "+
 		"the chain itself "+
 		"gives the wallet no more than the owner said, not even to a thief who has its key")
 	price := sandbox.Price("/solana")
-	if before.Amount-after.Amount != price || before.Delegated-after.Delegated != price {
+	if held-nowHeld != price || left-nowLeft != price {
 		return errors.New("the account moved by something else than the price")
 	}
 	return errors.Join(d.settlements(2), d.receipt(got))
@@ -181,7 +180,7 @@ func (d *demo) refusedByOwner(ctx context.Context) error {
 func (d *demo) refusedByChain(ctx context.Context) error {
 	d.scene("Limit 3, the chain: a sea chart costs more than the owner delegated on Solana")
 	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted,
-		demoDollars(d.world.TokenAccount(d.account).Delegated))
+		demoDollars(d.world.Delegated(d.account)))
 }
 
 // refusal is a call that must be refused, before anything is signed, with the sum that would have
@@ -207,14 +206,15 @@ func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, p
 
 func (d *demo) repeatedCall(ctx context.Context) error {
 	d.scene("The answer got lost? The agent makes the same call again")
-	asked := d.world.Asked("/weather")
+	asked, _ := d.world.Requests("/weather")
 	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01",
 		"idempotencyKey": demoKey})
 	if err := demoCheck(err, refused, got.Status, pay.StatusReplayed); err != nil {
 		return err
 	}
 	d.line("paid", "nothing: the wallet kept what it bought in step 3 (%s)", got.PaymentID)
-	if got.PaymentID != d.bought || d.world.Asked("/weather") != asked {
+	again, _ := d.world.Requests("/weather")
+	if got.PaymentID != d.bought || again != asked {
 		return errors.New("it is not the first purchase's answer")
 	}
 	return d.settlements(2)

@@ -305,7 +305,7 @@ func (p *purchase) call() map[string]any {
 }
 
 // hold makes the call. Every name is another purchase.
-func hold(t *testing.T, h *host, world *sandbox.Sandbox, id any, name string, fault sandbox.Fault) *purchase {
+func hold(t *testing.T, h *host, world *sandbox.Sandbox, id any, name string, fault string) *purchase {
 	p := &purchase{world, world.SellerURL + "/weather?" + name, len(world.Settlements()), world.Signatures()}
 	world.Inject(fault, 1)
 	h.send(id, "tools/call", p.call())
@@ -342,13 +342,14 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 		t.Run("called again "+when, func(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
-			served := world.Served("/weather")
+			_, before := world.Requests("/weather")
 			p := hold(t, h, world, 1, when, "seller slow")
 			h.send(nil, "notifications/cancelled", map[string]any{"requestId": 1,
 				"reason": "it takes too long"})
 			if when == "later" {
 				require.Eventually(t, func() bool {
-					return world.Served("/weather") > served
+					_, served := world.Requests("/weather")
+					return served > before
 				}, 10*time.Second, 5*time.Millisecond)
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -407,7 +408,7 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := startHost(t, bin, home)
 			h.initialize(protocolVersion)
-			fault := sandbox.Fault("seller slow")
+			fault := "seller slow"
 			if c.lost {
 				fault = "seller hangs"
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -76,7 +76,7 @@ func TestDialects(t *testing.T) {
 			g = l.call(t, nil, map[string]any{"x402/payment": "%%%"})
 			require.EqualValues(t, -32700, g.Code)
 			asked = l.call(t, nil, nil).challenge()
-			l.Inject("facilitator cuts before", sandbox.Always)
+			l.Inject("facilitator cuts before", math.MaxInt)
 			g = l.call(t, nil, meta(asked, l.payer.sign(t, asked, 0, nil)))
 			g.asksNothing()
 			require.False(t, g.receipt().Success, "%s %s", g.Result, g.Data)
@@ -292,7 +292,7 @@ func TestHTTPHandler(t *testing.T) {
 			require.Empty(t, response.Header.Get("PAYMENT-RESPONSE"))
 			require.Len(t, l.Settlements(), 1, "a failure is not settled")
 			status = 200
-			l.Inject("facilitator down", sandbox.Always)
+			l.Inject("facilitator down", math.MaxInt)
 			response, body = get(pay(c, l.payer.sign(t, c, 0, nil)))
 			require.Equal(t, 502, response.StatusCode, body)
 			require.NotContains(t, body, product)

@@ -220,7 +220,7 @@ func newPayer(t *testing.T, world *sandbox.Sandbox) *payer {
 	p := &payer{world: world, solanaKey: testworld.NewSolanaKey(t)}
 	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t),
 		RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
-	world.Fund(p.Address(), 1000*sandbox.Cent)
+	world.Fund(p.Address(), 10000000)
 	return p
 }
 
@@ -279,7 +279,7 @@ func (p *payer) openSolana(t *testing.T) {
 	t.Helper()
 	p.solana = svm.New(svm.Options{Signer: p.solanaKey,
 		RPC: map[string]string{sandbox.Solana: p.world.SolanaNodeURL}})
-	p.world.FundSolana(p.solanaKey.Address(), 1000*sandbox.Cent)
+	p.world.Fund(p.solanaKey.Address(), 10000000)
 }
 
 func (p *payer) signSolana(t *testing.T, c *x402.Challenge, i int) json.RawMessage {

@@ -163,11 +163,11 @@ func TestVersion1TellsOptionsApart(t *testing.T) {
 	c := l.call(t, nil, nil).challenge()
 	g := l.call(t, nil, meta(c, l.payer.sign(t, c, 2, nil)))
 	require.Equal(t, product, g.text, "%s", g.Result)
-	require.EqualValues(t, sandbox.Mill, l.Settlements()[0].Amount)
+	require.EqualValues(t, 1000, l.Settlements()[0].Amount)
 	require.Equal(t, c.Accepts[2].Asset, l.sales(t)[0].Asset, "not the first one of that price")
 	g = l.call(t, nil, meta(c, l.payer.sign(t, c, 1, nil)))
 	require.Equal(t, product, g.text)
-	require.EqualValues(t, 3*sandbox.Mill, l.Settlements()[1].Amount)
+	require.EqualValues(t, 3000, l.Settlements()[1].Amount)
 }
 
 // The same on Solana, where a transaction is read by this package's own eyes before a facilitator

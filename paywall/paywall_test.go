@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
-	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
@@ -133,7 +133,7 @@ func TestSpellingsOfAnOption(t *testing.T) {
 func TestCheck(t *testing.T) {
 	l := newLab(t, nil)
 	require.Empty(t, l.paywall.Check(t.Context()))
-	l.Inject("facilitator down", sandbox.Always)
+	l.Inject("facilitator down", math.MaxInt)
 	down, err := New(Options{Tools: l.paywall.options.Tools, Facilitators: newFacilitators(l.Sandbox)})
 	require.NoError(t, err)
 	require.Len(t, down.Check(t.Context()), 2)
@@ -149,7 +149,7 @@ func TestCheck(t *testing.T) {
 func TestFeePayer(t *testing.T) {
 	l := newLab(t, nil)
 	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 2)
-	l.Inject("facilitator down", sandbox.Always)
+	l.Inject("facilitator down", math.MaxInt)
 	l.paywall.options.Facilitators = newFacilitators(l.Sandbox) // which remembers nothing
 	require.Equal(t, l.FeePayer, l.call(t, nil, nil).challenge().Accepts[1].ExtraString("feePayer"))
 	l.paywall.kinds.last = nil

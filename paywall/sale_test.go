@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestAPaidCall(t *testing.T) {
 	require.Equal(t, product, g.text)
 	require.Len(t, l.Settlements(), 1)
 	paid := l.Settlements()[0]
-	require.EqualValues(t, sandbox.Mill, paid.Amount)
+	require.EqualValues(t, 1000, paid.Amount)
 	require.Equal(t, paid.Transaction, g.receipt().Transaction)
 	require.True(t, g.receipt().Success)
 	require.Equal(t, l.payer.Address(), g.receipt().Payer)
@@ -163,7 +164,7 @@ func TestALostAnswer(t *testing.T) {
 // nothing.
 func TestSettlementFaults(t *testing.T) {
 	for name, c := range map[string]struct {
-		fault sandbox.Fault
+		fault string
 		asks  bool
 		state history.SaleState
 		moved int
@@ -181,7 +182,7 @@ func TestSettlementFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
 			ch := l.call(t, nil, nil).challenge()
-			l.Inject(c.fault, sandbox.Always)
+			l.Inject(c.fault, math.MaxInt)
 			g := l.call(t, nil, meta(ch, l.payer.sign(t, ch, 0, nil)))
 			require.True(t, g.isError)
 			require.NotContains(t, string(g.Result), product, "withheld")
@@ -244,7 +245,7 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
 				`{"info":{"id":"pay_0123456789abcdef"}}`)}
 			shown := meta(c, l.payer.sign(t, c, 0, named))
-			l.Inject("facilitator cuts after", sandbox.Always)
+			l.Inject("facilitator cuts after", math.MaxInt)
 			g := l.call(t, nil, shown)
 			if !known {
 				require.True(t, g.isError)
@@ -387,7 +388,7 @@ func TestUpfront(t *testing.T) {
 
 	l = newLab(t, upfront)
 	c = l.call(t, nil, nil).challenge()
-	l.Inject("facilitator cuts before", sandbox.Always)
+	l.Inject("facilitator cuts before", math.MaxInt)
 	g = l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
 	require.Zero(t, l.runs.Load())
 	g.asksNothing()
@@ -490,7 +491,7 @@ func TestComputedPrice(t *testing.T) {
 	require.Equal(t, "50000", dear.challenge().Accepts[0].Amount.String())
 	require.Zero(t, l.runs.Load())
 	require.Equal(t, product, l.buy(t, deep).text)
-	require.EqualValues(t, 5*sandbox.Cent, l.Settlements()[0].Amount)
+	require.EqualValues(t, 50000, l.Settlements()[0].Amount)
 }
 
 // A tool that has a question first has not run yet: its payment is good for the second half.

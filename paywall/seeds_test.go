@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -181,7 +182,7 @@ func TestSeed000(t *testing.T) {
 		c := l.call(t, nil, nil).challenge()
 		given := l.tool
 		l.tool = func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			l.Inject("facilitator down", sandbox.Always)
+			l.Inject("facilitator down", math.MaxInt)
 			return given(ctx, r)
 		}
 		g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
@@ -201,7 +202,7 @@ func TestSeed000(t *testing.T) {
 	t.Run("T085 -32603 where no facilitator can verify", func(t *testing.T) {
 		l := newLab(t, version1)
 		c := l.call(t, nil, nil).challenge()
-		l.Inject("facilitator down", sandbox.Always)
+		l.Inject("facilitator down", math.MaxInt)
 		g := l.call(t, nil, meta(c, l.payer.sign(t, c, 0, nil)))
 		require.EqualValues(t, -32603, g.Code)
 		l.nothingMoved(t, g)

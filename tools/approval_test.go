@@ -158,7 +158,7 @@ func (w *world) front(t *testing.T) *fickle {
 	}})
 	t.Cleanup(front.Close)
 	f.url = front.URL + "/"
-	w.wallet.Engine.Transport = seller.New(seller.Options{Loopback: append(w.Loopback(),
+	w.wallet.Engine.Transport = seller.New(seller.Options{Loopback: append(w.Loopback,
 		strings.TrimPrefix(front.URL, "http://"))})
 	return f
 }

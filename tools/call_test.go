@@ -48,7 +48,7 @@ func command(t *testing.T, s map[string]any) seller.Server {
 
 // sells makes the world's wallet buy from MCP servers.
 func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.MCP {
-	over := seller.New(seller.Options{Loopback: append(w.Loopback(), loopback...)})
+	over := seller.New(seller.Options{Loopback: append(w.Loopback, loopback...)})
 	m := seller.NewMCP(seller.MCPOptions{Servers: servers, HTTP: over, Version: "test",
 		Log: w.wallet.Engine.Log})
 	w.wallet.Engine.Transport = seller.Mux{HTTP: over, MCP: m}

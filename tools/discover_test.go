@@ -17,7 +17,7 @@ import (
 
 // lists makes the wallet ask these facilitators over real HTTP, as package app does.
 func (w *world) lists(list ...facilitator.Facilitator) {
-	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback()), List: list})
+	client := facilitator.New(facilitator.Options{HTTP: seller.NodeClient(w.Loopback), List: list})
 	w.wallet.Facilitators = client
 }
 
@@ -62,7 +62,8 @@ func TestDiscover(t *testing.T) {
 	w.wallet.Engine.Rules.DenyHosts = []string{"127.0.0.1"}
 	require.Contains(t, find(map[string]any{"query": "weather"})[0]["why"], "the owner does not allow")
 	require.Zero(t, w.Signatures())
-	require.Zero(t, w.Asked("/weather"), "a search asks no seller")
+	asked, _ := w.Requests("/weather")
+	require.Zero(t, asked, "a search asks no seller")
 
 	for i, wrong := range []map[string]any{
 		{"query": "a", "url": "https://a.example/"}, {"limit": 0}, {"limit": 26}, {"network": "moon"},

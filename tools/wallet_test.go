@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -195,7 +196,7 @@ func TestEstimate(t *testing.T) {
 	e = ask("/either")
 	require.Equal(t, 0.0, e["chosen"])
 	require.Equal(t, false, option(e, 1)["payable"], "nothing lies on Solana")
-	w.FundSolana(w.address(sandbox.Solana), sandbox.USDC)
+	w.Fund(w.address(sandbox.Solana), sandbox.USDC)
 	e = ask("/solana")
 	require.Equal(t, 0.0, e["chosen"])
 	e = ask("/expensive")
@@ -208,7 +209,7 @@ func TestEstimate(t *testing.T) {
 
 	require.Equal(t, x402.URLBlocked, c.refused("x402_estimate_cost",
 		map[string]any{"url": "http://169.254.169.254/"}).Error)
-	require.Empty(t, w.Presentations(), "nothing was signed")
+	require.Zero(t, w.Presentations(), "nothing was signed")
 	require.Empty(t, c.ok("x402_history", nil)["transactions"], "nothing was held")
 }
 
@@ -275,7 +276,7 @@ func TestBalance(t *testing.T) {
 	require.NotContains(t, row(b, 0), "delegated")
 	require.Equal(t, "30000", row(b, 1)["delegated"])
 	require.Equal(t, "30000", row(b, 1)["available"])
-	require.EqualValues(t, fmt.Sprint(w.TokenAccount(account).Amount), row(b, 1)["balance"])
+	require.EqualValues(t, fmt.Sprint(w.Balance(account)), row(b, 1)["balance"])
 	session := b["budget"].(map[string]any)["session"].(map[string]any)
 	require.Equal(t, "0.001", session["held"])
 	require.Equal(t, "4.999", session["remaining"])
@@ -296,7 +297,7 @@ func TestBalance(t *testing.T) {
 		}
 	})
 	t.Run("a node that does not answer", func(t *testing.T) {
-		w.Inject("evm node down", sandbox.Always)
+		w.Inject("evm node down", math.MaxInt)
 		b := c.ok("x402_check_balance", nil)
 		require.Equal(t, "RPC_ERROR", row(b, 0)["errorCode"])
 		require.NotEmpty(t, row(b, 0)["error"])
@@ -326,7 +327,7 @@ func TestDelegation(t *testing.T) {
 	c := w.serve(t)
 	f := c.refused("x402_check_delegation", nil)
 	require.Equal(t, x402.NoDelegation, f.Error)
-	account := w.TokenAccountOf(w.Owner)
+	account := w.OwnerAccount
 	d := c.ok("x402_check_delegation", map[string]any{"tokenAccount": account})
 	require.Contains(t, d, "delegate")
 	require.Nil(t, d["delegate"])
@@ -339,7 +340,7 @@ func TestDelegation(t *testing.T) {
 		"remainingAmount": "5000", "originalAmount": "5000",
 		"tokenMint": "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "ownerTokenAccount": account,
 		"frozen":  false,
-		"balance": fmt.Sprint(w.TokenAccount(account).Amount), "network": sandbox.Solana,
+		"balance": fmt.Sprint(w.Balance(account)), "network": sandbox.Solana,
 	}
 	require.Equal(t, want, c.ok("x402_check_delegation", map[string]any{"tokenAccount": account}))
 	require.Equal(t, want, c.ok("x402_check_delegation", nil), "found by delegate and mint")
@@ -374,9 +375,9 @@ func TestDelegation(t *testing.T) {
 			require.Equal(t, x402.InvalidArgument, c.refused("x402_check_delegation", in).Error, in)
 		})
 	}
-	f = c.refused("x402_check_delegation", map[string]any{"tokenAccount": w.TokenAccountOf(w.FeePayer)})
+	f = c.refused("x402_check_delegation", map[string]any{"tokenAccount": w.FeePayer})
 	require.Equal(t, x402.NoDelegation, f.Error, "nothing lies there")
-	w.Inject("solana node down", sandbox.Always)
+	w.Inject("solana node down", math.MaxInt)
 	require.Equal(t, x402.RPCError, c.refused("x402_check_delegation",
 		map[string]any{"tokenAccount": account}).Error)
 	require.Equal(t, x402.RPCError, c.refused("x402_check_delegation", nil).Error)
@@ -395,7 +396,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, map[string]any{"count": 0.0, "transactions": []any{}, "totals": map[string]any{}},
 		c.ok("x402_history", nil))
 	w.Fund(w.address(sandbox.EVM), sandbox.USDC)
-	w.FundSolana(w.address(sandbox.Solana), sandbox.USDC)
+	w.Fund(w.address(sandbox.Solana), sandbox.USDC)
 
 	var ids []string
 	for _, path := range []string{"/weather", "/solana", "/weather", "/v1/weather"} {
@@ -513,7 +514,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, c.ok("x402_history", map[string]any{"limit": 2}), old)
 	})
 	t.Run("what never left", func(t *testing.T) {
-		w.Inject("evm node down", sandbox.Always)
+		w.Inject("evm node down", math.MaxInt)
 		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
 		w.Heal()
 		w.wallet.Engine.Schemes[exactEVM] = mute{w.wallet.Engine.Schemes[exactEVM]}

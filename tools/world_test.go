@@ -63,7 +63,7 @@ func newWorld(t testing.TB, r rules) *world {
 	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
-	nodes := seller.NodeClient(s.Loopback())
+	nodes := seller.NodeClient(s.Loopback)
 	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL},
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	configured := map[string]string{}
@@ -87,7 +87,7 @@ func newWorld(t testing.TB, r rules) *world {
 			Schemes: map[pay.SchemeKey]pay.Scheme{
 				exactEVM: onEVM, {Scheme: x402.Exact, Family: "solana"}: onSolana,
 			},
-			Transport: seller.New(seller.Options{Loopback: s.Loopback()}),
+			Transport: seller.New(seller.Options{Loopback: s.Loopback}),
 			Settler: facilitator.New(facilitator.Options{HTTP: nodes,
 				List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
 		},

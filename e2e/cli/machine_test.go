@@ -74,7 +74,8 @@ func TestSuspended(t *testing.T) {
 		`"status":"paid"`)
 	require.Contains(t, other.call("x402_check_balance", "{}"), `"held":"0.001"`, "the suspended one's")
 	require.Eventually(t, func() bool {
-		return w.Served("/weather") == 3
+		_, served := w.Requests("/weather")
+		return served == 3
 	}, 20*time.Second, 5*time.Millisecond, "its answer comes meanwhile")
 	require.NoError(t, first.cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, string(first.hear()), `\"status\":\"paid\"`)

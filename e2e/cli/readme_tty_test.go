@@ -76,7 +76,7 @@ func TestReadmeAsANewcomer(t *testing.T) {
 	}
 	for file, text := range map[string]string{
 		filepath.Join(settings, "x402-wallet", "config.toml"): w.rules(sandbox.Rules{}),
-		filepath.Join(n.home, ".config", "solana", "id.json"): string(w.OwnerKeypair()),
+		filepath.Join(n.home, ".config", "solana", "id.json"): string(w.OwnerKeypair),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

@@ -236,7 +236,7 @@ func setUp(e *testscript.Env) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(e.WorkDir, "owner.json"), w.OwnerKeypair(), 0o600)
+	return os.WriteFile(filepath.Join(e.WorkDir, "owner.json"), w.OwnerKeypair, 0o600)
 }
 
 func worldOf(ts *testscript.TestScript) *world { return ts.Value(world{}).(*world) }
@@ -280,7 +280,7 @@ func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
 	case "evm":
 		w.Fund(ts.Getenv("EVM"), amount)
 	case "solana":
-		w.FundSolana(ts.Getenv("SOLANA"), amount)
+		w.Fund(ts.Getenv("SOLANA"), amount)
 	case "delegation":
 		w.Delegate(ts.Getenv("SOLANA"), amount)
 	default:
@@ -288,14 +288,14 @@ func scriptFund(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of sandbox.Fault
+// scriptFault: fault NAME makes it happen once, ! fault ends all. Names are those of the sandbox
 // with dashes.
 func scriptFault(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		worldOf(ts).Heal()
 		return
 	}
-	worldOf(ts).Inject(sandbox.Fault(strings.ReplaceAll(args[0], "-", " ")), 1)
+	worldOf(ts).Inject(strings.ReplaceAll(args[0], "-", " "), 1)
 }
 
 // scriptAdvance: advance 90s puts the chains' clock forward.

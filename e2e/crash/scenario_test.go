@@ -174,7 +174,7 @@ func (r *run) broke(doing string, err error, p *process) {
 // same makes the same call once more, and holds the answer against what the seller and the chain
 // saw. It is false when the process is gone.
 func (r *run) same(p *process, who string) bool {
-	before := len(r.Presentations())
+	before := r.Presentations()
 	a, err := p.pay(r.call(""))
 	if err != nil {
 		r.broke(who, err, p)
@@ -182,7 +182,7 @@ func (r *run) same(p *process, who string) bool {
 	}
 	r.answers = append(r.answers, a)
 	r.note("%s: %s", who, a)
-	sent := len(r.Presentations()) - before
+	sent := r.Presentations() - before
 	if a.Error != "" && a.Spent == "0" && sent > 0 {
 		r.violation("%s says that nothing was spent (%s), but a signed payment left during the call", who, a)
 	}
@@ -312,7 +312,7 @@ func abandoned(r *run) error {
 	r.Inject("seller hangs before", 1)
 	err := r.before(func(p *process) error {
 		go p.pay(r.call("")) //nolint:errcheck // never answered
-		for until := time.Now().Add(patience); len(r.Presentations()) == 0; time.Sleep(time.Millisecond) {
+		for until := time.Now().Add(patience); r.Presentations() == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(until) {
 				return errHangs
 			}
@@ -324,7 +324,7 @@ func abandoned(r *run) error {
 }
 
 // unknown: the seller failed, so that the outcome is open, and the wallet died.
-func unknown(r *run, f sandbox.Fault) error {
+func unknown(r *run, f string) error {
 	r.Inject(f, 1)
 	return r.before(func(p *process) error {
 		a, err := p.pay(r.call(""))

@@ -66,9 +66,9 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	if err != nil {
 		return nil, err
 	}
-	nodes := seller.NodeClient(w.Loopback())
+	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
-	tokenAccounts := map[string]string{sandbox.Solana: w.TokenAccountOf(w.Owner)}
+	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
 	evmSigner, solanaSigner := agent.Signers(signer, nil)
 	return &buyer{store: store, Engine: &pay.Engine{
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
@@ -178,7 +178,7 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 	defer buyer.store.Close()
 	buy := func() *outcome {
 		o := &outcome{}
-		before := len(w.Presentations())
+		before := w.Presentations()
 		result, err := buyer.Pay(ctx,
 			pay.Request{Request: seller.Request{Method: "GET", URL: sellerURL + l.path}})
 		o.result = result
@@ -187,7 +187,7 @@ func (l line) once(b breakage, deadline time.Duration) (first *outcome, asked, a
 		} else {
 			buyer.Delivered(ctx, result.Status, result.PaymentID)
 		}
-		o.sent = len(w.Presentations()) > before
+		o.sent = w.Presentations() > before
 		l.bounded(w, o)
 		l.honest(w, o)
 		return o
@@ -412,7 +412,7 @@ func TestRefusedConnection(t *testing.T) {
 	require.True(t, errors.As(err, &coded))
 	require.Equal(t, x402.PayFailed, coded.Code)
 	require.NotEmpty(t, coded.Spent)
-	require.Empty(t, w.Presentations())
+	require.Zero(t, w.Presentations())
 	held, err := b.store.HeldOn(t.Context(), sandbox.EVM, template.evm)
 	require.NoError(t, err)
 	require.Len(t, held, 1)

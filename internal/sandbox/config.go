@@ -20,45 +20,30 @@ type Rules struct {
 // Config is a config.toml for a wallet that lives in this sandbox: its nodes, its facilitator, and
 // the ports it may talk to without TLS.
 func (s *Sandbox) Config(r Rules) string {
-	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("[budget]")
-	line("per_call = %q", cmp.Or(r.PerCall, "1.00"))
-	if r.Session != "-" {
-		line("session = %q", cmp.Or(r.Session, "5.00"))
+	session, tokenAccount := fmt.Sprintf("session = %q\n", cmp.Or(r.Session, "5.00")), ""
+	if r.Session == "-" {
+		session = ""
 	}
-	line("day = %q", cmp.Or(r.Day, "10.00"))
-	line("month = %q", cmp.Or(r.Month, "100.00"))
-	line("approve_above = %q", cmp.Or(r.ApproveAbove, "1.00"))
-	line("[policy]")
-	line("loopback = [%s]", strings.Join(s.loopback(), ", "))
-	line("prefer = [%q, %q]", EVM, Solana)
-	line("[networks.%q]", EVM)
-	line("rpc = %q", s.EVMNodeURL)
-	line("[networks.%q]", Solana)
-	line("rpc = %q", s.SolanaNodeURL)
 	if r.TokenAccount != "" {
-		line("token_account = %q", r.TokenAccount)
+		tokenAccount = fmt.Sprintf("token_account = %q\n", r.TokenAccount)
 	}
-	line("[[facilitators]]")
-	line("name = %q", "sandbox")
-	line("url = %q", s.FacilitatorURL)
-	line("auth = %q", "none")
-	b.WriteString(r.Extra)
-	return b.String()
-}
-
-// Loopback is policy.loopback: the four parties' ports.
-func (s *Sandbox) Loopback() (entries []string) {
-	for _, url := range []string{s.SellerURL, s.FacilitatorURL, s.EVMNodeURL, s.SolanaNodeURL} {
-		entries = append(entries, strings.TrimPrefix(url, "http://"))
-	}
-	return entries
-}
-
-func (s *Sandbox) loopback() (quoted []string) {
-	for _, entry := range s.Loopback() {
-		quoted = append(quoted, fmt.Sprintf("%q", entry))
-	}
-	return quoted
+	return fmt.Sprintf(`[budget]
+per_call = %q
+%sday = %q
+month = %q
+approve_above = %q
+[policy]
+loopback = ["%s"]
+prefer = [%q, %q]
+[networks.%q]
+rpc = %q
+[networks.%q]
+rpc = %q
+%s[[facilitators]]
+name = "sandbox"
+url = %q
+auth = "none"
+%s`, cmp.Or(r.PerCall, "1.00"), session, cmp.Or(r.Day, "10.00"), cmp.Or(r.Month, "100.00"),
+		cmp.Or(r.ApproveAbove, "1.00"), strings.Join(s.Loopback, `", "`), EVM, Solana, EVM, s.EVMNodeURL,
+		Solana, s.SolanaNodeURL, tokenAccount, s.FacilitatorURL, r.Extra)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type evmChain struct {
 	now      func() time.Time
 	finality time.Duration
 
-	mu       sync.Mutex
+	mu       sync.Mutex           // of what follows: whoever calls a method holds it
 	blocks   []int64              // Unix seconds of block firstBlock+i; never go back
 	balances map[string][]balance // by lower-case address, oldest first
 	used     map[string]uint64    // payer and nonce → block
@@ -63,7 +64,7 @@ func newEVMChain(asset x402.AssetInfo, now func() time.Time, finality time.Durat
 	return c
 }
 
-// head brings the chain up to the clock and is the latest block's number. The caller holds mu.
+// head brings the chain up to the clock and is the latest block's number.
 func (c *evmChain) head() uint64 {
 	period := int64(blockTime / time.Second)
 	for now := c.now().Unix(); c.blocks[len(c.blocks)-1]+period <= now; {
@@ -72,7 +73,7 @@ func (c *evmChain) head() uint64 {
 	return firstBlock + uint64(len(c.blocks)) - 1
 }
 
-// final is the youngest block that is old enough to be final. The caller holds mu.
+// final is the youngest block that is old enough to be final.
 func (c *evmChain) final() uint64 {
 	c.head()
 	until := c.now().Add(-c.finality).Unix()
@@ -80,31 +81,20 @@ func (c *evmChain) final() uint64 {
 	return firstBlock + uint64(max(older-1, 0))
 }
 
-// next makes a block now and is its number. The caller holds mu.
+// next makes a block now and is its number.
 func (c *evmChain) next() uint64 {
 	c.head()
 	c.blocks = append(c.blocks, max(c.now().Unix(), c.blocks[len(c.blocks)-1]))
 	return firstBlock + uint64(len(c.blocks)) - 1
 }
 
-func (c *evmChain) mint(address string, amount uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.put(c.next(), address, c.at(address, math.MaxUint64)+amount)
-}
+func (c *evmChain) balance(address string) uint64 { return c.at(address, math.MaxUint64) }
 
-func (c *evmChain) balance(address string) uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at(address, math.MaxUint64)
-}
-
-// at is a balance at a block, put sets it from a block on. The caller holds mu.
+// at is a balance at a block, put sets it from a block on.
 func (c *evmChain) at(address string, block uint64) uint64 {
-	known := c.balances[strings.ToLower(address)]
-	for i := len(known) - 1; i >= 0; i-- {
-		if known[i].block <= block {
-			return known[i].amount
+	for _, known := range slices.Backward(c.balances[strings.ToLower(address)]) {
+		if known.block <= block {
+			return known.amount
 		}
 	}
 	return 0
@@ -120,7 +110,7 @@ func nonceKey(payer string, nonce [32]byte) string {
 }
 
 // check is what the token's transferWithAuthorization checks, in the diagnosis order of the
-// reference facilitator. The caller holds mu.
+// reference facilitator.
 func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error) {
 	_, auth, err := evm.Recover(c.asset.Network, c.asset, payload)
 	switch {
@@ -138,49 +128,28 @@ func (c *evmChain) check(payload json.RawMessage) (evm.Authorization3009, error)
 		return auth, reason("invalid_exact_evm_payload_authorization_valid_before")
 	case c.used[nonceKey(auth.From, auth.Nonce)] != 0:
 		return auth, reason("invalid_exact_evm_nonce_already_used")
-	case !fits || c.at(auth.From, math.MaxUint64) < amount:
+	case !fits || c.balance(auth.From) < amount:
 		return auth, reason("invalid_exact_evm_insufficient_balance")
 	}
 	return auth, nil
 }
 
-// simulate says whether execute would succeed now.
-func (c *evmChain) simulate(payload json.RawMessage) (evm.Authorization3009, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.check(payload)
-}
-
 // execute runs a transferWithAuthorization in a block of its own.
-func (c *evmChain) execute(payload json.RawMessage) (*evmTransaction, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *evmChain) execute(payload json.RawMessage) (Settlement, error) {
 	auth, err := c.check(payload)
 	if err != nil {
-		return nil, err
+		return Settlement{}, err
 	}
 	amount, _ := auth.Value.Uint64()
-	tx := &evmTransaction{hash: hashOf("transaction", nonceKey(auth.From, auth.Nonce)), block: c.next(),
-		auth: auth}
-	c.put(tx.block, auth.From, c.at(auth.From, math.MaxUint64)-amount)
-	c.put(tx.block, auth.To, c.at(auth.To, math.MaxUint64)+amount)
-	c.used[nonceKey(auth.From, auth.Nonce)] = tx.block
+	nonce := nonceKey(auth.From, auth.Nonce)
+	tx := &evmTransaction{hash: hashOf("transaction", nonce), block: c.next(), auth: auth}
+	c.put(tx.block, auth.From, c.balance(auth.From)-amount)
+	c.put(tx.block, auth.To, c.balance(auth.To)+amount)
+	c.used[nonce] = tx.block
 	c.byHash[tx.hash] = tx
 	c.txs = append(c.txs, tx)
-	return tx, nil
-}
-
-// transaction finds what was executed.
-func (c *evmChain) transaction(hash string) *evmTransaction {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.byHash[hash]
-}
-
-func (c *evmChain) settlement(tx *evmTransaction) Settlement {
-	amount, _ := tx.auth.Value.Uint64()
-	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: tx.auth.From,
-		Signer: tx.auth.From, PayTo: tx.auth.To, Amount: amount, At: c.now()}
+	return Settlement{Network: c.asset.Network, Transaction: tx.hash, Payer: auth.From, Signer: auth.From,
+		PayTo: auth.To, Amount: amount}, nil
 }
 
 // hashOf makes a 32-byte name, 0x-hex.

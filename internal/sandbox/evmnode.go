@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,55 +30,39 @@ const maxLogRange = 10_000
 // evmNode answers the Ethereum JSON-RPC methods that a payer needs.
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
-	methods := rpcMethods{
-		"eth_chainId": func([]json.RawMessage) (any, error) { return s.chainID(), nil },
-		"eth_blockNumber": func([]json.RawMessage) (any, error) {
-			return quantity(c.headNow()), nil
-		},
-		"eth_getBlockByNumber": c.getBlock,
-		"eth_call": func(p []json.RawMessage) (any, error) {
-			return c.call(p, s.strikes(evmNodeForgets))
-		},
-		"eth_getCode": c.getCode,
-		"eth_getLogs": func(p []json.RawMessage) (any, error) {
-			return c.getLogs(p, s.strikes(evmNodeForgets))
-		},
-		"eth_getTransactionReceipt": func(p []json.RawMessage) (any, error) {
-			return c.getReceipt(p, s.strikes(evmNodeForgets))
-		},
+	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) func([]json.RawMessage) (any,
+		error) {
+		return func(p []json.RawMessage) (any, error) { return method(p, s.strikes(evmNodeForgets)) }
 	}
-	return s.node(methods, evmNodeDown, evmNodeSlow)
+	return s.node(evmNodeDown, rpcNode{chain: &c.mu, methods: map[string]func([]json.RawMessage) (any, error){
+		"eth_chainId": func([]json.RawMessage) (any, error) {
+			id, _ := x402.ChainID(EVM)
+			if s.strikes(evmNodeElsewhere) {
+				id++
+			}
+			return quantity(id), nil
+		},
+		"eth_blockNumber":           func([]json.RawMessage) (any, error) { return quantity(c.head()), nil },
+		"eth_getBlockByNumber":      c.getBlock,
+		"eth_call":                  forgetful(c.call),
+		"eth_getCode":               c.getCode,
+		"eth_getLogs":               forgetful(c.getLogs),
+		"eth_getTransactionReceipt": forgetful(c.getReceipt),
+	}})
 }
 
-// node puts the faults that all nodes share before their methods.
-func (s *Sandbox) node(methods rpcMethods, down, slow Fault) http.Handler {
+// node is a node that may be down.
+func (s *Sandbox) node(down string, node http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch s.strike(down, slow) {
-		case down:
+		if s.strikes(down) {
 			http.Error(w, "out of order", http.StatusServiceUnavailable)
 			return
-		case slow:
-			s.linger(r)
 		}
-		methods.ServeHTTP(w, r)
+		node.ServeHTTP(w, r)
 	})
 }
 
-func (s *Sandbox) chainID() string {
-	id, _ := x402.ChainID(EVM)
-	if s.strikes(evmNodeElsewhere) {
-		id++
-	}
-	return quantity(id)
-}
-
-func (c *evmChain) headNow() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.head()
-}
-
-// number reads a block tag; ok is false for a block that does not exist. The caller holds mu.
+// number reads a block tag; ok is false for a block that does not exist.
 func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
 	switch tag {
 	case "", "latest", "pending":
@@ -96,11 +81,9 @@ func (c *evmChain) number(tag string) (n uint64, ok bool, err error) {
 
 func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 	var tag string
-	if err := param(params, 0, &tag); err != nil {
+	if err := read(params, &tag); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	n, exists, err := c.number(tag)
 	if err != nil || !exists {
 		return nil, err
@@ -122,14 +105,9 @@ func (c *evmChain) getBlock(params []json.RawMessage) (any, error) {
 func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 	var message struct{ To, Data, Input string }
 	var tag string
-	if err := param(params, 0, &message); err != nil {
+	if err := read(params, &message, &tag); err != nil {
 		return nil, err
 	}
-	if err := param(params, 1, &tag); err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	block, exists, err := c.number(tag)
 	if err != nil {
 		return nil, err
@@ -162,7 +140,7 @@ func (c *evmChain) call(params []json.RawMessage, forgets bool) (any, error) {
 
 func (c *evmChain) getCode(params []json.RawMessage) (any, error) {
 	var address string
-	if err := param(params, 0, &address); err != nil {
+	if err := read(params, &address); err != nil {
 		return nil, err
 	}
 	if strings.EqualFold(address, c.asset.Address) {
@@ -201,11 +179,9 @@ func (c *evmChain) getLogs(params []json.RawMessage, forgets bool) (any, error) 
 		FromBlock, ToBlock string
 		Topics             []json.RawMessage
 	}
-	if err := param(params, 0, &filter); err != nil {
+	if err := read(params, &filter); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	from, _, errFrom := c.number(filter.FromBlock)
 	to, _, errTo := c.number(filter.ToBlock)
 	if errFrom != nil || errTo != nil || from > to {
@@ -242,11 +218,7 @@ func matches(filter []json.RawMessage, topics []string) bool {
 		} else if json.Unmarshal(raw, &any) != nil || any == nil {
 			continue
 		}
-		hit := false
-		for _, wanted := range any {
-			hit = hit || strings.EqualFold(wanted, topics[i])
-		}
-		if !hit {
+		if !slices.ContainsFunc(any, func(wanted string) bool { return strings.EqualFold(wanted, topics[i]) }) {
 			return false
 		}
 	}
@@ -255,11 +227,9 @@ func matches(filter []json.RawMessage, topics []string) bool {
 
 func (c *evmChain) getReceipt(params []json.RawMessage, forgets bool) (any, error) {
 	var hash string
-	if err := param(params, 0, &hash); err != nil {
+	if err := read(params, &hash); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	tx := c.byHash[strings.ToLower(hash)]
 	if tx == nil || forgets {
 		return nil, nil

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,42 +152,44 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	case auth.ValidBefore < s.now().Unix()+youngest:
 		return auth.From, reason("invalid_exact_evm_payload_authorization_valid_before")
 	}
-	_, err = s.evm.simulate(q.payload)
+	s.evm.mu.Lock()
+	defer s.evm.mu.Unlock()
+	_, err = s.evm.check(q.payload)
 	return auth.From, err
 }
 
 // settle verifies and executes; the settlement goes into the books.
-func (s *Sandbox) settle(q *submission) (Settlement, error) {
-	if _, err := s.verify(q); err != nil {
-		return Settlement{}, err
+func (s *Sandbox) settle(q *submission) (done Settlement, err error) {
+	if _, err = s.verify(q); err != nil {
+		return done, err
 	}
-	var done Settlement
 	if q.terms.Network == EVM {
-		tx, err := s.evm.execute(q.payload)
-		if err != nil {
-			return done, err
-		}
-		done = s.evm.settlement(tx)
+		s.evm.mu.Lock()
+		defer s.evm.mu.Unlock()
+		done, err = s.evm.execute(q.payload)
 	} else {
-		tx, err := s.verifySolana(q)
-		if err != nil {
-			return done, err
+		tx, errTx := s.verifySolana(q)
+		if errTx != nil {
+			return done, errTx
 		}
-		tx.sign(s.feeKey)
-		landed, err := s.solana.execute(tx)
-		if err != nil {
-			return done, solanaReason(err)
-		}
-		done = s.solana.settlement(landed)
+		tx.signatures[0] = ed25519.Sign(s.feeKey, tx.message)
+		s.solana.mu.Lock()
+		defer s.solana.mu.Unlock()
+		done, err = s.solana.execute(tx)
+		err = solanaReason(err)
 	}
-	s.records.settle(done)
-	return done, nil
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.settlements = append(s.settlements, done)
+	}
+	return done, err
 }
 
 // noteDirect records a payment that a wallet brought itself; the seller's own calls carry a mark.
 func (s *Sandbox) noteDirect(r *http.Request, q *submission) {
 	if r.Header.Get(sellerMark) != s.SellerURL {
-		s.records.present("facilitator", r.URL.Path, q.payload, s.now())
+		s.present(q.payload)
 	}
 }
 
@@ -225,13 +228,8 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 	switch fault {
 	case facilitatorCutsAfter:
 		cut()
-	case facilitatorFailsAfter:
-		http.Error(w, "upstream error", http.StatusInternalServerError)
-		return
 	case facilitatorPending:
 		err = reason("settlement_pending")
-	case facilitatorSlow:
-		s.linger(r)
 	}
 	answer := settled(q, done.Transaction, err)
 	answer["payer"] = done.Signer
@@ -240,7 +238,7 @@ func (s *Sandbox) settleCall(w http.ResponseWriter, r *http.Request) {
 
 // insteadOfSettling plays the faults in which nothing is settled; false when the fault is none of
 // these.
-func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault Fault) bool {
+func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault string) bool {
 	switch fault {
 	case facilitatorRefuses:
 		writeJSON(w, http.StatusOK, settled(q, "", reason("unexpected_settle_error")))
@@ -253,9 +251,6 @@ func (s *Sandbox) insteadOfSettling(w http.ResponseWriter, q *submission, fault 
 	case facilitatorNeverLands:
 		writeJSON(w, http.StatusOK, settled(q, inventedTransaction(q.terms.Network, s.now()),
 			reason("settlement_pending")))
-	case facilitatorBusy:
-		w.Header().Set("Retry-After", "1")
-		writeJSON(w, http.StatusTooManyRequests, map[string]any{"error": "too many requests"})
 	default:
 		return false
 	}

@@ -4,133 +4,89 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 )
 
-// Fault is the name of one way in which a party of the sandbox misbehaves. What is on the chain
-// stays true all the same.
-type Fault string
-
-// The facilitator's faults, at /settle (those of verify say so).
+// The faults are ways in which a party of the sandbox misbehaves. What is on the chain stays true
+// all the same.
 const (
-	facilitatorRefusesVerify Fault = "facilitator refuses verify" // /verify: isValid false
-	// success false, no transaction; nothing settled
-	facilitatorRefuses Fault = "facilitator refuses"
-	// HTTP 500 without a body that means anything; nothing settled
-	facilitatorFails      Fault = "facilitator fails"
-	facilitatorCutsBefore Fault = "facilitator cuts before" // cuts the connection; nothing settled
-	facilitatorCutsAfter  Fault = "facilitator cuts after"  // settles, then cuts the connection
-	facilitatorFailsAfter Fault = "facilitator fails after" // settles, then HTTP 500
-	facilitatorSlow       Fault = "facilitator slow"        // settles, and answers after Options.Delay
-	// success true with an invented transaction; nothing settled
-	facilitatorLies Fault = "facilitator lies"
-	// settles, but answers success false, settlement_pending, with the transaction
-	facilitatorPending Fault = "facilitator pending"
-	// the same answer with an invented transaction; nothing settled
-	facilitatorNeverLands Fault = "facilitator never lands"
-	// HTTP 429 with Retry-After: 1; nothing settled
-	facilitatorBusy Fault = "facilitator busy"
-	facilitatorDown Fault = "facilitator down" // every path: cuts the connection unread
-)
+	// The facilitator's, at /settle (one says otherwise).
+	facilitatorRefusesVerify = "facilitator refuses verify" // /verify: isValid false
+	facilitatorRefuses       = "facilitator refuses"        // success false, no transaction; nothing settled
+	facilitatorFails         = "facilitator fails"          // HTTP 500 that means nothing; nothing settled
+	facilitatorCutsBefore    = "facilitator cuts before"    // cuts the connection; nothing settled
+	facilitatorCutsAfter     = "facilitator cuts after"     // settles, then cuts the connection
+	facilitatorLies          = "facilitator lies"           // success true, invented transaction; nothing settled
+	facilitatorPending       = "facilitator pending"        // settles, but answers settlement_pending
+	facilitatorNeverLands    = "facilitator never lands"    // the same, nothing settled
+	facilitatorDown          = "facilitator down"           // every path: cuts the connection unread
 
-// The seller's faults, when a payment is presented.
-const (
-	sellerAsksAgain Fault = "seller asks again" // 402 as if no payment had come; nothing settled
-	sellerRaises    Fault = "seller raises"     // 402 asking twice the price; nothing settled
-	// settles, then 500 with the receipt: paid and not served
-	sellerFails        Fault = "seller fails"
-	sellerFailsMute    Fault = "seller fails mute"    // settles, then 500 without a receipt
-	sellerNoReceipt    Fault = "seller no receipt"    // settles and serves, without a receipt
-	sellerFalseReceipt Fault = "seller false receipt" // serves with an invented receipt; nothing settled
-	sellerGarbles      Fault = "seller garbles"       // settles and serves, with a receipt that is no base64
-	// 307 to another origin, which would take the payment; nothing settled
-	sellerRedirects   Fault = "seller redirects"
-	sellerHangsBefore Fault = "seller hangs before" // never answers; nothing settled
-	sellerHangs       Fault = "seller hangs"        // settles, then never answers
-	sellerCutsBefore  Fault = "seller cuts before"  // cuts the connection; nothing settled
-	// settles, then cuts the connection in the middle of the answer
-	sellerCuts Fault = "seller cuts"
-	sellerSlow Fault = "seller slow" // settles and serves, after Options.Delay
-)
+	// The seller's, when a payment is presented.
+	sellerAsksAgain    = "seller asks again"    // 402 as if no payment had come; nothing settled
+	sellerRaises       = "seller raises"        // 402 asking twice the price; nothing settled
+	sellerFails        = "seller fails"         // settles, then 500 with the receipt: paid and not served
+	sellerFailsMute    = "seller fails mute"    // settles, then 500 without a receipt
+	sellerFalseReceipt = "seller false receipt" // serves with an invented receipt; nothing settled
+	sellerRedirects    = "seller redirects"     // 307 to another origin, which would take the payment
+	sellerHangsBefore  = "seller hangs before"  // never answers; nothing settled
+	sellerHangs        = "seller hangs"         // settles, then never answers
+	sellerCutsBefore   = "seller cuts before"   // cuts the connection; nothing settled
+	sellerCuts         = "seller cuts"          // settles, then cuts the answer in its middle
+	sellerSlow         = "seller slow"          // settles and serves, after Options.Delay
 
-// The nodes' faults.
-const (
-	evmNodeDown      Fault = "evm node down"      // HTTP 503
-	evmNodeSlow      Fault = "evm node slow"      // answers after Options.Delay
-	evmNodeElsewhere Fault = "evm node elsewhere" // says that it serves another chain
-	// knows no payment: every nonce unused, no logs, no receipts
-	evmNodeForgets      Fault = "evm node forgets"
-	solanaNodeDown      Fault = "solana node down"      // HTTP 503
-	solanaNodeSlow      Fault = "solana node slow"      // answers after Options.Delay
-	solanaNodeElsewhere Fault = "solana node elsewhere" // the same
-	solanaNodeForgets   Fault = "solana node forgets"   // knows no transaction
+	// The nodes'.
+	evmNodeDown      = "evm node down"      // HTTP 503
+	evmNodeElsewhere = "evm node elsewhere" // says that it serves another chain
+	evmNodeForgets   = "evm node forgets"   // knows no payment: every nonce unused, no logs, no receipts
+	solanaNodeDown   = "solana node down"   // HTTP 503
 )
 
 // The faults by the moment at which they strike.
 var (
-	whenSettling = []Fault{facilitatorRefuses, facilitatorFails, facilitatorCutsBefore, facilitatorCutsAfter,
-		facilitatorFailsAfter, facilitatorSlow, facilitatorLies, facilitatorPending, facilitatorNeverLands,
-		facilitatorBusy}
+	whenSettling = []string{facilitatorRefuses, facilitatorFails, facilitatorCutsBefore, facilitatorCutsAfter,
+		facilitatorLies, facilitatorPending, facilitatorNeverLands}
 	// of the seller
-	beforeSettled = []Fault{sellerAsksAgain, sellerRaises, sellerFalseReceipt, sellerRedirects,
+	beforeSettled = []string{sellerAsksAgain, sellerRaises, sellerFalseReceipt, sellerRedirects,
 		sellerHangsBefore, sellerCutsBefore}
-	// of the seller
-	afterSettled = []Fault{sellerFails, sellerFailsMute, sellerNoReceipt, sellerGarbles, sellerHangs,
-		sellerCuts, sellerSlow}
-	otherwise = []Fault{facilitatorRefusesVerify, facilitatorDown, evmNodeDown, solanaNodeDown,
-		evmNodeSlow, solanaNodeSlow, evmNodeElsewhere, solanaNodeElsewhere, evmNodeForgets, solanaNodeForgets}
+	afterSettled = []string{sellerFails, sellerFailsMute, sellerHangs, sellerCuts, sellerSlow}
 
-	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, otherwise)
+	allFaults = slices.Concat(whenSettling, beforeSettled, afterSettled, []string{facilitatorRefusesVerify,
+		facilitatorDown, evmNodeDown, solanaNodeDown, evmNodeElsewhere, evmNodeForgets})
 )
 
-// Always is for Inject: until Heal.
-const Always = -1
-
-type faults struct {
-	mu   sync.Mutex
-	left map[Fault]int
-}
-
-// Inject makes a fault happen the next n times that it can, or Always. It panics where there is no
-// fault of that name.
-func (s *Sandbox) Inject(f Fault, n int) {
-	if !slices.Contains(allFaults, f) {
-		panic(fmt.Sprintf("sandbox: there is no fault %q; there are %q", f, allFaults))
+// Inject makes a fault happen the next n times that it can; math.MaxInt is until Heal. It panics
+// where there is no fault of that name.
+func (s *Sandbox) Inject(fault string, n int) {
+	if !slices.Contains(allFaults, fault) {
+		panic(fmt.Sprintf("sandbox: there is no fault %q; there are %q", fault, allFaults))
 	}
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	if s.faults.left == nil {
-		s.faults.left = map[Fault]int{}
-	}
-	s.faults.left[f] = n
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[fault] = n
 }
 
 // Heal ends all faults.
 func (s *Sandbox) Heal() {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.left = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.faults)
 }
 
 // strike uses up one of the first of these faults that is injected; "" when none is.
-func (s *Sandbox) strike(among ...Fault) Fault {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	for _, f := range among {
-		switch n := s.faults.left[f]; {
-		case n == Always:
-			return f
-		case n > 0:
-			s.faults.left[f]--
-			return f
+func (s *Sandbox) strike(among ...string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, fault := range among {
+		if s.faults[fault] > 0 {
+			s.faults[fault]--
+			return fault
 		}
 	}
 	return ""
 }
 
 // strikes is strike of a single one.
-func (s *Sandbox) strikes(f Fault) bool { return s.strike(f) != "" }
+func (s *Sandbox) strikes(fault string) bool { return s.strike(fault) != "" }
 
 // cut ends the connection without an answer.
 func cut() { panic(http.ErrAbortHandler) }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 func TestFaultsHaveNames(t *testing.T) {
-	seen := map[Fault]bool{}
+	seen := map[string]bool{}
 	for _, f := range allFaults {
 		require.False(t, seen[f], f)
 		seen[f] = true
@@ -24,9 +25,9 @@ func TestFaults(t *testing.T) {
 	s := start(t, Options{Delay: 20 * time.Millisecond})
 	payer := newEVMPayer(t, s, USDC)
 	for _, row := range []struct {
-		fault   Fault
+		fault   string
 		status  int
-		receipt string // "", "yes", "no" or an errorReason
+		receipt string // "", "yes" or an errorReason
 		moved   bool
 	}{
 		{"", 200, "yes", true},
@@ -35,20 +36,15 @@ func TestFaults(t *testing.T) {
 		{facilitatorFails, 502, "", false},
 		{facilitatorCutsBefore, 502, "", false},
 		{facilitatorCutsAfter, 502, "", true},
-		{facilitatorFailsAfter, 502, "", true},
-		{facilitatorSlow, 200, "yes", true},
 		{facilitatorLies, 200, "yes", false},
 		{facilitatorPending, 402, "settlement_pending", true},
 		{facilitatorNeverLands, 402, "settlement_pending", false},
-		{facilitatorBusy, 502, "", false},
 		{facilitatorDown, 502, "", false},
 		{sellerAsksAgain, 402, "", false},
 		{sellerRaises, 402, "", false},
 		{sellerFails, 500, "yes", true},
 		{sellerFailsMute, 500, "", true},
-		{sellerNoReceipt, 200, "", true},
 		{sellerFalseReceipt, 200, "yes", false},
-		{sellerGarbles, 200, "garbled", true},
 		{sellerRedirects, 307, "", false},
 		{sellerHangsBefore, ended, "", false},
 		{sellerHangs, ended, "", true},
@@ -56,7 +52,7 @@ func TestFaults(t *testing.T) {
 		{sellerCuts, 200, "yes", true},
 		{sellerSlow, 200, "yes", true},
 	} {
-		t.Run(string(row.fault), func(t *testing.T) {
+		t.Run(row.fault, func(t *testing.T) {
 			c := challenge(t, s, "/weather")
 			before := len(s.Settlements())
 			if row.fault != "" {
@@ -70,15 +66,13 @@ func TestFaults(t *testing.T) {
 			require.Equal(t, row.status, answer.status)
 			require.Equal(t, row.status == ended || row.fault == sellerCuts, answer.err != nil)
 			require.Equal(t, row.moved, len(s.Settlements()) > before)
-			receipt, err := x402.ReadSettlement(answer.header)
+			receipt, _ := x402.ReadSettlement(answer.header)
 			switch row.receipt {
 			case "":
 				require.Nil(t, receipt)
 			case "yes":
 				require.True(t, receipt.Success)
-				require.Equal(t, row.moved, s.evm.transaction(receipt.Transaction) != nil)
-			case "garbled":
-				require.Error(t, err)
+				require.Equal(t, row.moved, s.evm.byHash[receipt.Transaction] != nil)
 			default:
 				require.Equal(t, row.receipt, receipt.ErrorReason)
 				require.NotEqual(t, row.fault == facilitatorRefuses, receipt.Transaction != "")
@@ -89,7 +83,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	c := challenge(t, s, "/weather")
-	s.Inject(sellerRaises, Always)
+	s.Inject(sellerRaises, math.MaxInt)
 	for range 2 {
 		answer := pay(t, s, "/weather", c, payer.sign(t, s, c.Accepts[0]).Payload)
 		again, err := x402.ReadChallenge(answer.status, answer.header, []byte(answer.body))
@@ -109,7 +103,7 @@ func TestNodeFaults(t *testing.T) {
 	_, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 
-	s.Inject(evmNodeForgets, Always)
+	s.Inject(evmNodeForgets, math.MaxInt)
 	status, err := payer.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Open, status.State)
@@ -120,6 +114,4 @@ func TestNodeFaults(t *testing.T) {
 	s.Inject(evmNodeElsewhere, 1)
 	_, err = newEVMPayer(t, s, 0).Funds(t.Context(), EVM, s.evm.asset)
 	require.True(t, x402.HasCode(err, x402.CheckFailed), err)
-	s.Inject(solanaNodeElsewhere, 1)
-	require.Contains(t, ask(t, s.SolanaNodeURL, "getGenesisHash", "[]"), genesisTestnet)
 }

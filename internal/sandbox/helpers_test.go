@@ -137,11 +137,10 @@ type draft struct {
 }
 
 func newDraft(t *testing.T, s *Sandbox, agent ed25519.PrivateKey, source string, amount uint64) *draft {
-	destination := mustKey(s.TokenAccountOf(s.PayToSolana))
 	s.solana.mu.Lock()
 	defer s.solana.mu.Unlock()
 	return &draft{feePayer: mustKey(s.FeePayer), agent: keyOf(agent), source: mustKey(source),
-		destination: destination, mint: s.solana.mint,
+		destination: s.solana.associated(mustKey(s.PayToSolana)), mint: s.solana.mint,
 		amount: amount, price: 1, memo: "0123456789abcdef", blockhash: s.solana.issue(s.solana.slot()),
 		authority: 1}
 }

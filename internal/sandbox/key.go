@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +13,12 @@ type key [32]byte
 
 // String is base58.
 func (k key) String() string { return encode58(k[:]) }
+
+// UnmarshalText reads base58.
+func (k *key) UnmarshalText(text []byte) (err error) {
+	*k, err = parseKey(string(text))
+	return err
+}
 
 const alphabet58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -31,9 +38,7 @@ func encode58(b []byte) string {
 	for i := 0; i < len(b) && b[i] == 0; i++ {
 		digits = append(digits, alphabet58[0])
 	}
-	for i, j := 0, len(digits)-1; i < j; i, j = i+1, j-1 {
-		digits[i], digits[j] = digits[j], digits[i]
-	}
+	slices.Reverse(digits)
 	return string(digits)
 }
 
@@ -83,9 +88,8 @@ var (
 // bump 255, 254, … that is no point of the curve, so that nobody can have its private key.
 func associatedAccount(owner, program, mint key) key {
 	for bump := 255; bump > 0; bump-- {
-		seeds := append(append(append([]byte{}, owner[:]...), program[:]...), mint[:]...)
-		candidate := key(sha256.Sum256(append(append(append(seeds, byte(bump)), programAssociated[:]...),
-			"ProgramDerivedAddress"...)))
+		candidate := key(sha256.Sum256(slices.Concat(owner[:], program[:], mint[:], []byte{byte(bump)},
+			programAssociated[:], []byte("ProgramDerivedAddress"))))
 		if !onCurve(candidate) {
 			return candidate
 		}
@@ -105,12 +109,9 @@ var (
 // onCurve reports whether 32 bytes decompress to a point: whether x² = (y²-1)/(d·y²+1) has a root.
 // (y is taken modulo p and the sign of x = 0 is not looked at, as in Solana's curve25519-dalek.)
 func onCurve(k key) bool {
-	little := k
-	little[31] &= 0x7f
-	for i, j := 0, 31; i < j; i, j = i+1, j-1 {
-		little[i], little[j] = little[j], little[i]
-	}
-	y2 := new(big.Int).SetBytes(little[:])
+	k[31] &= 0x7f
+	slices.Reverse(k[:]) // from little-endian
+	y2 := new(big.Int).SetBytes(k[:])
 	y2.Mod(y2.Mul(y2, y2), fieldP)
 	one := big.NewInt(1)
 	below := new(big.Int).Mul(curveD, y2)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 )
 
 // rpcError is a JSON-RPC error object.
@@ -18,11 +19,15 @@ func (e *rpcError) Error() string { return e.Message }
 
 func badParams(why string) error { return &rpcError{Code: -32602, Message: "invalid params: " + why} }
 
-// rpcMethods are a node's methods. params are the positional parameters.
-type rpcMethods map[string]func(params []json.RawMessage) (any, error)
+// rpcNode is a node of one chain: it asks its methods, which get the positional parameters, with the
+// chain's lock.
+type rpcNode struct {
+	chain   *sync.Mutex
+	methods map[string]func(params []json.RawMessage) (any, error)
+}
 
 // ServeHTTP answers JSON-RPC 2.0 over HTTP, one question a request, strictly.
-func (m rpcMethods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var question struct {
 		JSONRPC string            `json:"jsonrpc"`
 		ID      json.RawMessage   `json:"id"`
@@ -36,11 +41,8 @@ func (m rpcMethods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := map[string]any{"jsonrpc": "2.0", "id": question.ID}
-	method, known := m[question.Method]
-	if !known {
-		answer["error"] = &rpcError{Code: -32601, Message: "the method " + question.Method +
-			" does not exist or is not available"}
-	} else if result, err := method(question.Params); err != nil {
+	result, err := n.ask(question.Method, question.Params)
+	if err != nil {
 		var coded *rpcError
 		if !errors.As(err, &coded) {
 			coded = &rpcError{Code: -32000, Message: err.Error()}
@@ -52,13 +54,25 @@ func (m rpcMethods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// param reads a positional parameter; absent ones leave v alone.
-func param(params []json.RawMessage, i int, v any) error {
-	if i >= len(params) {
-		return nil
+func (n rpcNode) ask(name string, params []json.RawMessage) (any, error) {
+	method, known := n.methods[name]
+	if !known {
+		return nil, &rpcError{Code: -32601, Message: "the method " + name + " does not exist or is not available"}
 	}
-	if err := json.Unmarshal(params[i], v); err != nil {
-		return badParams(err.Error())
+	n.chain.Lock()
+	defer n.chain.Unlock()
+	return method(params)
+}
+
+// read reads positional parameters, of which the last one may be absent.
+func read(params []json.RawMessage, into ...any) error {
+	if len(params) < len(into)-1 {
+		return badParams("too few")
+	}
+	for i, raw := range params[:min(len(params), len(into))] {
+		if err := json.Unmarshal(raw, into[i]); err != nil {
+			return badParams(err.Error())
+		}
 	}
 	return nil
 }

@@ -9,14 +9,16 @@
 package sandbox
 
 import (
+	"cmp"
 	"crypto/ed25519"
-	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,56 +31,56 @@ const (
 	EVM    = "eip155:84532" // Base Sepolia
 	Solana = x402.SolanaDevnet
 	USDC   = 1_000_000 // atomic units of one token, on both
-	Cent   = USDC / 100
-	Mill   = USDC / 1000          // a tenth of a cent
+	cent   = USDC / 100
+	mill   = USDC / 1000          // a tenth of a cent
 	purse  = uint64(1_000 * USDC) // what the owner's token account holds at the start
 )
 
 // Options of Start. The zero value is right for a demo.
 type Options struct {
-	Now      func() time.Time // nil: time.Now
-	Finality time.Duration    // how old a block is when it is final; 0 is 2 s
-	Delay    time.Duration    // how late the slow faults are; 0 is 2 s
+	Finality time.Duration // how old a block is when it is final; 0 is 2 s
+	Delay    time.Duration // how late the slow fault is; 0 is 2 s
 }
 
 // Sandbox is a running world. It is safe for concurrent use.
 type Sandbox struct {
 	SellerURL, FacilitatorURL, EVMNodeURL, SolanaNodeURL string // http://127.0.0.1:port
 
-	PayToEVM, PayToSolana string // the seller's addresses
-	FeePayer              string // the facilitator's Solana address
-	Owner                 string // a person's Solana address, whose token account can be delegated
+	Loopback              []string // policy.loopback: the four parties' ports
+	PayToEVM, PayToSolana string   // the seller's addresses
+	FeePayer              string   // the facilitator's Solana address
+	Owner                 string   // a person's Solana address, whose token account can be delegated
+	OwnerAccount          string   // that token account
+	OwnerKeypair          []byte   // the owner's key as the Solana CLI writes it: a JSON array of 64 numbers
 
 	options  Options
 	evm      *evmChain
 	solana   *solanaChain
 	ownerKey ed25519.PrivateKey
 	feeKey   ed25519.PrivateKey
-	faults   faults
-	records  records
 	servers  []*http.Server
 	client   *http.Client // the seller's, for the facilitator
 	closed   chan struct{}
 
-	mu    sync.Mutex
-	ahead time.Duration // Advance
+	mu          sync.Mutex // of what follows
+	ahead       time.Duration
+	faults      map[string]int // how many times each is still to happen
+	settlements []Settlement
+	presented   [][sha256.Size]byte // the signed payments that reached the seller or the facilitator
+	redeemed    map[string]bool     // transactions that the seller has served for (seed dialects)
+	asked       map[string]int      // seller: requests per path, paid or not
+	served      map[string]int      // seller: answers with content per path
 }
 
 // Start builds the world and opens its four ports on 127.0.0.1.
 func Start(o Options) (*Sandbox, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Finality == 0 {
-		o.Finality = 2 * time.Second
-	}
-	if o.Delay == 0 {
-		o.Delay = 2 * time.Second
-	}
-	s := &Sandbox{options: o, closed: make(chan struct{}), client: &http.Client{Transport: &http.Transport{},
-		Timeout: 30 * time.Second}}
-	s.ownerKey, s.feeKey = newKey(), newKey()
-	s.Owner, s.FeePayer = keyOf(s.ownerKey).String(), keyOf(s.feeKey).String()
+	o.Finality, o.Delay = cmp.Or(o.Finality, 2*time.Second), cmp.Or(o.Delay, 2*time.Second)
+	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
+		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
+		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{}, served: map[string]int{}}
+	owner := keyOf(s.ownerKey)
+	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
+	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
 
 	registry := x402.NewRegistry(nil)
@@ -86,8 +88,8 @@ func Start(o Options) (*Sandbox, error) {
 	mint, _ := registry.Default(Solana)
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
-	s.solana.open(s.Owner, purse)
-	s.solana.open(s.PayToSolana, 0)
+	s.OwnerAccount = s.solana.open(owner, purse).String()
+	s.solana.open(mustKey(s.PayToSolana), 0)
 
 	for _, party := range []struct {
 		url     *string
@@ -99,6 +101,7 @@ func Start(o Options) (*Sandbox, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 		*party.url = url
+		s.Loopback = append(s.Loopback, strings.TrimPrefix(url, "http://"))
 	}
 	return s, nil
 }
@@ -142,52 +145,58 @@ func (s *Sandbox) Advance(d time.Duration) {
 func (s *Sandbox) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.options.Now().Add(s.ahead)
+	return time.Now().Add(s.ahead)
 }
 
-// Fund gives an EVM address play dollars (atomic units), as a faucet would.
-func (s *Sandbox) Fund(address string, amount uint64) { s.evm.mint(address, amount) }
-
-// FundSolana gives a Solana address a token account of its own with play dollars in it, and returns
-// the account.
-func (s *Sandbox) FundSolana(address string, amount uint64) (tokenAccount string) {
-	return s.solana.open(address, amount)
+// Fund gives an address play dollars (atomic units), as a faucet would, and returns where they lie:
+// at an EVM address itself, of a Solana address in a token account of its own.
+func (s *Sandbox) Fund(address string, amount uint64) (account string) {
+	if strings.HasPrefix(address, "0x") {
+		s.evm.mu.Lock()
+		defer s.evm.mu.Unlock()
+		s.evm.put(s.evm.next(), address, s.evm.balance(address)+amount)
+		return address
+	}
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	return s.solana.open(mustKey(address), amount).String()
 }
 
 // Delegate lets an agent spend up to amount from the owner's token account, and returns the
 // account. As on the real chain it replaces whatever was delegated before.
 func (s *Sandbox) Delegate(agent string, amount uint64) (tokenAccount string) {
-	return s.solana.approve(s.Owner, agent, amount)
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	account := s.solana.accounts[mustKey(s.OwnerAccount)]
+	account.delegate, account.delegated = mustKey(agent), amount
+	return s.OwnerAccount
 }
 
-// Balance is what an EVM address holds.
-func (s *Sandbox) Balance(address string) uint64 { return s.evm.balance(address) }
-
-// TokenAccount is the state of a Solana token account; the zero value when there is none.
-func (s *Sandbox) TokenAccount(address string) TokenAccount { return s.solana.account(address) }
-
-// TokenAccountOf is the associated token account of a Solana address for the play token, whether or
-// not it exists.
-func (s *Sandbox) TokenAccountOf(owner string) string { return s.solana.associated(owner) }
-
 // Freeze sets or lifts the mint authority's freeze on a token account.
-func (s *Sandbox) Freeze(tokenAccount string, frozen bool) { s.solana.freeze(tokenAccount, frozen) }
+func (s *Sandbox) Freeze(tokenAccount string, frozen bool) {
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	s.solana.accounts[mustKey(tokenAccount)].frozen = frozen
+}
 
-// OwnerKeypair is the owner's key as the Solana CLI writes it to a file: a JSON array of 64
-// numbers.
-func (s *Sandbox) OwnerKeypair() []byte {
-	numbers := make([]int, len(s.ownerKey))
-	for i, b := range s.ownerKey {
-		numbers[i] = int(b)
+// Balance is what an EVM address or a Solana token account holds.
+func (s *Sandbox) Balance(account string) uint64 {
+	if strings.HasPrefix(account, "0x") {
+		s.evm.mu.Lock()
+		defer s.evm.mu.Unlock()
+		return s.evm.balance(account)
 	}
-	text, _ := json.Marshal(numbers) // of numbers: cannot fail
-	return text
+	return s.solana.account(account).amount
+}
+
+// Delegated is what a delegate may still take from a Solana token account.
+func (s *Sandbox) Delegated(tokenAccount string) uint64 {
+	return s.solana.account(tokenAccount).delegated
 }
 
 func newKey() ed25519.PrivateKey {
-	seed := make([]byte, ed25519.SeedSize)
-	rand.Read(seed) // never fails (crypto/rand)
-	return ed25519.NewKeyFromSeed(seed)
+	_, private, _ := ed25519.GenerateKey(nil) // from crypto/rand, which never fails
+	return private
 }
 
 func keyOf(private ed25519.PrivateKey) key { return key(private.Public().(ed25519.PublicKey)) }

@@ -37,10 +37,11 @@ func TestEVMPayment(t *testing.T) {
 	}
 	require.Len(t, s.Settlements(), 3)
 	require.Equal(t, 3, s.Signatures())
-	require.Len(t, s.Presentations(), 6)
-	require.Equal(t, 3, s.Served("/weather"))
-	require.EqualValues(t, USDC-3*Mill, s.Balance(payer.Address()))
-	require.EqualValues(t, 3*Mill, s.Balance(s.PayToEVM))
+	require.Equal(t, 6, s.Presentations())
+	_, served := s.Requests("/weather")
+	require.Equal(t, 3, served)
+	require.EqualValues(t, USDC-3*mill, s.Balance(payer.Address()))
+	require.EqualValues(t, 3*mill, s.Balance(s.PayToEVM))
 }
 
 // An authorization that nobody brought to the chain has expired once a finalized block is past its
@@ -68,7 +69,7 @@ func TestEVMStatus(t *testing.T) {
 
 func TestEVMRefuses(t *testing.T) {
 	s := start(t, Options{})
-	payer := newEVMPayer(t, s, Mill-1)
+	payer := newEVMPayer(t, s, mill-1)
 	c := challenge(t, s, "/weather")
 	good := payer.sign(t, s, c.Accepts[0])
 	replaced := func(old, with string) json.RawMessage {
@@ -99,7 +100,8 @@ func TestEVMRefuses(t *testing.T) {
 		})
 	}
 	require.Empty(t, s.Settlements())
-	require.Zero(t, s.Served("/weather"))
+	_, served := s.Requests("/weather")
+	require.Zero(t, served)
 
 	raw := strings.Replace(string(c.Accepts[0].Raw), `"1000"`, `"1"`, 1)
 	c.Accepts[0].Raw = json.RawMessage(raw)
@@ -130,12 +132,12 @@ func TestWalletSettles(t *testing.T) {
 
 func TestConfigIsOne(t *testing.T) {
 	s := start(t, Options{})
-	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.TokenAccountOf(s.Owner),
+	c, err := config.Parse([]byte(s.Config(Rules{Session: "0.50", TokenAccount: s.OwnerAccount,
 		Extra: "[keystore]\nidle = \"1m\"\n"})))
 	require.NoError(t, err)
 	require.Equal(t, s.EVMNodeURL, c.Networks[EVM].RPC)
-	require.Equal(t, s.TokenAccountOf(s.Owner), c.Networks[Solana].TokenAccount)
-	require.Equal(t, s.Loopback(), c.Policy.Loopback)
+	require.Equal(t, s.OwnerAccount, c.Networks[Solana].TokenAccount)
+	require.Equal(t, s.Loopback, c.Policy.Loopback)
 	require.Equal(t, "0.50", c.Budget.Session.String())
 	c, err = config.Parse([]byte(s.Config(Rules{Session: "-"})))
 	require.NoError(t, err)

@@ -26,15 +26,15 @@ type product struct {
 var products = map[string]product{
 	"/free": {about: "Opening hours",
 		content: `{"open":"always","hint":"/weather costs a tenth of a cent"}`},
-	"/weather": {price: Mill, networks: []string{EVM}, about: "Weather in Lisbon",
+	"/weather": {price: mill, networks: []string{EVM}, about: "Weather in Lisbon",
 		content: `{"city":"Lisbon","celsius":21,"sky":"clear"}`},
-	"/solana": {price: Mill, networks: []string{Solana}, about: "Tides in Lisbon",
+	"/solana": {price: mill, networks: []string{Solana}, about: "Tides in Lisbon",
 		content: `{"city":"Lisbon","highTide":"14:05","metres":3.4}`},
-	"/either": {price: Mill, networks: []string{EVM, Solana}, about: "Air in Lisbon",
+	"/either": {price: mill, networks: []string{EVM, Solana}, about: "Air in Lisbon",
 		content: `{"city":"Lisbon","airQuality":"good"}`},
-	"/atlas": {price: 2 * Cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
+	"/atlas": {price: 2 * cent, networks: []string{Solana}, about: "Sea chart of Lisbon",
 		content: `{"city":"Lisbon","chart":"a sea chart"}`},
-	"/report": {price: 50 * Cent, networks: []string{EVM}, about: "Climate report",
+	"/report": {price: 50 * cent, networks: []string{EVM}, about: "Climate report",
 		content: `{"city":"Lisbon","report":"warmer than it was"}`},
 	"/expensive": {price: 50 * USDC, networks: []string{EVM},
 		about:   "The same climate report, bound in leather",
@@ -68,7 +68,7 @@ func (s *Sandbox) seller() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		s.records.count(&s.records.asked, sale.path)
+		s.count(s.asked, sale.path)
 		sale.answer()
 	})
 }
@@ -174,8 +174,8 @@ func (s *sale) redeemed(transaction string) {
 			paid = settled
 		}
 	}
-	forUs := paid.PayTo == s.PayToEVM || paid.PayTo == s.TokenAccountOf(s.PayToSolana)
-	if !forUs || paid.Amount != s.product.price || !s.records.redeem(transaction) {
+	forUs := paid.PayTo == s.PayToEVM || paid.PayTo == s.solana.associated(mustKey(s.PayToSolana)).String()
+	if !forUs || paid.Amount != s.product.price || !s.redeem(transaction) {
 		s.ask("the transaction does not pay for this", 1)
 		return
 	}
@@ -189,7 +189,7 @@ func (s *sale) paid(header string) {
 		s.ask(err.Error(), 1)
 		return
 	}
-	s.records.present("seller", s.path, payload, s.now())
+	s.present(payload)
 	switch s.strike(beforeSettled...) {
 	case sellerAsksAgain:
 		s.ask("Payment required", 1)
@@ -263,10 +263,6 @@ func (s *sale) after(receipt string) {
 	case sellerFailsMute:
 		http.Error(s.w, "the thermometer is broken", http.StatusInternalServerError)
 		return
-	case sellerNoReceipt:
-		receipt = ""
-	case sellerGarbles:
-		receipt = "%%% not base64 %%%"
 	case sellerHangs:
 		s.hang(s.r)
 	case sellerCuts:
@@ -295,7 +291,7 @@ func (s *sale) deliver(receipt string) {
 	if receipt != "" {
 		s.receipt(receipt)
 	}
-	s.records.count(&s.records.served, s.path)
+	s.count(s.served, s.path)
 	s.w.Header().Set("Content-Type", "application/json")
 	s.w.Header().Set("Cache-Control", "private")
 	io.WriteString(s.w, s.product.content)

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"math"
 	"sync"
@@ -18,18 +17,9 @@ const (
 	blockhashLife = 150    // blocks that a blockhash is good for
 )
 
-// TokenAccount is the state of an SPL token account.
-type TokenAccount struct {
-	Address, Owner, Mint string
-	Amount               uint64
-	Delegate             string // "" when there is none
-	Delegated            uint64
-	Frozen               bool
-}
-
-// tokenAccount is the same with its keys.
+// tokenAccount is the state of an SPL token account.
 type tokenAccount struct {
-	owner, mint, delegate key
+	owner, mint, delegate key // no delegate: zero
 	amount, delegated     uint64
 	frozen                bool
 }
@@ -42,7 +32,7 @@ type solanaChain struct {
 	finality time.Duration
 	born     time.Time
 
-	mu       sync.Mutex
+	mu       sync.Mutex // of what follows: whoever calls a method holds it
 	accounts map[key]*tokenAccount
 	issued   map[key]uint64 // blockhash → slot
 	landed   []*solanaTransaction
@@ -52,20 +42,12 @@ type solanaChain struct {
 
 // solanaTransaction is one that was executed.
 type solanaTransaction struct {
-	id       string
-	slot     uint64
-	at       time.Time
-	tx       *wireTx
-	raw      []byte
-	transfer *transfer
-	before   map[int]tokenAccount // by index of tx.keys
-	after    map[int]tokenAccount
-}
-
-// transfer is a TransferChecked that was executed.
-type transfer struct {
-	source, destination, authority key
-	amount                         uint64
+	id     string
+	slot   uint64
+	at     time.Time
+	tx     *wireTx
+	before map[int]tokenAccount // by index of tx.keys
+	after  map[int]tokenAccount
 }
 
 func newSolanaChain(asset x402.AssetInfo, now func() time.Time, finality time.Duration) *solanaChain {
@@ -89,7 +71,7 @@ func (c *solanaChain) at(commitment string) uint64 {
 	return c.slot()
 }
 
-// issue gives the blockhash of a slot. The caller holds mu.
+// issue gives the blockhash of a slot.
 func (c *solanaChain) issue(slot uint64) key {
 	seed := append(append([]byte{}, c.mint[:]...), c.born.Format(time.RFC3339Nano)...)
 	hash := key(sha256.Sum256(binary.LittleEndian.AppendUint64(seed, slot)))
@@ -97,71 +79,34 @@ func (c *solanaChain) issue(slot uint64) key {
 	return hash
 }
 
-// alive reports whether a blockhash was issued and is good at a slot. The caller holds mu.
+// alive reports whether a blockhash was issued and is good at a slot.
 func (c *solanaChain) alive(blockhash key, slot uint64) bool {
 	from, known := c.issued[blockhash]
 	return known && height(slot) <= height(from)+blockhashLife
 }
 
-func (c *solanaChain) associated(owner string) string {
-	k, err := parseKey(owner)
-	if err != nil {
-		return ""
-	}
-	return associatedAccount(k, programToken, c.mint).String()
+func (c *solanaChain) associated(owner key) key {
+	return associatedAccount(owner, programToken, c.mint)
 }
 
 // open makes the associated token account of an owner, or adds to the one that is there.
-func (c *solanaChain) open(owner string, amount uint64) string {
-	k, err := parseKey(owner)
-	if err != nil {
-		return ""
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := associatedAccount(k, programToken, c.mint)
+func (c *solanaChain) open(owner key, amount uint64) key {
+	at := c.associated(owner)
 	if c.accounts[at] == nil {
-		c.accounts[at] = &tokenAccount{owner: k, mint: c.mint}
+		c.accounts[at] = &tokenAccount{owner: owner, mint: c.mint}
 	}
 	c.accounts[at].amount += amount
-	return at.String()
-}
-
-func (c *solanaChain) approve(owner, agent string, amount uint64) string {
-	delegate, err := parseKey(agent)
-	if err != nil {
-		return ""
-	}
-	at := c.open(owner, 0)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	account := c.accounts[mustKey(at)]
-	account.delegate, account.delegated = delegate, amount
 	return at
 }
 
-func (c *solanaChain) freeze(address string, frozen bool) {
+// account is a copy of an account; zero when there is none. It takes mu itself.
+func (c *solanaChain) account(address string) tokenAccount {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, err := parseKey(address); err == nil && c.accounts[k] != nil {
-		c.accounts[k].frozen = frozen
+	if a := c.accounts[mustKey(address)]; a != nil {
+		return *a
 	}
-}
-
-func (c *solanaChain) account(address string) TokenAccount {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k, err := parseKey(address)
-	if err != nil || c.accounts[k] == nil {
-		return TokenAccount{}
-	}
-	a := c.accounts[k]
-	shown := TokenAccount{Address: address, Owner: a.owner.String(), Mint: a.mint.String(), Amount: a.amount,
-		Delegated: a.delegated, Frozen: a.frozen}
-	if a.delegate != (key{}) {
-		shown.Delegate = a.delegate.String()
-	}
-	return shown
+	return tokenAccount{}
 }
 
 // data is the account as it lies on chain: the SPL token program's 165 bytes.
@@ -190,26 +135,14 @@ func (c *solanaChain) mintData() []byte {
 	return b
 }
 
-// simulate says whether a transaction would execute now; the fee payer's signature may still be
-// missing.
-func (c *solanaChain) simulate(tx *wireTx) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.run(tx, 1)
-	return err
-}
-
 // execute runs a transaction in the current slot, once.
-func (c *solanaChain) execute(tx *wireTx) (*solanaTransaction, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *solanaChain) execute(tx *wireTx) (Settlement, error) {
 	e, err := c.run(tx, 0)
 	if err != nil {
-		return nil, err
+		return Settlement{}, err
 	}
-	done := &solanaTransaction{id: tx.id(), slot: c.slot(), at: c.now(), tx: tx, raw: tx.bytes(),
-		transfer: e.transfer,
-		before:   map[int]tokenAccount{}, after: map[int]tokenAccount{}}
+	done := &solanaTransaction{id: encode58(tx.signatures[0]), slot: c.slot(), at: c.now(), tx: tx,
+		before: map[int]tokenAccount{}, after: map[int]tokenAccount{}}
 	for i, k := range tx.keys {
 		if old := c.accounts[k]; old != nil {
 			done.before[i] = *old
@@ -222,16 +155,7 @@ func (c *solanaChain) execute(tx *wireTx) (*solanaTransaction, error) {
 	c.landed = append(c.landed, done)
 	c.byID[done.id] = done
 	c.messages[sha256.Sum256(tx.message)] = true
-	return done, nil
-}
-
-func (c *solanaChain) settlement(t *solanaTransaction) Settlement {
-	return Settlement{Network: c.asset.Network, Transaction: t.id, Payer: t.transfer.source.String(),
-		Signer: t.transfer.authority.String(),
-		PayTo:  t.transfer.destination.String(), Amount: t.transfer.amount, At: t.at}
-}
-
-// encoded is the transaction's bytes as nodes tell them.
-func (t *solanaTransaction) encoded() []string {
-	return []string{base64.StdEncoding.EncodeToString(t.raw), "base64"}
+	moved := e.moved
+	moved.Network, moved.Transaction = c.asset.Network, done.id
+	return moved, nil
 }

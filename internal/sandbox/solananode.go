@@ -4,18 +4,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 )
 
-// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference; the
-// other is testnet's.
-const (
-	genesisDevnet  = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
-	genesisTestnet = "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY"
-)
+// genesisDevnet is devnet's genesis hash, whose first 32 characters are its CAIP-2 reference.
+const genesisDevnet = "EtWTRABZaYq6iMfeYKouRu166VU2xqa1wcaWoxPkrZBG"
 
 // rpcConfig is the configuration object of Solana's methods.
 type rpcConfig struct {
@@ -30,44 +26,21 @@ type rpcConfig struct {
 // need.
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
-	fixed := func(v any) func([]json.RawMessage) (any, error) {
-		return func([]json.RawMessage) (any, error) { return v, nil }
-	}
-	methods := rpcMethods{
-		"getGenesisHash": func([]json.RawMessage) (any, error) {
-			if s.strikes(solanaNodeElsewhere) {
-				return genesisTestnet, nil
-			}
-			return genesisDevnet, nil
-		},
-		"getHealth":  fixed("ok"),
-		"getVersion": fixed(map[string]any{"solana-core": "3.0.0", "feature-set": 0}),
-		// a SOL for everybody: fees are no part of the play
-		"getBalance": fixed(
-			map[string]any{"context": map[string]any{"slot": firstSlot}, "value": 1_000_000_000}),
-		"getMinimumBalanceForRentExemption": fixed(2_039_280),
-		"getLatestBlockhash":                c.getLatestBlockhash,
-		"isBlockhashValid":                  c.isBlockhashValid,
-		"getSlot":                           c.bySlot(func(slot uint64) uint64 { return slot }),
-		"getBlockHeight":                    c.bySlot(height),
-		"getBlockTime":                      c.getBlockTime,
-		"getAccountInfo":                    c.getAccountInfo,
-		"getMultipleAccounts":               c.getMultipleAccounts,
-		"getTokenAccountsByOwner":           c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
-		"getTokenAccountsByDelegate":        c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
-		"getSignaturesForAddress": func(p []json.RawMessage) (any, error) {
-			return c.getSignatures(p, s.strikes(solanaNodeForgets))
-		},
-		"getSignatureStatuses": func(p []json.RawMessage) (any, error) {
-			return c.getStatuses(p, s.strikes(solanaNodeForgets))
-		},
-		"getTransaction": func(p []json.RawMessage) (any, error) {
-			return c.getTransaction(p, s.strikes(solanaNodeForgets))
-		},
-		"simulateTransaction": c.simulateTransaction,
-		"sendTransaction":     c.sendTransaction,
-	}
-	return s.node(methods, solanaNodeDown, solanaNodeSlow)
+	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]func([]json.RawMessage) (any, error){
+		"getGenesisHash":             func([]json.RawMessage) (any, error) { return genesisDevnet, nil },
+		"getLatestBlockhash":         c.getLatestBlockhash,
+		"isBlockhashValid":           c.isBlockhashValid,
+		"getBlockHeight":             c.getBlockHeight,
+		"getAccountInfo":             c.getAccountInfo,
+		"getMultipleAccounts":        c.getMultipleAccounts,
+		"getTokenAccountsByOwner":    c.tokenAccounts(func(a *tokenAccount) key { return a.owner }),
+		"getTokenAccountsByDelegate": c.tokenAccounts(func(a *tokenAccount) key { return a.delegate }),
+		"getSignaturesForAddress":    c.getSignatures,
+		"getSignatureStatuses":       c.getStatuses,
+		"getTransaction":             c.getTransaction,
+		"simulateTransaction":        c.simulateTransaction,
+		"sendTransaction":            c.sendTransaction,
+	}})
 }
 
 // withContext is the form of an answer that belongs to a slot.
@@ -75,119 +48,64 @@ func withContext(slot uint64, value any) any {
 	return map[string]any{"context": map[string]any{"slot": slot}, "value": value}
 }
 
-func configAt(params []json.RawMessage, i int) (config rpcConfig, err error) {
-	err = param(params, i, &config)
-	if config.Limit == 0 {
-		config.Limit = 1000
+// readBase64 reads parameters of which the last is a configuration that asks for base64.
+func readBase64(params []json.RawMessage, config *rpcConfig, before ...any) error {
+	err := read(params, append(before, config)...)
+	if err == nil && config.Encoding != "base64" {
+		err = badParams("this node speaks base64 only")
 	}
-	if err == nil && (config.Limit < 1 || config.Limit > 1000) {
-		err = badParams("limit")
-	}
-	return config, err
-}
-
-func firstKey(params []json.RawMessage) (key, error) {
-	var text string
-	if err := param(params, 0, &text); err != nil {
-		return key{}, err
-	}
-	k, err := parseKey(text)
-	if err != nil {
-		return k, badParams("WrongSize")
-	}
-	return k, nil
+	return err
 }
 
 func (c *solanaChain) getLatestBlockhash(params []json.RawMessage) (any, error) {
-	config, err := configAt(params, 0)
-	if err != nil {
+	var config rpcConfig
+	if err := read(params, &config); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	slot := c.at(config.Commitment)
 	return withContext(slot, map[string]any{"blockhash": c.issue(slot).String(),
 		"lastValidBlockHeight": height(slot) + blockhashLife}), nil
 }
 
 func (c *solanaChain) isBlockhashValid(params []json.RawMessage) (any, error) {
-	hash, err := firstKey(params)
-	if err != nil {
+	var hash key
+	var config rpcConfig
+	if err := read(params, &hash, &config); err != nil {
 		return nil, err
 	}
-	config, err := configAt(params, 1)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	slot := c.at(config.Commitment)
 	return withContext(slot, c.alive(hash, slot)), nil
 }
 
-func (c *solanaChain) bySlot(of func(slot uint64) uint64) func([]json.RawMessage) (any, error) {
-	return func(params []json.RawMessage) (any, error) {
-		config, err := configAt(params, 0)
-		return of(c.at(config.Commitment)), err
-	}
-}
-
-func (c *solanaChain) getBlockTime(params []json.RawMessage) (any, error) {
-	var slot uint64
-	if err := param(params, 0, &slot); err != nil {
-		return nil, err
-	}
-	if slot < firstSlot || slot > c.slot() {
-		return nil, &rpcError{Code: -32004, Message: "Block not available for slot " +
-			strconv.FormatUint(slot, 10)}
-	}
-	return c.timeOf(slot), nil
-}
-
-func (c *solanaChain) timeOf(slot uint64) int64 {
-	return c.born.Add(slotTime * time.Duration(slot-firstSlot)).Unix()
+func (c *solanaChain) getBlockHeight(params []json.RawMessage) (any, error) {
+	var config rpcConfig
+	err := read(params, &config)
+	return height(c.at(config.Commitment)), err
 }
 
 func (c *solanaChain) getAccountInfo(params []json.RawMessage) (any, error) {
-	k, err := firstKey(params)
-	if err != nil {
+	var k key
+	var config rpcConfig
+	if err := readBase64(params, &config, &k); err != nil {
 		return nil, err
 	}
-	config, err := configAt(params, 1)
-	if err != nil {
-		return nil, err
-	}
-	if config.Encoding != "base64" {
-		return nil, badParams("this node speaks base64 only")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return withContext(c.at(config.Commitment), c.info(k)), nil
 }
 
 func (c *solanaChain) getMultipleAccounts(params []json.RawMessage) (any, error) {
-	var names []string
-	if err := param(params, 0, &names); err != nil {
+	var keys []key
+	var config rpcConfig
+	if err := read(params, &keys, &config); err != nil {
 		return nil, err
 	}
-	config, err := configAt(params, 1)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	infos := []any{}
-	for _, name := range names {
-		k, err := parseKey(name)
-		if err != nil {
-			return nil, badParams("WrongSize")
-		}
+	for _, k := range keys {
 		infos = append(infos, c.info(k))
 	}
 	return withContext(c.at(config.Commitment), infos), nil
 }
 
-// info is an account as nodes tell it; nil when there is none. The caller holds mu.
+// info is an account as nodes tell it; nil when there is none.
 func (c *solanaChain) info(k key) any {
 	var data []byte
 	switch {
@@ -207,23 +125,15 @@ func (c *solanaChain) info(k key) any {
 // tokenAccounts lists accounts by owner or delegate, and by mint or program.
 func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) func([]json.RawMessage) (any, error) {
 	return func(params []json.RawMessage) (any, error) {
-		whose, err := firstKey(params)
-		if err != nil {
-			return nil, err
-		}
+		var whose key
 		var filter struct{ Mint, ProgramID string }
-		if err := param(params, 1, &filter); err != nil {
+		var config rpcConfig
+		if err := readBase64(params, &config, &whose, &filter); err != nil {
 			return nil, err
 		}
-		config, err := configAt(params, 2)
-		if err != nil {
-			return nil, err
+		if (filter.Mint == "") == (filter.ProgramID == "") {
+			return nil, badParams("one of mint and programId")
 		}
-		if (filter.Mint == "") == (filter.ProgramID == "") || config.Encoding != "base64" {
-			return nil, badParams("one of mint and programId, and encoding base64")
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		var found []string
 		for k, a := range c.accounts {
 			ofMint := filter.Mint == a.mint.String() || filter.ProgramID == programToken.String()
@@ -247,7 +157,7 @@ func (c *solanaChain) simulateTransaction(params []json.RawMessage) (any, error)
 	}
 	value := map[string]any{"err": nil, "logs": []string{}, "unitsConsumed": 6_000}
 	var why *runError
-	if err := c.simulate(tx); errors.As(err, &why) {
+	if _, err := c.run(tx, 1); errors.As(err, &why) { // the fee payer's signature may still be missing
 		value["err"] = why.shown()
 	}
 	return withContext(c.slot(), value), nil
@@ -264,24 +174,123 @@ func (c *solanaChain) sendTransaction(params []json.RawMessage) (any, error) {
 		return nil, &rpcError{Code: -32002, Message: "Transaction simulation failed: " + why.Error(),
 			Data: map[string]any{"err": why.shown(), "logs": []string{}}}
 	}
-	return done.id, nil
+	return done.Transaction, nil
 }
 
 func transactionAt(params []json.RawMessage) (*wireTx, error) {
 	var text string
-	if err := param(params, 0, &text); err != nil {
+	var config rpcConfig
+	if err := readBase64(params, &config, &text); err != nil {
 		return nil, err
-	}
-	config, err := configAt(params, 1)
-	if err != nil {
-		return nil, err
-	}
-	if config.Encoding != "base64" {
-		return nil, badParams("this node speaks base64 only")
 	}
 	tx, err := decodeTransaction(text)
 	if err != nil {
 		return nil, badParams(err.Error())
 	}
 	return tx, nil
+}
+
+// status is how sure a transaction that landed is.
+func (c *solanaChain) status(t *solanaTransaction) string {
+	if t.slot <= c.finalSlot() {
+		return "finalized"
+	}
+	return "confirmed"
+}
+
+// getSignatures lists the transactions that name an address, newest first.
+func (c *solanaChain) getSignatures(params []json.RawMessage) (any, error) {
+	var k key
+	config := rpcConfig{Limit: 1000}
+	if err := read(params, &k, &config); err != nil {
+		return nil, err
+	}
+	if config.Limit < 1 || config.Limit > 1000 {
+		return nil, badParams("limit")
+	}
+	list, started := []any{}, config.Before == ""
+	for _, t := range slices.Backward(c.landed) {
+		if t.id == config.Until || len(list) == config.Limit {
+			break
+		}
+		if started && slices.Contains(t.tx.keys, k) && t.slot <= c.at(config.Commitment) {
+			list = append(list, map[string]any{
+				"signature": t.id, "slot": t.slot, "err": nil, "memo": memoOf(t.tx), "blockTime": t.at.Unix(),
+				"confirmationStatus": c.status(t),
+			})
+		}
+		started = started || t.id == config.Before
+	}
+	return list, nil
+}
+
+// memoOf is the memo as nodes tell it, "[length] text"; nil when there is none.
+func memoOf(tx *wireTx) any {
+	for _, ix := range tx.instructions {
+		if ix.program == programMemo {
+			return "[" + strconv.Itoa(len(ix.data)) + "] " + string(ix.data)
+		}
+	}
+	return nil
+}
+
+func (c *solanaChain) getStatuses(params []json.RawMessage) (any, error) {
+	var ids []string
+	if err := read(params, &ids); err != nil {
+		return nil, err
+	}
+	list := []any{}
+	for _, id := range ids {
+		t := c.byID[id]
+		if t == nil {
+			list = append(list, nil)
+			continue
+		}
+		list = append(list, map[string]any{
+			"slot": t.slot, "confirmations": nil, "err": nil, "status": map[string]any{"Ok": nil},
+			"confirmationStatus": c.status(t),
+		})
+	}
+	return withContext(c.slot(), list), nil
+}
+
+func (c *solanaChain) getTransaction(params []json.RawMessage) (any, error) {
+	var id string
+	var config rpcConfig
+	if err := readBase64(params, &config, &id); err != nil {
+		return nil, err
+	}
+	t := c.byID[id]
+	if t == nil || t.slot > c.at(config.Commitment) {
+		return nil, nil
+	}
+	version := any("legacy")
+	if t.tx.versioned {
+		version = 0
+	}
+	return map[string]any{
+		"slot": t.slot, "blockTime": t.at.Unix(), "version": version,
+		"transaction": []string{base64.StdEncoding.EncodeToString(t.tx.bytes()), "base64"},
+		"meta": map[string]any{
+			"err": nil, "status": map[string]any{"Ok": nil}, "fee": 10_000, "innerInstructions": []any{},
+			"logMessages":      []string{},
+			"preTokenBalances": c.tokenBalances(t.before), "postTokenBalances": c.tokenBalances(t.after),
+			"loadedAddresses": map[string]any{"writable": []string{}, "readonly": []string{}},
+		},
+	}, nil
+}
+
+func (c *solanaChain) tokenBalances(accounts map[int]tokenAccount) []any {
+	list := []any{}
+	for _, i := range slices.Sorted(maps.Keys(accounts)) {
+		a := accounts[i]
+		list = append(list, map[string]any{
+			"accountIndex": i, "mint": a.mint.String(), "owner": a.owner.String(),
+			"programId": programToken.String(),
+			"uiTokenAmount": map[string]any{"amount": strconv.FormatUint(a.amount, 10),
+				"decimals":       c.asset.Decimals,
+				"uiAmountString": strconv.FormatFloat(float64(a.amount)/USDC, 'f', -1, 64)},
+		})
+	}
+	return list
 }

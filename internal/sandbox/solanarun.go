@@ -45,15 +45,15 @@ func (e *runError) shown() any {
 
 // execution is a transaction being run: what it has changed so far is kept apart.
 type execution struct {
-	chain    *solanaChain
-	tx       *wireTx
-	step     int
-	changed  map[key]*tokenAccount
-	transfer *transfer
+	chain   *solanaChain
+	tx      *wireTx
+	step    int
+	changed map[key]*tokenAccount
+	moved   Settlement // by the last TransferChecked
 }
 
 // run executes without keeping anything: signatures (from the given one on), life of the blockhash,
-// first time, then every instruction. The caller holds mu.
+// first time, then every instruction.
 func (c *solanaChain) run(tx *wireTx, firstSignature int) (*execution, error) {
 	for i := firstSignature; i < tx.signers; i++ {
 		if !tx.signed(i) {
@@ -162,8 +162,8 @@ func (e *execution) move(ix wireInstruction) error {
 	}
 	source.amount -= amount
 	destination.amount += amount
-	e.transfer = &transfer{source: e.tx.keys[from], destination: e.tx.keys[to], authority: e.tx.keys[by],
-		amount: amount}
+	e.moved = Settlement{Payer: e.tx.keys[from].String(), Signer: e.tx.keys[by].String(),
+		PayTo: e.tx.keys[to].String(), Amount: amount}
 	return nil
 }
 

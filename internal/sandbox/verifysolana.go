@@ -40,7 +40,9 @@ func (s *Sandbox) verifySolana(q *submission) (*wireTx, error) {
 			return nil, err
 		}
 	}
-	if err := s.solana.simulate(tx); err != nil {
+	s.solana.mu.Lock()
+	defer s.solana.mu.Unlock()
+	if _, err := s.solana.run(tx, 1); err != nil {
 		return nil, solanaReason(err)
 	}
 	return tx, nil

@@ -29,7 +29,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	agent := solanaPayer{newKey()}
 	wallet := svm.New(svm.Options{Signer: agent, RPC: map[string]string{Solana: s.SolanaNodeURL},
 		HTTP: &http.Client{}, Rand: rand.Reader, Now: s.now})
-	account := s.Delegate(agent.Address(), 3*Mill)
+	account := s.Delegate(agent.Address(), 3*mill)
 	known, err := svm.ATA(s.Owner, s.solana.asset.Address, false)
 	require.NoError(t, err)
 	require.Equal(t, account, known)
@@ -50,7 +50,7 @@ func TestTheWalletsSolana(t *testing.T) {
 	require.Equal(t, x402.Open, status.State)
 	answer := pay(t, s, "/solana", c, a.Payload)
 	require.Equal(t, 200, answer.status, answer)
-	require.EqualValues(t, 2*Mill, s.TokenAccount(account).Delegated)
+	require.EqualValues(t, 2*mill, s.Delegated(account))
 	status, err = wallet.Status(t.Context(), a.Evidence)
 	require.NoError(t, err)
 	require.Equal(t, x402.Settled, status.State)

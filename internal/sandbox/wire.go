@@ -96,15 +96,6 @@ func (tx *wireTx) signed(i int) bool {
 	return ed25519.Verify(tx.keys[i][:], tx.message, tx.signatures[i])
 }
 
-// id is the transaction's name on chain: its first signature.
-func (tx *wireTx) id() string { return encode58(tx.signatures[0]) }
-
-// sign fills in the fee payer's signature and gives the whole transaction's bytes.
-func (tx *wireTx) sign(feePayer ed25519.PrivateKey) []byte {
-	tx.signatures[0] = ed25519.Sign(feePayer, tx.message)
-	return tx.bytes()
-}
-
 func (tx *wireTx) bytes() []byte {
 	raw := []byte{byte(len(tx.signatures))}
 	for _, s := range tx.signatures {

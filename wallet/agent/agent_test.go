@@ -537,7 +537,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	asset, _ := x402.NewRegistry(nil).Default(sandbox.Solana)
 	w := newWorld(t)
-	s.FundSolana(w.solana, 1_000_000)
+	s.Fund(w.solana, 1_000_000)
 	asked := &recorder{address: w.solana}
 	chain := svm.New(svm.Options{Signer: asked, RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}})
 	funds, err := chain.Funds(t.Context(), sandbox.Solana, asset)
