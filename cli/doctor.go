@@ -74,15 +74,15 @@ func (p *Program) sourceNames(rules *config.Config) (names []string) {
 }
 
 func (u *ui) report(r doctor.Report) {
-	colors := map[doctor.Status]string{doctor.OK: green, doctor.Warn: yellow, doctor.Fail: red}
-	counts := map[doctor.Status]int{}
+	colors := map[string]string{"ok": green, "warn": yellow, "fail": red}
+	counts := map[string]int{}
 	for _, f := range r.Checks {
 		counts[f.Status]++
 		u.say("%s  %s: %s", paint(u.colorOut, colors[f.Status], fmt.Sprintf("%-4s", f.Status)), f.Check,
 			indent(f.Message))
-		if f.Remedy != "" && f.Status != doctor.OK {
+		if f.Remedy != "" && f.Status != "ok" {
 			u.say("      → %s", indent(f.Remedy))
 		}
 	}
-	u.note("ok: %d, warnings: %d, failed: %d", counts[doctor.OK], counts[doctor.Warn], counts[doctor.Fail])
+	u.note("ok: %d, warnings: %d, failed: %d", counts["ok"], counts["warn"], counts["fail"])
 }

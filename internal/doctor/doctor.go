@@ -22,21 +22,18 @@ import (
 	"x402-wallet/x402"
 )
 
-// Status is how a check ended.
-type Status string
-
-// Warn is what works and should be better; Fail is what keeps the wallet from working, or endangers
-// it.
+// How a check ended: warn is what works and should be better, fail is what keeps the wallet from
+// working, or endangers it.
 const (
-	OK   Status = "ok"
-	Warn Status = "warn"
-	Fail Status = "fail"
+	ok   = "ok"
+	warn = "warn"
+	fail = "fail"
 )
 
 // Finding is one line of the report.
 type Finding struct {
 	Check   string `json:"check"`
-	Status  Status `json:"status"`
+	Status  string `json:"status"` // "ok", "warn" or "fail"
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
 }
@@ -58,6 +55,8 @@ type Options struct {
 	Opener         Opener
 	Sources        func(*config.Config) []string // ways to unlock that need no person, by name
 	Now            func() time.Time
+
+	wallet *tools.Wallet // open
 }
 
 // Opener opens what the doctor looks at.
@@ -77,32 +76,41 @@ const maxSkew = 120 * time.Second
 // check is one thing to look at; its findings share a name.
 type check struct {
 	name string
-	look func(context.Context) []Finding
+	look func(context.Context) findings
 }
 
-func good(format string, args ...any) []Finding {
-	return []Finding{{Status: OK, Message: fmt.Sprintf(format, args...)}}
+type findings []Finding
+
+func (l *findings) add(status, remedy, format string, args ...any) {
+	*l = append(*l, Finding{Status: status, Message: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func found(status Status, remedy, format string, args ...any) []Finding {
-	return []Finding{{Status: status, Message: fmt.Sprintf(format, args...), Remedy: remedy}}
+func found(status, remedy, format string, args ...any) (list findings) {
+	list.add(status, remedy, format, args...)
+	return list
+}
+
+func good(format string, args ...any) findings { return found(ok, "", format, args...) }
+
+// or is what was found, or else that all is well.
+func (l findings) or(format string, args ...any) findings {
+	if len(l) == 0 {
+		return good(format, args...)
+	}
+	return l
 }
 
 // failed is an error with its own remedy.
-func failed(err error, otherwise string) []Finding {
+func failed(err error, otherwise string) findings {
 	e := x402.AsError(err)
 	message := e.Message
 	if e.Code == x402.Internal { // to the person who owns the wallet the cause is no secret
 		message = err.Error()
 	}
-	remedy := e.Hint
-	if remedy == "" {
-		remedy = otherwise
-	}
-	if said, ok := e.Details["node"].(string); ok { // why it did not answer, or what it said
+	if said, there := e.Details["node"].(string); there { // why it did not answer, or what it said
 		message += ": " + said
 	}
-	return found(Fail, remedy, "%s", message)
+	return found(fail, cmp.Or(e.Hint, otherwise), "%s", message)
 }
 
 // Examine looks at everything, at once where it waits.
@@ -115,51 +123,43 @@ func Examine(ctx context.Context, o Options) Report {
 		return run(ctx, append([]check{{name: "home", look: o.home}}, around...))
 	}
 	checks := []check{{name: "home", look: o.home}, {name: "keystore", look: o.keystore},
-		{name: "rules", look: o.rules}, {name: "seal", look: o.seal},
-		{name: "ledger", look: o.ledger}}
+		{name: "rules", look: o.rules}, {name: "seal", look: o.seal}, {name: "ledger", look: o.ledger}}
 	w, err := o.Opener.OpenWallet(ctx, nil, nil)
-	if err == nil {
-		defer func() { _ = w.Close() }()
-		checks = append(checks, check{name: "unlocking", look: func(ctx context.Context) []Finding {
-			return o.unlocking(ctx, w)
-		}})
-		for _, network := range w.Networks {
-			title := x402.Title(network)
-			checks = append(checks,
-				check{name: "node of " + title, look: func(ctx context.Context) []Finding {
-					return o.node(ctx, w, network)
-				}},
-				check{name: "funds on " + title, look: func(ctx context.Context) []Finding {
-					return o.funds(ctx, w, network)
-				}})
-		}
-		checks = append(checks,
-			check{name: "facilitators", look: func(ctx context.Context) []Finding {
-				return o.facilitators(ctx, w)
-			}},
-			check{name: "environment", look: func(context.Context) []Finding { return o.environment(w) }})
-	} else {
-		checks = append(checks, check{name: "network", look: func(context.Context) []Finding {
-			return found(Warn, "fix what is named above, then run this again",
+	if err != nil {
+		checks = append(checks, check{name: "network", look: func(context.Context) findings {
+			return found(warn, "fix what is named above, then run this again",
 				"nodes, funds and facilitators were not checked: the wallet does not open")
 		}})
+		return run(ctx, append(checks, around...))
 	}
+	defer func() { _ = w.Close() }()
+	o.wallet = w
+	checks = append(checks, check{name: "unlocking", look: o.unlocking})
+	for _, network := range w.Networks {
+		title := x402.Title(network)
+		node := func(ctx context.Context) findings { return o.node(ctx, network) }
+		funds := func(ctx context.Context) findings { return o.funds(ctx, network) }
+		checks = append(checks, check{name: "node of " + title, look: node},
+			check{name: "funds on " + title, look: funds})
+	}
+	checks = append(checks, check{name: "facilitators", look: o.facilitators},
+		check{name: "environment", look: o.environment})
 	return run(ctx, append(checks, around...))
 }
 
 // run makes the checks at the same time and reports them in their order.
 func run(ctx context.Context, checks []check) Report {
-	results := make([][]Finding, len(checks))
+	results := make([]findings, len(checks))
 	var wait sync.WaitGroup
 	for i, c := range checks {
 		wait.Go(func() { results[i] = c.within(ctx) })
 	}
 	wait.Wait()
-	report := Report{OK: true, Checks: []Finding{}}
+	report := Report{OK: true, Checks: findings{}}
 	for i, list := range results {
 		for _, f := range list {
 			f.Check = checks[i].name
-			report.OK = report.OK && f.Status != Fail
+			report.OK = report.OK && f.Status != fail
 			report.Checks = append(report.Checks, f)
 		}
 	}
@@ -168,14 +168,14 @@ func run(ctx context.Context, checks []check) Report {
 
 // within is the check's findings, or that it did not end: whoever does not come back is left
 // behind.
-func (c check) within(ctx context.Context) []Finding {
+func (c check) within(ctx context.Context) findings {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	done := make(chan []Finding, 1)
+	done := make(chan findings, 1)
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				done <- found(Fail, "please report this", "the check failed with an internal error (%T)", p)
+				done <- found(fail, "please report this", "the check failed with an internal error (%T)", p)
 			}
 		}()
 		done <- c.look(ctx)
@@ -189,19 +189,19 @@ func (c check) within(ctx context.Context) []Finding {
 	case list := <-done: // what it says of running out of time is better than ours
 		return list
 	case <-time.After(time.Second):
-		return found(Fail, "run this again; if it stays so, the network or disk is too slow",
+		return found(fail, "run this again; if it stays so, the network or disk is too slow",
 			"no result within %s", checkTimeout)
 	}
 }
 
-func (o Options) seal(ctx context.Context) []Finding {
+func (o Options) seal(ctx context.Context) findings {
 	rules, err := config.Load(o.Home)
 	if err != nil {
-		return found(Warn, "fix config.toml first", "not checked: the rules cannot be read")
+		return found(warn, "fix config.toml first", "not checked: the rules cannot be read")
 	}
 	store, err := o.Opener.OpenLedger(ctx)
 	if err != nil {
-		return found(Warn, "fix the ledger first", "not checked: the ledger does not open")
+		return found(warn, "fix the ledger first", "not checked: the ledger does not open")
 	}
 	defer func() { _ = store.Close() }()
 	if err := o.Opener.Guard(store, rules, nil).CheckConfig(ctx); err != nil {
@@ -210,7 +210,7 @@ func (o Options) seal(ctx context.Context) []Finding {
 	return good("config.toml is what you sealed, or tighter")
 }
 
-func (o Options) ledger(ctx context.Context) (list []Finding) {
+func (o Options) ledger(ctx context.Context) (list findings) {
 	store, err := o.Opener.OpenLedger(ctx)
 	if err != nil {
 		return failed(err, "see docs/operating.md, \"The ledger is missing or damaged\"")
@@ -219,7 +219,7 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 	rows, err := store.Verify(ctx, history.Head{})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		list = found(Warn, "x402-wallet history verify takes its time",
+		list = found(warn, "x402-wallet history verify takes its time",
 			"the audit chain is too long to be checked within %s", checkTimeout)
 	case err != nil:
 		list = failed(err, "stop the wallet, keep a copy of the home, restore a backup")
@@ -227,33 +227,32 @@ func (o Options) ledger(ctx context.Context) (list []Finding) {
 		list = good("the audit chain is intact (%d rows)", rows)
 	}
 	if freezes, err := store.Freezes(ctx); err == nil && len(freezes) > 0 {
-		list = append(list, found(Fail, "look at x402-wallet history, then x402-wallet unfreeze",
-			"payments are frozen: %s", freezes[0].Why)...)
+		list.add(fail, "look at x402-wallet history, then x402-wallet unfreeze",
+			"payments are frozen: %s", freezes[0].Why)
 	}
 	if latest, err := store.Ahead(ctx); err == nil && !latest.IsZero() {
-		list = append(list,
-			found(Fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
-				"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
-					"reset until then", latest.Format(time.RFC3339))...)
+		list.add(fail, "set the clock; if it is right now, look and accept it with x402-wallet policy seal",
+			"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
+				"reset until then", latest.Format(time.RFC3339))
 	}
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
-		list = append(list, found(Warn, "x402-wallet reconcile asks the chains",
-			"%d payments are unfinished; their money is held", len(open))...)
+		list.add(warn, "x402-wallet reconcile asks the chains",
+			"%d payments are unfinished; their money is held", len(open))
 	}
 	return list
 }
 
-func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
+func (o Options) unlocking(ctx context.Context) findings {
 	rules, err := config.Load(o.Home)
 	if err != nil {
 		return nil // rules says it
 	}
-	if !w.Keys.Locked() {
+	if !o.wallet.Keys.Locked() {
 		return good("the wallet is unlocked")
 	}
 	sources := o.Sources(rules)
 	if len(sources) == 0 {
-		return found(Warn, "x402-wallet unlock, or x402-wallet install CLIENT --passphrase-file FILE",
+		return found(warn, "x402-wallet unlock, or x402-wallet install CLIENT --passphrase-file FILE",
 			"locked, and no passphrase file, command or keyring unlocks it: an agent's first payment asks "+
 				"you, or fails")
 	}
@@ -269,7 +268,7 @@ func (o Options) unlocking(ctx context.Context, w *tools.Wallet) []Finding {
 
 // environment is what the wallet warns of when it opens and no other check has said: variables that
 // do not count, or should not be there.
-func (o Options) environment(w *tools.Wallet) (list []Finding) {
+func (o Options) environment(context.Context) (list findings) {
 	var said []string
 	if keys, err := wallet.Open(o.Home); err == nil {
 		said = keys.Warnings
@@ -278,14 +277,10 @@ func (o Options) environment(w *tools.Wallet) (list []Finding) {
 	if rules, err := config.Load(o.Home); err == nil {
 		said = append(said, rules.Warnings...)
 	}
-	for _, warning := range w.Warnings {
-		if slices.Contains(said, warning) {
-			continue
+	for _, warning := range o.wallet.Warnings {
+		if !slices.Contains(said, warning) {
+			list.add(warn, "see docs/operating.md", "%s", warning)
 		}
-		list = append(list, found(Warn, "see docs/operating.md", "%s", warning)...)
 	}
-	if len(list) == 0 {
-		return good("nothing in the environment is ignored or unsafe")
-	}
-	return list
+	return list.or("nothing in the environment is ignored or unsafe")
 }

@@ -130,9 +130,9 @@ func TestKeysInPlainText(t *testing.T) {
 	require.Len(t, list, 6)
 	var all strings.Builder
 	for _, f := range list {
-		expected := Fail
+		expected := fail
 		if strings.Contains(f.Message, o.solanaCLI()) {
-			expected = Warn
+			expected = warn
 			require.Contains(t, f.Remedy, "delegation approve --unsigned")
 		}
 		require.Equal(t, expected, f.Status, f.Message)
@@ -158,19 +158,19 @@ func TestNoKeys(t *testing.T) {
 	write(t, filepath.Join(o.System.Home, "project", ".env"), "TX="+aHexKey+"\n")
 	list := o.keysAbout(t.Context())
 	require.Len(t, list, 1)
-	require.Equal(t, OK, list[0].Status)
+	require.Equal(t, ok, list[0].Status)
 }
 
 func TestHome(t *testing.T) {
 	o := person(t)
 	list := o.home(t.Context())
-	require.Equal(t, Fail, list[0].Status)
+	require.Equal(t, fail, list[0].Status)
 	require.Contains(t, list[0].Remedy, "x402-wallet init")
 
 	for _, name := range []string{"config.toml", "keystore.json", "ledger.db"} {
 		write(t, filepath.Join(o.Home, name), "x")
 	}
-	require.Equal(t, OK, o.home(t.Context())[0].Status)
+	require.Equal(t, ok, o.home(t.Context())[0].Status)
 	require.NoError(t, os.Remove(filepath.Join(o.Home, "ledger.db")))
 	list = o.home(t.Context())
 	require.Len(t, list, 1)
@@ -187,22 +187,22 @@ func TestClients(t *testing.T) {
 	o := person(t)
 	list := o.clients(t.Context())
 	require.Len(t, list, 1)
-	require.Equal(t, Warn, list[0].Status)
+	require.Equal(t, warn, list[0].Status)
 
 	cursor := install.Clients(o.System)[2]
 	for _, line := range []struct {
 		entry string
-		want  Status
+		want  string
 		say   string
 	}{
-		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, OK, "starts this wallet"},
-		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, OK,
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp"]}`, ok, "starts this wallet"},
+		{`{"command": "` + filepath.ToSlash(os.Args[0]) + `", "args": ["mcp", "--json"]}`, ok,
 			"a custom entry"},
-		{`{"command": "/nowhere/x402-wallet", "args": ["mcp"]}`, Fail, "not there"},
+		{`{"command": "/nowhere/x402-wallet", "args": ["mcp"]}`, fail, "not there"},
 		{`{"command": "` + filepath.ToSlash(os.Args[0]) +
-			`", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, Fail,
+			`", "args": ["mcp"], "env": {"X402_WALLET_PASSPHRASE": "hunter2"}}`, fail,
 			"X402_WALLET_PASSPHRASE in plain text"},
-		{`1`, Warn, "cursor"},
+		{`1`, warn, "cursor"},
 	} {
 		t.Run(line.entry, func(t *testing.T) {
 			write(t, cursor.File, `{"mcpServers": {"x402-wallet": `+line.entry+`}}`)
@@ -221,19 +221,19 @@ func TestBoundedTime(t *testing.T) {
 		defer close(stop)
 		began := time.Now()
 		report := run(t.Context(), []check{
-			{"deaf", func(context.Context) []Finding { <-stop; return nil }},
-			{"broken", func(context.Context) []Finding { panic("oh") }},
-			{"slow", func(ctx context.Context) []Finding {
+			{"deaf", func(context.Context) findings { <-stop; return nil }},
+			{"broken", func(context.Context) findings { panic("oh") }},
+			{"slow", func(ctx context.Context) findings {
 				<-ctx.Done()
 				return failed(errors.New("gave up"), "again")
 			}},
-			{"fine", func(context.Context) []Finding { return good("fine") }},
+			{"fine", func(context.Context) findings { return good("fine") }},
 		})
 		require.LessOrEqual(t, time.Since(began), checkTimeout+time.Second)
 		require.False(t, report.OK)
 		var lines []string
 		for _, f := range report.Checks {
-			lines = append(lines, f.Check+" "+string(f.Status)+" "+f.Message)
+			lines = append(lines, f.Check+" "+f.Status+" "+f.Message)
 		}
 		require.Equal(t, []string{
 			"deaf fail no result within 15s", "broken fail the check failed with an internal error (string)",
@@ -247,20 +247,20 @@ func TestBoundedTime(t *testing.T) {
 func TestWithoutAWallet(t *testing.T) {
 	report := Examine(t.Context(), person(t))
 	require.False(t, report.OK)
-	seen := map[string]Status{}
+	seen := map[string]string{}
 	for _, f := range report.Checks {
 		seen[f.Check] = f.Status
 	}
-	require.Equal(t, map[string]Status{"home": Fail, "clients": Warn, "plain-text keys": OK}, seen)
+	require.Equal(t, map[string]string{"home": fail, "clients": warn, "plain-text keys": ok}, seen)
 
 	o := person(t) // a keystore alone is a wallet that lost its ledger
 	write(t, filepath.Join(o.Home, "keystore.json"), "x")
-	seen = map[string]Status{}
+	seen = map[string]string{}
 	for _, f := range Examine(t.Context(), o).Checks {
 		seen[f.Check] = f.Status
 	}
-	require.Equal(t, map[string]Status{
-		"home": Fail, "keystore": Fail, "rules": Fail, "seal": Warn, "ledger": Fail, "network": Warn,
-		"clients": Warn, "plain-text keys": OK,
+	require.Equal(t, map[string]string{
+		"home": fail, "keystore": fail, "rules": fail, "seal": warn, "ledger": fail, "network": warn,
+		"clients": warn, "plain-text keys": ok,
 	}, seen)
 }

@@ -83,7 +83,7 @@ func isKeypair(value string) bool {
 type leak struct{ file, name, kind string }
 
 // keysAbout looks for them.
-func (o Options) keysAbout(ctx context.Context) (list []Finding) {
+func (o Options) keysAbout(ctx context.Context) (list findings) {
 	var leaks []leak
 	looked := 0
 	for _, path := range o.places() {
@@ -95,28 +95,20 @@ func (o Options) keysAbout(ctx context.Context) (list []Finding) {
 		leaks = append(leaks, look(path, text)...)
 	}
 	for _, l := range leaks {
-		status := Fail
+		status, where := fail, l.file
 		if l.file == o.solanaCLI() { // which keeps it so, for its owner to delegate with
-			status = Warn
+			status = warn
 		}
-		list = append(list, found(status, o.remedy(l), "%s is in plain text in %s%s", l.kind, l.file,
-			l.where())...)
+		if l.name != "" {
+			where += " (" + l.name + ")"
+		}
+		list.add(status, o.remedy(l), "%s is in plain text in %s", l.kind, where)
 	}
 	if ctx.Err() != nil {
-		return append(list, found(Warn, "run this again", "not all files could be checked in time")...)
+		list.add(warn, "run this again", "not all files could be checked in time")
 	}
-	if len(list) == 0 {
-		return good("none in clients' settings, .env files here, or other wallets' files (%d files checked)",
-			looked)
-	}
-	return list
-}
-
-func (l leak) where() string {
-	if l.name == "" {
-		return ""
-	}
-	return " (" + l.name + ")"
+	return list.or("none in clients' settings, .env files here, or other wallets' files (%d files checked)",
+		looked)
 }
 
 // remedy offers the import; it is refused where there is a wallet already.
@@ -195,12 +187,7 @@ func (o Options) places() (list []string) {
 }
 
 func globSafe(path string) string {
-	return regexp.MustCompile(`[*?\[\]\\]`).ReplaceAllStringFunc(path, func(c string) string {
-		if c == `\` {
-			return c
-		}
-		return "[" + c + "]"
-	})
+	return regexp.MustCompile(`[*?\[\]]`).ReplaceAllString(path, "[$0]")
 }
 
 // readPlain is a file's text; nil for what is no regular file, is not there or is not ours to read.
@@ -224,22 +211,16 @@ func readPlain(path string) []byte {
 // look finds keys in a file: in JSON and TOML under their names, elsewhere in lines NAME=VALUE, and
 // where the file is nothing else.
 func look(path string, text []byte) (leaks []leak) {
+	switch whole := strings.TrimSpace(string(text)); {
+	case isKeypair(whole) || base58Key.MatchString(whole):
+		return []leak{{file: path, kind: "a Solana key"}}
+	case hexKey.MatchString(whole):
+		return []leak{{file: path, kind: "a private key"}}
+	}
 	add := func(name, kind string) {
 		if l := (leak{file: path, name: name, kind: kind}); !slices.Contains(leaks, l) {
 			leaks = append(leaks, l)
 		}
-	}
-	whole := strings.TrimSpace(string(text))
-	switch {
-	case isKeypair(whole):
-		add("", "a Solana key")
-		return leaks
-	case hexKey.MatchString(whole):
-		add("", "a private key")
-		return leaks
-	case base58Key.MatchString(whole):
-		add("", "a Solana key")
-		return leaks
 	}
 	if values, err := install.Decode(filepath.Ext(path), text); err == nil {
 		walk("", "", values, add)

@@ -14,19 +14,18 @@ import (
 )
 
 // node asks a network's node whether it is there, on that network, and what time it thinks it is.
-func (o Options) node(ctx context.Context, w *tools.Wallet, network string) []Finding {
-	theirs, err := w.Chains[x402.Namespace(network)].Clock(ctx, network)
+func (o Options) node(ctx context.Context, network string) findings {
+	theirs, err := o.wallet.Chains[x402.Namespace(network)].Clock(ctx, network)
 	if err != nil {
-		return failed(err,
-			fmt.Sprintf("look at the network connection, or set another rpc under [networks.%q] and "+
-				"x402-wallet policy seal", network))
+		return failed(err, fmt.Sprintf("look at the network connection, or set another rpc under "+
+			"[networks.%q] and x402-wallet policy seal", network))
 	}
 	if theirs.IsZero() {
-		return found(Warn, "compare this computer's clock with another one",
+		return found(warn, "compare this computer's clock with another one",
 			"it is the right chain, but does not say what time it is")
 	}
 	if skew := o.Now().Sub(theirs); skew.Abs() > maxSkew {
-		return found(Fail, "set this computer's clock (timedatectl, w32tm, sntp), or ask another node",
+		return found(fail, "set this computer's clock (timedatectl, w32tm, sntp), or ask another node",
 			"this computer's clock and the node's differ by %s; beyond %s nothing is signed",
 			skew.Abs().Round(time.Second), maxSkew)
 	}
@@ -34,79 +33,74 @@ func (o Options) node(ctx context.Context, w *tools.Wallet, network string) []Fi
 }
 
 // funds tells what can be spent on a network. A node that does not answer is not a zero.
-func (o Options) funds(ctx context.Context, w *tools.Wallet, network string) (list []Finding) {
-	out, err := w.Balance(ctx, tools.BalanceIn{Network: network})
+func (o Options) funds(ctx context.Context, network string) (list findings) {
+	out, err := o.wallet.Balance(ctx, tools.BalanceIn{Network: network})
 	if err != nil {
 		return failed(err, "fix the node first")
 	}
 	for _, row := range out.Networks {
 		switch {
 		case slices.Contains([]x402.Code{x402.RPCError, x402.Timeout, x402.CheckFailed}, row.ErrorCode):
-			list = append(list, found(Warn, "fix the node first", "not known: %s", row.Error)...)
+			list.add(warn, "fix the node first", "not known: %s", row.Error)
 		case row.Error != "":
-			list = append(list,
-				found(Fail, "x402-wallet delegation show; then x402-wallet delegation approve "+
-					"--owner-keypair FILE --amount 25", "%s", row.Error)...)
+			list.add(fail, "x402-wallet delegation show; then x402-wallet delegation approve "+
+				"--owner-keypair FILE --amount 25", "%s", row.Error)
 		case row.Available.IsZero() && row.Delegated != nil:
-			list = append(list, found(Warn, "x402-wallet delegation approve --owner-keypair FILE --amount 25",
-				"the delegation is used up, or its account is empty")...)
+			list.add(warn, "x402-wallet delegation approve --owner-keypair FILE --amount 25",
+				"the delegation is used up, or its account is empty")
 		case row.Available.IsZero():
-			list = append(list, found(Warn, "send USDC to "+row.Address+" (x402-wallet address --qr)",
-				"there is nothing to spend")...)
+			list.add(warn, "send USDC to "+row.Address+" (x402-wallet address --qr)",
+				"there is nothing to spend")
 		case row.Delegated != nil:
-			list = append(list, good("%s can be spent, of %s that were delegated",
-				worth(w, row, *row.Available), worth(w, row, *row.Delegated))...)
+			list.add(ok, "", "%s can be spent, of %s that were delegated",
+				o.worth(row, *row.Available), o.worth(row, *row.Delegated))
 		default:
-			list = append(list, good("%s can be spent", worth(w, row, *row.Available))...)
+			list.add(ok, "", "%s can be spent", o.worth(row, *row.Available))
 		}
 	}
 	return list
 }
 
-func worth(w *tools.Wallet, row tools.BalanceRow, amount money.Amount) string {
-	asset, _ := w.Engine.Assets.Asset(row.Network, row.Asset)
+func (o Options) worth(row tools.BalanceRow, amount money.Amount) string {
+	asset, _ := o.wallet.Engine.Assets.Asset(row.Network, row.Asset)
 	return asset.Dollars(amount).Price() + " in " + row.Symbol
 }
 
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to
 // discover services.
-func (o Options) facilitators(ctx context.Context, w *tools.Wallet) (list []Finding) {
-	answers := w.Facilitators.Answers(ctx)
+func (o Options) facilitators(ctx context.Context) (list findings) {
+	answers := o.wallet.Facilitators.Answers(ctx)
 	if len(answers) == 0 {
-		return found(Warn, "add one under [[facilitators]]",
+		return found(warn, "add one under [[facilitators]]",
 			"none is configured: what the wallet has to settle itself cannot be paid")
 	}
 	covered := map[string]bool{}
 	for _, f := range answers {
 		if f.Err != nil {
-			list = append(list,
-				found(Fail, "look at the network connection and at the facilitator's entry and "+
-					"credentials; sellers that settle themselves do not need it",
-					"%s does not say what it supports: %v", f.Name, f.Err)...)
+			list.add(fail, "look at the network connection and at the facilitator's entry and "+
+				"credentials; sellers that settle themselves do not need it",
+				"%s does not say what it supports: %v", f.Name, f.Err)
 			continue
 		}
 		var ours []string
-		for _, network := range w.Networks {
+		for _, network := range o.wallet.Networks {
 			if f.Settles("exact", network) {
 				covered[network] = true
 				ours = append(ours, x402.Title(network))
 			}
 		}
 		if len(ours) == 0 {
-			list = append(list,
-				found(Warn, "take it out of [[facilitators]], or configure a network that it knows",
-					"%s supports none of the configured networks", f.Name)...)
+			list.add(warn, "take it out of [[facilitators]], or configure a network that it knows",
+				"%s supports none of the configured networks", f.Name)
 			continue
 		}
-		list = append(list, good("%s settles on %s", f.Name, strings.Join(ours, ", "))...)
+		list.add(ok, "", "%s settles on %s", f.Name, strings.Join(ours, ", "))
 	}
-	for _, network := range w.Networks {
-		if !covered[network] && !slices.ContainsFunc(answers, func(f facilitator.Answer) bool {
-			return f.Err != nil
-		}) {
-			list = append(list,
-				found(Warn, "add one under [[facilitators]]; sellers that settle themselves do not need it",
-					"no facilitator settles on %s", x402.Title(network))...)
+	silent := slices.ContainsFunc(answers, func(f facilitator.Answer) bool { return f.Err != nil })
+	for _, network := range o.wallet.Networks {
+		if !covered[network] && !silent {
+			list.add(warn, "add one under [[facilitators]]; sellers that settle themselves do not need it",
+				"no facilitator settles on %s", x402.Title(network))
 		}
 	}
 	return list
