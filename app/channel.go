@@ -18,7 +18,7 @@ import (
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
 func (a *app) channels(
-	c *config.Config, nodes channel.Nodes, keys *wallet.Wallet, sellers seller.Mux, engine *pay.Engine,
+	c *config.Config, nodes channel.Nodes, keys *wallet.Wallet, sellers *seller.Client, engine *pay.Engine,
 	store *history.Store,
 ) *channel.Manager {
 	if len(nodes) == 0 {
@@ -27,7 +27,7 @@ func (a *app) channels(
 	servers := map[string]channel.Server{}
 	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
 		s := c.Servers[name]
-		endpoint, err := sellers.MCP.Endpoint(name)
+		endpoint, err := sellers.Endpoint(name)
 		hasNone := s.Channel != nil && !*s.Channel
 		if err != nil || hasNone {
 			continue

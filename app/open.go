@@ -67,9 +67,8 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	settlers := a.facilitators(rules, nodes)
-	sellers := seller.Mux{HTTP: seller.New(seller.Options{Loopback: rules.Policy.Loopback})}
-	sellers.MCP = seller.NewMCP(seller.MCPOptions{
-		Servers: servers(rules), HTTP: sellers.HTTP, Version: a.version, Log: a.log,
+	sellers := seller.New(seller.Options{
+		Loopback: rules.Policy.Loopback, Servers: servers(rules), Version: a.version, Log: a.log,
 	})
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
@@ -89,9 +88,9 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	return &tools.Wallet{
 		Engine: engine, Store: store, Seals: seals{Guard: guard},
 		Keys:        toolKeys{Wallet: keys, remote: remote},
-		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, servers: sellers.MCP},
+		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, sellers: sellers},
 		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
-		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers.MCP,
+		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers,
 		Channels: channels,
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
@@ -114,7 +113,7 @@ type openHome struct {
 	rules   *config.Config
 	keys    *wallet.Wallet
 	store   *history.Store
-	servers *seller.MCP
+	sellers *seller.Client
 }
 
 // Stale implements tools.Home.
@@ -122,7 +121,7 @@ func (h openHome) Stale() bool { return !h.rules.Same(h.dir) }
 
 // Close implements tools.Home.
 func (h openHome) Close() error {
-	return errors.Join(h.servers.Close(), h.store.Close(), h.keys.Close())
+	return errors.Join(h.sellers.Close(), h.store.Close(), h.keys.Close())
 }
 
 // seals implements tools.Seals.

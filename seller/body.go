@@ -15,7 +15,7 @@ import (
 
 // read takes in an answer within the limits. It always closes the body. The Answer is never nil:
 // with an error it holds what came.
-func (h *HTTP) read(response *http.Response, at *url.URL) (*Answer, error) {
+func (h *httpClient) read(response *http.Response, at *url.URL) (*Answer, error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
 		ContentType: mediaType(response.Header.Get("Content-Type"))}

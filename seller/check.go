@@ -25,19 +25,11 @@ const (
 	maxRequestBody  = 8 << 20
 )
 
-// Check says whether a request may be made at all, without asking the network: URL_BLOCKED or
-// INVALID_ARGUMENT. What a name resolves to is checked when it is dialled.
-func (h *HTTP) Check(r Request) error {
-	_, err := h.check(r)
-	if err != nil {
-		return err
-	}
-	return nil
-}
-
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-func (h *HTTP) check(r Request) (*url.URL, error) {
+// check is Check over HTTP: URL_BLOCKED or INVALID_ARGUMENT. What a name resolves to is checked when it
+// is dialled.
+func (h *httpClient) check(r Request) (*url.URL, error) {
 	if !slices.Contains(methods, methodOf(r)) {
 		return nil, invalid("the method %s is not one of %s", quote(r.Method), strings.Join(methods, ", "))
 	}
@@ -59,7 +51,7 @@ func blocked(format string, args ...any) *x402.Error {
 }
 
 // checkURL reads a URL as the wire would (security.md C8–C10, C13) and folds it to one spelling.
-func (h *HTTP) checkURL(raw string) (*url.URL, error) {
+func (h *httpClient) checkURL(raw string) (*url.URL, error) {
 	if raw == "" || len(raw) > maxURL {
 		return nil, invalid("the URL must have 1 to %d characters, not %d", maxURL, len(raw))
 	}
@@ -100,7 +92,7 @@ var numeric = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|\.)(0x[0-9a-f]*|[0-9]+)$`)
 })
 
-func (h *HTTP) checkHost(at *url.URL) error {
+func (h *httpClient) checkHost(at *url.URL) error {
 	at.Host = strings.ToLower(at.Host)
 	host, port := at.Hostname(), at.Port()
 	if strings.HasSuffix(at.Host, ":") || (port != "" && !isPort(port)) {

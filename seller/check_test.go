@@ -266,7 +266,7 @@ func TestResolution(t *testing.T) {
 	})
 	t.Run("the address is checked where the socket connects, too", func(t *testing.T) {
 		h := New(Options{})
-		_, err := h.dialOne(t.Context(), "tcp", s.Listener.Addr().String(), false)
+		_, err := h.http.dialOne(t.Context(), "tcp", s.Listener.Addr().String(), false)
 		var stopped *blockedError
 		assert.ErrorAs(t, err, &stopped)
 	})
@@ -284,7 +284,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 		Request{URL: "https://example.com/"})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"8.8.8.8:443"}, f.dialled)
-	assert.Nil(t, New(Options{}).transport.(*http.Transport).Proxy,
+	assert.Nil(t, New(Options{}).http.transport.(*http.Transport).Proxy,
 		"the environment is read once in a process: what was dialled shows nothing by itself")
 }
 
@@ -360,7 +360,7 @@ func FuzzCheckURL(f *testing.F) {
 	}
 	h := New(Options{Loopback: []string{"127.0.0.1:4021"}})
 	f.Fuzz(func(t *testing.T, raw string) {
-		at, err := h.checkURL(raw)
+		at, err := h.http.checkURL(raw)
 		if err != nil {
 			return
 		}

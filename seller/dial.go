@@ -63,7 +63,7 @@ func (e *blockedError) Error() string {
 // dialContext resolves once and connects to one of exactly those addresses, each checked
 // (security.md C10–C12). An entry of the loopback list counts for the host as the URL writes it,
 // never for another name that leads to the same place.
-func (h *HTTP) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (h *httpClient) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (h *HTTP) dialContext(ctx context.Context, network, address string) (net.Co
 }
 
 // resolve finds the addresses that may be dialled; it is an error when there is none.
-func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.Addr, error) {
+func (h *httpClient) resolve(ctx context.Context, host string, listed bool) ([]netip.Addr, error) {
 	if listed && host == "localhost" { // by definition, whatever a resolver says (RFC 6761)
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
 	}
@@ -119,7 +119,7 @@ func (h *HTTP) resolve(ctx context.Context, host string, listed bool) ([]netip.A
 	return allowed[:min(len(allowed), 4)], nil
 }
 
-func (h *HTTP) dialOne(ctx context.Context, network, address string, listed bool) (net.Conn, error) {
+func (h *httpClient) dialOne(ctx context.Context, network, address string, listed bool) (net.Conn, error) {
 	if h.options.dial != nil {
 		return h.options.dial(ctx, network, address)
 	}

@@ -1,28 +1,9 @@
-// Package transport carries a request to a seller: first without payment, then once with it.
-//
-// What must stay true: no request reaches an address that its owner did not publish to the
-// Internet, unless the wallet's owner listed exactly that host and port; a request with a payment
-// leaves at most once, on a connection of its own, to the origin it was made for; and nothing a
-// seller sends can take unbounded memory or time.
-//
-// The stock client breaks each of these, measured (reference/security.md findings 7, 9, 13): it
-// follows redirects with the payment attached, accepts 10 MiB of headers and a gigabyte out of a
-// megabyte of gzip, takes a proxy from the environment, and when a kept-alive connection dies after
-// the server read a signed GET, sends it a second time unasked.
-//
-// The files: mux.go (which of the two). HTTP: http.go (ask, present), check.go (what may be sent),
-// dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
-// mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a
-// request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go (what left
-// and what came, read raw), mcptransport.go (where that is noted, and how a payment leaves once),
-// mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
 package seller
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -34,49 +15,6 @@ import (
 	"x402-wallet/x402"
 )
 
-// Request is what a buyer asks for: over HTTP, or, with one of the MCP methods, of an MCP server.
-type Request struct {
-	Method string // "" is GET
-	// MCP: the endpoint, or mcp://<name> of a configured server, and what is asked for as the
-	// fragment
-	URL    string
-	Header http.Header
-	Body   []byte // MCP: the arguments, a JSON object; nil: none
-
-	// MCP: hears how far the server is; called by another goroutine; nil: nobody wants to know
-	Progress func(Progress)
-}
-
-// Answer is what a seller said. All of it is a stranger's.
-type Answer struct {
-	Status      int
-	Header      http.Header
-	Content     []byte // decoded if it came as gzip
-	ContentType string // a well-formed media type, or ""
-	Truncated   bool   // Content is not all there was
-	FinalURL    string // what answered, after redirects: a payment for this answer goes there
-	Date        time.Time
-
-	Challenge     *x402.Challenge // set when Status is 402 or 412 …
-	ChallengeErr  error           // … or why it could not be read
-	Settlement    *x402.Settlement
-	SettlementErr error
-	ToolFailed    bool // MCP: the server says that what it was asked for came to nothing; its Status is 500
-}
-
-// Options configure the client. The zero value is right for sellers on the Internet.
-type Options struct {
-	// exact host:port that http:// and private addresses are allowed for (SPEC §4, policy.loopback)
-	Loopback []string
-	// "" is "x402-wallet"; never with "Mozilla", which gets an HTML paywall (x402-protocol.md §1.1)
-	UserAgent  string
-	MaxContent int64          // 0 is 32 MiB
-	RootCAs    *x509.CertPool // nil: the system's. For tests; there is no way to skip the check
-	Resolver   resolver       // nil: the system's
-
-	dial dialFunc // tests only: what opens a connection to an address that was allowed
-}
-
 // Limits (SPEC §10).
 const (
 	maxContent = 32 << 10 << 10 // SPEC: content stored
@@ -86,22 +24,15 @@ const (
 	connectTime = 10 * time.Second
 )
 
-// HTTP is the safe client. It is safe for concurrent use.
-type HTTP struct {
+// httpClient is the safe client. It is safe for concurrent use.
+type httpClient struct {
 	options   Options
 	loopback  map[string]bool
 	transport http.RoundTripper
 }
 
-// New makes a client.
-func New(o Options) *HTTP {
-	if o.UserAgent == "" {
-		o.UserAgent = "x402-wallet"
-	}
-	if o.MaxContent <= 0 {
-		o.MaxContent = maxContent
-	}
-	h := &HTTP{options: o, loopback: map[string]bool{}}
+func newHTTP(o Options) *httpClient {
+	h := &httpClient{options: o, loopback: map[string]bool{}}
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
 	}
@@ -123,28 +54,7 @@ func New(o Options) *HTTP {
 	return h
 }
 
-// SendError says why a request with a payment has no whole answer. Sent is false only when provably
-// not one byte of it left: no connection came about. Anything else may have been read and settled.
-type SendError struct {
-	Sent bool
-	Err  error
-}
-
-// Error says on which side of the line it is.
-func (e *SendError) Error() string {
-	if e.Sent {
-		return "the payment was sent: " + e.Err.Error()
-	}
-	return "the payment was not sent: " + e.Err.Error()
-}
-
-// Unwrap gives the *x402.Error.
-func (e *SendError) Unwrap() error { return e.Err }
-
-// Ask sends a request without payment. Redirects are followed up to five times within the same
-// origin; a request that is neither GET nor HEAD only where the redirect keeps its method (307,
-// 308). Errors are *x402.Error.
-func (h *HTTP) Ask(ctx context.Context, r Request) (*Answer, error) {
+func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 	for hops := 0; ; hops++ {
 		at, err := h.check(r)
 		if err != nil {
@@ -171,10 +81,7 @@ func (h *HTTP) Ask(ctx context.Context, r Request) (*Answer, error) {
 	}
 }
 
-// Present sends a request with one payment or proof header, exactly once: a fresh connection, no
-// redirects (a 3xx is the answer). An error is a *SendError. It comes together with an Answer when
-// the headers arrived and the body broke off: the receipt is in the headers.
-func (h *HTTP) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
 	at, err := h.check(r)
 	if err == nil && !validField(with.Header, with.Value) {
 		err = x402.Errorf(x402.Internal, "the payment does not fit into a header")
@@ -197,7 +104,7 @@ func (h *HTTP) Present(ctx context.Context, r Request, with x402.Attachment) (*A
 }
 
 // send makes one exchange on one connection.
-func (h *HTTP) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (*http.Response,
+func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (*http.Response,
 	error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
 	if err != nil {
@@ -238,7 +145,7 @@ func methodOf(r Request) string {
 }
 
 // redirect is where an unpaid request goes next; "" when the response is the answer.
-func (h *HTTP) redirect(r Request, at *url.URL, response *http.Response, hops int) (string, error) {
+func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, hops int) (string, error) {
 	location := response.Header.Get("Location")
 	var keepsMethod bool
 	switch response.StatusCode {

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client allows the given local servers and nothing else.
-func newClient(urls ...string) *HTTP {
+func newClient(urls ...string) *Client {
 	var entries []string
 	for _, u := range urls {
 		entries = append(entries, strings.TrimPrefix(u, "http://"))
@@ -317,7 +317,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 		_, err := newClient(u).Ask(within(t, 5*time.Second), Request{URL: u})
 		assert.Equal(t, x402.NetworkError, code(err), "%s: %v", name, err)
 	}
-	wire := New(Options{}).transport.(*http.Transport)
+	wire := New(Options{}).http.transport.(*http.Transport)
 	assert.False(t, wire.Protocols.HTTP2() || wire.Protocols.UnencryptedHTTP2())
 }
 

@@ -55,7 +55,7 @@ func TestBodyFlood(t *testing.T) {
 		flood(w)
 	})
 	h := newClient(s.URL)
-	h.options.MaxContent = 1 << 20
+	h.http.options.MaxContent = 1 << 20
 	a, err := h.Ask(t.Context(), Request{URL: s.URL + "/402"})
 	require.NoError(t, err)
 	assert.Equal(t, x402.ResponseTooLarge, code(a.ChallengeErr))
@@ -82,7 +82,7 @@ func TestContentAtTheLimit(t *testing.T) {
 					_, _ = w.Write(bytes.Repeat([]byte{'x'}, size))
 				})
 				h := newClient(s.URL)
-				h.options.MaxContent = 1 << 20
+				h.http.options.MaxContent = 1 << 20
 				a, err := h.Ask(t.Context(), Request{URL: s.URL})
 				require.NoError(t, err)
 				assert.Equal(t, min(size, 1<<20), len(a.Content))

@@ -5,60 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"x402-wallet/x402"
 )
-
-// Server is a paid MCP server of the owner's: a command, or a URL.
-type Server struct {
-	Command []string
-	URL     string
-}
-
-// MCPOptions configure the way to MCP servers.
-type MCPOptions struct {
-	Servers map[string]Server // by name, as config.toml has them
-	HTTP    *HTTP             // whose address rules, dialling and limits hold for servers at a URL
-	Version string            // what we say of ourselves
-	Log     *slog.Logger
-}
-
-// MCP calls tools of MCP servers, and reads their resources and prompts, for payment where they ask
-// for it. It is safe for concurrent use; Close ends what it started.
-//
-// A session with a server is opened when it is first needed, is shared by all calls, and is opened
-// again when it has died. A request with a payment leaves at most once all the same: what dies after
-// it left is not tried again.
-type MCP struct {
-	options MCPOptions
-	life    context.Context // until Close
-	end     context.CancelFunc
-
-	mu        sync.Mutex
-	endpoints map[string]*endpoint // by endpoint
-	changes   map[string]chan struct{}
-	closed    bool
-
-	dropped sync.WaitGroup // sessions whose calls are not over
-}
-
-// NewMCP makes the way to MCP servers. Nothing is started before it is asked for.
-func NewMCP(o MCPOptions) *MCP {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	m := &MCP{options: o, endpoints: map[string]*endpoint{}, changes: map[string]chan struct{}{}}
-	m.life, m.end = context.WithCancel(context.Background())
-	return m
-}
 
 // ContentType is what an MCP answer's content is: the whole result of a call, in JSON.
 const ContentType = "application/vnd.mcp.result+json"
@@ -72,7 +27,7 @@ const commandScheme = "mcp"
 
 // Endpoint is where a server is asked: it is named as config.toml names it, or by an https URL. A
 // command is never taken from a caller.
-func (m *MCP) Endpoint(server string) (string, error) {
+func (m *Client) Endpoint(server string) (string, error) {
 	s, isNamed := m.options.Servers[server]
 	switch {
 	case isNamed && s.URL == "":
@@ -101,9 +56,9 @@ func Target(endpoint, name string) string {
 }
 
 // endpoint reads the URL of a server, without what is asked of it.
-func (m *MCP) parseEndpoint(raw string) (*url.URL, error) {
+func (m *Client) parseEndpoint(raw string) (*url.URL, error) {
 	if !strings.HasPrefix(raw, commandScheme+"://") {
-		return m.options.HTTP.checkURL(raw)
+		return m.http.checkURL(raw)
 	}
 	at, err := url.Parse(raw)
 	if err != nil {
@@ -124,19 +79,7 @@ type mcpRequest struct {
 	progress  func(Progress)
 }
 
-// Progress is what a server says while it works. The message is a stranger's.
-type Progress struct {
-	Done, Total float64
-	Message     string
-}
-
-// Check says whether a request may be made at all, without starting or asking anything.
-func (m *MCP) Check(r Request) error {
-	_, err := m.check(r)
-	return err
-}
-
-func (m *MCP) check(r Request) (mcpRequest, error) {
+func (m *Client) check(r Request) (mcpRequest, error) {
 	raw, fragment, _ := strings.Cut(r.URL, "#")
 	at, err := m.parseEndpoint(raw)
 	if err != nil {
@@ -144,8 +87,6 @@ func (m *MCP) check(r Request) (mcpRequest, error) {
 	}
 	name, err := url.PathUnescape(fragment)
 	switch {
-	case !IsMCP(r.Method):
-		return mcpRequest{}, invalid("the method %s is not one of MCP that can be paid for", quote(r.Method))
 	case err != nil || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool {
 		return r < ' ' || r == 0x7f || r == 0xfffd
 	}):
@@ -182,10 +123,7 @@ func (e *EntryError) Error() string { return e.err.Error() }
 // Unwrap gives the *x402.Error.
 func (e *EntryError) Unwrap() error { return e.err }
 
-// Ask sends a request without payment. Whether the server then works for nothing is its own affair,
-// so it is sent once, and again only when provably nothing of it left. Errors are *x402.Error, or
-// an *EntryError.
-func (m *MCP) Ask(ctx context.Context, r Request) (*Answer, error) {
+func (m *Client) askMCP(ctx context.Context, r Request) (*Answer, error) {
 	w, err := m.check(r)
 	if err != nil {
 		return nil, err
@@ -201,8 +139,7 @@ func (m *MCP) Ask(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
-// Present sends a request with a payment, exactly once. An error is a *SendError.
-func (m *MCP) Present(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
+func (m *Client) presentMCP(ctx context.Context, r Request, with x402.Attachment) (*Answer, error) {
 	w, err := m.check(r)
 	if err != nil {
 		return nil, &SendError{Err: err}
@@ -220,7 +157,7 @@ func (m *MCP) Present(ctx context.Context, r Request, with x402.Attachment) (*An
 
 // exchange makes a request, on a session that lives. Its error means that nothing of the request
 // left.
-func (m *MCP) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
+func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachment) (*exchange, error) {
 	p, err := m.endpointAt(w.endpoint)
 	if err != nil {
 		return nil, err

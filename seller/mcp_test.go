@@ -85,15 +85,13 @@ func overAll(t *testing.T, o *official) map[string]string {
 		"moved": s.URL + "/moved"}
 }
 
-func reach(t *testing.T, o MCPOptions, urls ...string) *MCP {
-	var hosts []string
+func reach(t *testing.T, o Options, urls ...string) *Client {
 	for _, u := range urls {
 		r, err := http.NewRequest(http.MethodGet, u, nil)
 		require.NoError(t, err)
-		hosts = append(hosts, "http://"+r.URL.Host)
+		o.Loopback = append(o.Loopback, r.URL.Host)
 	}
-	o.HTTP = newClient(hosts...)
-	m := NewMCP(o)
+	m := New(o)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	return m
 }
@@ -103,7 +101,7 @@ func TestMCPOverEveryWire(t *testing.T) {
 	var before int32
 	for name, url := range overAll(t, o) {
 		t.Run(name, func(t *testing.T) {
-			m := reach(t, MCPOptions{}, url)
+			m := reach(t, Options{}, url)
 			q := Request{Method: CallTool, URL: Target(url, "paid"), Body: []byte(`{"n":9007199254740993}`)}
 			a, err := m.Ask(t.Context(), q)
 			require.NoError(t, err)
@@ -146,7 +144,7 @@ func TestMCPListChangesAreNoticed(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			m := reach(t, MCPOptions{}, url)
+			m := reach(t, Options{}, url)
 			changed, err := m.Changes(url)
 			require.NoError(t, err)
 			list, err := m.Tools(t.Context(), url)
@@ -185,7 +183,7 @@ func TestMCPStaysAtItsOrigin(t *testing.T) {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 		}
 	})
-	m := reach(t, MCPOptions{}, s.URL, other.URL)
+	m := reach(t, Options{}, s.URL, other.URL)
 	for path, want := range map[string]x402.Code{"/away": x402.RedirectRefused,
 		"/old": x402.ServerUnavailable} {
 		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + path + "#paid"})
@@ -210,7 +208,7 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 		handler.ServeHTTP(w, r)
 	})
 	t.Cleanup(s.CloseClientConnections)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"},
 		x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
 	require.NoError(t, err)
@@ -262,7 +260,7 @@ func TestMCPLists(t *testing.T) {
 			answer(`{"tools":[` + tools(many...) + `]}`)
 		}
 	})
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	list, err := m.Tools(t.Context(), s.URL+"/names")
 	require.NoError(t, err)
 	var names []string
@@ -283,7 +281,7 @@ func TestMCPPlacesAreBounded(t *testing.T) {
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return o.Server }, nil)
 	s := serve(t, handler.ServeHTTP)
 	t.Cleanup(s.CloseClientConnections)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	for i := range maxEndpoints + 4 {
 		_, err := m.Tools(t.Context(), fmt.Sprint(s.URL, "/", i))
 		require.NoError(t, err)

@@ -43,7 +43,7 @@ func (l *logged) String() string {
 func TestAnMCPCommandIsEndedWithAllItStarted(t *testing.T) {
 	t.Parallel()
 	said := &logged{}
-	m := NewMCP(MCPOptions{HTTP: New(Options{}), Log: slog.New(slog.NewTextHandler(said, nil)),
+	m := New(Options{Log: slog.New(slog.NewTextHandler(said, nil)),
 		Servers: map[string]Server{
 			"stubborn": {Command: []string{"/bin/sh", "-c",
 				`trap "" TERM; sleep 600 & echo "pid $$ pid $!" >&2; while :; do sleep 600; done`}},

@@ -140,7 +140,7 @@ func (e *exchange) drain(ctx context.Context, quit <-chan struct{}) {
 // observed is an exchange over HTTP, as mcpconn reports to it.
 type observed struct {
 	*exchange
-	client *HTTP
+	client *httpClient
 }
 
 // Rejected notes what the endpoint itself answered.

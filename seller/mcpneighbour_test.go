@@ -131,7 +131,7 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 				}
 				s := serve(t, server.ServeHTTP)
 				t.Cleanup(s.CloseClientConnections)
-				m := reach(t, MCPOptions{}, s.URL)
+				m := reach(t, Options{}, s.URL)
 				var a *Answer
 				var err error
 				answered := make(chan struct{})
@@ -177,7 +177,7 @@ func TestClosingEndsACall(t *testing.T) {
 		<-r.Context().Done()
 	}
 	s := serve(t, server.ServeHTTP)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	go func() {
 		<-arrived
 		assert.NoError(t, m.Close())
@@ -207,7 +207,7 @@ func TestARefusalIsNotTheEndOfASession(t *testing.T) {
 		}
 	}
 	s := serve(t, server.ServeHTTP)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	ask := func(code int) error {
 		status.Store(int64(code))
 		_, err := m.Ask(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
@@ -250,7 +250,7 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 		old.ServeHTTP(w, r)
 	})
 	t.Cleanup(s.CloseClientConnections)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	q := Request{Method: CallTool, URL: s.URL + "/old#paid"}
 	_, err := m.Ask(within(t, 10*time.Second), q)
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
@@ -282,7 +282,7 @@ func TestPaidCallOutlivesRefusedList(t *testing.T) {
 				r.Body = io.NopCloser(bytes.NewReader(body))
 				server.ServeHTTP(w, r)
 			})
-			m := reach(t, MCPOptions{}, s.URL)
+			m := reach(t, Options{}, s.URL)
 			answered := make(chan error, 1)
 			go func() {
 				_, err := m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +

@@ -35,7 +35,7 @@ const (
 
 // endpoint is one server with its session.
 type endpoint struct {
-	mcp *MCP
+	mcp *Client
 	url *url.URL
 
 	turn    chan struct{} // one at a time opens a session
@@ -48,7 +48,7 @@ type endpoint struct {
 
 // endpointAt finds the endpoint of a URL, and counts its caller in; release counts it out. When
 // there are too many, the one that is unused longest is closed.
-func (m *MCP) endpointAt(at *url.URL) (*endpoint, error) {
+func (m *Client) endpointAt(at *url.URL) (*endpoint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -68,7 +68,7 @@ func (m *MCP) endpointAt(at *url.URL) (*endpoint, error) {
 }
 
 // endpointNamed is endpointAt, by the URL as text.
-func (m *MCP) endpointNamed(endpoint string) (*endpoint, error) {
+func (m *Client) endpointNamed(endpoint string) (*endpoint, error) {
 	at, err := m.parseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
@@ -76,14 +76,14 @@ func (m *MCP) endpointNamed(endpoint string) (*endpoint, error) {
 	return m.endpointAt(at)
 }
 
-func (m *MCP) release(p *endpoint) {
+func (m *Client) release(p *endpoint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.users--
 	p.used = time.Now()
 }
 
-func (m *MCP) evict() bool {
+func (m *Client) evict() bool {
 	var oldest *endpoint
 	for _, p := range m.endpoints {
 		if p.users == 0 && (oldest == nil || p.used.Before(oldest.used)) {
@@ -99,7 +99,7 @@ func (m *MCP) evict() bool {
 }
 
 // Close ends all sessions, and the commands that were started for them.
-func (m *MCP) Close() error {
+func (m *Client) Close() error {
 	m.mu.Lock()
 	endpoints := m.endpoints
 	m.endpoints, m.closed = map[string]*endpoint{}, true
@@ -178,7 +178,7 @@ func (p *endpoint) lock(ctx context.Context) (done func(), err error) {
 
 // LockEntry waits until no other call buys Initialize at an endpoint: who had to wait may find
 // the session open. done lets the next one.
-func (m *MCP) LockEntry(ctx context.Context, endpoint string) (done func(), err error) {
+func (m *Client) LockEntry(ctx context.Context, endpoint string) (done func(), err error) {
 	p, err := m.endpointNamed(endpoint)
 	if err != nil {
 		return nil, err
@@ -326,7 +326,7 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 		})
 	}
 	client := func(s *session, twoStreams bool) *http.Client {
-		return mcpconn.Client(newSessionTransport(p.mcp.options.HTTP, p.url, s, twoStreams))
+		return mcpconn.Client(newSessionTransport(p.mcp.http, p.url, s, twoStreams))
 	}
 	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
 		return mcpconn.Streamable(p.url.String(), client(s, false))
@@ -468,10 +468,10 @@ func (s *session) call(ctx context.Context, w mcpRequest, e *exchange) {
 	case CallTool:
 		result, err = s.mcp.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: w.name,
 			Arguments: w.arguments})
-	case ReadResource: // not by the session's own method, which answers from a cache
+	case readResource: // not by the session's own method, which answers from a cache
 		result, err = mcp.CallCustomMethod[*mcp.ReadResourceParams, *mcp.ReadResourceResult](ctx, s.mcp,
 			w.method, &mcp.ReadResourceParams{Meta: meta, URI: w.name})
-	case GetPrompt:
+	case getPrompt:
 		arguments := map[string]string{}
 		err = json.Unmarshal(w.arguments, &arguments)
 		if err == nil {

@@ -104,7 +104,7 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 					r.Body = io.NopCloser(bytes.NewReader(body))
 					server.ServeHTTP(w, r)
 				})
-				m := reach(t, MCPOptions{}, s.URL)
+				m := reach(t, Options{}, s.URL)
 				if ends {
 					go func() {
 						<-arrived
@@ -154,7 +154,7 @@ func TestASessionOutlivesItsOwnStream(t *testing.T) {
 	}
 	server.call = func(w http.ResponseWriter, _ *http.Request, q question) { says(w, q, bought) }
 	s := serve(t, server.ServeHTTP)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	news, err := m.Changes(s.URL)
 	require.NoError(t, err)
 	ask := func() {
@@ -223,7 +223,7 @@ func TestAWholeAnswerCounts(t *testing.T) {
 			server := &plain{get: noStream}
 			server.call = func(w http.ResponseWriter, _ *http.Request, q question) { call(w, q) }
 			s := serve(t, server.ServeHTTP)
-			m := reach(t, MCPOptions{}, s.URL)
+			m := reach(t, Options{}, s.URL)
 			for range 2 {
 				a, err := m.Present(within(t, 10*time.Second), Request{Method: CallTool, URL: s.URL +
 					"#paid"}, aPayment)
@@ -251,7 +251,7 @@ func TestAPaidCallToARestartedServer(t *testing.T) {
 			says(w, q, bought)
 		}
 		s := serve(t, server.ServeHTTP)
-		m := reach(t, MCPOptions{}, s.URL)
+		m := reach(t, Options{}, s.URL)
 		_, err := m.Ask(within(t, 5*time.Second), Request{Method: CallTool, URL: s.URL + "#free"})
 		require.NoError(t, err)
 		server.forgotten.Add(1)
@@ -291,7 +291,7 @@ func TestOnTheOldWireAPaidCallOutlivesItsNeighbours(t *testing.T) {
 		old.ServeHTTP(w, r)
 	})
 	t.Cleanup(s.CloseClientConnections)
-	m := reach(t, MCPOptions{}, s.URL)
+	m := reach(t, Options{}, s.URL)
 	go func() {
 		defer close(over)
 		<-arrived

@@ -18,7 +18,7 @@ import (
 var listLimits = mcpconn.Limits{Pages: 32, Items: 1000, Bytes: 8 << 20}
 
 // Tools lists what a server offers, its names checked: everything else in it is a stranger's text.
-func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
+func (m *Client) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err error) {
 	p, err := m.endpointNamed(endpoint)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (m *MCP) Tools(ctx context.Context, endpoint string) (list []*mcp.Tool, err
 
 // Changes hears, for one listener, that a server's tools may be others now: it says so, or a call
 // had to open its session again.
-func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
+func (m *Client) Changes(endpoint string) (<-chan struct{}, error) {
 	at, err := m.parseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (m *MCP) Changes(endpoint string) (<-chan struct{}, error) {
 	return news, nil
 }
 
-func (m *MCP) changed(at *url.URL) {
+func (m *Client) changed(at *url.URL) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -79,7 +79,7 @@ func isName(name string) bool {
 
 // explain is the error of the outside for a request without payment that a server refused, or that
 // came to nothing.
-func (m *MCP) explain(ctx context.Context, w mcpRequest, err error) error {
+func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 	var refused *refusal
 	if !errors.As(err, &refused) {
 		return m.unanswered(ctx, w, err)
@@ -100,13 +100,13 @@ func (m *MCP) explain(ctx context.Context, w mcpRequest, err error) error {
 	}
 }
 
-func (m *MCP) lacks(ctx context.Context, w mcpRequest) bool {
+func (m *Client) lacks(ctx context.Context, w mcpRequest) bool {
 	tools, err := m.Tools(ctx, w.endpoint.String())
 	return err == nil && !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == w.name })
 }
 
 // unanswered is the error of the outside for an exchange that has no answer.
-func (m *MCP) unanswered(ctx context.Context, w mcpRequest, err error) error {
+func (m *Client) unanswered(ctx context.Context, w mcpRequest, err error) error {
 	var coded *x402.Error
 	switch host := w.endpoint.Host; {
 	case errors.As(err, &coded):

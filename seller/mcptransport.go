@@ -136,14 +136,14 @@ func (t *recorder) mayAsk(id jsonrpc.ID) bool {
 // limits. What goes wrong with one call is kept from the others by mcpconn.IsolatingTransport.
 type sessionTransport struct {
 	isolating mcpconn.IsolatingTransport
-	client    *HTTP
+	client    *httpClient
 	at        *url.URL                // the endpoint
 	moved     atomic.Pointer[url.URL] // where the endpoint was redirected to
 	session   *session
 }
 
 // newSessionTransport makes one; twoStreams is SSE of 2024-11-05.
-func newSessionTransport(client *HTTP, at *url.URL, s *session, twoStreams bool) *sessionTransport {
+func newSessionTransport(client *httpClient, at *url.URL, s *session, twoStreams bool) *sessionTransport {
 	t := &sessionTransport{client: client, at: at, session: s}
 	t.isolating = mcpconn.IsolatingTransport{
 		Send: t.send, Quit: s.quit, TwoStreams: twoStreams,

@@ -47,11 +47,10 @@ func command(t *testing.T, s map[string]any) seller.Server {
 }
 
 // sells makes the world's wallet buy from MCP servers.
-func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.MCP {
-	over := seller.New(seller.Options{Loopback: append(w.Loopback, loopback...)})
-	m := seller.NewMCP(seller.MCPOptions{Servers: servers, HTTP: over, Version: "test",
+func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.Client {
+	m := seller.New(seller.Options{Loopback: append(w.Loopback, loopback...), Servers: servers, Version: "test",
 		Log: w.wallet.Engine.Log})
-	w.wallet.Engine.Transport = seller.Mux{HTTP: over, MCP: m}
+	w.wallet.Engine.Transport = m
 	w.wallet.Servers = m
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
@@ -147,7 +146,7 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		endpoint, err := m.Endpoint(server)
 		require.NoError(t, err)
 		for _, c := range []struct{ method, name, args string }{
-			{seller.ReadResource, "paid://resource", ""}, {seller.GetPrompt, "paid", `{"q":"x"}`},
+			{"resources/read", "paid://resource", ""}, {"prompts/get", "paid", `{"q":"x"}`},
 		} {
 			r, err := w.wallet.Buy(t.Context(),
 				pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name),
