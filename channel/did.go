@@ -3,8 +3,8 @@ package channel
 import (
 	"crypto/sha3"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"x402-wallet/x402"
@@ -21,24 +21,21 @@ const didPrefix = "did:rooch:"
 
 // parseDID reads a did:rooch. Other methods have no account on Rooch, and so no channel (reference:
 // nuwa §8).
-func parseDID(did string) (a account, err error) {
+func parseDID(did string) (account, error) {
 	text, ok := strings.CutPrefix(did, didPrefix)
 	if !ok {
-		return a, x402.Errorf(x402.InvalidRequirement,
+		return account{}, x402.Errorf(x402.InvalidRequirement,
 			"%s is no did:rooch: only those have payment channels", x402.Quote(did))
 	}
-	payload, err := bech32m(text)
-	if err != nil || len(payload) != len(a) {
-		return a, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", x402.Quote(did))
+	a, ok := parseBech32m(text)
+	if !ok {
+		return account{}, x402.Errorf(x402.InvalidRequirement, "%s is no account on Rooch", x402.Quote(did))
 	}
-	return account(payload), nil
+	return a, nil
 }
 
 // did is the account's name.
-func (a account) did() string { return didPrefix + a.identifier() }
-
-// identifier is the DID without its method, as the chain's documents have it.
-func (a account) identifier() string { return toBech32m(a[:]) }
+func (a account) did() string { return didPrefix + a.bech32m() }
 
 // String is 0x and hex, as Rooch's nodes write accounts.
 func (a account) String() string { return "0x" + hex.EncodeToString(a[:]) }
@@ -47,15 +44,13 @@ func (a account) String() string { return "0x" + hex.EncodeToString(a[:]) }
 func (id objectID) String() string { return "0x" + hex.EncodeToString(id[:]) }
 
 // parseObjectID reads 0x and 64 hex digits.
-func parseObjectID(s string) (id objectID, err error) {
+func parseObjectID(s string) (objectID, error) {
 	text, ok := strings.CutPrefix(s, "0x")
-	if !ok || len(text) != hex.EncodedLen(len(id)) {
+	id, err := hex.DecodeString(text)
+	if !ok || err != nil || len(id) != len(objectID{}) {
 		return objectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
 	}
-	if _, err := hex.Decode(id[:], []byte(text)); err != nil {
-		return objectID{}, fmt.Errorf("%s is no object's id", x402.Quote(s))
-	}
-	return id, nil
+	return objectID(id), nil
 }
 
 // coinRGas is the one asset that services price in (payment-kit 0.7.0), as the wire and the registry
@@ -98,7 +93,7 @@ func idOfChannel(payer, payee account) objectID {
 func hubOf(owner account) objectID { return objectOf(owner[:], "payment_channel", "PaymentHub") }
 
 // documentOf is an account's DID document.
-func documentOf(a account) objectID { return objectOf(encodeBCS(a.identifier()), "did", "DIDDocument") }
+func documentOf(a account) objectID { return objectOf(encodeBCS(a.bech32m()), "did", "DIDDocument") }
 
 // fieldKey names an entry of a table whose keys are strings.
 func fieldKey(name string) objectID {
@@ -106,15 +101,44 @@ func fieldKey(name string) objectID {
 	return sha3.Sum256(append(encodeBCS(name), stringType...))
 }
 
-// bech32m is BIP 350 without the limit of 90 characters, lower case, for the one human readable
-// part.
-
 const (
-	humanPart      = "rooch"
+	humanPart      = "rooch1"
 	bech32Alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 	bech32mFinal   = 0x2bc830a3
 	checksumLength = 6
 )
+
+// expandedHumanPart is "rooch" as the checksum reads it: its letters' high bits, 0, their low bits.
+var expandedHumanPart = []byte{3, 3, 3, 3, 3, 0, 18, 15, 15, 3, 8}
+
+// bech32m is the DID without its method, as the chain's documents have it: BIP 350, in lower case,
+// for the one human readable part.
+func (a account) bech32m() string {
+	values := regroup(a[:], 8, 5, true)
+	sum := polymod(slices.Concat(expandedHumanPart, values, make([]byte, checksumLength))) ^ bech32mFinal
+	for i := range checksumLength {
+		values = append(values, byte(sum>>(5*(checksumLength-1-i)))&31)
+	}
+	text := []byte(humanPart)
+	for _, v := range values {
+		text = append(text, bech32Alphabet[v])
+	}
+	return string(text)
+}
+
+// parseBech32m reads an account's one spelling. What it makes of wrong letters, a wrong checksum or
+// bits behind the end is an account with another spelling.
+func parseBech32m(text string) (a account, ok bool) {
+	if len(text) != len(a.bech32m()) {
+		return a, false
+	}
+	values := []byte(text[len(humanPart) : len(text)-checksumLength])
+	for i, letter := range values {
+		values[i] = byte(strings.IndexByte(bech32Alphabet, letter)) & 31
+	}
+	copy(a[:], regroup(values, 5, 8, false))
+	return a, a.bech32m() == text
+}
 
 func polymod(values []byte) uint32 {
 	sum := uint32(1)
@@ -128,57 +152,6 @@ func polymod(values []byte) uint32 {
 		}
 	}
 	return sum
-}
-
-// expanded is the human readable part as the checksum reads it.
-func expanded() (values []byte) {
-	for _, c := range []byte(humanPart) {
-		values = append(values, c>>5)
-	}
-	values = append(values, 0)
-	for _, c := range []byte(humanPart) {
-		values = append(values, c&31)
-	}
-	return values
-}
-
-func toBech32m(payload []byte) string {
-	values := regroup(payload, 8, 5, true)
-	padded := append(append(expanded(), values...), make([]byte, checksumLength)...)
-	sum := polymod(padded) ^ bech32mFinal
-	for i := range checksumLength {
-		values = append(values, byte(sum>>(5*(checksumLength-1-i)))&31)
-	}
-	text := []byte(humanPart + "1")
-	for _, v := range values {
-		text = append(text, bech32Alphabet[v])
-	}
-	return string(text)
-}
-
-var errBech32m = errors.New("not bech32m")
-
-func bech32m(text string) ([]byte, error) {
-	data, ok := strings.CutPrefix(text, humanPart+"1")
-	if !ok || len(data) < checksumLength || len(data) > 200 {
-		return nil, errBech32m
-	}
-	values := make([]byte, len(data))
-	for i := range len(data) {
-		v := strings.IndexByte(bech32Alphabet, data[i])
-		if v < 0 {
-			return nil, errBech32m
-		}
-		values[i] = byte(v)
-	}
-	if polymod(append(expanded(), values...)) != bech32mFinal {
-		return nil, errBech32m
-	}
-	payload := regroup(values[:len(values)-checksumLength], 5, 8, false)
-	if payload == nil || toBech32m(payload) != text { // bits behind the end
-		return nil, errBech32m
-	}
-	return payload, nil
 }
 
 // regroup turns groups of from bits into groups of to bits.

@@ -125,8 +125,8 @@ func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) 
 	if onChain.Sender != s.payer || onChain.Receiver != s.payee || !isRGas(onChain.Coin) {
 		return nil, x402.Errorf(x402.RPCError, "the node shows another channel than was asked for")
 	}
-	if onChain.State != stateActive {
-		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(onChain.State)).
+	if state := onChain.state(); state != stateActive {
+		return nil, x402.Errorf(x402.PaymentRejected, "%w", notActive(state)).
 			WithHint("the owner looks at it with x402-wallet channel show %s", s.server)
 	}
 	sub, err := s.node.subChannel(ctx, onChain, s.key.Fragment)

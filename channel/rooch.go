@@ -9,9 +9,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"x402-wallet/chain/rpc"
 	"x402-wallet/pay"
@@ -29,8 +28,7 @@ var chainIDs = map[string]uint64{"rooch:main": 1, "rooch:test": 2, "rooch:dev": 
 type node struct {
 	*rpc.Node
 
-	mu        sync.Mutex
-	sameChain bool // it answered with the network's chain id once
+	verified atomic.Bool // it answered with the network's chain id once
 }
 
 // chainID is the network's number, which stands in everything that is signed for it.
@@ -87,49 +85,39 @@ func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, er
 		return x402.Status{}, x402.Errorf(x402.RPCError, "no node of %s is configured", x402.Quote(e.Network))
 	}
 	if e.Destination != "" { // only a transaction has one
-		return node.transactionStatus(ctx, e, nonce)
+		payer, err := parseDID(e.Payer)
+		if err != nil {
+			return x402.Status{}, err
+		}
+		next, err := node.sequence(ctx, payer)
+		if err != nil || next <= nonce {
+			return x402.Status{}, err
+		}
+		note := fmt.Sprintf("the account has made its transaction %d", nonce)
+		return x402.Status{State: x402.Settled, Note: note}, nil
 	}
-	return node.subRAVStatus(ctx, e, nonce)
-}
-
-func (n *node) subRAVStatus(ctx context.Context, e x402.Evidence, nonce uint64) (status x402.Status,
-	err error) {
 	_, fragment, _ := strings.Cut(e.Payer, "#")
 	id, err := parseObjectID(e.Source)
 	if err != nil {
-		return status, err
+		return x402.Status{}, err
 	}
-	channel, err := n.channel(ctx, id)
+	channel, err := node.channel(ctx, id)
 	if err != nil || channel == nil {
-		return status, err
+		return x402.Status{}, err
 	}
-	sub, err := n.subChannel(ctx, channel, fragment)
+	sub, err := node.subChannel(ctx, channel, fragment)
 	if err != nil || sub == nil || sub.Nonce < nonce {
-		return status, err
+		return x402.Status{}, err
 	}
 	note := fmt.Sprintf("the payee has claimed %s units up to nonce %d", sub.Amount, sub.Nonce)
 	return x402.Status{State: x402.Settled, Note: note}, nil
 }
 
-func (n *node) transactionStatus(ctx context.Context, e x402.Evidence, sequence uint64) (
-	status x402.Status, err error) {
-	payer, err := parseDID(e.Payer)
-	if err != nil {
-		return status, err
-	}
-	next, err := n.sequence(ctx, payer)
-	if err != nil || next <= sequence {
-		return status, err
-	}
-	note := fmt.Sprintf("the account has made its transaction %d", sequence)
-	return x402.Status{State: x402.Settled, Note: note}, nil
-}
-
-// Key is a key of a DID document.
+// Key is a key of a DID document, in the order of payment_channel.move.
 type Key struct {
-	Fragment  string `json:"fragment"`
-	Type      string `json:"type"`
-	Multibase string `json:"publicKeyMultibase"` // z and base58, without multicodec
+	Fragment  string
+	Multibase string // z and base58, without multicodec
+	Type      string
 }
 
 // keys are the keys that a DID document lets authenticate. A DID without a document has none.
@@ -143,12 +131,11 @@ func (n *node) keys(ctx context.Context, a account) (usable []Key, err error) {
 		ID          did
 		Controllers []did
 		Methods     []struct { // of verification, behind their fragments
-			Fragment   string
-			ID         did
-			IDFragment string
-			Type       string
-			Controller did
-			Multibase  string
+			Fragment         string
+			ID               did
+			IDFragment, Type string
+			Controller       did
+			Multibase        string
 		}
 		Authentication []string
 	}
@@ -167,14 +154,22 @@ func (n *node) keys(ctx context.Context, a account) (usable []Key, err error) {
 type channelState struct {
 	Sender, Receiver account
 	Coin             string
-	State            string // active, closing or closed
-	Epoch            uint64 // one more each time that the channel is opened again
-
-	subs objectID // the table of its sub-channels
+	Subs             objectPath // the table of its sub-channels
+	Status           byte
+	Epoch            uint64     // one more each time that the channel is opened again
+	Cancellation     []struct { // an option: since when, and how much is open
+		Since   uint64
+		Pending money.Amount
+	}
 }
 
 // stateActive is the state of a channel that can be paid from.
 const stateActive = "active"
+
+func (c *channelState) state() string {
+	states := []string{stateActive, "closing", "closed"}
+	return states[min(int(c.Status), len(states)-1)]
+}
 
 // channel reads a channel; nil: it was never opened.
 func (n *node) channel(ctx context.Context, id objectID) (*channelState, error) {
@@ -182,25 +177,11 @@ func (n *node) channel(ctx context.Context, id objectID) (*channelState, error) 
 	if err != nil || value == nil {
 		return nil, err
 	}
-	var object struct {
-		Sender, Receiver account
-		Coin             string
-		Subs             objectPath
-		Status           byte
-		Epoch            uint64
-		Cancellation     []struct { // an option: since when, and how much is open
-			Since   uint64
-			Pending money.Amount
-		}
-	}
-	if err := decodeAllBCS(value, &object); err != nil || len(object.Subs) != 1 {
+	var c channelState
+	if err := decodeAllBCS(value, &c); err != nil || len(c.Subs) != 1 {
 		return nil, n.Failed("with a channel", errLayout)
 	}
-	states := []string{stateActive, "closing", "closed"}
-	return &channelState{
-		Sender: object.Sender, Receiver: object.Receiver, Coin: object.Coin, Epoch: object.Epoch,
-		State: states[min(int(object.Status), len(states)-1)], subs: object.Subs[0],
-	}, nil
+	return &c, nil
 }
 
 // subChannel is one key's part of a channel: what the payee has claimed of it, and the chain
@@ -213,20 +194,15 @@ type subChannel struct {
 
 // subChannel reads what a key has in a channel; nil: it may not sign for it.
 func (n *node) subChannel(ctx context.Context, c *channelState, fragment string) (*subChannel, error) {
-	value, err := n.field(ctx, c.subs, fragment)
+	value, err := n.field(ctx, c.Subs[0], fragment)
 	if err != nil || value == nil {
 		return nil, err
 	}
-	var sub struct {
-		Fragment, Multibase, Type string
-		Amount                    money.Amount
-		Nonce                     uint64
-	}
-	if err := decodeAllBCS(value, &sub); err != nil || sub.Fragment != fragment {
+	var sub subChannel
+	if err := decodeAllBCS(value, &sub); err != nil || sub.Key.Fragment != fragment {
 		return nil, n.Failed("with a sub-channel", errLayout)
 	}
-	key := Key{Fragment: sub.Fragment, Type: sub.Type, Multibase: sub.Multibase}
-	return &subChannel{Key: key, Amount: sub.Amount, Nonce: sub.Nonce}, nil
+	return &sub, nil
 }
 
 // hub is what lies in an account's payment hub, in units of RGas; none where it is frozen.
@@ -248,25 +224,24 @@ func (n *node) hub(ctx context.Context, owner account) (balance money.Amount, er
 		Balance    money.Amount
 		Frozen     byte
 	}
-	if err := decodeAllBCS(value, &coins); err != nil || coins.Name != canonicalRGas ||
-		coins.Coin != canonicalRGas {
+	err = decodeAllBCS(value, &coins)
+	if err != nil || coins.Name != canonicalRGas || coins.Coin != canonicalRGas {
 		return balance, n.Failed("with a payment hub", errLayout)
 	}
-	if coins.Frozen != 0 {
-		return money.Amount{}, nil
+	if coins.Frozen == 0 {
+		balance = coins.Balance
 	}
-	return coins.Balance, nil
+	return balance, nil
 }
 
 // sequence is the number of an account's next transaction.
 func (n *node) sequence(ctx context.Context, a account) (uint64, error) {
 	var out struct {
-		Status string `json:"vm_status"`
 		Values []struct {
 			Decoded json.Number `json:"decoded_value"`
 		} `json:"return_values"`
 	}
-	err := n.Call(ctx, &out, "rooch_executeViewFunction", map[string]any{
+	err := n.ask(ctx, &out, "rooch_executeViewFunction", map[string]any{
 		"function_id": moveos + "::account::sequence_number", "args": []string{a.String()},
 		"ty_args": []string{},
 	})
@@ -299,8 +274,8 @@ func (n *node) execute(ctx context.Context, raw string) (hash string, err error)
 			} `json:"status"`
 		} `json:"execution_info"`
 	}
-	if err := n.Call(ctx, &out, "rooch_executeRawTransaction", raw,
-		map[string]bool{"withOutput": true}); err != nil {
+	err = n.ask(ctx, &out, "rooch_executeRawTransaction", raw, map[string]bool{"withOutput": true})
+	if err != nil {
 		return "", err
 	}
 	if s := out.Execution.Status; s.Type != "executed" {
@@ -312,23 +287,20 @@ func (n *node) execute(ctx context.Context, raw string) (hash string, err error)
 
 // object reads an object's bytes; nil: there is no such object.
 func (n *node) object(ctx context.Context, id objectID) ([]byte, error) {
-	return n.state(ctx, "rooch_getObjectStates", id.String(), map[string]bool{"decode": false,
-		"showDisplay": false})
+	return n.state(ctx, "rooch_getObjectStates", id.String())
 }
 
+// field reads the bytes of a table's entry.
 func (n *node) field(ctx context.Context, table objectID, name string) ([]byte, error) {
-	return n.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()},
-		map[string]bool{"decode": false, "showDisplay": false})
+	return n.state(ctx, "rooch_getFieldStates", table.String(), []string{fieldKey(name).String()})
 }
 
 func (n *node) state(ctx context.Context, method string, params ...any) ([]byte, error) {
-	if err := n.checkChain(ctx); err != nil {
-		return nil, err
-	}
 	var list []*struct {
 		Value string `json:"value"`
 	}
-	if err := n.Call(ctx, &list, method, params...); err != nil {
+	params = append(params, map[string]bool{"decode": false, "showDisplay": false})
+	if err := n.ask(ctx, &list, method, params...); err != nil {
 		return nil, err
 	}
 	if len(list) != 1 {
@@ -344,22 +316,20 @@ func (n *node) state(ctx context.Context, method string, params ...any) ([]byte,
 	return value, nil
 }
 
-// checkChain refuses a node of another network: who chooses the node chooses the evidence.
-func (n *node) checkChain(ctx context.Context) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.sameChain {
-		return nil
+// ask refuses a node of another network: who chooses the node chooses the evidence.
+func (n *node) ask(ctx context.Context, result any, method string, params ...any) error {
+	if n.verified.Load() {
+		return n.Call(ctx, result, method, params...)
 	}
 	var id json.Number
 	if err := n.Call(ctx, &id, "rooch_getChainID"); err != nil {
 		return err
 	}
-	if id.String() != strconv.FormatUint(n.chainID(), 10) {
+	if id.String() != decimal(n.chainID()) {
 		return x402.Errorf(x402.RPCError,
 			"the node of %s has the chain id %s, not %d", n.Network, x402.Quote(id.String()), n.chainID()).
 			WithHint("the owner corrects rpc under [networks.%q] in config.toml", n.Network)
 	}
-	n.sameChain = true
-	return nil
+	n.verified.Store(true)
+	return n.Call(ctx, result, method, params...)
 }

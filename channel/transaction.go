@@ -160,9 +160,9 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	case reflect.Uint64:
 		return binary.LittleEndian.AppendUint64(b, v.Uint())
 	case reflect.String:
-		return append(appendLength(b, v.Len()), v.String()...)
+		return append(binary.AppendUvarint(b, uint64(v.Len())), v.String()...)
 	case reflect.Slice:
-		b = appendLength(b, v.Len())
+		b = binary.AppendUvarint(b, uint64(v.Len()))
 		fallthrough
 	case reflect.Array:
 		for i := range v.Len() {
@@ -177,13 +177,6 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	default:
 		panic(fmt.Sprintf("rooch: %s has no BCS form", v.Type()))
 	}
-}
-
-func appendLength(b []byte, n int) []byte {
-	for ; n >= 0x80; n >>= 7 {
-		b = append(b, byte(n)|0x80)
-	}
-	return append(b, byte(n))
 }
 
 // errLayout says that an object's bytes are not of the layout that payment_channel.move has.
@@ -264,18 +257,12 @@ func (d *decoder) take(n int) []byte {
 // length is at most what is left, because every element takes a byte or more; and it is written in
 // as few bytes as can be, as BCS asks for.
 func (d *decoder) length() int {
-	n := 0
-	for shift := 0; shift < 28; shift += 7 {
-		b := d.take(1)[0]
-		n |= int(b&0x7f) << shift
-		if b >= 0x80 {
-			continue
-		}
-		if isLongForm := shift > 0 && b == 0; !isLongForm && n <= len(d.rest) {
-			return n
-		}
-		break
+	n, size := binary.Uvarint(d.rest)
+	isLongForm := size > 1 && d.rest[size-1] == 0
+	if size <= 0 || isLongForm || n > uint64(len(d.rest)-size) {
+		d.rest, d.bad = nil, true
+		return 0
 	}
-	d.rest, d.bad = nil, true
-	return 0
+	d.rest = d.rest[size:]
+	return int(n)
 }
