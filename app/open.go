@@ -11,7 +11,6 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/channel"
-	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -86,12 +85,16 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 		engine.Deferred = channels
 	}
 	return &tools.Wallet{
-		Engine: engine, Store: store, Seals: seals{Guard: guard},
-		Keys:        toolKeys{Wallet: keys, remote: remote},
-		Home:        openHome{dir: a.home, rules: rules, keys: keys, store: store, sellers: sellers},
-		Chains:      map[string]tools.Chain{"eip155": onEVM, "solana": onSolana},
-		Delegations: onSolana, Owner: onSolana, Facilitators: settlers, Servers: sellers,
-		Channels: channels,
+		Engine: engine, Store: store, Keys: toolKeys{Wallet: keys, remote: remote},
+		EVM: onEVM, Solana: onSolana, Facilitators: settlers, Servers: sellers, Channels: channels,
+		VerifySeals: func(ctx context.Context, own bool) error {
+			if own {
+				return guard.Local.Verify(ctx)
+			}
+			return guard.Verify(ctx)
+		},
+		Stale:    func() bool { return !rules.Same(a.home) },
+		Close:    func() error { return errors.Join(sellers.Close(), store.Close(), keys.Close()) },
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
@@ -107,47 +110,19 @@ func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Pas
 	}}
 }
 
-// openHome implements tools.Home.
-type openHome struct {
-	dir     string
-	rules   *config.Config
-	keys    *wallet.Wallet
-	store   *history.Store
-	sellers *seller.Client
-}
-
-// Stale implements tools.Home.
-func (h openHome) Stale() bool { return !h.rules.Same(h.dir) }
-
-// Close implements tools.Home.
-func (h openHome) Close() error {
-	return errors.Join(h.sellers.Close(), h.store.Close(), h.keys.Close())
-}
-
-// seals implements tools.Seals.
-type seals struct{ agent.Guard }
-
-// Verify implements tools.Seals.
-func (s seals) Verify(ctx context.Context, own bool) error {
-	if own {
-		return s.Local.Verify(ctx)
-	}
-	return s.Guard.Verify(ctx)
-}
-
-// toolKeys implements tools.Keys.
+// toolKeys implements the keys of tools.Wallet.
 type toolKeys struct {
 	*wallet.Wallet
 	remote *agent.Client
 }
 
-// Locked implements tools.Keys: a wallet whose unlock agent is running signs without asking
-// anybody.
+// Locked implements the keys of tools.Wallet: a wallet whose unlock agent is running signs without
+// asking anybody.
 func (k toolKeys) Locked() bool {
 	return k.Wallet.Locked() && (!k.remote.Before() || k.remote.Status(context.Background()) != nil)
 }
 
-// Unlock implements tools.Keys.
+// Unlock implements the keys of tools.Wallet.
 func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.Wallet.Unlock(ctx, typed(passphrase))
 }

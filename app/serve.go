@@ -20,24 +20,20 @@ const (
 
 // ServeMCP runs the MCP server on stdin and stdout until the client goes away or ctx ends.
 func (a *app) ServeMCP(ctx context.Context) error {
-	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent}
-	background, end := context.WithCancel(ctx)
-	defer end()
+	server := &tools.Server{Version: a.version, Log: a.log, Mounts: true, Open: a.openForAgent,
+		Background: backgroundDelay}
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
-	time.AfterFunc(backgroundDelay, func() {
-		debug.SetGCPercent(percent)
-		server.Background(background)
-	})
+	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx, os.Stdin, os.Stdout) }()
 	select {
 	case err := <-done:
-		return closeServer(server, err)
+		return err
 	case <-ctx.Done():
 	}
 	select {
 	case err := <-done:
-		return closeServer(server, err)
+		return err
 	case <-time.After(shutdownTimeout):
 		a.log.Warn("ending with payments under way; the next start looks them up")
 		return nil
@@ -55,11 +51,4 @@ func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 		a.log.Warn(warning)
 	}
 	return w, nil
-}
-
-func closeServer(server *tools.Server, err error) error {
-	if closing := server.Close(); err == nil {
-		err = closing
-	}
-	return err
 }

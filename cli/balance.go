@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +11,7 @@ import (
 )
 
 func (p *Program) balanceCommand(ui *ui) *cobra.Command {
-	var in tools.BalanceIn
+	var network, asset string
 	cmd := &cobra.Command{
 		Use: "balance", Short: "What can be spent: on the chains, and of each budget", Args: wants(),
 		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished " +
@@ -23,7 +22,7 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 				done := ui.waiting("waiting for the nodes")
-				out, err := w.Balance(ctx, in)
+				out, err := w.Balance(ctx, network, asset)
 				done()
 				if err != nil {
 					return err
@@ -31,26 +30,30 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 				if ui.json {
 					err = ui.printJSON(out)
 				} else {
-					ui.balances(out.Networks)
+					ui.balances(out)
 					ui.say("")
 					ui.budgets(out.Budget)
 				}
-				if err == nil && len(out.Networks) > 0 &&
-					!slices.ContainsFunc(out.Networks, func(row tools.BalanceRow) bool {
-						return row.Error == ""
-					}) {
+				failed := 0
+				for _, row := range out.Networks {
+					if row.Error != "" {
+						failed++
+					}
+				}
+				if err == nil && failed > 0 && failed == len(out.Networks) {
 					return exitError(exitFailed)
 				}
 				return err
 			})
 		},
 	}
-	cmd.Flags().StringVar(&in.Network, "network", "", "only this `NETWORK`, like base or eip155:8453")
-	cmd.Flags().StringVar(&in.Asset, "asset", "", "only this `ASSET`, a symbol or an address")
+	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&asset, "asset", "", "only this `ASSET`, a symbol or an address")
 	return cmd
 }
 
-func (u *ui) balances(list []tools.BalanceRow) {
+func (u *ui) balances(out tools.BalanceOut) {
+	list := out.Networks
 	var rows [][]string
 	for _, row := range list {
 		if row.Error != "" {

@@ -51,17 +51,17 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 			if f.dryRun {
 				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 					done := ui.waiting("waiting for the server and the nodes")
-					out, err := w.EstimateTool(ctx, in)
+					out, err := w.Estimate(ctx, in)
 					done()
-					if err != nil {
-						return err
-					}
-					return ui.estimate(out)
+					return ui.estimate(out, err)
 				})
 			}
 			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
 				func(ctx context.Context, w *tools.Wallet) error {
-					return buy(ctx, ui, w, in, (*tools.Wallet).CallTool)
+					done := ui.buying(ctx)
+					out, err := w.Pay(ctx, in)
+					done()
+					return ui.bought(ctx, w, out, err)
 				})
 		},
 	}
@@ -103,7 +103,7 @@ func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 
 func listTools(ctx context.Context, ui *ui, w *tools.Wallet, server string) error {
 	done := ui.waiting("waiting for the server")
-	out, err := w.ListTools(ctx, tools.ListIn{Server: server})
+	out, err := w.ListTools(ctx, server)
 	done()
 	if err != nil {
 		return err

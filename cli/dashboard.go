@@ -41,11 +41,11 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if idle < 0 {
 				return usageError{text: "--idle must not be negative"}
 			}
-			opened := &tools.Opened{Open: func(ctx context.Context) (*tools.Wallet, error) {
+			get, end := tools.Reopening(func(ctx context.Context) (*tools.Wallet, error) {
 				return p.OpenWallet(ctx, nil, nil)
-			}}
-			defer func() { _ = opened.Close() }()
-			w, done, err := opened.Get(ctx) // no wallet, no page
+			})
+			defer func() { _ = end() }()
+			w, done, err := get(ctx) // no wallet, no page
 			if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return usageError{text: "--listen: " + err.Error()}
 			}
-			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: opened.Get,
+			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: get,
 				Approve: p.ApproveTyped, Version: p.Version, Idle: idle})
 			if err := ui.dashboard(d.URL(), idle); err != nil {
 				return errors.Join(err, listener.Close())

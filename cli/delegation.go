@@ -58,7 +58,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 				if err != nil {
 					return x402.DelegationChange{}, err
 				}
-				return w.Owner.Approve(ctx, network, account, asset, amount)
+				return w.Solana.Approve(ctx, network, account, asset, amount)
 			})
 		},
 	}
@@ -73,7 +73,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
 				account string, _ x402.AssetInfo) (x402.DelegationChange, error) {
-				return w.Owner.Revoke(ctx, network, account)
+				return w.Solana.Revoke(ctx, network, account)
 			})
 		},
 	}
@@ -98,7 +98,7 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) error {
 	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
 		done := ui.waiting("waiting for the node")
-		out, err := w.CheckDelegation(ctx, tools.DelegationIn{TokenAccount: f.account, Network: f.network})
+		out, err := w.CheckDelegation(ctx, f.network, f.account)
 		done()
 		if err != nil {
 			return err
@@ -163,7 +163,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 				WithHint("name your own token account by --token-account, or its owner's key by " +
 					"--owner-keypair")
 		}
-		if err := w.Owner.Simulate(ctx, c); err != nil {
+		if err := w.Solana.Simulate(ctx, c); err != nil {
 			return err
 		}
 		if f.unsigned {
@@ -176,7 +176,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err != nil {
 			return err
 		}
-		transaction, err := w.Owner.Send(ctx, c, signature)
+		transaction, err := w.Solana.Send(ctx, c, signature)
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (net
 		return "", "", asset,
 			usageError{text: "without the owner's key, --token-account must name the account"}
 	}
-	account, err = w.Delegations.AssociatedAccount(key.Address, asset)
+	account, err = w.Solana.AssociatedAccount(key.Address, asset)
 	return network, account, asset, err
 }
 

@@ -81,7 +81,7 @@ func (u *ui) history(out tools.HistoryOut) {
 	var rows [][]string
 	for _, t := range out.Transactions {
 		rows = append(rows, []string{moment(t.Timestamp), t.PaymentID, t.Price, t.Symbol,
-			x402.Title(t.Network), status(t), t.Method + " " + t.URL})
+			x402.Title(t.Network), status(t.Status, t.Proof, t.FalseReceipt), t.Method + " " + t.URL})
 	}
 	u.painted([]string{"TIME (UTC)", "PAYMENT", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR"}, rows,
 		func(row, column int) string {
@@ -114,16 +114,16 @@ var stateColors = map[history.State]string{
 }
 
 // status is a payment's state and what it rests on.
-func status(t tools.HistoryRow) string {
+func status(state, proof string, falseReceipt bool) string {
 	switch {
-	case t.FalseReceipt:
-		return t.Status + " (false receipt)"
-	case t.Proof == string(history.Claimed):
-		return t.Status + " (not confirmed on chain yet)"
-	case t.Proof == string(history.Chain):
-		return t.Status + " (confirmed on chain)"
+	case falseReceipt:
+		return state + " (false receipt)"
+	case proof == string(history.Claimed):
+		return state + " (not confirmed on chain yet)"
+	case proof == string(history.Chain):
+		return state + " (confirmed on chain)"
 	}
-	return t.Status
+	return state
 }
 
 // pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
@@ -180,7 +180,7 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 				}
 				checked := seals || !w.Keys.Locked()
 				if checked {
-					if err := w.Seals.Verify(ctx, seals); err != nil {
+					if err := w.VerifySeals(ctx, seals); err != nil {
 						return err
 					}
 				}
@@ -272,7 +272,7 @@ func (u *ui) payment(out tools.HistoryOut) {
 	t, e := out.Transactions[0], out.Evidence
 	var rows [][]string
 	for _, row := range [][]string{
-		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t)},
+		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t.Status, t.Proof, t.FalseReceipt)},
 		{"for", t.Method + " " + t.URL},
 		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)},
 		{"network", x402.Title(t.Network) + " (" + t.Network + ")"},

@@ -34,7 +34,7 @@ func (f *requestFlags) add(cmd *cobra.Command) {
 }
 
 // read gives method, headers and body.
-func (f *requestFlags) read(cmd *cobra.Command) (in tools.EstimateIn, err error) {
+func (f *requestFlags) read(cmd *cobra.Command) (in tools.PayIn, err error) {
 	in.Headers = map[string]string{}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, ":")
@@ -128,19 +128,17 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			in.URL = args[0]
+			in.URL, in.MaxAmount, in.Network, in.Asset = args[0], most, f.network, f.asset
 			if f.dryRun {
-				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-					return dryRun(ctx, ui, w, in, most, f)
-				})
+				return p.estimate(cmd, ui, in)
 			}
+			in.IdempotencyKey = f.idempotencyKey
 			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
 				func(ctx context.Context, w *tools.Wallet) error {
-					return buy(ctx, ui, w, tools.PayIn{URL: in.URL, Method: in.Method, Headers: in.Headers,
-						Body:      in.Body,
-						MaxAmount: most, Network: f.network, Asset: f.asset,
-						IdempotencyKey: f.idempotencyKey},
-						(*tools.Wallet).Pay)
+					done := ui.buying(ctx)
+					out, err := w.Pay(ctx, in)
+					done()
+					return ui.bought(ctx, w, out, err)
 				})
 		},
 	}
@@ -166,22 +164,23 @@ func maxAmount(text string) (string, error) {
 			"or 50000"}
 }
 
-// buy makes a purchase and shows it.
-func buy[In any](ctx context.Context, ui *ui, w *tools.Wallet, in In, how func(*tools.Wallet, context.Context,
-	In) (pay.Result, error)) error {
-	done := ui.waiting("unlocking the wallet, and waiting for the seller and the chain")
-	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
-		if ui.errTerminal && !ui.prompting.Load() {
-			ui.note("stopping; waiting for the answer to a payment that was already sent")
+// buying says what is waited for; done ends it.
+func (u *ui) buying(ctx context.Context) (done func()) {
+	over := u.waiting("unlocking the wallet, and waiting for the seller and the chain")
+	stop := context.AfterFunc(ctx, func() { // Ctrl-C
+		if u.errTerminal && !u.prompting.Load() {
+			u.note("stopping; waiting for the answer to a payment that was already sent")
 		}
 	})
-	out, err := how(w, ctx, in)
-	leaving()
-	done()
+	return func() { stop(); over() }
+}
+
+// bought shows a purchase; shown, it was delivered.
+func (u *ui) bought(ctx context.Context, w *tools.Wallet, out pay.Result, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := ui.paid(out); err != nil {
+	if err := u.paid(out); err != nil {
 		return err
 	}
 	w.Engine.Delivered(ctx, out.Status, out.PaymentID)
@@ -268,39 +267,27 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 				return err
 			}
 			in.URL = args[0]
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-				done := ui.waiting("waiting for the seller and the nodes")
-				out, err := w.Estimate(ctx, in)
-				done()
-				if err != nil {
-					return err
-				}
-				return ui.estimate(out)
-			})
+			return p.estimate(cmd, ui, in)
 		},
 	}
 	request.add(cmd)
 	return cmd
 }
 
-// dryRun is estimate with what only pay knows: which options the caller would take.
-func dryRun(ctx context.Context, ui *ui, w *tools.Wallet, in tools.EstimateIn, most string,
-	f payFlags) error {
-	q := pay.Request{MaxAmount: most, Network: f.network, Asset: f.asset}
-	q.URL, q.Method, q.Body, q.Header = in.URL, in.Method, []byte(in.Body), http.Header{}
-	for name, value := range in.Headers {
-		q.Header.Set(name, value)
-	}
-	done := ui.waiting("waiting for the seller and the nodes")
-	out, err := w.EstimateRequest(ctx, q)
-	done()
+// estimate asks what a URL costs; of pay --dry-run with what the caller would take.
+func (p *Program) estimate(cmd *cobra.Command, ui *ui, in tools.PayIn) error {
+	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+		done := ui.waiting("waiting for the seller and the nodes")
+		out, err := w.Estimate(ctx, in)
+		done()
+		return ui.estimate(out, err)
+	})
+}
+
+func (u *ui) estimate(out pay.Estimate, err error) error {
 	if err != nil {
 		return err
 	}
-	return ui.estimate(out)
-}
-
-func (u *ui) estimate(out pay.Estimate) error {
 	if u.json {
 		return u.printJSON(out)
 	}

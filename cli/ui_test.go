@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -58,12 +59,13 @@ func TestServices(t *testing.T) {
 	defer file.Close()
 	u := newUI(file, file, true)
 	u.json = false
-	require.NoError(t, u.services(tools.DiscoverOut{Services: []tools.Service{
-		{URL: "https://a.example/x", Price: "$0.01", Network: "eip155:8453", Description: strings.Repeat("ü",
-			300), Why: "too\x1bdear"},
-		{URL: "https://b.example/y", Price: "$0.02", Network: "eip155:8453", Payable: true,
-			Description: "short"},
-	}}))
+	var found tools.DiscoverOut
+	require.NoError(t, json.Unmarshal([]byte(`{"services":[
+		{"url":"https://a.example/x","price":"$0.01","network":"eip155:8453","why":"too\u001bdear",
+			"description":"`+strings.Repeat("ü", 300)+`"},
+		{"url":"https://b.example/y","price":"$0.02","network":"eip155:8453","payable":true,
+			"description":"short"}]}`), &found))
+	require.NoError(t, u.services(found))
 	seen, err := os.ReadFile(file.Name())
 	require.NoError(t, err)
 	require.Regexp(t,

@@ -42,35 +42,14 @@ const (
 	questionID = "approve"
 )
 
-// addPurchase is add for tools that pay, and so may have to ask a person.
-func addPurchase[In any](server *mcp.Server, s *Server, t *mcp.Tool,
-	method func(context.Context, In) (pay.Result, error)) {
-	s.buyers.Store(t.Name, true)
-	register[In, pay.Result](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
-		in In) (*mcp.CallToolResult, error) {
-		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
-		defer done()
-		buy := func(ctx context.Context) (*mcp.CallToolResult, error) {
-			bought, err := method(ctx, in)
-			given := s.result(request, bought, err)
-			if err == nil {
-				s.noteDelivery(ctx, bought)
-			}
-			return given, err
-		}
-		return s.purchase(ctx, request, digest(t.Name, in), buy), nil
-	})
-}
-
 // maxQuestions is how often one call may ask: the way into a server may need an approval, and then
 // the tool.
 const maxQuestions = 2
 
 // purchase makes a call that pays, and asks the person in between where one is needed: about each
-// payment by itself. The answer of call is what the outside sees; its error says why, if it is
-// none.
+// payment by itself. about names the call; show is what the outside sees of what was bought.
 func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
-	call func(context.Context) (*mcp.CallToolResult, error)) *mcp.CallToolResult {
+	in purchase, show func(pay.Result) *mcp.CallToolResult) *mcp.CallToolResult {
 	fees := newFees()
 	ctx = fees.in(ctx)
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
@@ -85,7 +64,7 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 		asked = id
 	}
 	for questions := 0; ; questions++ {
-		given, err := call(ctx)
+		given, err := s.buy(ctx, request, in, show)
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
@@ -112,6 +91,23 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 		}
 		asked = id
 	}
+}
+
+// buy makes the purchase once. Its result is what the outside sees; its error says why, if it is none.
+func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purchase,
+	show func(pay.Result) *mcp.CallToolResult) (*mcp.CallToolResult, error) {
+	var bought pay.Result
+	w, done, err := s.wallet(ctx)
+	if err == nil {
+		defer done()
+		bought, err = w.Pay(ctx, in)
+	}
+	if err != nil {
+		return s.result(request, nil, err), err
+	}
+	given := show(bought)
+	s.noteDelivery(ctx, bought)
+	return given, nil
 }
 
 // elicit asks while the call waits. False: the person neither accepted nor

@@ -13,21 +13,21 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// BalanceIn is what x402_check_balance takes.
-type BalanceIn struct {
+// balanceIn is what x402_check_balance takes.
+type balanceIn struct {
 	Network string `json:"network,omitempty" jsonschema:"only this network, e.g. eip155:8453"`
 	Asset   string `json:"asset,omitempty" jsonschema:"only this asset (symbol or address)"`
 }
 
-// BalanceOut is its answer. Amounts are atomic units, budgets dollars.
+// BalanceOut is the answer of x402_check_balance. Amounts are atomic units, budgets dollars.
 type BalanceOut struct {
-	Networks []BalanceRow  `json:"networks"`
+	Networks []balanceRow  `json:"networks"`
 	Budget   budget.Report `json:"budget"`
 }
 
-// BalanceRow is one asset on one network. With an error there are no figures: an unreachable node
+// balanceRow is one asset on one network. With an error there are no figures: an unreachable node
 // is never a zero.
-type BalanceRow struct {
+type balanceRow struct {
 	Network   string        `json:"network"`
 	Address   string        `json:"address"`
 	Asset     string        `json:"asset"`
@@ -46,25 +46,24 @@ const balanceDescription = `What the wallet can spend: per network the balance, 
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is
 // in its row.
-func (w *Wallet) Balance(ctx context.Context, in BalanceIn) (BalanceOut, error) {
-	out := BalanceOut{Networks: []BalanceRow{}}
+func (w *Wallet) Balance(ctx context.Context, network, asset string) (BalanceOut, error) {
+	out := BalanceOut{Networks: []balanceRow{}}
 	networks := w.Networks
-	if in.Network != "" {
-		network, ok := x402.Network(in.Network)
-		if !ok || !slices.Contains(w.Networks, network) {
-			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured",
-				in.Network).
+	if network != "" {
+		known, ok := x402.Network(network)
+		if !ok || !slices.Contains(w.Networks, known) {
+			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", network).
 				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
 		}
-		networks = []string{network}
+		networks = []string{known}
 	}
 	for _, network := range networks {
-		for _, asset := range w.assets(network, in.Asset) {
-			out.Networks = append(out.Networks, BalanceRow{Network: network, Asset: asset.Address,
-				Symbol: asset.Symbol, Decimals: asset.Decimals})
+		for _, a := range w.assets(network, asset) {
+			out.Networks = append(out.Networks, balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol,
+				Decimals: a.Decimals})
 		}
 	}
-	if len(out.Networks) == 0 && in.Asset != "" {
+	if len(out.Networks) == 0 && asset != "" {
 		return out, x402.Errorf(x402.InvalidArgument, "the asset is not one this wallet knows on %s",
 			strings.Join(networks, ", ")).
 			WithHint("leave it out for each network's own dollar; the owner can add assets")
@@ -116,15 +115,15 @@ func (w *Wallet) assets(network, wanted string) (list []x402.AssetInfo) {
 	return list
 }
 
-func (w *Wallet) fill(ctx context.Context, row *BalanceRow) {
-	chain, ok := w.Chains[x402.Namespace(row.Network)]
-	if !ok {
+func (w *Wallet) fill(ctx context.Context, row *balanceRow) {
+	on := map[string]chain{"eip155": w.EVM, "solana": w.Solana}[x402.Namespace(row.Network)]
+	if on == nil {
 		row.Error, row.ErrorCode = "this wallet does not know this kind of chain", x402.CheckFailed
 		return
 	}
-	row.Address = chain.Address()
+	row.Address = on.Address()
 	asset, _ := w.Engine.Assets.Asset(row.Network, row.Asset)
-	funds, err := chain.Funds(ctx, row.Network, asset)
+	funds, err := on.Funds(ctx, row.Network, asset)
 	if err == nil {
 		var held map[string]money.Amount
 		if held, err = w.Store.HeldOn(ctx, row.Network, funds.Source); err == nil {

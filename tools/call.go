@@ -23,23 +23,12 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Servers are the MCP servers that the wallet buys from: seller.MCP.
-type Servers interface {
-	// Endpoint is where a server is, named as the owner's config.toml names it or by its https URL.
-	Endpoint(server string) (string, error)
-	Tools(ctx context.Context, endpoint string) ([]*mcp.Tool, error)
-	// LockEntry waits until no other call pays to be let in at an endpoint; done lets the next one.
-	LockEntry(ctx context.Context, endpoint string) (done func(), err error)
-	// Changes hears that a server's tools may be others now.
-	Changes(endpoint string) (<-chan struct{}, error)
-}
-
-// ListIn is what x402_list_tools takes.
-type ListIn struct {
+// listIn is what x402_list_tools takes.
+type listIn struct {
 	Server string `json:"server" jsonschema:"its name in the owner's config, or its https URL"`
 }
 
-// ListOut is its answer. All but the server's name is the server's text; a price binds nobody,
+// ListOut is the answer of x402_list_tools. All but the server's name is the server's text; a price binds nobody,
 // maxAmount does.
 type ListOut struct {
 	Server string     `json:"server"`
@@ -81,13 +70,13 @@ const (
 // ListTools lists a server's tools. Prices are what the server says in _meta (words in a
 // description are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0"
 // asks.
-func (w *Wallet) ListTools(ctx context.Context, in ListIn) (ListOut, error) {
-	list, err := w.toolsOf(ctx, in.Server)
+func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
+	list, err := w.toolsOf(ctx, server)
 	if err != nil {
 		return ListOut{}, err
 	}
-	asked := w.askPrices(ctx, in.Server, list)
-	out := ListOut{Server: in.Server, Tools: []toolLine{}}
+	asked := w.askPrices(ctx, server, list)
+	out := ListOut{Server: server, Tools: []toolLine{}}
 	for _, t := range list {
 		out.Tools = append(out.Tools, toolLine{
 			Name: t.Name, Description: x402.Clip(t.Description, maxDescription),
@@ -119,7 +108,7 @@ func (w *Wallet) askPrices(ctx context.Context, server string, list []*mcp.Tool)
 		}
 		n++
 		asking.Go(func() {
-			e, err := w.EstimateTool(ctx, CallIn{Server: server, Tool: t.Name})
+			e, err := w.Estimate(ctx, CallIn{Server: server, Tool: t.Name})
 			if err != nil || (e.HTTPStatus != http.StatusOK && !e.PaymentRequired) {
 				return
 			}
@@ -148,8 +137,8 @@ func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Engine.MayAsk(ctx, seller.Request{Method: seller.Initialize,
-		URL: endpoint}); err != nil {
+	err = w.Engine.MayAsk(ctx, seller.Request{Method: seller.Initialize, URL: endpoint})
+	if err != nil {
 		return nil, err
 	}
 	list, err := w.Servers.Tools(ctx, endpoint)
@@ -227,24 +216,6 @@ func withoutReserved(schema any) any {
 	return object
 }
 
-// CallTool calls a tool and pays for it. Its error is an *x402.Error.
-func (w *Wallet) CallTool(ctx context.Context, in CallIn) (pay.Result, error) {
-	q, err := w.callRequest(in)
-	if err != nil {
-		return pay.Result{}, err
-	}
-	return w.Buy(ctx, q)
-}
-
-// EstimateTool asks what a call costs; a free tool runs. Its error is an *x402.Error.
-func (w *Wallet) EstimateTool(ctx context.Context, in CallIn) (pay.Estimate, error) {
-	q, err := w.callRequest(in)
-	if err != nil {
-		return pay.Estimate{}, err
-	}
-	return w.EstimateRequest(ctx, q)
-}
-
 func (w *Wallet) endpoint(server string) (string, error) {
 	if server == "" {
 		return "", missing("server")
@@ -255,7 +226,7 @@ func (w *Wallet) endpoint(server string) (string, error) {
 	return w.Servers.Endpoint(server)
 }
 
-func (w *Wallet) callRequest(in CallIn) (pay.Request, error) {
+func (in CallIn) request(w *Wallet) (pay.Request, error) {
 	endpoint, err := w.endpoint(in.Server)
 	if err != nil {
 		return pay.Request{}, err
@@ -267,11 +238,8 @@ func (w *Wallet) callRequest(in CallIn) (pay.Request, error) {
 	if err != nil {
 		return pay.Request{}, err
 	}
-	return pay.Request{
-		Request: seller.Request{Method: seller.CallTool, URL: seller.Target(endpoint, in.Tool),
-			Body: arguments},
-		MaxAmount: in.MaxAmount, IdempotencyKey: in.IdempotencyKey,
-	}, nil
+	r := seller.Request{Method: seller.CallTool, URL: seller.Target(endpoint, in.Tool), Body: arguments}
+	return pay.Request{Request: r, MaxAmount: in.MaxAmount, IdempotencyKey: in.IdempotencyKey}, nil
 }
 
 // canonical writes arguments in one way, so that a call made again is known for the same: models
@@ -295,9 +263,9 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// Buy makes a purchase at an MCP server. One that asks for payment before anything else is paid for
-// that first, as a purchase of its own, out of the same maxAmount; once, whatever it says then.
-func (w *Wallet) Buy(ctx context.Context, q pay.Request) (pay.Result, error) {
+// buy makes a purchase. An MCP server that asks for payment before anything else is paid for that
+// first, as a purchase of its own, out of the same maxAmount; once, whatever it says then.
+func (w *Wallet) buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 	fees, _ := ctx.Value(feesKey{}).(*fees)
 	if fees == nil {
 		fees = newFees()

@@ -62,12 +62,12 @@ func TestHostileMCPServers(t *testing.T) {
 				}
 				if c.patience != 0 {
 					// of a session that is open: a busy machine takes its time to start a process
-					_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "free"})
+					_, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"})
 					require.NoError(t, err)
 					w.wallet.Engine.Policy.Deadline = c.patience
 				}
 				in := CallIn{Server: "shop", Tool: "paid", Arguments: json.RawMessage(`{"q":1}`)}
-				r, err := w.wallet.CallTool(t.Context(), in)
+				r, err := w.wallet.Pay(t.Context(), in)
 				if c.code == "" {
 					require.NoError(t, err)
 					require.Equal(t, []any{pay.StatusPaid, "chain"}, []any{r.Status, *r.Proof},
@@ -86,7 +86,7 @@ func TestHostileMCPServers(t *testing.T) {
 				if c.sent == 0 || c.code == "" {
 					return
 				}
-				again, err := w.wallet.CallTool(t.Context(), in)
+				again, err := w.wallet.Pay(t.Context(), in)
 				if c.trick == "dies settled" {
 					require.NoError(t, err)
 					require.Equal(t, pay.StatusUnserved, again.Status, "the chain knows that it was paid")
@@ -127,14 +127,14 @@ func TestMCPFloods(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 2 {
-		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "floods", Tool: "free",
+		r, err := w.wallet.Pay(t.Context(), CallIn{Server: "floods", Tool: "free",
 			Arguments: json.RawMessage(`{"q":1}`)})
 		require.NoError(t, err)
 		require.Equal(t, `{"q":1}`, r.Content)
 	}
 	runtime.ReadMemStats(&after)
 	require.Less(t, int64(after.HeapInuse)-int64(before.HeapInuse), int64(64<<20))
-	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "long", Tool: "free"})
+	_, err := w.wallet.Pay(t.Context(), CallIn{Server: "long", Tool: "free"})
 	require.Equal(t, x402.SessionTerminated, x402.AsError(err).Code, "%v", err)
 	require.NotContains(t, w.log.String(), "passphrase", "a question of a server's reaches nobody")
 }
@@ -147,7 +147,7 @@ func TestParallelCallsShareASession(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 20 {
 		calls.Go(func() {
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid",
+			r, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid",
 				Arguments: json.RawMessage(fmt.Sprintf(`{"q":%d}`, i))})
 			if err != nil || r.Content != fmt.Sprintf(`{"q":%d}`, i) {
 				t.Error(r.Content, err)
@@ -167,12 +167,12 @@ func TestSessionsAreOpenedAgain(t *testing.T) {
 	w.sells(t, map[string]seller.Server{"command": command(t, map[string]any{}), "url": {URL: at}}, loopback)
 	free := func(name string) {
 		t.Helper()
-		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "free"})
+		r, err := w.wallet.Pay(t.Context(), CallIn{Server: name, Tool: "free"})
 		require.NoError(t, err)
 		require.Equal(t, pay.StatusFree, r.Status)
 	}
 	free("command")
-	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "command", Tool: "quit"})
+	_, err := w.wallet.Pay(t.Context(), CallIn{Server: "command", Tool: "quit"})
 	require.Equal(t, x402.SessionTerminated, x402.AsError(err).Code, "%v", err)
 	free("command")
 	requireStarted(t, w, 2)
@@ -206,18 +206,18 @@ func TestWhereMCPServersMayBe(t *testing.T) {
 		{"/bin/sh", "a", x402.InvalidArgument}, {"npx evil", "a", x402.InvalidArgument},
 	} {
 		t.Run(c.server, func(t *testing.T) {
-			_, err := w.wallet.CallTool(t.Context(), CallIn{Server: c.server, Tool: c.tool})
+			_, err := w.wallet.Pay(t.Context(), CallIn{Server: c.server, Tool: c.tool})
 			require.Equal(t, c.code, x402.AsError(err).Code, "%s %q: %v", c.server, c.tool, err)
 			if c.tool == "a" {
-				_, err = w.wallet.ListTools(t.Context(), ListIn{Server: c.server})
+				_, err = w.wallet.ListTools(t.Context(), c.server)
 				require.Equal(t, c.code, x402.AsError(err).Code, "%s: %v", c.server, err)
 			}
 		})
 	}
 	w.wallet.Engine.Rules.DenyHosts = []string{"gone"}
-	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "gone", Tool: "a"})
+	_, err := w.wallet.Pay(t.Context(), CallIn{Server: "gone", Tool: "a"})
 	require.Equal(t, x402.PolicyDenied, x402.AsError(err).Code)
-	_, err = w.wallet.ListTools(t.Context(), ListIn{Server: "gone"})
+	_, err = w.wallet.ListTools(t.Context(), "gone")
 	require.Equal(t, x402.PolicyDenied, x402.AsError(err).Code)
 }
 
@@ -228,12 +228,12 @@ func TestACallerThatLeaves(t *testing.T) {
 		"PayTo": w.PayToEVM, "Dialect": "result", "Trick": "silent asked"})})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := w.wallet.CallTool(ctx, CallIn{Server: "shop", Tool: "paid"})
+	_, err := w.wallet.Pay(ctx, CallIn{Server: "shop", Tool: "paid"})
 	require.Error(t, err)
 	list, _, _, err := w.wallet.Store.List(t.Context(), history.Filter{})
 	require.NoError(t, err)
 	require.Empty(t, list)
-	r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "free"})
+	r, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "free"})
 	require.NoError(t, err, "the session is none the worse")
 	require.Equal(t, pay.StatusFree, r.Status)
 }

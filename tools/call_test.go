@@ -115,7 +115,7 @@ func TestEveryDialectIsPaid(t *testing.T) {
 	for name := range servers {
 		t.Run(name, func(t *testing.T) {
 			paid := len(w.Settlements()) + 1
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: name, Tool: "paid",
+			r, err := w.wallet.Pay(t.Context(), CallIn{Server: name, Tool: "paid",
 				Arguments: json.RawMessage(`{"q":"<b>","n":9007199254740993}`), MaxAmount: "1000"})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
 			w.requirePaid(t, r, paid)
@@ -148,7 +148,7 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		for _, c := range []struct{ method, name, args string }{
 			{"resources/read", "paid://resource", ""}, {"prompts/get", "paid", `{"q":"x"}`},
 		} {
-			r, err := w.wallet.Buy(t.Context(),
+			r, err := w.wallet.buy(t.Context(),
 				pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name),
 					Body: []byte(c.args)}})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
@@ -158,10 +158,10 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		}
 	}
 	for _, server := range []string{"door", at} { // initialize, and then the tool, out of one maxAmount
-		_, err := w.wallet.CallTool(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
+		_, err := w.wallet.Pay(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
 		require.Equal(t, x402.AmountExceedsMax, x402.AsError(err).Code, "%v", err)
 		require.Equal(t, n+1, len(w.Settlements()), "the way in was paid for, and is open")
-		r, err := w.wallet.CallTool(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
+		r, err := w.wallet.Pay(t.Context(), CallIn{Server: server, Tool: "paid", MaxAmount: "$0.0015"})
 		require.NoError(t, err)
 		n += 2
 		w.requirePaid(t, r, n)
@@ -241,10 +241,10 @@ func TestACallIsDeliveredLikeAPayment(t *testing.T) {
 	require.True(t, p.Delivered, "its answer was written")
 
 	// nobody says that it was delivered …
-	lost, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
+	lost, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"})
 	require.NoError(t, err)
 	require.NoError(t, w.wallet.Store.ClearWaiter(t.Context(), lost.PaymentID))
-	found, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "paid"})
+	found, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "paid"})
 	require.NoError(t, err)
 	require.Equal(t, []any{pay.StatusReplayed, lost.PaymentID}, []any{found.Status, found.PaymentID})
 	require.Equal(t, 2, len(w.Settlements()))

@@ -5,17 +5,18 @@ import (
 	"slices"
 	"strings"
 
+	"x402-wallet/history"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
-// DelegationIn is what x402_check_delegation takes.
-type DelegationIn struct {
+// delegationIn is what x402_check_delegation takes.
+type delegationIn struct {
 	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"the owner's SPL token account; default: the configured one, else the one that delegates to this agent"`
 	Network      string `json:"network,omitempty" jsonschema:"Solana network; default: the preferred one"`
 }
 
-// DelegationOut is its answer. Amounts are atomic units.
+// DelegationOut is the answer of x402_check_delegation. Amounts are atomic units.
 type DelegationOut struct {
 	IsActive          bool         `json:"isActive"`
 	Delegate          *string      `json:"delegate"`
@@ -31,15 +32,16 @@ type DelegationOut struct {
 
 const delegationDescription = `What an owner's SPL token account lets this agent spend: whether the delegation is active, ours, frozen, and how much of it is left.`
 
-// CheckDelegation reads a delegation from the chain. Its error is an *x402.Error.
-func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (DelegationOut, error) {
+// CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an
+// *x402.Error.
+func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	network, account, err := w.delegationAsked(ctx, in)
+	network, account, err := w.delegationAsked(ctx, network, account)
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
 	}
-	d, err := w.Delegations.Delegation(ctx, network, account)
+	d, err := w.Solana.Delegation(ctx, network, account)
 	if err != nil {
 		return DelegationOut{}, withCode(x402.CheckFailed, "the delegation could not be read", err)
 	}
@@ -61,13 +63,13 @@ func (w *Wallet) CheckDelegation(ctx context.Context, in DelegationIn) (Delegati
 
 // delegationAsked is the account that is meant: the one asked for, else the configured one, else
 // the one that delegates to this agent.
-func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network, account string, err error) {
+func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (string, string, error) {
 	networks := slices.DeleteFunc(slices.Clone(w.Networks), func(n string) bool { return !x402.IsSolana(n) })
-	if in.Network != "" {
-		wanted, _ := x402.Network(in.Network)
+	if network != "" {
+		wanted, _ := x402.Network(network)
 		if !slices.Contains(networks, wanted) {
 			return "", "", x402.Errorf(x402.InvalidArgument,
-				"the network %q is not a Solana network that is configured", in.Network).
+				"the network %q is not a Solana network that is configured", network).
 				WithHint("configured are: %s", strings.Join(networks, ", "))
 		}
 		networks = []string{wanted}
@@ -77,20 +79,21 @@ func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network,
 			"no Solana network is configured; only Solana has delegations").
 			WithHint("the owner adds a Solana network to config.toml")
 	}
-	if in.TokenAccount != "" {
-		return w.networkOf(ctx, networks, in.TokenAccount), in.TokenAccount, nil
+	if account != "" {
+		return w.networkOf(ctx, networks, account), account, nil
 	}
 	for _, network := range networks {
 		if account := w.TokenAccounts[network]; account != "" {
 			return network, account, nil
 		}
 	}
-	for _, n := range networks {
-		found, acc, failed := w.delegatingAccount(ctx, n)
+	var err error // of the preferred one
+	for _, network := range networks {
+		account, failed := w.delegatingAccount(ctx, network)
 		if failed == nil {
-			return found, acc, nil
+			return network, account, nil
 		}
-		if err == nil { // of the preferred one
+		if err == nil {
 			err = failed
 		}
 	}
@@ -102,7 +105,7 @@ func (w *Wallet) delegationAsked(ctx context.Context, in DelegationIn) (network,
 func (w *Wallet) networkOf(ctx context.Context, networks []string, account string) string {
 	if len(networks) > 1 {
 		for _, network := range networks {
-			if _, err := w.Delegations.Delegation(ctx, network, account); err == nil {
+			if _, err := w.Solana.Delegation(ctx, network, account); err == nil {
 				return network
 			}
 		}
@@ -110,26 +113,88 @@ func (w *Wallet) networkOf(ctx context.Context, networks []string, account strin
 	return networks[0]
 }
 
-func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string, string, error) {
+func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string, error) {
 	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet", network).
 		WithHint("the owner runs: x402-wallet delegation approve; or pass tokenAccount to look at a " +
 			"certain one")
 	asset, known := w.Engine.Assets.Default(network)
-	chain, reads := w.Chains["solana"]
-	if !known || !reads {
-		return "", "", nobody
+	if !known {
+		return "", nobody
 	}
-	funds, err := chain.Funds(ctx, network, asset)
+	funds, err := w.Solana.Funds(ctx, network, asset)
 	if err != nil {
 		e := x402.AsError(err)
 		if account, named := e.Details["tokenAccount"].(string); named && e.Details["reason"] == "frozen" {
-			// nothing to spend, but something to tell
-			return network, account, nil
+			return account, nil // nothing to spend, but something to tell
 		}
-		return "", "", err
+		return "", err
 	}
 	if funds.Delegated == nil {
-		return "", "", nobody
+		return "", nobody
 	}
-	return network, funds.Source, nil
+	return funds.Source, nil
+}
+
+// revokeIn is what x402_revoke_delegation takes.
+type revokeIn struct {
+	TokenAccount string `json:"tokenAccount,omitempty" jsonschema:"as in x402_check_delegation"`
+	Freeze       bool   `json:"freeze,omitempty" jsonschema:"true: this wallet stops paying from that account at once, until its person lifts that"`
+}
+
+// revokeOut is its answer.
+type revokeOut struct {
+	Network      string `json:"network"`
+	TokenAccount string `json:"tokenAccount"`
+	Owner        string `json:"owner"`
+	Transaction  string `json:"transaction"` // base64, to be signed by Owner, who pays its fee
+	Command      string `json:"command"`     // for the owner
+	Frozen       bool   `json:"frozen"`
+}
+
+const revokeDescription = `Prepare the end of a delegation: an unsigned transaction and the command for the owner, who alone can sign. With freeze, spending from that account stops here at once.`
+
+// revoke prepares a revocation. Its error is an *x402.Error.
+func (w *Wallet) revoke(ctx context.Context, in revokeIn) (revokeOut, error) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	network, account, err := w.delegationAsked(ctx, "", in.TokenAccount)
+	if err != nil {
+		return revokeOut{}, withCode(x402.CheckFailed, "the delegation could not be looked up", err)
+	}
+	if in.Freeze {
+		// first, whatever the node says: for every network, as the account's owner is the same there
+		if err := w.freeze(ctx, account); err != nil {
+			return revokeOut{}, err
+		}
+	}
+	c, err := w.Solana.Revoke(ctx, network, account)
+	if err != nil {
+		return revokeOut{}, withCode(x402.CheckFailed, "the transaction could not be made", err).
+			WithDetail("frozen", in.Freeze)
+	}
+	return revokeOut{
+		Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Transaction: c.Transaction([64]byte{}),
+		Frozen: in.Freeze,
+		Command: "x402-wallet delegation revoke --owner-keypair FILE --network " + c.Network +
+			" --token-account " + c.Account,
+	}, nil
+}
+
+// freeze stops payments from a token account. A text that is no address freezes nothing.
+func (w *Wallet) freeze(ctx context.Context, account string) error {
+	const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+	if len(account) < 32 || len(account) > 44 || strings.Trim(account, base58) != "" { // base58 of 32 bytes
+		return x402.Errorf(x402.InvalidArgument, "tokenAccount is not a Solana address")
+	}
+	for _, network := range w.Networks {
+		if !x402.IsSolana(network) {
+			continue
+		}
+		if err := w.Store.Freeze(ctx, history.Freeze{Network: network, Account: account, By: "agent",
+			Why: "its delegation is to be revoked"}); err != nil {
+			return err
+		}
+	}
+	_ = w.Engine.Guard.CheckpointIfUnlocked(ctx) // it is frozen all the same
+	return nil
 }

@@ -34,14 +34,14 @@ const (
 // DiscoverOut is its answer.
 type DiscoverOut struct {
 	Count    int       `json:"count"`
-	Services []Service `json:"services"`
+	Services []service `json:"services"`
 	Source   string    `json:"source"`
 	AsOf     string    `json:"asOf"`
 }
 
-// Service is something that is sold, with the option that this wallet would take. What it says of
+// service is something that is sold, with the option that this wallet would take. What it says of
 // itself binds nobody: maxAmount does.
-type Service struct {
+type service struct {
 	URL         string          `json:"url"`
 	Type        string          `json:"type"`
 	Description string          `json:"description"`
@@ -116,7 +116,7 @@ type search struct {
 	maxPrice  *money.Dollars // nil: any
 	prospects *pay.Estimator
 
-	payable, others []Service
+	payable, others []service
 	source          string
 	asOf            time.Time
 }
@@ -126,7 +126,7 @@ func (s *search) full() bool { return len(s.payable) >= s.most }
 // answer puts first what can be paid.
 func (s *search) answer() DiscoverOut {
 	list := slices.Concat(s.payable, s.others)
-	list = append([]Service{}, list[:min(len(list), s.most)]...)
+	list = append([]service{}, list[:min(len(list), s.most)]...)
 	return DiscoverOut{Count: len(list), Services: list, Source: s.source, AsOf: stamp(s.asOf)}
 }
 
@@ -248,14 +248,14 @@ func (s *search) add(e pay.Estimate, url string, l facilitator.Listing) {
 		return
 	}
 	o := e.Options[i]
-	s.put(Service{
+	s.put(service{
 		URL: url, Type: l.Type, Description: x402.Clip(l.Description, maxPitch), InputSchema: l.InputSchema,
 		Price: o.Price, Amount: o.Amount.String(), Asset: o.Asset, Network: o.Network, Scheme: o.Scheme,
 		PayTo: o.PayTo, Payable: o.Payable, Why: o.Why,
 	})
 }
 
-func (s *search) put(one Service) {
+func (s *search) put(one service) {
 	if len(one.InputSchema) == 0 || len(one.InputSchema) > maxPitchSchema {
 		one.InputSchema = json.RawMessage("{}")
 	}
@@ -295,7 +295,7 @@ func (s *search) probe(ctx context.Context, url string) error {
 			e.HTTPStatus).
 			WithHint("x402_estimate_cost asks with another method, x402_list_tools an MCP server")
 	}
-	s.put(Service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true,
+	s.put(service{URL: url, Type: "http", Price: "$0", Amount: "0", Payable: true,
 		Why: "no payment is required"})
 	return nil
 }
@@ -337,7 +337,7 @@ func (s *search) untold(t *mcp.Tool, l facilitator.Listing) {
 	if s.network != "" || !s.affords(price) {
 		return
 	}
-	s.put(Service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
+	s.put(service{URL: requestFor(l).URL, Type: l.Type, Description: x402.Clip(l.Description, maxPitch),
 		InputSchema: l.InputSchema, Price: price,
 		Why: "its terms are shown when it is called: x402_call_tool with maxAmount \"0\" asks for them"})
 }

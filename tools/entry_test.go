@@ -118,7 +118,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 		settled       int
 	}{{seller.Initialize, "", 0}, {seller.CallTool, "1000", 1}} {
 		for i := range 2 {
-			_, err := w.wallet.CallTool(t.Context(), in)
+			_, err := w.wallet.Pay(t.Context(), in)
 			require.Equal(t, x402.ApprovalRequired, x402.AsError(err).Code, "%v", err)
 			a, aerr := w.wallet.Store.Approval(t.Context(), approvalIn(err))
 			require.NoError(t, aerr)
@@ -132,7 +132,7 @@ func TestTheOwnerApprovesEntryAndTool(t *testing.T) {
 			require.Len(t, w.Settlements(), want.settled)
 		}
 	}
-	r, err := w.wallet.CallTool(t.Context(), in)
+	r, err := w.wallet.Pay(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, pay.StatusPaid, r.Status)
 	require.Len(t, w.Settlements(), 2)
@@ -154,7 +154,7 @@ func TestAServerThatForgetsPayments(t *testing.T) {
 	t.Cleanup(at.Close)
 	w.sells(t, map[string]seller.Server{"door": {URL: at.URL + "/mcp"}},
 		strings.TrimPrefix(at.URL, "http://"))
-	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid"})
+	_, err := w.wallet.Pay(t.Context(), CallIn{Server: "door", Tool: "paid"})
 	coded := x402.AsError(err)
 	require.Equal(t, []any{x402.ServerUnavailable, "1000"}, []any{coded.Code, coded.Spent}, "%v", err)
 	require.Len(t, w.Settlements(), 1)
@@ -168,7 +168,7 @@ func TestCallsThatComeTogetherPayOnceToEnter(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range calls {
 		all.Go(func() {
-			r, err := w.wallet.CallTool(t.Context(), CallIn{Server: "door", Tool: "paid",
+			r, err := w.wallet.Pay(t.Context(), CallIn{Server: "door", Tool: "paid",
 				Arguments: json.RawMessage(fmt.Sprintf(`{"q":"%d"}`, i))})
 			assert.NoError(t, err)
 			assert.Equal(t, pay.StatusPaid, r.Status)

@@ -16,33 +16,55 @@ import (
 )
 
 // add registers a tool with its method.
-func add[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool, method func(context.Context, In) (Out,
-	error)) {
-	register[In, Out](server, s, t, func(ctx context.Context, request *mcp.CallToolRequest,
-		in In) (*mcp.CallToolResult, error) {
-		out, err := method(ctx, in)
-		return s.result(request, out, err), nil
+func add[In, Out any](s *Server, t *mcp.Tool, method func(*Wallet, context.Context, In) (Out, error)) {
+	register[In, Out](s, t, func(ctx context.Context, request *mcp.CallToolRequest, in In) *mcp.CallToolResult {
+		var out Out
+		w, done, err := s.wallet(ctx)
+		if err == nil {
+			defer done()
+			out, err = method(w, ctx, in)
+		}
+		return s.result(request, out, err)
+	})
+}
+
+// addPurchase registers a tool that pays, and so may have to ask a person.
+func addPurchase[In purchase](s *Server, t *mcp.Tool) {
+	s.buyers.Store(t.Name, true)
+	t.Meta = longAnswers()
+	register[In, pay.Result](s, t, func(ctx context.Context, request *mcp.CallToolRequest,
+		in In) *mcp.CallToolResult {
+		ctx, done := s.progress(ctx, request) // a mounted tool's is its server's
+		defer done()
+		return s.purchase(ctx, request, digest(t.Name, in), in, func(bought pay.Result) *mcp.CallToolResult {
+			return s.result(request, bought, nil)
+		})
 	})
 }
 
 // register gives a tool its schemas. Arguments are read by us and not by the SDK, so that a wrong
 // one is answered with a code and a remedy like everything else.
-func register[In, Out any](server *mcp.Server, s *Server, t *mcp.Tool,
-	call func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)) {
+func register[In, Out any](s *Server, t *mcp.Tool,
+	call func(context.Context, *mcp.CallToolRequest, In) *mcp.CallToolResult) {
 	t.InputSchema = inputSchema[In]()
 	if t.OutputSchema == nil {
 		t.OutputSchema = outputSchema[Out]()
 	}
-	server.AddTool(t, func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	s.server.AddTool(t, func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var in In
-		if err := arguments(request.Params.Arguments, &in); err != nil {
+		if err := s.arguments(ctx, request, &in); err != nil {
 			return failure(err), nil
 		}
-		if err := s.unlocking.await(ctx, request); err != nil {
-			return failure(err), nil
-		}
-		return call(ctx, request, in)
+		return call(ctx, request, in), nil
 	})
+}
+
+// arguments reads those of a call, and waits for the person where it comes back with their answer.
+func (s *Server) arguments(ctx context.Context, request *mcp.CallToolRequest, into any) error {
+	if err := arguments(request.Params.Arguments, into); err != nil {
+		return err
+	}
+	return s.unlocking.await(ctx, request)
 }
 
 // result is a method's answer or error as the outside sees it, or the question to unlock the

@@ -110,7 +110,10 @@ func TestArgumentsThatAreMissing(t *testing.T) {
 const secret = "4c0883a69102937d6231471b5dbb6204fe5129617082792ae468d01a3f362318"
 
 // traitor is a transport, a chain and a wallet that panic with a secret, or fail with one.
-type traitor struct{ err error }
+type traitor struct {
+	solanaChain // for what is not called
+	err         error
+}
 
 func (t traitor) fail() error {
 	if t.err == nil {
@@ -139,7 +142,6 @@ func (t traitor) Clock(context.Context, string) (time.Time, error) { return time
 func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, error) {
 	return x402.Delegation{}, t.fail()
 }
-func (t traitor) AssociatedAccount(string, x402.AssetInfo) (string, error) { return "", t.fail() }
 
 func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	home := t.TempDir()
@@ -152,9 +154,7 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	w := &Wallet{
 		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil),
 			Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
-		Store: store, Keys: by, Chains: map[string]Chain{"eip155": by, "solana": by},
-		Networks:    []string{"eip155:8453", x402.SolanaDevnet},
-		Delegations: by,
+		Store: store, Keys: by, EVM: by, Solana: by, Networks: []string{"eip155:8453", x402.SolanaDevnet},
 	}
 	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
 }
@@ -190,7 +190,7 @@ func TestPanics(t *testing.T) {
 
 // What happened inside stays inside: the agent gets a code, the log gets the cause.
 func TestErrorsOfOurOwn(t *testing.T) {
-	c, log := betrayed(t, traitor{errors.New("open /home/someone/" + secret)})
+	c, log := betrayed(t, traitor{err: errors.New("open /home/someone/" + secret)})
 	for _, call := range []struct {
 		tool, arguments string
 		code            x402.Code

@@ -28,10 +28,10 @@ type HistoryIn struct {
 // HistoryOut is its answer.
 type HistoryOut struct {
 	Count        int               `json:"count"`
-	Transactions []HistoryRow      `json:"transactions"`
+	Transactions []historyRow      `json:"transactions"`
 	Next         string            `json:"next,omitempty"`
 	Totals       map[string]string `json:"totals"`
-	Evidence     *Evidence         `json:"evidence,omitempty"`
+	Evidence     *evidence         `json:"evidence,omitempty"`
 
 	ContentBegin     string  `json:"contentBegin,omitempty"`
 	Content          *string `json:"content,omitempty"`
@@ -42,8 +42,8 @@ type HistoryOut struct {
 	HTTPStatus       int     `json:"httpStatus,omitempty"`
 }
 
-// HistoryRow is one payment.
-type HistoryRow struct {
+// historyRow is one payment.
+type historyRow struct {
 	PaymentID            string       `json:"paymentId"`
 	Timestamp            string       `json:"timestamp"`
 	Status               string       `json:"status"`
@@ -61,8 +61,8 @@ type HistoryRow struct {
 	FalseReceipt         bool         `json:"falseReceipt,omitempty"`
 }
 
-// Evidence is what one payment rests on.
-type Evidence struct {
+// evidence is what one payment rests on.
+type evidence struct {
 	States     []history.Event `json:"states"`
 	Signed     x402.Evidence   `json:"signed"`
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
@@ -100,7 +100,7 @@ func (w *Wallet) History(ctx context.Context, in HistoryIn) (HistoryOut, error) 
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
 	}
-	out := HistoryOut{Count: len(list), Transactions: []HistoryRow{}, Totals: map[string]string{}}
+	out := HistoryOut{Count: len(list), Transactions: []historyRow{}, Totals: map[string]string{}}
 	for _, p := range list {
 		out.Transactions = append(out.Transactions, w.row(p))
 	}
@@ -155,8 +155,8 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 		return HistoryOut{}, historyFailed(err)
 	}
 	out := HistoryOut{
-		Count: 1, Transactions: []HistoryRow{w.row(p)}, Totals: map[string]string{},
-		Evidence: &Evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
+		Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]string{},
+		Evidence: &evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
 			ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)},
 	}
 	if p.State != history.Failed {
@@ -227,12 +227,12 @@ func historyFailed(err error) error {
 	return withCode(x402.HistoryFailed, "the history could not be read", err)
 }
 
-func (w *Wallet) row(p history.Payment) HistoryRow {
+func (w *Wallet) row(p history.Payment) historyRow {
 	asset := p.Asset
 	if known, ok := w.Engine.Assets.Asset(p.Network, p.Asset); ok {
 		asset = known.Address
 	}
-	return HistoryRow{
+	return historyRow{
 		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
 		URL: p.URL, Method: p.Method,
 		Amount: p.Amount, Price: p.Price.Price(), Asset: asset, Symbol: p.Symbol, Network: p.Network,

@@ -8,6 +8,10 @@ import (
 	"x402-wallet/x402"
 )
 
+// opener opens the wallet under the owner's rules as they are; it is called until it succeeds, and
+// again when those changed. Its errors carry codes (WALLET_NOT_FOUND, …).
+type opener = func(ctx context.Context) (*Wallet, error)
+
 // lazy opens the wallet at its first use, so that the server answers before it and also without
 // one: `init` may run while the host is already talking to us. When the owner changes the rules it
 // opens the wallet again, for the calls that come then; calls under way end with the wallet they
@@ -34,21 +38,20 @@ type openedWallet struct {
 const closeTimeout = time.Second
 
 // get is the wallet under the rules as they are now. done ends its use.
-func (l *lazy) get(ctx context.Context, open Open) (w *Wallet, done func(), err error) {
+func (l *lazy) get(ctx context.Context, open opener) (w *Wallet, done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, nil, x402.Errorf(x402.Internal, "the wallet is closed")
 	}
-	if l.current == nil || l.current.stale() {
+	if l.current == nil || (l.current.Stale != nil && l.current.Stale()) {
 		w, err := open(context.WithoutCancel(ctx)) // one caller's leaving is no reason for the others to fail
 		if err != nil {
 			return nil, nil, err
 		}
 		l.retire() // its calls go on
 		l.current = &openedWallet{Wallet: w, users: 1, retired: make(chan struct{}),
-			unused: make(chan struct{}),
-			closed: make(chan struct{})}
+			unused: make(chan struct{}), closed: make(chan struct{})}
 		if l.opened != nil {
 			close(l.opened)
 			l.opened = nil
@@ -73,7 +76,9 @@ func (s *openedWallet) leave() {
 		return
 	}
 	close(s.unused)
-	s.err = s.Close()
+	if s.Close != nil {
+		s.err = s.Close()
+	}
 	close(s.closed)
 }
 
@@ -142,16 +147,9 @@ func (l *lazy) close() error {
 	}
 }
 
-// Opened is a wallet for a command that stays: always under the rules as they are. Close it.
-type Opened struct {
-	Open Open
-	lazy lazy
+// Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use
+// that done ends; end closes it when its last use has ended.
+func Reopening(open opener) (get func(context.Context) (w *Wallet, done func(), err error), end func() error) {
+	l := &lazy{}
+	return func(ctx context.Context) (*Wallet, func(), error) { return l.get(ctx, open) }, l.close
 }
-
-// Get is the wallet. done ends its use.
-func (o *Opened) Get(ctx context.Context) (w *Wallet, done func(), err error) {
-	return o.lazy.get(ctx, o.Open)
-}
-
-// Close closes it when its last use has ended.
-func (o *Opened) Close() error { return o.lazy.close() }

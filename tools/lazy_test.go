@@ -24,7 +24,7 @@ func lazyFollowsTheRules(t *testing.T) {
 		}
 		opened.Add(1)
 		stale.Store(false)
-		return &Wallet{Home: fakeHome{stale.Load, func() error { closed.Add(1); return nil }}}, nil
+		return &Wallet{Stale: stale.Load, Close: func() error { closed.Add(1); return nil }}, nil
 	}
 	var l lazy
 	first, end, err := l.get(t.Context(), open)
@@ -65,10 +65,10 @@ func TestLazyCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lazy
 		_, done, err := l.get(t.Context(), func(context.Context) (*Wallet, error) {
-			return &Wallet{Home: fakeHome{nil, func() error {
+			return &Wallet{Close: func() error {
 				time.Sleep(2 * closeTimeout)
 				return errors.New("no room")
-			}}}, nil
+			}}, nil
 		})
 		require.NoError(t, err)
 		s, end := l.last()
@@ -99,19 +99,4 @@ func TestLazyWait(t *testing.T) {
 	s, done := l.wait(t.Context())
 	require.Same(t, w, s.Wallet)
 	done()
-}
-
-// fakeHome says and does what a test wants; nil: never stale, nothing to close.
-type fakeHome struct {
-	stale func() bool
-	close func() error
-}
-
-func (h fakeHome) Stale() bool { return h.stale != nil && h.stale() }
-
-func (h fakeHome) Close() error {
-	if h.close == nil {
-		return nil
-	}
-	return h.close()
 }

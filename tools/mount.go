@@ -17,7 +17,7 @@ import (
 )
 
 // A mounted server's tools stand beside the wallet's own, as <server>__<tool>. What the agent sees
-// of them, and what it gets from them, is mirror.go; here is when they come and go. A call is a
+// of them, and what it gets from them, is mounted.go; here is when they come and go. A call is a
 // purchase like x402_call_tool's.
 
 const (
@@ -45,8 +45,8 @@ type mounts struct {
 	mirror *mcpconn.Mirror
 }
 
-// mount begins to show tools on a server of ours; stop ends it.
-func (s *Server) mount(ctx context.Context, on *mcp.Server) (stop func()) {
+// mount begins to show tools; stop ends it.
+func (s *Server) mount(ctx context.Context) (stop func()) {
 	m := &s.mounts
 	m.greeted, m.listed = make(chan struct{}), make(chan struct{})
 	m.mirror = &mcpconn.Mirror{Log: logger(s.Log)}
@@ -65,7 +65,7 @@ func (s *Server) mount(ctx context.Context, on *mcp.Server) (stop func()) {
 		} else {
 			settled() // it may be made later
 		}
-		s.each(ctx, func(ctx context.Context, w *Wallet) { s.showAll(ctx, on, w, settled) })
+		s.each(ctx, func(ctx context.Context, w *Wallet) { s.showAll(ctx, w, settled) })
 	})
 	return func() { cancel(); mounting.Wait() }
 }
@@ -99,11 +99,11 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 
 // showAll shows what a wallet mounts for as long as ctx lasts, and nothing else. Servers that the
 // wallet before it mounted too stay.
-func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled func()) {
+func (s *Server) showAll(ctx context.Context, w *Wallet, settled func()) {
 	s.mounts.mu.Lock()
 	for _, server := range s.mounts.mirror.Groups() {
 		if !slices.Contains(w.Mounts, server) {
-			s.replaceMounted(on, server, nil)
+			s.replaceMounted(server, nil)
 		}
 	}
 	s.mounts.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled
 		all.Go(func() {
 			tried := sync.OnceFunc(first.Done)
 			defer tried()
-			s.show(ctx, on, w, server, tried)
+			s.show(ctx, w, server, tried)
 		})
 	}
 	first.Wait()
@@ -123,7 +123,7 @@ func (s *Server) showAll(ctx context.Context, on *mcp.Server, w *Wallet, settled
 }
 
 // show follows one server.
-func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server string, tried func()) {
+func (s *Server) show(ctx context.Context, w *Wallet, server string, tried func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked("mount "+server, p)
@@ -142,7 +142,12 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 	for wait := mountRetry; ctx.Err() == nil; {
 		var again <-chan time.Time
 		if list, err := w.toolsOf(ctx, server); err == nil {
-			s.update(ctx, on, server, w.mountedTools(server, list, log))
+			shown := w.mountedTools(server, list, log)
+			s.mounts.mu.Lock()
+			if ctx.Err() == nil { // else the wallet is another one by now
+				s.replaceMounted(server, shown)
+			}
+			s.mounts.mu.Unlock()
 			wait = mountRetry
 		} else if ctx.Err() == nil {
 			log.Warn("the tools of a mounted server cannot be listed", "err", err, "again", wait)
@@ -162,33 +167,24 @@ func (s *Server) show(ctx context.Context, on *mcp.Server, w *Wallet, server str
 	}
 }
 
-// update shows a server's tools as they are now.
-func (s *Server) update(ctx context.Context, on *mcp.Server, server string, list []mountedTool) {
-	s.mounts.mu.Lock()
-	defer s.mounts.mu.Unlock()
-	if ctx.Err() == nil { // the wallet is another one by now
-		s.replaceMounted(on, server, list)
-	}
-}
-
 // replaceMounted replaces what is shown of a server. What is the same stays, so that hosts hear of
 // nothing.
-func (s *Server) replaceMounted(on *mcp.Server, server string, list []mountedTool) {
+func (s *Server) replaceMounted(server string, list []mountedTool) {
 	var items []mcpconn.Item
 	for _, m := range list {
 		items = append(items, mcpconn.Item{Name: m.shown.Name, Definition: m.definition, Add: func() {
 			s.buyers.Store(m.shown.Name, true)
-			on.AddTool(m.shown, s.mountedCall(server, m))
+			s.server.AddTool(m.shown, s.mountedHandler(server, m))
 		}})
 	}
 	s.mounts.mirror.Replace(server, items, func(name string) {
-		on.RemoveTools(name)
+		s.server.RemoveTools(name)
 		s.buyers.Delete(name)
 	})
 }
 
-// mountedCall is a mounted tool's handler.
-func (s *Server) mountedCall(server string, m mountedTool) mcp.ToolHandler {
+// mountedHandler is a mounted tool's handler.
+func (s *Server) mountedHandler(server string, m mountedTool) mcp.ToolHandler {
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		result := s.callMounted(ctx, request, server, m.name)
 		if m.shown.OutputSchema != nil && result.IsError && result.Meta[receiptKey] == nil {
@@ -202,34 +198,28 @@ func (s *Server) mountedCall(server string, m mountedTool) mcp.ToolHandler {
 func (s *Server) callMounted(ctx context.Context, request *mcp.CallToolRequest, server,
 	tool string) *mcp.CallToolResult {
 	var given map[string]json.RawMessage
-	if err := arguments(request.Params.Arguments, &given); err != nil {
+	if err := s.arguments(ctx, request, &given); err != nil {
 		return failure(err)
 	}
-	if err := s.unlocking.await(ctx, request); err != nil {
-		return failure(err)
+	in := mountedCall{progress: progress(ctx, request, logger(s.Log)),
+		CallIn: CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments}}
+	return s.purchase(ctx, request, digest(request.Params.Name, given), in, mountedResult)
+}
+
+// mountedCall is a purchase by a mounted tool's name.
+type mountedCall struct {
+	CallIn
+	progress func(seller.Progress)
+}
+
+func (in mountedCall) request(w *Wallet) (pay.Request, error) {
+	if !slices.Contains(w.Mounts, in.Server) {
+		return pay.Request{}, x402.Errorf(x402.ToolNotFound, "the owner has unmounted this server").
+			WithHint("list the tools again")
 	}
-	buy := with(s, func(w *Wallet, ctx context.Context, in CallIn) (pay.Result, error) {
-		if !slices.Contains(w.Mounts, in.Server) {
-			return pay.Result{}, x402.Errorf(x402.ToolNotFound,
-				"the owner has unmounted this server").WithHint("list the tools again")
-		}
-		q, err := w.callRequest(in)
-		if err != nil {
-			return pay.Result{}, err
-		}
-		q.Progress = progress(ctx, request, logger(s.Log))
-		return w.Buy(ctx, q)
-	})
-	return s.purchase(ctx, request, digest(request.Params.Name, given),
-		func(ctx context.Context) (*mcp.CallToolResult, error) {
-			bought, err := buy(ctx, CallIn{Server: server, Tool: tool, Arguments: request.Params.Arguments})
-			if err != nil {
-				return s.result(request, nil, err), err
-			}
-			given := mountedResult(bought)
-			s.noteDelivery(ctx, bought)
-			return given, nil
-		})
+	q, err := in.CallIn.request(w)
+	q.Progress = in.progress
+	return q, err
 }
 
 // maxProgress is how often a server may say within one call that it is getting on. Honest ones
@@ -256,7 +246,7 @@ func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logge
 		}
 		last = p.Done
 		if err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(VisibleText(p.Message),
+			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(visible(p.Message),
 				maxWord),
 		}); err != nil {
 			log.Debug("pass progress on", "err", err)

@@ -65,7 +65,7 @@ func TestAMountedToolUnlocks(t *testing.T) {
 			l := &lock{}
 			w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 			s := w.server()
-			t.Cleanup(func() { _ = s.Close() })
+			t.Cleanup(func() { _ = s.close() })
 			h := w.hosts(t, s, era, func(q *mcp.ElicitParams) string {
 				go func() {
 					time.Sleep(50 * time.Millisecond) // accepting is not answering

@@ -300,14 +300,14 @@ func TestMountsFollow(t *testing.T) {
 			now := *w.wallet // under the owner's new rules
 			stale := make(chan struct{})
 			now.Mounts = nil
-			w.wallet.Home = fakeHome{stale: func() bool {
+			w.wallet.Stale = func() bool {
 				select {
 				case <-stale:
 					return true
 				default:
 					return false
 				}
-			}}
+			}
 			server := w.server()
 			first := true
 			server.Open = func(context.Context) (*Wallet, error) {
@@ -369,7 +369,7 @@ func TestAMountedServerDies(t *testing.T) {
 	w.wallet.Mounts = []string{"shop"}
 	h := w.hosts(t, w.server(), "2025-11-25")
 	h.until(func(list map[string]*mcp.Tool) bool { return len(list) == 5 })
-	_, err := w.wallet.CallTool(t.Context(), CallIn{Server: "shop", Tool: "quit"})
+	_, err := w.wallet.Pay(t.Context(), CallIn{Server: "shop", Tool: "quit"})
 	require.Equal(t, x402.SessionTerminated, x402.AsError(err).Code, "%v", err)
 	r, said := h.call("shop__rich", map[string]any{"q": "a"})
 	require.Equal(t, []any{false, "paid", 2}, []any{r.IsError, said["status"], len(r.Content)})

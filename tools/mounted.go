@@ -116,7 +116,7 @@ func (w *Wallet) mountedTool(server string, t *mcp.Tool) (m mountedTool, err err
 		Meta: longAnswers(),
 		Name: mountedName(server, t.Name),
 		Description: fmt.Sprintf("[MCP server %s, paid through the wallet; %s] %s", server, terms,
-			x402.Clip(VisibleText(t.Description), maxDescription)),
+			x402.Clip(visible(t.Description), maxDescription)),
 		Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
 	}
 	title := t.Title
@@ -124,7 +124,7 @@ func (w *Wallet) mountedTool(server string, t *mcp.Tool) (m mountedTool, err err
 		title = t.Annotations.Title
 	}
 	if title != "" {
-		m.shown.Title = server + ": " + x402.Clip(VisibleText(title), maxWord)
+		m.shown.Title = server + ": " + x402.Clip(visible(title), maxWord)
 	}
 	if strings.HasPrefix(strings.ToLower(m.shown.Name), "x402_") {
 		return m, errors.New("names beginning with x402_ are the wallet's own")
@@ -176,7 +176,7 @@ func sanitizedSchema(schema any) (json.RawMessage, error) {
 func sanitizeSchema(schema any) error {
 	switch v := schema.(type) {
 	case string:
-		if VisibleText(v) != v {
+		if visible(v) != v {
 			return errors.New("it hides letters")
 		}
 	case []any:
@@ -187,7 +187,7 @@ func sanitizeSchema(schema any) error {
 		}
 	case map[string]any:
 		for name, value := range v {
-			if VisibleText(name) != name {
+			if visible(name) != name {
 				return errors.New("it hides letters")
 			}
 			if err := sanitizeMember(v, name, value); err != nil {
@@ -207,7 +207,7 @@ func sanitizeMember(object map[string]any, name string, value any) error {
 	}
 	switch name {
 	case "description", "title", "$comment":
-		object[name] = x402.Clip(VisibleText(text), maxDescription)
+		object[name] = x402.Clip(visible(text), maxDescription)
 		return nil
 	case "$id", "x-mcp-header": // two of the same confuse a validator; headers are HTTP's
 		delete(object, name)
@@ -239,7 +239,7 @@ func mountedResult(r pay.Result) *mcp.CallToolResult {
 	switch {
 	case r.Whole.Type != seller.ContentType: // the endpoint answered for the tool
 		result.IsError = true
-		result.Content = []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}
+		result.Content = []mcp.Content{&mcp.TextContent{Text: visible(r.Content)}}
 	case r.Whole.Truncated || len(r.Whole.Body) > maxMirrored:
 		text := fmt.Sprintf("the server's answer, %d bytes, is too long to be passed on", len(r.Whole.Body))
 		if r.ContentURI != "" {
@@ -269,7 +269,7 @@ func serverResult(r pay.Result) *mcp.CallToolResult {
 	if err := errors.Join(json.Unmarshal(r.Whole.Body, &raw),
 		json.Unmarshal(r.Whole.Body, came)); err != nil {
 		// of a kind that is newer than we are
-		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: VisibleText(r.Content)}}}
+		came = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: visible(r.Content)}}}
 	}
 	result := &mcp.CallToolResult{IsError: raw.IsError || r.Whole.Status >= 400, Content: came.Content,
 		Meta: mcp.Meta{}}
@@ -279,13 +279,13 @@ func serverResult(r pay.Result) *mcp.CallToolResult {
 	for _, block := range result.Content {
 		switch b := block.(type) {
 		case *mcp.TextContent:
-			b.Text = VisibleText(b.Text)
+			b.Text = visible(b.Text)
 		case *mcp.ResourceLink:
-			b.Name, b.Title, b.Description = VisibleText(b.Name), VisibleText(b.Title),
-				VisibleText(b.Description)
+			b.Name, b.Title, b.Description = visible(b.Name), visible(b.Title),
+				visible(b.Description)
 		case *mcp.EmbeddedResource:
 			if b.Resource != nil {
-				b.Resource.Text = VisibleText(b.Resource.Text)
+				b.Resource.Text = visible(b.Resource.Text)
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
 		reflect.TypeFor[budget.Line]():     {Type: "object"},
-		reflect.TypeFor[Evidence]():        {Type: "object"},
+		reflect.TypeFor[evidence]():        {Type: "object"},
 	}})
 	if err != nil {
 		panic(err) // our own types

@@ -34,11 +34,15 @@ const payName = "x402_pay"
 
 // Server is the wallet on MCP.
 type Server struct {
-	Open    Open
+	Open    opener
 	Version string
 	Log     *slog.Logger
 	Mounts  bool // show the tools of the servers that the owner mounted
+	// Background is how soon it begins to look up unfinished payments on their chains: its host is to
+	// be answered first. 0: never.
+	Background time.Duration
 
+	server     *mcp.Server
 	lazy       lazy
 	mounts     mounts
 	buyers     sync.Map       // names of the tools whose answers are purchases
@@ -48,19 +52,32 @@ type Server struct {
 	states     states
 }
 
-// Run serves MCP over the two streams until the client goes away. Payments under way are finished
-// before it returns.
+// Run serves MCP over the two streams until the client goes away, and then closes the wallet.
+// Payments under way are finished before it returns.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	err := s.serve(ctx, in, out)
+	if closing := s.close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	// A client that died must not take other payments with it: with a receiver for the signal,
 	// writing to its pipe is an error; without one it is the end of the process.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	server := s.mcp()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	s.mcp()
 	if s.Mounts {
-		defer s.mount(ctx, server)()
+		defer s.mount(ctx)()
 	}
-	err := server.Run(ctx, newStdioTransport(in, out, s.pays))
+	if s.Background > 0 {
+		defer time.AfterFunc(s.Background, func() { s.background(ctx) }).Stop()
+	}
+	err := s.server.Run(ctx, newStdioTransport(in, out, s.pays))
 	s.deliveries.Wait()
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return nil
@@ -68,9 +85,9 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 	return err
 }
 
-// Background does what is due at the start and from time to time: unfinished payments are looked up
+// background does what is due at the start and from time to time: unfinished payments are looked up
 // on their chains. It waits for a wallet that is only made later.
-func (s *Server) Background(ctx context.Context) {
+func (s *Server) background(ctx context.Context) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked("background", p)
@@ -103,8 +120,8 @@ func (s *Server) each(ctx context.Context, do func(context.Context, *Wallet)) {
 	}
 }
 
-// Close closes the wallet, if it was opened.
-func (s *Server) Close() error {
+// close closes the wallet, if it was opened.
+func (s *Server) close() error {
 	s.unlocking.close()
 	return s.lazy.close()
 }
@@ -114,17 +131,23 @@ func (s *Server) wallet(ctx context.Context) (w *Wallet, done func(), err error)
 	return s.lazy.get(ctx, s.Open)
 }
 
-func (s *Server) mcp() *mcp.Server {
+// mcp makes the server, with all that does not come and go.
+func (s *Server) mcp() {
 	log := logger(s.Log)
 	s.states = newStates()
-	server := mcp.NewServer(&mcp.Implementation{Name: "x402-wallet", Title: "x402 wallet",
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "x402-wallet", Title: "x402 wallet",
 		Version: s.Version}, &mcp.ServerOptions{
 		Instructions: instructions, Logger: slog.New(quiet{Handler: log.Handler()}),
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: s.Mounts},
 			Resources: &mcp.ResourceCapabilities{}, Prompts: &mcp.PromptCapabilities{}},
 	})
-	server.AddReceivingMiddleware(s.guard, oldNames, s.listing)
+	s.server.AddReceivingMiddleware(s.guard, oldNames, s.listing)
+	s.addTools()
+	s.addResources()
+	s.addPrompts()
+}
 
+func (s *Server) addTools() {
 	yes, no := true, false
 	buys := &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes}
 	asks := &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &yes}
@@ -132,41 +155,35 @@ func (s *Server) mcp() *mcp.Server {
 		OpenWorldHint: &yes}
 	local := &mcp.ToolAnnotations{ReadOnlyHint: true, DestructiveHint: &no, IdempotentHint: true,
 		OpenWorldHint: &no}
-	addPurchase(server, s, &mcp.Tool{Name: payName, Title: "Get a URL and pay for it",
-		Description: payDescription, Annotations: buys, Meta: longAnswers()},
-		with(s, (*Wallet).Pay))
-	add(server, s, &mcp.Tool{Name: "x402_estimate_cost", Title: "Ask a price",
-		Description: estimateDescription, Annotations: asks},
-		with(s, (*Wallet).Estimate))
-	add(server, s, &mcp.Tool{Name: "x402_check_balance", Title: "Balances and budgets",
-		Description: balanceDescription, Annotations: reads},
-		with(s, (*Wallet).Balance))
-	add(server, s, &mcp.Tool{Name: "x402_check_delegation", Title: "Delegation",
-		Description: delegationDescription, Annotations: reads},
-		with(s, (*Wallet).CheckDelegation))
-	add(server, s, &mcp.Tool{Name: "x402_revoke_delegation", Title: "Prepare a revocation",
-		Description: revokeDescription, Annotations: asks},
-		with(s, (*Wallet).revoke))
-	add(server, s, &mcp.Tool{Name: "x402_list_tools", Title: "Tools of a paid server",
-		Description: listDescription, Annotations: reads},
-		with(s, (*Wallet).ListTools))
-	addPurchase(server, s, &mcp.Tool{Name: callName, Title: "Call a paid tool", Description: callDescription,
-		Annotations: buys, Meta: longAnswers(),
-		OutputSchema: brief(outputSchema[pay.Result]())}, // the rest is as in x402_pay
-		with(s, (*Wallet).CallTool))
-	add(server, s, &mcp.Tool{Name: "x402_discover_services", Title: "Find services",
-		Description: discoverDescription, Annotations: reads},
-		with(s, (*Wallet).Discover))
-	add(server, s, &mcp.Tool{Name: "x402_history", Title: "Payment history", Description: historyDescription,
-		Annotations: local, Meta: longAnswers()},
-		with(s, (*Wallet).History))
-	add(server, s, &mcp.Tool{Name: "x402_setup_agent", Title: "Setup", Description: setupDescription,
-		Annotations: local},
-		s.setup)
-
-	s.addResources(server)
-	addPrompts(server)
-	return server
+	tool := func(name, title, description string, hints *mcp.ToolAnnotations) *mcp.Tool {
+		return &mcp.Tool{Name: name, Title: title, Description: description, Annotations: hints}
+	}
+	addPurchase[PayIn](s, tool(payName, "Get a URL and pay for it", payDescription, buys))
+	add(s, tool("x402_estimate_cost", "Ask a price", estimateDescription, asks),
+		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) { return w.Estimate(ctx, in) })
+	add(s, tool("x402_check_balance", "Balances and budgets", balanceDescription, reads),
+		func(w *Wallet, ctx context.Context, in balanceIn) (BalanceOut, error) {
+			return w.Balance(ctx, in.Network, in.Asset)
+		})
+	add(s, tool("x402_check_delegation", "Delegation", delegationDescription, reads),
+		func(w *Wallet, ctx context.Context, in delegationIn) (DelegationOut, error) {
+			return w.CheckDelegation(ctx, in.Network, in.TokenAccount)
+		})
+	add(s, tool("x402_revoke_delegation", "Prepare a revocation", revokeDescription, asks), (*Wallet).revoke)
+	add(s, tool("x402_list_tools", "Tools of a paid server", listDescription, reads),
+		func(w *Wallet, ctx context.Context, in listIn) (ListOut, error) { return w.ListTools(ctx, in.Server) })
+	call := tool(callName, "Call a paid tool", callDescription, buys)
+	call.OutputSchema = brief(outputSchema[pay.Result]()) // the rest is as in x402_pay
+	addPurchase[CallIn](s, call)
+	add(s, tool("x402_discover_services", "Find services", discoverDescription, reads), (*Wallet).Discover)
+	past := tool("x402_history", "Payment history", historyDescription, local)
+	past.Meta = longAnswers()
+	add(s, past, (*Wallet).History)
+	register[struct{}, setupOut](s, tool("x402_setup_agent", "Setup", setupDescription, local),
+		func(ctx context.Context, request *mcp.CallToolRequest, _ struct{}) *mcp.CallToolResult {
+			out, err := s.setup(ctx)
+			return s.result(request, out, err)
+		})
 }
 
 // longAnswer is how many characters of an answer a host should show before it cuts: content of 64
@@ -182,19 +199,6 @@ type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
-}
-
-// with opens the wallet for a method.
-func with[In, Out any](s *Server, method func(*Wallet, context.Context, In) (Out,
-	error)) func(context.Context, In) (Out, error) {
-	return func(ctx context.Context, in In) (out Out, err error) {
-		w, done, err := s.wallet(ctx)
-		if err != nil {
-			return out, err
-		}
-		defer done()
-		return method(w, ctx, in)
-	}
 }
 
 // guard is the boundary: a panic, over which the SDK would let the process die, and an error

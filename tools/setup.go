@@ -26,7 +26,7 @@ const setupDescription = `What is set up: the wallet's addresses to fund, whethe
 	`It creates nothing and takes no passphrase; a person does that in a terminal.`
 
 // setup looks at the wallet from outside, so that it works before there is one.
-func (s *Server) setup(ctx context.Context, _ struct{}) (setupOut, error) {
+func (s *Server) setup(ctx context.Context) (setupOut, error) {
 	w, done, err := s.wallet(ctx)
 	if err == nil {
 		defer done()

@@ -72,7 +72,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	s := &Server{Open: func(context.Context) (*Wallet, error) {
 		return w.wallet, nil
 	}, Log: slog.New(slog.DiscardHandler)}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { _ = s.close() })
 	var asked []*mcp.ElicitParams
 	forms := &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}
 	options := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{Elicitation: forms}}
@@ -84,7 +84,8 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 		options.Capabilities.Elicitation.URL = &mcp.URLElicitationCapabilities{}
 	}
 	here, there := mcp.NewInMemoryTransports()
-	_, err := s.mcp().Connect(t.Context(), here, nil)
+	s.mcp()
+	_, err := s.server.Connect(t.Context(), here, nil)
 	require.NoError(t, err)
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, options).Connect(t.Context(),
 		there, &mcp.ClientSessionOptions{ProtocolVersion: version})

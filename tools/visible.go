@@ -3,7 +3,6 @@ package tools
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -16,23 +15,13 @@ var hidden = []*unicode.RangeTable{
 	unicode.C, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector,
 }
 
-// Visible writes hidden letters of a JSON text as \uXXXX. The text means the same, and whoever
-// reads it as it stands, as a model does, sees that they are there (security.md E2).
+// Visible writes hidden letters of a text as \uXXXX, so that whoever reads it as it stands, as a
+// model does, sees that they are there (security.md E2). Tabs and ends of lines are meant; a JSON
+// text, in which they are white space, means the same as before.
 func Visible(text []byte) []byte {
-	return escape(text, "\n")
-}
-
-// VisibleText is Visible for a text that is no JSON: what is written as \uXXXX stays so. Tabs and
-// ends of lines are meant.
-func VisibleText(text string) string {
-	return string(escape([]byte(text), "\n\r\t"))
-}
-
-// escape leaves printable ASCII and the controls in keep as they are.
-func escape(text []byte, keep string) []byte {
 	plain := func(r rune) bool {
 		printable := r >= ' ' && r < 0x7f
-		return printable || strings.ContainsRune(keep, r)
+		return printable || r == '\n' || r == '\r' || r == '\t'
 	}
 	at := bytes.IndexFunc(text, func(r rune) bool { return !plain(r) })
 	if at < 0 {
@@ -53,3 +42,5 @@ func escape(text []byte, keep string) []byte {
 	}
 	return out
 }
+
+func visible(text string) string { return string(Visible([]byte(text))) }

@@ -550,7 +550,7 @@ func TestSetup(t *testing.T) {
 	c := serve(t, server)
 	reconciled := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { defer close(reconciled); server.Background(ctx) }()
+	go func() { defer close(reconciled); server.background(ctx) }()
 
 	before := c.ok("x402_setup_agent", nil)
 	require.Equal(t, map[string]any{"ready": false, "locked": true, "addresses": map[string]any{"solana": "",
@@ -593,13 +593,13 @@ func TestSetup(t *testing.T) {
 func TestClosedServer(t *testing.T) {
 	opened := 0
 	s := &Server{Open: func(context.Context) (*Wallet, error) { opened++; return &Wallet{}, nil }}
-	require.NoError(t, s.Close())
+	require.NoError(t, s.close())
 	_, _, err := s.wallet(t.Context())
 	require.Error(t, err)
 	require.Zero(t, opened)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Background(ctx)
+	s.background(ctx)
 }
 
 // The very same call directly behind a cancellation, in the same write, is the same purchase: while

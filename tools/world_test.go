@@ -91,10 +91,8 @@ func newWorld(t testing.TB, r rules) *world {
 			Settler: facilitator.New(facilitator.Options{HTTP: nodes,
 				List: []facilitator.Facilitator{{Name: "sandbox", URL: s.FacilitatorURL}}}),
 		},
-		Store: store, Keys: w.keys, TokenAccounts: configured, Chains: map[string]Chain{"eip155": onEVM,
-			"solana": onSolana},
-		Networks:    []string{sandbox.EVM, sandbox.Solana},
-		Delegations: onSolana, Owner: onSolana,
+		Store: store, Keys: w.keys, EVM: onEVM, Solana: onSolana, TokenAccounts: configured,
+		Networks: []string{sandbox.EVM, sandbox.Solana},
 	}
 	return w
 }

@@ -311,7 +311,7 @@ func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
 	}
 	w.WriteHeader(status)
 	// over the finished page, where no field can be forgotten
-	_, _ = w.Write([]byte(tools.VisibleText(strings.ToValidUTF8(page.String(), "\ufffd"))))
+	_, _ = w.Write(tools.Visible(bytes.ToValidUTF8(page.Bytes(), []byte("\ufffd"))))
 }
 
 //go:embed pages

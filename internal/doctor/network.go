@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"x402-wallet/facilitator"
-	"x402-wallet/tools"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
 
 // node asks a network's node whether it is there, on that network, and what time it thinks it is.
 func (o Options) node(ctx context.Context, network string) findings {
-	theirs, err := o.wallet.Chains[x402.Namespace(network)].Clock(ctx, network)
+	clock := o.wallet.EVM.Clock
+	if x402.IsSolana(network) {
+		clock = o.wallet.Solana.Clock
+	}
+	theirs, err := clock(ctx, network)
 	if err != nil {
 		return failed(err, fmt.Sprintf("look at the network connection, or set another rpc under "+
 			"[networks.%q] and x402-wallet policy seal", network))
@@ -34,11 +37,15 @@ func (o Options) node(ctx context.Context, network string) findings {
 
 // funds tells what can be spent on a network. A node that does not answer is not a zero.
 func (o Options) funds(ctx context.Context, network string) (list findings) {
-	out, err := o.wallet.Balance(ctx, tools.BalanceIn{Network: network})
+	out, err := o.wallet.Balance(ctx, network, "")
 	if err != nil {
 		return failed(err, "fix the node first")
 	}
 	for _, row := range out.Networks {
+		asset, _ := o.wallet.Engine.Assets.Asset(row.Network, row.Asset)
+		worth := func(amount *money.Amount) string {
+			return asset.Dollars(*amount).Price() + " in " + row.Symbol
+		}
 		switch {
 		case slices.Contains([]x402.Code{x402.RPCError, x402.Timeout, x402.CheckFailed}, row.ErrorCode):
 			list.add(warn, "fix the node first", "not known: %s", row.Error)
@@ -53,17 +60,12 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 				"there is nothing to spend")
 		case row.Delegated != nil:
 			list.add(ok, "", "%s can be spent, of %s that were delegated",
-				o.worth(row, *row.Available), o.worth(row, *row.Delegated))
+				worth(row.Available), worth(row.Delegated))
 		default:
-			list.add(ok, "", "%s can be spent", o.worth(row, *row.Available))
+			list.add(ok, "", "%s can be spent", worth(row.Available))
 		}
 	}
 	return list
-}
-
-func (o Options) worth(row tools.BalanceRow, amount money.Amount) string {
-	asset, _ := o.wallet.Engine.Assets.Asset(row.Network, row.Asset)
-	return asset.Dollars(amount).Price() + " in " + row.Symbol
 }
 
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to
