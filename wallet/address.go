@@ -75,8 +75,7 @@ func unbase58[T ~string | ~[]byte](text T, size int) []byte {
 // isSolanaAddress reports whether s is base58 of exactly 32 bytes.
 func isSolanaAddress(s string) bool { return unbase58(s, 32) != nil }
 
-// evmAddress turns the last 20 bytes of a Keccak-256 hash into 0x… with the
-// capitals of EIP-55.
+// evmAddress turns the last 20 bytes of a Keccak-256 hash into 0x… with the capitals of EIP-55.
 func evmAddress(account [20]byte) string {
 	text := []byte(hex.EncodeToString(account[:]))
 	sum := keccak256(text)
@@ -91,14 +90,8 @@ func evmAddress(account [20]byte) string {
 
 // isEVMAddress reports whether s is an address with a right EIP-55 checksum.
 func isEVMAddress(s string) bool {
-	if len(s) != 42 {
-		return false
-	}
-	var account [20]byte
-	if _, err := hex.Decode(account[:], []byte(s[2:])); err != nil {
-		return false
-	}
-	return evmAddress(account) == s
+	word := addressWord(s)
+	return word != nil && evmAddress([20]byte(word[12:])) == s
 }
 
 func keccak256(data []byte) []byte {

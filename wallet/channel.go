@@ -17,11 +17,10 @@ import (
 	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 )
 
-// What payment channels (Nuwa, on Rooch) have signed: three kinds, each read
-// here from its very bytes and compared with what is meant. None of them can be
-// taken for a transaction on another chain: Solana would read a SubRAV's first
-// bytes as one signer and as many or more read-only ones, which it refuses;
-// a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
+// What payment channels (Nuwa, on Rooch) have signed: three kinds, each read here from its very
+// bytes and compared with what is meant. None of them can be taken for a transaction on another
+// chain: Solana would read a SubRAV's first bytes as one signer and as many or more read-only ones,
+// which it refuses; a Rooch transaction is signed as a hash of 32 bytes; DIDAuth begins with
 // letters, which would be 68 signers.
 
 // The types of keys in a DID document that a wallet has. Whatever signs takes one
@@ -42,19 +41,14 @@ func (w *Wallet) OwnsChannelKey(keyType, multibase string) bool {
 		return multibase == ChannelKey(w.header.solana)
 	case secp256k1Key:
 		key, err := secp256k1.ParsePubKey(channelKey(multibase, secp256k1.PubKeyBytesLenCompressed))
-		if err != nil {
-			return false
-		}
-		var account [20]byte
-		copy(account[:], keccak256(key.SerializeUncompressed()[1:])[12:])
-		return evmAddress(account) == w.header.evm
+		return err == nil && evmAddressOf(key) == w.header.evm
 	}
 	return false
 }
 
 // channelKey is the bytes of a key of a DID document; nil is none.
 func channelKey(multibase string, size int) []byte {
-	if len(multibase) == 0 || multibase[0] != 'z' {
+	if multibase == "" || multibase[0] != 'z' {
 		return nil
 	}
 	return unbase58(multibase[1:], size)
@@ -95,7 +89,7 @@ type SubRAV struct {
 // meant, and refuses any other. Errors besides: those of [Wallet.Unlock].
 func (w *Wallet) SignSubRAV(ctx context.Context, keyType string, message []byte, meant SubRAV) (sig [64]byte,
 	err error) {
-	in := bcsReader{rest: message}
+	in := bcsReader{byteReader: byteReader{rest: message}}
 	var got SubRAV
 	version := in.byte()
 	got.ChainID = in.u64()
@@ -156,12 +150,9 @@ type RoochCall struct {
 }
 
 // roochFunctions open a channel to a payee, let a key sign for it, and put the
-// owner's money into the owner's own hub. None pays anybody.
-var roochFunctions = map[string]int{
-	"open_channel_with_sub_channel_entry": 2,
-	"authorize_sub_channel_entry":         2,
-	"deposit_to_hub_entry":                2,
-}
+// owner's money into the owner's own hub. None pays anybody. Each has two arguments.
+var roochFunctions = []string{"open_channel_with_sub_channel_entry", "authorize_sub_channel_entry",
+	"deposit_to_hub_entry"}
 
 // maxRoochGas is the most gas a transaction may take, in units of RGas: one RGas.
 const maxRoochGas = 100_000_000
@@ -199,7 +190,7 @@ var roochFramework = [32]byte{31: 3}
 // readRoochCall reads a call of a listed function of 0x3::payment_channel for RGas, and nothing
 // else.
 func readRoochCall(data []byte) (c RoochCall, err error) {
-	in := bcsReader{rest: data}
+	in := bcsReader{byteReader: byteReader{rest: data}}
 	c.Sender = [32]byte(in.take(32))
 	c.Sequence = in.u64()
 	c.ChainID = in.u64()
@@ -216,11 +207,11 @@ func readRoochCall(data []byte) (c RoochCall, err error) {
 	for range in.count() {
 		c.Args = append(c.Args, in.take(in.count()))
 	}
-	arguments, known := roochFunctions[c.Function]
+	known := slices.Contains(roochFunctions, c.Function) && len(c.Args) == 2
 	switch {
 	case !in.whole() || action != 1:
 		return c, unsupported("it is no call on Rooch")
-	case address != roochFramework || module != "payment_channel" || !known || len(c.Args) != arguments:
+	case address != roochFramework || module != "payment_channel" || !known:
 		return c, unsupported("it calls something else than a payment channel's opening")
 	}
 	return c, nil
@@ -249,22 +240,8 @@ func (w *Wallet) signChannel(ctx context.Context, keyType string, message []byte
 }
 
 // bcsReader reads Rooch's encoding, with nothing of the code that writes it.
-type bcsReader struct {
-	rest      []byte
-	truncated bool
-}
+type bcsReader struct{ byteReader }
 
-func (b *bcsReader) take(n int) []byte {
-	if n > len(b.rest) {
-		b.rest, b.truncated = nil, true
-		return make([]byte, n) // at most 16383: a count; the other sizes are ours
-	}
-	out := b.rest[:n]
-	b.rest = b.rest[n:]
-	return out
-}
-
-func (b *bcsReader) byte() byte  { return b.take(1)[0] }
 func (b *bcsReader) u64() uint64 { return binary.LittleEndian.Uint64(b.take(8)) }
 
 func (b *bcsReader) text() string { return string(b.take(b.count())) }

@@ -25,9 +25,8 @@ type Imported struct {
 	secret  *[secretSize]byte
 }
 
-// ImportSolanaJSON reads a key file of the Solana command line: a JSON array of
-// 64 numbers, the Ed25519 seed and its public key, which must belong together.
-// The file must be its owner's only.
+// ImportSolanaJSON reads a key file of the Solana command line: a JSON array of 64 numbers, the
+// Ed25519 seed and its public key, which must belong together. The file must be its owner's only.
 func ImportSolanaJSON(path string) (Imported, error) {
 	data, err := readImport(path)
 	if err != nil {
@@ -51,8 +50,7 @@ func ImportSolanaJSON(path string) (Imported, error) {
 	return fromPair(path, pair[:])
 }
 
-// fromPair takes the secret half of an Ed25519 pair, seed ‖ public key, which
-// must belong together.
+// fromPair takes the secret half of an Ed25519 pair, seed ‖ public key, which must belong together.
 func fromPair(path string, pair []byte) (Imported, error) {
 	key := ed25519.NewKeyFromSeed(pair[:secretSize])
 	defer clear(key)
@@ -62,11 +60,10 @@ func fromPair(path string, pair []byte) (Imported, error) {
 	return newImported(path, ChainSolana, pair[:secretSize])
 }
 
-// ImportKeyFile reads a raw key: 32 bytes in hex, with or without 0x, or, for
-// Solana, the base58 of 64 bytes that other wallets export, seed ‖ public key.
-// Hex is a secp256k1 scalar for [ChainEVM] and an Ed25519 seed for
-// [ChainSolana]; chain "" goes by the form, and hex is then an EVM key. The file
-// must be its owner's only.
+// ImportKeyFile reads a raw key: 32 bytes in hex, with or without 0x, or, for Solana, the base58 of
+// 64 bytes that other wallets export, seed ‖ public key. Hex is a secp256k1 scalar for [ChainEVM]
+// and an Ed25519 seed for [ChainSolana]; chain "" goes by the form, and hex is then an EVM key. The
+// file must be its owner's only.
 func ImportKeyFile(path, chain string) (Imported, error) {
 	if chain != ChainSolana && chain != ChainEVM && chain != "" {
 		return Imported{}, importError(path, "there is no chain "+strconv.Quote(chain))
@@ -111,7 +108,7 @@ func newImported(path, chain string, secret []byte) (Imported, error) {
 		i.Wipe()
 		return Imported{}, importError(path, errNotAScalar.Error())
 	}
-	i.Address = evmAddressOf(&key)
+	i.Address = evmAddressOf(key.PubKey())
 	return i, nil
 }
 

@@ -43,30 +43,16 @@ func checkImportedScrypt(n, r, p uint64) error {
 	return nil
 }
 
-// ImportEVM reads a keystore file of go-ethereum (Web3 Secret Storage, version
-// 3; Foundry, ethers and MetaMask write it too) and asks for its passphrase,
-// which is used as it is typed: that format does not normalizeNFC. The file must be
-// its owner's only, and is not changed.
+// ImportEVM reads a keystore file of go-ethereum (Web3 Secret Storage, version 3; Foundry, ethers and
+// MetaMask write it too) and asks for its passphrase, which is used as it is typed: that format does
+// not normalise it. The file must be its owner's only, and is not changed.
 //
-// Errors: KEYSTORE_PERMISSIONS, INVALID_PASSPHRASE (or the file was changed),
-// SETUP_FAILED for everything else.
+// Errors: KEYSTORE_PERMISSIONS, INVALID_PASSPHRASE (or the file was changed), SETUP_FAILED for
+// everything else.
 func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
-	data, err := readImport(path)
+	file, secret, err := openImport(ctx, path, "go-ethereum keystore of version 3", parseGeth, passphrase)
 	if err != nil {
 		return Imported{}, err
-	}
-	file, err := parseGeth(data)
-	if err != nil {
-		return Imported{}, importError(path, "it is no go-ethereum keystore of version 3: "+err.Error())
-	}
-	given, err := askImportPassphrase(ctx, path, passphrase)
-	if err != nil {
-		return Imported{}, err
-	}
-	defer clear(given)
-	secret, err := file.decrypt(given)
-	if err != nil {
-		return Imported{}, importDecryptError(path, err)
 	}
 	defer clear(secret)
 	imported, err := newImported(path, ChainEVM, secret)
@@ -75,6 +61,51 @@ func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Importe
 		return Imported{}, importError(path, "its key does not belong to the address it names")
 	}
 	return imported, err
+}
+
+// ImportOzskr reads a keystore file of @ozskr/agent-wallet-sdk, version 1 or 2, and asks for its
+// passphrase: the Solana key of the wallet before this one. The file must be its owner's only, and is
+// not changed. Errors as [ImportEVM].
+func ImportOzskr(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
+	_, pair, err := openImport(ctx, path, "ozskr keystore", parseOzskr, passphrase)
+	if err != nil {
+		return Imported{}, err
+	}
+	defer clear(pair)
+	return fromPair(path, pair)
+}
+
+// openImport reads a file of another wallet, asks for its passphrase and decrypts what it holds,
+// which the caller wipes.
+func openImport[F interface{ decrypt([]byte) ([]byte, error) }](ctx context.Context, path, kind string,
+	parse func([]byte) (F, error), source Passphrase) (file F, secret []byte, err error) {
+	data, err := readImport(path)
+	if err != nil {
+		return file, nil, err
+	}
+	if file, err = parse(data); err != nil {
+		return file, nil, importError(path, "it is no "+kind+": "+err.Error())
+	}
+	given, err := askPassphrase(ctx, []Passphrase{source})
+	if errors.Is(err, codeLocked) {
+		e := setup("get the passphrase of "+path, err)
+		e.hint = "run it in a terminal, or give --import-passphrase-file or --import-passphrase-fd"
+		return file, nil, e
+	}
+	if err != nil {
+		return file, nil, err
+	}
+	defer clear(given)
+	secret, err = file.decrypt(given)
+	switch {
+	case errors.Is(err, codeInvalidPassphrase):
+		return file, nil, &codedError{code: codeInvalidPassphrase,
+			msg:  "wrong passphrase for " + path + ", or the file was changed",
+			hint: "try again with the passphrase of the wallet that wrote it; nothing was changed"}
+	case err != nil:
+		return file, nil, setup("decrypt "+path, err)
+	}
+	return file, secret, nil
 }
 
 // gethFile is a Web3 Secret Storage file, version 3.
@@ -143,7 +174,7 @@ func (in *jsonReader) gethKDF(name string, raw json.RawMessage, f *gethFile) {
 }
 
 // decrypt returns the 32 bytes of the key, or codeInvalidPassphrase.
-func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
+func (f gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	var derived []byte
 	var err error
 	if f.rounds > 0 {
@@ -169,31 +200,6 @@ func (f *gethFile) decrypt(passphrase []byte) ([]byte, error) {
 	secret := make([]byte, len(f.ciphertext))
 	cipher.NewCTR(block, f.iv).XORKeyStream(secret, f.ciphertext)
 	return secret, nil
-}
-
-// ImportOzskr reads a keystore file of @ozskr/agent-wallet-sdk, version 1 or 2,
-// and asks for its passphrase: the Solana key of the wallet before this one.
-// The file must be its owner's only, and is not changed. Errors as [ImportEVM].
-func ImportOzskr(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
-	data, err := readImport(path)
-	if err != nil {
-		return Imported{}, err
-	}
-	file, err := parseOzskr(data)
-	if err != nil {
-		return Imported{}, importError(path, "it is no ozskr keystore: "+err.Error())
-	}
-	given, err := askImportPassphrase(ctx, path, passphrase)
-	if err != nil {
-		return Imported{}, err
-	}
-	defer clear(given)
-	pair, err := file.decrypt(given)
-	if err != nil {
-		return Imported{}, importDecryptError(path, err)
-	}
-	defer clear(pair)
-	return fromPair(path, pair)
 }
 
 // ozskrFile is the seed's keystore: AES-256-GCM under scrypt, no additional data.
@@ -233,7 +239,7 @@ func parseOzskr(data []byte) (f ozskrFile, err error) {
 }
 
 // decrypt returns seed ‖ public key, or codeInvalidPassphrase.
-func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
+func (f ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 	defer debug.FreeOSMemory()
 	for _, cost := range f.costs {
 		derived, err := scrypt.Key(passphrase, f.salt, int(cost[0]), int(cost[1]), int(cost[2]), aesSize)
@@ -250,27 +256,6 @@ func (f *ozskrFile) decrypt(passphrase []byte) ([]byte, error) {
 		}
 	}
 	return nil, codeInvalidPassphrase
-}
-
-// askImportPassphrase asks for the passphrase of another wallet's file.
-func askImportPassphrase(ctx context.Context, path string, source Passphrase) ([]byte, error) {
-	given, err := askPassphrase(ctx, []Passphrase{source})
-	if errors.Is(err, codeLocked) {
-		e := setup("get the passphrase of "+path, err)
-		e.hint = "run it in a terminal, or give --import-passphrase-file or --import-passphrase-fd"
-		return nil, e
-	}
-	return given, err
-}
-
-// importDecryptError is what a file that does not open is answered with.
-func importDecryptError(path string, err error) *codedError {
-	if !errors.Is(err, codeInvalidPassphrase) {
-		return setup("decrypt "+path, err)
-	}
-	return &codedError{code: codeInvalidPassphrase, msg: "wrong passphrase for " + path +
-		", or the file was changed",
-		hint: "try again with the passphrase of the wallet that wrote it; nothing was changed"}
 }
 
 // hex reads from least to most bytes in hexadecimal digits.

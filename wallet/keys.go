@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 )
@@ -27,10 +28,9 @@ type material struct {
 	seal   [secretSize]byte // HMAC key of [Wallet.Seal]
 }
 
-// The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…},
-// each value 32 bytes in base64, with exactly these bytes between the values.
-// It is read by position: encoding/json would leave copies of the secrets in
-// buffers that cannot be wiped.
+// The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
+// in base64, with exactly these bytes between the values. It is read by position: encoding/json
+// would leave copies of the secrets in buffers that cannot be wiped.
 const (
 	plainSolana = `{"version":1,"solana":"`
 	plainEVM    = `","evm":"`
@@ -90,20 +90,16 @@ func (k *keys) checkImports(imported []Imported) error {
 
 // addresses derives both addresses from the keys themselves.
 func (k *keys) addresses() (solana, evm string) {
-	return solanaAddressOf(k.solana), evmAddressOf(&k.evm)
+	return solanaAddressOf(k.solana), evmAddressOf(k.evm.PubKey())
 }
 
 func solanaAddressOf(key ed25519.PrivateKey) string { return base58(key[secretSize:]) }
 
-func evmAddressOf(key *secp256k1.PrivateKey) string {
-	public := key.PubKey().SerializeUncompressed()
-	var account [20]byte
-	copy(account[:], keccak256(public[1:])[12:])
-	return evmAddress(account)
+func evmAddressOf(public *secp256k1.PublicKey) string {
+	return evmAddress([20]byte(keccak256(public.SerializeUncompressed()[1:])[12:]))
 }
 
-// plaintext is what the keystore encrypts; the caller wipes it. It has room for
-// the GCM tag.
+// plaintext is what the keystore encrypts; the caller wipes it. It has room for the GCM tag.
 func (k *keys) plaintext() []byte {
 	var evm [secretSize]byte
 	defer clear(evm[:])
@@ -159,3 +155,18 @@ func (k *keys) wipe() {
 	k.evm.Zero()
 	clear(k.seal[:])
 }
+
+// redaction is the only printed form of whatever holds a secret.
+const redaction = "[redacted]"
+
+// redacted, embedded, answers every way Go has to print a value: the verbs of fmt, JSON, text
+// encodings and slog. Two ways pass it by, unexported fields of other structs and %p, and print the
+// memory. So a secret is besides kept behind a pointer, of which they show the address.
+type redacted struct{}
+
+func (redacted) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redaction) }
+func (redacted) String() string               { return redaction }
+func (redacted) GoString() string             { return redaction }
+func (redacted) MarshalText() ([]byte, error) { return []byte(redaction), nil }
+func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }
+func (redacted) LogValue() slog.Value         { return slog.StringValue(redaction) }

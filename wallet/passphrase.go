@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/zalando/go-keyring"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -31,13 +32,18 @@ const (
 	commandTimeout = time.Minute
 	// commandWaitDelay is for children that a command left behind with its output.
 	commandWaitDelay = time.Second
+
+	keyringService = "x402-wallet"
+	// keyringTimeout is how long the system's keyring may take. D-Bus can hang for
+	// ever, and a locked keyring asks its owner on the screen: who answers later
+	// has unlocked it for the next try.
+	keyringTimeout = 20 * time.Second
 )
 
-// Passphrase is one source of the passphrase. It returns the bytes as they were
-// given, without the line's end; the caller owns and wipes them. It returns
-// [ErrNoPassphrase] when the next source is to be asked; any other error ends
-// the search, because a source the owner has set up and that fails should be
-// seen to fail.
+// Passphrase is one source of the passphrase. It returns the bytes as they were given, without the
+// line's end; the caller owns and wipes them. It returns [ErrNoPassphrase] when the next source is
+// to be asked; any other error ends the search, because a source the owner has set up and that
+// fails should be seen to fail.
 type Passphrase func(ctx context.Context) ([]byte, error)
 
 // CheckPassphrase says whether p may protect a new wallet: one line of UTF-8
@@ -45,12 +51,9 @@ type Passphrase func(ctx context.Context) ([]byte, error)
 // [maxPassphrase] bytes. The error is SETUP_FAILED and names the numbers.
 func CheckPassphrase(p []byte) error {
 	refuse := func(format string, args ...any) error {
-		return &codedError{
-			code: codeSetup,
-			msg:  "the passphrase " + fmt.Sprintf(format, args...),
-			hint: fmt.Sprintf("choose one of %d characters or more, such as five random words",
-				minPassphrase),
-		}
+		e := setup("the passphrase "+fmt.Sprintf(format, args...), nil)
+		e.hint = fmt.Sprintf("choose one of %d characters or more, such as five random words", minPassphrase)
+		return e
 	}
 	switch {
 	case len(p) > maxPassphrase:
@@ -207,8 +210,7 @@ func (l *line) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await runs a read that cannot be interrupted. When ctx ends first, what comes
-// later is wiped.
+// await runs a read that cannot be interrupted. When ctx ends first, what comes later is wiped.
 func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		data []byte
@@ -237,9 +239,73 @@ func trimLine(p []byte) []byte {
 }
 
 func passphraseTooLong() *codedError {
-	return &codedError{
-		code: codeInvalidPassphrase,
+	return &codedError{code: codeInvalidPassphrase,
 		msg:  fmt.Sprintf("the passphrase is longer than %d bytes", maxPassphrase),
-		hint: "check that the right file, descriptor or command is named",
+		hint: "check that the right file, descriptor or command is named"}
+}
+
+// FromKeyring is the passphrase that [Wallet.KeepInKeyring] put into the system's keyring (Secret
+// Service over D-Bus, macOS Keychain, Windows Credential Manager), where any program of the same
+// user may read it. None there is none; a keyring that fails or hangs ends the search.
+func (w *Wallet) FromKeyring() Passphrase {
+	return func(ctx context.Context) ([]byte, error) {
+		given, err := w.askKeyring(ctx, "read the passphrase from", func() ([]byte, error) {
+			text, err := keyring.Get(keyringService, w.header.evm)
+			return []byte(text), err
+		})
+		if errors.Is(err, keyring.ErrNotFound) {
+			return nil, ErrNoPassphrase
+		}
+		return given, err
 	}
+}
+
+// KeepInKeyring puts the passphrase into the system's keyring, under the
+// wallet's EVM address, after checking that it is the right one. Errors: those
+// of [Wallet.confirm]; SETUP_FAILED when the keyring does not take it.
+func (w *Wallet) KeepInKeyring(ctx context.Context, passphrase Passphrase) error {
+	var given []byte
+	defer func() { clear(given) }()
+	err := w.confirm(ctx, func(ctx context.Context) (p []byte, err error) {
+		p, err = passphrase(ctx)
+		given = append(given, p...)
+		return p, err
+	})
+	if err != nil {
+		return err
+	}
+	text := string(given) // now: who gives up waiting clears given
+	_, err = w.askKeyring(ctx, "put the passphrase into", func() ([]byte, error) {
+		return nil, keyring.Set(keyringService, w.header.evm, text)
+	})
+	if err != nil {
+		return setup("keep the passphrase", err)
+	}
+	return nil
+}
+
+// ForgetKeyring takes the passphrase out of the system's keyring, and says whether it was there.
+func (w *Wallet) ForgetKeyring(ctx context.Context) (was bool, err error) {
+	_, err = w.askKeyring(ctx, "take the passphrase out of", func() ([]byte, error) {
+		return nil, keyring.Delete(keyringService, w.header.evm)
+	})
+	if errors.Is(err, keyring.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (w *Wallet) askKeyring(ctx context.Context, what string, f func() ([]byte, error)) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, keyringTimeout)
+	defer cancel()
+	p, err := await(limited, f)
+	switch {
+	case err == nil || ctx.Err() != nil || errors.Is(err, keyring.ErrNotFound):
+		return p, err
+	case limited.Err() != nil:
+		err = fmt.Errorf("no answer within %v", keyringTimeout)
+	}
+	clear(p)
+	return nil, &codedError{code: codeLocked, msg: "could not " + what + " the system's keyring", err: err,
+		hint: "unlock the keyring, or set keyring = false under [keystore]"}
 }

@@ -30,7 +30,7 @@ func readSolanaMessage(message []byte) (m solanaMessage, err error) {
 	if len(message) > maxSolanaMessage {
 		return m, unsupported("it is longer than %d bytes", maxSolanaMessage)
 	}
-	r := solanaReader{rest: message}
+	r := solanaReader{byteReader: byteReader{rest: message}}
 	version := r.byte()
 	m.signers = r.byte()
 	m.readonlySigners = r.byte()
@@ -55,12 +55,27 @@ func readSolanaMessage(message []byte) (m solanaMessage, err error) {
 	return m, nil
 }
 
-// solanaReader reads the pieces of a message. Once it met the end too early, truncated is set and
-// every answer is zero.
-type solanaReader struct {
+// byteReader reads the pieces of a message. Once it met the end too early, truncated is set and every
+// answer is zero.
+type byteReader struct {
 	rest      []byte
 	truncated bool
 }
+
+func (r *byteReader) take(n int) []byte {
+	if n > len(r.rest) {
+		r.rest, r.truncated = nil, true
+		return make([]byte, n) // at most 65535: a count; the other sizes are ours
+	}
+	out := r.rest[:n]
+	r.rest = r.rest[n:]
+	return out
+}
+
+func (r *byteReader) byte() byte { return r.take(1)[0] }
+
+// solanaReader reads Solana's encoding.
+type solanaReader struct{ byteReader }
 
 func (r *solanaReader) instruction(keys [][]byte) (in solanaInstruction, err error) {
 	program := int(r.byte())
@@ -77,18 +92,6 @@ func (r *solanaReader) instruction(keys [][]byte) (in solanaInstruction, err err
 	in.program = base58(keys[program])
 	return in, nil
 }
-
-func (r *solanaReader) take(n int) []byte {
-	if n > len(r.rest) {
-		r.rest, r.truncated = nil, true
-		return make([]byte, n) // at most 65535: a count
-	}
-	out := r.rest[:n]
-	r.rest = r.rest[n:]
-	return out
-}
-
-func (r *solanaReader) byte() byte { return r.take(1)[0] }
 
 // count is Solana's compact-u16, in its shortest form; 0 once the reader is truncated.
 func (r *solanaReader) count() int {

@@ -19,22 +19,13 @@ const (
 	tempPrefix   = keystoreName + ".tmp-"
 )
 
-// readKeystore reads and parses dir/keystore.json after checking who could have
-// written to either.
-func readKeystore(dir string) (*keystore, error) {
-	data, err := readKeystoreFile(dir)
-	if err != nil {
-		return nil, err
-	}
-	return parse(data)
-}
-
-func readKeystoreFile(dir string) ([]byte, error) {
+// readKeystore reads and parses dir/keystore.json after checking who could have written to either.
+func readKeystore(dir string) (ks *keystore, data []byte, err error) {
 	if err := checkHome(dir); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	path := filepath.Join(dir, keystoreName)
-	data, err := readOwned(path, maxKeystore)
+	data, err = readOwned(path, maxKeystore)
 	if errors.Is(err, errSecondName) && removeStaleTemps(dir) {
 		// A creator that ended, or still is, between link and remove. Once is enough:
 		// it is microseconds from one to the other.
@@ -43,37 +34,31 @@ func readKeystoreFile(dir string) ([]byte, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, notFound(dir)
+		return nil, nil, notFound(dir)
 	case errors.Is(err, errTooLarge):
-		return nil, corrupt("it is larger than %d bytes", maxKeystore)
+		return nil, nil, corrupt("it is larger than %d bytes", maxKeystore)
 	case errors.Is(err, codePermissions):
-		return nil, err
+		return nil, nil, err
 	case err != nil:
-		return nil, denied(path, "cannot be read",
-			"its disk, or this machine's limit of open files, did not let it be read; the file was not "+
-				"touched", err)
+		return nil, nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, did "+
+			"not let it be read; the file was not touched", err)
 	}
-	return data, nil
+	ks, err = parse(data)
+	return ks, data, err
 }
 
 func notFound(dir string) *codedError {
-	return &codedError{
-		code: codeNotFound,
-		msg:  "there is no wallet in " + dir,
-		hint: "the owner makes it in a terminal: x402-wallet init",
-	}
+	return &codedError{code: codeNotFound, msg: "there is no wallet in " + dir,
+		hint: "the owner makes it in a terminal: x402-wallet init"}
 }
 
 func exists(dir string) *codedError {
-	return &codedError{
-		code: codeExists,
+	return &codedError{code: codeExists,
 		msg:  "there is a wallet in " + dir + " already, and it is never overwritten",
-		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first",
-	}
+		hint: "use another X402_WALLET_HOME, or move the old one to a safe place first"}
 }
 
-// checkHome says whether dir is a directory that only its owner, the caller,
-// can enter.
+// checkHome says whether dir is a directory that only its owner, the caller, can enter.
 func checkHome(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -94,11 +79,10 @@ var (
 	errSecondName = errors.New("the file has a second name (hard link)")
 )
 
-// readOwned reads a regular file of at most limit bytes that only its owner,
-// the caller, can reach: no symlink, no FIFO or device (neither of which is
-// waited for), no second name, no permission bit of group or others. The checks
-// are made on the open file. Windows has no such bits; there the first half
-// holds.
+// readOwned reads a regular file of at most limit bytes that only its owner, the caller, can reach:
+// no symlink, no FIFO or device (neither of which is waited for), no second name, no permission bit
+// of group or others. The checks are made on the open file. Windows has no such bits; there the
+// first half holds.
 func readOwned(path string, limit int) ([]byte, error) {
 	f, err := openNoFollow(path)
 	if err != nil {
@@ -116,9 +100,8 @@ func readOwned(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	if linkCount(info) > 1 {
-		return nil, denied(path, "must have one name", "find the other with: find DIR -samefile "+
-			shellQuote(path),
-			errSecondName)
+		hint := "find the other with: find DIR -samefile " + shellQuote(path)
+		return nil, denied(path, "must have one name", hint, errSecondName)
 	}
 	return readAll(f, limit)
 }
@@ -146,23 +129,16 @@ func denied(path, what, hint string, cause error) *codedError {
 
 // shellQuote makes path one word for a shell.
 func shellQuote(path string) string {
-	special := func(r rune) bool {
-		switch {
-		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-			return false
-		}
-		return !strings.ContainsRune("/._-+:@", r)
-	}
-	if path != "" && !strings.ContainsFunc(path, special) {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+:@"
+	if path != "" && strings.Trim(path, plain) == "" {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// writeNew puts data into dir as keystore.json, or leaves dir as it was. It
-// never replaces a file, whoever else is creating one: link fails when the name
-// is taken, on every system and also over NFS. verify gets the bytes read back
-// from the disk and must succeed before the file has its name.
+// writeNew puts data into dir as keystore.json, or leaves dir as it was. It never replaces a file,
+// whoever else is creating one: link fails when the name is taken, on every system and also over
+// NFS. verify gets the bytes read back from the disk and must succeed before the file has its name.
 func writeNew(dir string, data []byte, verify func([]byte) error) error {
 	removeStaleTemps(dir)
 	temp, err := createTemp(dir)
@@ -243,8 +219,8 @@ func writeAndVerify(f *os.File, data []byte, verify func([]byte) error) error {
 // as long as it is open so that no other creator takes it for a leftover.
 func createTemp(dir string) (*os.File, error) {
 	for range 10 {
-		f, err := os.OpenFile(filepath.Join(dir, tempPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL,
-			0o600)
+		path := filepath.Join(dir, tempPrefix+rand.Text())
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return nil, err
 		}

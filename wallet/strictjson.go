@@ -10,11 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// jsonReader reads JSON by the letter. encoding/json alone lets the last of two
-// equal keys win, matches names whatever their case, takes null for anything
-// and replaces what is not UTF-8: each of them a way to write one file that two
-// programs read differently. The first error stays in err and makes every later
-// call answer a zero value, so it is looked at once, at the end.
+// jsonReader reads JSON by the letter. encoding/json alone lets the last of two equal keys win,
+// matches names whatever their case, takes null for anything and replaces what is not UTF-8: each
+// of them a way to write one file that two programs read differently. The first error stays in err
+// and makes every later call answer a zero value, so it is looked at once, at the end.
 type jsonReader struct{ err error }
 
 func (in *jsonReader) fail(format string, args ...any) {

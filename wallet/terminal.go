@@ -21,9 +21,8 @@ func FromTerminal(prompt string) Passphrase {
 	}
 }
 
-// FromTerminalTwice asks as [FromTerminal] for a new passphrase, checks it with
-// [CheckPassphrase], and asks again for the same one. After three mistakes it
-// gives up with SETUP_FAILED.
+// FromTerminalTwice asks as [FromTerminal] for a new passphrase, checks it with [CheckPassphrase],
+// and asks again for the same one. After three mistakes it gives up with SETUP_FAILED.
 func FromTerminalTwice() Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		return onTerminal(ctx, openTerminal, func(t *terminal) ([]byte, error) {

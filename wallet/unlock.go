@@ -2,8 +2,12 @@ package wallet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -12,6 +16,14 @@ import (
 const (
 	freeAttempts = 5
 	maxBackoff   = time.Minute
+)
+
+const (
+	// lockName is a file beside the keystore: whoever holds keys wipes them when
+	// it changes. Its content has no meaning; anybody who can write it may lock.
+	lockName = "locked"
+	// lockPollInterval is how often an unlocked wallet looks at it, besides before each signature.
+	lockPollInterval = time.Second
 )
 
 // attempt is one way from a passphrase to the keys. Whoever needs the keys
@@ -90,7 +102,7 @@ func (w *Wallet) confirm(ctx context.Context, passphrase Passphrase) error {
 // unlockOnce reads the file again (its passphrase may have been changed), asks for the
 // passphrase and derives. Nobody is asked in vain: a bad file comes first.
 func (w *Wallet) unlockOnce(ctx context.Context, sources []Passphrase) (*keys, error) {
-	ks, err := readKeystore(w.dir)
+	ks, _, err := readKeystore(w.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +167,7 @@ type locking struct {
 	lockToken string // changes with LockAll, by any process
 }
 
-// holdKeys keeps k for signing, unless Lock or LockAll was called since locks was
-// read.
+// holdKeys keeps k for signing, unless Lock or LockAll was called since locks was read.
 func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,4 +291,37 @@ func (w *Wallet) maxAge() time.Duration {
 		return DefaultMaxAge
 	}
 	return w.MaxAge
+}
+
+// LockAll asks every process that holds the keys of dir to wipe them: each does
+// before its next signature, and within a second.
+func LockAll(dir string) error {
+	if err := checkHome(dir); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, lockName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may be a link to anywhere
+		return setup("ask other processes to lock", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) { // another one asks the same
+		return nil
+	}
+	if err != nil {
+		return setup("ask other processes to lock", err)
+	}
+	_, err = f.WriteString(rand.Text() + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return setup("ask other processes to lock", err)
+	}
+	return nil
+}
+
+// readLockToken is the content of that file; it changes with every [LockAll].
+func (w *Wallet) readLockToken() string {
+	text, err := readOwned(filepath.Join(w.dir, lockName), 64)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err.Error()
+	}
+	return string(text)
 }

@@ -1,10 +1,10 @@
 package wallet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -27,9 +27,8 @@ const (
 type Wallet struct {
 	redacted
 
-	// Idle and MaxAge lock the wallet after a time without use, and after a
-	// time whatever its use. Zero means the defaults; MaxAge is at most
-	// [DefaultMaxAge]. Set them before the first use.
+	// Idle and MaxAge lock the wallet after a time without use, and after a time whatever its use.
+	// Zero means the defaults; MaxAge is at most [DefaultMaxAge]. Set them before the first use.
 	Idle, MaxAge time.Duration
 
 	// Sources are asked for the passphrase, in this order, when a key is needed and the wallet is
@@ -74,10 +73,9 @@ type Options struct {
 	derive kdf // nil means scryptKDF
 }
 
-// Create makes a wallet in dir, which it makes too (0700), and returns it
-// unlocked. The passphrase is asked for only when dir can take a wallet. What is
-// on the disk has been read back and decrypted before it got its name, and no
-// wallet is ever overwritten.
+// Create makes a wallet in dir, which it makes too (0700), and returns it unlocked. The passphrase
+// is asked for only when dir can take a wallet. What is on the disk has been read back and
+// decrypted before it got its name, and no wallet is ever overwritten.
 //
 // Errors: KEYPAIR_EXISTS, KEYSTORE_PERMISSIONS (dir), SETUP_FAILED (everything
 // else: no passphrase, a weak one, the disk), or the context's.
@@ -103,16 +101,6 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	if err != nil {
 		return nil, setup("make the keys", err)
 	}
-	if err := k.checkImports(opt.Import); err != nil {
-		k.wipe()
-		return nil, err
-	}
-	if opt.Before != nil {
-		if err := opt.Before(k.mac); err != nil {
-			k.wipe()
-			return nil, err
-		}
-	}
 	ks, err := create(dir, k, secret, opt)
 	if err != nil {
 		k.wipe()
@@ -124,9 +112,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 }
 
 func (o *Options) setDefaults() {
-	if o.N == 0 {
-		o.N = defaultN
-	}
+	o.N = cmp.Or(o.N, defaultN)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -139,16 +125,13 @@ func (o *Options) setDefaults() {
 }
 
 func (o *Options) check() error {
-	if o.N < 0 {
-		return setup("choose the key derivation", fmt.Errorf("scrypt n is %d", o.N))
-	}
-	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil {
+	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil { // a negative n is a very large one
 		return setup("choose the key derivation", err)
 	}
 	var chains []string
 	for _, i := range o.Import {
 		if i.secret == nil || slices.Contains(chains, i.Chain) {
-			return setup("import keys", fmt.Errorf("there must be one key for a chain"))
+			return setup("import keys", errors.New("there must be one key for a chain"))
 		}
 		chains = append(chains, i.Chain)
 	}
@@ -168,10 +151,10 @@ func checkVacant(dir string) error {
 	switch {
 	case err == nil:
 		return exists(dir)
-	case !errors.Is(err, fs.ErrNotExist):
-		return setup("look into "+dir, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	}
-	return nil
+	return setup("look into "+dir, err)
 }
 
 // askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form.
@@ -192,9 +175,17 @@ func askNewPassphrase(ctx context.Context, source Passphrase) ([]byte, error) {
 	return normalizeNFC(p), nil
 }
 
-// create encrypts k and puts it into dir. KEYPAIR_EXISTS and
-// KEYSTORE_PERMISSIONS pass as they are, everything else is SETUP_FAILED.
+// create encrypts k and puts it into dir. KEYPAIR_EXISTS, KEYSTORE_PERMISSIONS and the error of
+// opt.Before pass as they are, everything else is SETUP_FAILED.
 func create(dir string, k *keys, passphrase []byte, opt Options) (*keystore, error) {
+	if err := k.checkImports(opt.Import); err != nil {
+		return nil, err
+	}
+	if opt.Before != nil {
+		if err := opt.Before(k.mac); err != nil {
+			return nil, err
+		}
+	}
 	ks, err := encrypt(k, passphrase, uint64(opt.N), opt.Now(), opt.derive, opt.Rand)
 	if err != nil {
 		return nil, setup("encrypt the keys", err)
@@ -232,7 +223,7 @@ func Open(dir string) (*Wallet, error) {
 	if checkHome(dir) == nil {
 		removeStaleTemps(dir)
 	}
-	ks, err := readKeystore(dir)
+	ks, _, err := readKeystore(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -246,3 +237,73 @@ func newWallet(dir string, ks *keystore) *Wallet {
 // Addresses are the wallet's public addresses: base58 for Solana, 0x with the EIP-55 checksum for
 // EVM chains. While the wallet is locked they are those in the file.
 func (w *Wallet) Addresses() (solana, evm string) { return w.header.solana, w.header.evm }
+
+// ChangePassphrase encrypts the keystore again: under the new passphrase, a fresh
+// salt and nonce, and a KDF cost that is never lower than before and at least
+// opt.N. Whoever has a copy of the old file still opens it with the old one.
+//
+// However it ends, at whatever instant, there is exactly one keystore, and it opens with the old
+// passphrase or with the new one: the new file is on the disk, read back and decrypted before it
+// takes the old one's name. The wallet stays as it is, locked or unlocked.
+//
+// Errors: those of [Wallet.Unlock] for the old passphrase; SETUP_FAILED for the
+// new one and for the disk: then the old passphrase still opens the wallet.
+func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, opt Options) error {
+	opt.setDefaults()
+	if err := opt.check(); err != nil {
+		return err
+	}
+	ks, before, err := readKeystore(w.dir)
+	if err != nil {
+		return err
+	}
+	k, err := w.decryptWith(ctx, ks, []Passphrase{old})
+	if err != nil {
+		return err
+	}
+	defer k.wipe()
+	passphrase, err := askNewPassphrase(ctx, fresh)
+	if err != nil {
+		return err
+	}
+	defer clear(passphrase)
+	w.deriving.Lock()
+	defer w.deriving.Unlock()
+	changed, err := encrypt(k, passphrase, max(ks.n, uint64(opt.N)), ks.created, w.derive, opt.Rand)
+	if err != nil {
+		return changeFailed(err)
+	}
+	data, err := changed.marshal()
+	if err == nil {
+		err = replace(w.dir, before, data, opensWith(passphrase, w.derive))
+	}
+	if err != nil {
+		return changeFailed(err)
+	}
+	return nil
+}
+
+func changeFailed(err error) *codedError {
+	e := setup("change the passphrase", err)
+	e.hint = "the old passphrase still opens the wallet"
+	switch {
+	case errors.Is(err, errBusy):
+		e.hint += "; wait for the other program and try again"
+	case errors.Is(err, errUnsynced):
+		e.hint = "the new passphrase opens the wallet now; until the disk works again keep the old one too"
+	}
+	return e
+}
+
+// opensWith verifies that the bytes of a keystore open with a passphrase.
+func opensWith(passphrase []byte, derive kdf) func([]byte) error {
+	return func(data []byte) error {
+		ks, err := parse(data)
+		if err != nil {
+			return err
+		}
+		k, err := ks.decrypt(passphrase, derive)
+		k.wipe()
+		return err // decrypt compared the addresses
+	}
+}

@@ -153,9 +153,8 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// isStale reports whether config.toml is tighter by now than rules that were read from it,
-// sealed or not: a call under way ends there. A file that cannot be read is for the next call to
-// find.
+// isStale reports whether config.toml is tighter by now than rules that were read from it, sealed
+// or not: a call under way ends there. A file that cannot be read is for the next call to find.
 func (g *Guard) isStale(rules *config.Config) bool {
 	if rules.Same(g.Home) {
 		return false
