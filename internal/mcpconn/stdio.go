@@ -103,7 +103,8 @@ type stdio struct {
 // It is good for one session: Connect starts to read, the connection's Close ends both streams. Its
 // Read and Write may be called at the same time.
 func Stdio(in io.ReadCloser, out io.WriteCloser, maxLine int, batches bool) mcp.Transport {
-	return &stdio{in: in, out: out, batches: batches, maxLine: maxLine, incoming: newIncoming()}
+	return &stdio{in: in, out: out, batches: batches, maxLine: maxLine, incoming: newIncoming(),
+		unanswered: map[jsonrpc.ID]*batch{}}
 }
 
 // Connect implements mcp.Transport.
@@ -129,8 +130,7 @@ func (s *stdio) receive() {
 	}
 }
 
-// decodeLine gives a line's messages: one, those of a batch, or none where it answers the line
-// itself.
+// decodeLine gives a line's messages: one, a batch's, or none where it answers the line itself.
 func (s *stdio) decodeLine(line []byte, reading error) []jsonrpc.Message {
 	isJSON := json.Valid(line)
 	switch {
@@ -180,9 +180,6 @@ func (s *stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
 		}
 		messages = append(messages, m)
 		if r, isRequest := m.(*jsonrpc.Request); isRequest && r.IsCall() && s.unanswered[r.ID] == nil {
-			if s.unanswered == nil {
-				s.unanswered = map[jsonrpc.ID]*batch{}
-			}
 			s.unanswered[r.ID] = b
 			b.missing++
 		}
@@ -190,23 +187,23 @@ func (s *stdio) decodeBatch(line []byte) (messages []jsonrpc.Message) {
 	return messages
 }
 
-// answerBatch keeps an answer to a batch's request until it is the last one: then all of them are
-// returned. false: the answer belongs to no batch.
-func (s *stdio) answerBatch(id jsonrpc.ID, answer []byte) (all []byte, isOfBatch bool) {
+// due is what is to be written for an answer: itself, or where it belongs to a batch, all of its
+// answers with the last one, and nothing before.
+func (s *stdio) due(id jsonrpc.ID, answer []byte) []byte {
 	s.batching.Lock()
 	defer s.batching.Unlock()
 	b := s.unanswered[id]
 	if b == nil {
-		return nil, false
+		return answer
 	}
 	delete(s.unanswered, id)
 	b.answers = append(b.answers, answer)
 	b.missing--
 	if b.missing > 0 {
-		return nil, true
+		return nil
 	}
-	all, _ = json.Marshal(b.answers) // they are JSON
-	return all, true
+	all, _ := json.Marshal(b.answers) // they are JSON
+	return all
 }
 
 // decode takes exactly what the SDK can take, because the SDK ends the session over anything else.
@@ -242,9 +239,7 @@ func isExactID(id jsonrpc.ID, given json.RawMessage) bool {
 
 // refuse answers what never became a request. Without a usable id JSON-RPC 2.0 §5 wants null.
 func (s *stdio) refuse(id json.RawMessage, code int, message string) {
-	isText := len(id) > 0 && id[0] == '"'
-	isNumber := len(id) > 0 && (id[0] == '-' || (id[0] >= '0' && id[0] <= '9'))
-	if !(isText || isNumber) || !utf8.Valid(id) {
+	if len(id) == 0 || !strings.ContainsRune(`"-0123456789`, rune(id[0])) || !utf8.Valid(id) {
 		id = json.RawMessage("null")
 	}
 	text, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
@@ -252,8 +247,7 @@ func (s *stdio) refuse(id json.RawMessage, code int, message string) {
 	_ = s.writeLine(text) // where this fails the next answer fails too, and ends the session
 }
 
-// Write implements mcp.Connection. An error means that the client may not have got the whole
-// message.
+// Write implements mcp.Connection. An error: the client may not have got the whole message.
 func (s *stdio) Write(_ context.Context, m jsonrpc.Message) error {
 	response, isAnswer := m.(*jsonrpc.Response)
 	if isAnswer {
@@ -264,12 +258,10 @@ func (s *stdio) Write(_ context.Context, m jsonrpc.Message) error {
 		return err
 	}
 	if isAnswer {
-		if all, isOfBatch := s.answerBatch(response.ID, text); isOfBatch {
-			if all == nil {
-				return nil
-			}
-			text = all
-		}
+		text = s.due(response.ID, text)
+	}
+	if text == nil {
+		return nil
 	}
 	return s.writeLine(text)
 }
@@ -295,8 +287,7 @@ func normalizeError(r *jsonrpc.Response) {
 		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
 			Message: "the params are not of the form that this method takes"}
 	}
-	var coded *jsonrpc.Error
-	if !errors.As(r.Error, &coded) || coded.Code == 0 {
+	if coded, ok := errors.AsType[*jsonrpc.Error](r.Error); !ok || coded.Code == 0 {
 		r.Error = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: r.Error.Error()}
 	}
 }
