@@ -236,13 +236,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (net
 			"no such Solana network is configured").WithHint(
 			"networks with an rpc in config.toml can be used")
 	}
-	asset, known := w.Engine.Assets.Default(network)
-	if f.symbol != "" {
-		asset, known = w.Engine.Assets.BySymbol(network, f.symbol)
-		if !known {
-			asset, known = w.Engine.Assets.Asset(network, f.symbol)
-		}
-	}
+	asset, known := w.Engine.Assets.Named(network, f.symbol)
 	switch {
 	case !known:
 		return "", "", asset, x402.Errorf(x402.UntrustedAsset, "%s is not an asset on %s", f.symbol,

@@ -108,8 +108,9 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 		Use: "help [COMMAND | CODE]", Short: "Explain a command, or an error code",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				if e, ok := x402.Explain(x402.Code(strings.ToUpper(args[0]))); ok {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\nWhat to do: %s.\n", e.Code, e.Means, e.Do)
+				code := strings.ToUpper(args[0])
+				if means, do, ok := x402.Explain(x402.Code(code)); ok {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s.\nWhat to do: %s.\n", code, means, do)
 					return nil
 				}
 			}

@@ -130,12 +130,12 @@ func (u *ui) problem(e *x402.Error) {
 // remedy is what the owner, who sits at a terminal, can do and the hint does not say: hints are for
 // agents, and tell none how a rule is lifted.
 func (u *ui) remedy(e *x402.Error) string {
-	why, _ := x402.Explain(e.Code)
+	_, do, _ := x402.Explain(e.Code)
 	hasStep := strings.Contains(e.Hint, "x402-wallet ") || strings.Contains(e.Hint, "config.toml")
-	if !u.errTerminal || hasStep || exitCode(e) < exitRefused || !strings.Contains(why.Do, "`") {
+	if !u.errTerminal || hasStep || exitCode(e) < exitRefused || !strings.Contains(do, "`") {
 		return ""
 	}
-	return why.Do
+	return do
 }
 
 func on(network string) string {

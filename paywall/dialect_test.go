@@ -27,12 +27,12 @@ func TestDialects(t *testing.T) {
 		asks    x402.Dialect
 		receipt string
 	}{
-		"result, version 2": {DialectResult, 2, x402.DialectMCP, x402.MetaReceipt},
-		"result, version 1": {DialectResult, 1, x402.DialectMCPV1, x402.MetaReceipt},
-		"error, version 2":  {DialectError, 2, x402.DialectMCPError, x402.MetaReceipt},
-		"error, version 1":  {DialectError, 1, x402.DialectMCPError, x402.MetaReceipt},
-		"x402-mcp":          {DialectX402MCP, 1, x402.DialectMCPV1, x402.MetaReceiptMCPV1},
-		"cloudflare":        {DialectCloudflare, 2, x402.DialectMCPCloudflare, x402.MetaReceipt},
+		"result, version 2": {DialectResult, 2, "mcp", x402.MetaReceipt},
+		"result, version 1": {DialectResult, 1, "mcp-v1", x402.MetaReceipt},
+		"error, version 2":  {DialectError, 2, "mcp-error", x402.MetaReceipt},
+		"error, version 1":  {DialectError, 1, "mcp-error", x402.MetaReceipt},
+		"x402-mcp":          {DialectX402MCP, 1, "mcp-v1", x402.MetaReceiptMCPV1},
+		"cloudflare":        {DialectCloudflare, 2, "mcp-cloudflare", x402.MetaReceipt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Dialect, o.Version = c.dialect, c.version })
@@ -167,10 +167,10 @@ func TestOverHTTP(t *testing.T) {
 		return got{t: t, MCPMessage: x402.MCPMessage{Result: m.Result}}
 	}
 	g := read(call(knows, nil))
-	require.Equal(t, x402.DialectMCPExtension, g.challenge().Dialect)
+	require.Equal(t, x402.Dialect("mcp-extension"), g.challenge().Dialect)
 	require.NotContains(t, string(g.Result), "isError")
 	c := read(call(plain, nil)).challenge()
-	require.Equal(t, x402.DialectMCP, c.Dialect)
+	require.Equal(t, x402.Dialect("mcp"), c.Dialect)
 
 	asked := g.challenge()
 	paid := call(knows+`,"x402/payment":`+string(l.payer.sign(t, asked, 0, nil)), nil)

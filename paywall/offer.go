@@ -145,16 +145,7 @@ func network(name string) (string, error) {
 }
 
 func (w *Paywall) asset(network, name string) (x402.AssetInfo, error) {
-	var a x402.AssetInfo
-	var ok bool
-	if name == "" {
-		a, ok = w.options.Assets.Default(network)
-	} else {
-		a, ok = w.options.Assets.BySymbol(network, name)
-		if !ok {
-			a, ok = w.options.Assets.Asset(network, name)
-		}
-	}
+	a, ok := w.options.Assets.Named(network, name)
 	switch {
 	case !ok && name == "":
 		return a, fmt.Errorf("%s has no asset that is known here", network)
@@ -201,7 +192,7 @@ func amount(o Option, asset x402.AssetInfo) (a money.Amount, price money.Dollars
 		if price, err = money.ParseDollars(strings.TrimPrefix(o.Price, "$")); err != nil {
 			return a, 0, err
 		}
-		a = money.AmountFor(price, asset.Decimals, asset.USD)
+		a = asset.Units(price)
 		if asset.Dollars(a) != price {
 			return a, 0, fmt.Errorf("%s is no whole number of atomic units of %s", price.Price(),
 				asset.Symbol)

@@ -106,7 +106,7 @@ func TestMCPOverEveryWire(t *testing.T) {
 			a, err := m.Ask(t.Context(), q)
 			require.NoError(t, err)
 			require.Equal(t, 402, a.Status)
-			require.Equal(t, x402.DialectMCP, a.Challenge.Dialect)
+			require.Equal(t, x402.Dialect("mcp"), a.Challenge.Dialect)
 
 			before = o.paid.Load()
 			a, err = m.Present(t.Context(), q, x402.Attach(a.Challenge.Dialect,
@@ -210,7 +210,7 @@ func TestAnMCPPaymentFollowsNoRedirect(t *testing.T) {
 	t.Cleanup(s.CloseClientConnections)
 	m := reach(t, Options{}, s.URL)
 	a, err := m.Present(t.Context(), Request{Method: CallTool, URL: s.URL + "/mcp#paid"},
-		x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+		x402.Attach("mcp", json.RawMessage(`{}`)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusTemporaryRedirect, a.Status)
 	require.EqualValues(t, 1, paid.Load())

@@ -138,7 +138,7 @@ func TestAPaidCallOutlivesItsNeighbours(t *testing.T) {
 				go func() {
 					defer close(answered)
 					a, err = m.Present(within(t, 20*time.Second), Request{Method: CallTool, URL: s.URL +
-						"#paid"}, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+						"#paid"}, x402.Attach("mcp", json.RawMessage(`{}`)))
 				}()
 				<-arrived
 				if c.call != nil {
@@ -254,7 +254,7 @@ func TestARefusalOnTheOldWire(t *testing.T) {
 	q := Request{Method: CallTool, URL: s.URL + "/old#paid"}
 	_, err := m.Ask(within(t, 10*time.Second), q)
 	require.Equal(t, x402.ServerUnavailable, code(err), "%v", err)
-	a, err := m.Present(within(t, 10*time.Second), q, x402.Attach(x402.DialectMCP, json.RawMessage(`{}`)))
+	a, err := m.Present(within(t, 10*time.Second), q, x402.Attach("mcp", json.RawMessage(`{}`)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, a.Status)
 }

@@ -18,7 +18,7 @@ import (
 	"x402-wallet/x402"
 )
 
-var aPayment = x402.Attach(x402.DialectMCP, json.RawMessage(`{}`))
+var aPayment = x402.Attach("mcp", json.RawMessage(`{}`))
 
 func noStream(w http.ResponseWriter, _ *http.Request, _ question) {
 	w.WriteHeader(http.StatusMethodNotAllowed)

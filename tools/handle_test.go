@@ -67,7 +67,7 @@ func TestArguments(t *testing.T) {
 			require.Equal(t, x402.InvalidArgument, f.Error)
 			require.Contains(t, f.Message, a.message)
 			require.NotEmpty(t, f.Hint)
-			require.Equal(t, x402.ByAgent, f.FixedBy)
+			require.Equal(t, x402.Actor("agent"), f.FixedBy)
 			require.True(t, f.SafeToRetry)
 			require.Equal(t, "0", f.Spent)
 			require.NotContains(t, f.Message+f.Hint, "hunter2")
@@ -154,7 +154,8 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	w := &Wallet{
 		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil),
 			Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
-		Store: store, Keys: by, EVM: by, Solana: by, Networks: []string{"eip155:8453", x402.SolanaDevnet},
+		Store: store, Keys: by, EVM: by, Solana: by,
+		Networks: []string{"eip155:8453", "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"},
 	}
 	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
 }
@@ -173,7 +174,7 @@ func TestPanics(t *testing.T) {
 		t.Run(call.tool, func(t *testing.T) {
 			f := c.refused(call.tool, json.RawMessage(call.arguments))
 			require.Equal(t, x402.Internal, f.Error, call.tool)
-			require.Equal(t, x402.ByWallet, f.FixedBy)
+			require.Equal(t, x402.Actor("wallet"), f.FixedBy)
 			require.Equal(t, call.tool != "x402_pay", f.SafeToRetry)
 			require.NotContains(t, f.Message+f.Hint, secret)
 		})

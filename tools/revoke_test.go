@@ -39,7 +39,7 @@ func TestRevokeDelegation(t *testing.T) {
 	require.Equal(t, "paid", c.ok("x402_pay", map[string]any{"url": w.SellerURL + "/solana"})["status"])
 
 	// An account is found on whatever network it is, not only on the preferred one.
-	w.wallet.Networks = []string{x402.SolanaMainnet, sandbox.Solana}
+	w.wallet.Networks = []string{"solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", sandbox.Solana}
 	for _, arguments := range []map[string]any{{}, {"tokenAccount": account}} {
 		require.Equal(t, sandbox.Solana, c.ok("x402_revoke_delegation", arguments)["network"])
 		require.Equal(t, sandbox.Solana, c.ok("x402_check_delegation", arguments)["network"])

@@ -82,7 +82,7 @@ func pad(text string) string {
 
 func seedPlain(amount string) http.Header {
 	return headers("X-Payment-Amount", amount, "X-Payment-Recipient", payeeSVM, "X-Payment-Token", devnetUSDC,
-		"X-Payment-Network", SolanaDevnet)
+		"X-Payment-Network", solanaDevnet)
 }
 
 // One row per dialect of x402-protocol.md §1.3, and what the order decides where there are two.
@@ -169,7 +169,7 @@ func TestReadChallengeReadsEveryMember(t *testing.T) {
 		[]string{c.Resource.URL, c.Resource.Description, c.Resource.MimeType})
 	require.JSONEq(t, `{"info":{"a":1}}`, string(c.Extensions["bazaar"]))
 	r := c.Accepts[0]
-	require.Equal(t, SolanaDevnet, r.Network)
+	require.Equal(t, solanaDevnet, r.Network)
 	require.Equal(t, "solana-devnet", r.NetworkName)
 	require.Equal(t, 300*time.Second, r.MaxTimeout)
 	require.Equal(t, "9007199254740993", string(r.Extra["lastValidBlockHeight"]),
@@ -252,7 +252,7 @@ func TestAnOptionThatBreaksTheFormat(t *testing.T) {
 		t.Run(c.name+" "+c.key+" "+c.text[:min(len(c.text), 20)], func(t *testing.T) {
 			bad := entryV2(c.key, c.text)
 			if c.name == "A8" {
-				bad = strings.Replace(bad, "eip155:8453", SolanaMainnet, 1)
+				bad = strings.Replace(bad, "eip155:8453", solanaMainnet, 1)
 			}
 			alone, err := ReadChallenge(402, headers("PAYMENT-REQUIRED", b64(v2(bad))), nil)
 			require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestOptionsWithOtherNamesCannotBeRead(t *testing.T) {
 
 func TestAmountsAtTheEdge(t *testing.T) {
 	largest := "115792089237316195423570985008687907853269984665640564039457584007913129639935"
-	for amount, network := range map[string]string{"18446744073709551615": SolanaDevnet,
+	for amount, network := range map[string]string{"18446744073709551615": solanaDevnet,
 		"18446744073709551616": "eip155:8453", largest: "eip155:8453"} {
 		t.Run(amount, func(t *testing.T) {
 			text := strings.Replace(entryV2("amount", `"`+amount+`"`), "eip155:8453", network, 1)
@@ -409,11 +409,11 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 			ResponseTooLarge},
 		"a body of 256 KiB and one": {nil, `{"x402Version":2,"accepts":[],"x":"` +
 			strings.Repeat("a", MaxBody) + `"}`, ResponseTooLarge},
-		"nothing":                {nil, "", NoRequirements},
-		"HTML":                   {nil, "<html>", NoRequirements},
-		"JSON of something else": {nil, `{"error":"payment required"}`, NoRequirements},
-		"a JSON list":            {nil, `[1,2]`, NoRequirements},
-		"seed without amount":    {headers("X-Payment-Recipient", "a"), "", NoRequirements},
+		"nothing":                {nil, "", noRequirements},
+		"HTML":                   {nil, "<html>", noRequirements},
+		"JSON of something else": {nil, `{"error":"payment required"}`, noRequirements},
+		"a JSON list":            {nil, `[1,2]`, noRequirements},
+		"seed without amount":    {headers("X-Payment-Recipient", "a"), "", noRequirements},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
@@ -426,7 +426,7 @@ func TestAChallengeThatIsRefused(t *testing.T) {
 		})
 	}
 	_, err := ReadChallenge(200, wrapped(v2(good)), nil)
-	require.True(t, HasCode(err, NoRequirements), "only 402 and 412 ask")
+	require.True(t, HasCode(err, noRequirements), "only 402 and 412 ask")
 }
 
 // A15: what is accepted beside standard base64. "?>" and "~~" make the two alphabets differ.
@@ -463,7 +463,7 @@ func TestNoRequirementsNamesWhatTheSellerWants(t *testing.T) {
 	} {
 		t.Run(challenge, func(t *testing.T) {
 			_, err := ReadChallenge(402, headers("WWW-Authenticate", challenge), nil)
-			require.True(t, HasCode(err, NoRequirements))
+			require.True(t, HasCode(err, noRequirements))
 			asks, _ := AsError(err).Details["asks"].([]string)
 			require.Equal(t, want, asks, challenge)
 		})

@@ -40,7 +40,7 @@ const (
 // bytes are enough.
 func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, error) {
 	if status != http.StatusPaymentRequired && status != http.StatusPreconditionFailed {
-		return nil, Errorf(NoRequirements, "status %d asks for no payment: 402 and 412 do", status)
+		return nil, Errorf(noRequirements, "status %d asks for no payment: 402 and 412 do", status)
 	}
 	var chosen *Challenge
 	for _, read := range []func(http.Header, []byte) (*Challenge, error){requiredHeader, seedHeader,
@@ -58,7 +58,7 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 		}
 	}
 	if chosen == nil {
-		return nil, noRequirements(header)
+		return nil, notX402(header)
 	}
 	return chosen, nil
 }
@@ -214,10 +214,10 @@ func pricesDiffer(a, b *Challenge) bool {
 	return false
 }
 
-// noRequirements is the error of a 402 without x402 in it. Other protocols are named, so that a
+// notX402 is the error of a 402 without x402 in it. Other protocols are named, so that a
 // person knows what the seller wants: those we know by their name, any other quoted.
-func noRequirements(header http.Header) *Error {
-	e := Errorf(NoRequirements, "the answer asks for nothing this wallet can pay").
+func notX402(header http.Header) *Error {
+	e := Errorf(noRequirements, "the answer asks for nothing this wallet can pay").
 		WithHint("the seller does not speak x402 here; nothing was paid")
 	var protocols []string
 	for _, scheme := range authSchemes(header.Values("WWW-Authenticate")) {

@@ -13,17 +13,17 @@ type Actor string
 
 // Who can fix it.
 const (
-	ByAgent  Actor = "agent"
+	byAgent  Actor = "agent"
 	ByPerson Actor = "person"
 	ByTime   Actor = "time"
-	BySeller Actor = "seller"
-	ByWallet Actor = "wallet"
+	bySeller Actor = "seller"
+	byWallet Actor = "wallet"
 )
 
 // The codes. Their meaning, and who can fix them, is the table below.
 const (
 	InvalidArgument     Code = "INVALID_ARGUMENT"
-	NoRequirements      Code = "NO_REQUIREMENTS"
+	noRequirements      Code = "NO_REQUIREMENTS"
 	InvalidRequirement  Code = "INVALID_REQUIREMENT"
 	AmountExceedsMax    Code = "AMOUNT_EXCEEDS_MAX"
 	BudgetExceeded      Code = "BUDGET_EXCEEDED"
@@ -73,23 +73,124 @@ const (
 	Internal            Code = "INTERNAL"
 )
 
-// fixedBy is the one table of codes: who can fix each. A code that is not here does not exist.
-var fixedBy = map[Code]Actor{
-	InvalidArgument: ByAgent, NoRequirements: BySeller, InvalidRequirement: BySeller,
-	AmountExceedsMax: ByAgent,
-	BudgetExceeded:   ByTime, InsufficientFunds: ByPerson, NoDelegation: ByPerson,
-	DelegationExhausted: ByPerson,
-	DelegateMismatch:    ByPerson, PolicyDenied: ByPerson, PolicyUnsealed: ByPerson, PayeeChanged: ByPerson,
-	RateLimited: ByTime, WalletFrozen: ByPerson, ApprovalRequired: ByPerson, ApprovalDeclined: ByPerson,
-	PriceChanged: ByAgent, WalletNotFound: ByPerson, WalletLocked: ByPerson, InvalidPassphrase: ByPerson,
-	KeystoreCorrupt: ByPerson, KeystorePermissions: ByPerson, KeypairExists: ByPerson, SetupFailed: ByPerson,
-	LedgerUnavailable: ByPerson, LedgerCorrupt: ByPerson, UntrustedAsset: ByPerson, URLBlocked: ByAgent,
-	RedirectRefused: ByAgent, ResponseMalformed: BySeller, ResponseTooLarge: BySeller, NetworkError: ByTime,
-	Timeout: ByTime, RPCError: ByTime, ClockSuspect: ByTime, PaymentRejected: ByWallet,
-	SettlementFailed: ByWallet,
-	FacilitatorError: ByWallet, OutcomeUnknown: ByWallet, CheckFailed: ByTime, HistoryFailed: ByTime,
-	DiscoverFailed: ByTime, EstimateFailed: ByTime, ServerUnavailable: BySeller, ToolNotFound: ByAgent,
-	ToolExecutionFailed: BySeller, SessionTerminated: BySeller, PayFailed: ByWallet, Internal: ByWallet,
+// codes is the one table of them: a code that is not here does not exist. It holds who can fix it, and
+// what a person wants to know who meets it, in the README and by `x402-wallet help CODE`.
+var codes = map[Code]struct {
+	fixedBy   Actor
+	means, do string
+}{
+	InvalidArgument: {fixedBy: byAgent,
+		means: "something of the call is wrong: URL, method, amount, an unknown id",
+		do:    "correct what the message names"},
+	noRequirements: {fixedBy: bySeller,
+		means: "the seller answered 402 in a protocol that is not x402 (L402, MPP: named in details)",
+		do:    "nothing here; another seller, or another wallet for that protocol"},
+	InvalidRequirement: {fixedBy: bySeller,
+		means: "none of the seller's options can be paid; each is listed with its reason",
+		do:    "look at the reasons: often a network that is not configured, or an unknown token"},
+	AmountExceedsMax: {fixedBy: byAgent, means: "the price is above the call's own maxAmount",
+		do: "call again with a higher maxAmount, if it is worth it"},
+	BudgetExceeded: {fixedBy: ByTime, means: "one of your limits; details name it and say when it resets",
+		do: "wait, or `x402-wallet budget set NAME AMOUNT`"},
+	InsufficientFunds: {fixedBy: ByPerson, means: "the balance at the address is too low",
+		do: "`x402-wallet address --qr`, send USDC there"},
+	NoDelegation: {fixedBy: ByPerson, means: "your token account delegates nothing to the agent",
+		do: "`x402-wallet delegation approve --owner-keypair FILE --amount 25`"},
+	DelegationExhausted: {fixedBy: ByPerson, means: "what you delegated is spent or held",
+		do: "delegate more: `x402-wallet delegation approve --owner-keypair FILE --amount 25`"},
+	DelegateMismatch: {fixedBy: ByPerson,
+		means: "the token account delegates to somebody else, is of another token, or is frozen",
+		do:    "`x402-wallet delegation show` says which"},
+	PolicyDenied: {fixedBy: ByPerson, means: "a host, payee or price that your rules refuse",
+		do: "`x402-wallet policy allow HOST`, if you want it"},
+	PolicyUnsealed: {fixedBy: ByPerson,
+		means: "config.toml was loosened since you sealed it, or the home was copied or moved",
+		do:    "`x402-wallet policy` shows the difference, `policy seal` accepts it"},
+	PayeeChanged: {fixedBy: ByPerson, means: "the seller wants to be paid at another address than before",
+		do: "ask the seller; approve it if that is right"},
+	RateLimited: {fixedBy: ByTime, means: "more payments a minute than your rate",
+		do: "wait; it says how long"},
+	WalletFrozen: {fixedBy: ByPerson, means: "you, or the circuit breaker, stopped everything",
+		do: "`x402-wallet history`, then `x402-wallet unfreeze`"},
+	ApprovalRequired: {fixedBy: ByPerson,
+		means: "above approve_above, a new payee or a jump in price: a person decides",
+		do:    "`x402-wallet approve ID`, or `deny ID`"},
+	ApprovalDeclined: {fixedBy: ByPerson, means: "a person said no", do: "leave it"},
+	PriceChanged: {fixedBy: byAgent, means: "the seller asked for something else after the quote",
+		do: "ask the price again"},
+	WalletNotFound: {fixedBy: ByPerson, means: "there is no wallet in this home", do: "`x402-wallet init`"},
+	WalletLocked: {fixedBy: ByPerson, means: "no passphrase file, command or keyring answered",
+		do: "`x402-wallet unlock`, or `install CLIENT --passphrase-file FILE`"},
+	InvalidPassphrase: {fixedBy: ByPerson, means: "wrong passphrase, or the keystore was changed",
+		do: "try again; else restore keystore.json"},
+	KeystoreCorrupt: {fixedBy: ByPerson, means: "keystore.json is not what was written",
+		do: "restore it from a backup"},
+	KeystorePermissions: {fixedBy: ByPerson, means: "somebody else could read or replace the keystore",
+		do: "run the `chmod` that the message has"},
+	KeypairExists: {fixedBy: ByPerson, means: "there is a wallet here already, and none is overwritten",
+		do: "choose another home with X402_WALLET_HOME"},
+	SetupFailed: {fixedBy: ByPerson, means: "init could not finish; nothing incomplete is left behind",
+		do: "correct what the message names"},
+	LedgerUnavailable: {fixedBy: ByPerson,
+		means: "another process held the ledger too long, the disk is full, or this program is older " +
+			"than the ledger",
+		do: "correct that; nothing was signed"},
+	LedgerCorrupt: {fixedBy: ByPerson,
+		means: "the ledger is missing, damaged or rolled back: nothing is paid",
+		do:    "docs/operating.md, \"The ledger is missing or damaged\""},
+	UntrustedAsset: {fixedBy: ByPerson, means: "only tokens were asked for that are not in the registry",
+		do: "add it under `[[assets]]`, if you know it"},
+	URLBlocked: {fixedBy: byAgent, means: "a private address, plain http, or credentials in the URL",
+		do: "another URL; for your own machine add it to `policy.loopback`"},
+	RedirectRefused: {fixedBy: byAgent, means: "the URL leads to another site, which would be paid instead",
+		do: "ask for the other URL itself"},
+	ResponseMalformed: {fixedBy: bySeller, means: "the seller's 402 is no JSON that can be read",
+		do: "tell the seller"},
+	ResponseTooLarge: {fixedBy: bySeller, means: "the seller's 402 is beyond every sensible size",
+		do: "tell the seller"},
+	NetworkError: {fixedBy: ByTime, means: "no connection; nothing was signed", do: "try again"},
+	Timeout:      {fixedBy: ByTime, means: "no answer in time; nothing was signed", do: "try again"},
+	RPCError: {fixedBy: ByTime, means: "your node did not answer; nothing was signed",
+		do: "set a node of your own under `[networks]`; public ones are rate-limited"},
+	ClockSuspect: {fixedBy: ByTime,
+		means: "this machine's clock is more than two minutes off; nothing was signed",
+		do:    "set the clock"},
+	PaymentRejected: {fixedBy: byWallet,
+		means: "the seller refused the payment; its money is held until it expires",
+		do:    "repeat the same call, or `x402-wallet reconcile`"},
+	SettlementFailed: {fixedBy: byWallet,
+		means: "settling was refused; the money is held until the payment expires",
+		do:    "`x402-wallet reconcile`, later"},
+	FacilitatorError: {fixedBy: byWallet,
+		means: "no facilitator took it; the money is held until the payment expires",
+		do:    "`x402-wallet reconcile`, later; `x402-wallet doctor` looks at the facilitators"},
+	OutcomeUnknown: {fixedBy: byWallet,
+		means: "sent, and nothing proves what became of it: it counts as spent",
+		do:    "repeat the same call (it cannot pay twice), or `x402-wallet reconcile`"},
+	CheckFailed: {fixedBy: ByTime,
+		means: "a balance or delegation could not be read, or the node is of another chain",
+		do:    "`x402-wallet doctor`"},
+	HistoryFailed: {fixedBy: ByTime, means: "the history could not be read",
+		do: "try again; `x402-wallet doctor`"},
+	DiscoverFailed: {fixedBy: ByTime, means: "no facilitator or seller could be asked",
+		do: "try again; `x402-wallet doctor`"},
+	EstimateFailed: {fixedBy: ByTime, means: "the price could not be asked", do: "try again"},
+	ServerUnavailable: {fixedBy: bySeller, means: "the paid MCP server does not start or answer",
+		do: "look at its entry under `[servers]`"},
+	ToolNotFound: {fixedBy: byAgent, means: "the paid MCP server has no such tool", do: "list its tools"},
+	ToolExecutionFailed: {fixedBy: bySeller, means: "the paid tool failed",
+		do: "look at its message; it says whether it was paid"},
+	SessionTerminated: {fixedBy: bySeller, means: "the paid MCP server ended the session", do: "try again"},
+	PayFailed: {fixedBy: byWallet, means: "something else, before anything was sent",
+		do: "try again; if it stays, report it"},
+	Internal: {fixedBy: byWallet, means: "a fault of the wallet; holds stay",
+		do: "`LOG_LEVEL=debug`, look at stderr, report it"},
+}
+
+// Explain is what a code means, and what to do about it; ok is false for a code that does not exist.
+func Explain(code Code) (means, do string, ok bool) {
+	c, ok := codes[code]
+	return c.means, c.do, ok
 }
 
 // Error is a refusal or failure as the outside sees it. Message and Hint are our own words: a
@@ -103,9 +204,8 @@ type Error struct {
 	PaymentID string         // "" when none was made
 	Spent     string         // atomic units this call took from the budget, held included; "" means 0
 	Details   map[string]any // numbers
-	// what a stranger wrote about it, bounded: data for the agent, never text of ours
-	Content string
-	Err     error // the cause; never shown to an agent
+	Content   string         // what a stranger wrote about it, bounded: data for the agent, never our text
+	Err       error          // the cause; never shown to an agent
 }
 
 // Errorf makes an Error with a message. Operands of %w become its cause.
@@ -140,7 +240,7 @@ func (e *Error) FixableBy() Actor {
 	if e.FixedBy != "" {
 		return e.FixedBy
 	}
-	return fixedBy[e.Code]
+	return codes[e.Code].fixedBy
 }
 
 // AsError finds the Error in err, or makes one: packages that know nothing of ours (wallet) say
@@ -156,7 +256,7 @@ func AsError(err error) *Error {
 		Code() string
 	}
 	if errors.As(err, &coded) {
-		if _, known := fixedBy[Code(coded.Code())]; known {
+		if _, known := codes[Code(coded.Code())]; known {
 			e = &Error{Code: Code(coded.Code()), Message: coded.Error(), Err: err}
 			if hinted, ok := coded.(interface{ Hint() string }); ok {
 				e.Hint = hinted.Hint()
@@ -164,14 +264,7 @@ func AsError(err error) *Error {
 			return e
 		}
 	}
-	return &Error{Code: Internal, Message: "the wallet had an internal error; see its log on stderr",
-		Err: err}
-}
-
-// Is lets errors.Is(err, x402.Errorf(code, …)) compare by code.
-func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error)
-	return ok && t.Code == e.Code
+	return &Error{Code: Internal, Message: "the wallet had an internal error; see its log on stderr", Err: err}
 }
 
 // HasCode reports whether err carries code.

@@ -6,36 +6,50 @@ import (
 	"go/ast"
 	"go/parser"
 	gotoken "go/token"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// SPEC §7.1: every code has someone who can mend it, and nobody mends a code that does not exist.
-func TestEveryCodeIsInTheTable(t *testing.T) {
+// SPEC §7.1: every code has someone who can mend it, is explained, and stands in the README's table;
+// and nothing else does.
+func TestEveryCodeIsInTheTables(t *testing.T) {
 	file, err := parser.ParseFile(gotoken.NewFileSet(), "errors.go", nil, 0)
 	require.NoError(t, err)
+	var readme strings.Builder
+	readme.WriteString("| code | it means | what to do | who can |\n|---|---|---|---|\n")
 	declared := map[Code]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok {
-			if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Code" {
-				text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-				require.NoError(t, err)
-				require.False(t, declared[Code(text)], "%s stands twice", text)
-				declared[Code(text)] = true
-			}
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if typ, ok := spec.Type.(*ast.Ident); ok && typ.Name == "Code" {
+			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			require.NoError(t, err)
+			require.False(t, declared[Code(text)], "%s stands twice", text)
+			declared[Code(text)] = true
+			actor := (&Error{Code: Code(text)}).FixableBy()
+			require.Contains(t, []Actor{byAgent, ByPerson, ByTime, bySeller, byWallet}, actor, text)
+			means, do, ok := Explain(Code(text))
+			require.True(t, ok && means != "" && do != "", "%s is not explained", text)
+			require.NotContains(t, means+do, "|", "it stands in a table")
+			fmt.Fprintf(&readme, "| `%s` | %s | %s | %s |\n", text, means, do, actor)
 		}
 		return true
 	})
 	require.Len(t, declared, 49, "SPEC §7.1 lists as many")
-	for code := range declared {
-		require.NotEmpty(t, fixedBy[code], "%s has nobody who mends it", code)
-	}
-	for code, actor := range fixedBy {
-		require.True(t, declared[code], "%s is no code", code)
-		require.Contains(t, []Actor{ByAgent, ByPerson, ByTime, BySeller, ByWallet}, actor)
-	}
+	require.Len(t, codes, len(declared))
+	_, _, ok := Explain("NO_SUCH")
+	require.False(t, ok)
+
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	begin, end := "<!-- codes: the table of x402/errors.go -->\n", "<!-- /codes -->"
+	require.True(t, strings.Contains(string(text), begin+readme.String()+end), "README.md should have:\n%s", &readme)
 }
 
 type coded struct{ error }

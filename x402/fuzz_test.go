@@ -25,11 +25,11 @@ func FuzzReadChallenge(f *testing.F) {
 		}
 		header.Set("X-Payment-Recipient", payeeSVM)
 		header.Set("X-Payment-Token", devnetUSDC)
-		header.Set("X-Payment-Network", SolanaDevnet)
+		header.Set("X-Payment-Network", solanaDevnet)
 		c, err := ReadChallenge(402, header, body)
 		if err != nil {
 			require.Nil(t, c)
-			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed,
+			require.Contains(t, []Code{noRequirements, InvalidRequirement, ResponseMalformed,
 				ResponseTooLarge}, AsError(err).Code)
 			return
 		}
@@ -62,7 +62,7 @@ func FuzzReadMCP(f *testing.F) {
 		c, err := ReadMCPChallenge(m)
 		if err != nil {
 			require.Nil(t, c)
-			require.Contains(t, []Code{NoRequirements, InvalidRequirement, ResponseMalformed,
+			require.Contains(t, []Code{noRequirements, InvalidRequirement, ResponseMalformed,
 				ResponseTooLarge}, AsError(err).Code)
 			return
 		}
@@ -151,7 +151,7 @@ func FuzzAmount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, solana bool) {
 		network := "eip155:8453"
 		if solana {
-			network = SolanaDevnet
+			network = solanaDevnet
 		}
 		a, err := object{"amount": json.RawMessage(text)}.amount("amount", network)
 		if err != nil {

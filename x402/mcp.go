@@ -11,13 +11,13 @@ import (
 // decides is how it is paid: Attach has that table.
 const (
 	// tool result, version 2, or _meta["x402/payment-required"]
-	DialectMCP Dialect = "mcp"
+	dialectMCP Dialect = "mcp"
 	// tool result, version 1: x402's own servers and npm x402-mcp look alike
-	DialectMCPV1         Dialect = "mcp-v1"
-	DialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
-	DialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
+	dialectMCPV1         Dialect = "mcp-v1"
+	dialectMCPError      Dialect = "mcp-error"      // JSON-RPC error, version 1 or 2
+	dialectMCPCloudflare Dialect = "mcp-cloudflare" // _meta["x402/error"]: takes base64 only
 	// resultType "payment_required": MCP 2026-07-28, org.x402/payment
-	DialectMCPExtension Dialect = "mcp-extension"
+	dialectMCPExtension Dialect = "mcp-extension"
 )
 
 // MCPExtension is the name under which a client says that it reads resultType "payment_required".
@@ -97,9 +97,9 @@ func mcpErrorChallenge(m MCPMessage) (*Challenge, error) {
 	isAsking := slices.Contains(paymentCodes, m.Code)
 	switch {
 	case isAsking && looksLikeChallenge(m.Data):
-		return decodeChallenge(m.Data, MaxBody, dialects{1: DialectMCPError, 2: DialectMCPError})
+		return decodeChallenge(m.Data, MaxBody, dialects{1: dialectMCPError, 2: dialectMCPError})
 	case m.Code == 402 || m.Code == -402:
-		return nil, noRequirements(nil)
+		return nil, notX402(nil)
 	default:
 		return nil, nil
 	}
@@ -123,13 +123,13 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 			found = append(found, candidate{text: text, dialects: known})
 		}
 	}
-	tool := dialects{1: DialectMCPV1, 2: DialectMCP}
+	tool := dialects{1: dialectMCPV1, 2: dialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
 		found = append(found, candidate{text: top["paymentRequired"],
-			dialects: dialects{1: DialectMCPExtension,
-				2: DialectMCPExtension}})
+			dialects: dialects{1: dialectMCPExtension,
+				2: dialectMCPExtension}})
 	}
-	add(meta[MetaCloudflare], dialects{1: DialectMCPCloudflare, 2: DialectMCPCloudflare})
+	add(meta[MetaCloudflare], dialects{1: dialectMCPCloudflare, 2: dialectMCPCloudflare})
 	add(meta[metaRequired], tool)
 	if string(top["isError"]) != "true" {
 		return found

@@ -37,41 +37,41 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		version int
 	}{
 		"A: structured content": {tool(`"structuredContent":` + two + "," + noContent),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"A: and the same as text": {tool(`"structuredContent":` + two + "," + texts(two)),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"A: version 1": {tool(`"structuredContent":` + one + "," + noContent),
-			DialectMCPV1, 1},
+			dialectMCPV1, 1},
 		"A: another error as text": {tool(`"structuredContent":` + two + "," +
-			texts("Payment required")), DialectMCP, 2},
-		"B: text alone":      {tool(texts(two)), DialectMCP, 2},
-		"B: text, version 1": {tool(texts(one)), DialectMCPV1, 1},
+			texts("Payment required")), dialectMCP, 2},
+		"B: text alone":      {tool(texts(two)), dialectMCP, 2},
+		"B: text, version 1": {tool(texts(one)), dialectMCPV1, 1},
 		"B: text behind other text": {tool(texts("Payment required", "{broken", " \n"+two)),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"B: the output schema's own content": {tool(`"structuredContent":{"rows":[]},` + texts(two)),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"B: after an image": {tool(
 			`"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"text","text":` +
-				string(jsonString(two)) + `}]`), DialectMCP, 2},
+				string(jsonString(two)) + `}]`), dialectMCP, 2},
 		"C: Cloudflare": {tool(`"_meta":{"x402/error":` + two + `},` + texts(two)),
-			DialectMCPCloudflare, 2},
+			dialectMCPCloudflare, 2},
 		"C: Cloudflare, version 1": {tool(`"_meta":{"x402/error":` + one + `},` + texts(one)),
-			DialectMCPCloudflare, 1},
+			dialectMCPCloudflare, 1},
 		"_meta, the exported key": {tool(`"_meta":{"x402/payment-required":` + two + `},` +
-			noContent), DialectMCP, 2},
+			noContent), dialectMCP, 2},
 		"_meta of what has no isError": {MCPMessage{Result: json.RawMessage(
-			`{"contents":[],"_meta":{"x402/payment-required":` + two + `}}`)}, DialectMCP, 2},
-		"D: error 402":                       {rpcError(402, two), DialectMCPError, 2},
-		"D: error 402, version 1 (seed 000)": {rpcError(402, one), DialectMCPError, 1},
-		"D: error -402":                      {rpcError(-402, two), DialectMCPError, 2},
-		"D: error -32042":                    {rpcError(-32042, two), DialectMCPError, 2},
-		"D: error -32402":                    {rpcError(-32402, two), DialectMCPError, 2},
-		"D: error -32803":                    {rpcError(-32803, two), DialectMCPError, 2},
+			`{"contents":[],"_meta":{"x402/payment-required":` + two + `}}`)}, dialectMCP, 2},
+		"D: error 402":                       {rpcError(402, two), dialectMCPError, 2},
+		"D: error 402, version 1 (seed 000)": {rpcError(402, one), dialectMCPError, 1},
+		"D: error -402":                      {rpcError(-402, two), dialectMCPError, 2},
+		"D: error -32042":                    {rpcError(-32042, two), dialectMCPError, 2},
+		"D: error -32402":                    {rpcError(-32402, two), dialectMCPError, 2},
+		"D: error -32803":                    {rpcError(-32803, two), dialectMCPError, 2},
 		"E: npm x402-mcp": {tool(`"structuredContent":` +
 			strings.Replace(one, "X-PAYMENT header is required", "_meta.x402.payment is required", 1) + "," +
-			texts(one)), DialectMCPV1, 1},
+			texts(one)), dialectMCPV1, 1},
 		"F: the 2026 extension": {MCPMessage{Result: json.RawMessage(
-			`{"resultType":"payment_required","paymentRequired":` + two + `}`)}, DialectMCPExtension, 2},
+			`{"resultType":"payment_required","paymentRequired":` + two + `}`)}, dialectMCPExtension, 2},
 		"a success that speaks of prices": {MCPMessage{Result: json.RawMessage(`{"structuredContent":` +
 			two + `,` + texts(two) + `}`)}, "", 0},
 		"isError in words": {MCPMessage{Result: json.RawMessage(`{"isError":"true",` +
@@ -94,11 +94,11 @@ func TestReadMCPChallengeFindsTheDialect(t *testing.T) {
 		"text that is none": {tool(
 			`"content":[{"type":"text","text":7},{"type":"text"},null]`), "", 0},
 		"the second one is for elsewhere": {tool(texts(two, v2(entryV2("network", `"eip155:84532"`)))),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"the second one cannot be read": {tool(texts(two, `{"x402Version":9,"accepts":[]}`)),
-			DialectMCP, 2},
+			dialectMCP, 2},
 		"structured content before text of two": {tool(`"structuredContent":` + two + "," + texts(one)),
-			DialectMCP, 2},
+			dialectMCP, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadMCPChallenge(c.message)
@@ -153,9 +153,9 @@ func TestMCPChallengesThatAreRefused(t *testing.T) {
 			`{"resultType":"payment_required"}`)}, ResponseMalformed},
 		"the extension, nothing readable": {MCPMessage{Result: json.RawMessage(
 			`{"resultType":"payment_required","paymentRequired":7}`)}, ResponseMalformed},
-		"error 402 without data": {rpcError(402, ""), NoRequirements},
+		"error 402 without data": {rpcError(402, ""), noRequirements},
 		"error 402 about something else": {rpcError(402, `{"message":"top up your account"}`),
-			NoRequirements},
+			noRequirements},
 		"error 402, a key twice": {rpcError(402, strings.Replace(two, `"amount"`,
 			`"amount":"1","amount"`, 1)), InvalidRequirement},
 	} {
@@ -177,12 +177,12 @@ func TestAttach(t *testing.T) {
 		DialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
 		DialectSeedV2:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
 		DialectV1Body:       {Header: "X-PAYMENT", Value: encoded},
-		DialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPExtension: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
-		DialectMCPV1: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object),
+		dialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		dialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		dialectMCPExtension: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
+		dialectMCPV1: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object),
 			"x402.payment": json.RawMessage(text)}},
-		DialectMCPCloudflare: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(text)}},
+		dialectMCPCloudflare: {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(text)}},
 	} {
 		t.Run(fmt.Sprint(dialect), func(t *testing.T) {
 			require.Equal(t, want, Attach(dialect, payload), dialect)

@@ -9,8 +9,8 @@ import (
 
 // Networks this package names more than once.
 const (
-	SolanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-	SolanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+	solanaMainnet = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+	solanaDevnet  = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 	solanaTestnet = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 )
 
@@ -30,10 +30,10 @@ const (
 // networks: V1 names from x402 2.27 and PayAI's documents; spellings of Solana from documents and
 // the seed.
 var networks = []network{
-	{caip2: SolanaMainnet, title: "Solana", testnet: mainnet, names: []string{"solana", "solana-mainnet",
+	{caip2: solanaMainnet, title: "Solana", testnet: mainnet, names: []string{"solana", "solana-mainnet",
 		"solana-mainnet-beta",
 		"solana:mainnet", "solana:mainnet-beta"}},
-	{caip2: SolanaDevnet, title: "Solana Devnet", testnet: testnet, names: []string{"solana-devnet",
+	{caip2: solanaDevnet, title: "Solana Devnet", testnet: testnet, names: []string{"solana-devnet",
 		"solana:devnet"}},
 	{caip2: solanaTestnet, title: "Solana Testnet", testnet: testnet, names: []string{"solana-testnet",
 		"solana:testnet"}},
@@ -163,11 +163,3 @@ func Namespace(caip2 string) string {
 
 // IsSolana reports whether caip2 names a Solana network, where token amounts have 64 bits.
 func IsSolana(caip2 string) bool { return strings.HasPrefix(caip2, "solana:") }
-
-// IsGenesis reports whether a node's full genesis hash (getGenesisHash) is that of a Solana
-// network: its CAIP-2 reference is the hash's first 32 characters. A node of another cluster must
-// not be believed (security.md B5).
-func IsGenesis(caip2, fullHash string) bool {
-	reference, ok := strings.CutPrefix(caip2, "solana:")
-	return ok && len(reference) == 32 && len(fullHash) > 32 && strings.HasPrefix(fullHash, reference)
-}

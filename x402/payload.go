@@ -41,12 +41,12 @@ type Attachment struct {
 func Attach(d Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)
 	switch d {
-	case DialectMCP, DialectMCPError, DialectMCPExtension:
+	case dialectMCP, dialectMCPError, dialectMCPExtension:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload}}
-	case DialectMCPV1:
+	case dialectMCPV1:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload,
 			MetaPaymentMCPV1: jsonString(encoded)}}
-	case DialectMCPCloudflare:
+	case dialectMCPCloudflare:
 		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: jsonString(encoded)}}
 	case DialectV1Body:
 		return Attachment{Header: HeaderPaymentV1, Value: encoded}

@@ -73,7 +73,7 @@ func TestEncodePayloadRefusesWhatIsNoPayload(t *testing.T) {
 // The seed's dialects, where the wallet goes to a facilitator: it gets a whole V2 entry, and reads
 // the same in `accepted`.
 func TestRequirementForAFacilitator(t *testing.T) {
-	full := `{"scheme":"exact","network":"` + SolanaDevnet + `","amount":"500000","asset":"` + devnetUSDC +
+	full := `{"scheme":"exact","network":"` + solanaDevnet + `","amount":"500000","asset":"` + devnetUSDC +
 		`","payTo":"` + payeeSVM + `","maxTimeoutSeconds":60`
 	ask := func(h http.Header) *Challenge {
 		c, err := ReadChallenge(402, h, nil)
@@ -94,7 +94,7 @@ func TestRequirementForAFacilitator(t *testing.T) {
 			`,"extra":{"feePayer":"F","memo":"m"}}`},
 		"V2 without a timeout": {seedV2(strings.Replace(full, `,"maxTimeoutSeconds":60`, "}", 1)), "",
 			full + `}`},
-		"V2 with a nickname": {seedV2(strings.Replace(full, SolanaDevnet, "solana:devnet", 1) + `}`),
+		"V2 with a nickname": {seedV2(strings.Replace(full, solanaDevnet, "solana:devnet", 1) + `}`),
 			"", full + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {

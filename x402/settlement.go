@@ -42,13 +42,13 @@ func ReadSettlement(header http.Header) (*Settlement, error) {
 	return found, nil
 }
 
-// sameReceipt is the one receipt of two that came: the first, unless they pricesDiffer each other.
+// sameReceipt is the one receipt of two that came: the first, unless they contradict each other.
 func sameReceipt(first, second *Settlement) (*Settlement, error) {
 	if first == nil {
 		return second, nil
 	}
 	if first.Success != second.Success || first.Transaction != second.Transaction {
-		return nil, malformed("two receipts that pricesDiffer each other")
+		return nil, malformed("two receipts that contradict each other")
 	}
 	return first, nil
 }

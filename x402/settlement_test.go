@@ -95,7 +95,7 @@ func TestDecodeSettlement(t *testing.T) {
 	s, err := DecodeSettlement(
 		[]byte(` {"success":false,"errorReason":"duplicate_settlement","transaction":"5x","network":"solana-devnet"} `))
 	require.NoError(t, err)
-	require.Equal(t, []string{"duplicate_settlement", "5x", SolanaDevnet},
+	require.Equal(t, []string{"duplicate_settlement", "5x", solanaDevnet},
 		[]string{s.ErrorReason, s.Transaction, s.Network})
 	for _, bad := range []string{``, `{}`, `<html>`, `{"success":true,"success":true}`} {
 		t.Run(bad, func(t *testing.T) {

@@ -8,8 +8,7 @@
 // The files: json.go and json_names.go (reading strictly), dialect.go and mcp.go (where a challenge
 // stands, over HTTP and over MCP), challenge.go (what it says), payload.go (the answer),
 // settlement.go (receipts), scheme.go (what the chains' packages and the engine say to each other),
-// networks.go and assets.go (what is known), errors.go and explain.go (the codes, and what people
-// do about them).
+// networks.go and assets.go (what is known), errors.go (the codes, and what people do about them).
 package x402
 
 import (

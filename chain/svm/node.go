@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +67,7 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	if err := n.Call(ctx, &genesis, "getGenesisHash"); err != nil {
 		return nil, err
 	}
-	if !x402.IsGenesis(network, genesis) {
+	if !isGenesis(network, genesis) {
 		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
 			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
 				"the word of this node").
@@ -76,6 +77,13 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	}
 	n.verified.Store(true)
 	return n, nil
+}
+
+// isGenesis reports whether a full genesis hash is that of a network, whose CAIP-2 reference is the
+// hash's first 32 characters.
+func isGenesis(network, hash string) bool {
+	reference, ok := strings.CutPrefix(network, "solana:")
+	return ok && len(reference) == 32 && len(hash) > 32 && strings.HasPrefix(hash, reference)
 }
 
 // latestBlockhash asks for the newest blockhash at a commitment, and which slot the node was at.

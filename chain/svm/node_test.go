@@ -13,6 +13,14 @@ import (
 )
 
 // B5: no node of another chain is believed; one that was wrong or silent is asked again.
+func TestAReferenceIsTheBeginningOfAGenesisHash(t *testing.T) {
+	require.True(t, isGenesis(devnet, genesis))
+	require.False(t, isGenesis("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", genesis))
+	require.False(t, isGenesis(devnet, genesis[:32]), "a reference is no hash")
+	require.False(t, isGenesis("solana:", genesis))
+	require.False(t, isGenesis("eip155:1", genesis))
+}
+
 func TestGenesis(t *testing.T) {
 	e, c, _ := newWallet(t)
 	for i, wrong := range []any{"5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d", genesis[:32], "", 7, nil,

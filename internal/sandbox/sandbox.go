@@ -28,9 +28,9 @@ import (
 // The two networks, and the play token on each: real names, so that a wallet treats them as it
 // would treat the real ones.
 const (
-	EVM    = "eip155:84532" // Base Sepolia
-	Solana = x402.SolanaDevnet
-	USDC   = 1_000_000 // atomic units of one token, on both
+	EVM    = "eip155:84532"                            // Base Sepolia
+	Solana = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1" // Devnet
+	USDC   = 1_000_000                                 // atomic units of one token, on both
 	cent   = USDC / 100
 	mill   = USDC / 1000          // a tenth of a cent
 	purse  = uint64(1_000 * USDC) // what the owner's token account holds at the start
