@@ -69,11 +69,12 @@ type Approval struct {
 // For reports whether what a person was shown is what a payment is.
 func (a Approval) For(p Payment) bool {
 	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
-		strings.EqualFold(a.Asset, p.Asset) &&
-		a.Amount == p.Amount && a.Price == p.Price && a.PayTo == p.PayTo
+		strings.EqualFold(a.Asset, p.Asset) && a.Amount == p.Amount && a.Price == p.Price &&
+		a.PayTo == p.PayTo
 }
 
-const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url, network, asset, symbol, amount, usd, pay_to, why, payment, since, seal FROM approvals`
+const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,
+	network, asset, symbol, amount, usd, pay_to, why, payment, since, seal FROM approvals`
 
 const isOpen = ` state IN ('pending', 'approved', 'denied')`
 
@@ -81,8 +82,7 @@ func scanApproval(row scanner) (a Approval, err error) {
 	var created, expires int64
 	var quote []byte
 	err = row.Scan(&a.ID, &quote, &a.State, &created, &expires, &a.declined, &a.Host, &a.Method, &a.URL,
-		&a.Network, &a.Asset, &a.Symbol,
-		&a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Payment, &a.Since, &a.Seal)
+		&a.Network, &a.Asset, &a.Symbol, &a.Amount, &a.Price, &a.PayTo, &a.Why, &a.Payment, &a.Since, &a.Seal)
 	a.Created, a.Expires = fromMicros(created), fromMicros(expires)
 	copy(a.Quote[:], quote)
 	return a, err
@@ -117,16 +117,16 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 			return ErrTooManyApproval
 		}
 		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
-		_, err = t.exec(
-			`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url, network, asset, symbol, amount, usd, pay_to, why)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, a.ID, a.Quote[:], a.State,
-			micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
+		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
+				network, asset, symbol, amount, usd, pay_to, why)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			a.ID, a.Quote[:], a.State, micros(a.Created), micros(a.Expires), a.Host, a.Method, a.URL,
 			a.Network, a.Asset, a.Symbol, a.Amount, int64(a.Price), a.PayTo, a.Why)
 		if err != nil {
 			return err
 		}
-		return t.audit("", "approval pending", map[string]any{"id": a.ID, "host": a.Host, "payTo": a.PayTo,
-			"price": a.Price, "network": a.Network})
+		return t.audit("", "approval pending", map[string]any{
+			"id": a.ID, "host": a.Host, "payTo": a.PayTo, "price": a.Price, "network": a.Network})
 	})
 	return a, err
 }
@@ -138,25 +138,22 @@ func (t *tx) expire() error {
 }
 
 // Approval returns one approval, or ErrNotFound.
-func (s *Store) Approval(ctx context.Context, id string) (a Approval, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		a, err = scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
-		return none(err, errNoApproval)
+func (s *Store) Approval(ctx context.Context, id string) (Approval, error) {
+	return read(ctx, s, func(t *tx) (Approval, error) {
+		a, err := scanApproval(t.row(selectApproval+` WHERE id = ?`, id))
+		return a, none(err, errNoApproval)
 	})
-	return a, err
 }
 
 // Approvals returns the open ones, oldest first.
-func (s *Store) Approvals(ctx context.Context) (list []Approval, err error) {
-	err = s.view(ctx, func(t *tx) error {
+func (s *Store) Approvals(ctx context.Context) ([]Approval, error) {
+	return read(ctx, s, func(t *tx) ([]Approval, error) {
 		if _, err := t.notBeforeLedger(); err != nil {
-			return err
+			return nil, err
 		}
-		list, err = collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
+		return collect(t, scanApproval, selectApproval+` WHERE expires_at > ? AND`+isOpen+
 			` ORDER BY created_at, id`, micros(t.Now))
-		return err
 	})
-	return list, err
 }
 
 // Accept is an approval by a person at a client to the question that is open there. The owner's no
@@ -178,8 +175,8 @@ func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 // approvedFor. by is for the audit chain. A no is taken back by it; what is used up or over is
 // ErrDecided. seal is called inside the transaction, with the approval as it will stand; nil leaves
 // it without a seal.
-func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) ([]byte, error)) (Approval,
-	error) {
+func (s *Store) Approve(ctx context.Context, id, by string,
+	seal func(Approval) ([]byte, error)) (Approval, error) {
 	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		head, err := t.head()
 		if err != nil {
@@ -198,15 +195,13 @@ func (s *Store) Approve(ctx context.Context, id, by string, seal func(Approval) 
 
 // Given returns every approval that is good or was used and should be the owner's: not those
 // without a seal of which the audit chain says that they came from a client.
-func (s *Store) Given(ctx context.Context) (list []Approval, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		list, err = collect(t, scanApproval, selectApproval+
+func (s *Store) Given(ctx context.Context) ([]Approval, error) {
+	return read(ctx, s, func(t *tx) ([]Approval, error) {
+		return collect(t, scanApproval, selectApproval+
 			` WHERE state IN ('approved', 'used') AND (length(seal) > 0 OR NOT EXISTS (
 			SELECT 1 FROM audit WHERE payment = '' AND event = 'approval approved'
 				AND detail ->> 'id' = approvals.id AND detail ->> 'by' = 'client'))`)
-		return err
 	})
-	return list, err
 }
 
 // Deny says no to a quote, or takes an approval back, and for as long as it is remembered nobody is
@@ -261,21 +256,14 @@ func (t *tx) decided(a Approval, by string) error {
 	if err != nil {
 		return err
 	}
-	return t.audit("", "approval "+string(a.State), map[string]any{"id": a.ID, "by": by,
-		"declined": a.declined})
+	return t.audit("", "approval "+string(a.State),
+		map[string]any{"id": a.ID, "by": by, "declined": a.declined})
 }
 
 // approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
 func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
-	a, err := scanApproval(t.row(selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
-		quote[:], micros(t.Now)))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &a, nil
+	return find(t, scanApproval, selectApproval+` WHERE quote = ? AND state = 'approved' AND expires_at > ?`,
+		quote[:], micros(t.Now))
 }
 
 // ApprovalUsedBy returns the approval that a payment in the ledger used up, if it was for that
@@ -303,8 +291,8 @@ func (t *tx) useApproval(read *Approval, payment string) error {
 		!bytes.Equal(now.Seal, read.Seal) {
 		return moved("the approval was used up or taken back")
 	}
-	if _, err := t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment,
-		now.ID); err != nil {
+	_, err = t.exec(`UPDATE approvals SET state = 'used', payment = ? WHERE id = ?`, payment, now.ID)
+	if err != nil {
 		return err
 	}
 	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote)})
@@ -337,13 +325,10 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 // returnApproval takes the use back that a payment made of an approval, if it was never signed and
 // nobody was asked again since.
 func (t *tx) returnApproval(payment string) error {
-	done, err := t.exec(
+	n, err := t.change(
 		`UPDATE OR IGNORE approvals SET state = 'approved', payment = '' WHERE payment = ?1 AND state = 'used'
 		AND EXISTS (SELECT 1 FROM payments WHERE id = ?1 AND state = 'reserved')`, payment)
-	if err != nil {
-		return err
-	}
-	if n, err := done.RowsAffected(); err != nil || n == 0 {
+	if err != nil || n == 0 {
 		return err
 	}
 	return t.audit(payment, returnedEvent, map[string]string{})

@@ -3,7 +3,6 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,12 +31,9 @@ type Channel struct {
 	Updated      time.Time
 }
 
-// Errors of channels.
-var (
-	ErrVoucherConflict = errors.New(
-		"more than that, or something else under that nonce, was signed in this " +
-			"channel already")
-)
+// errVoucherConflict says that another voucher stands where this one would.
+var errVoucherConflict = errors.New(
+	"more than that, or something else under that nonce, was signed in this channel already")
 
 const selectChannel = `SELECT service, key, server, network, source, channel, epoch, nonce, amount, claimed,
 	coalesce(signed, ''), known, coalesce(call, ''), coalesce(refused, ''), updated_at FROM channels`
@@ -59,21 +55,18 @@ func scanChannel(row scanner) (c Channel, err error) {
 }
 
 // Channel returns one channel, or ErrNotFound.
-func (s *Store) Channel(ctx context.Context, service, key string) (c Channel, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		c, err = scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
-		return none(err, errNoChannel)
+func (s *Store) Channel(ctx context.Context, service, key string) (Channel, error) {
+	return read(ctx, s, func(t *tx) (Channel, error) {
+		c, err := scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, service, key))
+		return c, none(err, errNoChannel)
 	})
-	return c, err
 }
 
 // Channels returns all of them.
-func (s *Store) Channels(ctx context.Context) (list []Channel, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		list, err = collect(t, scanChannel, selectChannel+` ORDER BY service, key`)
-		return err
+func (s *Store) Channels(ctx context.Context) ([]Channel, error) {
+	return read(ctx, s, func(t *tx) ([]Channel, error) {
+		return collect(t, scanChannel, selectChannel+` ORDER BY service, key`)
 	})
-	return list, err
 }
 
 // SaveChannel records what is known of a channel, durably. It adds no voucher: nonce and
@@ -86,7 +79,7 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 		}
 		if old.ID != "" && old.Epoch == c.Epoch && (old.Nonce != c.Nonce || old.Amount != c.Amount ||
 			string(old.Signed) != string(c.Signed)) {
-			return fmt.Errorf("save a channel: %w", ErrVoucherConflict)
+			return fmt.Errorf("save a channel: %w", errVoucherConflict)
 		}
 		return t.putChannel(c)
 	})
@@ -95,22 +88,23 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 // Refuse keeps a proposal that was refused, as evidence, also in the audit chain.
 func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *tx) error {
-		if _, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`,
-			string(c.Refused), micros(t.Now), c.Service, c.Key); err != nil {
+		_, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`,
+			string(c.Refused), micros(t.Now), c.Service, c.Key)
+		if err != nil {
 			return err
 		}
-		return t.audit("", "proposal refused", map[string]any{"service": c.Service, "channel": c.ID,
-			"proposal": c.Refused})
+		return t.audit("", "proposal refused",
+			map[string]any{"service": c.Service, "channel": c.ID, "proposal": c.Refused})
 	})
 }
 
 // RecordVoucher puts a signed voucher on disk: only when it returns nil may a byte of it leave. It
 // takes the channel one nonce further, with the payment it is for, which is submitted and, as its
 // seller named its price and served it, settled by claim; o is that outcome. id "" is a voucher
-// that costs nothing more. Two vouchers under one nonce are ErrVoucherConflict: the second is never
+// that costs nothing more. Two vouchers under one nonce are errVoucherConflict: the second is never
 // kept, because the nonce is the payment's unique key and the channel's row only goes forward.
-func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel, o Outcome) (p Payment,
-	err error) {
+func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel,
+	o Outcome) (p Payment, err error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
@@ -121,7 +115,7 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 		}
 		goesOn := c.Nonce > old.Nonce && c.Amount.Cmp(old.Amount) >= 0
 		if c.Epoch < old.Epoch || (c.Epoch == old.Epoch && !goesOn) {
-			return ErrVoucherConflict
+			return errVoucherConflict
 		}
 		if err := t.putChannel(c); err != nil || id == "" {
 			return err
@@ -137,25 +131,23 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 
 // channel is the row as it stands; the zero one where there is none.
 func (t *tx) channel(c Channel) (Channel, error) {
-	old, err := scanChannel(t.row(selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key))
-	if errors.Is(err, sql.ErrNoRows) {
-		return Channel{Epoch: c.Epoch}, nil
+	old, err := find(t, scanChannel, selectChannel+` WHERE service = ? AND key = ?`, c.Service, c.Key)
+	if old == nil {
+		return Channel{Epoch: c.Epoch}, err
 	}
-	return old, err
+	return *old, err
 }
 
 func (t *tx) putChannel(c Channel) error {
 	_, err := t.exec(
 		`INSERT INTO channels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 		server = excluded.server, network = excluded.network, source = excluded.source,
-		channel = excluded.channel,
-		epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount, claimed = excluded.claimed,
-		signed = excluded.signed, known = excluded.known, call = excluded.call, refused = excluded.refused,
-		updated_at = excluded.updated_at`,
+		channel = excluded.channel, epoch = excluded.epoch, nonce = excluded.nonce, amount = excluded.amount,
+		claimed = excluded.claimed, signed = excluded.signed, known = excluded.known, call = excluded.call,
+		refused = excluded.refused, updated_at = excluded.updated_at`,
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
-		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed,
-		nullable(string(c.Signed)), c.Delivered, nullable(string(c.PendingCall)), nullable(string(c.Refused)),
-		micros(t.Now))
+		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed, nullable(string(c.Signed)), c.Delivered,
+		nullable(string(c.PendingCall)), nullable(string(c.Refused)), micros(t.Now))
 	return err
 }
 

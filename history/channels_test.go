@@ -60,7 +60,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 			bad := testChannel(2)
 			bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
 			got, err := voucher(t, s, bad)
-			require.ErrorIs(t, err, ErrVoucherConflict, name)
+			require.ErrorIs(t, err, errVoucherConflict, name)
 			require.Empty(t, got.ID, name)
 		})
 	}
@@ -76,17 +76,17 @@ func TestVouchersOnlyGrow(t *testing.T) {
 	c.Delivered, c.PendingCall, c.Claimed = true, json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
 	require.NoError(t, s.SaveChannel(t.Context(), c))
 	c.Nonce, c.Amount = 1, money.NewAmount(100)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
 	c = testChannel(2)
 	c.Signed = json.RawMessage(`{"nonce":"other"}`)
-	require.ErrorIs(t, s.SaveChannel(t.Context(), c), ErrVoucherConflict)
+	require.ErrorIs(t, s.SaveChannel(t.Context(), c), errVoucherConflict)
 
 	// a new epoch begins again, and the old one never comes back
 	c = testChannel(0)
 	c.Epoch, c.Signed = 1, nil
 	require.NoError(t, s.SaveChannel(t.Context(), c))
 	_, err = voucher(t, s, testChannel(3))
-	require.ErrorIs(t, err, ErrVoucherConflict)
+	require.ErrorIs(t, err, errVoucherConflict)
 
 	c.Refused = json.RawMessage(`{"why":"nonce"}`)
 	require.NoError(t, s.Refuse(t.Context(), c))

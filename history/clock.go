@@ -14,18 +14,17 @@ import (
 
 // Ahead is the latest time in the ledger, where that is so far ahead of the clock that somebody has
 // to look; else zero.
-func (s *Store) Ahead(ctx context.Context) (latest time.Time, err error) {
-	err = s.view(ctx, func(t *tx) error {
+func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
+	return read(ctx, s, func(t *tx) (latest time.Time, err error) {
 		var at int64
-		err := t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
+		err = t.slowRow(`SELECT max(coalesce((SELECT max(created_at) FROM payments), 0),
 			coalesce((SELECT max(updated_at) FROM payments WHERE state = 'settled'), 0))`).Scan(&at)
 		latest = fromMicros(at)
 		if latest.Sub(t.Now) <= budget.ClockTolerance {
 			latest = time.Time{}
 		}
-		return err
+		return latest, err
 	})
-	return latest, err
 }
 
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
@@ -43,7 +42,8 @@ func (s *Store) Redate(ctx context.Context) error {
 			query string
 			args  []any
 		}{
-			{`UPDATE payments SET created_at = min(created_at, ?1), updated_at = min(updated_at, ?1) WHERE created_at > ?1 OR updated_at > ?1`, []any{now}},
+			{`UPDATE payments SET created_at = min(created_at, ?1), updated_at = min(updated_at, ?1)
+				WHERE created_at > ?1 OR updated_at > ?1`, []any{now}},
 			{`UPDATE sessions SET started_at = min(started_at, ?1), last_at = min(last_at, ?1),
 				seal = CASE WHEN started_at > ?1 THEN NULL ELSE seal END WHERE last_at > ?1`, []any{now}},
 			{`UPDATE approvals SET state = 'expired' WHERE expires_at > ? AND` + isOpen,

@@ -3,9 +3,7 @@ package history
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
-	"errors"
 	"strconv"
 	"time"
 
@@ -27,17 +25,14 @@ type Freeze struct {
 // shows it as settled, its content is still fetched.
 func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 	return s.tx(ctx, func(t *tx) error {
-		done, err := t.exec(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
+		n, err := t.change(`INSERT INTO freezes (network, account, at, by, why) SELECT ?1, ?2, ?3, ?4, ?5
 			WHERE NOT EXISTS (SELECT 1 FROM freezes WHERE`+standing+` AND network = ?1 AND account = ?2)`,
 			f.Network, f.Account, micros(t.Now), f.By, f.Why)
-		if err != nil {
+		if err != nil || n == 0 {
 			return err
 		}
-		if n, err := done.RowsAffected(); err != nil || n == 0 {
-			return err
-		}
-		return t.audit("", "frozen", map[string]string{"network": f.Network, "account": f.Account, "by": f.By,
-			"why": f.Why})
+		return t.audit("", "frozen",
+			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
 }
 
@@ -81,10 +76,7 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 }
 
 // Lifted is the owner's last lift.
-func (s *Store) Lifted(ctx context.Context) (l Lift, err error) {
-	err = s.view(ctx, func(t *tx) error { l, err = t.lifted(); return err })
-	return l, err
-}
+func (s *Store) Lifted(ctx context.Context) (Lift, error) { return read(ctx, s, (*tx).lifted) }
 
 func (t *tx) lifted() (l Lift, err error) {
 	var at int64
@@ -116,10 +108,7 @@ func (t *tx) frozen(after, upTo int64) (sum [sha256.Size]byte, err error) {
 }
 
 // Freezes returns what is frozen.
-func (s *Store) Freezes(ctx context.Context) (list []Freeze, err error) {
-	err = s.view(ctx, func(t *tx) error { list, err = t.freezes(); return err })
-	return list, err
-}
+func (s *Store) Freezes(ctx context.Context) ([]Freeze, error) { return read(ctx, s, (*tx).freezes) }
 
 func (t *tx) freezes() (list []Freeze, err error) {
 	return collect(t, scanFreeze, selectFreeze+` ORDER BY network, account`)
@@ -149,15 +138,8 @@ func (t *tx) notFrozen(network, account string) error {
 
 // frozenBy is the freeze that stops payments from an account; nil: none does.
 func (t *tx) frozenBy(network, account string) (*Freeze, error) {
-	f, err := scanFreeze(t.row(selectFreeze+
-		` AND (account = '' OR (network = ? AND account = ?)) ORDER BY account LIMIT 1`, network, account))
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &f, nil
+	return find(t, scanFreeze, selectFreeze+
+		` AND (account = '' OR (network = ? AND account = ?)) ORDER BY account LIMIT 1`, network, account)
 }
 
 func (f Freeze) refusal() error {
@@ -165,8 +147,8 @@ func (f Freeze) refusal() error {
 	if f.Account != "" {
 		what = "the account " + f.Account + " is frozen"
 	}
-	return x402.Errorf(x402.WalletFrozen, "%s: %s", what,
-		f.Why).WithHint("nothing is paid until the person has looked at it").
+	return x402.Errorf(x402.WalletFrozen, "%s: %s", what, f.Why).
+		WithHint("nothing is paid until the person has looked at it").
 		WithDetail("since", f.At.Format(time.RFC3339)).WithDetail("by", f.By)
 }
 

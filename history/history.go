@@ -5,8 +5,8 @@
 // changes only as the table in payment.go allows, and a budget is decided in the same transaction
 // that holds its money.
 //
-// The files: payment.go (what a payment is, and which state follows which), reserve.go (hold),
-// write.go (every step after that, and the audit chain), query.go (one payment, what is
+// The files: payment.go (what a payment is, and which state follows which), facts.go (what a
+// decision needs to know), reserve.go (hold), write.go (every step after that, and the audit chain), query.go (one payment, what is
 // unfinished), verify.go, search.go (the history that people search), payees.go (payees and
 // prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's
 // head), channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and
@@ -121,8 +121,8 @@ func Open(ctx context.Context, home string, o Options) (*Store, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, x402.Errorf(x402.LedgerCorrupt, "the ledger %s is missing; without it no budget is known",
-			FileName).
+		return nil, x402.Errorf(x402.LedgerCorrupt,
+			"the ledger %s is missing; without it no budget is known", FileName).
 			WithHint("restore %s from a backup; nothing is paid without it", FileName)
 	case err != nil:
 		return nil, x402.Errorf(x402.LedgerUnavailable, "open the ledger: %w", err)
@@ -168,8 +168,8 @@ func (t *tx) sameFormat() error {
 	case err != nil:
 		return damaged("read the ledger's format", err)
 	case n != format:
-		return x402.Errorf(x402.LedgerUnavailable, "the ledger has format %d, this program needs %d", n,
-			format).
+		return x402.Errorf(x402.LedgerUnavailable,
+			"the ledger has format %d, this program needs %d", n, format).
 			WithHint("use the version of x402-wallet that wrote it")
 	}
 	return nil
@@ -269,6 +269,15 @@ func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	})
 }
 
+// read runs f on a consistent reading, and returns what it returns.
+func read[T any](ctx context.Context, s *Store, f func(*tx) (T, error)) (v T, err error) {
+	err = s.view(ctx, func(t *tx) error {
+		v, err = f(t)
+		return err
+	})
+	return v, err
+}
+
 // classify says what an error of the database means, and notes that there was one. sql.ErrNoRows is
 // an answer.
 func (t *tx) classify(doing string, err error) error {
@@ -285,6 +294,15 @@ func (t *tx) classify(doing string, err error) error {
 func (t *tx) exec(query string, args ...any) (sql.Result, error) {
 	done, err := t.conn.exec(t.ctx, query, args...)
 	return done, t.classify("write the ledger", err)
+}
+
+// change runs a query that changes rows, and says how many.
+func (t *tx) change(query string, args ...any) (rows int64, err error) {
+	done, err := t.exec(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
 }
 
 // scanner is a row of an answer.
@@ -350,6 +368,15 @@ func collect[T any](t *tx, scan func(row scanner) (T, error), query string, args
 		return err
 	}, query, args...)
 	return list, err
+}
+
+// find returns the first row of an answer; nil: it has none.
+func find[T any](t *tx, scan func(row scanner) (T, error), query string, args ...any) (*T, error) {
+	found, err := scan(t.row(query, args...))
+	if err != nil {
+		return nil, none(err, nil)
+	}
+	return &found, nil
 }
 
 func scanText(row scanner) (text string, err error) {

@@ -58,9 +58,8 @@ func (s *Store) checkLocks(locked *os.File) error {
 	defer again.Close()
 	if held, err := s.lock(again); err != nil || held {
 		return x402.Errorf(x402.LedgerUnavailable, "the file system of %s has no working locks", s.home).
-			WithHint("keep the wallet's home on a local disk: processes on one wallet recognize each " +
-				"other by " +
-				"locks; nothing is paid without")
+			WithHint("keep the wallet's home on a local disk: processes on one wallet recognize each other " +
+				"by locks; nothing is paid without")
 	}
 	return nil
 }
@@ -111,10 +110,9 @@ func (s *Store) Self() string {
 }
 
 // LedgerID is the random name the ledger was created with.
-func (s *Store) LedgerID(ctx context.Context) (id string, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		err := t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`).Scan(&id)
-		return none(err, damaged("read the ledger's id", errors.New("it has none")))
+func (s *Store) LedgerID(ctx context.Context) (string, error) {
+	return read(ctx, s, func(t *tx) (string, error) {
+		id, err := scanText(t.row(`SELECT value FROM meta WHERE key = 'ledger_id'`))
+		return id, none(err, damaged("read the ledger's id", errors.New("it has none")))
 	})
-	return id, err
 }

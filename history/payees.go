@@ -1,9 +1,6 @@
 package history
 
 import (
-	"database/sql"
-	"errors"
-
 	"x402-wallet/budget"
 	"x402-wallet/x402/money"
 )
@@ -24,27 +21,22 @@ func (t *tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, e
 
 func (t *tx) paidBefore(host string, p budget.Payee) (known, here bool, other string, err error) {
 	who := payee(p.Network, p.PayTo)
-	err = t.row(`SELECT EXISTS (SELECT 1 FROM payments WHERE network = ?1 AND payee = ?2`+paid+`),
-		EXISTS (SELECT 1 FROM payments WHERE host = ?3 AND network = ?1 AND asset = ?4 AND payee = ?2`+paid+
-		`)`,
-		p.Network, who, host, p.Asset).Scan(&known, &here)
+	const before = ` FROM payments WHERE network = ?1 AND payee = ?2` + paid
+	err = t.row(`SELECT EXISTS (SELECT 1`+before+`),
+		EXISTS (SELECT 1`+before+` AND host = ?3 AND asset = ?4)`, p.Network, who, host, p.Asset).Scan(&known, &here)
 	if err != nil || here {
 		return known, here, "", err
 	}
-	err = t.row(`SELECT pay_to FROM payments WHERE host = ? AND network = ? AND asset = ? AND payee <> ? AND state <> 'failed' LIMIT 1`,
-		host, p.Network, p.Asset, who).Scan(&other)
+	err = t.row(`SELECT pay_to FROM payments WHERE host = ? AND network = ? AND asset = ? AND payee <> ?
+		AND state <> 'failed' LIMIT 1`, host, p.Network, p.Asset, who).Scan(&other)
 	return known, here, other, none(err, nil)
 }
 
 // lastPrice is what was paid last for a resource; nil: it was never bought.
 func (t *tx) lastPrice(resource string) (*money.Dollars, error) {
-	var last money.Dollars
-	err := t.row(`SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
-		resource).Scan(&last)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return &last, err
+	scan := func(row scanner) (price money.Dollars, err error) { return price, row.Scan(&price) }
+	return find(t, scan, `SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
+		resource)
 }
 
 // sellerAsDecided refuses a payment, with ErrMoved, when the history of its payee or the resource's
@@ -53,8 +45,8 @@ func (t *tx) sellerAsDecided(d budget.Decision, p Payment) error {
 	if d.PayeeKnown || d.PayeeUnchanged {
 		var h budget.PayeeHistory
 		var err error
-		h.Paid, h.PaidHere, h.Other, err = t.paidBefore(p.Host, budget.Payee{Network: p.Network,
-			Asset: p.Asset, PayTo: p.PayTo})
+		h.Paid, h.PaidHere, h.Other, err = t.paidBefore(p.Host,
+			budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo})
 		if err != nil {
 			return err
 		}

@@ -162,8 +162,7 @@ func (c *conn) rollback() {
 }
 
 const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote " +
-	"keeps the others " +
-	"out until it goes on or ends"
+	"keeps the others out until it goes on or ends"
 
 // ledgerError says what an error of the database means: a damaged file stops payments until a
 // person looks, a mistake in our own SQL is a defect of this program, anything else is trouble of
@@ -183,17 +182,15 @@ func ledgerError(doing string, err error) error {
 	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE:
 		return x402.Errorf(x402.Internal, "%s: %w", doing, err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return x402.Errorf(x402.LedgerUnavailable, "%s: another process held the ledger for more than %s",
-			doing, lockWait).
-			WithHint(hintHeld)
+		return x402.Errorf(x402.LedgerUnavailable,
+			"%s: another process held the ledger for more than %s", doing, lockWait).WithHint(hintHeld)
 	case sqlite3.SQLITE_FULL:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: the disk is full: %w", doing, err).
 			WithHint("make room on the disk of the wallet's home, then make the same call again")
 	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: %w", doing, err).
-			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see " +
-				"to it, " +
-				"restart the wallet's processes, and run x402-wallet history verify")
+			WithHint("the disk of the wallet's home failed, or files of the ledger were taken away: see to " +
+				"it, restart the wallet's processes, and run x402-wallet history verify")
 	case sqlite3.SQLITE_READONLY:
 		return x402.Errorf(x402.LedgerUnavailable, "%s: its files cannot be written", doing).
 			WithHint("the home and its files must be yours to write, on a disk that is not mounted read-only")
@@ -204,6 +201,5 @@ func ledgerError(doing string, err error) error {
 func damaged(doing string, err error) error {
 	return x402.Errorf(x402.LedgerCorrupt, "%s: the ledger is damaged: %w", doing, err).
 		WithHint("stop every process of this wallet, keep a copy of ledger.db, ledger.db-wal and " +
-			"ledger.db-shm, and " +
-			"restore a backup; nothing is paid until then")
+			"ledger.db-shm, and restore a backup; nothing is paid until then")
 }

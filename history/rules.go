@@ -18,15 +18,14 @@ type SealedRules struct {
 }
 
 // Rules returns what was sealed last.
-func (s *Store) Rules(ctx context.Context) (r SealedRules, err error) {
-	err = s.view(ctx, func(t *tx) error {
+func (s *Store) Rules(ctx context.Context) (SealedRules, error) {
+	return read(ctx, s, func(t *tx) (r SealedRules, err error) {
 		var at int64
-		err := t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).Scan(
-			&r.Version, &at, &r.Config, &r.Seal)
+		err = t.row(`SELECT version, at, config, seal FROM rules ORDER BY version DESC LIMIT 1`).
+			Scan(&r.Version, &at, &r.Config, &r.Seal)
 		r.At = fromMicros(at)
-		return none(err, nil)
+		return r, none(err, nil)
 	})
-	return r, err
 }
 
 // ErrRulesMoved says that somebody else sealed rules meanwhile. Nothing was changed.
@@ -34,12 +33,12 @@ var ErrRulesMoved = errors.New("other rules were sealed meanwhile")
 
 // SealedIn is the home in which rules were sealed last; "" when that is not known. The seal covers
 // it, too.
-func (s *Store) SealedIn(ctx context.Context) (home string, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		err := t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`).Scan(&home)
-		return none(err, nil)
+func (s *Store) SealedIn(ctx context.Context) (string, error) {
+	return read(ctx, s, func(t *tx) (home string, err error) {
+		home, err = scanText(t.row(`SELECT coalesce(detail ->> 'home', '') FROM audit
+			WHERE payment = '' AND event = 'sealed' ORDER BY seq DESC LIMIT 1`))
+		return home, none(err, nil)
 	})
-	return home, err
 }
 
 // SealRules adds rules, which must be of the version behind the last one's, as sealed in a home.
@@ -52,8 +51,8 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error
 		if r.Version != last+1 {
 			return ErrRulesMoved
 		}
-		if _, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config,
-			r.Seal); err != nil {
+		_, err := t.exec(`INSERT INTO rules VALUES (?, ?, ?, ?)`, r.Version, micros(t.Now), r.Config, r.Seal)
+		if err != nil {
 			return err
 		}
 		return t.audit("", "sealed", map[string]any{"version": r.Version, "home": home,
@@ -71,13 +70,11 @@ type Head struct {
 }
 
 // Head returns how far the ledger has come.
-func (s *Store) Head(ctx context.Context) (h Head, err error) {
-	err = s.view(ctx, func(t *tx) error { h, err = t.head(); return err })
-	return h, err
-}
+func (s *Store) Head(ctx context.Context) (Head, error) { return read(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
-	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes), (SELECT coalesce(max(upto), 0) FROM lifts) FROM audit ORDER BY seq DESC LIMIT 1`).
+	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
+		(SELECT coalesce(max(upto), 0) FROM lifts) FROM audit ORDER BY seq DESC LIMIT 1`).
 		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
 	if err == nil && h.Frozen > h.Lifted {
 		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)
@@ -87,17 +84,15 @@ func (t *tx) head() (h Head, err error) {
 
 // Has reports whether the ledger has come from a head: whether the audit chain has exactly this
 // row, and what was frozen then is frozen still, or lifted.
-func (s *Store) Has(ctx context.Context, h Head) (has bool, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		if err := t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq,
-			h.Hash).Scan(&has); err != nil || !has || h.Frozen == h.Lifted {
-			return err
+func (s *Store) Has(ctx context.Context, h Head) (bool, error) {
+	return read(ctx, s, func(t *tx) (has bool, err error) {
+		err = t.row(`SELECT count(*) FROM audit WHERE seq = ? AND hash = ?`, h.Seq, h.Hash).Scan(&has)
+		if err != nil || !has || h.Frozen == h.Lifted {
+			return has, err
 		}
 		freezes, err := t.frozen(h.Lifted, h.Frozen)
-		has = freezes == h.Freezes
-		return err
+		return freezes == h.Freezes, err
 	})
-	return has, err
 }
 
 // AtHead calls f with the audit chain's last row, and no other process's f meanwhile.

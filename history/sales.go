@@ -2,9 +2,7 @@ package history
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -82,27 +80,26 @@ func (s *Store) OpenSale(ctx context.Context, sale Sale) (Sale, error) {
 		if err := t.sameFormat(); err != nil {
 			return err
 		}
-		earlier, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, sale.UniqueKey))
-		if err == nil {
-			return &AlreadySold{Sale: earlier}
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
+		earlier, err := find(t, scanSale, selectSale+` WHERE unique_key = ?`, sale.UniqueKey)
+		if err != nil {
 			return err
 		}
-		if _, err := t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
-			micros(t.Now.Add(-keepAnswers))); err != nil {
+		if earlier != nil {
+			return &AlreadySold{Sale: *earlier}
+		}
+		_, err = t.exec(`UPDATE sales SET answer = NULL WHERE answer IS NOT NULL AND updated_at < ?`,
+			micros(t.Now.Add(-keepAnswers)))
+		if err != nil {
 			return err
 		}
 		sale.ID, sale.Created, sale.Updated = newTimedID("sale_", t.Now), t.Now, t.Now
 		_, err = t.exec(
 			`INSERT INTO sales (id, unique_key, state, created_at, updated_at, resource, call, identifier,
-				network, scheme,
-				asset, symbol, amount, usd, pay_to, payer, requirement, payload)
+				network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			sale.ID, sale.UniqueKey, sale.State, micros(sale.Created), micros(sale.Updated), sale.Resource,
-			sale.Call[:], sale.Identifier, sale.Network,
-			sale.Scheme, sale.Asset, sale.Symbol, sale.Amount, int64(sale.Price), sale.PayTo, sale.Payer,
-			string(sale.Requirement), []byte(sale.Payload))
+			sale.Call[:], sale.Identifier, sale.Network, sale.Scheme, sale.Asset, sale.Symbol, sale.Amount,
+			int64(sale.Price), sale.PayTo, sale.Payer, string(sale.Requirement), []byte(sale.Payload))
 		return err
 	})
 	return sale, err
@@ -139,19 +136,17 @@ func (s *Store) DropSale(ctx context.Context, id string) error {
 }
 
 const selectSale = `SELECT id, unique_key, state, created_at, updated_at, resource, call, identifier,
-	network, scheme,
-	asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id, facilitator,
-	coalesce(receipt, ''), note, answer FROM sales`
+	network, scheme, asset, symbol, amount, usd, pay_to, payer, requirement, payload, transaction_id,
+	facilitator, coalesce(receipt, ''), note, answer FROM sales`
 
 func scanSale(row scanner) (sale Sale, err error) {
 	var created, updated int64
 	var call, payload []byte
 	var requirement, receipt string
 	err = row.Scan(&sale.ID, &sale.UniqueKey, &sale.State, &created, &updated, &sale.Resource, &call,
-		&sale.Identifier, &sale.Network, &sale.Scheme,
-		&sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price, &sale.PayTo, &sale.Payer, &requirement,
-		&payload, &sale.Transaction, &sale.Facilitator,
-		&receipt, &sale.Note, &sale.Answer)
+		&sale.Identifier, &sale.Network, &sale.Scheme, &sale.Asset, &sale.Symbol, &sale.Amount, &sale.Price,
+		&sale.PayTo, &sale.Payer, &requirement, &payload, &sale.Transaction, &sale.Facilitator, &receipt,
+		&sale.Note, &sale.Answer)
 	sale.Created, sale.Updated = fromMicros(created), fromMicros(updated)
 	copy(sale.Call[:], call)
 	sale.Requirement, sale.Payload, sale.Receipt = raw(requirement), raw(string(payload)), raw(receipt)
@@ -160,12 +155,11 @@ func scanSale(row scanner) (sale Sale, err error) {
 
 // SaleByKey returns what a payment was shown for, by what makes it that payment (Sale.UniqueKey),
 // or ErrNotFound.
-func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (sale Sale, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		sale, err = scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
-		return none(err, errNoSale)
+func (s *Store) SaleByKey(ctx context.Context, uniqueKey string) (Sale, error) {
+	return read(ctx, s, func(t *tx) (Sale, error) {
+		sale, err := scanSale(t.row(selectSale+` WHERE unique_key = ?`, uniqueKey))
+		return sale, none(err, errNoSale)
 	})
-	return sale, err
 }
 
 // SaleFilter chooses sales.

@@ -44,8 +44,8 @@ func (t *tx) walk(after int64, at Head, each func(payment, event, detail string)
 			return err
 		}
 		if seq != last+1 || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
-			return x402.Errorf(x402.LedgerCorrupt, "the audit chain breaks at row %d (%s of %s)", seq, event,
-				payment)
+			return x402.Errorf(x402.LedgerCorrupt,
+				"the audit chain breaks at row %d (%s of %s)", seq, event, payment)
 		}
 		if seq == at.Seq && bytes.Equal(hash, at.Hash) {
 			met = true
@@ -55,8 +55,8 @@ func (t *tx) walk(after int64, at Head, each func(payment, event, detail string)
 		return nil
 	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
 	if err == nil && !met {
-		return x402.Errorf(x402.LedgerCorrupt, "the audit chain is not the one this wallet marked: its "+
-			"row %d is another one", at.Seq)
+		return x402.Errorf(x402.LedgerCorrupt,
+			"the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
 	}
 	return err
 }

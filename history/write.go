@@ -16,16 +16,13 @@ import (
 func (t *tx) insert(p Payment) error {
 	_, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
-			method, url,
-			target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee, resource,
-			url_prefix, source,
-			requirement, lease_owner, waiter)
+			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee,
+			resource, url_prefix, source, requirement, lease_owner, waiter)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
-		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host,
-		p.Network, p.Scheme, p.Dialect, p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo,
-		payee(p.Network, p.PayTo),
-		p.Resource(), urlPrefix(p.URL), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
+		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host, p.Network, p.Scheme, p.Dialect,
+		p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo, payee(p.Network, p.PayTo), p.Resource(),
+		urlPrefix(p.URL), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
 	if err != nil {
 		return err
 	}
@@ -63,8 +60,8 @@ func (t *tx) submit(id, process string, signed Signed) error {
 		return err
 	}
 	var n int
-	if err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`,
-		signed.UniqueKey).Scan(&n); err != nil {
+	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, signed.UniqueKey).Scan(&n)
+	if err != nil {
 		return err
 	}
 	if n > 0 {
@@ -119,8 +116,7 @@ func (s *Store) Release(ctx context.Context, id, why string) error {
 			return err
 		}
 		return t.move(id, Failed, toJSON(map[string]string{"why": why}),
-			`note = ?, lease_owner = '', waiter = ''`,
-			why)
+			`note = ?, lease_owner = '', waiter = ''`, why)
 	})
 }
 
@@ -260,7 +256,7 @@ func (t *tx) move(id string, to State, detail, set string, args ...any) error {
 func (t *tx) audit(payment, event string, detail any) error {
 	var previous []byte
 	err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if none(err, nil) != nil {
 		return err
 	}
 	at, text := micros(t.Now), toJSON(detail)
@@ -291,12 +287,8 @@ func (s *Store) AcquireLease(ctx context.Context, id, from string) (bool, error)
 	}
 	var n int64
 	err = s.tx(ctx, func(t *tx) error {
-		done, err := t.exec(
-			`UPDATE payments SET lease_owner = ?, waiter = ? WHERE id = ? AND lease_owner = ?`, owner,
-			owner, id, from)
-		if err == nil {
-			n, err = done.RowsAffected()
-		}
+		n, err = t.change(`UPDATE payments SET lease_owner = ?1, waiter = ?1
+			WHERE id = ?2 AND lease_owner = ?3`, owner, id, from)
 		return err
 	})
 	return n == 1, err
@@ -318,13 +310,8 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 			}
 			return &AlreadyPaying{Payment: *owner}
 		}
-		done, err := t.exec(
-			`UPDATE payments SET idempotency_key = ?
-				WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
-		if err != nil {
-			return err
-		}
-		n, err := done.RowsAffected()
+		n, err := t.change(`UPDATE payments SET idempotency_key = ?
+			WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		named = n == 1
 		return err
 	})
