@@ -57,11 +57,11 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			}
 			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: get,
 				Approve: p.ApproveTyped, Version: p.Version, Idle: idle})
-			if err := ui.dashboard(d.URL(), idle); err != nil {
+			if err := ui.dashboard(d.URL, idle); err != nil {
 				return errors.Join(err, listener.Close())
 			}
 			if open {
-				if err := browse(d.URL()); err != nil {
+				if err := browse(d.URL); err != nil {
 					ui.note("%s no browser could be started: %s", paint(ui.colorErr, yellow, "warning:"),
 						safe(err.Error()))
 				}

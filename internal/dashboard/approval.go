@@ -32,28 +32,27 @@ type question struct {
 	Problem string
 }
 
-func approval(l *look) (string, frame, error) {
+func approval(l *look) (frame, error) {
 	q, err := l.question(l.r.PathValue("id"))
-	return "approval", q.frame(), err
+	return q.frame(), err
 }
 
-func (q question) frame() frame { return frame{Title: "Approval", Here: "overview", Page: q} }
+func (q question) frame() frame {
+	return frame{Template: "approval", Title: "Approval", Here: "overview", Page: q}
+}
 
 func (l *look) question(id string) (q question, err error) {
 	a, err := l.wallet.Store.Approval(l.r.Context(), id)
-	if errors.Is(err, history.ErrNotFound) {
-		return q, x402.Errorf(x402.InvalidArgument, "there is no approval %q", id)
-	}
 	if err != nil {
-		return q, err
+		return q, missing(err, "there is no approval %q", id)
 	}
 	if a.State != history.Used && !l.o.Now().Before(a.Expires) {
 		a.State = history.Expired
 	}
 	l.deciding.Lock()
 	defer l.deciding.Unlock()
-	return question{Approval: a, Shown: l.shown(a), Open: a.State != history.Used &&
-		a.State != history.Expired, Over: l.wrong >= maxTries}, nil
+	open := a.State != history.Used && a.State != history.Expired
+	return question{Approval: a, Shown: l.shown(a), Open: open, Over: l.wrong >= maxTries}, nil
 }
 
 // shown binds a form to this dashboard and to everything that it showed: a row that changed since
@@ -83,14 +82,14 @@ func decide(l *look) error {
 	switch decision := form.Get("decision"); {
 	case !same(form.Get("shown"), q.Shown):
 		q.Problem = "This changed after it was shown to you. Check it again before you decide."
-		return l.show(http.StatusConflict, "approval", q.frame())
+		return l.show(http.StatusConflict, q.frame())
 	case !q.Open:
-		return l.show(http.StatusConflict, "approval", q.frame())
+		return l.show(http.StatusConflict, q.frame())
 	case decision == "deny":
 		_, err = l.wallet.Store.Deny(context.WithoutCancel(l.r.Context()), id, "owner")
 	case decision == "approve" && len(passphrase) == 0:
 		q.Problem = "Type the passphrase. Nothing was approved."
-		return l.show(http.StatusForbidden, "approval", q.frame())
+		return l.show(http.StatusForbidden, q.frame())
 	case decision == "approve":
 		err = l.approve(q.Approval, passphrase)
 	default:
@@ -103,7 +102,7 @@ func decide(l *look) error {
 			return err
 		}
 		q.Problem = "That was not the passphrase. Nothing was approved."
-		return l.show(http.StatusForbidden, "approval", q.frame())
+		return l.show(http.StatusForbidden, q.frame())
 	case errors.Is(err, history.ErrDecided): // meanwhile
 	case err != nil:
 		return err

@@ -46,12 +46,14 @@ type Options struct {
 
 // Server is one dashboard: one address, one browser.
 type Server struct {
+	URL string // opens it, once
+
 	o    Options
 	host string // what it is listened to at
 	// the first part of every path. Cookies do not tell ports apart: another server of this machine
 	// would be sent ours
 	place string
-	token string // opens it, once
+	token string // the last part of URL
 	key   string // the cookie that whoever opened it has
 	form  []byte // the key of what a form showed
 	pages http.Handler
@@ -69,11 +71,9 @@ func New(at net.Addr, o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{
-		o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(),
-		key:  rand.Text(),
-		form: []byte(rand.Text()), looked: o.Now(),
-	}
+	s := &Server{o: o, host: at.String(), place: "/" + strings.ToLower(rand.Text()[:10]), token: rand.Text(),
+		key: rand.Text(), form: []byte(rand.Text()), looked: o.Now()}
+	s.URL = "http://" + s.host + s.place + "/" + s.token
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.page(overview))
 	mux.HandleFunc("GET /history", s.page(list))
@@ -94,9 +94,6 @@ func New(at net.Addr, o Options) *Server {
 	return s
 }
 
-// URL is the address that opens it, once.
-func (s *Server) URL() string { return "http://" + s.host + s.place + "/" + s.token }
-
 // ErrIdle says that nobody looked for as long as Options.Idle.
 var ErrIdle = errors.New("nobody viewed the dashboard any more")
 
@@ -105,7 +102,7 @@ const farewell = 2 * time.Second
 
 // Serve answers until ctx ends, or nobody looks any more: ErrIdle.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	server := loopback.Server(s)
+	server := loopback.Server(http.HandlerFunc(s.answer))
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	err := s.wait(ctx, failed)
@@ -141,8 +138,8 @@ func (s *Server) wait(ctx context.Context, failed <-chan error) error {
 
 const nothing = "There is no such page."
 
-// ServeHTTP implements http.Handler: who may look, in one place.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// answer says who may look, in one place.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	loopback.Headers(w.Header(), style, "img-src 'self'")
 	rest, here := strings.CutPrefix(r.URL.Path, s.place+"/")
 	switch {
@@ -207,7 +204,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	if fromElsewhere(r) {
 		// a strict cookie does not go along where another site led here: a click from our own page
 		// takes it
-		s.show(w, http.StatusOK, "continue", frame{Title: "Continue"})
+		s.show(w, http.StatusOK, frame{Template: "continue", Title: "Continue"})
 		return
 	}
 	http.Redirect(w, r, s.place+"/", http.StatusSeeOther)
@@ -229,14 +226,14 @@ func (s *Server) with(f func(*look) error) http.HandlerFunc {
 	}
 }
 
-// page is with for what is shown: the name of a template, and what it is filled with.
-func (s *Server) page(f func(*look) (name string, shown frame, err error)) http.HandlerFunc {
+// page is with for what is shown.
+func (s *Server) page(f func(*look) (frame, error)) http.HandlerFunc {
 	return s.with(func(l *look) error {
-		name, shown, err := f(l)
+		shown, err := f(l)
 		if err != nil {
 			return err
 		}
-		return l.show(http.StatusOK, name, shown)
+		return l.show(http.StatusOK, shown)
 	})
 }
 
@@ -249,27 +246,27 @@ type look struct {
 }
 
 // show fills the frame with what every page has.
-func (l *look) show(status int, name string, f frame) error {
+func (l *look) show(status int, f frame) error {
 	if err := l.standing(&f); err != nil {
 		return err
 	}
-	l.Server.show(l.w, status, name, f)
+	l.Server.show(l.w, status, f)
 	return nil
 }
 
 // frame is what a template is filled with.
 type frame struct {
-	Title   string
-	Here    string // the entry of the navigation
-	Base    string
-	Now     time.Time
-	Version string
-	Style   template.CSS
-	Alerts  []alert
-	Locked  bool
-	Waiting int
-	Known   bool // the person may look: there is a navigation
-	Page    any
+	Template, Title string
+	Here            string // the entry of the navigation
+	Base, Version   string
+	Now             time.Time
+	Style           template.CSS
+	Alerts          []alert
+	Locked          bool
+	// approvals that the person is asked for, and those that were decided and are still valid
+	Waiting, Decided []history.Approval
+	Known            bool // the person may look: there is a navigation
+	Page             any
 }
 
 // alert is what the person has to know, and what they can do about it.
@@ -293,19 +290,19 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 		status = http.StatusInternalServerError
 		coded.Message = strings.TrimPrefix(err.Error(), string(coded.Code)+": ")
 	}
-	s.show(w, status, "problem", frame{Title: "This cannot be shown", Known: true, Page: &coded})
+	s.show(w, status, frame{Template: "problem", Title: "This cannot be shown", Known: true, Page: &coded})
 }
 
 // say shows a sentence to whoever asked.
 func (s *Server) say(w http.ResponseWriter, status int, text string) {
-	s.show(w, status, "say", frame{Title: "Not here", Page: text})
+	s.show(w, status, frame{Template: "say", Title: "Not here", Page: text})
 }
 
-func (s *Server) show(w http.ResponseWriter, status int, name string, f frame) {
-	f.Base, f.Version, f.Now, f.Style = s.place, s.o.Version, s.o.Now().UTC(),
-		template.CSS(style) //nolint:gosec // our own
+func (s *Server) show(w http.ResponseWriter, status int, f frame) {
+	f.Base, f.Version, f.Now = s.place, s.o.Version, s.o.Now().UTC()
+	f.Style = template.CSS(style) //nolint:gosec // our own
 	var page bytes.Buffer
-	if err := templates().ExecuteTemplate(&page, name, f); err != nil {
+	if err := templates().ExecuteTemplate(&page, f.Template, f); err != nil {
 		http.Error(w, "the page could not be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -335,6 +332,18 @@ var functions = template.FuncMap{
 	"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") },
 	"short": short,
+	"table": func(base string, rows []row) table { return table{Base: base, Rows: rows} },
+	"named": func(title, id, period string, b bars) named {
+		return named{bars: b, Title: title, ID: id, Range: period}
+	},
+}
+
+// missing is what to say of an error where it is that there is no such thing.
+func missing(err error, format string, args ...any) error {
+	if errors.Is(err, history.ErrNotFound) {
+		return x402.Errorf(x402.InvalidArgument, format, args...)
+	}
+	return err
 }
 
 // short is the beginning of a text that may be long; where it counts, all of it is shown.

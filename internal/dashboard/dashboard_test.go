@@ -130,7 +130,7 @@ func (b *board) get(path string) answer { b.Helper(); return b.send("GET", b.bas
 func opened(t *testing.T) *board {
 	t.Helper()
 	b := newBoard(t)
-	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL(), "", nil).status)
+	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL, "", nil).status)
 	return b
 }
 
@@ -182,16 +182,16 @@ func (b *board) state(id string) history.Decision {
 // The token opens the page in one browser, once.
 func TestOpening(t *testing.T) {
 	b := newBoard(t)
-	require.Regexp(t, `^http://127\.0\.0\.1:\d+/[a-z2-7]{10}/[A-Z2-7]{26}$`, b.URL())
+	require.Regexp(t, `^http://127\.0\.0\.1:\d+/[a-z2-7]{10}/[A-Z2-7]{26}$`, b.URL)
 	require.Equal(t, http.StatusForbidden, b.get("/").status, "not without it")
-	guess := b.send("GET", b.URL(), "", func(r *http.Request) {
+	guess := b.send("GET", b.URL, "", func(r *http.Request) {
 		r.Header.Set("Sec-Purpose", "prefetch;prerender")
 	})
 	require.Equal(t, http.StatusServiceUnavailable, guess.status, "a browser's guess does not use it up")
-	require.Equal(t, http.StatusForbidden, b.send("HEAD", b.URL(), "", nil).status)
-	require.Equal(t, http.StatusForbidden, b.send("POST", b.URL(), "", nil).status)
+	require.Equal(t, http.StatusForbidden, b.send("HEAD", b.URL, "", nil).status)
+	require.Equal(t, http.StatusForbidden, b.send("POST", b.URL, "", nil).status)
 
-	first := b.send("GET", b.URL(), "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
+	first := b.send("GET", b.URL, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") })
 	require.Equal(t, http.StatusSeeOther, first.status)
 	require.Equal(t, b.place+"/", first.header.Get("Location"))
 	require.Equal(t, "x402-wallet="+b.key+"; Path="+b.place+"; HttpOnly; SameSite=Strict",
@@ -201,10 +201,10 @@ func TestOpening(t *testing.T) {
 	require.Equal(t, http.StatusOK, page.status)
 	require.Contains(t, page.body, "Nothing was paid yet")
 
-	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL(), "", nil).status,
+	require.Equal(t, http.StatusSeeOther, b.send("GET", b.URL, "", nil).status,
 		"who opened it comes back by it")
 	b.browser = newBrowser(t)
-	again := b.send("GET", b.URL(), "", nil)
+	again := b.send("GET", b.URL, "", nil)
 	require.Equal(t, http.StatusGone, again.status)
 	require.Empty(t, again.header.Get("Set-Cookie"))
 	require.Contains(t, again.body, "Run x402-wallet dashboard again")
@@ -215,7 +215,7 @@ func TestOpening(t *testing.T) {
 // the person clicks once more.
 func TestOpenedFromElsewhere(t *testing.T) {
 	b := newBoard(t)
-	page := b.send("GET", b.URL(), "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
+	page := b.send("GET", b.URL, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 	require.Equal(t, http.StatusOK, page.status)
 	require.Contains(t, page.body, `href="`+b.place+`/"`)
 	require.Equal(t, http.StatusOK, b.get("/").status)
@@ -244,7 +244,7 @@ func TestOthersAreRefused(t *testing.T) {
 		"no port": {"GET", b.base + "/", "", func(r *http.Request) {
 			r.Host = "127.0.0.1"
 		}, 421},
-		"another name, the token": {"GET", b.URL(), "", func(r *http.Request) {
+		"another name, the token": {"GET", b.URL, "", func(r *http.Request) {
 			r.Host = "evil.example"
 		}, 421},
 		"no cookie": {"GET", b.base + "/", "", func(r *http.Request) {
@@ -579,7 +579,7 @@ func BenchmarkOverview(b *testing.B) {
 				r := httptest.NewRequest("GET", "http://"+s.host+s.place+path, nil)
 				r.AddCookie(&http.Cookie{Name: cookie, Value: s.key})
 				w := httptest.NewRecorder()
-				s.ServeHTTP(w, r)
+				s.answer(w, r)
 				require.Equal(b, http.StatusOK, w.Code, w.Body)
 			}
 		})

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -31,24 +30,19 @@ type row struct {
 type status struct{ Kind, Status string }
 
 func rowOf(p history.Payment) row {
-	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
-		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created,
-		status: statusOf(p.State, p.Proof, p.FalseReceipt)}
-}
-
-func statusOf(state history.State, proof history.Proof, falseReceipt bool) status {
-	s := status{Kind: "open", Status: string(state)}
+	s := status{Kind: "open", Status: string(p.State)}
 	switch {
-	case falseReceipt:
+	case p.FalseReceipt:
 		s = status{Kind: "bad", Status: s.Status + ", false receipt"}
-	case state == history.Settled && proof == history.Chain:
+	case p.State == history.Settled && p.Proof == history.Chain:
 		s = status{Kind: "good", Status: s.Status + ", confirmed on chain"}
-	case state == history.Settled:
+	case p.State == history.Settled:
 		s = status{Kind: "good", Status: s.Status + ", not confirmed on chain yet"}
-	case state == history.Failed:
+	case p.State == history.Failed:
 		s.Kind = "bad"
 	}
-	return s
+	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
+		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created, status: s}
 }
 
 const perPage = 50
@@ -110,20 +104,16 @@ type found struct {
 	All       bool // nothing restricts it
 }
 
-func list(l *look) (string, frame, error) {
-	answer := frame{Title: "History", Here: "history"}
+func list(l *look) (frame, error) {
 	q, err := l.wanted()
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	payments, more, totals, err := l.wallet.Store.List(l.r.Context(),
 		history.Filter{Limit: perPage, Before: q.Before, URL: q.URL, After: q.from, Until: q.until,
 			State: history.State(q.Status)})
-	if errors.Is(err, history.ErrNotFound) {
-		err = x402.Errorf(x402.InvalidArgument, "there is no such payment to list before")
-	}
 	if err != nil {
-		return "", answer, err
+		return frame{}, missing(err, "there is no such payment to list before")
 	}
 	f := found{wanted: q, States: states, CSV: q.query("", "csv"), JSON: q.query("", "jsonl"),
 		First: q.query("", ""), All: q.query("", "") == ""}
@@ -136,8 +126,7 @@ func list(l *look) (string, frame, error) {
 	if more {
 		f.Older = q.query(payments[len(payments)-1].ID, "")
 	}
-	answer.Page = f
-	return "history", answer, nil
+	return frame{Template: "history", Title: "History", Here: "history", Page: f}, nil
 }
 
 // export writes the same bytes as x402-wallet export with the same filter.
@@ -168,22 +157,20 @@ func (l *look) download(kind, name string) {
 
 // paid is one payment with its evidence.
 type paid struct {
-	status
-	ID, Price, Amount, Next string
-	For                     string
-	At                      time.Time
-	Facts                   [][2]string
-	Events                  []event
-	Documents               []document
-	Content                 *tools.HistoryOut
-	Cut                     bool // only the beginning of the content is shown
-	Receipt                 bool // there is a receipt to download
+	row
+	For       string // all of it
+	Next      string
+	Facts     [][2]string
+	Events    []event
+	Documents []document
+	Content   *tools.HistoryOut
+	Cut       bool // only the beginning of the content is shown
+	Receipt   bool // there is a receipt to download
 }
 
 type event struct {
-	At     time.Time
-	What   string
-	Detail string
+	At           time.Time
+	What, Detail string
 }
 
 // document is evidence as it came.
@@ -195,20 +182,18 @@ const (
 	mostDocument = 16 << 10
 )
 
-func payment(l *look) (string, frame, error) {
-	answer := frame{Title: "Payment", Here: "history"}
+func payment(l *look) (frame, error) {
 	id := l.r.PathValue("id")
 	all, err := l.wallet.History(l.r.Context(), tools.HistoryIn{PaymentID: id})
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	p, err := l.wallet.Store.Payment(l.r.Context(), id)
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	t := all.Transactions[0]
-	v := paid{status: statusOf(p.State, p.Proof, p.FalseReceipt), ID: p.ID, Price: t.Price, Next: next(p),
-		For: p.Method + " " + p.URL, At: p.Created}
+	v := paid{row: rowOf(p), For: p.Method + " " + p.URL, Next: next(p)}
 	e := all.Evidence.Signed
 	expires := ""
 	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {
@@ -218,10 +203,9 @@ func payment(l *look) (string, frame, error) {
 		{"Amount", fmt.Sprintf("%s atomic units of %s", t.Amount, t.Symbol)}, {"Paid to", t.PayTo},
 		{"Network", x402.Title(t.Network) + " (" + t.Network + ")"},
 		{"Asset", t.Asset}, {"From", p.Source}, {"Transaction", t.TransactionSignature},
-		{"Settled by", t.Facilitator}, {"Nonce", e.Nonce},
-		{"Signature", e.Signature}, {"Fee payer", e.FeePayer}, {"Can be settled until about", expires},
-		{"Session", p.Session}, {"Protocol", string(p.Dialect)},
-		{"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
+		{"Settled by", t.Facilitator}, {"Nonce", e.Nonce}, {"Signature", e.Signature},
+		{"Fee payer", e.FeePayer}, {"Can be settled until about", expires}, {"Session", p.Session},
+		{"Protocol", string(p.Dialect)}, {"Asked for as", p.IdempotencyKey}, {"Note", p.Note},
 	} {
 		if fact[1] != "" {
 			v.Facts = append(v.Facts, fact)
@@ -245,8 +229,7 @@ func payment(l *look) (string, frame, error) {
 	}
 	_, err = receipt.Of(p, nil, l.wallet.Engine.Assets, l.o.Now())
 	v.Receipt = err == nil
-	answer.Title, answer.Page = "Payment "+p.ID, v
-	return "payment", answer, nil
+	return frame{Template: "payment", Title: "Payment " + p.ID, Here: "history", Page: v}, nil
 }
 
 // pretty indents JSON; what is none stays as it is.
@@ -265,11 +248,8 @@ func pretty(raw json.RawMessage) string {
 func content(l *look) error {
 	id := l.r.PathValue("id")
 	stored, err := l.wallet.Store.Content(l.r.Context(), id)
-	if errors.Is(err, history.ErrNotFound) {
-		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment")
-	}
 	if err != nil {
-		return err
+		return missing(err, "no content is stored for this payment")
 	}
 	l.download("application/octet-stream", id+".content")
 	_, _ = l.w.Write(stored.Body)
@@ -280,11 +260,8 @@ func content(l *look) error {
 func receiptOf(l *look) error {
 	id := l.r.PathValue("id")
 	p, err := l.wallet.Store.Payment(l.r.Context(), id)
-	if errors.Is(err, history.ErrNotFound) {
-		return x402.Errorf(x402.InvalidArgument, "there is no payment with this id")
-	}
 	if err != nil {
-		return err
+		return missing(err, "there is no payment with this id")
 	}
 	var bought *history.Content
 	if c, err := l.wallet.Store.Content(l.r.Context(), id); err == nil {
@@ -302,6 +279,3 @@ func receiptOf(l *look) error {
 	_, _ = l.w.Write(append(tools.Visible(text), '\n'))
 	return nil
 }
-
-// Table is what was found.
-func (f found) Table(base string) table { return table{Base: base, Rows: f.Rows} }

@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"time"
 
@@ -22,48 +22,49 @@ const (
 func (l *look) standing(f *frame) error {
 	ctx := l.r.Context()
 	f.Known, f.Locked = true, l.wallet.Keys.Locked()
-	waiting, err := l.wallet.Store.Approvals(ctx)
+	approvals, err := l.wallet.Store.Approvals(ctx)
 	if err != nil {
 		return err
 	}
-	for _, a := range waiting {
+	for _, a := range approvals {
 		if a.State == history.Pending {
-			f.Waiting++
+			f.Waiting = append(f.Waiting, a)
+		} else {
+			f.Decided = append(f.Decided, a)
 		}
 	}
 	freezes, err := l.wallet.Store.Freezes(ctx)
 	if err != nil {
 		return err
 	}
-	notes := f.Alerts // what is grave comes first
-	f.Alerts = nil
 	for _, z := range freezes {
 		what := "Every payment is stopped"
 		if z.Account != "" {
 			what = "Payments from " + z.Account + " on " + x402.Title(z.Network) + " are stopped"
 		}
-		f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("%s since %s UTC: %s (by the %s).",
-			what, z.At.UTC().Format(time.DateTime), z.Why, z.By),
+		what += fmt.Sprintf(" since %s UTC: %s (by the %s).", z.At.UTC().Format(time.DateTime), z.Why, z.By)
+		f.Alerts = append(f.Alerts, alert{Grave: true, What: what,
 			Do: "After reviewing it, lift it in a terminal", Run: "x402-wallet unfreeze"})
 	}
 	if guard := l.wallet.Engine.Guard; guard != nil {
 		if err := guard.CheckConfig(ctx); err != nil {
 			coded := x402.AsError(err)
-			f.Alerts = append(f.Alerts, alert{Grave: true, What: fmt.Sprintf("Nothing is paid: %s (%s).",
-				coded.Message, coded.Code),
-				Do:  "Review the difference, and seal the rules if the changes are yours",
-				Run: "x402-wallet policy seal"})
+			what := fmt.Sprintf("Nothing is paid: %s (%s).", coded.Message, coded.Code)
+			f.Alerts = append(f.Alerts, alert{Grave: true, What: what, Run: "x402-wallet policy seal",
+				Do: "Review the difference, and seal the rules if the changes are yours"})
 		}
 	}
-	f.Alerts = append(f.Alerts, notes...)
+	if f.Template == "overview" { // what is grave comes first
+		for _, w := range l.wallet.Warnings {
+			f.Alerts = append(f.Alerts, alert{What: w})
+		}
+	}
 	return nil
 }
 
 // first is the first page.
 type first struct {
-	Addresses  []address
-	Waiting    []history.Approval
-	Decided    []history.Approval
+	Addresses  [][2]string // by chain
 	Spending   spending
 	Budgets    []budgetBar
 	PerCall    money.Dollars
@@ -73,62 +74,42 @@ type first struct {
 	Empty      bool // nothing was ever paid
 }
 
-type address struct{ Chain, Address string }
-
 // unfinished is a payment without evidence of what became of it.
 type unfinished struct {
 	row
 	Since, Next string
 }
 
-func overview(l *look) (string, frame, error) {
+func overview(l *look) (frame, error) {
 	ctx, store, now := l.r.Context(), l.wallet.Store, l.o.Now().UTC()
 	solana, evm := l.wallet.Keys.Addresses()
-	p := first{Addresses: []address{{Chain: "EVM", Address: evm}, {Chain: "Solana", Address: solana}}}
-	answer := frame{Title: "Overview", Here: "overview"}
-	approvals, err := store.Approvals(ctx)
-	if err != nil {
-		return "", answer, err
-	}
-	for _, a := range approvals {
-		if a.State == history.Pending {
-			p.Waiting = append(p.Waiting, a)
-		} else {
-			p.Decided = append(p.Decided, a)
-		}
-	}
+	p := first{Addresses: [][2]string{{"EVM", evm}, {"Solana", solana}}}
+	var err error
 	p.Spending, err = l.spending(now)
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	if err := l.budgets(&p); err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	open, err := store.Unfinished(ctx, "", mostUnfinished+1)
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	p.More = len(open) > mostUnfinished
-	if p.More {
-		open = open[:mostUnfinished]
-	}
-	for _, o := range open {
-		p.Unfinished = append(p.Unfinished, unfinished{row: rowOf(o), Since: ago(now.Sub(o.Created)),
-			Next: next(o)})
+	for _, o := range open[:min(len(open), mostUnfinished)] {
+		since := ago(now.Sub(o.Created))
+		p.Unfinished = append(p.Unfinished, unfinished{row: rowOf(o), Since: since, Next: next(o)})
 	}
 	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
 	if err != nil {
-		return "", answer, err
+		return frame{}, err
 	}
 	for _, n := range newest {
 		p.Recent = append(p.Recent, rowOf(n))
 	}
 	p.Empty = len(newest) == 0
-	for _, w := range l.wallet.Warnings {
-		answer.Alerts = append(answer.Alerts, alert{What: w})
-	}
-	answer.Page = p
-	return "overview", answer, nil
+	return frame{Template: "overview", Title: "Overview", Here: "overview", Page: p}, nil
 }
 
 // ago says how long ago something was.
@@ -175,9 +156,9 @@ func next(p history.Payment) string {
 
 // spending is what was spent over a range of time.
 type spending struct {
-	Range           string
+	history.Sum
+	Range           string // its title
 	Ranges          []choice
-	Spent, Held     money.Dollars
 	Plot            plot
 	Hosts, Networks bars
 }
@@ -196,40 +177,29 @@ var spans = []struct {
 	label, long       string
 	every             int // steps between labels
 }{
-	{
-		name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour,
-		step: func(t time.Time, n int) time.Time {
+	{name: "24h", title: "24 hours", said: "the last 24 hours", unit: time.Hour, steps: 24, every: 3,
+		label: "15:04", long: "Mon 2 Jan, 15:04", step: func(t time.Time, n int) time.Time {
 			return t.Truncate(time.Hour).Add(time.Duration(n) * time.Hour)
-		},
-		steps: 24, label: "15:04", long: "Mon 2 Jan, 15:04", every: 3,
-	},
-	{
-		name: "30d", title: "30 days", said: "the last 30 days", unit: 24 * time.Hour,
-		step:  func(t time.Time, n int) time.Time { return t.Truncate(24*time.Hour).AddDate(0, 0, n) },
-		steps: 30, label: "2 Jan", long: "Mon 2 Jan 2006", every: 4,
-	},
-	{
-		name: "12m", title: "12 months", said: "the last 12 months", unit: 24 * time.Hour,
-		step: func(t time.Time, n int) time.Time {
+		}},
+	{name: "30d", title: "30 days", said: "the last 30 days", unit: 24 * time.Hour, steps: 30, every: 4,
+		label: "2 Jan", long: "Mon 2 Jan 2006", step: func(t time.Time, n int) time.Time {
+			return t.Truncate(24*time.Hour).AddDate(0, 0, n)
+		}},
+	{name: "12m", title: "12 months", said: "the last 12 months", unit: 24 * time.Hour, steps: 12, every: 1,
+		label: "Jan", long: "January 2006", step: func(t time.Time, n int) time.Time {
 			return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC).AddDate(0, n, 0)
-		},
-		steps: 12, label: "Jan", long: "January 2006", every: 1,
-	},
+		}},
 }
 
-var errRange = errors.New("no such range")
-
 func (l *look) spending(now time.Time) (out spending, err error) {
-	out.Range = l.r.FormValue("range")
-	if out.Range == "" {
-		out.Range = "30d"
-	}
+	chosen := cmp.Or(l.r.FormValue("range"), "30d")
 	for _, span := range spans {
-		out.Ranges = append(out.Ranges, choice{Name: span.name, Title: span.title,
-			Chosen: span.name == out.Range})
-		if span.name != out.Range {
+		isChosen := span.name == chosen
+		out.Ranges = append(out.Ranges, choice{Name: span.name, Title: span.title, Chosen: isChosen})
+		if !isChosen {
 			continue
 		}
+		out.Range = span.title
 		all, err := l.wallet.Store.Spending(l.r.Context(), span.step(now, 1-span.steps), span.unit, mostParts)
 		if err != nil {
 			return out, err
@@ -245,13 +215,11 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 			steps = append(steps, s)
 		}
 		out.Plot = draw(steps, span.every, span.said)
-		whole := history.Sum{Spent: out.Spent, Held: out.Held}
-		out.Hosts, out.Networks = barsOf(all.Hosts, whole, func(host string) string {
-			return host
-		}), barsOf(all.Networks, whole, x402.Title)
+		out.Hosts = barsOf(all.Hosts, out.Sum, func(host string) string { return host })
+		out.Networks = barsOf(all.Networks, out.Sum, x402.Title)
 	}
-	if out.Plot.Bars == nil {
-		return out, x402.Errorf(x402.InvalidArgument, "%w", errRange)
+	if out.Range == "" {
+		return out, x402.Errorf(x402.InvalidArgument, "no such range")
 	}
 	return out, nil
 }
@@ -264,13 +232,12 @@ func (l *look) budgets(p *first) error {
 	rules := l.wallet.Engine.Rules
 	report := rules.Report(facts)
 	p.PerCall = report.PerCall
-	p.Budgets = []budgetBar{barOf("Session", report.Session), barOf("Day", report.Day),
-		barOf("Month", report.Month)}
+	session := barOf("Session", report.Session)
+	session.Note = "if idle"
 	if facts.Session.ID == "" {
-		p.Budgets[0].Resets, p.Budgets[0].Note = time.Time{}, "starts with the next payment"
-	} else {
-		p.Budgets[0].Note = "if idle"
+		session.Resets, session.Note = time.Time{}, "starts with the next payment"
 	}
+	p.Budgets = []budgetBar{session, barOf("Day", report.Day), barOf("Month", report.Month)}
 	for _, h := range rules.ReportHosts(facts) {
 		p.Budgets = append(p.Budgets, barOf(h.Host, h.Line))
 	}
@@ -310,21 +277,8 @@ type named struct {
 	Title, ID, Range string
 }
 
-// Named gives bars their heading.
-func (f first) Named(title, id string, b bars) named {
-	for _, c := range f.Spending.Ranges {
-		if c.Chosen {
-			return named{bars: b, Title: title, ID: id, Range: c.Title}
-		}
-	}
-	return named{bars: b, Title: title, ID: id, Range: ""}
-}
-
 // table is rows with what their links begin with.
 type table struct {
 	Base string
 	Rows []row
 }
-
-// Table is the latest payments.
-func (f first) Table(base string) table { return table{Base: base, Rows: f.Recent} }

@@ -13,19 +13,16 @@ import (
 type step struct {
 	Label, Long string
 	At          time.Time
-	Spent, Held money.Dollars
+	history.Sum
 }
-
-func (s step) All() money.Dollars { return s.Spent.Add(s.Held) }
 
 // plot is bars over time. Widths are in percent of what there is, so that it fits a phone; heights
 // are in pixels.
 type plot struct {
-	Bars   []bar
-	Lines  []gridline
-	Height float64
-	Said   string // all of it, in a sentence
-	Any    bool
+	Bars  []bar
+	Lines []gridline
+	Said  string // all of it, in a sentence
+	Any   bool
 }
 
 type bar struct {
@@ -33,7 +30,6 @@ type bar struct {
 	X, Middle, Width  float64
 	SpentY, SpentHigh float64
 	HeldY, HeldHigh   float64
-	LabelY            float64
 	Labelled, Wide    bool // Wide: only where there is room
 }
 
@@ -43,16 +39,16 @@ type gridline struct {
 }
 
 const (
-	plotHeight = 200
-	leastHigh  = 2  // pixels: something is never nothing
-	filled     = .7 // of a step's width
+	plotHeight = 200 // as in overview.html
+	leastHigh  = 2   // pixels: something is never nothing
+	filled     = .7  // of a step's width
 )
 
 // draw puts a label at each so many steps, counted from the last.
 func draw(steps []step, every int, said string) plot {
-	p := plot{Height: plotHeight}
+	var p plot
 	var most step
-	sum := history.Sum{}
+	var sum history.Sum
 	for _, s := range steps {
 		if s.All() > most.All() {
 			most = s
@@ -61,18 +57,16 @@ func draw(steps []step, every int, said string) plot {
 	}
 	top := p.grid(most.All())
 	width := 100 / float64(len(steps))
+	high := func(d money.Dollars) float64 {
+		if d == 0 {
+			return 0
+		}
+		return max(round(float64(d)/float64(top)*plotHeight), leastHigh)
+	}
 	for i, s := range steps {
-		high := func(d money.Dollars) float64 {
-			if d == 0 {
-				return 0
-			}
-			return max(round(float64(d)/float64(top)*plotHeight), leastHigh)
-		}
-		b := bar{
-			step: s, X: round((float64(i) + (1-filled)/2) * width), Middle: round((float64(i) + .5) * width),
-			Width:     round(width * filled),
-			SpentHigh: high(s.Spent), HeldHigh: high(s.Held), LabelY: plotHeight + 20,
-		}
+		at := float64(i)
+		b := bar{step: s, X: round((at + (1-filled)/2) * width), Middle: round((at + .5) * width),
+			Width: round(width * filled), SpentHigh: high(s.Spent), HeldHigh: high(s.Held)}
 		b.SpentY = round(plotHeight - b.SpentHigh)
 		b.HeldY = round(b.SpentY - b.HeldHigh)
 		fromEnd := len(steps) - 1 - i
@@ -92,14 +86,12 @@ func draw(steps []step, every int, said string) plot {
 // grid draws lines at round sums, and returns the topmost.
 func (p *plot) grid(most money.Dollars) (top money.Dollars) {
 	const lines = 4
-	unit := money.Dollars(1)
-	for unit*lines < most { // 1, 2, 5, 10, 20, …
-		switch first := leading(unit); first {
-		case 2:
-			unit = unit / 2 * 5
-		default:
-			unit *= 2
+	unit, power := money.Dollars(1), money.Dollars(1)
+	for i := 1; unit*lines < most; i++ { // 1, 2, 5, 10, 20, …
+		if i%3 == 0 {
+			power *= 10
 		}
+		unit = []money.Dollars{1, 2, 5}[i%3] * power
 	}
 	n := max((most+unit-1)/unit, 1)
 	if most == 0 {
@@ -110,14 +102,6 @@ func (p *plot) grid(most money.Dollars) (top money.Dollars) {
 			Label: (i * unit).Price()})
 	}
 	return n * unit
-}
-
-// leading is a number's first digit.
-func leading(n money.Dollars) money.Dollars {
-	for n >= 10 {
-		n /= 10
-	}
-	return n
 }
 
 // bars are parts of a whole, lying; the widest is the dearest.

@@ -23,8 +23,8 @@ func TestDraw(t *testing.T) {
 		100_000_000: "$0.00 $50.00 $100.00",
 	} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
-			p := draw([]step{{Spent: most - most/4, Held: most / 4}, {Spent: 1}, {}, {Held: 1}}, 2,
-				"the last 4 days")
+			p := draw([]step{{Sum: history.Sum{Spent: most - most/4, Held: most / 4}},
+				{Sum: history.Sum{Spent: 1}}, {}, {Sum: history.Sum{Held: 1}}}, 2, "the last 4 days")
 			var got []string
 			for _, l := range p.Lines {
 				got = append(got, l.Label)
