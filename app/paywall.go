@@ -48,10 +48,8 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
-	front := &paywall.Proxy{Paywall: wall, Version: a.version, Log: a.log, Dial: paywall.URL(conf.URL)}
-	if len(conf.Command) > 0 {
-		front.Dial = paywall.Command(conf.Command, os.Stderr, a.log)
-	}
+	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: os.Stderr, URL: conf.URL,
+		Version: a.version, Log: a.log}
 	if err := front.Open(ctx); err != nil {
 		var coded *x402.Error
 		if !errors.As(err, &coded) {
@@ -99,7 +97,7 @@ func (a *app) sold(conf *config.Paywall, rules *config.Config, own map[string]st
 	}
 	o := paywall.Options{
 		Facilitators: a.facilitators(&asked, nodes), Store: store, Version: conf.Version,
-		Dialect:    paywall.Dialect(conf.Dialect),
+		Dialect:    conf.Dialect,
 		VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets), Log: a.log,
 		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {

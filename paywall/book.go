@@ -3,6 +3,7 @@ package paywall
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -14,21 +15,17 @@ const (
 	pruneAge   = 2 * maxTimeout // what was settled no facilitator settles again; this forgets what was not
 )
 
-// memoryStore is a SaleStore that ends with its process.
+// memoryStore is a SaleStore that ends with its process. A payment that is presented to two
+// processes, or once more after a restart, has two runs: no facilitator settles it twice, so the
+// second gets nothing, but the tool has worked for it. A wallet's ledger (*history.Store) prevents
+// that.
 type memoryStore struct {
 	mu    sync.Mutex
 	next  int
 	sales map[string]history.Sale // by UniqueKey
-	keys  map[string]string       // UniqueKey by ID
 }
 
-// NewMemoryStore returns a SaleStore in memory, which is safe for concurrent use. A payment that is
-// presented to two processes, or once more after a restart, has two runs: no facilitator settles it
-// twice, so the second gets nothing, but the tool has worked for it. A wallet's ledger
-// (*history.Store) prevents that.
-func NewMemoryStore() SaleStore {
-	return &memoryStore{sales: map[string]history.Sale{}, keys: map[string]string{}}
-}
+func newMemoryStore() SaleStore { return &memoryStore{sales: map[string]history.Sale{}} }
 
 func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sale, error) {
 	m.mu.Lock()
@@ -37,41 +34,34 @@ func (m *memoryStore) OpenSale(_ context.Context, sale history.Sale) (history.Sa
 		return sale, &history.AlreadySold{Sale: earlier}
 	}
 	if len(m.sales) >= pruneAbove {
-		for key, old := range m.sales {
-			if time.Since(old.Created) > pruneAge {
-				delete(m.sales, key)
-				delete(m.keys, old.ID)
-			}
-		}
+		maps.DeleteFunc(m.sales, func(_ string, old history.Sale) bool {
+			return time.Since(old.Created) > pruneAge
+		})
 	}
 	m.next++
-	sale.ID = fmt.Sprintf("sale_%d", m.next)
-	sale.State = history.SaleRunning
-	sale.Created = time.Now()
+	sale.ID, sale.State, sale.Created = fmt.Sprintf("sale_%d", m.next), history.SaleRunning, time.Now()
 	m.sales[sale.UniqueKey] = sale
-	m.keys[sale.ID] = sale.UniqueKey
 	return sale, nil
 }
 
 func (m *memoryStore) MoveSale(_ context.Context, sale history.Sale) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	stored, there := m.sales[m.keys[sale.ID]]
+	stored, there := m.sales[sale.UniqueKey]
 	if !there {
 		return history.ErrNotFound
 	}
 	if sale.Answer == nil {
 		sale.Answer = stored.Answer
 	}
-	m.sales[m.keys[sale.ID]] = sale
+	m.sales[sale.UniqueKey] = sale
 	return nil
 }
 
 func (m *memoryStore) DropSale(_ context.Context, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.sales, m.keys[id])
-	delete(m.keys, id)
+	maps.DeleteFunc(m.sales, func(_ string, sale history.Sale) bool { return sale.ID == id })
 	return nil
 }
 

@@ -11,9 +11,9 @@ import (
 // servers word it.
 func (w *Paywall) unpaidMessage() string {
 	switch w.options.Dialect {
-	case DialectX402MCP:
+	case dialectX402MCP:
 		return "_meta.x402.payment is required"
-	case DialectCloudflare:
+	case dialectCloudflare:
 		return "PAYMENT_REQUIRED"
 	}
 	return "Payment required to access this resource"
@@ -29,34 +29,31 @@ func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
 
 // challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
 // configured one.
-func (w *Paywall) challengeBody(t *tool, r result, resource string) map[string]any {
-	version := r.version
+func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
 	accepts := []json.RawMessage{}
 	for _, o := range r.offers {
-		if terms := o.terms(version); terms.Raw != nil {
+		if terms := o.terms[r.version]; terms.Raw != nil {
 			accepts = append(accepts, terms.Raw)
 		}
 	}
 	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1
-		version = w.options.Version
+		r.version = w.options.Version
 		for _, o := range r.offers {
-			accepts = append(accepts, o.terms(version).Raw)
+			accepts = append(accepts, o.terms[r.version].Raw)
 		}
 	}
-	c := map[string]any{"x402Version": version, "error": r.reason, "accepts": accepts}
-	if version == 2 {
-		c["resource"] = map[string]string{"url": resource, "description": t.Description,
+	body := errorBody(r)
+	body["accepts"] = accepts
+	if r.version == 2 {
+		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
 			"mimeType": t.mimeType()}
-		c["extensions"] = w.declaredExtensions(t)
+		body["extensions"] = w.declaredExtensions(t)
 	}
-	if r.receipt && r.settlement != nil {
-		c[x402.MetaReceipt] = receiptJSON(r.settlement)
-	}
-	return c
+	return body
 }
 
 // errorBody is a challenge without the ways to pay: for where paying again does not help.
-func (w *Paywall) errorBody(r result) map[string]any {
+func errorBody(r result) map[string]any {
 	body := map[string]any{"x402Version": r.version, "error": r.reason}
 	if r.receipt && r.settlement != nil {
 		body[x402.MetaReceipt] = receiptJSON(r.settlement)

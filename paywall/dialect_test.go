@@ -22,17 +22,17 @@ import (
 // look.
 func TestDialects(t *testing.T) {
 	for name, c := range map[string]struct {
-		dialect Dialect
+		dialect string
 		version int
 		asks    x402.Dialect
 		receipt string
 	}{
-		"result, version 2": {DialectResult, 2, "mcp", x402.MetaReceipt},
-		"result, version 1": {DialectResult, 1, "mcp-v1", x402.MetaReceipt},
-		"error, version 2":  {DialectError, 2, "mcp-error", x402.MetaReceipt},
-		"error, version 1":  {DialectError, 1, "mcp-error", x402.MetaReceipt},
-		"x402-mcp":          {DialectX402MCP, 1, "mcp-v1", x402.MetaReceiptMCPV1},
-		"cloudflare":        {DialectCloudflare, 2, "mcp-cloudflare", x402.MetaReceipt},
+		"result, version 2": {dialectResult, 2, "mcp", x402.MetaReceipt},
+		"result, version 1": {dialectResult, 1, "mcp-v1", x402.MetaReceipt},
+		"error, version 2":  {dialectError, 2, "mcp-error", x402.MetaReceipt},
+		"error, version 1":  {dialectError, 1, "mcp-error", x402.MetaReceipt},
+		"x402-mcp":          {dialectX402MCP, 1, "mcp-v1", x402.MetaReceiptMCPV1},
+		"cloudflare":        {dialectCloudflare, 2, "mcp-cloudflare", x402.MetaReceipt},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, func(_ *lab, o *Options) { o.Dialect, o.Version = c.dialect, c.version })
@@ -41,12 +41,12 @@ func TestDialects(t *testing.T) {
 			require.Equal(t, []any{c.asks, c.version}, []any{asked.Dialect, asked.Version})
 			require.Len(t, asked.Accepts, 2)
 			switch c.dialect {
-			case DialectError:
+			case dialectError:
 				require.EqualValues(t, 402, g.Code)
-			case DialectCloudflare:
+			case dialectCloudflare:
 				require.NotContains(t, string(g.Result), "structuredContent")
 				require.Equal(t, "PAYMENT_REQUIRED", asked.Error)
-			case DialectX402MCP:
+			case dialectX402MCP:
 				require.Equal(t, "_meta.x402.payment is required", asked.Error)
 				fallthrough
 			default:
@@ -80,7 +80,7 @@ func TestDialects(t *testing.T) {
 			g = l.call(t, nil, meta(asked, l.payer.sign(t, asked, 0, nil)))
 			g.asksNothing()
 			require.False(t, g.receipt().Success, "%s %s", g.Result, g.Data)
-			if c.dialect == DialectError {
+			if c.dialect == dialectError {
 				require.EqualValues(t, -32603, g.Code)
 			}
 		})

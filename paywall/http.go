@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -45,57 +46,39 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 				return
 			}
 		}
-		w.sellHTTP(rw, r, t, body, next, func() (*payment, error) { return shown, err })
-	})
-}
-
-func (w *Paywall) sellHTTP(rw http.ResponseWriter, r *http.Request, t *tool, body []byte, next http.Handler,
-	show func() (*payment, error)) {
-	resource := t.Resource
-	if resource == "" {
 		scheme := "https"
 		if r.TLS == nil {
 			scheme = "http"
 		}
-		resource = scheme + "://" + r.Host + r.URL.RequestURI()
-	}
-	sold := w.sell(r.Context(), request{
-		tool: t, call: Call{Tool: t.Name, Header: r.Header}, resource: resource,
-		callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(r.URL.RequestURI()), body},
-			[]byte{0})),
-		decode: show,
-		invoke: func(ctx context.Context) (toolResult, error) {
-			held := &bufferedAnswer{header: http.Header{}}
-			again := r.Clone(ctx)
-			again.Body = io.NopCloser(bytes.NewReader(body))
-			next.ServeHTTP(held, again)
-			if held.tooLong {
-				return toolResult{}, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-			}
-			return toolResult{value: held, failed: held.statusCode() >= http.StatusBadRequest,
-				encode: held.encode}, nil
-		},
+		path := r.URL.RequestURI()
+		w.answerHTTP(rw, t, w.sell(r.Context(), request{
+			tool: t, call: Call{Tool: t.Name, Header: r.Header},
+			resource: cmp.Or(t.Resource, scheme+"://"+r.Host+path),
+			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
+			decode:   func() (*payment, error) { return shown, err },
+			invoke: func(ctx context.Context) (toolResult, error) {
+				held := &bufferedAnswer{header: http.Header{}}
+				again := r.Clone(ctx)
+				again.Body = io.NopCloser(bytes.NewReader(body))
+				next.ServeHTTP(held, again)
+				if held.tooLong {
+					return toolResult{}, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+				}
+				return toolResult{value: held, failed: held.statusCode() >= http.StatusBadRequest,
+					encode: held.encode}, nil
+			},
+		}))
 	})
-	w.answerHTTP(rw, t, sold)
 }
 
 // paymentInHeader finds the payment of an HTTP request. Two that differ are an error.
-func paymentInHeader(header http.Header) (*payment, error) {
-	var found *payment
+func paymentInHeader(header http.Header) (found *payment, err error) {
 	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
 		for _, said := range header.Values(name) {
-			raw, err := decodeBase64(name, said)
+			found, err = found.add(decodeBase64(name, said))
 			if err != nil {
 				return nil, err
 			}
-			p, err := decodePayment(raw)
-			if err != nil {
-				return nil, err
-			}
-			if found != nil && !sameJSON(found.raw, p.raw) {
-				return nil, fmt.Errorf("%w: there are two, and they differ", ErrInvalidRequest)
-			}
-			found = p
 		}
 	}
 	return found, nil
@@ -128,11 +111,11 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 		if errors.Is(r.err, ErrPaymentUsed) {
 			status = http.StatusConflict
 		}
-		writeJSON(rw, status, w.errorBody(r))
+		writeJSON(rw, status, errorBody(r))
 	case unavailable:
-		writeJSON(rw, http.StatusBadGateway, w.errorBody(r))
+		writeJSON(rw, http.StatusBadGateway, errorBody(r))
 	default:
-		said := w.challengeBody(t, r, r.sale.Resource)
+		said := w.challengeBody(t, r)
 		if r.version == 2 {
 			header.Set(x402.HeaderRequired, base64.StdEncoding.EncodeToString(jsonOf(said)))
 		}

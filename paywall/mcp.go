@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,7 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -33,10 +34,8 @@ func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))
 	}
 	return func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		answered, err := w.sellCall(ctx, request, name, func(ctx context.Context) (*mcp.CallToolResult,
-			error) {
-			return h(ctx, request)
-		})
+		run := func(ctx context.Context) (*mcp.CallToolResult, error) { return h(ctx, request) }
+		answered, err := w.sellCall(ctx, request, name, run)
 		if required, ok := answered.(*paymentRequired); ok { // a tool's handler can return no other type
 			return required.asTool, nil
 		}
@@ -59,20 +58,14 @@ func (w *Paywall) UnknownTools(ctx context.Context, server *mcp.Server) (names [
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	left := map[string]bool{}
-	for name := range w.tools {
-		left[name] = true
-	}
+	left := maps.Clone(w.tools)
 	for tool, err := range client.Tools(ctx, nil) {
 		if err != nil {
 			return nil, err
 		}
 		delete(left, tool.Name)
 	}
-	for name := range left {
-		names = append(names, name)
-	}
-	return names, nil
+	return slices.Collect(maps.Keys(left)), nil
 }
 
 func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
@@ -113,28 +106,24 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	if extra := request.Extra; extra != nil {
 		header = extra.Header
 	}
-	sold := w.sell(ctx, toolRequest(t, name, request, header, run))
-	return w.answerCall(t, request, sold)
+	return w.answerCall(t, request, w.sell(ctx, toolRequest(t, name, request.Params, header, run)))
 }
 
-func toolRequest(t *tool, name string, r *mcp.CallToolRequest, header http.Header,
+func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header,
 	run func(context.Context) (*mcp.CallToolResult, error)) request {
-	resource := t.Resource
-	if resource == "" {
-		resource = "mcp://tool/" + name
-	}
+	resource := cmp.Or(t.Resource, "mcp://tool/"+name)
 	return request{
-		tool: t, call: Call{Tool: name, Arguments: r.Params.Arguments, Header: header}, resource: resource,
-		callHash: callHash(resource, r.Params.Arguments),
-		decode:   func() (*payment, error) { return paymentInCall(r.Params.Meta, header) },
+		tool: t, call: Call{Tool: name, Arguments: p.Arguments, Header: header}, resource: resource,
+		callHash: callHash(resource, p.Arguments),
+		decode:   func() (*payment, error) { return paymentInCall(p.Meta, header) },
 		invoke: func(ctx context.Context) (toolResult, error) {
 			given, err := run(ctx)
 			if err != nil || given == nil {
 				return toolResult{}, err
 			}
-			return toolResult{value: given, failed: given.IsError, needsInput: given.NeedsInput() ||
-				len(given.InputRequests) > 0,
-				encode: func() []byte { return encodeResult(given) }}, nil
+			return toolResult{value: given, failed: given.IsError,
+				needsInput: given.NeedsInput() || len(given.InputRequests) > 0,
+				encode:     func() []byte { return encodeResult(given) }}, nil
 		},
 	}
 }
@@ -164,33 +153,14 @@ func callHash(resource string, arguments json.RawMessage) [32]byte {
 // paymentInCall finds the payment of a call: in _meta under the specification's key or npm
 // x402-mcp's, as an object or in base64; or in the header of the HTTP request (Cloudflare's servers
 // take it there). Some clients send it twice; two that differ are an error.
-func paymentInCall(meta mcp.Meta, header http.Header) (*payment, error) {
-	var found *payment
-	add := func(raw []byte, err error) error {
-		var p *payment
-		if err == nil {
-			p, err = decodePayment(raw)
-		}
-		switch {
-		case err != nil:
-			return err
-		case found != nil && !sameJSON(found.raw, p.raw):
-			return fmt.Errorf("%w: there are two, and they differ", ErrInvalidRequest)
-		}
-		found = p
-		return nil
-	}
+func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error) {
 	for _, key := range []string{x402.MetaPayment, x402.MetaPaymentMCPV1} {
-		value, there := meta[key]
-		if !there || value == nil {
-			continue
-		}
-		var err error
-		switch said := value.(type) {
+		switch said := meta[key].(type) {
+		case nil:
 		case string:
-			err = add(decodeBase64(key, said))
+			found, err = found.add(decodeBase64(key, said))
 		case map[string]any:
-			err = add(json.Marshal(said))
+			found, err = found.add(json.Marshal(said))
 		default:
 			err = fmt.Errorf("%w: _meta[%q] is neither an object nor base64", ErrInvalidRequest, key)
 		}
@@ -200,39 +170,29 @@ func paymentInCall(meta mcp.Meta, header http.Header) (*payment, error) {
 	}
 	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
 		if said := header.Get(name); found == nil && said != "" {
-			if err := add(decodeBase64(name, said)); err != nil {
-				return nil, err
-			}
+			found, err = found.add(decodeBase64(name, said))
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
 }
 
-func sameJSON(a, b json.RawMessage) bool {
-	var x, y any
-	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
-}
-
 // answerCall is a sale's outcome in the dialect.
 func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
 	switch r.answer {
-	case deliver:
-		return w.deliverResult(r)
-	case inputRequired:
-		out := *r.toolResult.value.(*mcp.CallToolResult)
-		out.Meta = w.withReceipt(r, out.Meta) // upfront
-		return &out, nil
-	case toolFailed:
-		return w.failureResult(r)
+	case deliver, inputRequired, toolFailed: // the tool's own, with a receipt where it is paid for
+		return w.toolAnswer(r)
 	case reject:
 		code := int64(jsonrpc.CodeInvalidParams)
 		if errors.Is(r.cause, errNotJSON) {
 			code = jsonrpc.CodeParseError
 		}
-		return nil, &jsonrpc.Error{Code: code, Message: r.reason, Data: jsonOf(w.errorBody(r))}
+		return nil, &jsonrpc.Error{Code: code, Message: r.reason, Data: jsonOf(errorBody(r))}
 	case unavailable:
-		body := w.errorBody(r)
-		if w.options.Dialect == DialectError {
+		body := errorBody(r)
+		if w.options.Dialect == dialectError {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: r.reason, Data: jsonOf(body)}
 		}
 		return w.errorResult(r, body, nil), nil
@@ -241,34 +201,24 @@ func (w *Paywall) answerCall(t *tool, request *mcp.CallToolRequest, r result) (m
 	}
 }
 
-// deliverResult is what was bought, with the receipt.
-func (w *Paywall) deliverResult(r result) (mcp.Result, error) {
-	given, _ := r.toolResult.value.(*mcp.CallToolResult)
+func (w *Paywall) toolAnswer(r result) (mcp.Result, error) {
+	var out mcp.CallToolResult
+	switch given := r.toolResult.value.(type) {
+	case *mcp.CallToolResult:
+		out = *given
+	case error:
+		var own *jsonrpc.Error
+		if errors.As(given, &own) { // bare: the SDK knows no other
+			return nil, own
+		}
+		out.SetError(given)
+	}
 	if r.replayed != nil {
-		given = &mcp.CallToolResult{}
-		if err := json.Unmarshal(r.replayed, given); err != nil {
+		if err := json.Unmarshal(r.replayed, &out); err != nil {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
 				Message: "the stored answer of this payment cannot be read any more"}
 		}
 	}
-	out := *given
-	out.Meta = w.withReceipt(r, out.Meta)
-	return &out, nil
-}
-
-// failureResult is the tool's own, with a receipt where the buyer paid for the try.
-func (w *Paywall) failureResult(r result) (mcp.Result, error) {
-	if err, ok := r.toolResult.value.(error); ok {
-		var own *jsonrpc.Error
-		if errors.As(err, &own) { // bare: the SDK knows no other
-			return nil, own
-		}
-		out := &mcp.CallToolResult{}
-		out.SetError(err)
-		out.Meta = w.withReceipt(r, nil)
-		return out, nil
-	}
-	out := *r.toolResult.value.(*mcp.CallToolResult)
 	out.Meta = w.withReceipt(r, out.Meta)
 	return &out, nil
 }
@@ -278,15 +228,20 @@ func (w *Paywall) withReceipt(r result, meta mcp.Meta) mcp.Meta {
 	if !r.receipt || r.settlement == nil {
 		return meta
 	}
-	meta = maps.Clone(meta)
-	if meta == nil {
-		meta = mcp.Meta{}
-	}
+	meta = ownMeta(meta)
 	meta[x402.MetaReceipt] = receiptJSON(r.settlement)
-	if w.options.Dialect == DialectX402MCP {
+	if w.options.Dialect == dialectX402MCP {
 		meta[x402.MetaReceiptMCPV1] = receiptJSON(r.settlement)
 	}
 	return meta
+}
+
+// ownMeta is a copy that can be written to.
+func ownMeta(meta mcp.Meta) mcp.Meta {
+	if meta == nil {
+		return mcp.Meta{}
+	}
+	return maps.Clone(meta)
 }
 
 // paymentRequired is the result of MCP's extension for payments (org.x402/payment, 2026-07-28).
@@ -304,25 +259,20 @@ const extensionSince = "2026-07-28"
 // challengeResult is the challenge: for a client that declared MCP's payment extension in that
 // form, for others in the dialect.
 func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r result) (mcp.Result, error) {
-	resource := r.sale.Resource
-	body := w.challengeBody(t, r, resource)
-	if w.options.Dialect == DialectError {
+	body := w.challengeBody(t, r)
+	if w.options.Dialect == dialectError {
 		return nil, &jsonrpc.Error{Code: codePaymentRequired, Message: r.reason, Data: jsonOf(body)}
 	}
 	var meta mcp.Meta
-	if w.options.Dialect == DialectCloudflare {
+	if w.options.Dialect == dialectCloudflare {
 		meta = mcp.Meta{x402.MetaCloudflare: body}
 	}
 	asTool := w.errorResult(r, body, meta)
 	if capabilities := request.ClientCapabilities(); capabilities != nil &&
 		request.ProtocolVersion() >= extensionSince {
 		if _, knows := capabilities.Extensions[x402.MCPExtension]; knows {
-			return &paymentRequired{
-				ResultBase:      mcp.ResultBase{Meta: asTool.Meta},
-				ResultType:      "payment_required",
-				PaymentRequired: jsonOf(body),
-				asTool:          asTool,
-			}, nil
+			return &paymentRequired{ResultBase: mcp.ResultBase{Meta: asTool.Meta}, asTool: asTool,
+				ResultType: "payment_required", PaymentRequired: jsonOf(body)}, nil
 		}
 	}
 	return asTool, nil
@@ -333,7 +283,7 @@ func (w *Paywall) challengeResult(t *tool, request *mcp.CallToolRequest, r resul
 func (w *Paywall) errorResult(r result, body map[string]any, meta mcp.Meta) *mcp.CallToolResult {
 	text := jsonOf(body)
 	out := &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}
-	if w.options.Dialect != DialectCloudflare {
+	if w.options.Dialect != dialectCloudflare {
 		out.StructuredContent = text
 	}
 	out.Meta = w.withReceipt(r, meta)
@@ -344,25 +294,19 @@ func (w *Paywall) errorResult(r result, body map[string]any, meta mcp.Meta) *mcp
 // challenge's accepts.
 func (w *Paywall) withPrices(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 	out := *list
-	out.Tools = nil
+	out.Tools = []*mcp.Tool{}
 	for _, listed := range list.Tools {
 		if t := w.tools[listed.Name]; t != nil && !t.Free {
 			listed = w.withPrice(t, listed)
 		}
 		out.Tools = append(out.Tools, listed)
 	}
-	if out.Tools == nil {
-		out.Tools = []*mcp.Tool{}
-	}
 	return &out
 }
 
 func (w *Paywall) withPrice(t *tool, listed *mcp.Tool) *mcp.Tool {
 	shown := *listed
-	shown.Meta = maps.Clone(listed.Meta)
-	if shown.Meta == nil {
-		shown.Meta = mcp.Meta{}
-	}
+	shown.Meta = ownMeta(listed.Meta)
 	shown.Meta["agents-x402/paymentRequired"] = true
 	if price := t.price(); price != "" {
 		shown.Meta["agents-x402/priceUSD"] = json.Number(strings.TrimPrefix(price, "$"))

@@ -14,9 +14,7 @@ import (
 	"x402-wallet/x402"
 )
 
-// What the upstream server has, shown as ours.
-
-// The kinds of what is mirrored.
+// What the upstream server has is shown as ours. These are the kinds of it.
 const (
 	kindTool     = "tool"
 	kindResource = "resource"
@@ -36,9 +34,9 @@ func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) er
 	if err != nil {
 		return err
 	}
-	items := itemsOf(tools, func(t *mcp.Tool) string {
-		return t.Name
-	}, func(t *mcp.Tool) { f.server.AddTool(t, f.callTool) })
+	items := itemsOf(tools, func(t *mcp.Tool) (string, func()) {
+		return t.Name, func() { f.server.AddTool(t, f.callTool) }
+	})
 	f.mirror.Replace(kindTool, items, func(name string) { f.server.RemoveTools(name) })
 	return nil
 }
@@ -51,16 +49,18 @@ func (f *Proxy) mirrorResources(ctx context.Context, upstream *mcp.ClientSession
 	if err != nil {
 		return err
 	}
-	items := itemsOf(resources, func(r *mcp.Resource) string { return r.URI },
-		func(r *mcp.Resource) { f.server.AddResource(r, f.readResource) })
+	items := itemsOf(resources, func(r *mcp.Resource) (string, func()) {
+		return r.URI, func() { f.server.AddResource(r, f.readResource) }
+	})
 	f.mirror.Replace(kindResource, items, func(uri string) { f.server.RemoveResources(uri) })
 
 	templates, err := mcpconn.ResourceTemplates(ctx, upstream, upstreamLimits)
 	if err != nil {
 		return nil //nolint:nilerr // many servers have resources and know nothing of templates
 	}
-	items = itemsOf(templates, func(t *mcp.ResourceTemplate) string { return t.URITemplate },
-		func(t *mcp.ResourceTemplate) { f.server.AddResourceTemplate(t, f.readResource) })
+	items = itemsOf(templates, func(t *mcp.ResourceTemplate) (string, func()) {
+		return t.URITemplate, func() { f.server.AddResourceTemplate(t, f.readResource) }
+	})
 	f.mirror.Replace(kindTemplate, items, func(uri string) { f.server.RemoveResourceTemplates(uri) })
 	return nil
 }
@@ -73,9 +73,9 @@ func (f *Proxy) mirrorPrompts(ctx context.Context, upstream *mcp.ClientSession) 
 	if err != nil {
 		return err
 	}
-	items := itemsOf(prompts, func(p *mcp.Prompt) string {
-		return p.Name
-	}, func(p *mcp.Prompt) { f.server.AddPrompt(p, f.getPrompt) })
+	items := itemsOf(prompts, func(p *mcp.Prompt) (string, func()) {
+		return p.Name, func() { f.server.AddPrompt(p, f.getPrompt) }
+	})
 	f.mirror.Replace(kindPrompt, items, func(name string) { f.server.RemovePrompts(name) })
 	return nil
 }
@@ -85,85 +85,75 @@ func offers(upstream *mcp.ClientSession, what func(*mcp.ServerCapabilities) bool
 	return said == nil || said.Capabilities == nil || what(said.Capabilities)
 }
 
-func itemsOf[T any](list []T, name func(T) string, add func(T)) (items []mcpconn.Item) {
+// itemsOf lists what is shown, each with its name and how it is added.
+func itemsOf[T any](list []T, of func(T) (name string, add func())) (items []mcpconn.Item) {
 	for _, one := range list {
-		items = append(items, mcpconn.Item{Name: name(one), Definition: string(jsonOf(one)), Add: func() {
-			add(one)
-		}})
+		name, add := of(one)
+		items = append(items, mcpconn.Item{Name: name, Definition: string(jsonOf(one)), Add: add})
 	}
 	return items
 }
 
 func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	p := request.Params
-	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
-	defer done()
-	call := &mcp.CallToolParams{Meta: meta, Name: p.Name, InputResponses: p.InputResponses,
+	call := &mcp.CallToolParams{Meta: p.Meta, Name: p.Name, InputResponses: p.InputResponses,
 		RequestState: p.RequestState}
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.CallToolResult, error) {
-		return upstream.CallTool(ctx, call)
-	})
-	if err != nil {
-		return nil, err
-	}
-	given.Meta = downstreamMeta(given.Meta)
-	return given, nil
+	return passOn(ctx, f, request.Session, call, (*mcp.ClientSession).CallTool)
 }
 
 func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
-	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
-	defer done()
-	read := &mcp.ReadResourceParams{Meta: meta, URI: p.URI, InputResponses: p.InputResponses,
-		RequestState: p.RequestState}
-	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.ReadResourceResult, error) {
-		return upstream.ReadResource(ctx, read)
-	})
-	if err != nil {
-		return nil, err
-	}
-	given.Meta = downstreamMeta(given.Meta)
-	return given, nil
+	return passOn(ctx, f, request.Session, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
+		InputResponses: p.InputResponses, RequestState: p.RequestState}, (*mcp.ClientSession).ReadResource)
 }
 
 func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	p := request.Params
-	meta, done := f.upstreamMeta(ctx, request.Session, p.Meta, p.GetProgressToken())
+	return passOn(ctx, f, request.Session, &mcp.GetPromptParams{Meta: p.Meta, Name: p.Name,
+		Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState},
+		(*mcp.ClientSession).GetPrompt)
+}
+
+// withMeta is what has a _meta: a request's parameters, or an answer.
+type withMeta interface {
+	GetMeta() map[string]any
+	SetMeta(map[string]any)
+}
+
+// passOn makes a buyer's request of the upstream server.
+func passOn[P, R withMeta](ctx context.Context, f *Proxy, session *mcp.ServerSession, params P,
+	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
+	meta, done := f.upstreamMeta(ctx, session, params.GetMeta())
 	defer done()
-	get := &mcp.GetPromptParams{Meta: meta, Name: p.Name, Arguments: p.Arguments,
-		InputResponses: p.InputResponses, RequestState: p.RequestState}
-	given, err := callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.GetPromptResult, error) {
-		return upstream.GetPrompt(ctx, get)
-	})
-	if err != nil {
-		return nil, err
+	params.SetMeta(meta)
+	given, err := callUpstream(ctx, f, params, do)
+	if err == nil {
+		given.SetMeta(downstreamMeta(given.GetMeta()))
 	}
-	given.Meta = downstreamMeta(given.Meta)
-	return given, nil
+	return given, err
 }
 
 func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
-	p.Meta, _ = f.upstreamMeta(ctx, request.Session, p.Meta, nil)
-	return callUpstream(ctx, f, func(upstream *mcp.ClientSession) (*mcp.CompleteResult, error) {
-		return upstream.Complete(ctx, &p)
-	})
+	p.Meta, _ = f.upstreamMeta(ctx, nil, p.Meta)
+	return callUpstream(ctx, f, &p, (*mcp.ClientSession).Complete)
 }
 
 // callUpstream makes a request of the upstream server; once more where that one does not know the
 // session (any more), and so did nothing.
-func callUpstream[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSession) (R, error)) (R, error) {
+func callUpstream[P, R any](ctx context.Context, f *Proxy, params P,
+	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	var none R
 	for tries := 0; ; tries++ {
 		upstream, err := f.upstream(ctx)
 		if err != nil {
 			return none, err
 		}
-		given, err := do(upstream)
+		given, err := do(upstream, ctx, params)
 		switch {
 		case err == nil:
 			return given, nil
@@ -177,10 +167,10 @@ func callUpstream[R any](ctx context.Context, f *Proxy, do func(*mcp.ClientSessi
 
 // upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
 // itself, without what speaks of the session with the buyer, and with a progress token of ours.
-func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession, meta mcp.Meta,
-	token any) (mcp.Meta,
-	func()) {
-	meta = maps.Clone(meta)
+func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession,
+	meta mcp.Meta) (cleaned mcp.Meta, done func()) {
+	token := meta["progressToken"]
+	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
 		return key == x402.MetaPayment || key == x402.MetaPaymentMCPV1 || key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
@@ -188,13 +178,17 @@ func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession, me
 	if token == nil || session == nil {
 		return meta, func() {}
 	}
-	if meta == nil {
-		meta = mcp.Meta{}
-	}
 	ours := fmt.Sprintf("paywall-%d", f.tokens.Add(1))
 	meta["progressToken"] = ours
 	f.progress.Store(ours, &progressListener{ctx: ctx, session: session, token: token})
 	return meta, func() { f.progress.Delete(ours) }
+}
+
+// progressListener is who waits for the progress of a call.
+type progressListener struct {
+	ctx     context.Context
+	session *mcp.ServerSession
+	token   any
 }
 
 func (f *Proxy) passProgress(_ context.Context, request *mcp.ProgressNotificationClientRequest) {

@@ -1,6 +1,7 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"x402-wallet/chain/evm"
@@ -72,17 +72,15 @@ type option struct {
 }
 
 func (w *Paywall) checkTool(t Tool) (*tool, error) {
+	t.MaxTimeout = cmp.Or(t.MaxTimeout, defaultTimeout)
 	made := &tool{Tool: t}
 	fail := func(err error) error { return fmt.Errorf("the tool %q: %w", t.Name, err) }
-	if made.MaxTimeout == 0 {
-		made.MaxTimeout = defaultTimeout
-	}
 	switch {
 	case strings.TrimSpace(t.Name) == "":
 		return nil, errors.New("a tool without a name")
-	case made.MaxTimeout < minTimeout || made.MaxTimeout > maxTimeout:
+	case t.MaxTimeout < minTimeout || t.MaxTimeout > maxTimeout:
 		return nil, fail(fmt.Errorf("a payment is good for %s to %s, not for %s", minTimeout, maxTimeout,
-			made.MaxTimeout))
+			t.MaxTimeout))
 	case t.Quote != nil && len(t.Accepts) > 0:
 		return nil, fail(errors.New("either Accepts or Quote says what it costs"))
 	case t.Quote == nil && len(t.Accepts) == 0 && !t.Free:
@@ -210,24 +208,15 @@ func (t *tool) price() string {
 	if len(t.options) == 0 {
 		return ""
 	}
-	return slices.MinFunc(t.options, func(a, b option) int {
-		return int(min(max(a.Price-b.Price, -1), 1))
-	}).Price.Price()
+	cheapest := slices.MinFunc(t.options, func(a, b option) int { return cmp.Compare(a.Price, b.Price) })
+	return cheapest.Price.Price()
 }
 
-// offer is an option as it is asked for: the requirement in each version, to write and to compare
-// with.
+// offer is an option as it is asked for: the requirement in each version (by its number), to write
+// and to compare with. It has none in version 1 where the network has no name there.
 type offer struct {
 	option
-	v1, v2 x402.Requirement
-}
-
-// terms is the offer as a requirement of a version.
-func (o offer) terms(version int) x402.Requirement {
-	if version == 1 {
-		return o.v1
-	}
-	return o.v2
+	terms [3]x402.Requirement
 }
 
 // offers returns what a call costs now. An option whose fee payer is not known is left out; without
@@ -287,14 +276,10 @@ func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string)
 		if err != nil {
 			continue
 		}
-		r, err := x402.DecodeRequirement(requirement(t, o, version, name, resource, extra), version)
+		entry := requirement(t, o, version, name, resource, extra)
+		made.terms[version], err = x402.DecodeRequirement(entry, version)
 		if err != nil {
 			return made, err
-		}
-		if version == 1 {
-			made.v1 = r
-		} else {
-			made.v2 = r
 		}
 	}
 	return made, nil
@@ -321,12 +306,7 @@ func requirement(t *tool, o option, version int, network, resource string,
 	return jsonOf(entry)
 }
 
-func (t *tool) mimeType() string {
-	if t.MimeType == "" {
-		return "application/json"
-	}
-	return t.MimeType
-}
+func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
 
 // extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer
 // and whatever else the facilitator says of this kind of payment.
@@ -348,31 +328,23 @@ func (w *Paywall) extra(ctx context.Context, t *tool, o option, version int) (ma
 	return extra, nil
 }
 
-// kinds caches who pays fees, for when the facilitator is down.
-type kinds struct {
-	mu   sync.Mutex
-	last map[string]facilitator.Kind
-}
-
+// feePayerKind says who pays fees. It is remembered, for when the facilitator is down.
 func (w *Paywall) feePayerKind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
 	list, err := w.options.Facilitators.Supported(ctx, network) // remembered there for five minutes
-	w.kinds.mu.Lock()
-	defer w.kinds.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	key := fmt.Sprint(version, " ", network)
 	for _, k := range list {
 		if k.Version == version && k.Scheme == "exact" && k.FeePayer != "" {
-			if w.kinds.last == nil {
-				w.kinds.last = map[string]facilitator.Kind{}
-			}
-			w.kinds.last[key] = k
+			w.kinds[key] = k
 			return k, nil
 		}
 	}
-	if k, known := w.kinds.last[key]; known && err != nil {
-		return k, nil
-	}
 	if err == nil {
-		err = fmt.Errorf("no facilitator pays fees on %s", network)
+		return facilitator.Kind{}, fmt.Errorf("no facilitator pays fees on %s", network)
+	}
+	if k, known := w.kinds[key]; known {
+		return k, nil
 	}
 	return facilitator.Kind{}, err
 }

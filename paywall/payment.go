@@ -30,12 +30,12 @@ var errNotJSON = errors.New("it is not JSON")
 // payment is a parsed PaymentPayload.
 type payment struct {
 	raw        json.RawMessage
-	version    int
-	accepted   json.RawMessage // V2
-	scheme     string          // V1
-	network    string          // V1
-	payload    json.RawMessage // the scheme's own
-	extensions map[string]json.RawMessage
+	Version    int                        `json:"x402Version"`
+	Scheme     string                     `json:"scheme"`   // V1
+	Network    string                     `json:"network"`  // V1
+	Accepted   json.RawMessage            `json:"accepted"` // V2
+	Payload    json.RawMessage            `json:"payload"`  // the scheme's own
+	Extensions map[string]json.RawMessage `json:"extensions"`
 }
 
 // decodePayment reads a PaymentPayload of either version, strictly.
@@ -43,32 +43,39 @@ func decodePayment(raw []byte) (*payment, error) {
 	if !json.Valid(raw) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, errNotJSON)
 	}
-	var said struct {
-		Version    int                        `json:"x402Version"`
-		Scheme     string                     `json:"scheme"`
-		Network    string                     `json:"network"`
-		Accepted   json.RawMessage            `json:"accepted"`
-		Payload    json.RawMessage            `json:"payload"`
-		Extensions map[string]json.RawMessage `json:"extensions"`
-	}
-	if err := x402.DecodeStrict(raw, maxPayment, &said); err != nil {
+	p := &payment{raw: raw}
+	if err := x402.DecodeStrict(raw, maxPayment, p); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
-	p := &payment{raw: raw, version: said.Version, accepted: said.Accepted, scheme: said.Scheme,
-		network: said.Network,
-		payload: said.Payload, extensions: said.Extensions}
 	isObject := func(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 	switch {
-	case p.version != 1 && p.version != 2:
+	case p.Version != 1 && p.Version != 2:
 		return nil, fmt.Errorf("%w: its x402Version is neither 1 nor 2", ErrInvalidRequest)
-	case !isObject(p.payload):
+	case !isObject(p.Payload):
 		return nil, fmt.Errorf("%w: it has no payload", ErrInvalidRequest)
-	case p.version == 2 && !isObject(p.accepted):
+	case p.Version == 2 && !isObject(p.Accepted):
 		return nil, fmt.Errorf("%w: it does not say what it accepted", ErrInvalidRequest)
-	case p.version == 1 && (p.scheme == "" || p.network == ""):
+	case p.Version == 1 && (p.Scheme == "" || p.Network == ""):
 		return nil, fmt.Errorf("%w: it names no scheme or network", ErrInvalidRequest)
 	}
 	return p, nil
+}
+
+// add takes one more payment of the same request. Two that differ are an error.
+func (p *payment) add(raw []byte, err error) (*payment, error) {
+	if err != nil {
+		return nil, err
+	}
+	more, err := decodePayment(raw)
+	if err == nil && p != nil && !sameJSON(p.raw, more.raw) {
+		err = fmt.Errorf("%w: there are two, and they differ", ErrInvalidRequest)
+	}
+	return more, err
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // decodeBase64 reads a payment in base64.
@@ -110,14 +117,15 @@ var (
 func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 	refusal := errNoMatch
 	for _, o := range offers {
-		r := o.terms(p.version)
-		if r.Version == 0 {
+		r := o.terms[p.Version]
+		if r.Version == 0 || !p.names(r) {
 			continue
 		}
-		if !p.names(r) {
-			continue
+		read := w.readEVM
+		if x402.IsSolana(o.Network) {
+			read = w.readSolana
 		}
-		s, err := w.readSigned(p, o)
+		s, err := read(p, o)
 		if err == nil || errors.Is(err, errExpired) {
 			return o, s, err
 		}
@@ -130,10 +138,10 @@ func (w *Paywall) match(p *payment, offers []offer) (offer, signed, error) {
 
 // names reports whether the payment says that it is for this requirement.
 func (p *payment) names(r x402.Requirement) bool {
-	if p.version == 2 {
-		return matchesOffer(p.accepted, r.Raw)
+	if p.Version == 2 {
+		return matchesOffer(p.Accepted, r.Raw)
 	}
-	return p.scheme == r.Scheme && p.network == r.NetworkName
+	return p.Scheme == r.Scheme && p.Network == r.NetworkName
 }
 
 // matchesOffer reports whether a buyer's `accepted` is our offer: the same members with the same
@@ -169,14 +177,6 @@ func containsAll(a, b map[string]any) bool {
 	return true
 }
 
-// readSigned reads what is signed, and compares it with an offer.
-func (w *Paywall) readSigned(p *payment, o offer) (signed, error) {
-	if x402.IsSolana(o.Network) {
-		return w.readSolana(p, o)
-	}
-	return w.readEVM(p, o)
-}
-
 // readEVM reads an EIP-3009 authorization. Whether its signature is valid is for the facilitator to
 // say: nobody else can for a contract wallet (ERC-1271). But a signature of a plain key has to be
 // the payer's, over this token: in V1 only that tells two tokens apart.
@@ -185,7 +185,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		Authorization json.RawMessage `json:"authorization"`
 		Signature     string          `json:"signature"`
 	}
-	if err := x402.DecodeStrict(p.payload, maxPayment, &said); err != nil {
+	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
 		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
 	}
 	a, err := evm.DecodeAuthorization(said.Authorization)
@@ -193,7 +193,7 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, fmt.Errorf("%w: %w", ErrInvalidRequest, err)
 	}
 	now := w.now()
-	_, _, wrong := evm.Recover(o.Network, o.Asset, p.payload)
+	_, _, wrong := evm.Recover(o.Network, o.Asset, p.Payload)
 	switch {
 	case !strings.EqualFold(a.To, o.PayTo):
 		return s, errPayee
@@ -201,18 +201,18 @@ func (w *Paywall) readEVM(p *payment, o offer) (s signed, err error) {
 		return s, errAmount
 	case a.ValidAfter > now.Unix():
 		return s, errNotYet
-	case wrong != nil && p.version == 1 && len(said.Signature) == 2+2*65:
+	case wrong != nil && p.Version == 1 && len(said.Signature) == 2+2*65:
 		return s, errSignedBy
 	}
-	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms(p.version).MaxTimeout))
+	s.expires = earlier(time.Unix(a.ValidBefore, 0), now.Add(o.terms[p.Version].MaxTimeout))
 	s.payer = a.From
 	nonce := "0x" + hex.EncodeToString(a.Nonce[:])
 	asset := money.NewAsset(o.Network, o.Asset.Address)
 	s.uniqueKey = strings.Join([]string{asset.Network, asset.Address, strings.ToLower(a.From), nonce}, " ")
+	end := time.Unix(a.ValidBefore, 0)
 	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: a.From, PayTo: a.To,
-		Amount: a.Value, Nonce: nonce,
-		ValidBefore: a.ValidBefore, ExpiresAt: time.Unix(a.ValidBefore, 0)}
-	if time.Unix(a.ValidBefore, 0).Sub(now) <= w.settleMargin {
+		Amount: a.Value, Nonce: nonce, ValidBefore: a.ValidBefore, ExpiresAt: end}
+	if end.Sub(now) <= w.settleMargin {
 		return s, errExpired // s is complete: the payment may have had its run
 	}
 	return s, nil
@@ -229,7 +229,7 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 	var said struct {
 		Transaction string `json:"transaction"`
 	}
-	if err := x402.DecodeStrict(p.payload, maxPayment, &said); err != nil {
+	if err := x402.DecodeStrict(p.Payload, maxPayment, &said); err != nil {
 		return s, fmt.Errorf("%w: its payload: %w", ErrInvalidRequest, err)
 	}
 	message, err := transactionMessage(said.Transaction)
@@ -238,7 +238,7 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 	}
 	now := w.now()
 	s.uniqueKey = fmt.Sprintf("%s %x", o.Network, sha256.Sum256(message))
-	s.expires = earlier(now.Add(blockhashLife), now.Add(o.terms(p.version).MaxTimeout))
+	s.expires = earlier(now.Add(blockhashLife), now.Add(o.terms[p.Version].MaxTimeout))
 	t, err := svm.Decode(said.Transaction)
 	if err != nil {
 		return s, nil //nolint:nilerr // with instructions of the wallet's own, see above
@@ -258,10 +258,8 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 		return s, errSignedBy
 	}
 	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo,
-		Amount:    t.Amount,
-		Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination, Memo: t.Memo,
-		FeePayer:  t.FeePayer,
-		Blockhash: t.Blockhash, ExpiresAt: s.expires}
+		Amount: t.Amount, Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination,
+		Memo: t.Memo, FeePayer: t.FeePayer, Blockhash: t.Blockhash, ExpiresAt: s.expires}
 	return s, nil
 }
 
@@ -300,7 +298,7 @@ var identifierForm = regexp.MustCompile(`^[A-Za-z0-9_-]{16,128}$`)
 // fine.
 func (p *payment) checkExtensions(declared map[string]json.RawMessage) error {
 	for key, ours := range declared {
-		theirs, there := p.extensions[key]
+		theirs, there := p.Extensions[key]
 		if !there || bytes.Equal(theirs, []byte("null")) {
 			continue
 		}
@@ -324,7 +322,7 @@ func (p *payment) identifier() string {
 			ID string `json:"id"`
 		} `json:"info"`
 	}
-	if json.Unmarshal(p.extensions[extensionIdentifier], &said) != nil ||
+	if json.Unmarshal(p.Extensions[extensionIdentifier], &said) != nil ||
 		!identifierForm.MatchString(said.Info.ID) {
 		return ""
 	}

@@ -16,6 +16,7 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,21 +46,16 @@ var (
 	ErrAborted             = errors.New("a hook stopped the sale")
 	ErrSettlementFailed    = errors.New("the payment was not settled")
 	ErrSettlementUnknown   = errors.New("whether the payment was settled is not known")
-	ErrLedger              = errors.New("the sales ledger could not be read or written")
 	ErrPrice               = errors.New("the price is not known")
+	errLedger              = errors.New("the sales ledger could not be read or written")
 )
 
-// Dialect is how a challenge is written (reference/x402-protocol.md §7). Payments are read in all
-// dialects.
-type Dialect string
-
-// The dialects.
+// The dialects, for Options.Dialect (reference/x402-protocol.md §7). Payments are read in all.
 const (
-	// a tool result that is an error: the x402 MCP transport, V1 and V2
-	DialectResult     Dialect = "result"
-	DialectError      Dialect = "error"      // JSON-RPC error 402: seeds/000 and 004
-	DialectX402MCP    Dialect = "x402-mcp"   // npm x402-mcp: V1, keys with a dot
-	DialectCloudflare Dialect = "cloudflare" // npm agents: V2, the challenge in _meta
+	dialectResult     = "result"
+	dialectError      = "error"
+	dialectX402MCP    = "x402-mcp"
+	dialectCloudflare = "cloudflare"
 )
 
 // Facilitators verify and settle payments; *facilitator.Client does. All methods are called
@@ -70,8 +66,8 @@ type Facilitators interface {
 	Supported(ctx context.Context, network string) ([]facilitator.Kind, error)
 }
 
-// SaleStore is where sales are written: *history.Store, or NewMemoryStore where they need not
-// outlive the process. All methods are called concurrently, also by several processes on one store.
+// SaleStore is where sales are written: *history.Store, or none where they need not outlive the
+// process. All methods are called concurrently, also by several processes on one store.
 // The order of calls for one payment is SaleByKey, OpenSale, then MoveSale any number of times, or
 // DropSale once.
 type SaleStore interface {
@@ -107,12 +103,16 @@ type Hooks struct {
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	Store        SaleStore // nil: NewMemoryStore(); then a restart forgets which payments had their run
-	Version      int       // of challenges: 2, which 0 means, or 1
-	Dialect      Dialect   // "" is DialectResult
-	VerifyOnly   bool      // settle nothing: to try, or where something else settles
-	Hooks        Hooks
-	Assets       *x402.Registry // nil: the built-in ones
+	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run
+	Store   SaleStore
+	Version int // of challenges: 2, which 0 means, or 1
+	// how a challenge is written: "result" (the default), a tool result that is an error, which is
+	// the x402 MCP transport, V1 and V2; "error", the JSON-RPC error 402; "x402-mcp", npm's, V1 with
+	// keys with a dot; "cloudflare", npm agents', V2 with the challenge in _meta
+	Dialect    string
+	VerifyOnly bool // settle nothing: to try, or where something else settles
+	Hooks      Hooks
+	Assets     *x402.Registry // nil: the built-in ones
 	// Status asks the chain what became of a payment that a facilitator left open. nil: the chain
 	// is not asked, and such a sale stays in doubt.
 	Status func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
@@ -126,13 +126,13 @@ type Paywall struct {
 	tools   map[string]*tool
 	now     func() time.Time
 	log     *slog.Logger
-	kinds   kinds
 
 	settleMargin   time.Duration // the constants below; tests shorten them
 	confirmTimeout time.Duration
 	abandonedAfter time.Duration
 
-	mu     sync.Mutex
+	mu     sync.Mutex                  // of closed and kinds
+	kinds  map[string]facilitator.Kind // who paid fees when last asked, by version and network
 	closed bool
 	sales  sync.WaitGroup
 }
@@ -160,6 +160,7 @@ func New(o Options) (*Paywall, error) {
 	w := &Paywall{
 		options:        o,
 		tools:          map[string]*tool{},
+		kinds:          map[string]facilitator.Kind{},
 		now:            o.Now,
 		log:            o.Log,
 		settleMargin:   settleMargin,
@@ -176,28 +177,23 @@ func New(o Options) (*Paywall, error) {
 		w.options.Assets = x402.NewRegistry(nil)
 	}
 	if w.options.Store == nil {
-		w.options.Store = NewMemoryStore()
+		w.options.Store = newMemoryStore()
 	}
-	if w.options.Version == 0 {
-		w.options.Version = 2
-		if o.Dialect == DialectX402MCP {
-			w.options.Version = 1
-		}
+	if w.options.Version == 0 && o.Dialect == dialectX402MCP {
+		w.options.Version = 1
 	}
-	if w.options.Dialect == "" {
-		w.options.Dialect = DialectResult
-	}
+	w.options.Version = cmp.Or(w.options.Version, 2)
+	w.options.Dialect = cmp.Or(w.options.Dialect, dialectResult)
 	faults := w.validate()
-	for i := range o.Tools {
-		t, err := w.checkTool(o.Tools[i])
+	for _, said := range o.Tools {
+		t, err := w.checkTool(said)
 		if err != nil {
 			faults = append(faults, err)
 			continue
 		}
-		if _, twice := w.tools[t.Name]; twice {
-			faults = append(faults,
-				fmt.Errorf("the tool %q has two prices: each tool has one entry, with several options",
-					t.Name))
+		if w.tools[t.Name] != nil {
+			faults = append(faults, fmt.Errorf("the tool %q has two prices: each tool has one entry, "+
+				"with several options", t.Name))
 		}
 		w.tools[t.Name] = t
 	}
@@ -209,20 +205,20 @@ func New(o Options) (*Paywall, error) {
 
 func (w *Paywall) validate() (faults []error) {
 	o := w.options
-	known := []Dialect{DialectResult, DialectError, DialectX402MCP, DialectCloudflare}
+	known := []string{dialectResult, dialectError, dialectX402MCP, dialectCloudflare}
 	switch {
 	case !slices.Contains(known, o.Dialect):
 		faults = append(faults, fmt.Errorf("%q is no dialect; there are %q", o.Dialect, known))
 	case o.Version != 1 && o.Version != 2:
 		faults = append(faults, fmt.Errorf("version %d: there are 1 and 2", o.Version))
-	case o.Dialect == DialectX402MCP && o.Version != 1:
+	case o.Dialect == dialectX402MCP && o.Version != 1:
 		faults = append(faults, errors.New("the dialect x402-mcp is version 1"))
-	case o.Dialect == DialectCloudflare && o.Version != 2:
+	case o.Dialect == dialectCloudflare && o.Version != 2:
 		faults = append(faults, errors.New("the dialect cloudflare is version 2"))
 	}
 	if o.Facilitators == nil && len(o.Tools) > 0 {
-		faults = append(faults,
-			errors.New("there is no facilitator: one has to verify what buyers show, and to settle it"))
+		faults = append(faults, errors.New("there is no facilitator: one has to verify what buyers show, "+
+			"and to settle it"))
 	}
 	return faults
 }
@@ -232,15 +228,11 @@ func (w *Paywall) validate() (faults []error) {
 func (w *Paywall) Check(ctx context.Context) (warnings []string) {
 	asked := map[string]bool{}
 	for _, t := range w.options.Tools {
-		if w.tools[t.Name] == nil {
-			continue
-		}
 		for _, o := range w.tools[t.Name].options {
-			key := o.Network
-			if asked[key] {
+			if asked[o.Network] {
 				continue
 			}
-			asked[key] = true
+			asked[o.Network] = true
 			kinds, err := w.options.Facilitators.Supported(ctx, o.Network)
 			settles := slices.ContainsFunc(kinds, func(k facilitator.Kind) bool {
 				return k.Version == w.options.Version && k.Scheme == "exact"

@@ -41,9 +41,9 @@ func TestConfigurationFaults(t *testing.T) {
 		"there is no facilitator": func(o *Options) { o.Facilitators = nil },
 		"is no dialect":           func(o *Options) { o.Dialect = "french" },
 		"version 3":               func(o *Options) { o.Version = 3 },
-		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = DialectX402MCP, 2 },
+		"x402-mcp is version 1":   func(o *Options) { o.Dialect, o.Version = dialectX402MCP, 2 },
 		"cloudflare is version 2": func(o *Options) {
-			o.Dialect, o.Version = DialectCloudflare, 1
+			o.Dialect, o.Version = dialectCloudflare, 1
 		},
 		"good for 15s to 1h0m0s, not for 1s": func(o *Options) { o.Tools[0].MaxTimeout = time.Second },
 		`"moon" is no network`:               option(Option{Network: "moon", PayTo: someone, Price: "1"}),
@@ -152,7 +152,7 @@ func TestFeePayer(t *testing.T) {
 	l.Inject("facilitator down", math.MaxInt)
 	l.paywall.options.Facilitators = newFacilitators(l.Sandbox) // which remembers nothing
 	require.Equal(t, l.FeePayer, l.call(t, nil, nil).challenge().Accepts[1].ExtraString("feePayer"))
-	l.paywall.kinds.last = nil
+	clear(l.paywall.kinds)
 	require.Len(t, l.call(t, nil, nil).challenge().Accepts, 1)
 	l.paywall.tools["search"].options = l.paywall.tools["search"].options[1:]
 	g := l.call(t, nil, nil)
@@ -179,7 +179,7 @@ func TestExtensions(t *testing.T) {
 }
 
 func TestBookInMemory(t *testing.T) {
-	book := NewMemoryStore()
+	book := newMemoryStore()
 	sale, err := book.OpenSale(t.Context(), history.Sale{UniqueKey: "a"})
 	require.NoError(t, err)
 	var sold *history.AlreadySold

@@ -31,15 +31,18 @@ import (
 // tell whose they are.
 type Proxy struct {
 	Paywall *Paywall
-	Dial    Dial
+	Command []string  // starts the upstream server as a program; none: it is at URL
+	Stderr  io.Writer // the program's
+	URL     string
 	Version string
 	Log     *slog.Logger
 
+	direct   *http.Client // for URL
 	server   *mcp.Server
 	client   *mcp.Client
 	bodyTime time.Duration
 	tokens   atomic.Int64
-	progress sync.Map // our token → *follower
+	progress sync.Map // our token → *progressListener
 
 	mu      sync.Mutex // of the session, and of what is shown
 	session *mcp.ClientSession
@@ -52,52 +55,33 @@ type Proxy struct {
 	ended   bool
 }
 
-// Dial makes a transport to the upstream server; it is called again when that one ended.
-type Dial func() mcp.Transport
-
 // connectTime is how long the upstream server may take to start: npx may have to unpack it first.
 const connectTime = 60 * time.Second
 
-// Command starts the upstream server as a program; its stderr goes to the one given.
-func Command(argv []string, stderr io.Writer, log *slog.Logger) Dial {
-	return func() mcp.Transport { return mcpconn.Command(argv, log, stderr) }
-}
-
-// URL speaks to an upstream server over streamable HTTP. Redirects are not followed: the owner
-// named this one. A call that is refused, or whose answer is no message, fails alone: all buyers
-// share the session.
-func URL(endpoint string) Dial {
-	client := mcpconn.Client(mcpconn.Direct())
-	return func() mcp.Transport { return mcpconn.Streamable(endpoint, client) }
-}
-
-// progressListener is who waits for the progress of a call.
-type progressListener struct {
-	ctx     context.Context
-	session *mcp.ServerSession
-	token   any
+// transport starts the upstream server as a program, or speaks to it over streamable HTTP. Redirects
+// are not followed: the owner named this one. A call that is refused, or whose answer is no message,
+// fails alone: all buyers share the session.
+func (f *Proxy) transport() mcp.Transport {
+	if len(f.Command) > 0 {
+		return mcpconn.Command(f.Command, f.Log, f.Stderr)
+	}
+	return mcpconn.Streamable(f.URL, f.direct)
 }
 
 // Open reaches the upstream server and takes over what it has. A price for a tool that it has not
 // is an error: a misspelt name would give the tool away.
 func (f *Proxy) Open(ctx context.Context) error {
-	f.bodyTime = bodyTime
-	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version},
-		&mcp.ClientOptions{
-			Capabilities: &mcp.ClientCapabilities{},
-			// questions are the buyer's to answer
-			MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-				f.update(f.mirrorTools)
-			},
-			PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) {
-				f.update(f.mirrorPrompts)
-			},
-			ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) {
-				f.update(f.mirrorResources)
-			},
-			ProgressNotificationHandler: f.passProgress,
-		})
+	f.bodyTime, f.direct = bodyTime, mcpconn.Client(mcpconn.Direct())
+	o := &mcp.ClientOptions{
+		Capabilities: &mcp.ClientCapabilities{},
+		// questions are the buyer's to answer
+		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
+		ToolListChangedHandler:      onChange[*mcp.ToolListChangedRequest](f, f.mirrorTools),
+		PromptListChangedHandler:    onChange[*mcp.PromptListChangedRequest](f, f.mirrorPrompts),
+		ResourceListChangedHandler:  onChange[*mcp.ResourceListChangedRequest](f, f.mirrorResources),
+		ProgressNotificationHandler: f.passProgress,
+	}
+	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}, o)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mirror.Log = f.Log
@@ -125,7 +109,7 @@ func (f *Proxy) Open(ctx context.Context) error {
 func (f *Proxy) connect(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	session, err := f.client.Connect(limited, f.Dial(), nil)
+	session, err := f.client.Connect(limited, f.transport(), nil)
 	if err != nil {
 		return err
 	}
@@ -137,13 +121,8 @@ func (f *Proxy) connect(ctx context.Context) error {
 	if f.server == nil {
 		f.build(session.InitializeResult())
 	}
-	var errs []error
-	for _, take := range []func(context.Context, *mcp.ClientSession) error{
-		f.mirrorTools, f.mirrorResources, f.mirrorPrompts,
-	} {
-		errs = append(errs, take(limited, session))
-	}
-	return errors.Join(errs...)
+	return errors.Join(f.mirrorTools(limited, session), f.mirrorResources(limited, session),
+		f.mirrorPrompts(limited, session))
 }
 
 // watch notices when a session ends; false when the front is closing.
@@ -186,26 +165,28 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	f.Paywall.Protect(f.server)
 }
 
-// update takes over a list that has changed. Its caller is the session's reader, which must wait
+// onChange takes over a list that has changed. Its caller is the session's reader, which must wait
 // for nothing.
-func (f *Proxy) update(take func(context.Context, *mcp.ClientSession) error) {
-	f.life.Lock()
-	defer f.life.Unlock()
-	if f.ended {
-		return
-	}
-	f.updates.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), connectTime)
-		defer cancel()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.session == nil {
+func onChange[R any](f *Proxy, take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
+	return func(context.Context, R) {
+		f.life.Lock()
+		defer f.life.Unlock()
+		if f.ended {
 			return
 		}
-		if err := take(ctx, f.session); err != nil {
-			f.Log.Warn("a list of the server behind could not be read", "err", err)
-		}
-	})
+		f.updates.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), connectTime)
+			defer cancel()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.session == nil {
+				return
+			}
+			if err := take(ctx, f.session); err != nil {
+				f.Log.Warn("a list of the server behind could not be read", "err", err)
+			}
+		})
+	}
 }
 
 // upstream is the session, made again where the server ended.
@@ -272,8 +253,7 @@ func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error 
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
 // origins, and names that were made to point here (DNS rebinding).
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
-	handler := f.bothEras()
-	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.bounded(handler)),
+	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.bounded(f.bothEras())),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
 	return f.serve(ctx, func(ctx context.Context) error {

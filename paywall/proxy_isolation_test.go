@@ -50,7 +50,7 @@ func TestBrokenCallCostsNoOtherBuyersSale(t *testing.T) {
 			}))
 			t.Cleanup(at.Close)
 			l := newLab(t, nil)
-			f := &Proxy{Paywall: l.paywall, Dial: URL(at.URL), Log: slog.New(slog.DiscardHandler)}
+			f := &Proxy{Paywall: l.paywall, URL: at.URL, Log: slog.New(slog.DiscardHandler)}
 			require.NoError(t, f.Open(t.Context()))
 			l.client = stdioClient(t, f, nil)
 			c := l.call(t, nil, nil).challenge()

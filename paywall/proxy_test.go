@@ -96,8 +96,7 @@ func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	t.Setenv("PAYWALL_TEST_BEHIND", "1")
-	f := &Proxy{Paywall: l.paywall, Dial: Command([]string{own}, io.Discard, slog.New(slog.DiscardHandler)),
-		Log: slog.New(slog.DiscardHandler)}
+	f := &Proxy{Paywall: l.paywall, Command: []string{own}, Log: slog.New(slog.DiscardHandler)}
 	return l, f
 }
 
@@ -271,7 +270,7 @@ func TestProxyReopensUpstreamSession(t *testing.T) {
 		now.Load().(http.Handler).ServeHTTP(rw, r)
 	}))
 	defer service.Close()
-	f.Dial = URL(service.URL)
+	f.Command, f.URL = nil, service.URL
 	require.NoError(t, f.Open(t.Context()))
 	l.client = stdioClient(t, f, nil)
 	require.Equal(t, product, l.buy(t, nil).text)
@@ -293,7 +292,7 @@ func TestProxyRefusesPriceWithoutTool(t *testing.T) {
 	require.ErrorContains(t, f.Open(t.Context()), "has no tool serach; it has die, fail, hello, search, wait")
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newProxy(t)
-	f.Dial = Command([]string{"/nonexistent/server"}, io.Discard, slog.New(slog.DiscardHandler))
+	f.Command = []string{"/nonexistent/server"}
 	require.EqualError(t, f.Open(t.Context()), "SERVER_UNAVAILABLE: the server behind the paywall cannot "+
 		"be reached, or does not speak MCP")
 	require.NoError(t, f.Close(t.Context()))

@@ -97,8 +97,7 @@ func (w *Paywall) sell(ctx context.Context, r request) result {
 	s := &saleRun{Paywall: w, request: r, sale: &Sale{Tool: r.tool.Name, Resource: r.resource, Call: r.call}}
 	s.verifyOnly = w.options.VerifyOnly
 	s.upfront = r.tool.Upfront && !s.verifyOnly
-	s.out.sale = s.sale
-	s.out.version = w.options.Version
+	s.out.sale, s.out.version = s.sale, w.options.Version
 	if !w.begin() {
 		s.out.verdict = verdict{answer: unavailable, err: ErrAborted}
 		s.out.reason = "the server is stopping"
@@ -151,10 +150,10 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 		return false
 	}
 	s.payment = p
-	s.out.version = p.version
+	s.out.version = p.Version
 	s.sale.Payment = p.raw
 	s.offer, s.signed, err = s.match(p, s.out.offers)
-	if err == nil && p.version == 2 {
+	if err == nil && p.Version == 2 {
 		err = p.checkExtensions(s.declaredExtensions(s.tool))
 	}
 	// Who paid in time and asks for a lost answer late is not asked to pay again.
@@ -171,7 +170,7 @@ func (s *saleRun) readPayment(ctx context.Context) bool {
 		return false
 	}
 	s.presented = matching
-	s.sale.Requirement = s.offer.terms(p.version)
+	s.sale.Requirement = s.offer.terms[p.Version]
 	s.sale.Payer, s.sale.Expires = s.signed.payer, s.signed.expires
 	s.sale.Price, s.sale.Symbol = s.offer.Price.Price(), s.offer.Asset.Symbol
 	return !s.isUsed(ctx)
@@ -185,7 +184,7 @@ func (s *saleRun) isUsed(ctx context.Context) bool {
 		return false
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+		s.explain(fmt.Errorf("%w: %w", errLedger, err),
 			"the sales ledger cannot be read; the payment was not used")
 	default:
 		s.replay(ctx, earlier)
@@ -253,10 +252,10 @@ func (s *saleRun) verify(ctx context.Context) bool {
 }
 
 func (s *saleRun) submission() facilitator.Submission {
-	r := s.offer.terms(s.payment.version)
+	r := s.offer.terms[s.payment.Version]
 	return facilitator.Submission{
 		Network:      s.offer.Network,
-		Version:      s.payment.version,
+		Version:      s.payment.Version,
 		Payload:      s.payment.raw,
 		Requirements: r.Raw,
 		Validity:     s.signed.expires.Sub(s.now()),
@@ -281,7 +280,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		Price:       o.Price,
 		PayTo:       o.PayTo,
 		Payer:       s.signed.payer,
-		Requirement: o.terms(s.payment.version).Raw,
+		Requirement: o.terms[s.payment.Version].Raw,
 		Payload:     s.payment.raw,
 	})
 	var sold *history.AlreadySold
@@ -291,7 +290,7 @@ func (s *saleRun) openSale(ctx context.Context) bool {
 		return false
 	case err != nil:
 		s.verification = noAnswer
-		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+		s.explain(fmt.Errorf("%w: %w", errLedger, err),
 			"the sales ledger cannot be written; the payment was not used")
 		return false
 	}
@@ -372,10 +371,8 @@ func (s *saleRun) execute(ctx context.Context) runOutcome {
 	case e.err == nil:
 		return succeeded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.explain(e.err,
-			fmt.Sprintf("the tool took longer than the payment is valid (%s, less %s to settle it); "+
-				"nothing was settled",
-				s.tool.MaxTimeout, s.settleMargin))
+		s.explain(e.err, fmt.Sprintf("the tool took longer than the payment is valid (%s, less %s to "+
+			"settle it); nothing was settled", s.tool.MaxTimeout, s.settleMargin))
 		return tooLate
 	case ctx.Err() != nil:
 		s.explain(e.err, "the call was cancelled; nothing was settled")

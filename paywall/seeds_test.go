@@ -38,8 +38,8 @@ func TestSeed001(t *testing.T) {
 	t.Run("extractPaymentFromMeta", func(t *testing.T) {
 		p, err := paymentInCall(mcp.Meta{"x402/payment": object}, none)
 		require.NoError(t, err)
-		require.Equal(t, 2, p.version)
-		require.JSONEq(t, string(c.Accepts[0].Raw), string(p.accepted))
+		require.Equal(t, 2, p.Version)
+		require.JSONEq(t, string(c.Accepts[0].Raw), string(p.Accepted))
 		for i, empty := range []mcp.Meta{nil, {}} {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				p, err := paymentInCall(empty, none)
@@ -123,7 +123,7 @@ func TestSeed001(t *testing.T) {
 // The server's half of the 33 tests that mark3labs/x402-go planned and never wrote (seeds/000's
 // origin, specs/007 tasks.md).
 func TestSeed000(t *testing.T) {
-	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = DialectError, 1 }
+	version1 := func(_ *lab, o *Options) { o.Dialect, o.Version = dialectError, 1 }
 	t.Run("T026–T028 free and payable tools on one server, one requirement", func(t *testing.T) {
 		l := newLab(t, func(l *lab, o *Options) {
 			version1(l, o)

@@ -27,7 +27,7 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	}
 	if err := s.options.Store.MoveSale(ctx, s.row); err != nil {
 		s.run = stopped
-		s.explain(fmt.Errorf("%w: %w", ErrLedger, err),
+		s.explain(fmt.Errorf("%w: %w", errLedger, err),
 			"the sales ledger cannot be written; nothing was settled")
 		return false
 	}
@@ -92,7 +92,7 @@ func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
 	if said != nil {
 		given = *said
 	}
-	given.Network = s.offer.terms(s.payment.version).NetworkName
+	given.Network = s.offer.terms[s.payment.Version].NetworkName
 	if given.Payer == "" {
 		given.Payer = s.signed.payer
 	}
@@ -120,12 +120,8 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 		case err == nil && status.State == x402.Settled:
 			row.State, row.Transaction = history.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
-			row.Receipt = receiptJSON(&x402.Settlement{
-				Success:     true,
-				Transaction: status.Transaction,
-				Network:     s.offer.terms(s.payment.version).NetworkName,
-				Payer:       s.signed.payer,
-			})
+			row.Receipt = receiptJSON(&x402.Settlement{Success: true, Transaction: status.Transaction,
+				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer})
 			return true
 		case err == nil && status.State == x402.Expired:
 			row.State, row.Note = history.SaleFailed, "expired unsettled, as the chain shows"
@@ -153,12 +149,9 @@ func (s *saleRun) finish(ctx context.Context) result {
 		s.row.State = v.state
 		s.writeSale(ctx)
 	}
-	if s.settlement != notSettled {
-		s.runSafely(func() {
-			if s.options.Hooks.AfterSettle != nil {
-				s.options.Hooks.AfterSettle(ctx, s.sale)
-			}
-		})
+	hooks := s.options.Hooks
+	if hooks.AfterSettle != nil && s.settlement != notSettled {
+		_ = s.guard(func() error { hooks.AfterSettle(ctx, s.sale); return nil })
 	}
 	err := v.err
 	switch cause := s.out.cause; {
@@ -168,11 +161,9 @@ func (s *saleRun) finish(ctx context.Context) result {
 	default:
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	s.runSafely(func() {
-		if s.options.Hooks.Ended != nil {
-			s.options.Hooks.Ended(ctx, s.sale, err)
-		}
-	})
+	if hooks.Ended != nil {
+		_ = s.guard(func() error { hooks.Ended(ctx, s.sale, err); return nil })
+	}
 	if v.answer == unavailable {
 		s.log.Warn("a sale failed", "tool", s.tool.Name, "sale", s.sale.ID, "err", err)
 	}
@@ -199,49 +190,41 @@ func (s *saleRun) writeSale(ctx context.Context) {
 }
 
 // runHook calls a hook that can stop the sale.
-func (s *saleRun) runHook(ctx context.Context, hook func(context.Context, *Sale) error) (err error) {
+func (s *saleRun) runHook(ctx context.Context, hook func(context.Context, *Sale) error) error {
 	if hook == nil {
 		return nil
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("a hook panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: a hook panicked", ErrAborted)
-		}
-	}()
-	if err := hook(ctx, s.sale); err != nil {
+	if err := s.guard(func() error { return hook(ctx, s.sale) }); err != nil {
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	}
 	return nil
 }
 
-// runSafely calls a hook that can change nothing any more.
-func (s *saleRun) runSafely(hook func()) {
+// guard calls a hook, whose panic ends nothing but itself.
+func (s *saleRun) guard(hook func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("a hook panicked", "tool", s.tool.Name, "stack", string(debug.Stack()))
+			err = errors.New("a hook panicked")
 		}
 	}()
-	hook()
+	return hook()
 }
 
-// receiptJSON is a SettleResponse as buyers get it.
+// receipt is an x402.Settlement as a SettleResponse, which buyers get.
+type receipt struct {
+	Success      bool            `json:"success"`
+	Transaction  string          `json:"transaction"`
+	Network      string          `json:"network"`
+	Payer        string          `json:"payer,omitempty"`
+	Amount       string          `json:"amount,omitempty"`
+	ErrorReason  string          `json:"errorReason,omitempty"`
+	ErrorMessage string          `json:"errorMessage,omitempty"`
+	Raw          json.RawMessage `json:"-"`
+}
+
 func receiptJSON(s *x402.Settlement) json.RawMessage {
-	return jsonOf(struct {
-		Success      bool   `json:"success"`
-		Transaction  string `json:"transaction"`
-		Network      string `json:"network"`
-		Payer        string `json:"payer,omitempty"`
-		Amount       string `json:"amount,omitempty"`
-		ErrorReason  string `json:"errorReason,omitempty"`
-		ErrorMessage string `json:"errorMessage,omitempty"`
-	}{
-		Success:      s.Success,
-		Transaction:  s.Transaction,
-		Network:      s.Network,
-		Payer:        s.Payer,
-		Amount:       s.Amount,
-		ErrorReason:  clip(s.ErrorReason),
-		ErrorMessage: clip(s.ErrorMessage),
-	})
+	given := receipt(*s)
+	given.ErrorReason, given.ErrorMessage = clip(s.ErrorReason), clip(s.ErrorMessage)
+	return jsonOf(given)
 }

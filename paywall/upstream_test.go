@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,8 +24,7 @@ func TestUpstreamGreetingIsSkipped(t *testing.T) {
 	_, f := newProxy(t)
 	own, err := os.Executable()
 	require.NoError(t, err)
-	f.Dial = Command([]string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own},
-		io.Discard, slog.New(slog.DiscardHandler))
+	f.Command = []string{"/bin/sh", "-c", `echo "starting server"; echo "[1, 2]"; exec "$0"`, own}
 	require.NoError(t, f.Open(t.Context()))
 	client := stdioClient(t, f, nil)
 	result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello"})
@@ -96,7 +94,7 @@ func TestUpstreamAnswerIsBounded(t *testing.T) {
 			}))
 			t.Cleanup(at.Close)
 			_, f := newProxy(t)
-			f.Dial = URL(at.URL)
+			f.Command, f.URL = nil, at.URL
 			require.NoError(t, f.Open(t.Context()))
 			client := stdioClient(t, f, nil)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -117,9 +115,9 @@ func TestUpstreamIgnoresProxyOfTheEnvironment(t *testing.T) {
 	if os.Getenv("PAYWALL_TEST_PROXIED") != "" {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil).Connect(ctx,
-			URL("http://upstream.example/mcp")(), nil)
-		require.Error(t, err)
+		_, f := newProxy(t)
+		f.Command, f.URL = nil, "http://upstream.example/mcp"
+		require.Error(t, f.Open(ctx))
 		return
 	}
 	var asked atomic.Int64
