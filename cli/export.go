@@ -122,6 +122,9 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 	return nil
 }
 
+// mostSeed bounds the seed's file: it rewrote the whole of it with every payment, so it is small.
+const mostSeed = 32 << 20
+
 // importCommand takes what the seed's server wrote down. It makes no payee known and fills no
 // budget.
 func (p *Program) importCommand(ui *ui) *cobra.Command {
@@ -135,7 +138,7 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 			"decide nothing: no budget, no known payee.",
 		Example: "  x402-wallet history import ~/agent/.x402-history.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := readWhole(args[0], books.MaxSeed)
+			text, err := readWhole(args[0], mostSeed)
 			if err != nil {
 				return err
 			}

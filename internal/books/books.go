@@ -6,7 +6,11 @@
 package books
 
 import (
-	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,6 +20,58 @@ import (
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
+
+// Export is which payments are written, and how.
+type Export struct {
+	Format string // one of Formats
+	By     string // one of Keys: sums instead of payments; "": payments
+	Label  string // only of sessions with this one
+	Within history.Range
+}
+
+// Write writes what was imported first, because it is from before this wallet, and then what the
+// ledger has, oldest first.
+func (e Export) Write(ctx context.Context, out io.Writer, store *history.Store, assets *x402.Registry) error {
+	labels, err := store.Labels(ctx)
+	if err != nil {
+		return err
+	}
+	imported, err := store.AllImported(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(imported, func(a, b history.Imported) int { return a.At.Compare(b.At) })
+	w, err := newWriter(out, e.Format, e.By)
+	if err != nil {
+		return err
+	}
+	for _, i := range imported {
+		if row := entryOfImported(i, assets); e.wants(row) {
+			if err := w.write(row); err != nil {
+				return err
+			}
+		}
+	}
+	err = store.Each(ctx, e.Within, func(p history.Payment) error {
+		if e.Label != "" && labels[p.Session] != e.Label {
+			return nil
+		}
+		return w.write(entryOf(p, labels[p.Session], assets))
+	})
+	if err != nil {
+		return err
+	}
+	return w.close()
+}
+
+// wants is the range, for what the ledger does not select: an imported payment has no session and
+// no state of the ledger's.
+func (e Export) wants(r entry) bool {
+	w := e.Within
+	return e.Label == "" && w.Session == "" && w.State == "" && !r.Time.Before(w.After) &&
+		(w.Until.IsZero() || r.Time.Before(w.Until)) &&
+		(w.Host == "" || r.Host == w.Host) && strings.Contains(strings.ToLower(r.URL), strings.ToLower(w.URL))
+}
 
 // entry is one payment as books have it.
 type entry struct {
@@ -44,21 +100,18 @@ type entry struct {
 // statusImported is the status of what another wallet wrote down; nothing proves it.
 const statusImported = "imported"
 
-// Counts says whether money moved, as far as is known, or may still move.
-func (r entry) Counts() bool { return r.Status != string(history.Failed) }
+// counts says whether money moved, as far as is known, or may still move.
+func (r entry) counts() bool { return r.Status != string(history.Failed) }
 
-// Sure says that it moved.
-func (r entry) Sure() bool { return r.Status == string(history.Settled) || r.Status == statusImported }
+// sure says that it moved.
+func (r entry) sure() bool { return r.Status == string(history.Settled) || r.Status == statusImported }
 
 // entryOf is a payment of the ledger; project is its session's label.
 func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
-	r := entry{
-		Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof), Method: p.Method,
-		URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project,
-		Session: p.Session, Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount,
-		Dollars: p.Price, PayTo: p.PayTo,
-		Transaction: p.Transaction, Facilitator: p.Facilitator,
-	}
+	r := entry{Time: p.Created, ID: p.ID, Status: string(p.State), Proof: string(p.Proof),
+		Method: p.Method, URL: p.URL, Host: p.Host, Tool: "x402_pay", Project: project, Session: p.Session,
+		Network: p.Network, Asset: p.Asset, Symbol: p.Symbol, Amount: p.Amount, Dollars: p.Price,
+		PayTo: p.PayTo, Transaction: p.Transaction, Facilitator: p.Facilitator}
 	if _, name, ok := strings.Cut(p.URL, "#"); ok && strings.Contains(p.Method, "/") {
 		// an MCP method: history.Payment.Resource
 		if tool, err := url.PathUnescape(name); err == nil {
@@ -73,90 +126,48 @@ func entryOf(p history.Payment, project string, assets *x402.Registry) entry {
 
 // entryOfImported is a payment of another wallet.
 func entryOfImported(i history.Imported, assets *x402.Registry) entry {
-	r := entry{
-		Time: i.At, ID: i.ID(), Status: statusImported, Method: i.Method, URL: i.URL, Tool: "x402_pay",
-		Network: i.Network, Asset: i.Asset, Amount: i.Amount,
-		PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator, Unvalued: true,
-		Symbol: "TOKEN",
-	}
+	r := entry{Time: i.At, ID: i.ID(), Status: statusImported, Method: i.Method, URL: i.URL,
+		Tool: "x402_pay", Network: i.Network, Asset: i.Asset, Symbol: "TOKEN", Amount: i.Amount,
+		Unvalued: true, PayTo: i.PayTo, Transaction: i.Transaction, Facilitator: i.Facilitator}
 	if u, err := url.Parse(i.URL); err == nil {
 		r.Host = u.Host
 	}
 	if asset, ok := assets.Asset(i.Network, i.Asset); ok {
-		r.Asset, r.Symbol, r.Units, r.Dollars, r.Unvalued = asset.Address, asset.Symbol,
-			i.Amount.Units(asset.Decimals), asset.Dollars(i.Amount), false
+		r.Asset, r.Symbol, r.Units = asset.Address, asset.Symbol, i.Amount.Units(asset.Decimals)
+		r.Dollars, r.Unvalued = asset.Dollars(i.Amount), false
 	}
 	return r
 }
 
-// Keys are what payments can be summed up by.
-var Keys = []string{"host", "tool", "project", "month"}
-
-func (r entry) key(by string) string {
-	switch by {
-	case "host":
-		return r.Host
-	case "tool":
-		return r.Tool
-	case "project":
-		return cmp.Or(r.Project, "(none)")
-	case "month":
-		return r.Time.UTC().Format("2006-01")
+// ReadSeed reads the seed's .x402-history.json (reference/seed-systems.md §1): an array of
+// payments. A file with anything in it that is none is refused as a whole.
+func ReadSeed(text []byte) ([]history.Imported, error) {
+	var list []struct {
+		Timestamp, Signature, URL, Amount, Asset, PayTo, Network, Facilitator, Method string
 	}
-	return ""
-}
-
-// keySum is what payments come to that have something in common.
-type keySum struct {
-	Key      string        `json:"key"`
-	Payments int           `json:"payments"`
-	Spent    money.Dollars `json:"spent"` // settled or imported
-	Held     money.Dollars `json:"held"`  // reserved, submitted, unknown
-	Unvalued int           `json:"unvalued,omitempty"`
-}
-
-// keySums adds rows up.
-type keySums struct {
-	By  string
-	all map[string]*keySum
-}
-
-// Add counts a row; what failed counts nothing.
-func (s *keySums) Add(r entry) {
-	if !r.Counts() {
-		return
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, errors.New("it is not the array of payments that x402-solana-mcp writes")
 	}
-	if s.all == nil {
-		s.all = map[string]*keySum{}
-	}
-	key := r.key(s.By)
-	sum := s.all[key]
-	if sum == nil {
-		sum = &keySum{Key: key}
-		s.all[key] = sum
-	}
-	sum.Payments++
-	switch {
-	case r.Unvalued:
-		sum.Unvalued++
-	case r.Sure():
-		sum.Spent = sum.Spent.Add(r.Dollars)
-	default:
-		sum.Held = sum.Held.Add(r.Dollars)
-	}
-}
-
-// List is the sums: months in their order, everything else with the dearest first.
-func (s *keySums) List() []keySum {
-	list := []keySum{}
-	for _, sum := range s.all {
-		list = append(list, *sum)
-	}
-	slices.SortFunc(list, func(a, b keySum) int {
-		if s.By == "month" {
-			return cmp.Compare(a.Key, b.Key)
+	out := make([]history.Imported, 0, len(list))
+	for n, p := range list {
+		at, err := time.Parse(time.RFC3339, p.Timestamp)
+		if err != nil {
+			return nil, fmt.Errorf("payment %d has no time", n+1)
 		}
-		return cmp.Or(cmp.Compare(b.Spent.Add(b.Held), a.Spent.Add(a.Held)), cmp.Compare(a.Key, b.Key))
-	})
-	return list
+		amount, err := money.ParseAmount(p.Amount)
+		if err != nil {
+			return nil, fmt.Errorf("payment %d has no amount in atomic units", n+1)
+		}
+		network, ok := x402.Network(p.Network)
+		if !ok {
+			return nil, fmt.Errorf("payment %d names a network that is not known", n+1)
+		}
+		if p.URL == "" || len(p.URL) > 8192 || p.Signature == "" || len(p.Signature) > 200 {
+			return nil, fmt.Errorf("payment %d has no URL or no signature", n+1)
+		}
+		out = append(out, history.Imported{At: at.UTC(), Transaction: p.Signature, Method: p.Method,
+			URL: p.URL, Network: network, Asset: p.Asset, Amount: amount, PayTo: p.PayTo,
+			Facilitator: p.Facilitator})
+	}
+	return out, nil
 }

@@ -67,21 +67,22 @@ func payments() (rows []entry) {
 func TestFormats(t *testing.T) {
 	for _, format := range Formats {
 		var out bytes.Buffer
-		w, err := newWriter(&out, format)
+		w, err := newWriter(&out, format, "")
 		require.NoError(t, err)
 		for _, r := range payments() {
-			require.NoError(t, w.Write(r))
+			require.NoError(t, w.write(r))
 		}
-		require.NoError(t, w.Close())
+		require.NoError(t, w.close())
 		golden(t, "all."+format, out.String())
 	}
 	for _, by := range Keys {
-		s := &keySums{By: by}
-		for _, r := range payments() {
-			s.Add(r)
-		}
 		var out bytes.Buffer
-		require.NoError(t, writeSums(&out, "csv", s))
+		w, err := newWriter(&out, "csv", by)
+		require.NoError(t, err)
+		for _, r := range payments() {
+			require.NoError(t, w.write(r))
+		}
+		require.NoError(t, w.close())
 		golden(t, "by-"+by+".csv", out.String())
 	}
 }
@@ -100,16 +101,16 @@ func golden(t *testing.T, name, got string) {
 // No field of a CSV begins a formula, whatever a seller calls itself (OWASP, "CSV Injection").
 func TestNoFormula(t *testing.T) {
 	var out bytes.Buffer
-	w, err := newWriter(&out, "csv")
+	w, err := newWriter(&out, "csv", "")
 	require.NoError(t, err)
 	for _, evil := range []string{"=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n=1", "＝1",
 		"|calc", "%0A", "\u00a0=1", ";=1", "a,=1", "\"=1"} {
 		t.Run(evil, func(t *testing.T) {
-			require.NoError(t, w.Write(entry{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil,
+			require.NoError(t, w.write(entry{URL: evil, Host: evil, Project: evil, Tool: evil, Symbol: evil,
 				Transaction: evil, PayTo: evil, Facilitator: evil, Asset: evil, Method: evil}))
 		})
 	}
-	require.NoError(t, w.Close())
+	require.NoError(t, w.close())
 	lines, err := csv.NewReader(&out).ReadAll()
 	require.NoError(t, err)
 	for _, line := range lines[1:] {
@@ -124,10 +125,10 @@ func TestNoFormula(t *testing.T) {
 func TestNoForgedEntry(t *testing.T) {
 	for _, format := range []string{"beancount", "ledger"} {
 		var out bytes.Buffer
-		w, err := newWriter(&out, format)
+		w, err := newWriter(&out, format, "")
 		require.NoError(t, err)
 		require.NoError(t,
-			w.Write(entry{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
+			w.write(entry{ID: "pay_1", Status: "settled", Method: "GET", Host: "x\n2026-01-01 * forged",
 				URL: "\"\n  Assets:Mine  1 USD\u2028  Expenses:Forged 1 USD", Project: "p\n  q",
 				Symbol: "U S\nD", Network: "n\nn"}))
 		for line := range strings.Lines(out.String()) {

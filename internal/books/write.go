@@ -1,102 +1,149 @@
 package books
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // Formats are what rows can be written as.
 var Formats = []string{"csv", "jsonl", "beancount", "ledger"}
 
-// writer writes rows, one after the other. Close ends it.
+// Keys are what payments can be summed up by.
+var Keys = []string{"host", "tool", "project", "month"}
+
+func (r entry) key(by string) string {
+	switch by {
+	case "host":
+		return r.Host
+	case "tool":
+		return r.Tool
+	case "project":
+		return cmp.Or(r.Project, "(none)")
+	case "month":
+		return r.Time.UTC().Format("2006-01")
+	}
+	return ""
+}
+
+// keySum is what payments come to that have something in common.
+type keySum struct {
+	Key      string        `json:"key"`
+	Payments int           `json:"payments"`
+	Spent    money.Dollars `json:"spent"` // settled or imported
+	Held     money.Dollars `json:"held"`  // reserved, submitted, unknown
+	Unvalued int           `json:"unvalued,omitempty"`
+}
+
+// writer writes entries, one after the other, or what they sum up to.
 type writer struct {
 	out    io.Writer
 	format string
+	by     string // "": each entry
 	csv    *csv.Writer
 	open   map[string]bool // beancount: accounts that were opened
+	sums   map[string]*keySum
 }
 
-// newWriter writes in one of Formats.
-func newWriter(out io.Writer, format string) (*writer, error) {
-	w := &writer{out: out, format: format, open: map[string]bool{}}
-	switch format {
-	case "csv":
-		w.csv = csv.NewWriter(out)
-		return w, w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool",
-			"project", "session", "network", "asset", "symbol",
-			"amount", "units", "usd", "payTo", "transaction", "facilitator"})
-	case "beancount":
-		_, err := fmt.Fprint(out, "; what x402-wallet paid; the books are the ledger's, this is a copy\n\n")
-		return w, err
-	case "jsonl", "ledger":
-		return w, nil
+func newWriter(out io.Writer, format, by string) (w *writer, err error) {
+	w = &writer{out: out, format: format, by: by, csv: csv.NewWriter(out), open: map[string]bool{},
+		sums: map[string]*keySum{}}
+	switch {
+	case format == "csv" && by != "":
+		err = w.csv.Write([]string{by, "payments", "spent", "held", "unvalued"})
+	case format == "csv":
+		err = w.csv.Write([]string{"time", "id", "status", "proof", "method", "url", "host", "tool",
+			"project", "session", "network", "asset", "symbol", "amount", "units", "usd", "payTo",
+			"transaction", "facilitator"})
+	case format == "beancount":
+		_, err = fmt.Fprint(out, "; what x402-wallet paid; the books are the ledger's, this is a copy\n\n")
+	case !slices.Contains(Formats, format):
+		err = fmt.Errorf("no format %q", format)
 	}
-	return nil, fmt.Errorf("no format %q", format)
+	return w, err
 }
 
-// Write writes a row. Books of double entry have only what moved (*) or may have (!).
-func (w *writer) Write(r entry) error {
-	switch w.format {
-	case "csv":
+// write takes an entry. Sums and books of double entry have only what moved (*) or may have (!).
+func (w *writer) write(r entry) error {
+	switch {
+	case w.by != "":
+		w.sum(r)
+		return nil
+	case w.format == "csv":
 		usd := r.Dollars.String()
 		if r.Unvalued {
 			usd = ""
 		}
 		return w.line(r.Time.UTC().Format(time.RFC3339), r.ID, r.Status, r.Proof, r.Method, r.URL, r.Host,
-			r.Tool, r.Project, r.Session, r.Network, r.Asset,
-			r.Symbol, r.Amount.String(), r.Units, usd, r.PayTo, r.Transaction, r.Facilitator)
-	case "jsonl":
+			r.Tool, r.Project, r.Session, r.Network, r.Asset, r.Symbol, r.Amount.String(), r.Units, usd,
+			r.PayTo, r.Transaction, r.Facilitator)
+	case w.format == "jsonl":
 		return lineOf(w.out, r)
-	}
-	if !r.Counts() {
+	case !r.counts():
 		return nil
-	}
-	if w.format == "beancount" {
+	case w.format == "beancount":
 		return w.beancount(r)
 	}
 	return w.ledger(r)
 }
 
-// writeSums writes sums, as CSV or JSON lines.
-func writeSums(out io.Writer, format string, s *keySums) error {
-	w := &writer{out: out, format: format}
-	if format == "csv" {
-		w.csv = csv.NewWriter(out)
-		if err := w.csv.Write([]string{s.By, "payments", "spent", "held", "unvalued"}); err != nil {
-			return err
-		}
+// sum counts an entry; what failed counts nothing.
+func (w *writer) sum(r entry) {
+	if !r.counts() {
+		return
 	}
-	for _, sum := range s.List() {
+	key := r.key(w.by)
+	sum := w.sums[key]
+	if sum == nil {
+		sum = &keySum{Key: key}
+		w.sums[key] = sum
+	}
+	sum.Payments++
+	switch {
+	case r.Unvalued:
+		sum.Unvalued++
+	case r.sure():
+		sum.Spent = sum.Spent.Add(r.Dollars)
+	default:
+		sum.Held = sum.Held.Add(r.Dollars)
+	}
+}
+
+// close writes the sums, months in their order and everything else with the dearest first, and ends
+// the writing.
+func (w *writer) close() error {
+	list := slices.SortedFunc(maps.Values(w.sums), func(a, b *keySum) int {
+		if w.by == "month" {
+			return cmp.Compare(a.Key, b.Key)
+		}
+		return cmp.Or(cmp.Compare(b.Spent.Add(b.Held), a.Spent.Add(a.Held)), cmp.Compare(a.Key, b.Key))
+	})
+	for _, sum := range list {
 		var err error
-		if format == "csv" {
+		if w.format == "csv" {
 			err = w.line(sum.Key, strconv.Itoa(sum.Payments), sum.Spent.String(), sum.Held.String(),
 				strconv.Itoa(sum.Unvalued))
 		} else {
-			err = lineOf(out, sum)
+			err = lineOf(w.out, sum)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return w.Close()
-}
-
-// Close ends the writing.
-func (w *writer) Close() error {
-	if w.csv != nil {
-		w.csv.Flush()
-		return w.csv.Error()
-	}
-	return nil
+	w.csv.Flush()
+	return w.csv.Error()
 }
 
 func lineOf(out io.Writer, v any) error {
@@ -143,7 +190,7 @@ func (w *writer) beancount(r entry) error {
 	}
 	fmt.Fprintf(&b, "%s %s %s %s", day, r.flag(), quoted(r.Host), quoted(r.Method+" "+r.URL))
 	if r.Project != "" {
-		fmt.Fprintf(&b, " #%s", word(r.Project))
+		b.WriteString(" #" + word(r.Project))
 	}
 	fmt.Fprintf(&b, "\n  id: %s\n  status: %s\n", quoted(r.ID), quoted(r.status()))
 	if r.Transaction != "" {
@@ -174,7 +221,7 @@ func (w *writer) ledger(r entry) error {
 }
 
 func (r entry) flag() string {
-	if r.Sure() {
+	if r.sure() {
 		return "*"
 	}
 	return "!"
