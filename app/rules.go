@@ -129,19 +129,17 @@ func policy(c *config.Config) pay.Policy {
 func (a *app) facilitators(c *config.Config, client *http.Client) *facilitator.Client {
 	var list []facilitator.Facilitator
 	for _, f := range c.FacilitatorList(a.env) {
-		entry := facilitator.Facilitator{Name: f.Name, URL: f.URL, Networks: f.Networks}
+		entry := facilitator.Facilitator{Name: f.Name, URL: f.URL, Networks: f.Networks, Auth: f.Auth}
 		switch f.Auth {
 		case "cdp":
-			entry.Auth = facilitator.Auth{Kind: facilitator.AuthCDP, KeyID: a.env.CDPKeyID,
-				Secret: secret(a.env.CDPKeySecret)}
+			entry.KeyID, entry.Secret = a.env.CDPKeyID, secret(a.env.CDPKeySecret)
 		case "payai":
-			entry.Auth = facilitator.Auth{Kind: facilitator.AuthPayAI, KeyID: a.env.PayAIKeyID,
-				Secret: secret(a.env.PayAIKeySecret)}
+			entry.KeyID, entry.Secret = a.env.PayAIKeyID, secret(a.env.PayAIKeySecret)
 		case "header":
-			entry.Auth = facilitator.Auth{Kind: facilitator.AuthHeader, Secret: func() (string, error) {
+			entry.Secret = func() (string, error) {
 				line, err := config.ReadSecretFile(f.HeaderFile)
 				return line.Reveal(), err
-			}}
+			}
 		}
 		list = append(list, entry)
 	}

@@ -6,13 +6,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/textproto"
 	"regexp"
@@ -23,21 +23,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The ways to prove who we are to a facilitator.
+// The ways to prove who we are to a facilitator, as config.toml calls them.
 const (
 	authNone   = "none"
-	AuthCDP    = "cdp"    // Coinbase Developer Platform
-	AuthPayAI  = "payai"  // free without a key
-	AuthHeader = "header" // a fixed header
+	authCDP    = "cdp"    // Coinbase Developer Platform
+	authPayAI  = "payai"  // free without a key
+	authHeader = "header" // a fixed header
 )
-
-// Auth is a facilitator's credentials. The secret is a function, so that nothing that prints or
-// encodes an Auth can show it, and it is read when it is first needed.
-type Auth struct {
-	Kind   string // "" is authNone
-	KeyID  string
-	Secret func() (string, error) `json:"-"` // the key; for AuthHeader the line "Name: value"
-}
 
 // Times of the credentials (reference/x402-protocol.md §6: cdp-sdk 1.57.0, @payai/facilitator
 // 2.4.1).
@@ -48,30 +40,28 @@ const (
 
 // token remembers a facilitator's key, and PayAI's token, which is good for any request.
 type token struct {
-	*sync.Mutex
+	sync.Mutex
 	key   crypto.Signer
 	value string
 	until time.Time
 }
 
-func newToken() token { return token{Mutex: new(sync.Mutex)} }
-
 // authorize adds the credentials to a request.
 func (c *Client) authorize(f *remote, r *http.Request) error {
-	switch f.Auth.Kind {
+	switch f.Auth {
 	case "", authNone:
 		return nil
-	case AuthPayAI:
-		if f.Auth.KeyID == "" { // the free tier
+	case authPayAI:
+		if f.KeyID == "" { // the free tier
 			return nil
 		}
 		return c.bearer(f, r, c.payaiToken)
-	case AuthCDP:
+	case authCDP:
 		return c.bearer(f, r, c.cdpToken)
-	case AuthHeader:
+	case authHeader:
 		return fixedHeader(f, r)
 	default:
-		return fmt.Errorf("%q is no way to authorize", f.Auth.Kind)
+		return fmt.Errorf("%q is no way to authorize", f.Auth)
 	}
 }
 
@@ -87,21 +77,19 @@ func (c *Client) bearer(f *remote, r *http.Request, make func(*remote, *http.Req
 
 // cdpToken is a token for one method and path: CDP binds it to them by the claim uris.
 func (c *Client) cdpToken(f *remote, r *http.Request) (string, error) {
-	if f.Auth.KeyID == "" {
+	if f.KeyID == "" {
 		return "", errors.New("CDP_API_KEY_ID and CDP_API_KEY_SECRET are not set")
 	}
 	if err := f.readKey(cdpKey); err != nil {
 		return "", fmt.Errorf("CDP_API_KEY_SECRET %w", err)
 	}
-	nonce, err := c.randomHex(16)
-	if err != nil {
-		return "", err
-	}
 	now := c.now().Unix()
-	return sign(f.token.key, map[string]any{"kid": f.Auth.KeyID, "nonce": nonce}, jwt.MapClaims{
-		"sub": f.Auth.KeyID, "iss": "cdp", "uris": []string{r.Method + " " + r.URL.Host + r.URL.Path},
-		"iat": now, "nbf": now, "exp": now + int64(tokenLife/time.Second),
-	})
+	id := random()
+	return sign(f.token.key, map[string]any{"kid": f.KeyID, "nonce": hex.EncodeToString(id[:])},
+		jwt.MapClaims{
+			"sub": f.KeyID, "iss": "cdp", "uris": []string{r.Method + " " + r.URL.Host + r.URL.Path},
+			"iat": now, "nbf": now, "exp": now + int64(tokenLife/time.Second),
+		})
 }
 
 func (c *Client) payaiToken(f *remote, _ *http.Request) (string, error) {
@@ -112,13 +100,11 @@ func (c *Client) payaiToken(f *remote, _ *http.Request) (string, error) {
 	if err := f.readKey(payaiKey); err != nil {
 		return "", fmt.Errorf("PAYAI_API_KEY_SECRET %w", err)
 	}
-	id, err := c.uuid()
-	if err != nil {
-		return "", err
-	}
-	value, err := sign(f.token.key, map[string]any{"kid": f.Auth.KeyID}, jwt.MapClaims{
-		"sub": f.Auth.KeyID, "iss": "payai-merchant", "iat": now.Unix(), "exp": now.Add(tokenLife).Unix(),
-		"jti": id,
+	id := random() // a UUID (RFC 9562 §5.4)
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	value, err := sign(f.token.key, map[string]any{"kid": f.KeyID}, jwt.MapClaims{
+		"sub": f.KeyID, "iss": "payai-merchant", "iat": now.Unix(), "exp": now.Add(tokenLife).Unix(),
+		"jti": fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
 	})
 	if err != nil {
 		return "", err
@@ -144,10 +130,10 @@ func (f *remote) readKey(parse func(string) (crypto.Signer, error)) error {
 	if f.token.key != nil {
 		return nil
 	}
-	if f.Auth.Secret == nil {
+	if f.Secret == nil {
 		return errors.New("is not set")
 	}
-	text, err := f.Auth.Secret()
+	text, err := f.Secret()
 	if err != nil {
 		return fmt.Errorf("could not be read: %w", err)
 	}
@@ -209,10 +195,10 @@ var headerName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // fixedHeader reads the line "Name: value" each time: the owner may change the file while we run.
 func fixedHeader(f *remote, r *http.Request) error {
-	if f.Auth.Secret == nil {
+	if f.Secret == nil {
 		return errors.New("no header is configured")
 	}
-	line, err := f.Auth.Secret()
+	line, err := f.Secret()
 	if err != nil {
 		return fmt.Errorf("could not be read: %w", err)
 	}
@@ -229,20 +215,7 @@ func fixedHeader(f *remote, r *http.Request) error {
 	return nil
 }
 
-func (c *Client) randomHex(n int) (string, error) {
-	b := make([]byte, n)
-	if _, err := io.ReadFull(c.random, b); err != nil {
-		return "", fmt.Errorf("no random numbers: %w", err)
-	}
-	return hex.EncodeToString(b), nil
-}
-
-// uuid is a random one (RFC 9562 §5.4).
-func (c *Client) uuid() (string, error) {
-	var b [16]byte
-	if _, err := io.ReadFull(c.random, b[:]); err != nil {
-		return "", fmt.Errorf("no random numbers: %w", err)
-	}
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]), nil
+func random() (b [16]byte) {
+	_, _ = rand.Read(b[:]) // never fails
+	return b
 }

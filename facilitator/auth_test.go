@@ -42,12 +42,11 @@ func pemOf(kind string, der []byte) string {
 }
 
 // posted settles once and gives back the credentials that were sent.
-func posted(t *testing.T, auth Auth) (string, Result) {
+func posted(t *testing.T, f Facilitator) (string, Result) {
 	t.Helper()
 	w := newWire(map[string]script{"api.cdp.coinbase.com": {yes}})
-	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{
-		{Name: "f", URL: "https://api.cdp.coinbase.com/platform/v2/x402", Auth: auth,
-			Networks: []string{sepolia}}}})
+	f.Name, f.URL, f.Networks = "f", "https://api.cdp.coinbase.com/platform/v2/x402", []string{sepolia}
+	c := New(Options{HTTP: &http.Client{Transport: w}, List: []Facilitator{f}})
 	r := c.Settle(t.Context(), evm)
 	if len(w.posts) == 0 {
 		return "", r
@@ -77,7 +76,7 @@ func TestCDP(t *testing.T) {
 		"Ed25519, blanks about it": {" " + base64.StdEncoding.EncodeToString(ed) + "\n", "EdDSA", edPublic},
 	} {
 		t.Run(name, func(t *testing.T) {
-			header, r := posted(t, Auth{Kind: AuthCDP, KeyID: "organizations/x/apiKeys/y",
+			header, r := posted(t, Facilitator{Auth: authCDP, KeyID: "organizations/x/apiKeys/y",
 				Secret: secret(row.secret)})
 			require.Equal(t, Settled, r.Outcome, r.Err)
 			parsed, err := jwt.Parse(strings.TrimPrefix(header, "Bearer "), func(*jwt.Token) (any, error) {
@@ -108,7 +107,7 @@ func TestCDPTokensAreBoundToTheRequest(t *testing.T) {
 	w := newWire(map[string]script{"f": {`200 {"isValid":true}`, yes}})
 	c := New(Options{HTTP: &http.Client{Transport: w},
 		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-			Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}}})
+			Auth: authCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed))}}})
 	_, _, err = c.Verify(t.Context(), evm)
 	require.NoError(t, err)
 	require.Equal(t, Settled, c.Settle(t.Context(), evm).Outcome)
@@ -130,7 +129,7 @@ func TestPayAI(t *testing.T) {
 			w := newWire(map[string]script{"f": {yes}})
 			c := New(Options{HTTP: &http.Client{Transport: w},
 				List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-					Auth: Auth{Kind: AuthPayAI, KeyID: "k1", Secret: secret(text)}}}})
+					Auth: authPayAI, KeyID: "k1", Secret: secret(text)}}})
 			for _, pause := range []time.Duration{0, 89 * time.Second, time.Second} {
 				// renewed 30 s before its end
 				time.Sleep(pause)
@@ -156,18 +155,18 @@ func TestPayAI(t *testing.T) {
 			assert.Len(t, claims, 5)
 		})
 	}
-	header, r := posted(t, Auth{Kind: AuthPayAI})
+	header, r := posted(t, Facilitator{Auth: authPayAI})
 	assert.Equal(t, Settled, r.Outcome, "the free tier needs no key")
 	assert.Empty(t, header)
 }
 
 func TestFixedHeader(t *testing.T) {
-	header, r := posted(t, Auth{Kind: AuthHeader, Secret: secret("Authorization:  Basic abc\n")})
+	header, r := posted(t, Facilitator{Auth: authHeader, Secret: secret("Authorization:  Basic abc\n")})
 	require.Equal(t, Settled, r.Outcome)
 	assert.Equal(t, "Basic abc", header)
 	for _, line := range []string{"", "Authorization", "Authorization:", ": x", "A b: c", "A: b\nHost: evil",
 		"Host: evil", "content-length: 5"} {
-		_, r := posted(t, Auth{Kind: AuthHeader, Secret: secret(line)})
+		_, r := posted(t, Facilitator{Auth: authHeader, Secret: secret(line)})
 		assert.Equal(t, NotSent, r.Outcome, line)
 	}
 }
@@ -177,7 +176,7 @@ func TestEchoedCredentialsAreRedacted(t *testing.T) {
 	w := newWire(map[string]script{"f": {`401 {"success":false,"errorReason":"no key hunter2hunter2hunter2","transaction":"","network":"base-sepolia"}`}})
 	c := New(Options{HTTP: &http.Client{Transport: w},
 		List: []Facilitator{{Name: "f", URL: "https://f", Networks: []string{sepolia},
-			Auth: Auth{Kind: AuthHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}}})
+			Auth: authHeader, Secret: secret("X-Api-Key: Key hunter2hunter2hunter2")}}})
 	r := c.Settle(t.Context(), evm)
 	require.Equal(t, Refused, r.Outcome)
 	assert.Equal(t, "no key ***", r.Settlement.ErrorReason)
@@ -200,30 +199,32 @@ func TestBadCredentials(t *testing.T) {
 	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
 	require.NoError(t, err)
 	for i, row := range []struct {
-		auth Auth
+		auth Facilitator
 		says string
 	}{
-		{Auth{Kind: AuthCDP}, "CDP_API_KEY_ID and CDP_API_KEY_SECRET are not set"},
-		{Auth{Kind: AuthCDP, KeyID: "k"}, "CDP_API_KEY_SECRET is not set"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(" ")}, "CDP_API_KEY_SECRET is not set"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("sekret")}, "neither base64"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed[:32]))},
+		{Facilitator{Auth: authCDP}, "CDP_API_KEY_ID and CDP_API_KEY_SECRET are not set"},
+		{Facilitator{Auth: authCDP, KeyID: "k"}, "CDP_API_KEY_SECRET is not set"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret(" ")}, "CDP_API_KEY_SECRET is not set"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret("sekret")}, "neither base64"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(ed[:32]))},
 			"neither base64"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(mixed))}, "halves"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("-----BEGIN sekret")}, "neither base64"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("EC PRIVATE KEY", p384DER))}, "P-256"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: secret(pemOf("PRIVATE KEY", rsaDER))}, "P-256"},
-		{Auth{Kind: AuthCDP, KeyID: "k", Secret: func() (string, error) {
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret(base64.StdEncoding.EncodeToString(mixed))},
+			"halves"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret("-----BEGIN sekret")}, "neither base64"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret(pemOf("EC PRIVATE KEY", p384DER))}, "P-256"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: secret(pemOf("PRIVATE KEY", rsaDER))}, "P-256"},
+		{Facilitator{Auth: authCDP, KeyID: "k", Secret: func() (string, error) {
 			return "", errors.New("no such file")
 		}}, "no such file"},
-		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret("payai_sk_sekret!")}, "PKCS#8"},
-		{Auth{Kind: AuthPayAI, KeyID: "k", Secret: secret(base64PKCS8(t, rsaKey))}, "PKCS#8"},
-		{Auth{Kind: "oauth"}, `"oauth" is no way`},
+		{Facilitator{Auth: authPayAI, KeyID: "k", Secret: secret("payai_sk_sekret!")}, "PKCS#8"},
+		{Facilitator{Auth: authPayAI, KeyID: "k", Secret: secret(base64PKCS8(t, rsaKey))}, "PKCS#8"},
+		{Facilitator{Auth: "oauth"}, `"oauth" is no way`},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w := newWire(map[string]script{"a": {yes}, "b": {yes}})
 			c := w.client("a", "b")
-			c.list[0].Auth = row.auth
+			f := c.list[0]
+			f.Auth, f.KeyID, f.Secret = row.auth.Auth, row.auth.KeyID, row.auth.Secret
 			r := c.Settle(t.Context(), evm)
 			assert.Equal(t, Settled, r.Outcome)
 			assert.Equal(t, "b", r.Facilitator)
@@ -236,7 +237,7 @@ func TestBadCredentials(t *testing.T) {
 }
 
 func TestAuthDoesNotShowItsSecret(t *testing.T) {
-	f := Facilitator{Name: "f", Auth: Auth{Kind: AuthCDP, KeyID: "k", Secret: secret("hunter2")}}
+	f := Facilitator{Name: "f", Auth: authCDP, KeyID: "k", Secret: secret("hunter2")}
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "f", f)
 	coded, err := json.Marshal(f)

@@ -32,22 +32,13 @@ type reply struct {
 	unusable  bool  // it will not go better a second time: bad URL, bad credentials
 }
 
-// call makes one exchange. The stock transport resends by itself only what it has not begun to
-// write, and a POST never otherwise, so one call is one POST.
-func (c *Client) call(ctx context.Context, f *remote, method, path string, body []byte) reply {
-	return c.exchange(ctx, f, method, path, nil, body)
-}
-
-// query makes one GET with a question.
-func (c *Client) query(ctx context.Context, f *remote, path string, ask url.Values) reply {
-	return c.exchange(ctx, f, http.MethodGet, path, ask, nil)
-}
-
-func (c *Client) exchange(ctx context.Context, f *remote, method, path string, ask url.Values,
+// call makes one exchange: a GET with a question, or a POST with a body. The stock transport
+// resends by itself only what it has not begun to write, and a POST never otherwise, so one call is
+// one POST.
+func (c *Client) call(ctx context.Context, f *remote, method, path string, ask url.Values,
 	body []byte) reply {
 	at, err := url.Parse(f.URL)
-	if err != nil || at.Host == "" {
-		// not quoted: it may hold a key
+	if err != nil || at.Host == "" { // not quoted: it may hold a key
 		return reply{err: errors.New("its URL cannot be read"), unusable: true}
 	}
 	at = at.JoinPath(path)

@@ -54,12 +54,7 @@ type listingCache struct {
 // anything, on any network. What one of them says, or fails to say, changes nothing about the
 // others.
 func (c *Client) Discover(ctx context.Context, query, network string) []Catalogue {
-	var asked []*remote
-	for _, f := range c.list {
-		if given, _ := f.serves(network); given || network == "" {
-			asked = append(asked, f)
-		}
-	}
+	asked := c.given(network)
 	list := make([]Catalogue, len(asked))
 	var wait sync.WaitGroup
 	for i, f := range asked {
@@ -150,7 +145,7 @@ func (c *Client) pages(ctx context.Context, f *remote, path string, ask url.Valu
 	}
 	ask.Set("limit", strconv.Itoa(listPage))
 	for page := range listPages {
-		p := readPage(c.query(ctx, f, path, ask))
+		p := readPage(c.call(ctx, f, http.MethodGet, path, ask, nil))
 		if p.err != nil {
 			return all, p.err
 		}

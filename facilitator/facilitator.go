@@ -17,9 +17,7 @@ package facilitator
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -30,8 +28,12 @@ import (
 // Facilitator is one service, as the owner configured it.
 type Facilitator struct {
 	Name, URL string
-	Auth      Auth
 	Networks  []string // CAIP-2, mainnets or testnets; empty: whatever its /supported says
+	Auth      string   // how it knows us: "" or "none", "cdp", "payai" or "header"
+	KeyID     string
+	// the key; for "header" the line "Name: value". A function, so that nothing that prints or encodes
+	// a Facilitator can show it, and it is read when it is first needed
+	Secret func() (string, error) `json:"-"`
 }
 
 // The two classes of networks a Facilitator may name instead of single ones.
@@ -74,11 +76,11 @@ type Result struct {
 	Settlement  *x402.Settlement
 	Facilitator string // the name of the one that decided; "" when none was reached
 	Err         error  // an *x402.Error unless settled
-	Tries       []Try
+	Tries       []try
 }
 
-// Try is one POST, or why it could not be made.
-type Try struct {
+// try is one POST, or why it could not be made.
+type try struct {
 	Facilitator string
 	Status      int // 0: no answer
 	Outcome     Outcome
@@ -87,20 +89,18 @@ type Try struct {
 
 // Options configure a Client.
 type Options struct {
-	HTTP   *http.Client // transport.NodeClient; redirects and cookies are switched off here in any case
-	List   []Facilitator
-	Now    func() time.Time                           // nil: time.Now
-	Sleep  func(context.Context, time.Duration) error // nil: a timer
-	Random io.Reader                                  // nil: crypto/rand; for the nonces of credentials
+	HTTP  *http.Client // seller.NodeClient; redirects and cookies are switched off here in any case
+	List  []Facilitator
+	Now   func() time.Time                           // nil: time.Now
+	Sleep func(context.Context, time.Duration) error // nil: a timer
 }
 
 // Client speaks to the facilitators. It is safe for concurrent use.
 type Client struct {
-	http   http.Client
-	list   []*remote
-	now    func() time.Time
-	sleep  func(context.Context, time.Duration) error
-	random io.Reader
+	http  http.Client
+	list  []*remote
+	now   func() time.Time
+	sleep func(context.Context, time.Duration) error
 }
 
 // remote is a facilitator with what is remembered of it.
@@ -114,7 +114,7 @@ type remote struct {
 // New makes a client. Keys are read at their first use, so that a facilitator that is never asked
 // needs none.
 func New(o Options) *Client {
-	c := &Client{now: o.Now, sleep: o.Sleep, random: o.Random}
+	c := &Client{now: o.Now, sleep: o.Sleep}
 	if o.HTTP != nil {
 		c.http = *o.HTTP
 	}
@@ -127,11 +127,8 @@ func New(o Options) *Client {
 	if c.sleep == nil {
 		c.sleep = sleep
 	}
-	if c.random == nil {
-		c.random = rand.Reader
-	}
 	for _, f := range o.List {
-		c.list = append(c.list, &remote{Facilitator: f, support: newSupport(), token: newToken()})
+		c.list = append(c.list, &remote{Facilitator: f, support: newSupport()})
 	}
 	return c
 }

@@ -59,7 +59,7 @@ type settleRun struct {
 	unknown    bool // a try may have settled, and nobody knows
 	unknownAt  string
 	last       *x402.Settlement
-	tries      []Try
+	tries      []try
 }
 
 // tryAt tries one facilitator up to three times. done means that nothing is left to try anywhere.
@@ -68,9 +68,9 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 		if len(r.tries) > 0 && pause > 0 && r.client.sleep(ctx, pause) != nil {
 			return true
 		}
-		reply := r.client.call(ctx, f, http.MethodPost, "settle", r.body)
+		reply := r.client.call(ctx, f, http.MethodPost, "settle", nil, r.body)
 		v := judge(reply, r.submission)
-		r.tries = append(r.tries, Try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome,
+		r.tries = append(r.tries, try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome,
 			Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
@@ -117,7 +117,7 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 // beats every refusal after it.
 func (r *settleRun) result(ctx context.Context) Result {
 	out := Result{Settlement: r.last, Tries: r.tries}
-	var last Try
+	var last try
 	if len(r.tries) > 0 {
 		last = r.tries[len(r.tries)-1]
 		out.Outcome = last.Outcome
@@ -146,8 +146,8 @@ func (r *settleRun) result(ctx context.Context) Result {
 		}
 	}
 	var tries []string
-	for _, try := range r.tries {
-		tries = append(tries, fmt.Sprintf("%s: %s: %v", try.Facilitator, try.Outcome, try.Err))
+	for _, t := range r.tries {
+		tries = append(tries, fmt.Sprintf("%s: %s: %v", t.Facilitator, t.Outcome, t.Err))
 	}
 	out.Err = e.WithDetail("tries", tries)
 	return out
@@ -256,7 +256,7 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 	var failures []string
 	for f := range c.route(ctx, s) {
 		short, cancel := context.WithTimeout(ctx, shortCall)
-		reply := c.call(short, f, http.MethodPost, "verify", body)
+		reply := c.call(short, f, http.MethodPost, "verify", nil, body)
 		cancel()
 		var answer struct {
 			IsValid *bool  `json:"isValid"`

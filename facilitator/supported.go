@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +61,7 @@ func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signer
 	}
 	short, cancel := context.WithTimeout(ctx, shortCall)
 	defer cancel()
-	reply := c.call(short, f, http.MethodGet, "supported", nil)
+	reply := c.call(short, f, http.MethodGet, "supported", nil, nil)
 	if ctx.Err() != nil {
 		return nil, nil, ctx.Err() // the caller gave up: that says nothing about the facilitator
 	}
@@ -122,23 +121,18 @@ type Answer struct {
 	Err   error
 }
 
-// Settles reports whether it settles payments of a scheme on a network (CAIP-2).
-func (a Answer) Settles(scheme, network string) bool {
-	return slices.ContainsFunc(a.Kinds, func(k Kind) bool {
-		return k.Scheme == scheme && k.Network == network
-	})
-}
-
-// Answers asks all facilitators at once, and says of each what it answered.
-func (c *Client) Answers(ctx context.Context) []Answer {
-	list := make([]Answer, len(c.list))
+// Answers asks all facilitators that the owner gave a network, at once, and says of each what it
+// answered about it; "" is every network.
+func (c *Client) Answers(ctx context.Context, network string) []Answer {
+	asked := c.given(network)
+	list := make([]Answer, len(asked))
 	var wait sync.WaitGroup
-	for i, f := range c.list {
+	for i, f := range asked {
 		wait.Go(func() {
 			kinds, _, err := c.supported(ctx, f)
 			kinds = slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool {
 				given, _ := f.serves(k.Network)
-				return !given
+				return !given || (network != "" && k.Network != network)
 			})
 			list[i] = Answer{Name: f.Name, Kinds: kinds, Err: err}
 		})
@@ -147,24 +141,23 @@ func (c *Client) Answers(ctx context.Context) []Answer {
 	return list
 }
 
+// given are the facilitators that the owner gave a network; "" is any.
+func (c *Client) given(network string) []*remote {
+	return slices.DeleteFunc(slices.Clone(c.list), func(f *remote) bool {
+		given, _ := f.serves(network)
+		return !given && network != ""
+	})
+}
+
 // Supported lists what the facilitators can settle on a network, in their order; "" is every
 // network. With an error it lists the kinds of the others.
 func (c *Client) Supported(ctx context.Context, network string) ([]Kind, error) {
 	var all []Kind
 	var failures []error
-	for _, f := range c.list {
-		if given, _ := f.serves(network); !given && network != "" {
-			continue
-		}
-		kinds, _, err := c.supported(ctx, f)
-		if err != nil {
-			failures = append(failures, fmt.Errorf("%s: %w", f.Name, err))
-		}
-		for _, k := range kinds {
-			given, _ := f.serves(k.Network)
-			if given && (network == "" || k.Network == network) {
-				all = append(all, k)
-			}
+	for _, a := range c.Answers(ctx, network) {
+		all = append(all, a.Kinds...)
+		if a.Err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", a.Name, a.Err))
 		}
 	}
 	return all, errors.Join(failures...)
@@ -239,9 +232,4 @@ func (c *Client) canSettle(ctx context.Context, f *remote, s Submission) (serves
 	serves = err != nil || exactly || slices.ContainsFunc(kinds, does)
 	holdsKey = slices.Contains(signers, s.FeePayer) || slices.ContainsFunc(kinds, isFeePayer)
 	return serves, serves && holdsKey
-}
-
-// String shows a kind for messages.
-func (k Kind) String() string {
-	return strings.Join([]string{k.Facilitator, fmt.Sprintf("v%d", k.Version), k.Scheme, k.Network}, " ")
 }

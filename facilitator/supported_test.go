@@ -38,7 +38,8 @@ func TestSupported(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, kinds, 2)
 		assert.Equal(t, Kind{Facilitator: "a", Version: 1, Scheme: "exact", Network: sepolia}, kinds[0])
-		assert.Equal(t, "a v2 exact eip155:84532", kinds[1].String())
+		assert.Equal(t, Kind{Facilitator: "a", Version: 2, Scheme: "exact", Network: "eip155:84532"},
+			kinds[1])
 
 		payer, who, err := c.FeePayer(t.Context(), devnet, 2, nil)
 		require.NoError(t, err)

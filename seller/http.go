@@ -104,7 +104,8 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 }
 
 // send makes one exchange on one connection.
-func (h *httpClient) send(ctx context.Context, r Request, at *url.URL, payment *x402.Attachment) (*http.Response,
+func (h *httpClient) send(ctx context.Context, r Request, at *url.URL,
+	payment *x402.Attachment) (*http.Response,
 	error) {
 	request, err := http.NewRequestWithContext(ctx, methodOf(r), at.String(), bytes.NewReader(r.Body))
 	if err != nil {

@@ -73,8 +73,8 @@ const (
 	Internal            Code = "INTERNAL"
 )
 
-// codes is the one table of them: a code that is not here does not exist. It holds who can fix it, and
-// what a person wants to know who meets it, in the README and by `x402-wallet help CODE`.
+// codes is the one table of them: a code that is not here does not exist. It holds who can fix it,
+// and what a person wants to know who meets it, in the README and by `x402-wallet help CODE`.
 var codes = map[Code]struct {
 	fixedBy   Actor
 	means, do string
@@ -187,7 +187,8 @@ var codes = map[Code]struct {
 		do: "`LOG_LEVEL=debug`, look at stderr, report it"},
 }
 
-// Explain is what a code means, and what to do about it; ok is false for a code that does not exist.
+// Explain is what a code means, and what to do about it; ok is false for a code that does not
+// exist.
 func Explain(code Code) (means, do string, ok bool) {
 	c, ok := codes[code]
 	return c.means, c.do, ok
@@ -264,7 +265,8 @@ func AsError(err error) *Error {
 			return e
 		}
 	}
-	return &Error{Code: Internal, Message: "the wallet had an internal error; see its log on stderr", Err: err}
+	return &Error{Code: Internal, Message: "the wallet had an internal error; see its log on stderr",
+		Err: err}
 }
 
 // HasCode reports whether err carries code.

@@ -71,7 +71,7 @@ func (o Options) funds(ctx context.Context, network string) (list findings) {
 // facilitators asks each what it supports. They are needed where the wallet settles itself, and to
 // discover services.
 func (o Options) facilitators(ctx context.Context) (list findings) {
-	answers := o.wallet.Facilitators.Answers(ctx)
+	answers := o.wallet.Facilitators.Answers(ctx, "")
 	if len(answers) == 0 {
 		return found(warn, "add one under [[facilitators]]",
 			"none is configured: what the wallet has to settle itself cannot be paid")
@@ -86,7 +86,8 @@ func (o Options) facilitators(ctx context.Context) (list findings) {
 		}
 		var ours []string
 		for _, network := range o.wallet.Networks {
-			if f.Settles("exact", network) {
+			settles := func(k facilitator.Kind) bool { return k.Scheme == x402.Exact && k.Network == network }
+			if slices.ContainsFunc(f.Kinds, settles) {
 				covered[network] = true
 				ours = append(ours, x402.Title(network))
 			}
