@@ -68,9 +68,15 @@ type Approval struct {
 
 // For reports whether what a person was shown is what a payment is.
 func (a Approval) For(p Payment) bool {
+	return a.covers(p) && a.Amount == p.Amount && a.Price == p.Price
+}
+
+// covers reports whether a payment is what a person was shown and costs no more: the price of a
+// channel's call is known only after a person approved up to so much.
+func (a Approval) covers(p Payment) bool {
 	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
-		strings.EqualFold(a.Asset, p.Asset) && a.Amount == p.Amount && a.Price == p.Price &&
-		a.PayTo == p.PayTo
+		strings.EqualFold(a.Asset, p.Asset) && a.PayTo == p.PayTo &&
+		p.Amount.Cmp(a.Amount) <= 0 && p.Price <= a.Price
 }
 
 const selectApproval = `SELECT id, quote, state, created_at, expires_at, declined, host, method, url,

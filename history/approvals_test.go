@@ -14,14 +14,17 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 func quoteOf(b byte) (q [32]byte) { q[0] = b; return q }
 
 func asking(t *testing.T, s *Store, quote byte) Approval {
 	t.Helper()
-	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: "api.example", Price: 250_000,
-		PayTo: "0xpayee"})
+	p := testHold(250_000).Payment
+	a, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(quote), Host: p.Host, Method: p.Method,
+		URL:     p.URL,
+		Network: p.Network, Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
 	require.NoError(t, err)
 	return a
 }
@@ -465,4 +468,30 @@ func TestReserveNeedsADecision(t *testing.T) {
 	h.Decision.NeedsApproval = true
 	_, err = s.Reserve(t.Context(), h)
 	require.ErrorIs(t, err, errUnapproved)
+}
+
+// An approval is used up only by a payment of what the person was shown, and up to that price.
+func TestReserveRefusesAnotherPaymentsApproval(t *testing.T) {
+	for name, change := range map[string]func(*Payment){
+		"another host":    func(p *Payment) { p.Host = "other.example" },
+		"another URL":     func(p *Payment) { p.URL += "/more" },
+		"another method":  func(p *Payment) { p.Method = "POST" },
+		"another network": func(p *Payment) { p.Network = "eip155:8453" },
+		"another asset":   func(p *Payment) { p.Asset = "0xother" },
+		"another payee":   func(p *Payment) { p.PayTo = "0xother" },
+		"a higher amount": func(p *Payment) { p.Amount = money.NewAmount(250_001) },
+		"a higher price":  func(p *Payment) { p.Price = 250_001 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := newStore(t)
+			_, err := s.Approve(t.Context(), asking(t, s, 1).ID, "owner", nil)
+			require.NoError(t, err)
+			h := testHold(1)
+			change(&h.Payment)
+			_, err = reserveApproved(s, 1, h)
+			require.ErrorIs(t, err, errOtherApproval)
+			_, err = reserveApproved(s, 1, testHold(250_000))
+			require.NoError(t, err, "it is still good for what was shown")
+		})
+	}
 }

@@ -43,6 +43,9 @@ var ErrNoCaps = errors.New("a hold needs a decision with caps")
 // errUnapproved refuses a hold whose decision rests on an approval that it does not name.
 var errUnapproved = errors.New("the decision rests on a person's approval, and the hold names none")
 
+// errOtherApproval refuses a hold whose approval was given to another payment, or to a cheaper one.
+var errOtherApproval = errors.New("the approval that the hold names is not for this payment")
+
 // ShortOfFunds is the third layer's refusal. Free is what the chain allowed when it was read; Held
 // what the wallet has held of it and the reading may not show yet.
 type ShortOfFunds struct{ Free, Held, Wanted money.Amount }
@@ -69,6 +72,9 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	}
 	if h.Decision.NeedsApproval && h.Approval == nil {
 		return p, errUnapproved
+	}
+	if h.Approval != nil && !h.Approval.covers(p) {
+		return p, errOtherApproval
 	}
 	if err := s.InPlace(); err != nil {
 		return p, err

@@ -28,7 +28,7 @@ type mix struct {
 	leave, kill, reconcile, clock, node, thief, blind    int
 	tick                                                 int
 	ticks                                                []time.Duration
-	seller, proof, settler, ask, funds, sign, fate, save []choice
+	seller, proof, settler, ask, funds, sign, status, save []choice
 	remembers                                            bool // sellers give what was paid for again
 	// nobody makes the chain's figures differ from what the wallet knows
 	exact bool
@@ -80,7 +80,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.ask = draw(choice{"asks", 20}, 15, 2, "is unreachable", "is free", "asks for another price")
 	m.funds = draw(choice{"", 20}, 15, 3, "no answer")
 	m.sign = draw(choice{"", 20}, 15, 3, "locked")
-	m.fate = draw(choice{"", 20}, 20, 4, "no answer", "nonsense with an error")
+	m.status = draw(choice{"", 20}, 20, 4, "no answer", "nonsense with an error")
 	m.save = draw(choice{"", 60}, 25, 6, "fails", "fails after it took effect")
 	m.save = append(m.save, choice{"and the process dies", min(m.kill, 2)})
 	m.remembers = s.chance(30)
@@ -244,7 +244,7 @@ func (c *simScheme) Authorize(ctx context.Context, o x402.Order) (x402.Authoriza
 
 func (c *simScheme) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	s := c.s
-	switch drawn := s.at(ctx, c.p, "Fate", s.mix.fate...); {
+	switch drawn := s.at(ctx, c.p, "Status", s.mix.status...); {
 	case drawn == "nonsense with an error":
 		return x402.Status{State: x402.Expired}, errors.New("nonsense")
 	case drawn == "no answer" || s.node.down || ctx.Err() != nil:

@@ -119,11 +119,10 @@ func TestOnlyTheOwnersApprovalCounts(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(t, g)
 			}
-			p := wanted(5000)
-			if c.with != nil {
+			p, approval := use(t, g, 1, wanted(5000))
+			if c.with != nil { // what is about to be signed
 				c.with(&p)
 			}
-			p, approval := use(t, g, 1, p)
 			err := g.Approved(t.Context(), p, approval)
 			if c.code == "" {
 				require.NoError(t, err)
