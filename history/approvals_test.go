@@ -47,13 +47,15 @@ func payApproved(s *Store, quote byte) error {
 	}
 }
 
+var errNobodyApproved = errors.New("nobody approved it")
+
 func reserveApproved(s *Store, quote byte, h Hold) (Payment, error) {
 	f, err := s.Facts(context.Background(), Question{Quotes: [][32]byte{quoteOf(quote)}})
 	if err != nil {
 		return Payment{}, err
 	}
 	if len(f.Approvals) == 0 {
-		return Payment{}, x402.Errorf(x402.ApprovalRequired, "nobody approved it")
+		return Payment{}, errNobodyApproved
 	}
 	h.Decision, h.Approval = unlimited(f.Session.ID), &f.Approvals[0]
 	return s.Reserve(context.Background(), h)
@@ -100,11 +102,9 @@ func TestDecisions(t *testing.T) {
 		"used, and approved again":      {[]step{approve, use, approve}, Used, ErrDecided},
 		"used, and accepted again":      {[]step{accept, use, accept}, Used, ErrDecided},
 		"used, and denied":              {[]step{approve, use, deny}, Used, ErrDecided},
-		"used twice": {[]step{approve, use, use}, Used, x402.Errorf(x402.ApprovalRequired,
-			"")},
-		"used without": {[]step{use}, Pending, x402.Errorf(x402.ApprovalRequired, "")},
-		"used after a no": {[]step{approve, deny, use}, Denied,
-			x402.Errorf(x402.ApprovalRequired, "")},
+		"used twice":                    {[]step{approve, use, use}, Used, errNobodyApproved},
+		"used without":                  {[]step{use}, Pending, errNobodyApproved},
+		"used after a no":               {[]step{approve, deny, use}, Denied, errNobodyApproved},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := newStore(t)
@@ -213,7 +213,7 @@ func TestOneApprovalAllowsOnePayment(t *testing.T) {
 					switch err := payApproved(stores[i%2], quote); {
 					case err == nil:
 						passed.Add(1)
-					case !x402.HasCode(err, x402.ApprovalRequired):
+					case !errors.Is(err, errNobodyApproved):
 						panic(err)
 					}
 				})
@@ -221,7 +221,7 @@ func TestOneApprovalAllowsOnePayment(t *testing.T) {
 			all.Wait()
 			require.EqualValues(rt, 1, passed.Load())
 		}
-		require.True(rt, x402.HasCode(payApproved(s, quote), x402.ApprovalRequired))
+		require.True(rt, errors.Is(payApproved(s, quote), errNobodyApproved))
 	})
 }
 
