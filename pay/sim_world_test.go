@@ -24,12 +24,12 @@ import (
 // mix is what kind of trouble a seed has, and how much of each. Few seeds have all of it: a fault
 // that is everywhere hides others (swarm testing).
 type mix struct {
-	steps, processes                                     int
-	leave, kill, reconcile, clock, node, thief, blind    int
-	tick                                                 int
-	ticks                                                []time.Duration
+	steps, processes                                       int
+	leave, kill, reconcile, clock, node, thief, blind      int
+	tick                                                   int
+	ticks                                                  []time.Duration
 	seller, proof, settler, ask, funds, sign, status, save []choice
-	remembers                                            bool // sellers give what was paid for again
+	remembers                                              bool // sellers give what was paid for again
 	// nobody makes the chain's figures differ from what the wallet knows
 	exact bool
 }
