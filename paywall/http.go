@@ -57,14 +57,15 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 			callHash: sha256.Sum256(bytes.Join([][]byte{[]byte(r.Method), []byte(path), body}, []byte{0})),
 			decode:   func() (*payment, error) { return shown, err },
 			invoke: func(ctx context.Context) (toolResult, error) {
-				held := &bufferedAnswer{header: http.Header{}}
+				held := &bufferedAnswer{Headers: http.Header{}}
 				again := r.Clone(ctx)
 				again.Body = io.NopCloser(bytes.NewReader(body))
 				next.ServeHTTP(held, again)
 				if held.tooLong {
 					return toolResult{}, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 				}
-				return toolResult{value: held, failed: held.statusCode() >= http.StatusBadRequest,
+				held.WriteHeader(http.StatusOK)
+				return toolResult{value: held, failed: held.Status >= http.StatusBadRequest,
 					encode: held.encode}, nil
 			},
 		}))
@@ -98,8 +99,8 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 	switch r.answer {
 	case deliver, toolFailed:
 		held, _ := r.toolResult.value.(*bufferedAnswer)
-		if r.replayed != nil {
-			held = decodeAnswer(r.replayed)
+		if r.replayed != nil && json.Unmarshal(r.replayed, &held) != nil {
+			held = nil
 		}
 		if held == nil {
 			http.Error(rw, r.reason, http.StatusInternalServerError)
@@ -129,65 +130,50 @@ func writeJSON(rw http.ResponseWriter, status int, v any) {
 	_, _ = rw.Write(jsonOf(v))
 }
 
-// bufferedAnswer is a handler's answer that waits for its payment.
+// bufferedAnswer is a handler's answer that waits for its payment, and is stored with its sale.
 type bufferedAnswer struct {
-	header  http.Header
-	status  int
-	body    bytes.Buffer
+	Status  int
+	Headers http.Header `json:"Header"`
+	Body    []byte
 	tooLong bool
 }
 
-func (h *bufferedAnswer) Header() http.Header { return h.header }
+// Header implements http.ResponseWriter.
+func (h *bufferedAnswer) Header() http.Header { return h.Headers }
 
+// WriteHeader implements http.ResponseWriter.
 func (h *bufferedAnswer) WriteHeader(status int) {
-	if h.status == 0 && status >= http.StatusOK {
-		h.status = status
+	if h.Status == 0 && status >= http.StatusOK {
+		h.Status = status
 	}
 }
 
-func (h *bufferedAnswer) statusCode() int { return max(h.status, http.StatusOK) }
-
+// Write implements http.ResponseWriter.
 func (h *bufferedAnswer) Write(p []byte) (int, error) {
 	h.WriteHeader(http.StatusOK)
-	h.tooLong = h.tooLong || h.body.Len()+len(p) > maxAnswer
+	h.tooLong = h.tooLong || len(h.Body)+len(p) > maxAnswer
 	if h.tooLong {
 		return 0, errors.New("the answer is too long to be sold")
 	}
-	return h.body.Write(p)
-}
-
-// storedAnswer is how an answer is stored with its sale.
-type storedAnswer struct {
-	Status int
-	Header http.Header
-	Body   []byte
+	h.Body = append(h.Body, p...)
+	return len(p), nil
 }
 
 func (h *bufferedAnswer) encode() []byte {
-	if h.body.Len() > maxReplay {
+	if len(h.Body) > maxReplay {
 		return nil
 	}
-	return jsonOf(storedAnswer{Status: h.statusCode(), Header: h.header, Body: h.body.Bytes()})
-}
-
-func decodeAnswer(text []byte) *bufferedAnswer {
-	var k storedAnswer
-	if json.Unmarshal(text, &k) != nil {
-		return nil
-	}
-	h := &bufferedAnswer{header: k.Header, status: k.Status}
-	h.body.Write(k.Body)
-	return h
+	return jsonOf(h)
 }
 
 // writeTo sends it to this buyer, and to no cache on the way.
 func (h *bufferedAnswer) writeTo(rw http.ResponseWriter) {
-	for name, values := range h.header {
+	for name, values := range h.Headers {
 		if _, ours := rw.Header()[name]; !ours {
 			rw.Header()[name] = values
 		}
 	}
 	rw.Header().Set("Cache-Control", "private")
-	rw.WriteHeader(h.statusCode())
-	_, _ = rw.Write(h.body.Bytes())
+	rw.WriteHeader(h.Status)
+	_, _ = rw.Write(h.Body)
 }

@@ -27,71 +27,54 @@ const (
 var upstreamLimits = mcpconn.Limits{Pages: 1000, Items: 100_000, Bytes: 64 << 20}
 
 func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) error {
-	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Tools != nil }) {
-		return nil
-	}
-	tools, err := mcpconn.Tools(ctx, upstream, upstreamLimits)
-	if err != nil {
-		return err
-	}
-	items := itemsOf(tools, func(t *mcp.Tool) (string, func()) {
+	return mirrorList(ctx, f, upstream, kindTool, mcpconn.Tools, func(t *mcp.Tool) (string, func()) {
 		return t.Name, func() { f.server.AddTool(t, f.callTool) }
-	})
-	f.mirror.Replace(kindTool, items, func(name string) { f.server.RemoveTools(name) })
-	return nil
+	}, f.server.RemoveTools)
 }
 
 func (f *Proxy) mirrorResources(ctx context.Context, upstream *mcp.ClientSession) error {
-	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Resources != nil }) {
-		return nil
-	}
-	resources, err := mcpconn.Resources(ctx, upstream, upstreamLimits)
-	if err != nil {
-		return err
-	}
-	items := itemsOf(resources, func(r *mcp.Resource) (string, func()) {
+	err := mirrorList(ctx, f, upstream, kindResource, mcpconn.Resources, func(r *mcp.Resource) (string, func()) {
 		return r.URI, func() { f.server.AddResource(r, f.readResource) }
-	})
-	f.mirror.Replace(kindResource, items, func(uri string) { f.server.RemoveResources(uri) })
-
-	templates, err := mcpconn.ResourceTemplates(ctx, upstream, upstreamLimits)
-	if err != nil {
-		return nil //nolint:nilerr // many servers have resources and know nothing of templates
+	}, f.server.RemoveResources)
+	if err == nil { // many servers have resources and know nothing of templates
+		_ = mirrorList(ctx, f, upstream, kindTemplate, mcpconn.ResourceTemplates,
+			func(t *mcp.ResourceTemplate) (string, func()) {
+				return t.URITemplate, func() { f.server.AddResourceTemplate(t, f.readResource) }
+			}, f.server.RemoveResourceTemplates)
 	}
-	items = itemsOf(templates, func(t *mcp.ResourceTemplate) (string, func()) {
-		return t.URITemplate, func() { f.server.AddResourceTemplate(t, f.readResource) }
-	})
-	f.mirror.Replace(kindTemplate, items, func(uri string) { f.server.RemoveResourceTemplates(uri) })
-	return nil
+	return err
 }
 
 func (f *Proxy) mirrorPrompts(ctx context.Context, upstream *mcp.ClientSession) error {
-	if !offers(upstream, func(c *mcp.ServerCapabilities) bool { return c.Prompts != nil }) {
-		return nil
+	return mirrorList(ctx, f, upstream, kindPrompt, mcpconn.Prompts, func(p *mcp.Prompt) (string, func()) {
+		return p.Name, func() { f.server.AddPrompt(p, f.getPrompt) }
+	}, f.server.RemovePrompts)
+}
+
+// mirrorList shows a list of the upstream server's as ours, if it says that it has such; of tells an
+// item's name, and adds it.
+func mirrorList[T any](ctx context.Context, f *Proxy, upstream *mcp.ClientSession, kind string,
+	list func(context.Context, *mcp.ClientSession, mcpconn.Limits) ([]T, error),
+	of func(T) (name string, add func()), remove func(names ...string)) error {
+	if said := upstream.InitializeResult(); said != nil && said.Capabilities != nil {
+		c := said.Capabilities
+		has := map[string]bool{kindTool: c.Tools != nil, kindPrompt: c.Prompts != nil,
+			kindResource: c.Resources != nil, kindTemplate: c.Resources != nil}
+		if !has[kind] {
+			return nil
+		}
 	}
-	prompts, err := mcpconn.Prompts(ctx, upstream, upstreamLimits)
+	shown, err := list(ctx, upstream, upstreamLimits)
 	if err != nil {
 		return err
 	}
-	items := itemsOf(prompts, func(p *mcp.Prompt) (string, func()) {
-		return p.Name, func() { f.server.AddPrompt(p, f.getPrompt) }
-	})
-	f.mirror.Replace(kindPrompt, items, func(name string) { f.server.RemovePrompts(name) })
-	return nil
-}
-
-func offers(upstream *mcp.ClientSession, what func(*mcp.ServerCapabilities) bool) bool {
-	said := upstream.InitializeResult()
-	return said == nil || said.Capabilities == nil || what(said.Capabilities)
-}
-
-// itemsOf lists what is shown, each with its name and how it is added.
-func itemsOf[T any](list []T, of func(T) (name string, add func())) (items []mcpconn.Item) {
-	for _, one := range list {
+	var items []mcpconn.Item
+	for _, one := range shown {
 		name, add := of(one)
 		items = append(items, mcpconn.Item{Name: name, Definition: string(jsonOf(one)), Add: add})
 	}
-	return items
+	f.mirror.Replace(kind, items, func(name string) { remove(name) })
+	return nil
 }
 
 func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {

@@ -127,8 +127,14 @@ type Paywall struct {
 	now     func() time.Time
 	log     *slog.Logger
 
-	settleMargin   time.Duration // the constants below; tests shorten them
+	// what settling needs before a payment expires: facilitators refuse what expires within six
+	// seconds (x402 2.27), and need a moment themselves
+	settleMargin time.Duration
+	// how long a buyer waits for the chain where the facilitator did not say whether it settled:
+	// some Base blocks, a Solana confirmation
 	confirmTimeout time.Duration
+	// the age from which a sale that is still settling is taken for one whose process has died; then
+	// the chain decides
 	abandonedAfter time.Duration
 
 	mu     sync.Mutex                  // of closed and kinds
@@ -138,15 +144,6 @@ type Paywall struct {
 }
 
 const (
-	// settleMargin is what settling needs before a payment expires: facilitators refuse what
-	// expires within six seconds (x402 2.27), and need a moment themselves.
-	settleMargin = 8 * time.Second
-	// confirmTimeout is how long a buyer waits for the chain where the facilitator did not say
-	// whether it settled: some Base blocks, a Solana confirmation.
-	confirmTimeout = 15 * time.Second
-	// abandonedAfter is the age from which a sale that is still settling is taken for one whose
-	// process has died; then the chain decides.
-	abandonedAfter = time.Minute
 	// defaultTimeout is maxTimeoutSeconds where the owner sets none: the reference server's.
 	defaultTimeout = 300 * time.Second
 	minTimeout     = 15 * time.Second // less leaves the tool no time
@@ -163,9 +160,9 @@ func New(o Options) (*Paywall, error) {
 		kinds:          map[string]facilitator.Kind{},
 		now:            o.Now,
 		log:            o.Log,
-		settleMargin:   settleMargin,
-		confirmTimeout: confirmTimeout,
-		abandonedAfter: abandonedAfter,
+		settleMargin:   8 * time.Second,
+		confirmTimeout: 15 * time.Second,
+		abandonedAfter: time.Minute,
 	}
 	if w.now == nil {
 		w.now = time.Now
