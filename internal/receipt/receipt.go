@@ -14,6 +14,7 @@ package receipt
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -30,10 +31,10 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// Format and Version name the document.
+// What names the document.
 const (
-	Format  = "x402-wallet-receipt"
-	Version = 1
+	format  = "x402-wallet-receipt"
+	version = 1
 )
 
 // MaxSize bounds a receipt that is read: a 402's option, a payload and a settlement are at most 256
@@ -49,8 +50,8 @@ type Receipt struct {
 	Signed  json.RawMessage `json:"signed"` // what the payer answered, with its signature
 	// what the seller or facilitator said of it, in their own words
 	Settlement json.RawMessage `json:"settlement,omitempty"`
-	Chain      *Chain          `json:"chain,omitempty"`   // what the chain showed the wallet
-	Content    *Content        `json:"content,omitempty"` // what was bought
+	Chain      *proof          `json:"chain,omitempty"`   // what the chain showed the wallet
+	Content    *fingerprint    `json:"content,omitempty"` // what was bought
 }
 
 // Payment is the payment in the wallet's words.
@@ -76,16 +77,16 @@ type Payment struct {
 	Facilitator string       `json:"facilitator,omitempty"`
 }
 
-// Chain is what the wallet's node showed.
-type Chain struct {
+// proof is what the wallet's node showed.
+type proof struct {
 	Transaction string    `json:"transaction"`
 	Block       uint64    `json:"block"` // a slot on Solana
 	At          time.Time `json:"at"`
 	Note        string    `json:"note,omitempty"`
 }
 
-// Content is a fingerprint of what was bought.
-type Content struct {
+// fingerprint is of what was bought.
+type fingerprint struct {
 	Type   string `json:"type"`
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -96,46 +97,41 @@ type Content struct {
 func Of(p history.Payment, content *history.Content, assets *x402.Registry, now time.Time) (*Receipt, error) {
 	if p.State != history.Settled {
 		return nil, x402.Errorf(x402.InvalidArgument, "the payment is %s; a receipt is made of settled ones",
-			p.State).
-			WithHint("x402-wallet reconcile asks the chain what became of it")
+			p.State).WithHint("x402-wallet reconcile asks the chain what became of it")
 	}
-	if p.Proof != history.Chain && now.Before(p.Evidence.ExpiresAt.Add(time.Minute)) {
-		return nil, x402.Errorf(x402.InvalidArgument,
-			"the payment rests on the seller's word, and its signature may still be good: "+
-				"it is not given away").
+	good := p.Evidence.ExpiresAt.Add(time.Minute)
+	if p.Proof != history.Chain && now.Before(good) {
+		return nil, x402.Errorf(x402.InvalidArgument, "the payment rests on the seller's word, and its "+
+			"signature may still be good: it is not given away").
 			WithHint("x402-wallet reconcile asks the chain; or wait until %s",
-				p.Evidence.ExpiresAt.Add(time.Minute).UTC().Format(time.RFC3339))
+				good.UTC().Format(time.RFC3339))
 	}
 	asset, ok := assets.Asset(p.Network, p.Asset)
 	if !ok {
-		return nil, x402.Errorf(x402.UntrustedAsset,
-			"the payment's token is not in the registry any more").WithHint("add it under [[assets]] again")
+		return nil, x402.Errorf(x402.UntrustedAsset, "the payment's token is not in the registry any more").
+			WithHint("add it under [[assets]] again")
 	}
-	r := &Receipt{
-		Format: Format, Version: Version, Terms: p.Requirement, Signed: p.Payload, Settlement: p.Receipt,
-		Payment: Payment{
+	r := &Receipt{Format: format, Version: version, Terms: p.Requirement, Signed: p.Payload,
+		Settlement: p.Receipt, Payment: Payment{
 			ID: p.ID, Time: p.Created.UTC(), Status: string(p.State), Proof: string(p.Proof),
-			Method: p.Method, URL: p.URL, Network: p.Network,
-			Asset: asset.Address, Symbol: asset.Symbol, Decimals: asset.Decimals, Name: asset.Name,
-			DomainVer: asset.Version, Token2022: asset.Token2022,
-			Amount: p.Amount, Price: p.Price.Price(), Payer: p.Evidence.Payer, PayTo: p.PayTo,
-			Transaction: p.Transaction, Facilitator: p.Facilitator,
-		},
-	}
+			Method: p.Method, URL: p.URL, Network: p.Network, Asset: asset.Address, Symbol: asset.Symbol,
+			Decimals: asset.Decimals, Name: asset.Name, DomainVer: asset.Version,
+			Token2022: asset.Token2022, Amount: p.Amount, Price: p.Price.Price(),
+			Payer: p.Evidence.Payer, PayTo: p.PayTo, Transaction: p.Transaction,
+			Facilitator: p.Facilitator,
+		}}
 	if p.Proof == history.Chain {
 		var status x402.Status
 		if err := json.Unmarshal(p.ChainProof, &status); err != nil {
 			return nil, fmt.Errorf("read the chain's proof: %w", err)
 		}
-		r.Chain = &Chain{Transaction: status.Transaction, Block: status.Block, At: status.At.UTC(),
+		r.Chain = &proof{Transaction: status.Transaction, Block: status.Block, At: status.At.UTC(),
 			Note: status.Note}
 	}
 	if content != nil {
 		sum := sha256.Sum256(content.Body)
-		r.Content = &Content{
-			Type: content.Type, Bytes: len(content.Body), SHA256: hex.EncodeToString(sum[:]),
-			Whole: !content.Truncated,
-		}
+		r.Content = &fingerprint{Type: content.Type, Bytes: len(content.Body),
+			SHA256: hex.EncodeToString(sum[:]), Whole: !content.Truncated}
 	}
 	return r, nil
 }
@@ -155,26 +151,46 @@ type Verdict struct {
 	Beyond  []string `json:"beyond"` // what it cannot show by itself
 }
 
+// examined is a receipt that is checked.
+type examined struct {
+	Receipt
+	token   x402.AssetInfo // as this program knows it, else as the receipt says
+	known   bool
+	payload json.RawMessage // what is signed; nil: nothing
+}
+
 // Verify reads a receipt and checks it. Its error means that it is no receipt.
 func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
-	var r Receipt
-	if err := x402.DecodeStrict(text, MaxSize, &r); err != nil {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt: %s", x402.AsError(err).Message)
+	var r examined
+	refused := func(format string, args ...any) (Verdict, error) {
+		return Verdict{}, x402.Errorf(x402.InvalidArgument, format, args...)
+	}
+	if err := x402.DecodeStrict(text, MaxSize, &r.Receipt); err != nil {
+		return refused("it is no receipt: %s", x402.AsError(err).Message)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields() // what it does not know it cannot vouch for
-	if err := d.Decode(&Receipt{}); err != nil || r.Format != Format {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument, "it is no receipt of x402-wallet")
+	if err := d.Decode(&Receipt{}); err != nil || r.Format != format {
+		return refused("it is no receipt of x402-wallet")
 	}
-	if r.Version != Version {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument,
-			"the receipt has version %d, this program knows %d", r.Version, Version)
+	if r.Version != version {
+		return refused("the receipt has version %d, this program knows %d", r.Version, version)
 	}
 	if r.Payment.Status != string(history.Settled) {
-		return Verdict{}, x402.Errorf(x402.InvalidArgument,
-			"the payment is not settled, so this is no receipt")
+		return refused("the payment is not settled, so this is no receipt")
 	}
-	v := Verdict{OK: true, Payment: r.Payment, Beyond: []string{
+	p := r.Payment
+	if r.token, r.known = builtin.Asset(p.Network, p.Asset); !r.known {
+		r.token = x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol,
+			Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
+	}
+	var outer struct {
+		Payload json.RawMessage `json:"payload"`
+	}
+	if json.Unmarshal(r.Signed, &outer) == nil {
+		r.payload = outer.Payload
+	}
+	v := Verdict{OK: true, Payment: p, Beyond: []string{
 		"that the seller delivered, and what: the signature covers the money, not the URL or the content",
 		"the payment's id, method, URL and content, and when it was made to the hour: they are what the " +
 			"payer's wallet wrote down",
@@ -183,14 +199,12 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		what  string
 		check func() error
 	}{
-		{"the payer signed this payment", func() error { return r.signature(builtin) }},
+		{"the payer signed this payment", r.signature},
 		{"the terms are the ones that were signed", r.terms},
-		{"the token is what it is called, and the price what the amount is worth", func() error {
-			return r.worth(builtin)
-		}},
+		{"the token is what it is called, and the price what the amount is worth", r.worth},
 		{"the settlement is of this payment", r.settlement},
 		{"the chain's proof is of this payment", r.chain},
-		{"the times agree", func() error { return r.times(builtin) }},
+		{"the times agree", r.times},
 	} {
 		err := c.check()
 		if errors.Is(err, errNothing) {
@@ -205,11 +219,10 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 	if r.Chain == nil {
 		v.Beyond = append(v.Beyond, "that the money moved: only the seller or facilitator said so")
 	} else {
-		v.Beyond = append(v.Beyond,
-			fmt.Sprintf("that the chain holds the transaction: the wallet's node showed it; look it up: "+
-				"%s in block %d", r.Chain.Transaction, r.Chain.Block))
+		v.Beyond = append(v.Beyond, fmt.Sprintf("that the chain holds the transaction: the wallet's node "+
+			"showed it; look it up: %s in block %d", r.Chain.Transaction, r.Chain.Block))
 	}
-	if _, known := builtin.Asset(r.Payment.Network, r.Payment.Asset); !known {
+	if !r.known {
 		v.Beyond = append(v.Beyond, "what the token is: it is not one that this program knows by itself")
 	}
 	return v, nil
@@ -218,32 +231,17 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 // errNothing: the receipt has no such part.
 var errNothing = errors.New("nothing to check")
 
-// asset is the token as this program knows it, else as the receipt says.
-func (r *Receipt) asset(builtin *x402.Registry) x402.AssetInfo {
-	if asset, ok := builtin.Asset(r.Payment.Network, r.Payment.Asset); ok {
-		return asset
-	}
-	p := r.Payment
-	return x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol, Decimals: p.Decimals,
-		Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
-}
-
-func (r *Receipt) signature(builtin *x402.Registry) error {
-	var outer struct {
-		Payload json.RawMessage `json:"payload"`
-	}
-	if err := json.Unmarshal(r.Signed, &outer); err != nil || outer.Payload == nil {
+func (r *examined) signature() error {
+	if r.payload == nil {
 		return errors.New("nothing is signed")
 	}
-	asset := r.asset(builtin)
 	if x402.IsSolana(r.Payment.Network) {
-		return r.solana(outer.Payload, asset)
+		return r.solana()
 	}
-	from, a, err := evm.Recover(r.Payment.Network, asset, outer.Payload)
-	if err != nil {
-		return err
-	}
+	from, a, err := evm.Recover(r.Payment.Network, r.token, r.payload)
 	switch {
+	case err != nil:
+		return err
 	case !strings.EqualFold(from, r.Payment.Payer):
 		return fmt.Errorf("%s signed it", from)
 	case !strings.EqualFold(a.To, r.Payment.PayTo):
@@ -254,11 +252,11 @@ func (r *Receipt) signature(builtin *x402.Registry) error {
 	return nil
 }
 
-func (r *Receipt) solana(payload json.RawMessage, asset x402.AssetInfo) error {
+func (r *examined) solana() error {
 	var inner struct {
 		Transaction string `json:"transaction"`
 	}
-	if err := json.Unmarshal(payload, &inner); err != nil {
+	if err := json.Unmarshal(r.payload, &inner); err != nil {
 		return errors.New("no transaction is signed")
 	}
 	t, err := svm.Decode(inner.Transaction)
@@ -266,7 +264,7 @@ func (r *Receipt) solana(payload json.RawMessage, asset x402.AssetInfo) error {
 		return err
 	}
 	own := t.Signers[1]
-	destination, err := svm.ATA(r.Payment.PayTo, asset.Address, asset.Token2022)
+	destination, err := svm.ATA(r.Payment.PayTo, r.token.Address, r.token.Token2022)
 	switch {
 	case err != nil:
 		return err
@@ -274,7 +272,7 @@ func (r *Receipt) solana(payload json.RawMessage, asset x402.AssetInfo) error {
 		return fmt.Errorf("the payer's place in it is %s's", own.Address)
 	case !own.Verified:
 		return errors.New("the payer's signature is not one of it")
-	case t.Mint != asset.Address:
+	case t.Mint != r.token.Address:
 		return fmt.Errorf("what is signed is of %s", t.Mint)
 	case t.Destination != destination:
 		return errors.New("what is signed pays somebody else")
@@ -285,19 +283,15 @@ func (r *Receipt) solana(payload json.RawMessage, asset x402.AssetInfo) error {
 }
 
 // terms compares the seller's option, of either version of the protocol, with the payment.
-func (r *Receipt) terms() error {
+func (r *examined) terms() error {
 	var t struct {
 		Scheme, Network, Asset, PayTo string
-		Amount                        *string
-		MaxAmountRequired             *string
+		Amount, MaxAmountRequired     *string
 	}
 	if err := json.Unmarshal(r.Terms, &t); err != nil {
 		return errors.New("no terms")
 	}
-	amount := t.Amount
-	if amount == nil {
-		amount = t.MaxAmountRequired
-	}
+	amount := cmp.Or(t.Amount, t.MaxAmountRequired)
 	var signed struct{ Accepted any } // version 2 repeats them word for word beside the signature
 	var said any
 	if json.Unmarshal(r.Signed, &signed) != nil || json.Unmarshal(r.Terms, &said) != nil ||
@@ -319,12 +313,12 @@ func (r *Receipt) terms() error {
 }
 
 // worth holds what the receipt says of a token against what this program knows of it.
-func (r *Receipt) worth(builtin *x402.Registry) error {
-	asset, ok := builtin.Asset(r.Payment.Network, r.Payment.Asset)
-	p := r.Payment
-	switch worth := asset.Dollars(p.Amount).Price(); {
-	case !ok:
+func (r *examined) worth() error {
+	if !r.known {
 		return errNothing
+	}
+	p, asset := r.Payment, r.token
+	switch worth := asset.Dollars(p.Amount).Price(); {
 	case p.Symbol != asset.Symbol || p.Decimals != asset.Decimals || p.Name != asset.Name ||
 		p.DomainVer != asset.Version || p.Token2022 != asset.Token2022:
 		return fmt.Errorf("it is %s with %d decimals", asset.Symbol, asset.Decimals)
@@ -340,16 +334,22 @@ const slack = time.Hour
 
 // times compares when the payment was made, when the chain has it, and until when the signature was
 // good.
-func (r *Receipt) times(builtin *x402.Registry) error {
+func (r *examined) times() error {
 	made, settled := r.Payment.Time, time.Time{}
 	if r.Chain != nil {
 		settled = r.Chain.At
 	}
-	if !settled.IsZero() && made.After(settled.Add(slack)) {
-		return errors.New("the chain had it before it was made")
+	// The latest that the signature can have been good: as it says, or soon after the payment was
+	// made where it says no time, as on Solana, or cannot be read, which is another check's to say.
+	until := made.Add(slack)
+	if !x402.IsSolana(r.Payment.Network) {
+		if _, a, err := evm.Recover(r.Payment.Network, r.token, r.payload); err == nil {
+			until = time.Unix(a.ValidBefore, 0)
+		}
 	}
-	until := r.until(builtin)
 	switch {
+	case !settled.IsZero() && made.After(settled.Add(slack)):
+		return errors.New("the chain had it before it was made")
 	case made.After(until):
 		return errors.New("it was made when the signature was good no more")
 	case settled.After(until):
@@ -358,21 +358,7 @@ func (r *Receipt) times(builtin *x402.Registry) error {
 	return nil
 }
 
-// until is the latest that the signature can have been good: as it says, or soon after the payment
-// was made where it says no time, as on Solana, or cannot be read, which is another check's to say.
-func (r *Receipt) until(builtin *x402.Registry) time.Time {
-	var outer struct {
-		Payload json.RawMessage `json:"payload"`
-	}
-	if !x402.IsSolana(r.Payment.Network) && json.Unmarshal(r.Signed, &outer) == nil {
-		if _, a, err := evm.Recover(r.Payment.Network, r.asset(builtin), outer.Payload); err == nil {
-			return time.Unix(a.ValidBefore, 0)
-		}
-	}
-	return r.Payment.Time.Add(slack)
-}
-
-func (r *Receipt) settlement() error {
+func (r *examined) settlement() error {
 	if len(r.Settlement) == 0 {
 		return errNothing
 	}
@@ -393,7 +379,7 @@ func (r *Receipt) settlement() error {
 	return nil
 }
 
-func (r *Receipt) chain() error {
+func (r *examined) chain() error {
 	switch {
 	case r.Chain == nil && r.Payment.Proof == string(history.Chain):
 		return errors.New("there is none")
