@@ -53,23 +53,18 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 	fees := newFees()
 	ctx = fees.in(ctx)
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
-	asked := ""                                             // the question that was answered last
-	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question
-	comesBack := request.Params.RequestState != "" || len(request.Params.InputResponses) > 0
-	if comesBack && !unlocked {
-		id, err := s.answered(ctx, request, about)
-		if err != nil {
-			return refused(err)
-		}
-		asked = id
+	asked, err := s.answered(ctx, request, about) // the question that was answered last
+	if err != nil {
+		return refused(err)
 	}
+	canAsk, _ := asks(request)
 	for questions := 0; ; questions++ {
 		given, err := s.buy(ctx, request, in, show)
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
 			return refused(changed(err))
-		case id == "" || id == asked || questions == maxQuestions || !canAsk(request):
+		case id == "" || id == asked || questions == maxQuestions || !canAsk:
 			return given
 		}
 		question, err := s.question(ctx, id)
@@ -82,8 +77,8 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
 				RequestState: state}
 		}
-		action, answered := elicit(ctx, request, question)
-		if !answered {
+		action := elicit(ctx, request, question)
+		if action == "" {
 			return given
 		}
 		if err := s.decide(ctx, id, action); err != nil {
@@ -110,17 +105,15 @@ func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purch
 	return given, nil
 }
 
-// elicit asks while the call waits. False: the person neither accepted nor
-// declined.
-func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string,
-	answered bool) {
+// elicit asks while the call waits: accept or decline, or "" where the person did neither.
+func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.ElicitParams) (action string) {
 	ctx, done := context.WithTimeout(ctx, questionTimeout)
 	defer done()
 	answer, err := request.Session.Elicit(ctx, question)
-	if err != nil {
-		return "", false
+	if err != nil || (answer.Action != "accept" && answer.Action != "decline") {
+		return ""
 	}
-	return answer.Action, answer.Action == "accept" || answer.Action == "decline"
+	return answer.Action
 }
 
 // wasUsed reports whether an approval was used up by a payment that was then made: what needs
@@ -144,19 +137,26 @@ func approvalIn(err error) string {
 	return id
 }
 
-// canAsk reports whether the client shows forms to a person.
-func canAsk(request *mcp.CallToolRequest) bool {
+// asks is what the client asks its person by: forms, and pages that it opens.
+func asks(request *mcp.CallToolRequest) (forms, pages bool) {
 	c := request.ClientCapabilities()
 	if c == nil || c.Elicitation == nil {
-		return false
+		return false, false
 	}
-	return c.Elicitation.Form != nil || c.Elicitation.URL == nil // {} means forms
+	pages = c.Elicitation.URL != nil
+	return c.Elicitation.Form != nil || !pages, pages // {} means forms
 }
 
-// answered takes the client's answer to the question of an earlier call. Accepting and
-// declining are recorded; cancelling is no answer, and the call then meets the same refusal again.
+// answered takes the client's answer to the question of an earlier call, if it brings one. Accepting
+// and declining are recorded; cancelling is no answer, and the call then meets the same refusal
+// again.
 func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	about [sha256.Size]byte) (id string, err error) {
+	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question
+	comesBack := request.Params.RequestState != "" || len(request.Params.InputResponses) > 0
+	if !comesBack || unlocked {
+		return "", nil
+	}
 	asked, ok := s.states.open(request.Params.RequestState)
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
 		return "", x402.Errorf(x402.ApprovalRequired,
@@ -192,9 +192,8 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		if err != nil && !errors.Is(err, history.ErrDecided) && !errors.Is(err, history.ErrNotFound) {
 			return err
 		}
-		return x402.Errorf(x402.ApprovalDeclined, "the person declined this payment").WithHint(
-			"do without it, or talk to the person").
-			WithDetail("approvalId", id)
+		return x402.Errorf(x402.ApprovalDeclined, "the person declined this payment").
+			WithHint("do without it, or talk to the person").WithDetail("approvalId", id)
 	}
 	return nil
 }
@@ -226,12 +225,12 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 	}
 	var left []string
 	for _, line := range []struct {
-		of string
+		name string
 		budget.Line
 	}{{"session", report.Session}, {"day", report.Day}, {"month", report.Month}} {
 		if line.Limit != nil {
-			left = append(left, fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(),
-				line.of))
+			of := fmt.Sprintf("%s of %s for the %s", line.Remaining.Price(), line.Limit.Price(), line.name)
+			left = append(left, of)
 		}
 	}
 	text := []string{

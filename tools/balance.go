@@ -46,21 +46,21 @@ const balanceDescription = `What the wallet can spend: per network the balance, 
 
 // Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is
 // in its row.
-func (w *Wallet) Balance(ctx context.Context, network, asset string) (BalanceOut, error) {
-	out := BalanceOut{Networks: []balanceRow{}}
+func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
+	out.Networks = []balanceRow{}
 	networks := w.Networks
 	if network != "" {
 		known, ok := x402.Network(network)
 		if !ok || !slices.Contains(w.Networks, known) {
-			return BalanceOut{}, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", network).
+			return out, x402.Errorf(x402.InvalidArgument, "the network %q is not configured", network).
 				WithHint("configured are: %s", strings.Join(w.Networks, ", "))
 		}
 		networks = []string{known}
 	}
 	for _, network := range networks {
 		for _, a := range w.assets(network, asset) {
-			out.Networks = append(out.Networks, balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol,
-				Decimals: a.Decimals})
+			row := balanceRow{Network: network, Asset: a.Address, Symbol: a.Symbol, Decimals: a.Decimals}
+			out.Networks = append(out.Networks, row)
 		}
 	}
 	if len(out.Networks) == 0 && asset != "" {
@@ -85,7 +85,6 @@ func (w *Wallet) Balance(ctx context.Context, network, asset string) (BalanceOut
 		})
 	}
 	wait.Wait()
-	var err error
 	out.Budget, err = w.budgets(ctx)
 	if err != nil {
 		return BalanceOut{}, withCode(x402.CheckFailed, "the budgets could not be read", err)
@@ -115,6 +114,7 @@ func (w *Wallet) assets(network, wanted string) (list []x402.AssetInfo) {
 	return list
 }
 
+// fill reads a row's figures, or says why there are none.
 func (w *Wallet) fill(ctx context.Context, row *balanceRow) {
 	on := map[string]chain{"eip155": w.EVM, "solana": w.Solana}[x402.Namespace(row.Network)]
 	if on == nil {

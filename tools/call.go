@@ -78,11 +78,8 @@ func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) 
 	asked := w.askPrices(ctx, server, list)
 	out := ListOut{Server: server, Tools: []toolLine{}}
 	for _, t := range list {
-		out.Tools = append(out.Tools, toolLine{
-			Name: t.Name, Description: x402.Clip(t.Description, maxDescription),
-			InputSchema: shownSchema(t, maxSchema),
-			Price:       cmp.Or(w.toldPrice(t), asked[t.Name]),
-		})
+		out.Tools = append(out.Tools, toolLine{Name: t.Name, InputSchema: shownSchema(t, maxSchema),
+			Description: x402.Clip(t.Description, maxDescription), Price: cmp.Or(w.toldPrice(t), asked[t.Name])})
 	}
 	return out, nil
 }
@@ -172,18 +169,16 @@ func (w *Wallet) toldPrice(t *mcp.Tool) string {
 		}
 		return ""
 	}
-	var least *money.Dollars
+	var prices []money.Dollars
 	for _, r := range toldTerms(t) {
 		if asset, known := w.Engine.Assets.Asset(r.Network, r.Asset); known {
-			if d := asset.Dollars(r.Amount); least == nil || d < *least {
-				least = &d
-			}
+			prices = append(prices, asset.Dollars(r.Amount))
 		}
 	}
-	if least == nil {
+	if len(prices) == 0 {
 		return ""
 	}
-	return least.Price()
+	return slices.Min(prices).Price()
 }
 
 // toldTerms are the options that a server tells of a tool in its list; none where it tells none.
@@ -302,8 +297,8 @@ func (w *Wallet) enter(ctx context.Context, endpoint, maxAmount string) (fee pay
 		return fee, err
 	}
 	defer done()
-	fee, err = w.Engine.Pay(ctx, pay.Request{Request: seller.Request{Method: seller.Initialize,
-		URL: endpoint}, MaxAmount: maxAmount})
+	entry := seller.Request{Method: seller.Initialize, URL: endpoint}
+	fee, err = w.Engine.Pay(ctx, pay.Request{Request: entry, MaxAmount: maxAmount})
 	if err == nil {
 		w.Engine.Delivered(ctx, fee.Status, fee.PaymentID)
 	}

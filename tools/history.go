@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -154,11 +155,9 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)
 	}
-	out := HistoryOut{
-		Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]string{},
+	out := HistoryOut{Count: 1, Transactions: []historyRow{w.row(p)}, Totals: map[string]string{},
 		Evidence: &evidence{States: states, Signed: p.Evidence, Receipt: receipt(p.Receipt),
-			ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)},
-	}
+			ChainProof: p.ChainProof, Note: p.Note, Session: p.Session, Dialect: string(p.Dialect)}}
 	if p.State != history.Failed {
 		out.Totals[p.Symbol] = p.Price.String()
 	}
@@ -185,40 +184,30 @@ func receipt(raw json.RawMessage) json.RawMessage {
 		return nil
 	}
 	shown := map[string]any{"success": s.Success}
-	for name, word := range map[string]string{"transaction": s.Transaction, "network": s.Network,
-		"payer": s.Payer, "amount": s.Amount} {
-		if word != "" {
-			shown[name] = word
+	for name, text := range map[string]string{"transaction": s.Transaction, "network": s.Network,
+		"payer": s.Payer, "amount": s.Amount, "errorReason": s.ErrorReason, "errorMessage": s.ErrorMessage} {
+		if strings.HasPrefix(name, "error") && text != "" {
+			text = x402.Quote(text)
+		}
+		if text != "" {
+			shown[name] = text
 		}
 	}
-	for name, phrase := range map[string]string{"errorReason": s.ErrorReason,
-		"errorMessage": s.ErrorMessage} {
-		if phrase != "" {
-			shown[name] = x402.Quote(phrase)
-		}
-	}
-	text, err := json.Marshal(shown)
-	if err != nil {
-		return nil
-	}
+	text, _ := json.Marshal(shown) // words and a bool
 	return text
 }
 
 // inline is as much of the content as an answer carries itself: text, up to inlineContent, as
 // x402_pay gave it.
 func inline(c history.Content) (text string, cut bool) {
-	body := c.Body
-	if len(body) > inlineContent {
-		end := inlineContent
-		for end > 0 && !utf8.RuneStart(c.Body[end]) { // do not cut a character in two
-			end--
-		}
-		body, cut = body[:end], true
+	end := min(len(c.Body), inlineContent)
+	for end > 0 && end < len(c.Body) && !utf8.RuneStart(c.Body[end]) { // do not cut a character in two
+		end--
 	}
-	if !utf8.Valid(body) {
+	if !utf8.Valid(c.Body[:end]) {
 		return "", true
 	}
-	return string(body), cut || c.Truncated
+	return string(c.Body[:end]), end < len(c.Body) || c.Truncated
 }
 
 func contentURI(id string) string { return "x402://payments/" + id + "/content" }
@@ -234,9 +223,8 @@ func (w *Wallet) row(p history.Payment) historyRow {
 	}
 	return historyRow{
 		PaymentID: p.ID, Timestamp: stamp(p.Created), Status: string(p.State), Proof: string(p.Proof),
-		URL: p.URL, Method: p.Method,
-		Amount: p.Amount, Price: p.Price.Price(), Asset: asset, Symbol: p.Symbol, Network: p.Network,
-		PayTo:                p.PayTo,
-		TransactionSignature: p.Transaction, Facilitator: p.Facilitator, FalseReceipt: p.FalseReceipt,
+		URL: p.URL, Method: p.Method, Amount: p.Amount, Price: p.Price.Price(), Asset: asset,
+		Symbol: p.Symbol, Network: p.Network, PayTo: p.PayTo, TransactionSignature: p.Transaction,
+		Facilitator: p.Facilitator, FalseReceipt: p.FalseReceipt,
 	}
 }

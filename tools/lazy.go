@@ -106,14 +106,10 @@ func (l *lazy) last() (s *openedWallet, done func()) {
 // wait waits for an open wallet; nil when ctx ends before.
 func (l *lazy) wait(ctx context.Context) (s *openedWallet, done func()) {
 	for {
-		s, done = l.last()
-		if s != nil {
-			return s, done
-		}
 		l.mu.Lock()
 		if l.current != nil {
-			l.mu.Unlock()
-			continue
+			defer l.mu.Unlock()
+			return l.current, l.use(l.current)
 		}
 		if l.opened == nil {
 			l.opened = make(chan struct{})
@@ -149,7 +145,8 @@ func (l *lazy) close() error {
 
 // Reopening is a wallet for a command that stays: get gives it under the rules as they are, for a use
 // that done ends; end closes it when its last use has ended.
-func Reopening(open opener) (get func(context.Context) (w *Wallet, done func(), err error), end func() error) {
+func Reopening(open opener) (get func(context.Context) (w *Wallet, done func(), err error),
+	end func() error) {
 	l := &lazy{}
 	return func(ctx context.Context) (*Wallet, func(), error) { return l.get(ctx, open) }, l.close
 }

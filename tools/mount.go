@@ -239,16 +239,14 @@ func progress(ctx context.Context, request *mcp.CallToolRequest, log *slog.Logge
 		mu.Lock()
 		defer mu.Unlock()
 		said++
-		increases := said == 1 || p.Done > last
+		increases := said == 1 || p.Done > last // as it must (MCP, progress)
 		if ctx.Err() != nil || said > maxProgress || !increases {
-			// it must increase (MCP, progress)
 			return
 		}
 		last = p.Done
-		if err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: token, Progress: p.Done, Total: p.Total, Message: x402.Clip(visible(p.Message),
-				maxWord),
-		}); err != nil {
+		err := request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token,
+			Progress: p.Done, Total: p.Total, Message: x402.Clip(visible(p.Message), maxWord)})
+		if err != nil {
 			log.Debug("pass progress on", "err", err)
 		}
 	}

@@ -254,8 +254,8 @@ func mountedResult(r pay.Result) *mcp.CallToolResult {
 		result.Meta = mcp.Meta{}
 	}
 	result.Meta[receiptKey] = paymentNote{Status: r.Status, PaymentID: r.PaymentID, AmountPaid: r.AmountPaid,
-		Price: r.Price, Symbol: r.Symbol, Network: r.Network,
-		PayTo: r.PayTo, TransactionSignature: r.TransactionSignature, ContentURI: r.ContentURI}
+		Price: r.Price, Symbol: r.Symbol, Network: r.Network, PayTo: r.PayTo,
+		TransactionSignature: r.TransactionSignature, ContentURI: r.ContentURI}
 	return result
 }
 
@@ -281,8 +281,7 @@ func serverResult(r pay.Result) *mcp.CallToolResult {
 		case *mcp.TextContent:
 			b.Text = visible(b.Text)
 		case *mcp.ResourceLink:
-			b.Name, b.Title, b.Description = visible(b.Name), visible(b.Title),
-				visible(b.Description)
+			b.Name, b.Title, b.Description = visible(b.Name), visible(b.Title), visible(b.Description)
 		case *mcp.EmbeddedResource:
 			if b.Resource != nil {
 				b.Resource.Text = visible(b.Resource.Text)

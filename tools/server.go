@@ -160,7 +160,9 @@ func (s *Server) addTools() {
 	}
 	addPurchase[PayIn](s, tool(payName, "Get a URL and pay for it", payDescription, buys))
 	add(s, tool("x402_estimate_cost", "Ask a price", estimateDescription, asks),
-		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) { return w.Estimate(ctx, in) })
+		func(w *Wallet, ctx context.Context, in estimateIn) (pay.Estimate, error) {
+			return w.Estimate(ctx, in)
+		})
 	add(s, tool("x402_check_balance", "Balances and budgets", balanceDescription, reads),
 		func(w *Wallet, ctx context.Context, in balanceIn) (BalanceOut, error) {
 			return w.Balance(ctx, in.Network, in.Asset)
@@ -171,7 +173,9 @@ func (s *Server) addTools() {
 		})
 	add(s, tool("x402_revoke_delegation", "Prepare a revocation", revokeDescription, asks), (*Wallet).revoke)
 	add(s, tool("x402_list_tools", "Tools of a paid server", listDescription, reads),
-		func(w *Wallet, ctx context.Context, in listIn) (ListOut, error) { return w.ListTools(ctx, in.Server) })
+		func(w *Wallet, ctx context.Context, in listIn) (ListOut, error) {
+			return w.ListTools(ctx, in.Server)
+		})
 	call := tool(callName, "Call a paid tool", callDescription, buys)
 	call.OutputSchema = brief(outputSchema[pay.Result]()) // the rest is as in x402_pay
 	addPurchase[CallIn](s, call)

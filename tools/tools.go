@@ -1,14 +1,14 @@
-// Package tools is what an agent can do: one file a tool, each with its arguments, its answer and
-// its method; server.go puts them on MCP. The command line prints the same answers (SPEC §7.1b), so
+// Package tools is what an agent can do: each tool with its arguments, its answer and its method in
+// one file; server.go puts them on MCP. The command line prints the same answers (SPEC §7.1b), so
 // the methods are plain Go.
 //
 // What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can
 // only ask, and every answer is either what SPEC §7 promises or an error with one of its codes.
 //
-// Beside the tools: handle.go (from a method to an answer or an error), schema.go, visible.go;
+// Beside the tools: handle.go (from a method to an answer or an error), schema.go;
 // stdio.go (the streams) and lazy.go (the open wallet, under rules that change); approval.go and
 // unlock.go (asking a person), progress.go (telling one); mount.go and mounted.go (other servers'
-// tools); resources.go and prompts.go.
+// tools); resources.go (and prompts).
 package tools
 
 import (

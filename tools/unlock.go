@@ -38,7 +38,7 @@ const unlockKey = "unlock"
 // already; else nil, and the error is the answer. A call that has asked before gets its error.
 func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Error) *mcp.CallToolResult {
 	_, again := request.Params.InputResponses[unlockKey]
-	if failed.Code != x402.WalletLocked || again || !opensPages(request.ClientCapabilities()) {
+	if _, pages := asks(request); failed.Code != x402.WalletLocked || again || !pages {
 		return nil
 	}
 	u.mu.Lock()
@@ -60,10 +60,6 @@ func (u *unlocking) ask(s *Server, request *mcp.CallToolRequest, failed *x402.Er
 			Message: "The wallet is locked. Open this page of x402-wallet on this machine and type the " +
 				"wallet's passphrase there; never type it into a chat.",
 		}}}
-}
-
-func opensPages(c *mcp.ClientCapabilities) bool {
-	return c != nil && c.Elicitation != nil && c.Elicitation.URL != nil
 }
 
 func newUnlockPage(s *Server) (*unlockPage, error) {
@@ -121,8 +117,8 @@ func (u *unlocking) await(ctx context.Context, request *mcp.CallToolRequest) err
 	}
 	if given.Action != "accept" {
 		page.stop()
-		return x402.Errorf(x402.WalletLocked, "the wallet is locked, and the person did not open the page "+
-			"to unlock it").
+		return x402.Errorf(x402.WalletLocked,
+			"the wallet is locked, and the person did not open the page to unlock it").
 			WithHint("the person runs: x402-wallet unlock")
 	}
 	select {
