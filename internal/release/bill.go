@@ -21,20 +21,18 @@ func (r *release) bill(t target, program []byte, info *debug.BuildInfo) ([]byte,
 	serial := sha256.Sum256(append([]byte("bill of materials "), sum[:]...))
 	// RFC 9562 §5.8, version 8: our own way to make it
 	serial[6], serial[8] = serial[6]&0x0f|0x80, serial[8]&0x3f|0x80
-	id := hex.EncodeToString(serial[:16])
-	components, refs := []object{{
-		"type": "platform", "bom-ref": "pkg:golang/std@" + info.GoVersion, "name": "std",
-		"version": info.GoVersion, "purl": "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go"),
-	}}, []string{"pkg:golang/std@" + info.GoVersion}
+	id := serial[:16]
+	std := "pkg:golang/std@"
+	components := []object{{"type": "platform", "bom-ref": std + info.GoVersion, "name": "std",
+		"version": info.GoVersion, "purl": std + strings.TrimPrefix(info.GoVersion, "go")}}
+	refs := []string{std + info.GoVersion}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
 		ref := "pkg:golang/" + m.Path + "@" + m.Version
-		components = append(components, object{
-			"type": "library", "bom-ref": ref, "name": m.Path, "version": m.Version, "purl": ref,
-			"properties": []object{{"name": "go:sum", "value": m.Sum}},
-		})
+		components = append(components, object{"type": "library", "bom-ref": ref, "name": m.Path,
+			"version": m.Version, "purl": ref, "properties": []object{{"name": "go:sum", "value": m.Sum}}})
 		refs = append(refs, ref)
 	}
 	settings := []object{}
@@ -45,17 +43,13 @@ func (r *release) bill(t target, program []byte, info *debug.BuildInfo) ([]byte,
 	return indented(object{
 		"$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json", "bomFormat": "CycloneDX",
 		"specVersion": "1.6", "version": 1,
-		"serialNumber": fmt.Sprintf("urn:uuid:%s-%s-%s-%s-%s", id[:8], id[8:12], id[12:16], id[16:20],
-			id[20:]),
-		"metadata": object{
-			"timestamp": r.when.Format(time.RFC3339),
-			"component": object{
-				"type": "application", "bom-ref": own, "name": "x402-wallet", "version": r.version,
-				"licenses":   []object{{"license": object{"id": "Apache-2.0"}}},
-				"hashes":     []object{{"alg": "SHA-256", "content": hex.EncodeToString(sum[:])}},
-				"properties": settings,
-			},
-		},
+		"serialNumber": fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
+		"metadata": object{"timestamp": r.when.Format(time.RFC3339), "component": object{
+			"type": "application", "bom-ref": own, "name": "x402-wallet", "version": r.version,
+			"licenses":   []object{{"license": object{"id": "Apache-2.0"}}},
+			"hashes":     []object{{"alg": "SHA-256", "content": hex.EncodeToString(sum[:])}},
+			"properties": settings,
+		}},
 		"components": components, "dependencies": []object{{"ref": own, "dependsOn": refs}},
 	})
 }
@@ -97,13 +91,68 @@ func licencesOf(ctx context.Context, info *debug.BuildInfo) ([]byte, error) {
 func licenceFiles(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
-		upper := strings.ToUpper(e.Name())
-		if !e.IsDir() && slices.ContainsFunc([]string{"LICENSE", "LICENCE", "COPYING", "NOTICE"},
-			func(p string) bool {
-				return strings.HasPrefix(upper, p)
-			}) {
+		isLicence := func(word string) bool { return strings.HasPrefix(strings.ToUpper(e.Name()), word) }
+		if !e.IsDir() && slices.ContainsFunc([]string{"LICENSE", "LICENCE", "COPYING", "NOTICE"}, isLicence) {
 			names = append(names, e.Name())
 		}
 	}
 	return names, err
+}
+
+const (
+	about = "The wallet an AI agent can be trusted with: pays x402 URLs inside budgets that the agent " +
+		"cannot move."
+	long = "The agent asks for a paid URL; the wallet pays with USDC on Base, other EVM chains or Solana, " +
+		"inside budgets that you set, and returns the content with a receipt. Keys stay encrypted on this " +
+		"computer.\n\nBefore the first payment run `x402-wallet init` in a terminal once: it asks for a " +
+		"passphrase, which no agent and no settings file ever sees."
+)
+
+type object = map[string]any
+
+// bundle is an MCP bundle: a zip with a manifest, for hosts that install by a click
+// (github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.3). It takes no settings: a secret
+// has no place in them.
+func (r *release) bundle(t target, program []byte, pages []file) ([]byte, error) {
+	manifest, err := indented(object{
+		"manifest_version": "0.3", "name": "x402-wallet", "display_name": "x402-wallet", "version": r.version,
+		"description": about, "long_description": long, "license": "Apache-2.0", "tools_generated": true,
+		"author":   object{"name": "The x402-wallet authors"},
+		"keywords": []string{"x402", "payments", "wallet", "usdc"},
+		"server": object{"type": "binary", "entry_point": "server/" + t.binary(), "mcp_config": object{
+			"command": "${__dirname}/server/" + t.binary(), "args": []string{"mcp"}, "env": object{}}},
+		"compatibility": object{"platforms": []string{map[string]string{"linux": "linux", "darwin": "darwin",
+			"windows": "win32"}[t.os]}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{name: "manifest.json", body: manifest},
+		{name: "server/" + t.binary(), body: program, run: true}}
+	for _, f := range pages {
+		if filepath.Dir(f.name) == "." { // licences and README
+			files = append(files, f)
+		}
+	}
+	return zipped(files, r.when)
+}
+
+// serverJSON is the entry for the MCP registry: its schema of 2025-12-11, a package for each
+// bundle. The registry asks for the bundles' checksums, and wants "mcp" in their address.
+func (r *release) serverJSON(list []target) ([]byte, error) {
+	packages := []object{}
+	for _, t := range list {
+		name := "x402-wallet-" + r.version + "-" + t.String() + ".mcpb"
+		sum, err := sumOf(filepath.Join(r.out, name))
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, object{"registryType": "mcpb", "identifier": r.url + "/" + name,
+			"version": r.version, "fileSha256": sum, "transport": object{"type": "stdio"}})
+	}
+	return indented(object{
+		"$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+		"name":    r.publisher + "/x402-wallet", "title": "x402-wallet", "description": about[:len(about)-1],
+		"version": r.version, "packages": packages,
+	})
 }

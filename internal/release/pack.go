@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -57,10 +58,7 @@ func tarball(dir string, files []file, when time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if err := archive.Close(); err != nil {
-		return nil, err
-	}
-	err = packed.Close()
+	err = errors.Join(archive.Close(), packed.Close())
 	return out.Bytes(), err
 }
 
@@ -85,27 +83,18 @@ func zipped(files []file, when time.Time) ([]byte, error) {
 
 // pack writes a target's archive, bundle and bill of materials.
 func (r *release) pack(t target, program []byte, made *debug.BuildInfo, pages []file) error {
-	bill, err := r.bill(t, program, made)
-	if err != nil {
-		return err
-	}
 	dir := "x402-wallet-" + r.version + "-" + t.String()
 	files := append(slices.Clone(pages), file{name: t.binary(), body: program, run: true})
+	archive, pack := dir+".tar.gz", func() ([]byte, error) { return tarball(dir, files, r.when) }
 	if t.os == "windows" {
 		for i := range files {
 			files[i].name = dir + "/" + files[i].name
 		}
-		err = r.write(dir+".zip", func() ([]byte, error) { return zipped(files, r.when) })
-	} else {
-		err = r.write(dir+".tar.gz", func() ([]byte, error) { return tarball(dir, files, r.when) })
+		archive, pack = dir+".zip", func() ([]byte, error) { return zipped(files, r.when) }
 	}
-	if err != nil {
-		return err
-	}
-	if err := r.write(dir+".cdx.json", func() ([]byte, error) { return bill, nil }); err != nil {
-		return err
-	}
-	return r.write(dir+".mcpb", func() ([]byte, error) { return r.bundle(t, program, pages) })
+	return errors.Join(r.write(archive, pack),
+		r.write(dir+".cdx.json", func() ([]byte, error) { return r.bill(t, program, made) }),
+		r.write(dir+".mcpb", func() ([]byte, error) { return r.bundle(t, program, pages) }))
 }
 
 func (r *release) write(name string, body func() ([]byte, error)) error {
