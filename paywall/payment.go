@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -253,12 +252,12 @@ func (w *Paywall) readSolana(p *payment, o offer) (s signed, err error) {
 		return s, errAmount
 	}
 	s.payer = t.Authority
-	own := slices.IndexFunc(t.Signers[:], func(s svm.Signature) bool { return s.Address == t.Authority })
-	if own < 0 || !t.Signers[own].Verified {
+	own := t.Signers[1] // the authority: Decode saw to it
+	if !own.Verified {
 		return s, errSignedBy
 	}
 	s.evidence = x402.Evidence{Network: o.Network, Asset: o.Asset.Address, Payer: t.Authority, PayTo: o.PayTo,
-		Amount: t.Amount, Signature: t.Signers[own].Signature, Source: t.Source, Destination: t.Destination,
+		Amount: t.Amount, Signature: own.Signature, Source: t.Source, Destination: t.Destination,
 		Memo: t.Memo, FeePayer: t.FeePayer, Blockhash: t.Blockhash, ExpiresAt: s.expires}
 	return s, nil
 }

@@ -15,9 +15,14 @@ import (
 
 // Transfer is a payment transaction, read.
 type Transfer struct {
-	FeePayer            string
-	Signers             [2]Signature // in the message's order: the fee payer, the authority
-	Program, Mint       string       // Program is SPL Token or Token-2022
+	FeePayer string
+	Signers  [2]struct { // in the message's order: the fee payer, the authority
+		Address   string
+		Signature string // base58; "" while nobody signed: 64 zero bytes
+		Verified  bool   // it is the address's Ed25519 signature of the message
+	}
+	Token2022           bool // the mint's program: Token-2022 or SPL Token
+	Mint                string
 	Source, Destination string       // token accounts
 	Authority           string       // who may take from Source: its owner or its delegate
 	Amount              money.Amount // atomic units, at most 2^64-1
@@ -28,13 +33,6 @@ type Transfer struct {
 	UnitPrice           uint64 // micro-lamports per unit
 	Blockhash           string
 	Message             []byte // what is signed
-}
-
-// Signature is one signer's slot of a transaction.
-type Signature struct {
-	Address   string
-	Signature string // base58; "" while nobody signed: 64 zero bytes
-	Verified  bool   // it is the address's Ed25519 signature of the message
 }
 
 // errLayout says that a transaction is not a payment in the one layout that is read.
@@ -162,18 +160,14 @@ func (r *reader) head() (m message, err error) {
 	if m.signers != 2 || m.readonlySigners != 1 || m.readonly > len(m.keys)-m.signers {
 		return m, layout("other signers than a fee payer and an authority")
 	}
-	if duplicate(m.keys) {
+	seen := map[solana.PublicKey]bool{}
+	for _, key := range m.keys {
+		seen[key] = true
+	}
+	if len(seen) != len(m.keys) {
 		return m, layout("the same account twice")
 	}
 	return m, nil
-}
-
-func duplicate(keys []solana.PublicKey) bool {
-	seen := make(map[solana.PublicKey]bool, len(keys))
-	for _, key := range keys {
-		seen[key] = true
-	}
-	return len(seen) != len(keys)
 }
 
 // instruction is one of a message's: indexes into its keys.
@@ -230,7 +224,7 @@ func (t *Transfer) readTransfer(in instruction, m message) error {
 	case source == destination || !m.writable(source) || !m.writable(destination) || m.writable(mint):
 		return layout("the transfer's accounts have other roles")
 	}
-	t.Program = in.program.String()
+	t.Token2022 = in.program == token2022
 	t.Source = m.keys[source].String()
 	t.Mint = m.keys[mint].String()
 	t.Destination = m.keys[destination].String()

@@ -72,11 +72,16 @@ func TestDecode(t *testing.T) {
 	d.signatures[1] = ed25519.Sign(person(1), d.message())
 	got, err := Decode(base64.StdEncoding.EncodeToString(d.wire()))
 	require.NoError(t, err)
+	signers := got.Signers
+	require.Equal(t, keyOf(payer).String(), signers[0].Address)
+	require.Empty(t, signers[0].Signature)
+	require.False(t, signers[0].Verified)
+	require.Equal(t, keyOf(person(1)).String(), signers[1].Address)
+	require.Equal(t, solana.Signature(d.signatures[1]).String(), signers[1].Signature)
+	require.True(t, signers[1].Verified)
 	require.Equal(t, Transfer{
-		FeePayer: keyOf(payer).String(),
-		Signers: [2]Signature{{Address: keyOf(payer).String()},
-			{keyOf(person(1)).String(), solana.Signature(d.signatures[1]).String(), true}},
-		Program: tokenProgram.String(), Mint: mint.String(), Source: keyOf(owner).String(),
+		FeePayer: keyOf(payer).String(), Signers: signers,
+		Mint: mint.String(), Source: keyOf(owner).String(),
 		Destination: keyOf(seller).String(),
 		Authority:   keyOf(person(1)).String(), Amount: *amount(1000), Decimals: 6, HasMemo: true,
 		Memo:      "memo",

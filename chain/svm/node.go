@@ -49,17 +49,10 @@ func notConfigured(network string) *x402.Error {
 // Errors: INVALID_REQUIREMENT when none is configured, RPC_ERROR when it is silent, CHECK_FAILED
 // when it is on another chain; none is remembered.
 func (e *Exact) node(ctx context.Context, network string) (*node, error) {
-	where := e.options.RPC[network]
-	if where == "" {
-		return nil, notConfigured(network)
-	}
-	e.mu.Lock()
 	n := e.nodes[network]
 	if n == nil {
-		n = newNode(network, where, e.options.HTTP)
-		e.nodes[network] = n
+		return nil, notConfigured(network)
 	}
-	e.mu.Unlock()
 	if n.verified.Load() {
 		return n, nil
 	}
@@ -69,9 +62,8 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	}
 	if !isGenesis(network, genesis) {
 		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
-			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
-				"the word of this node").
-			WithDetail("genesis", x402.Brief(genesis))
+			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on " +
+				"the word of this node").WithDetail("genesis", x402.Brief(genesis))
 		e.FixedBy = x402.ByPerson
 		return nil, e
 	}
@@ -105,8 +97,8 @@ func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash sol
 	key, err := parseKey(answer.Value.Blockhash)
 	if err != nil || key.IsZero() || answer.Value.LastValidBlockHeight < blockhashLife ||
 		answer.Context.Slot+blockhashLife < answer.Value.LastValidBlockHeight {
-		return hash, 0, 0,
-			n.Failed(method, errors.New("no blockhash, or no slot and block height that belong to it"))
+		err := errors.New("no blockhash, or no slot and block height that belong to it")
+		return hash, 0, 0, n.Failed(method, err)
 	}
 	return solana.Hash(key), answer.Value.LastValidBlockHeight, answer.Context.Slot, nil
 }
@@ -116,25 +108,21 @@ func (n *node) latestBlockhash(ctx context.Context, commitment string) (hash sol
 func (n *node) isBlockhashValid(ctx context.Context, hash, commitment string) (bool, error) {
 	var answer struct{ Value *bool }
 	const method = "isBlockhashValid"
-	if err := n.Call(ctx, &answer, method, hash, map[string]any{"commitment": commitment}); err != nil {
-		return false, err
+	err := n.Call(ctx, &answer, method, hash, map[string]any{"commitment": commitment})
+	if err == nil && answer.Value == nil {
+		err = n.Failed(method, errors.New("neither true nor false"))
 	}
-	if answer.Value == nil {
-		return false, n.Failed(method, errors.New("neither true nor false"))
-	}
-	return *answer.Value, nil
+	return err == nil && *answer.Value, err
 }
 
 // blockHeight asks for the block height at a commitment.
 func (n *node) blockHeight(ctx context.Context, commitment string) (height uint64, err error) {
 	const method = "getBlockHeight"
-	if err := n.Call(ctx, &height, method, map[string]any{"commitment": commitment}); err != nil {
-		return 0, err
+	err = n.Call(ctx, &height, method, map[string]any{"commitment": commitment})
+	if err == nil && height == 0 {
+		err = n.Failed(method, errors.New("no block height"))
 	}
-	if height == 0 {
-		return 0, n.Failed(method, errors.New("no block height"))
-	}
-	return height, nil
+	return height, err
 }
 
 // Clock asks a network's node what time it is, for people who look for what is wrong; zero when it
@@ -147,8 +135,9 @@ func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
 	if _, err := n.blockHeight(ctx, confirmed); err != nil {
 		return time.Time{}, err
 	}
-	if at := n.clock.Load(); at != 0 {
-		return time.Unix(at, 0).UTC(), nil
+	at := n.clock.Load()
+	if at == 0 {
+		return time.Time{}, nil
 	}
-	return time.Time{}, nil
+	return time.Unix(at, 0).UTC(), nil
 }

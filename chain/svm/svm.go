@@ -10,18 +10,19 @@
 // by slots. So there is no CLOCK_SUSPECT here as there is in evm (catalogue G13); a wrong clock
 // only makes the engine ask too early or too late.
 //
-// The files: payable.go (why not), funds.go and account.go (token accounts), authorize.go (sign:
-// plan, look at the accounts, build, check), build.go and decode.go (the transaction, made and
-// read), status.go and search.go (what became of it), owner.go (what only an owner signs), node.go,
-// address.go.
+// The files: svm.go (addresses, why not), account.go (token accounts, funds), authorize.go (sign:
+// plan, look at the accounts, build, check), decode.go (the transaction, read), status.go (what
+// became of it), owner.go (what only an owner signs), node.go.
 package svm
 
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/gagliardetto/solana-go"
@@ -30,8 +31,7 @@ import (
 )
 
 // Signer signs messages with the agent's Ed25519 key, or asks the process that has it. It is called
-// concurrently. Address is base58, ""
-// while there is no key.
+// concurrently. Address is base58, "" while there is no key.
 type Signer interface {
 	Address() string
 	// SignTransfer signs the message of a payment's transaction; payment is its id in the ledger.
@@ -52,9 +52,7 @@ type Options struct {
 type Exact struct {
 	options Options
 	agent   solana.PublicKey // zero when there is no key
-
-	mu    sync.Mutex
-	nodes map[string]*node // by network, made at first use
+	nodes   map[string]*node // by network
 
 	// tests only: what an attacker in our own process would do to a message
 	tamper func(message []byte) []byte
@@ -72,6 +70,11 @@ func New(o Options) *Exact {
 	if o.Signer != nil {
 		e.agent, _ = parseKey(o.Signer.Address())
 	}
+	for network, url := range o.RPC {
+		if url != "" && x402.IsSolana(network) {
+			e.nodes[network] = newNode(network, url, o.HTTP)
+		}
+	}
 	return e
 }
 
@@ -86,12 +89,236 @@ func (e *Exact) Address() string {
 // self is the agent's key. Error: WALLET_NOT_FOUND.
 func (e *Exact) self() (solana.PublicKey, error) {
 	if e.agent.IsZero() {
-		return e.agent, x402.Errorf(x402.WalletNotFound, "the wallet has no Solana key").WithHint(
-			"the person runs: x402-wallet init")
+		return e.agent, x402.Errorf(x402.WalletNotFound, "the wallet has no Solana key").
+			WithHint("the person runs: x402-wallet init")
 	}
 	return e.agent, nil
 }
 
 func invalid(format string, args ...any) *x402.Error {
 	return x402.Errorf(x402.InvalidRequirement, format, args...)
+}
+
+// errAddress says that a text is not base58 of 32 bytes.
+var errAddress = errors.New("not a Solana address")
+
+// Programs that a payment is made of.
+var (
+	computeBudget = solana.ComputeBudget
+	memoProgram   = solana.MemoProgramID
+	tokenProgram  = solana.TokenProgramID
+	token2022     = solana.Token2022ProgramID
+)
+
+// programs are addresses that are nobody's: money sent there, or a fee asked of them, is a mistake
+// or a trick (B9, B12).
+var programs = []solana.PublicKey{
+	computeBudget, memoProgram, solana.MemoProgramIDV1, tokenProgram, token2022,
+	solana.SPLAssociatedTokenAccountProgramID,
+	solana.SystemProgramID, solana.ConfigProgramID, solana.StakeProgramID, solana.VoteProgramID,
+	solana.FeatureProgramID,
+	solana.BPFLoaderDeprecatedProgramID, solana.BPFLoaderProgramID, solana.BPFLoaderUpgradeableProgramID,
+	solana.Secp256k1ProgramID,
+	solana.AddressLookupTableProgramID, solana.TokenSwapProgramID, solana.TokenLendingProgramID,
+	solana.TokenMetadataProgramID,
+	solana.WrappedSol,
+	solana.MustPublicKeyFromBase58("Ed25519SigVerify111111111111111111111111111"),
+	solana.MustPublicKeyFromBase58("L2TExMFKdjpN9kozasaurPirfHy9P8sbXoAN1qA3S95"), // Lighthouse
+	solana.MustPublicKeyFromBase58("1nc1nerator11111111111111111111111111111111"), // burns what it is sent
+	solana.MustPublicKeyFromBase58("NativeLoader1111111111111111111111111111111"),
+	solana.MustPublicKeyFromBase58("Sysvar1111111111111111111111111111111111111"),
+}
+
+func isTokenProgram(key solana.PublicKey) bool { return key == tokenProgram || key == token2022 }
+
+func isProgram(key solana.PublicKey) bool { return slices.Contains(programs, key) }
+
+// parseKey reads the one base58 spelling of 32 bytes, on the curve or off it. The length is looked
+// at first: decoding base58 takes the square of it.
+func parseKey(text string) (solana.PublicKey, error) {
+	if len(text) < 32 || len(text) > 44 {
+		return solana.PublicKey{}, errAddress
+	}
+	key, err := solana.PublicKeyFromBase58(text)
+	if err != nil {
+		return solana.PublicKey{}, errAddress
+	}
+	return key, nil
+}
+
+// ATA is the associated token account of an owner, a program-derived address or a key, under either
+// token program.
+func ATA(owner, mint string, is2022 bool) (string, error) {
+	ownerKey, errOwner := parseKey(owner)
+	mintKey, errMint := parseKey(mint)
+	if err := errors.Join(errOwner, errMint); err != nil {
+		return "", err
+	}
+	address, err := ata(ownerKey, mintKey, programOf(is2022))
+	if err != nil {
+		return "", err
+	}
+	return address.String(), nil
+}
+
+// ata is the seeds [owner, token program, mint] under the associated token account program. The two
+// token programs give different addresses.
+func ata(owner, mint, program solana.PublicKey) (solana.PublicKey, error) {
+	address, _, err := solana.FindAssociatedTokenAddressWithProgram(owner, mint, program)
+	return address, err
+}
+
+// programOf is the program of a mint.
+func programOf(is2022 bool) solana.PublicKey {
+	if is2022 {
+		return token2022
+	}
+	return tokenProgram
+}
+
+// maxMemo is the limit for extra.memo, in bytes (specs/schemes/exact/scheme_exact_svm.md).
+const maxMemo = 256
+
+// Payable says why r cannot be paid, or nil, from what r itself says: it asks nobody (security
+// catalogue B8–B14). Every refusal is an *x402.Error: INVALID_REQUIREMENT, but UNTRUSTED_ASSET when
+// asset is not the one that r asks for and WALLET_NOT_FOUND when there is no key. What only the
+// chain knows, as whether the payee has a token account and who owns the source, Authorize refuses.
+//
+// A payTo off the curve is fine: a multisig or a program's wallet is such an address. Which order
+// of paying and serving (extra.paymentFlow) is acceptable is the engine's to say: what is signed is
+// the same.
+func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
+	if r.Scheme != "exact" {
+		return invalid("the scheme is not exact").WithDetail("scheme", x402.Brief(r.Scheme))
+	}
+	if r.Version != 1 && r.Version != 2 {
+		return invalid("x402Version is neither 1 nor 2")
+	}
+	if e.nodes[r.Network] == nil {
+		return notConfigured(r.Network)
+	}
+	if _, ok := r.Amount.Uint64(); !ok || r.Amount.IsZero() {
+		return invalid("the amount %s is not one of an SPL token (1 to 2^64-1)", r.Amount)
+	}
+	if asset.Network != r.Network || asset.Address != r.Asset {
+		return x402.Errorf(x402.UntrustedAsset, "the mint asked for is not the one in the registry").
+			WithDetail("asset", x402.Brief(r.Asset))
+	}
+	_, err := e.parties(r, "")
+	return err
+}
+
+// parties are the keys and the memo that a requirement names.
+type parties struct {
+	payee, mint, feePayer solana.PublicKey // feePayer is zero when nobody is named and nobody has to be
+	memo                  string
+}
+
+// parties reads them. feePayer is who pays the fee where the challenge names nobody.
+func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err error) {
+	self, err := e.self()
+	if err != nil {
+		return p, err
+	}
+	p.mint, err = parseKey(r.Asset)
+	if err != nil {
+		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
+	}
+	p.memo, err = memoOf(r)
+	if err != nil {
+		return p, err
+	}
+	p.payee, err = payee(r, self, p.mint)
+	if err != nil {
+		return p, err
+	}
+	p.feePayer, err = feePayerOf(r, feePayer)
+	if err != nil || p.feePayer.IsZero() {
+		return p, err
+	}
+	return p, p.judgeFeePayer(self)
+}
+
+// extraText is extra[key]: "" when it is absent or null, an error when it is anything but a text.
+func extraText(r x402.Requirement, key string) (text string, err error) {
+	if raw, there := r.Extra[key]; there && json.Unmarshal(raw, &text) != nil {
+		return "", invalid("extra.%s is not a text", key)
+	}
+	return text, nil
+}
+
+// memoOf is the memo the seller wants in the transaction, verbatim, "" for none (B10). It is a
+// stranger's text, and UTF-8: package x402 refuses a challenge that is not.
+func memoOf(r x402.Requirement) (string, error) {
+	memo, err := extraText(r, "memo")
+	if err != nil {
+		return "", err
+	}
+	if len(memo) > maxMemo {
+		return "", invalid("extra.memo has %d bytes, at most %d can be sent", len(memo), maxMemo)
+	}
+	return memo, nil
+}
+
+// payee refuses addresses that cannot be anybody's wallet, and our own (B12).
+func payee(r x402.Requirement, self, mint solana.PublicKey) (solana.PublicKey, error) {
+	key, err := parseKey(r.PayTo)
+	var why string
+	switch {
+	case err != nil:
+		why = err.Error()
+	case key == self:
+		why = "this wallet itself"
+	case key == mint:
+		why = "the token's mint"
+	case isProgram(key):
+		why = "a program"
+	default:
+		return key, nil
+	}
+	return key, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
+}
+
+// feePayerOf is extra.feePayer, and where a dialect in which the wallet settles leaves it out (SPEC
+// §7.2), the one the facilitator gave.
+func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
+	text, err := extraText(r, "feePayer")
+	if err != nil {
+		return solana.PublicKey{}, err
+	}
+	if text == "" && r.Dialect.WalletSettles() {
+		text = given
+		if text == "" {
+			return solana.PublicKey{}, nil
+		}
+	}
+	if text == "" {
+		return solana.PublicKey{}, invalid("extra.feePayer is missing")
+	}
+	key, err := parseKey(text)
+	if err != nil {
+		return key, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(text))
+	}
+	return key, nil
+}
+
+// judgeFeePayer refuses those that would make us or the payee pay the fee, or that nobody can sign
+// for (B8, B9).
+func (p parties) judgeFeePayer(self solana.PublicKey) error {
+	var why string
+	switch {
+	case p.feePayer == self:
+		why = "this wallet: it never pays a fee"
+	case p.feePayer == p.payee:
+		why = "the payee"
+	case p.feePayer == p.mint:
+		why = "the token's mint"
+	case isProgram(p.feePayer):
+		why = "a program"
+	case !p.feePayer.IsOnCurve():
+		why = "no key that could sign"
+	default:
+		return nil
+	}
+	return invalid("extra.feePayer is %s", why).WithDetail("feePayer", p.feePayer.String())
 }

@@ -83,7 +83,7 @@ func (s *Server) signSolana(ctx context.Context, q request) ([]byte, error) {
 		{name: "authority", same: got.Authority == s.Solana.Address() && got.FeePayer != s.Solana.Address()},
 		{name: "source", same: got.Source == p.Source && (named == "" || named == p.Source)},
 		{name: "payee", same: got.Destination == destination},
-		{name: "asset", same: got.Mint == asset.Address && got.Program == svm.TokenProgram(asset.Token2022) &&
+		{name: "asset", same: got.Mint == asset.Address && got.Token2022 == asset.Token2022 &&
 			got.Decimals == asset.Decimals},
 		{name: "amount", same: got.Amount == p.Amount},
 	})
