@@ -44,12 +44,13 @@ func (w *accountJSON) read() (*account, error) {
 	return &account{program: program, data: data, executable: w.Executable}, nil
 }
 
+var asBase64 = map[string]any{"commitment": confirmed, "encoding": "base64"}
+
 // accounts asks for what lies at addresses, all at one slot; nil where nothing does.
 func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*account, error) {
 	var answer struct{ Value []*accountJSON }
 	const method = "getMultipleAccounts"
-	if err := n.Call(ctx, &answer, method, addresses, map[string]any{"commitment": confirmed,
-		"encoding": "base64"}); err != nil {
+	if err := n.Call(ctx, &answer, method, addresses, asBase64); err != nil {
 		return nil, err
 	}
 	if len(answer.Value) != len(addresses) {
@@ -66,10 +67,23 @@ func (n *node) accounts(ctx context.Context, addresses ...solana.PublicKey) ([]*
 	return list, nil
 }
 
+// tokenAccount reads one. nil: something else lies there, or, where missing, nothing.
+func (n *node) tokenAccount(ctx context.Context, address solana.PublicKey) (t *tokenAccount, missing bool,
+	err error) {
+	list, err := n.accounts(ctx, address)
+	if err != nil {
+		return nil, false, err
+	}
+	if read, ok := readTokenAccount(address, list[0]); ok {
+		t = &read
+	}
+	return t, list[0] == nil, nil
+}
+
 // tokenAccount is an SPL token account.
 type tokenAccount struct {
 	address, program      solana.PublicKey
-	mint, owner, delegate solana.PublicKey // delegate means something only when delegates
+	mint, owner, delegate solana.PublicKey // delegate means something only when hasDelegate
 	hasDelegate, frozen   bool
 	amount, delegated     uint64 // atomic units
 }
@@ -92,14 +106,12 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 		return t, false
 	}
 	d := a.data
-	if len(d) > tokenAccountSize {
-		isExtended := a.program == token2022 && len(d) != multisigSize && d[tokenAccountSize] == typeAccount
-		if !isExtended {
-			return t, false
-		}
+	isExtended := len(d) > tokenAccountSize && a.program == token2022 && len(d) != multisigSize &&
+		d[tokenAccountSize] == typeAccount
+	if len(d) > tokenAccountSize && !isExtended {
+		return t, false
 	}
-	tag := binary.LittleEndian.Uint32(d[72:])
-	state := d[108]
+	tag, state := binary.LittleEndian.Uint32(d[72:]), d[108]
 	if (state != stateInitialized && state != stateFrozen) || tag > 1 {
 		return t, false
 	}
@@ -107,7 +119,7 @@ func readTokenAccount(address solana.PublicKey, a *account) (t tokenAccount, ok 
 		address: address, program: a.program,
 		mint: solana.PublicKey(d[:32]), owner: solana.PublicKey(d[32:64]),
 		amount: binary.LittleEndian.Uint64(d[64:]),
-		frozen: d[108] == stateFrozen, hasDelegate: tag == 1,
+		frozen: state == stateFrozen, hasDelegate: tag == 1,
 	}
 	if t.hasDelegate {
 		t.delegate, t.delegated = solana.PublicKey(d[76:108]), binary.LittleEndian.Uint64(d[121:])
@@ -141,8 +153,8 @@ func (t tokenAccount) whyNotSpendable(key, mint, program solana.PublicKey) *x402
 		return mismatch(t.address, "mint", "the token account %s holds another token than the asset",
 			t.address).WithDetail("mint", t.mint.String())
 	case t.program != program:
-		return mismatch(t.address, "program", "the token account %s is under another token program than "+
-			"the asset", t.address)
+		return mismatch(t.address, "program",
+			"the token account %s is under another token program than the asset", t.address)
 	case t.frozen:
 		return frozen(t.address)
 	case t.delegatesTo(key) || t.owner == key:
@@ -157,8 +169,8 @@ func (t tokenAccount) whyNotSpendable(key, mint, program solana.PublicKey) *x402
 }
 
 func mismatch(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.DelegateMismatch, format, args...).WithDetail("reason",
-		reason).WithDetail("tokenAccount", address.String()).
+	return x402.Errorf(x402.DelegateMismatch, format, args...).
+		WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
 		WithHint("the owner delegates the right token account to this wallet's Solana address, or " +
 			"corrects token_account in config.toml")
 }
@@ -169,36 +181,38 @@ func frozen(address solana.PublicKey) *x402.Error {
 }
 
 func noDelegation(address solana.PublicKey, reason, format string, args ...any) *x402.Error {
-	return x402.Errorf(x402.NoDelegation, format, args...).WithDetail("reason",
-		reason).WithDetail("tokenAccount", address.String()).
+	return x402.Errorf(x402.NoDelegation, format, args...).
+		WithDetail("reason", reason).WithDetail("tokenAccount", address.String()).
 		WithHint("the owner runs: x402-wallet delegation approve")
+}
+
+func badTokenAccount(text string, err error) error {
+	return x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).
+		WithDetail("tokenAccount", x402.Brief(text))
 }
 
 // Delegation reads a token account. Errors: INVALID_ARGUMENT when the text is no address or
 // something else lies there, NO_DELEGATION when nothing does, INVALID_REQUIREMENT, RPC_ERROR and
 // CHECK_FAILED as for any question to a node.
-func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (x402.Delegation, error) {
+func (e *Exact) Delegation(ctx context.Context, network, tokenAccount string) (d x402.Delegation, err error) {
 	address, err := parseKey(tokenAccount)
 	if err != nil {
-		return x402.Delegation{}, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w",
-			err).WithDetail("tokenAccount", x402.Brief(tokenAccount))
+		return d, badTokenAccount(tokenAccount, err)
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
-		return x402.Delegation{}, err
+		return d, err
 	}
-	list, err := n.accounts(ctx, address)
-	if err != nil {
-		return x402.Delegation{}, err
+	t, missing, err := n.tokenAccount(ctx, address)
+	switch {
+	case err != nil:
+		return d, err
+	case missing:
+		return d, noDelegation(address, "missing", "nothing lies at %s", address)
+	case t == nil:
+		return d, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
 	}
-	if list[0] == nil {
-		return x402.Delegation{}, noDelegation(address, "missing", "nothing lies at %s", address)
-	}
-	t, ok := readTokenAccount(address, list[0])
-	if !ok {
-		return x402.Delegation{}, x402.Errorf(x402.InvalidArgument, "%s is not a token account", address)
-	}
-	d := x402.Delegation{
+	d = x402.Delegation{
 		Account: address.String(), Owner: t.owner.String(), Mint: t.mint.String(),
 		Program: t.program.String(), Frozen: t.frozen,
 		IsOurs: !e.agent.IsZero() && t.delegatesTo(e.agent), Remaining: money.NewAmount(t.delegated),
@@ -231,8 +245,8 @@ func (e *Exact) Funds(ctx context.Context, network string, asset x402.AssetInfo)
 	}
 	mint, err := parseKey(asset.Address)
 	if err != nil || asset.Network != network {
-		return x402.Funds{}, invalid("the registry's asset is none of the network").WithDetail("asset",
-			x402.Brief(asset.Address))
+		return x402.Funds{}, invalid("the registry's asset is none of the network").
+			WithDetail("asset", x402.Brief(asset.Address))
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
@@ -267,26 +281,29 @@ type sources struct {
 func (s sources) named(ctx context.Context, text string) (tokenAccount, error) {
 	address, err := parseKey(text)
 	if err != nil {
-		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w",
-			err).WithDetail("reason", "address").
-			WithHint("the person corrects token_account in config.toml")
+		return tokenAccount{}, x402.Errorf(x402.DelegateMismatch, "token_account in config.toml is %w", err).
+			WithDetail("reason", "address").WithHint("the person corrects token_account in config.toml")
 	}
-	list, err := s.node.accounts(ctx, address)
-	if err != nil {
+	t, missing, err := s.node.tokenAccount(ctx, address)
+	switch {
+	case err != nil:
 		return tokenAccount{}, err
-	}
-	if list[0] == nil {
+	case missing:
 		return tokenAccount{}, noDelegation(address, "missing",
 			"the token account %s, which config.toml names, does not exist", address)
+	case t == nil:
+		return tokenAccount{}, mismatch(address, "kind",
+			"%s, which config.toml names, is not a token account", address)
 	}
-	t, ok := readTokenAccount(address, list[0])
-	if !ok {
-		return t, mismatch(address, "kind", "%s, which config.toml names, is not a token account", address)
-	}
+	return s.spendable(t)
+}
+
+// spendable is t, and an error where the agent cannot spend from it.
+func (s sources) spendable(t *tokenAccount) (tokenAccount, error) {
 	if why := t.whyNotSpendable(s.agent, s.mint, s.program); why != nil {
-		return t, why
+		return *t, why
 	}
-	return t, nil
+	return *t, nil
 }
 
 // found is the best of the accounts that are delegated to the agent, or its own.
@@ -316,7 +333,7 @@ func (s sources) found(ctx context.Context) (tokenAccount, error) {
 	case best != nil: // nothing anywhere: the delegation is the one that is exhausted
 		return *best, nil
 	case frozen != nil:
-		return *frozen, frozen.whyNotSpendable(s.agent, s.mint, s.program)
+		return s.spendable(frozen)
 	}
 	return own, err
 }
@@ -331,23 +348,15 @@ func (s sources) delegated(ctx context.Context) (list []tokenAccount, err error)
 		}
 	}
 	const method = "getTokenAccountsByDelegate"
-	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint},
-		map[string]any{"commitment": confirmed, "encoding": "base64"})
+	err = s.node.Call(ctx, &answer, method, s.agent, map[string]any{"mint": s.mint}, asBase64)
 	if err != nil {
-		var failed *x402.Error
-		if errors.As(err, &failed) {
-			return nil, failed.WithHint("try again; or the person names the account to pay from as " +
-				"token_account in config.toml, then this is not asked")
-		}
-		return nil, err
+		return nil, x402.AsError(err).WithHint("try again; or the person names the account to pay from as " +
+			"token_account in config.toml, then this is not asked")
 	}
 	for _, v := range answer.Value {
-		address, err := parseKey(v.Pubkey)
-		if err != nil {
-			return nil, s.node.Failed(method, err)
-		}
-		a, err := v.Account.read()
-		if err != nil {
+		address, errKey := parseKey(v.Pubkey)
+		a, errAccount := v.Account.read()
+		if err := cmp.Or(errKey, errAccount); err != nil {
 			return nil, s.node.Failed(method, err)
 		}
 		t, ok := readTokenAccount(address, a)
@@ -369,16 +378,12 @@ func (s sources) own(ctx context.Context) (tokenAccount, error) {
 	if err != nil {
 		return tokenAccount{}, err
 	}
-	list, err := s.node.accounts(ctx, address)
+	t, _, err := s.node.tokenAccount(ctx, address)
 	if err != nil {
 		return tokenAccount{}, err
 	}
-	t, ok := readTokenAccount(address, list[0])
-	if !ok { // nothing was ever sent there
+	if t == nil { // nothing was ever sent there
 		return tokenAccount{address: address, program: s.program, mint: s.mint, owner: s.agent}, nil
 	}
-	if why := t.whyNotSpendable(s.agent, s.mint, s.program); why != nil {
-		return t, why
-	}
-	return t, nil
+	return s.spendable(t)
 }

@@ -1,6 +1,7 @@
 package svm
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -10,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/gagliardetto/solana-go"
@@ -119,8 +120,15 @@ func (p *plan) checkSource(at *account) error {
 	if why := source.whyNotSpendable(p.agent, p.mint, p.program); why != nil {
 		return why
 	}
-	if err := p.checkBalance(source); err != nil {
-		return err
+	// The engine has counted, but the chain may have moved since: the token program would refuse it.
+	if free := source.spendable(p.agent); p.amount > free {
+		code, what := x402.InsufficientFunds, "the balance"
+		if source.delegatesTo(p.agent) && source.delegated < p.amount {
+			code, what = x402.DelegationExhausted, "what the owner delegated"
+		}
+		return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
+			WithHint("at most %d can be paid until the owner adds to it", free).
+			WithDetail("free", free).WithDetail("requested", p.amount)
 	}
 	if p.feePayer == source.owner || p.feePayer == p.source {
 		return invalid("extra.feePayer owns the money that would be spent").
@@ -148,22 +156,6 @@ func (p *plan) checkDestination(at *account) error {
 		WithDetail("payTo", p.payee.String())
 }
 
-// checkBalance refuses what the token program would: the engine has counted, but the chain may have
-// moved since.
-func (p *plan) checkBalance(source tokenAccount) error {
-	free := source.spendable(p.agent)
-	if p.amount <= free {
-		return nil
-	}
-	code, what := x402.InsufficientFunds, "the balance"
-	if source.delegatesTo(p.agent) && source.delegated < p.amount {
-		code, what = x402.DelegationExhausted, "what the owner delegated"
-	}
-	return x402.Errorf(code, "%s of %s does not cover %d: %d is left", what, p.source, p.amount, free).
-		WithHint("at most %d can be paid until the owner adds to it", free).
-		WithDetail("free", free).WithDetail("requested", p.amount)
-}
-
 // chooseBlockhash takes the seller's hint when our own node says that it is valid, else our node's
 // newest. Until when the payment can land is our node's word in both cases, and
 // extra.lastValidBlockHeight is not looked at: a stranger must not make a payment look expired that
@@ -188,14 +180,14 @@ func (p *plan) chooseBlockhash(ctx context.Context, n *node, r x402.Requirement)
 func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authorization, error) {
 	message, err := p.message()
 	if err != nil {
-		return x402.Authorization{}, fmt.Errorf("build the transaction: %w", err)
+		return x402.Authorization{}, err
 	}
 	if e.tamper != nil {
 		message = e.tamper(message)
 	}
 	if err := p.check(o, message); err != nil {
-		return x402.Authorization{},
-			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
+		return x402.Authorization{}, fmt.Errorf("the transaction is not what was ordered, and was not signed: %w",
+			err)
 	}
 	signature, err := e.options.Signer.SignTransfer(ctx, o.Payment, message)
 	if err != nil {
@@ -204,8 +196,8 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 	if !ed25519.Verify(p.agent[:], message, signature[:]) {
 		return x402.Authorization{}, x402.Errorf(x402.Internal, "our own signature does not verify")
 	}
-	payload, err := json.Marshal(map[string]string{"transaction": base64.StdEncoding.EncodeToString(
-		serialize(signature, message))})
+	transaction := base64.StdEncoding.EncodeToString(serialize(signature, message))
+	payload, err := json.Marshal(map[string]string{"transaction": transaction})
 	if err != nil {
 		return x402.Authorization{}, err
 	}
@@ -274,10 +266,10 @@ func (p *plan) makeUnique(r x402.Requirement, random io.Reader) error {
 func (p *plan) message() ([]byte, error) {
 	transfer := append(binary.LittleEndian.AppendUint64([]byte{opTransferChecked}, p.amount), p.decimals)
 	instructions := []solana.Instruction{
-		solana.NewInstruction(computeBudget, nil, binary.LittleEndian.AppendUint32([]byte{opUnitLimit},
-			p.limit)),
-		solana.NewInstruction(computeBudget, nil, binary.LittleEndian.AppendUint64([]byte{opUnitPrice},
-			p.price)),
+		solana.NewInstruction(computeBudget, nil,
+			binary.LittleEndian.AppendUint32([]byte{opUnitLimit}, p.limit)),
+		solana.NewInstruction(computeBudget, nil,
+			binary.LittleEndian.AppendUint64([]byte{opUnitPrice}, p.price)),
 		solana.NewInstruction(p.program, solana.AccountMetaSlice{
 			solana.Meta(p.source).WRITE(), solana.Meta(p.mint), solana.Meta(p.destination).WRITE(),
 			solana.Meta(p.agent).SIGNER(),
@@ -286,10 +278,16 @@ func (p *plan) message() ([]byte, error) {
 	if p.memo != "" {
 		instructions = append(instructions, solana.NewInstruction(memoProgram, nil, []byte(p.memo)))
 	}
-	tx, err := solana.NewTransaction(instructions, p.blockhash, solana.TransactionPayer(p.feePayer),
+	return messageOf(p.feePayer, p.blockhash, instructions...)
+}
+
+// messageOf is what is signed of a transaction of these instructions.
+func messageOf(feePayer solana.PublicKey, blockhash solana.Hash, instructions ...solana.Instruction) ([]byte,
+	error) {
+	tx, err := solana.NewTransaction(instructions, blockhash, solana.TransactionPayer(feePayer),
 		solana.TransactionMessageVersion(solana.MessageVersionV0))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("build the transaction: %w", err)
 	}
 	return tx.Message.MarshalBinary()
 }
@@ -297,9 +295,7 @@ func (p *plan) message() ([]byte, error) {
 // serialize puts two signatures before a message: the fee payer's, which is the facilitator's to
 // fill in, and ours.
 func serialize(ours [64]byte, message []byte) []byte {
-	transaction := append(make([]byte, 0, 1+2*64+len(message)), 2)
-	transaction = append(transaction, make([]byte, 64)...)
-	return append(append(transaction, ours[:]...), message...)
+	return slices.Concat([]byte{2}, make([]byte, 64), ours[:], message)
 }
 
 // check reads the message as a stranger would and compares every word of it, what comes from the
@@ -314,27 +310,27 @@ func (p *plan) check(o x402.Order, message []byte) error {
 	if err != nil {
 		return err
 	}
-	feePayer := o.Requirement.ExtraString("feePayer")
-	if feePayer == "" {
-		feePayer = o.FeePayer
-	}
-	number := func(n uint64) string { return strconv.FormatUint(n, 10) }
-	for _, word := range []struct{ what, got, want string }{
-		{"program", programOf(t.Token2022).String(), programOf(o.Asset.Token2022).String()},
-		{"amount", t.Amount.String(), o.Requirement.Amount.String()},
-		{"decimals", number(uint64(t.Decimals)), number(uint64(o.Asset.Decimals))},
+	feePayer := cmp.Or(o.Requirement.ExtraString("feePayer"), o.FeePayer)
+	for _, word := range []struct {
+		what      string
+		got, want any
+	}{
+		{"program", t.Token2022, o.Asset.Token2022},
+		{"amount", t.Amount, o.Requirement.Amount},
+		{"decimals", t.Decimals, o.Asset.Decimals},
 		{"mint", t.Mint, o.Requirement.Asset},
 		{"source", t.Source, o.Source},
 		{"destination", t.Destination, destination},
 		{"authority", t.Authority, p.agent.String()}, // the second and last signer: Decode saw to it
 		{"fee payer", t.FeePayer, feePayer},          // the first
-		{"memo", strconv.FormatBool(t.HasMemo) + t.Memo, strconv.FormatBool(p.memo != "") + p.memo},
+		{"memo", t.Memo, p.memo},
+		{"memo's presence", t.HasMemo, p.memo != ""},
 		{"blockhash", t.Blockhash, p.blockhash.String()},
-		{"unit limit", number(uint64(t.UnitLimit)), number(uint64(p.limit))},
-		{"unit price", number(t.UnitPrice), number(p.price)},
+		{"unit limit", t.UnitLimit, p.limit},
+		{"unit price", t.UnitPrice, p.price},
 	} {
 		if word.got != word.want {
-			return fmt.Errorf("its %s is %q, wanted is %q", word.what, word.got, word.want)
+			return fmt.Errorf("its %s is %v, wanted is %v", word.what, word.got, word.want)
 		}
 	}
 	if wanted := o.Requirement.ExtraString("memo"); wanted != "" && t.Memo != wanted {

@@ -62,7 +62,7 @@ func (e *Exact) node(ctx context.Context, network string) (*node, error) {
 	}
 	if !isGenesis(network, genesis) {
 		e := x402.Errorf(x402.CheckFailed, "the node for %s is on another chain", x402.Title(network)).
-			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on " +
+			WithHint("the person corrects rpc in config.toml: nothing is signed, and nothing released, on "+
 				"the word of this node").WithDetail("genesis", x402.Brief(genesis))
 		e.FixedBy = x402.ByPerson
 		return nil, e

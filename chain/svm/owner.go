@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/gagliardetto/solana-go"
@@ -43,8 +42,7 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 		return x402.DelegationChange{}, x402.Errorf(x402.InvalidArgument,
 			"the amount must be from 1 to 18446744073709551615 atomic units")
 	}
-	return e.change(ctx, network, account, func(t tokenAccount, c *x402.DelegationChange) (solana.Instruction,
-		error) {
+	change := func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error) {
 		mint, err := parseKey(asset.Address)
 		switch {
 		case err != nil || asset.Network != network || t.mint != mint ||
@@ -60,44 +58,45 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 			solana.Meta(t.address).WRITE(), solana.Meta(t.mint), solana.Meta(agent),
 			solana.Meta(t.owner).SIGNER(),
 		}, data), nil
-	})
+	}
+	return e.change(ctx, network, account, change)
 }
 
 // Revoke takes back whatever delegation a token account has.
 func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
-	return e.change(ctx, network, account, func(t tokenAccount, _ *x402.DelegationChange) (solana.Instruction,
-		error) {
+	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
-			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody",
-				t.address).WithHint("there is nothing to revoke")
+			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody", t.address).
+				WithHint("there is nothing to revoke")
 		}
-		return solana.NewInstruction(t.program, solana.AccountMetaSlice{solana.Meta(t.address).WRITE(),
-			solana.Meta(t.owner).SIGNER()}, []byte{opRevoke}), nil
-	})
+		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}
+		return solana.NewInstruction(t.program, accounts, []byte{opRevoke}), nil
+	}
+	return e.change(ctx, network, account, change)
 }
 
-func (e *Exact) change(ctx context.Context, network, address string, instruction func(tokenAccount,
-	*x402.DelegationChange) (solana.Instruction, error)) (c x402.DelegationChange, err error) {
+// instructionFor is what the owner of a token account shall sign; it completes the change.
+type instructionFor func(t *tokenAccount, c *x402.DelegationChange) (solana.Instruction, error)
+
+func (e *Exact) change(ctx context.Context, network, address string, instruction instructionFor) (
+	c x402.DelegationChange, err error) {
 	at, err := parseKey(address)
 	if err != nil {
-		return c, x402.Errorf(x402.InvalidArgument, "tokenAccount is %w", err).WithDetail("tokenAccount",
-			x402.Brief(address))
+		return c, badTokenAccount(address, err)
 	}
 	n, err := e.node(ctx, network)
 	if err != nil {
 		return c, err
 	}
-	list, err := n.accounts(ctx, at)
+	t, _, err := n.tokenAccount(ctx, at)
 	if err != nil {
 		return c, err
 	}
-	t, ok := readTokenAccount(at, list[0])
-	if !ok {
+	if t == nil {
 		return c, x402.Errorf(x402.InvalidArgument, "there is no token account at %s", at)
 	}
 	c = x402.DelegationChange{Network: network, Account: address, Owner: t.owner.String(),
-		Mint:    t.mint.String(),
-		Program: t.program.String()}
+		Mint: t.mint.String(), Program: t.program.String()}
 	what, err := instruction(t, &c)
 	if err != nil {
 		return c, err
@@ -106,12 +105,7 @@ func (e *Exact) change(ctx context.Context, network, address string, instruction
 	if err != nil {
 		return c, err
 	}
-	tx, err := solana.NewTransaction([]solana.Instruction{what}, blockhash, solana.TransactionPayer(t.owner),
-		solana.TransactionMessageVersion(solana.MessageVersionV0))
-	if err != nil {
-		return c, fmt.Errorf("build the transaction: %w", err)
-	}
-	c.Message, err = tx.Message.MarshalBinary()
+	c.Message, err = messageOf(t.owner, blockhash, what)
 	return c, err
 }
 
@@ -126,8 +120,7 @@ func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
 		Value *struct{ Err json.RawMessage }
 	}
 	const method = "simulateTransaction"
-	err = n.Call(ctx, &answer, method, c.Transaction([64]byte{}), map[string]any{"encoding": "base64",
-		"commitment": confirmed})
+	err = n.Call(ctx, &answer, method, c.Transaction([64]byte{}), asBase64)
 	if err != nil {
 		return err
 	}
@@ -135,20 +128,21 @@ func (e *Exact) Simulate(ctx context.Context, c x402.DelegationChange) error {
 		return n.Failed(method, errors.New("neither true nor false"))
 	}
 	if why := string(answer.Value.Err); why != "" && why != "null" {
-		return x402.Errorf(x402.CheckFailed, "the transaction would fail").WithDetail("reason",
-			x402.Brief(why)).
+		return x402.Errorf(x402.CheckFailed, "the transaction would fail").
+			WithDetail("reason", x402.Brief(why)).
 			WithHint("the token account's owner pays the fee and needs some SOL: %s", c.Owner)
 	}
 	return nil
 }
 
-// confirmTimeout is how long Send waits for its transaction: a blockhash's life on an ordinary day.
-const confirmTimeout = time.Minute
+const (
+	confirmTimeout = time.Minute            // how long Send waits: a blockhash's life on an ordinary day
+	pollInterval   = 400 * time.Millisecond // how often it asks
+)
 
 // Send brings a signed change to the chain and waits until it is confirmed. An error names the
 // transaction where it may have landed.
-func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string,
-	err error) {
+func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string, err error) {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
 		return "", err
@@ -156,8 +150,7 @@ func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64
 	id = solana.Signature(signature).String()
 	var echoed string // the id that we know already
 	err = n.Call(ctx, &echoed, "sendTransaction", c.Transaction(signature),
-		map[string]any{"encoding": "base64",
-			"preflightCommitment": confirmed})
+		map[string]any{"encoding": "base64", "preflightCommitment": confirmed})
 	if err != nil {
 		return id, x402.AsError(err).WithDetail("transaction", id)
 	}
@@ -172,8 +165,8 @@ func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64
 		if err == nil && len(answer.Value) == 1 && answer.Value[0] != nil {
 			switch s := answer.Value[0]; {
 			case len(s.Err) > 0 && string(s.Err) != "null":
-				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").WithDetail("reason",
-					x402.Brief(string(s.Err))).WithDetail("transaction", id)
+				return id, x402.Errorf(x402.CheckFailed, "the transaction failed").
+					WithDetail("reason", x402.Brief(string(s.Err))).WithDetail("transaction", id)
 			case s.ConfirmationStatus == confirmed || s.ConfirmationStatus == finalized:
 				return id, nil
 			}
@@ -185,11 +178,7 @@ func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64
 				continue
 			}
 		}
-		return id, x402.Errorf(x402.OutcomeUnknown,
-			"the transaction was sent and is not confirmed yet").WithDetail("transaction", id).
-			WithHint("look at the delegation in a minute: x402-wallet delegation show")
+		return id, x402.Errorf(x402.OutcomeUnknown, "the transaction was sent and is not confirmed yet").
+			WithDetail("transaction", id).WithHint("look at the delegation in a minute: x402-wallet delegation show")
 	}
 }
-
-// pollInterval is how often Send asks.
-const pollInterval = 400 * time.Millisecond
