@@ -18,12 +18,11 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// What Recover can say of a payload that is not a payment.
+// What Recover can say of a payload that is not a payment: errPayload when it is not exactly an
+// EIP-3009 payload of scheme "exact", ErrSignature when it is well formed, but its signature is not
+// one of the account that it says is paying.
 var (
-	// ErrPayload: the payload is not exactly an EIP-3009 payload of scheme "exact".
-	ErrPayload = errors.New("not an EIP-3009 payload")
-	// ErrSignature: the payload is well formed, but its signature is not one of the account that it
-	// says is paying.
+	errPayload   = errors.New("not an EIP-3009 payload")
 	ErrSignature = errors.New("not a signature of the payer")
 )
 
@@ -67,7 +66,7 @@ func Digest(asset x402.AssetInfo, a Authorization3009) (digest [32]byte, err err
 // domainSeparator is hashStruct of the token's EIP-712 domain; a token's DOMAIN_SEPARATOR() answers
 // the same.
 func domainSeparator(asset x402.AssetInfo) (common.Hash, error) {
-	chainID, err := ChainID(asset.Network)
+	chain, err := chainID(asset.Network)
 	if err != nil {
 		return common.Hash{}, err
 	}
@@ -79,7 +78,7 @@ func domainSeparator(asset x402.AssetInfo) (common.Hash, error) {
 		return common.Hash{}, errors.New("the asset has no EIP-712 name and version")
 	}
 	return crypto.Keccak256Hash(crypto.Keccak256([]byte(domainType)), crypto.Keccak256([]byte(asset.Name)),
-		crypto.Keccak256([]byte(asset.Version)), wordOfUint(chainID), wordOf(token)), nil
+		crypto.Keccak256([]byte(asset.Version)), wordOfUint(chain), wordOf(token)), nil
 }
 
 // wordOf and wordOfUint are the 32-byte words of ABI and EIP-712.
@@ -91,13 +90,13 @@ func wordOfUint(n uint64) []byte {
 
 // Recover reads a payload strictly and says who signed it: both keys and no other, every value a
 // string in canonical form, s in the lower half of the curve order and v 27 or 28 (EIP-2), the
-// signature made by authorization.from over the domain of asset on network. It errs with ErrPayload
-// or ErrSignature. It asks no chain: balance, nonce, times, payee and amount are the caller's to
+// signature made by authorization.from over the domain of asset on network. A well formed payload
+// that somebody else signed is an ErrSignature. It asks no chain: balance, nonce, times, payee and amount are the caller's to
 // compare. Signatures of contracts (ERC-1271, ERC-6492) are not read: they need a node.
 func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (from string,
 	auth Authorization3009, err error) {
 	if network != asset.Network {
-		return "", auth, fmt.Errorf("%w: the asset is not of that network", ErrPayload)
+		return "", auth, fmt.Errorf("%w: the asset is not of that network", errPayload)
 	}
 	auth, signature, err := decodePayload(payload)
 	if err != nil {
@@ -105,7 +104,7 @@ func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (fro
 	}
 	digest, err := Digest(asset, auth)
 	if err != nil {
-		return "", auth, fmt.Errorf("%w: %w", ErrPayload, err)
+		return "", auth, fmt.Errorf("%w: %w", errPayload, err)
 	}
 	signer, err := signerOf(digest, signature)
 	if err != nil {
@@ -171,21 +170,23 @@ func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, e
 // decodePayload reads {"authorization":{…},"signature":"0x…"}, in any order.
 func decodePayload(payload []byte) (a Authorization3009, signature [65]byte, err error) {
 	if len(payload) > maxPayload {
-		return a, signature, fmt.Errorf("%w: longer than %d bytes", ErrPayload, maxPayload)
+		return a, signature, fmt.Errorf("%w: longer than %d bytes", errPayload, maxPayload)
 	}
-	parts, err := members(payload, "authorization", "signature")
+	parts, err := members[json.RawMessage](payload, "authorization", "signature")
 	if err != nil {
 		return a, signature, err
 	}
-	if a, err = DecodeAuthorization(parts[0]); err != nil {
+	a, err = DecodeAuthorization(parts[0])
+	if err != nil {
 		return a, signature, err
 	}
-	text, err := stringOf(parts[1])
+	var text string
+	err = json.Unmarshal(parts[1], &text)
 	if err == nil {
 		err = fixedHex(signature[:], text)
 	}
 	if err != nil {
-		return a, signature, fmt.Errorf("%w: signature: %w", ErrPayload, err)
+		return a, signature, fmt.Errorf("%w: signature: %w", errPayload, err)
 	}
 	return a, signature, nil
 }
@@ -193,16 +194,9 @@ func decodePayload(payload []byte) (a Authorization3009, signature [65]byte, err
 // DecodeAuthorization reads the `authorization` object: exactly its six strings.
 func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 	names := []string{"from", "to", "value", "validAfter", "validBefore", "nonce"}
-	parts, err := members(object, names...)
+	texts, err := members[string](object, names...)
 	if err != nil {
 		return a, err
-	}
-	var texts [6]string
-	for i, part := range parts {
-		texts[i], err = stringOf(part)
-		if err != nil {
-			return a, fmt.Errorf("%w: %s: %w", ErrPayload, names[i], err)
-		}
 	}
 	from, errFrom := parseAddress(texts[0])
 	to, errTo := parseAddress(texts[1])
@@ -212,7 +206,7 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 	errNonce := fixedHex(a.Nonce[:], texts[5])
 	for i, err := range []error{errFrom, errTo, errValue, errAfter, errBefore, errNonce} {
 		if err != nil {
-			return a, fmt.Errorf("%w: %s: %w", ErrPayload, names[i], err)
+			return a, fmt.Errorf("%w: %s: %w", errPayload, names[i], err)
 		}
 	}
 	a.From, a.To, a.Value, a.ValidAfter, a.ValidBefore = from.Hex(), to.Hex(), value, after, before
@@ -220,31 +214,23 @@ func DecodeAuthorization(object []byte) (a Authorization3009, err error) {
 }
 
 // members reads a JSON object that has exactly the given keys, each once, in any order.
-func members(object []byte, names ...string) ([]json.RawMessage, error) {
-	var all map[string]json.RawMessage
+func members[V any](object []byte, names ...string) ([]V, error) {
+	var all map[string]V
 	if err := x402.DecodeStrict(object, maxPayload, &all); err != nil {
-		return nil, fmt.Errorf("%w: not one JSON object: %w", ErrPayload, err)
+		return nil, fmt.Errorf("%w: not one JSON object of such values: %w", errPayload, err)
 	}
-	values := make([]json.RawMessage, len(names))
+	values := make([]V, len(names))
 	for i, name := range names {
 		value, present := all[name]
 		if !present {
-			return nil, fmt.Errorf("%w: no %s", ErrPayload, name)
+			return nil, fmt.Errorf("%w: no %s", errPayload, name)
 		}
 		values[i] = value
 	}
 	if len(all) != len(names) {
-		return nil, fmt.Errorf("%w: an unknown key", ErrPayload)
+		return nil, fmt.Errorf("%w: an unknown key", errPayload)
 	}
 	return values, nil
-}
-
-// stringOf reads a JSON string.
-func stringOf(value json.RawMessage) (s string, err error) {
-	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &s) != nil {
-		return "", errors.New("not a string")
-	}
-	return s, nil
 }
 
 // fixedHex fills into from 0x and exactly two hex digits a byte.
@@ -278,7 +264,7 @@ var errAddress = errors.New("not an EVM address")
 // address shows itself.
 func parseAddress(text string) (common.Address, error) {
 	digits, found := strings.CutPrefix(text, "0x")
-	if !found || len(digits) != 2*common.AddressLength || !isHex(digits) {
+	if !found || len(digits) != 2*common.AddressLength || !common.IsHexAddress(digits) {
 		return common.Address{}, errAddress
 	}
 	address := common.HexToAddress(text)
@@ -288,18 +274,11 @@ func parseAddress(text string) (common.Address, error) {
 	return address, nil
 }
 
-func isHex(digits string) bool {
-	return strings.Trim(digits, "0123456789abcdefABCDEF") == ""
-}
-
-// ChainID reads the reference of an eip155 CAIP-2 id: a canonical decimal from 1 to 2^63-1.
-func ChainID(network string) (uint64, error) {
+// chainID reads the reference of an eip155 CAIP-2 id: a canonical decimal from 1 to 2^63-1.
+func chainID(network string) (uint64, error) {
 	id, ok := x402.ChainID(network)
-	if !ok {
-		return 0, errors.New("not an eip155 network")
-	}
-	if id > math.MaxInt64 {
-		return 0, errors.New("chain id above 2^63-1")
+	if !ok || id > math.MaxInt64 {
+		return 0, errors.New("not an eip155 network, or one with a chain id above 2^63-1")
 	}
 	return id, nil
 }

@@ -113,27 +113,27 @@ func TestRecoverRefuses(t *testing.T) {
 		old, new string
 		want     error
 	}{
-		"unknown key":             {`{"auth`, `{"extra":1,"auth`, ErrPayload},
-		"unknown inner key":       {`{"from"`, `{"extra":"1","from"`, ErrPayload},
-		"repeated key":            {`"value":`, `"value":"1","value":`, ErrPayload},
-		"repeated signature":      {`"signature":`, `"signature":"0x","signature":`, ErrPayload},
-		"key in another case":     {`"value"`, `"Value"`, ErrPayload},
-		"missing key":             {`"validAfter":"0",`, ``, ErrPayload},
-		"number for string":       {`"10000"`, `10000`, ErrPayload},
-		"null":                    {`"10000"`, `null`, ErrPayload},
-		"amount with sign":        {`"10000"`, `"+10000"`, ErrPayload},
-		"amount with zero":        {`"10000"`, `"010000"`, ErrPayload},
-		"amount in hex":           {`"10000"`, `"0x2710"`, ErrPayload},
-		"negative time":           {`"validAfter":"0"`, `"validAfter":"-1"`, ErrPayload},
-		"endless time":            {`"1740672149"`, `"9223372036854775808"`, ErrPayload},
-		"short nonce":             {`1f20"`, `1f"`, ErrPayload},
-		"nonce not hex":           {`1f20"`, `1fzz"`, ErrPayload},
-		"bad checksum":            {`312287C`, `312287c`, ErrPayload},
-		"trailing text":           {`"}`, `"} x`, ErrPayload},
-		"not an object":           {`{"auth`, `[{"auth`, ErrPayload},
-		"endless":                 {`{"auth`, `{` + strings.Repeat(" ", maxPayload) + `"auth`, ErrPayload},
-		"short signature":         {signature, signature[:130], ErrPayload},
-		"contract's signature":    {signature, signature + "00", ErrPayload},
+		"unknown key":             {`{"auth`, `{"extra":1,"auth`, errPayload},
+		"unknown inner key":       {`{"from"`, `{"extra":"1","from"`, errPayload},
+		"repeated key":            {`"value":`, `"value":"1","value":`, errPayload},
+		"repeated signature":      {`"signature":`, `"signature":"0x","signature":`, errPayload},
+		"key in another case":     {`"value"`, `"Value"`, errPayload},
+		"missing key":             {`"validAfter":"0",`, ``, errPayload},
+		"number for string":       {`"10000"`, `10000`, errPayload},
+		"null":                    {`"10000"`, `null`, errPayload},
+		"amount with sign":        {`"10000"`, `"+10000"`, errPayload},
+		"amount with zero":        {`"10000"`, `"010000"`, errPayload},
+		"amount in hex":           {`"10000"`, `"0x2710"`, errPayload},
+		"negative time":           {`"validAfter":"0"`, `"validAfter":"-1"`, errPayload},
+		"endless time":            {`"1740672149"`, `"9223372036854775808"`, errPayload},
+		"short nonce":             {`1f20"`, `1f"`, errPayload},
+		"nonce not hex":           {`1f20"`, `1fzz"`, errPayload},
+		"bad checksum":            {`312287C`, `312287c`, errPayload},
+		"trailing text":           {`"}`, `"} x`, errPayload},
+		"not an object":           {`{"auth`, `[{"auth`, errPayload},
+		"endless":                 {`{"auth`, `{` + strings.Repeat(" ", maxPayload) + `"auth`, errPayload},
+		"short signature":         {signature, signature[:130], errPayload},
+		"contract's signature":    {signature, signature + "00", errPayload},
 		"v 0":                     {signature, signature[:130] + "00", ErrSignature},
 		"v 29":                    {signature, signature[:130] + "1d", ErrSignature},
 		"other v":                 {signature, signature[:130] + "1c", ErrSignature},
@@ -144,11 +144,11 @@ func TestRecoverRefuses(t *testing.T) {
 		"another payer":           {us, stranger, ErrSignature},
 		"another end":             {`"1740672149"`, `"1740672150"`, ErrSignature},
 		"another nonce":           {`1f20"`, `1f21"`, ErrSignature},
-		"empty":                   {good, ``, ErrPayload},
-		"permit2":                 {`"authorization"`, `"permit2Authorization"`, ErrPayload},
-		"key spelled by escapes":  {`"value"`, "\"v\\u0061lue\",\"value\"", ErrPayload},
-		"broken inside":           {`"value":`, `"value"`, ErrPayload},
-		"a string that is broken": {`"10000"`, "\"10\xff00\"", ErrPayload},
+		"empty":                   {good, ``, errPayload},
+		"permit2":                 {`"authorization"`, `"permit2Authorization"`, errPayload},
+		"key spelled by escapes":  {`"value"`, "\"v\\u0061lue\",\"value\"", errPayload},
+		"broken inside":           {`"value":`, `"value"`, errPayload},
+		"a string that is broken": {`"10000"`, "\"10\xff00\"", errPayload},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := strings.Replace(good, test.old, test.new, 1)
@@ -183,7 +183,7 @@ func TestRecoverInAnotherDomain(t *testing.T) {
 		})
 	}
 	_, _, err := Recover("eip155:8453", usdc, good)
-	require.ErrorIs(t, err, ErrPayload)
+	require.ErrorIs(t, err, errPayload)
 }
 
 // Whatever Recover takes is one message only: written again in our own form it is the same payment.
@@ -197,8 +197,8 @@ func FuzzRecover(f *testing.F) {
 		auth, signature, err := decodePayload(payload)
 		from, recovered, errRecover := Recover(sepolia, usdc, payload)
 		if err != nil {
-			require.ErrorIs(t, err, ErrPayload)
-			require.ErrorIs(t, errRecover, ErrPayload)
+			require.ErrorIs(t, err, errPayload)
+			require.ErrorIs(t, errRecover, errPayload)
 			return
 		}
 		if errRecover != nil {

@@ -6,9 +6,8 @@
 // comes from the registry and the network's CAIP-2 id, never from a seller. A payment is called
 // expired only because of a finalized block.
 //
-// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go and
-// payload.go (the message, and its JSON), status.go and logs.go (what became of it), node.go (the
-// owner's node), address.go.
+// The files: exact.go (whether it can be paid, funds), authorize.go (sign), eip3009.go (the message,
+// and its JSON), status.go (what became of it), node.go (the owner's node, and its logs).
 package evm
 
 import (
@@ -71,8 +70,7 @@ type Exact struct {
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{},
-		encode: EncodeAuthorization}
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{}, encode: EncodeAuthorization}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -80,7 +78,7 @@ func New(o Options) *Exact {
 		e.now = time.Now
 	}
 	for network, url := range o.RPC {
-		if id, err := ChainID(network); err == nil && url != "" {
+		if id, err := chainID(network); err == nil && url != "" {
 			e.nodes[network] = newNode(network, id, url, o.HTTP, e.now)
 		}
 	}
@@ -114,7 +112,7 @@ func (e *Exact) node(network string) (*node, error) {
 		return n, nil
 	}
 	err := invalid("network not configured").WithDetail("network", x402.Brief(network))
-	if _, notOurs := ChainID(network); notOurs == nil {
+	if _, notOurs := chainID(network); notOurs == nil {
 		err.FixedBy = x402.ByPerson
 		err.Hint = fmt.Sprintf("the person sets rpc under [networks.%q] in config.toml", network)
 	}
@@ -141,8 +139,7 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("amount is 0")
 	}
 	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
-		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
-			int(minValidity.Seconds()))
+		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time", minValidity/time.Second)
 	}
 	if err := payableAsset(r, asset); err != nil {
 		return err
@@ -176,8 +173,8 @@ func payableAsset(r x402.Requirement, asset x402.AssetInfo) error {
 	} {
 		if sent, present := r.Extra[must.key]; present && !isJSONString(sent, must.value) {
 			return invalid("extra.%s: %s", must.key, must.reason).
-				WithHint("it would have to be %q or absent", must.value).WithDetail("sent",
-				x402.Brief(string(sent)))
+				WithHint("it would have to be %q or absent", must.value).
+				WithDetail("sent", x402.Brief(string(sent)))
 		}
 	}
 	return nil

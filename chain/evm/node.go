@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,15 +36,15 @@ type node struct {
 	*rpc.Node
 	chainID  uint64
 	now      func() time.Time
-	verified atomic.Bool // eth_chainId was the right one
-
-	mu    sync.Mutex
-	clock clockReading
+	verified atomic.Bool                  // eth_chainId was the right one
+	clock    atomic.Pointer[clockReading] // nil: none yet
 }
 
 func newNode(network string, chainID uint64, url string, client *http.Client, now func() time.Time) *node {
 	n := &node{chainID: chainID, now: now}
-	n.Node = rpc.New(network, url, client, n.setClock)
+	n.Node = rpc.New(network, url, client, func(date time.Time) {
+		n.clock.Store(&clockReading{theirs: date, ours: n.now()})
+	})
 	return n
 }
 
@@ -71,38 +71,38 @@ func (n *node) ready(ctx context.Context) error {
 	return nil
 }
 
-func (n *node) setClock(theirs time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.clock = clockReading{theirs: theirs, ours: n.now()}
+// readClock is a reading no older than age, asking the node for its latest block where there is
+// none: its Date header is the clock, or the block's time where it sends none.
+func (n *node) readClock(ctx context.Context, now time.Time, age time.Duration) (*clockReading, error) {
+	if c := n.clock.Load(); c != nil && now.Sub(c.ours).Abs() <= age {
+		return c, nil
+	}
+	asked := n.now()
+	tip, err := n.block(ctx, latest)
+	if err != nil {
+		return nil, err
+	}
+	if c := n.clock.Load(); c != nil && !c.ours.Before(asked) {
+		return c, nil
+	}
+	c := &clockReading{theirs: tip.at(), ours: n.now()}
+	n.clock.Store(c)
+	return c, nil
 }
 
-// checkClock compares now with the node's clock (its Date header, or the latest block's time where
-// it sends none) and errs with CLOCK_SUSPECT beyond maxSkew: with a wrong clock a cheque for a
-// minute can be one for a year. A node that lies here can only stop a payment.
+// checkClock compares now with the node's clock and errs with CLOCK_SUSPECT beyond maxSkew: with a
+// wrong clock a cheque for a minute can be one for a year. A node that lies here can only stop a
+// payment.
 func (n *node) checkClock(ctx context.Context, now time.Time) error {
-	n.mu.Lock()
-	clock := n.clock
-	n.mu.Unlock()
-	if age := now.Sub(clock.ours).Abs(); clock.ours.IsZero() || age > clockAge {
-		asked := n.now()
-		tip, err := n.block(ctx, latest)
-		if err != nil {
-			return err
-		}
-		n.mu.Lock()
-		if n.clock.ours.Before(asked) {
-			n.clock = clockReading{theirs: tip.at(), ours: n.now()}
-		}
-		clock = n.clock
-		n.mu.Unlock()
+	clock, err := n.readClock(ctx, now, clockAge)
+	if err != nil {
+		return err
 	}
-	if skew := now.Sub(clock.theirs); skew.Abs() > maxSkew {
+	if skew := now.Sub(clock.theirs).Abs(); skew > maxSkew {
 		return x402.Errorf(x402.ClockSuspect, "this computer's clock and the node's differ by %s, and at "+
-			"most %s is signed with",
-			skew.Abs().Round(time.Second), maxSkew).
-			WithHint("set this computer's clock").WithDetail("ours", now.UTC()).WithDetail("node",
-			clock.theirs.UTC())
+			"most %s is signed with", skew.Round(time.Second), maxSkew).
+			WithHint("set this computer's clock").
+			WithDetail("ours", now.UTC()).WithDetail("node", clock.theirs.UTC())
 	}
 	return nil
 }
@@ -117,17 +117,11 @@ func (e *Exact) Clock(ctx context.Context, network string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	asked := n.now()
-	tip, err := n.block(ctx, latest)
+	clock, err := n.readClock(ctx, n.now(), -1) // none is young enough: it is asked now
 	if err != nil {
 		return time.Time{}, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.clock.ours.Before(asked) {
-		return tip.at(), nil
-	}
-	return n.clock.theirs, nil
+	return clock.theirs, nil
 }
 
 // block is what we need of a block's header.
@@ -154,13 +148,12 @@ func (n *node) blockOrNil(ctx context.Context, tag string) (*block, error) {
 	if err := n.Call(ctx, &b, method, tag, false); err != nil {
 		return nil, err
 	}
-	if b == nil {
+	switch {
+	case b == nil:
 		return nil, nil
-	}
-	if b.Number == nil || b.Timestamp == nil || *b.Timestamp > 1<<40 {
+	case b.Number == nil || b.Timestamp == nil || *b.Timestamp > 1<<40:
 		return nil, n.Failed(method, errors.New("a block without number or time"))
-	}
-	if tag != latest && tag != finalized && tag != b.Number.String() {
+	case tag != latest && tag != finalized && tag != b.Number.String():
 		return nil, n.Failed(method, errors.New("another block than the one asked for"))
 	}
 	return b, nil
@@ -170,10 +163,7 @@ func (n *node) blockOrNil(ctx context.Context, tag string) (*block, error) {
 // without code answers nothing, and nothing is not zero.
 func (n *node) read(ctx context.Context, token common.Address, tag string, selector []byte,
 	args ...[]byte) ([]byte, error) {
-	data := append([]byte{}, selector...)
-	for _, arg := range args {
-		data = append(data, arg...)
-	}
+	data := slices.Concat(append([][]byte{selector}, args...)...)
 	var word hexutil.Bytes
 	err := n.Call(ctx, &word, "eth_call", map[string]any{"to": token.Hex(), "data": hexutil.Bytes(data)}, tag)
 	if err == nil && len(word) != 32 {
@@ -231,13 +221,9 @@ type logEntry struct {
 // isEventOf reports whether l is the token's AuthorizationUsed or AuthorizationCanceled of exactly
 // our nonce. The node's own filter is not trusted.
 func (a authorization) isEventOf(l logEntry) bool {
-	if l.Removed || l.Address != a.token || len(l.Topics) != 3 {
-		return false
-	}
-	if l.Topics[0] != topicUsed && l.Topics[0] != topicCanceled {
-		return false
-	}
-	return l.Topics[1] == common.BytesToHash(a.payer[:]) && l.Topics[2] == a.nonce
+	return !l.Removed && l.Address == a.token && len(l.Topics) == 3 &&
+		(l.Topics[0] == topicUsed || l.Topics[0] == topicCanceled) &&
+		l.Topics[1] == common.BytesToHash(a.payer[:]) && l.Topics[2] == a.nonce
 }
 
 // findLogs looks for the nonce's events, backwards from the last block in which the authorization
@@ -275,8 +261,8 @@ func (n *node) logs(ctx context.Context, a authorization, from, to uint64) (ours
 		"topics": []any{[]common.Hash{topicUsed, topicCanceled}, common.BytesToHash(a.payer[:]), a.nonce},
 	})
 	for _, l := range all {
-		if a.isEventOf(l) && uint64(l.BlockNumber) >= from && uint64(l.BlockNumber) <= to &&
-			len(ours) < maxEvents {
+		block := uint64(l.BlockNumber)
+		if a.isEventOf(l) && block >= from && block <= to && len(ours) < maxEvents {
 			ours = append(ours, l)
 		}
 	}

@@ -141,10 +141,10 @@ func (s *Sandbox) verifyEVM(q *submission) (string, error) {
 	}
 	_, auth, err := evm.Recover(EVM, asset, q.payload)
 	switch {
-	case errors.Is(err, evm.ErrPayload):
-		return "", reason("invalid_payload")
-	case err != nil:
+	case errors.Is(err, evm.ErrSignature):
 		return "", reason("invalid_exact_evm_signature")
+	case err != nil:
+		return "", reason("invalid_payload")
 	case !strings.EqualFold(auth.To, q.terms.PayTo):
 		return auth.From, reason("invalid_exact_evm_recipient_mismatch")
 	case auth.Value != q.terms.Amount:

@@ -9,6 +9,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
 	"x402-wallet/wallet"
+	"x402-wallet/x402"
 )
 
 // The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the
@@ -37,9 +38,9 @@ func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, 
 			return signature, err
 		}
 	}
-	chain, err := evm.ChainID(t.Asset.Network)
-	if err != nil {
-		return [65]byte{}, err
+	chain, ok := x402.ChainID(t.Asset.Network)
+	if !ok {
+		return [65]byte{}, x402.Errorf(x402.Internal, "the asset is of no eip155 network")
 	}
 	a := t.Authorization
 	return s.keys.SignEVM(ctx, wallet.TransferWithAuthorization{
