@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/chain/rpc"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -185,7 +184,7 @@ func TestFundsNeverGuesses(t *testing.T) {
 		"no result": {func(f *fakeNode) { f.say("eth_call", 200, `{"id":2}`) }, x402.RPCError},
 		"an endless body": {func(f *fakeNode) {
 			f.say("eth_call", 200, `{"id":2,"result":"0x`+strings.Repeat("0", 64)+`"}`+
-				strings.Repeat(" ", rpc.MaxAnswer))
+				strings.Repeat(" ", 4<<20))
 		}, x402.RPCError},
 		"half a body": {func(f *fakeNode) {
 			f.override["eth_call"] = func(w http.ResponseWriter) bool {

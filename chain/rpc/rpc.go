@@ -31,9 +31,9 @@ const (
 	// timeout bounds one question to a node: public nodes answer within a second, and a person is
 	// waiting.
 	timeout = 10 * time.Second
-	// MaxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the
+	// maxAnswer bounds a node's answer, decompressed, in bytes: the largest asked for is the
 	// receipt of one EVM transaction, which a batch of a thousand payments makes about 1 MB.
-	MaxAnswer = 4 << 20
+	maxAnswer = 4 << 20
 )
 
 // Node is one network's JSON-RPC endpoint. It is safe for concurrent use.
@@ -49,8 +49,9 @@ type Node struct {
 // one without a proxy). onDate, where it is not nil, is called with the Date of every answer.
 func New(network, url string, c *http.Client, onDate func(date time.Time)) *Node {
 	if c == nil { // no Proxy: the environment is not the owner
-		c = &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout,
-			IdleConnTimeout: time.Minute}}
+		c = &http.Client{Transport: &http.Transport{
+			ForceAttemptHTTP2: true, TLSHandshakeTimeout: timeout, IdleConnTimeout: time.Minute,
+		}}
 	}
 	client := *c
 	// The owner chose the node, and the node shall not choose another.
@@ -71,11 +72,8 @@ func (r *refusal) Error() string {
 // Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where
 // any are named.
 func Refused(err error, codes ...int64) bool {
-	var failure *refusal
-	if !errors.As(err, &failure) {
-		return false
-	}
-	return len(codes) == 0 || slices.Contains(codes, failure.Code)
+	failure, ok := errors.AsType[*refusal](err)
+	return ok && (len(codes) == 0 || slices.Contains(codes, failure.Code))
 }
 
 // Call asks the node one question. result is a pointer; an answer of null leaves it as it is. Every
@@ -83,18 +81,24 @@ func Refused(err error, codes ...int64) bool {
 func (n *Node) Call(ctx context.Context, result any, method string, params ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	id := n.calls.Add(1)
 	if params == nil {
 		params = []any{}
 	}
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method,
-		"params": params})
-	if err != nil {
+	if err := n.call(ctx, result, method, params); err != nil {
 		return n.Failed(method, err)
+	}
+	return nil
+}
+
+func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
+	id := n.calls.Add(1)
+	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	if err != nil {
+		return err
 	}
 	status, body, err := n.post(ctx, question)
 	if err != nil {
-		return n.Failed(method, err)
+		return err
 	}
 	var answer struct {
 		ID     json.RawMessage `json:"id"`
@@ -103,20 +107,18 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 	}
 	err = json.Unmarshal(body, &answer)
 	switch {
-	case status == http.StatusTooManyRequests || status >= 500:
-		// it is overloaded, whatever else it answers
-		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
+	case status == http.StatusTooManyRequests || status >= 500: // it is overloaded, whatever else it answers
+		return fmt.Errorf("HTTP status %d", status)
 	case err == nil && answer.Error != nil:
 		answer.Error.Message = n.redact(answer.Error.Message)
-		return n.Failed(method, answer.Error)
+		return answer.Error
 	case status != http.StatusOK:
-		return n.Failed(method, fmt.Errorf("HTTP status %d", status))
+		return fmt.Errorf("HTTP status %d", status)
 	case err != nil || len(answer.Result) == 0 || string(answer.ID) != strconv.FormatUint(id, 10):
-		return n.Failed(method, errors.New("no answer to our question"))
+		return errors.New("no answer to our question")
 	}
-	if err := json.Unmarshal(answer.Result, result); err != nil {
-		// integers are read as such, exactly, or not at all
-		return n.Failed(method, errors.New("an answer of another shape"))
+	if json.Unmarshal(answer.Result, result) != nil { // integers are read as such, exactly, or not at all
+		return errors.New("an answer of another shape")
 	}
 	return nil
 }
@@ -148,42 +150,38 @@ func (n *Node) post(ctx context.Context, question []byte) (status int, body []by
 	request.Header.Set("Accept", "application/json")
 	response, err := n.http.Do(request)
 	if err != nil {
-		return 0, nil, asTransportError(err)
+		return 0, nil, transportError{cause: err}
 	}
 	defer response.Body.Close()
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil && n.onDate != nil {
 		n.onDate(date)
 	}
-	body, err = io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
+	body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return 0, nil, asTransportError(err)
+		return 0, nil, transportError{cause: err}
 	}
-	if len(body) > MaxAnswer {
-		return 0, nil, fmt.Errorf("more than %d bytes", MaxAnswer)
+	if len(body) > maxAnswer {
+		return 0, nil, fmt.Errorf("more than %d bytes", maxAnswer)
 	}
 	return response.StatusCode, body, nil
 }
 
-// transportError is why no answer came. It keeps the cause for errors.Is, but does not print it:
-// net/http names the URL, and net the node's host.
+// transportError is why no answer came. It keeps the cause for errors.Is, but does not print it, and
+// hands on no *url.Error: net/http names the URL, and net the node's host.
 type transportError struct{ cause error }
 
-func asTransportError(err error) transportError {
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
-		err = withURL.Err
+func (e transportError) Unwrap() error {
+	if withURL, ok := errors.AsType[*url.Error](e.cause); ok {
+		return withURL.Err
 	}
-	return transportError{cause: err}
+	return e.cause
 }
 
-func (e transportError) Unwrap() error { return e.cause }
-
 func (e transportError) Error() string {
-	var number syscall.Errno
-	switch {
-	case errors.Is(e.cause, context.DeadlineExceeded):
+	if errors.Is(e.cause, context.DeadlineExceeded) {
 		return "no answer in time"
-	case errors.As(e.cause, &number):
+	}
+	if number, ok := errors.AsType[syscall.Errno](e.cause); ok {
 		return number.Error()
 	}
 	return "no connection"

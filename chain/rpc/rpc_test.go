@@ -66,7 +66,7 @@ func TestHalfAnswers(t *testing.T) {
 		"a number":  say(`{"id":1,"result":7}`),
 		"HTML":      say("<html>"),
 		"a list":    say("[" + right + "]"),
-		"long":      say(right + strings.Repeat(" ", MaxAnswer)),
+		"long":      say(right + strings.Repeat(" ", maxAnswer)),
 		"endless": func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				n, _ := fmt.Fprint(w, strings.Repeat(" ", 1<<16))
@@ -95,7 +95,7 @@ func TestHalfAnswers(t *testing.T) {
 			require.Equal(t, strings.HasPrefix(name, "error"), Refused(err), "%v", err)
 		})
 	}
-	require.Less(t, sent.Load(), int64(8*MaxAnswer), "it was not read to the end: sockets hold some of it")
+	require.Less(t, sent.Load(), int64(8*maxAnswer), "it was not read to the end: sockets hold some of it")
 	server := httptest.NewServer(say(right))
 	defer server.Close()
 	text, err := asks(t, server.URL, nil)
