@@ -31,8 +31,8 @@ func (r Rules) checkBreaker(facts Facts) error {
 		return nil
 	}
 	if facts.ConsecutiveFailures >= r.MaxFailures {
-		return tripped("the last %d payments were signed and came to nothing",
-			facts.ConsecutiveFailures).WithDetail("limit", r.MaxFailures)
+		return tripped("the last %d payments were signed and came to nothing", facts.ConsecutiveFailures).
+			WithDetail("limit", r.MaxFailures)
 	}
 	if r.watchesHour() && facts.LastHour >= r.busyHour() {
 		return tripped("%d payments in one hour", facts.LastHour).WithDetail("limit", r.busyHour())
@@ -45,8 +45,8 @@ func (r Rules) watchesHour() bool { return r.MaxFailures != 0 && r.Rate <= busie
 func (r Rules) busyHour() int { return busyMinutes * r.Rate }
 
 func tripped(format string, args ...any) *x402.Error {
-	e := x402.Errorf(x402.WalletFrozen, format, args...).WithHint("nothing is paid until the person has "+
-		"looked at it").WithDetail("by", "breaker")
+	e := x402.Errorf(x402.WalletFrozen, format, args...).
+		WithHint("nothing is paid until the person has looked at it").WithDetail("by", "breaker")
 	e.Err = ErrTripped
 	return e
 }

@@ -230,9 +230,8 @@ func exceeded(w window, price money.Dollars) *x402.Error {
 		price.Price(), w.name, left.Price(), w.limit.Price()).
 		WithHint("up to %s would pass now; the %s budget resets at %s", left.Price(), w.name,
 			stamp(w.resets)).
-		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent",
-		w.use.Spent).WithDetail("held", w.use.Held).
-		WithDetail("requested", price).WithDetail("resetsAt", stamp(w.resets))
+		WithDetail("layer", w.name).WithDetail("limit", *w.limit).WithDetail("spent", w.use.Spent).
+		WithDetail("held", w.use.Held).WithDetail("requested", price).WithDetail("resetsAt", stamp(w.resets))
 	if price > *w.limit {
 		e.FixedBy = x402.ByPerson // waiting will not help
 		e.Hint = "up to " + left.Price() + " would pass now"

@@ -108,8 +108,7 @@ func askPerson(a Ask, reasons []reason) error {
 	for _, why := range reasons {
 		texts = append(texts, why.Text)
 	}
-	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).WithHint(
-		"a person has to approve this payment").
-		WithDetail("requested", a.Price).WithDetail("reasons", reasons).WithDetail("payTo",
-		x402.Brief(a.Payee.PayTo))
+	return x402.Errorf(x402.ApprovalRequired, "%s", strings.Join(texts, "; ")).
+		WithHint("a person has to approve this payment").WithDetail("requested", a.Price).
+		WithDetail("reasons", reasons).WithDetail("payTo", x402.Brief(a.Payee.PayTo))
 }

@@ -34,8 +34,8 @@ func (s *Store) Redate(ctx context.Context) error {
 	return s.tx(ctx, func(t *tx) error {
 		now := micros(t.Now)
 		var from, upTo sql.NullInt64
-		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).Scan(&from,
-			&upTo); err != nil {
+		if err := t.row(`SELECT min(seq), max(seq) FROM payments WHERE created_at > ?`, now).
+			Scan(&from, &upTo); err != nil {
 			return err
 		}
 		for _, change := range []struct {

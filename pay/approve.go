@@ -66,14 +66,14 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 		return err
 	}
 	if a.State == history.Denied {
-		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").WithHint(
-			"do without it; asking again does not help").
-			WithDetail("approvalId", a.ID).WithDetail("until", a.Expires.Format(time.RFC3339))
+		return x402.Errorf(x402.ApprovalDeclined, "a person said no to this payment").
+			WithHint("do without it; asking again does not help").WithDetail("approvalId", a.ID).
+			WithDetail("until", a.Expires.Format(time.RFC3339))
 	}
 	command := "x402-wallet approve " + a.ID
 	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
 		command).
-		WithDetail("approvalId", a.ID).WithDetail("command", command).WithDetail("expiresAt",
-		a.Expires.Format(time.RFC3339)).
-		WithDetail("host", p.Host).WithDetail("network", p.Network).WithDetail("amount", p.Amount)
+		WithDetail("approvalId", a.ID).WithDetail("command", command).
+		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", p.Host).
+		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
 }

@@ -20,7 +20,7 @@ import (
 // signed, and the signed voucher is on disk before it is sent.
 
 // DialectChannel is in the ledger for what was bought through a payment channel.
-const DialectChannel x402.Dialect = "channel"
+const dialectChannel x402.Dialect = "channel"
 
 // Charge is a call to such a seller, and what the seller charges for it: Amount is 0 as long as
 // nobody knows.
@@ -75,7 +75,7 @@ func (c Charge) WithoutKey() Charge {
 // option is the charge in the engine's words, at an amount.
 func (c Charge) option(amount money.Amount) option {
 	return option{asset: c.Asset, price: c.Asset.Dollars(amount), Requirement: x402.Requirement{
-		Dialect: DialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount,
+		Dialect: dialectChannel, Scheme: c.Scheme, Network: c.Network, Amount: amount,
 		Asset: c.Asset.Address, PayTo: c.PayTo, Raw: c.Requirement,
 	}}
 }

@@ -346,9 +346,8 @@ func short(o option, funds x402.Funds, lack *history.ShortOfFunds) error {
 	}
 	e := x402.Errorf(code, "%s does not cover the price %s (%s atomic units of %s): %s may be spent%s",
 		what, o.price.Price(), o.Amount, o.asset.Symbol, lack.Free, held).
-		WithHint("the owner has to add funds; %s", would).
-		WithDetail("layer", "chain").WithDetail("source", funds.Source).WithDetail("available",
-		left).WithDetail("held", lack.Held).
+		WithHint("the owner has to add funds; %s", would).WithDetail("layer", "chain").
+		WithDetail("source", funds.Source).WithDetail("available", left).WithDetail("held", lack.Held).
 		WithDetail("requested", o.Amount).WithDetail("balance", funds.Balance)
 	if funds.Delegated != nil {
 		e.WithDetail("delegated", *funds.Delegated)

@@ -108,8 +108,8 @@ func (e *Engine) takeUp(ctx context.Context, q intent, p history.Payment) (r Res
 
 func otherRequest(p history.Payment) error {
 	return x402.Errorf(x402.InvalidArgument, "this idempotencyKey belongs to another request").
-		WithHint("use a new key for a new purchase, or repeat the first request exactly").WithDetail(
-		"paymentId", p.ID)
+		WithHint("use a new key for a new purchase, or repeat the first request exactly").
+		WithDetail("paymentId", p.ID)
 }
 
 // acquireLease makes a payment that nobody works on the caller's (nil: nobody's who waits), and
