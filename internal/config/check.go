@@ -50,8 +50,8 @@ func (c *checker) config(f *file) *Config {
 	}
 }
 
-func (c *checker) budget(f *file) Budget {
-	b := Budget{
+func (c *checker) budget(f *file) limits {
+	b := limits{
 		PerCall:      c.dollars("budget.per_call", f.Budget.PerCall, "1.00"),
 		Session:      c.cap("budget.session", f.Budget.Session),
 		Day:          c.dollars("budget.day", f.Budget.Day, "10.00"),

@@ -5,8 +5,8 @@
 // this package does not understand is refused. A limit that was misspelt must never be a limit that
 // is not there.
 //
-// The files: parse.go and check.go (from text to Config; values.go and hosts.go check single
-// values), compare.go (what loosens), edit.go and template.go (writing), home.go (files of the
+// The files: parse.go and check.go (from text to Config; values.go checks single values),
+// compare.go (what loosens), write.go (the template, and changing a file), home.go (files of the
 // home), env.go (the environment), paywall.go (the paywall's own file).
 package config
 
@@ -21,7 +21,7 @@ import (
 
 // Config is config.toml, checked, with every absent key at its documented default.
 type Config struct {
-	Budget       Budget
+	Budget       limits
 	Policy       policy
 	Networks     map[string]network // by CAIP-2; the four common ones when the file names none
 	Assets       []x402.AssetInfo   // added to the built-in registry
@@ -35,8 +35,8 @@ type Config struct {
 	Warnings     []string // what the owner should hear of, though it is no reason to stop
 }
 
-// Budget is what the agent may spend, counted over every process on the wallet.
-type Budget struct {
+// limits are what the agent may spend, counted over every process on the wallet.
+type limits struct {
 	PerCall money.Dollars
 	// nil: no cap set, so the delegation found at the session's start is the cap (SPEC §5)
 	Session      *money.Dollars

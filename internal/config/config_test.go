@@ -49,7 +49,7 @@ func TestChannelServers(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	c, err := Parse(nil)
 	require.NoError(t, err)
-	assert.Equal(t, Budget{
+	assert.Equal(t, limits{
 		PerCall: dollars(t, "1.00"), Day: dollars(t, "10.00"), Month: dollars(t, "100.00"),
 		ApproveAbove: dollars(t, "0.10"),
 		Rate:         60, HostDay: map[string]money.Dollars{},

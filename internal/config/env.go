@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -26,27 +27,33 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 // MarshalText is [redacted], for JSON, TOML, XML and slog.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// Env is the environment, read once at start.
+// Env is the environment, read once at start: each field from the variable that its tag names.
 type Env struct {
-	Home           string // X402_WALLET_HOME
-	LogLevel       string // LOG_LEVEL: debug, info, warn or error
-	NoColor        bool   // NO_COLOR is set and not empty
-	ClaudeConfig   string // CLAUDE_CONFIG_DIR: where Claude Code keeps its settings
-	CodexHome      string // CODEX_HOME: Codex
-	CDPKeyID       string
-	CDPKeySecret   Secret
-	PayAIKeyID     string
-	PayAIKeySecret Secret
-	Authorities    bool // SSL_CERT_FILE or SSL_CERT_DIR was set
-	PassphraseFile string
-	Passphrase     Secret // works, but whoever can start a program here can read it
+	Home     string `env:"X402_WALLET_HOME"`
+	LogLevel string `env:"LOG_LEVEL"` // debug, info, warn or error
+	NoColor  bool   // NO_COLOR is set and not empty
+
+	ClaudeConfig string `env:"CLAUDE_CONFIG_DIR"` // where Claude Code keeps its settings
+	CodexHome    string `env:"CODEX_HOME"`        // Codex
+
+	CDPKeyID       string `env:"CDP_API_KEY_ID"`
+	CDPKeySecret   Secret `env:"CDP_API_KEY_SECRET"`
+	PayAIKeyID     string `env:"PAYAI_API_KEY_ID"`
+	PayAIKeySecret Secret `env:"PAYAI_API_KEY_SECRET"`
+
+	Authorities bool // SSL_CERT_FILE or SSL_CERT_DIR was set
+
+	PassphraseFile string `env:"X402_WALLET_PASSPHRASE_FILE"`
+	// works, but whoever can start a program here can read it
+	Passphrase Secret `env:"X402_WALLET_PASSPHRASE"`
+
 	// What the seed's server was configured by (reference/seed-systems.md §1b). init takes it into
 	// config.toml; afterwards it counts only under `env = true`.
-	SolanaRPC           string
-	SolanaNetwork       string
-	AgentKeypair        string
-	FacilitatorURL      string
-	FacilitatorFallback string
+	SolanaRPC           string `env:"SOLANA_RPC_URL"`
+	SolanaNetwork       string `env:"SOLANA_NETWORK"`
+	AgentKeypair        string `env:"AGENT_KEYPAIR_PATH"`
+	FacilitatorURL      string `env:"X402_FACILITATOR_URL"`
+	FacilitatorFallback string `env:"X402_FACILITATOR_FALLBACK_URL"`
 }
 
 // inherited are secrets that programs we start (paid MCP servers, passphrase_command) have no
@@ -61,27 +68,15 @@ var authorities = []string{"SSL_CERT_FILE", "SSL_CERT_DIR"}
 // ReadEnv reads the environment and takes the secrets out of it, so that no child process inherits
 // them. It is called once: a second call finds no secrets. (What /proc shows of this process at its
 // start cannot be taken back.)
-func ReadEnv() Env {
-	get := os.Getenv
-	env := Env{
-		Home:                get("X402_WALLET_HOME"),
-		LogLevel:            get("LOG_LEVEL"),
-		NoColor:             get("NO_COLOR") != "",
-		ClaudeConfig:        get("CLAUDE_CONFIG_DIR"),
-		CodexHome:           get("CODEX_HOME"),
-		CDPKeyID:            get("CDP_API_KEY_ID"),
-		CDPKeySecret:        Secret(get("CDP_API_KEY_SECRET")),
-		PayAIKeyID:          get("PAYAI_API_KEY_ID"),
-		PayAIKeySecret:      Secret(get("PAYAI_API_KEY_SECRET")),
-		Authorities:         get(authorities[0]) != "" || get(authorities[1]) != "",
-		PassphraseFile:      get("X402_WALLET_PASSPHRASE_FILE"),
-		Passphrase:          Secret(get("X402_WALLET_PASSPHRASE")),
-		SolanaRPC:           get("SOLANA_RPC_URL"),
-		SolanaNetwork:       get("SOLANA_NETWORK"),
-		AgentKeypair:        get("AGENT_KEYPAIR_PATH"),
-		FacilitatorURL:      get("X402_FACILITATOR_URL"),
-		FacilitatorFallback: get("X402_FACILITATOR_FALLBACK_URL"),
+func ReadEnv() (env Env) {
+	values := reflect.ValueOf(&env).Elem()
+	for i := range values.NumField() {
+		if name := values.Type().Field(i).Tag.Get("env"); name != "" {
+			values.Field(i).SetString(os.Getenv(name))
+		}
 	}
+	env.NoColor = os.Getenv("NO_COLOR") != ""
+	env.Authorities = os.Getenv(authorities[0]) != "" || os.Getenv(authorities[1]) != ""
 	for _, name := range slices.Concat(inherited, authorities) {
 		_ = os.Unsetenv(name)
 	}

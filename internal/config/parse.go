@@ -195,24 +195,19 @@ func (c *checker) decodeError(data []byte, err error) error {
 func typeMessage(got, want, value string) string {
 	isNumber := got == "float" || got == "integer"
 	wantsNumber := want == "int" || want == "float64"
+	expected, known := map[string]string{"string": "text in quotes", "int": "a whole number",
+		"float64": "a number", "bool": "true or false", "[]string": `a list like ["…"]`}[want]
 	switch {
 	case want == "string" && isNumber:
 		return fmt.Sprintf(`is written as text, not as a number: "%s"`, value)
-	case want == "string":
-		return fmt.Sprintf("must be text in quotes, not %s", article(got))
 	case wantsNumber && got == "string":
 		return fmt.Sprintf("is a number, without quotes: %s", strings.Trim(value, `"'`))
-	case want == "int":
-		return fmt.Sprintf("must be a whole number, not %s", article(got))
-	case want == "bool":
-		return fmt.Sprintf("must be true or false, not %s", article(got))
-	case want == "[]string":
-		return fmt.Sprintf(`must be a list like ["…"], not %s`, article(got))
-	case strings.HasPrefix(want, "[]"):
-		return fmt.Sprintf(`must be a list like [ { … } ], not %s`, article(got))
-	default:
-		return fmt.Sprintf("must be a table, not %s", article(got))
+	case !known && strings.HasPrefix(want, "[]"):
+		expected = `a list like [ { … } ]`
+	case !known:
+		expected = "a table"
 	}
+	return "must be " + expected + ", not " + article(got)
 }
 
 func article(kind string) string {

@@ -2,6 +2,8 @@ package config
 
 import (
 	"maps"
+	"math/big"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -124,3 +126,130 @@ func isLoopback(host string) bool {
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+var dnsName = pattern(
+	`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+
+// dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1,
+// 010.0.0.1, 0x7f.0.0.1. A number without a dot may be the name of a server that is a command.
+var dottedNumber = pattern(`\.(0x[0-9a-f]*|[0-9]+)$`)
+
+// host checks the name of one host, "api.example.com" or "api.example.com:8443" (without a port:
+// any port), and folds it to the form in which hosts are compared.
+func (c *checker) host(key, written string) (string, bool) {
+	host, problem := foldHost(written)
+	if problem != "" {
+		c.fail(key, "%q %s", written, problem)
+		return strings.ToLower(written), false
+	}
+	return host, true
+}
+
+func (c *checker) patterns(key string, written []string) []string {
+	folded := []string{}
+	for _, pattern := range written {
+		below, isWild := strings.CutPrefix(pattern, "*.")
+		host, ok := c.host(key, below)
+		if ok && isWild {
+			host = "*." + host
+		}
+		folded = append(folded, host)
+	}
+	return folded
+}
+
+// foldHost lower-cases a host; problem says what is wrong with it.
+func foldHost(written string) (host, problem string) {
+	host = strings.ToLower(written)
+	if strings.Contains(host, "/") {
+		return host, "is a URL; only the host is written here, like api.example.com"
+	}
+	name, port := splitHost(host)
+	number, err := strconv.ParseUint(port, 10, 16)
+	isPort := err == nil && number > 0 && strconv.FormatUint(number, 10) == port // in its one spelling
+	if name != host && !isPort {
+		return host, "has a port that is not from 1 to 65535"
+	}
+	if port == "443" || port == "80" { // sellers are known without them, so the entry would cover nobody
+		return host, "has the port that goes without saying; write the host alone"
+	}
+	if inner, isV6 := strings.CutPrefix(name, "["); isV6 {
+		inner = strings.TrimSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		isShortest := err == nil && ip.Is6() && !ip.Is4In6() && ip.Zone() == "" && ip.String() == inner
+		if !isShortest {
+			return host, "is not an IPv6 address in its shortest form, like [2001:db8::1]"
+		}
+		return host, ""
+	}
+	for _, r := range name {
+		if r > 127 {
+			return host, "must be written in its ASCII form, xn--…"
+		}
+	}
+	if len(name) > 253 || !dnsName().MatchString(name) {
+		return host, "is not a host like api.example.com"
+	}
+	if _, err := netip.ParseAddr(name); err != nil && dottedNumber().MatchString(name) {
+		// the entry would cover nobody
+		return host, "is not an IPv4 address like 192.0.2.1"
+	}
+	return host, ""
+}
+
+// splitHost parts a host from its port; IPv6 keeps its brackets, as in a URL.
+func splitHost(hostport string) (host, port string) {
+	if at := strings.LastIndexByte(hostport, ':'); at >= 0 && !strings.HasSuffix(hostport, "]") {
+		return hostport[:at], hostport[at+1:]
+	}
+	return hostport, ""
+}
+
+// loopback checks the exact "127.0.0.1:4021" entries. Only addresses are taken, and localhost: any
+// other name means what some resolver says today.
+func (c *checker) loopback(written []string) []string {
+	entries := []string{}
+	for _, entry := range written {
+		host, port, err := net.SplitHostPort(strings.ToLower(entry))
+		n, portErr := strconv.ParseUint(port, 10, 16)
+		if err != nil || portErr != nil || n == 0 {
+			c.fail("policy.loopback", `%q must be an address with its port, like "127.0.0.1:4021"`, entry)
+			continue
+		}
+		ip, err := netip.ParseAddr(host)
+		switch {
+		case host == "localhost":
+		case err != nil || ip.Zone() != "" || ip.Is4In6():
+			c.fail("policy.loopback",
+				`%q must be an address like "127.0.0.1:%d" or "[::1]:%d", or "localhost:%d"`, entry, n, n, n)
+			continue
+		case !ip.IsLoopback() && !ip.IsPrivate():
+			c.fail("policy.loopback", "%q is neither on this machine nor in a private network; only those "+
+				"have an entry here", entry)
+			continue
+		default:
+			host = ip.String()
+		}
+		entries = append(entries, net.JoinHostPort(host, strconv.FormatUint(n, 10)))
+	}
+	return entries
+}
+
+const base58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+// isSolanaAddress reports whether s is base58 of exactly 32 bytes. Package svm has the real
+// decoder; this one keeps solana-go out of a package that reads a file.
+func isSolanaAddress(s string) bool {
+	if len(s) < 32 || len(s) > 44 {
+		return false
+	}
+	n, zeros := new(big.Int), len(s)-len(strings.TrimLeft(s, "1"))
+	for i := range len(s) {
+		digit := strings.IndexByte(base58, s[i])
+		if digit < 0 {
+			return false
+		}
+		n.Add(n.Mul(n, big.NewInt(58)), big.NewInt(int64(digit)))
+	}
+	return zeros+(n.BitLen()+7)/8 == 32
+}

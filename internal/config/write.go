@@ -1,11 +1,164 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
 )
+
+// Set changes one key of a TOML file and nothing else of it: comments, order and spacing stay. The
+// key is given by its parts, the value as TOML. A key that is absent is added to its table, a
+// table at the end. Whoever calls it reads the result: a file may say the same in ways that Set
+// does not see through.
+func Set(text []byte, value string, path ...string) ([]byte, error) {
+	table, key := path[:len(path)-1], path[len(path)-1]
+	place, err := find(text, table, key)
+	if err != nil {
+		return nil, err
+	}
+	line := dotted([]string{key}) + " = " + value + "\n"
+	switch {
+	case place.value >= 0:
+		return slices.Concat(text[:place.value], []byte(value), text[place.valueEnd:]), nil
+	case place.tableEnd >= 0:
+		before := text[:place.tableEnd]
+		if len(before) > 0 && before[len(before)-1] != '\n' { // the file's last line may have no end
+			line = "\n" + line
+		}
+		return slices.Concat(before, []byte(line), text[place.tableEnd:]), nil
+	}
+	text = bytes.TrimRight(text, "\r\n")
+	if len(text) > 0 {
+		text = slices.Concat(text, []byte("\n\n"))
+	}
+	return slices.Concat(text, []byte("["+dotted(table)+"]\n"+line)), nil
+}
+
+// RemoveKey takes a key of a table out, with its line. One that is not there needs no removing.
+func RemoveKey(text []byte, path ...string) ([]byte, error) {
+	place, err := find(text, path[:len(path)-1], path[len(path)-1])
+	if err != nil || place.value < 0 {
+		return text, err
+	}
+	begin := bytes.LastIndexByte(text[:place.value], '\n') + 1
+	return slices.Concat(text[:begin], text[lineEnd(text, place.valueEnd):]), nil
+}
+
+// RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the
+// next one stay.
+func RemoveTable(text []byte, path ...string) ([]byte, error) {
+	var kept []byte
+	var inside bool
+	from := 0 // where the part begins that is kept or dropped as a whole
+	p := unstable.Parser{}
+	p.Reset(text)
+	for p.NextExpression() {
+		node := p.Expression()
+		if node.Kind != unstable.Table && node.Kind != unstable.ArrayTable {
+			continue
+		}
+		name := firstKey(node)
+		begin := bytes.LastIndexByte(text[:name.Offset], '\n') + 1
+		if inside { // what stands above a table belongs to it
+			begin = aboveComments(text, from, begin)
+			hasEmptyLine := len(kept) == 0 || bytes.HasSuffix(kept, []byte("\n\n"))
+			for hasEmptyLine && begin < len(text) && text[begin] == '\n' { // one is enough
+				begin++
+			}
+		} else {
+			kept = append(kept, text[from:begin]...)
+		}
+		parts := keyParts(node)
+		inside = len(parts) >= len(path) && slices.Equal(parts[:len(path)], path)
+		from = begin
+	}
+	if !inside {
+		kept = append(kept, text[from:]...)
+	}
+	return kept, p.Error()
+}
+
+// aboveComments is where the comments and empty lines begin that stand above a line.
+func aboveComments(text []byte, least, line int) int {
+	for line > least {
+		above := bytes.LastIndexByte(text[:line-1], '\n') + 1
+		l := bytes.TrimSpace(text[above:line])
+		isOther := len(l) > 0 && l[0] != '#'
+		if above < least || isOther {
+			break
+		}
+		line = above
+	}
+	return line
+}
+
+// place is where a key's value begins and ends, and where its table's header or last key ends; -1:
+// there is none.
+type place struct{ value, valueEnd, tableEnd int }
+
+func find(text []byte, table []string, key string) (place, error) {
+	at := place{value: -1, valueEnd: -1, tableEnd: -1}
+	p := unstable.Parser{}
+	p.Reset(text)
+	var current []string
+	for p.NextExpression() {
+		node := p.Expression()
+		name := firstKey(node)
+		begin := int(name.Offset)
+		switch node.Kind {
+		case unstable.Table:
+			current = keyParts(node)
+			if slices.Equal(current, table) {
+				at.tableEnd = lineEnd(text, begin)
+			}
+		case unstable.ArrayTable:
+			current = []string{""} // never one that is looked for
+		case unstable.KeyValue:
+			if !slices.Equal(current, table) {
+				continue
+			}
+			equals := begin + bytes.IndexByte(text[begin:], '=') + 1
+			value := equals + len(text[equals:]) - len(bytes.TrimLeft(text[equals:], " \t"))
+			end, err := valueEnd(text, value)
+			if err != nil {
+				return at, err
+			}
+			if slices.Equal(keyParts(node), []string{key}) {
+				at.value, at.valueEnd = value, end
+			}
+			at.tableEnd = lineEnd(text, end)
+		}
+	}
+	return at, p.Error()
+}
+
+func lineEnd(text []byte, from int) int {
+	if n := bytes.IndexByte(text[from:], '\n'); n >= 0 {
+		return from + n + 1
+	}
+	return len(text)
+}
+
+// restOfLine is what may follow a value.
+var restOfLine = regexp.MustCompile(`^[ \t]*(#[^\n]*)?\r?(\n|$)`)
+
+// valueEnd finds where a value ends: the first place from where only a comment follows and up to
+// which it is TOML.
+func valueEnd(text []byte, begin int) (int, error) {
+	for end := begin + 1; end <= len(text); end++ {
+		if restOfLine.Match(text[end:]) && toml.Unmarshal(slices.Concat([]byte("v = "), text[begin:end]),
+			&map[string]any{}) == nil {
+			return end, nil
+		}
+	}
+	return 0, fmt.Errorf("the value at byte %d of %s does not end", begin, FileName)
+}
 
 // Template is the config.toml that init writes: every key, explained, at its default, with the
 // seed's environment taken in (SPEC §4). It fails where that environment holds a value that the
@@ -25,7 +178,7 @@ func Template(env Env) ([]byte, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, templateRules, strings.Join(quoted(prefer), ", "))
-	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+	for _, id := range sorted(nodes) {
 		note := "public, rate-limited: better your own"
 		if nodes[id] != publicNodes[id] {
 			note = "from SOLANA_RPC_URL"
