@@ -197,17 +197,6 @@ func play(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, string, testworld.
 	return world, bin, home
 }
 
-// emptyHome is a home without a wallet.
-func emptyHome(t *testing.T) testworld.Home {
-	dir := t.TempDir()
-	home := testworld.Home{Dir: filepath.Join(dir, "wallet"), PassphraseFile: filepath.Join(dir,
-		"passphrase"),
-		User: filepath.Join(dir, "user")}
-	require.NoError(t, os.Mkdir(home.User, 0o700))
-	writePrivate(t, home.PassphraseFile, testworld.Passphrase+"\n")
-	return home
-}
-
 // ownTools is how many tools the wallet has by itself (SPEC §7).
 const ownTools = 10
 
@@ -444,7 +433,7 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 
 // Whatever is said between two requests, the second is answered.
 func TestNonsenseDoesNotEndTheSession(t *testing.T) {
-	h := startHost(t, testworld.Build(t), emptyHome(t))
+	h := startHost(t, testworld.Build(t), testworld.NewHome(t, ""))
 	h.initialize(protocolVersion)
 	for i, nonsense := range []string{
 		"hello", "", "\r", "[]", `[{"jsonrpc":"2.0","id":90,"method":"ping"}]`, "{}",
@@ -481,7 +470,7 @@ func TestNonsenseDoesNotEndTheSession(t *testing.T) {
 func TestRequestsFromAFile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := emptyHome(t).Command(ctx, testworld.Build(t), "mcp")
+	cmd := testworld.NewHome(t, "").Command(ctx, testworld.Build(t), "mcp")
 	cmd.Stdin = strings.NewReader(
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
@@ -500,7 +489,7 @@ func TestOldNameAndLateInit(t *testing.T) {
 	world, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	defer world.Close()
-	bin, home := testworld.Build(t), emptyHome(t)
+	bin, home := testworld.Build(t), testworld.NewHome(t, "")
 	given := filepath.Join(home.User, "given.toml")
 	writePrivate(t, given, world.Config(sandbox.Rules{}))
 

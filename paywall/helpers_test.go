@@ -210,7 +210,7 @@ func (g got) receipt() *x402.Settlement {
 // payer signs as a wallet does.
 type payer struct {
 	*evm.Exact
-	solanaKey testworld.SolanaKey
+	solanaKey svm.Signer
 	solana    *svm.Exact
 	world     *sandbox.Sandbox
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"x402-wallet/history"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -144,11 +144,7 @@ func (t traitor) Delegation(context.Context, string, string) (x402.Delegation, e
 }
 
 func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
-	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { store.Close() })
+	store := testworld.NewStore(t, "")
 	text := &lockedText{}
 	log := slog.New(slog.NewTextHandler(text, nil))
 	w := &Wallet{

@@ -44,7 +44,7 @@ func BenchmarkMounted(b *testing.B) {
 	w.wallet.Engine.Rules.Rate, w.wallet.Engine.Rules.Session = 1<<40, nil
 	w.wallet.Engine.Rules.Day, w.wallet.Engine.Rules.Month = 1<<60, 1<<60
 	var theirs clock
-	w.wallet.Engine.Schemes[exactEVM] = pay.Scheme(evm.New(evm.Options{Signer: (*evmKey)(w.keys),
+	w.wallet.Engine.Schemes[exactEVM] = pay.Scheme(evm.New(evm.Options{Signer: w.keys.evm,
 		RPC:  map[string]string{sandbox.EVM: w.EVMNodeURL},
 		HTTP: &http.Client{Transport: &theirs}, Now: time.Now}))
 	_, onEVM := w.keys.Addresses()

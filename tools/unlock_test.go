@@ -66,7 +66,7 @@ func types(t *testing.T, page string, fields url.Values) int {
 func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientSession, *world,
 	*[]*mcp.ElicitParams) {
 	w := newWorld(t, rules{})
-	w.Fund((*evmKey)(w.keys).Address(), sandbox.USDC)
+	w.Fund(w.keys.evm.Address(), sandbox.USDC)
 	l := &lock{}
 	w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 	s := &Server{Open: func(context.Context) (*Wallet, error) {

@@ -3,8 +3,6 @@ package tools
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
 	"io"
@@ -16,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ethereum/go-ethereum/crypto"
-	"github.com/gagliardetto/solana-go"
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
 	"x402-wallet/internal/sandbox"
@@ -54,23 +51,18 @@ func newWorld(t testing.TB, r rules) *world {
 	s, err := sandbox.Start(r.options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	home := t.TempDir()
-	require.NoError(t, history.Create(t.Context(), home, history.Options{}))
-	store, err := history.Open(t.Context(), home, history.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { store.Close() })
-
+	store := testworld.NewStore(t, "")
 	w := &world{Sandbox: s, keys: newKeys(t), log: &lockedText{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	assets := x402.NewRegistry(nil)
 	nodes := seller.NodeClient(s.Loopback)
-	onEVM := evm.New(evm.Options{Signer: (*evmKey)(w.keys), RPC: map[string]string{sandbox.EVM: s.EVMNodeURL},
+	onEVM := evm.New(evm.Options{Signer: w.keys.evm, RPC: map[string]string{sandbox.EVM: s.EVMNodeURL},
 		HTTP: nodes, Rand: rand.Reader, Now: time.Now})
 	configured := map[string]string{}
 	if r.tokenAccount != "" {
 		configured[sandbox.Solana] = r.tokenAccount
 	}
-	onSolana := svm.New(svm.Options{Signer: (*solanaKey)(w.keys),
+	onSolana := svm.New(svm.Options{Signer: w.keys.solana,
 		RPC: map[string]string{sandbox.Solana: s.SolanaNodeURL}, TokenAccounts: configured, HTTP: nodes,
 		Rand: rand.Reader, Now: time.Now})
 	session := dollars("5")
@@ -107,47 +99,21 @@ func dollars(text string) money.Dollars {
 
 // openKeys are the agent's keys.
 type openKeys struct {
-	evm    *ecdsa.PrivateKey
-	solana ed25519.PrivateKey
+	evm    evm.Signer
+	solana svm.Signer
 	locked bool
 	unlock func(ctx context.Context, passphrase []byte) error // nil where no test unlocks them
 }
 
 func newKeys(t testing.TB) *openKeys {
-	onEVM, err := crypto.GenerateKey()
-	require.NoError(t, err)
-	_, onSolana, err := ed25519.GenerateKey(rand.Reader)
-	require.NoError(t, err)
-	return &openKeys{evm: onEVM, solana: onSolana}
+	return &openKeys{evm: testworld.NewEVMKey(t), solana: testworld.NewSolanaKey(t)}
 }
 
-func (k *openKeys) Addresses() (solana, evm string) {
-	return (*solanaKey)(k).Address(), (*evmKey)(k).Address()
-}
+func (k *openKeys) Addresses() (solana, evm string) { return k.solana.Address(), k.evm.Address() }
+
 func (k *openKeys) Locked() bool { return k.locked }
 func (k *openKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.unlock(ctx, passphrase)
-}
-
-type evmKey openKeys
-
-func (k *evmKey) Address() string { return crypto.PubkeyToAddress(k.evm.PublicKey).Hex() }
-
-func (k *evmKey) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], k.evm)
-	copy(signature[:], made)
-	signature[64] += 27
-	return signature, err
-}
-
-type solanaKey openKeys
-
-func (k *solanaKey) Address() string {
-	return solana.PublicKeyFromBytes(k.solana.Public().(ed25519.PublicKey)).String()
-}
-
-func (k *solanaKey) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(k.solana, message)), nil
 }
 
 // lockedText is a log that may be read while it is written.

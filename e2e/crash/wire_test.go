@@ -23,7 +23,6 @@ import (
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
-	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
 )
@@ -38,30 +37,10 @@ type buyer struct {
 	store *history.Store
 }
 
-var keys struct {
-	once sync.Once
-	*wallet.Wallet
-	err error
-}
-
-func unlocked() (*wallet.Wallet, error) {
-	keys.once.Do(func() {
-		keys.Wallet, keys.err = wallet.Open(template.dir)
-		if keys.err == nil {
-			keys.err = keys.Unlock(context.Background(), wallet.FromValue(passphrase))
-		}
-	})
-	return keys.Wallet, keys.err
-}
-
 // buyer opens the world's ledger with an engine. sellers and facilitatorURL are whom it talks to,
 // perhaps through a proxy.
 func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, deadline time.Duration) (*buyer,
 	error) {
-	signer, err := unlocked()
-	if err != nil {
-		return nil, err
-	}
 	store, err := history.Open(ctx, w.home, history.Options{})
 	if err != nil {
 		return nil, err
@@ -69,7 +48,7 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	nodes := seller.NodeClient(w.Loopback)
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
-	evmSigner, solanaSigner := agent.Signers(signer, nil)
+	evmSigner, solanaSigner := agent.Signers(template.keys, nil)
 	return &buyer{store: store, Engine: &pay.Engine{
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},

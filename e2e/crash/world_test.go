@@ -18,11 +18,11 @@ import (
 	"sync"
 	"testing"
 
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
-	"x402-wallet/wallet/seal"
 )
 
 const passphrase = "correct horse battery staple"
@@ -124,18 +124,8 @@ func newWorld(rules sandbox.Rules) (_ *world, err error) {
 
 // rule makes a config.toml the sealed rules of the wallet.
 func (w *world) rule(text string) error {
-	rules, err := config.Parse([]byte(text))
-	if err != nil {
-		return err
-	}
-	store, err := history.Open(context.Background(), w.home, history.Options{})
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	guard := seal.Guard{Home: w.home, Rules: rules, Store: store, Key: template.keys}
-	return errors.Join(guard.Seal(context.Background()), os.WriteFile(filepath.Join(w.home, config.FileName),
-		[]byte(text), 0o600))
+	return errors.Join(config.WriteFile(filepath.Join(w.home, config.FileName), []byte(text)),
+		testworld.SealHome(w.home, template.keys))
 }
 
 func (w *world) passphraseFile() string { return filepath.Join(w.dir, "passphrase") }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/rand"
 	"testing"
 
 	"github.com/ethereum/go-ethereum/crypto"
@@ -12,60 +11,43 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/chain/evm"
-	"x402-wallet/x402"
+	"x402-wallet/chain/svm"
 )
 
-// EVMKey signs EIP-3009 transfers as a wallet does, without asking anybody. It is an evm.Signer.
-type EVMKey struct{ Private *ecdsa.PrivateKey }
-
-// NewEVMKey makes a random one.
-func NewEVMKey(t testing.TB) EVMKey {
+// NewEVMKey makes a random key that signs EIP-3009 transfers as a wallet does, without asking
+// anybody.
+func NewEVMKey(t testing.TB) evm.Signer {
 	t.Helper()
 	private, err := crypto.GenerateKey()
 	require.NoError(t, err)
-	return EVMKey{Private: private}
+	return evmKey{private}
 }
 
-// Address is the key's, with EIP-55's checksum.
-func (k EVMKey) Address() string { return crypto.PubkeyToAddress(k.Private.PublicKey).Hex() }
+type evmKey struct{ private *ecdsa.PrivateKey }
 
-// SignTransfer signs a transfer's digest; v is 27 or 28.
-func (k EVMKey) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
-	made, err := crypto.Sign(t.Digest[:], k.Private)
-	if err != nil {
-		return signature, err
-	}
+func (k evmKey) Address() string { return crypto.PubkeyToAddress(k.private.PublicKey).Hex() }
+
+func (k evmKey) SignTransfer(_ context.Context, t evm.Transfer) (signature [65]byte, err error) {
+	made, err := crypto.Sign(t.Digest[:], k.private)
 	copy(signature[:], made)
 	signature[64] += 27
-	return signature, nil
+	return signature, err
 }
 
-// SolanaKey signs transactions as a wallet does, without asking anybody. It is an svm.Signer.
-type SolanaKey struct{ Private ed25519.PrivateKey }
-
-// NewSolanaKey makes a random one.
-func NewSolanaKey(t testing.TB) SolanaKey {
+// NewSolanaKey makes a random key that signs transactions as a wallet does, without asking anybody.
+func NewSolanaKey(t testing.TB) svm.Signer {
 	t.Helper()
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	_, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	return SolanaKey{Private: private}
+	return solanaKey{private}
 }
 
-// Address is the key's, in base58.
-func (k SolanaKey) Address() string {
-	return solana.PublicKeyFromBytes(k.Private.Public().(ed25519.PublicKey)).String()
+type solanaKey struct{ private ed25519.PrivateKey }
+
+func (k solanaKey) Address() string {
+	return solana.PublicKeyFromBytes(k.private.Public().(ed25519.PublicKey)).String()
 }
 
-// SignTransfer signs a transaction's message.
-func (k SolanaKey) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(k.Private, message)), nil
-}
-
-// Code requires that an error has a code, and gives it with its hint and details.
-func Code(t testing.TB, want x402.Code, err error) *x402.Error {
-	t.Helper()
-	require.Error(t, err)
-	coded := x402.AsError(err)
-	require.Equal(t, want, coded.Code, "%v", err)
-	return coded
+func (k solanaKey) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
+	return [64]byte(ed25519.Sign(k.private, message)), nil
 }

@@ -22,6 +22,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/e2e/testworld"
 	"x402-wallet/history"
 	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
@@ -63,10 +64,7 @@ func newWorld(t *testing.T, assets ...x402.AssetInfo) *world {
 	require.NoError(t, err)
 	w.keys = keys
 	w.solana, w.evm = keys.Addresses()
-	require.NoError(t, history.Create(t.Context(), w.home, history.Options{}))
-	w.store, err = history.Open(t.Context(), w.home, history.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = w.store.Close() })
+	w.store = testworld.NewStore(t, w.home)
 	sealed, err := config.Parse([]byte("# none\n"))
 	require.NoError(t, err)
 	w.guard = &seal.Guard{Home: w.home, Rules: sealed, Store: w.store, Key: keys}
