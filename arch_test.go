@@ -76,7 +76,8 @@ var only = map[string][]string{
 	"github.com/ethereum/go-ethereum":        {"chain/evm", "wallet"},
 	"github.com/gagliardetto/solana-go":      {"chain/svm"},
 	"github.com/go-json-experiment/json":     {"x402"}, // strict JSON is read in one place
-	"github.com/modelcontextprotocol/go-sdk": {"internal/mcpconn", "paywall", "seller", "tools"},
+	// cli: the demo plays an agent's host
+	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"internal/install"},

@@ -1,23 +1,28 @@
 // Package app is the composition root: it opens a wallet's home and joins the parts. Nothing else
 // opens a ledger or builds a guard (arch_test.go checks that), so what a command, an agent's tool,
 // the doctor and the dashboard work on is made in one place and in one way. The commands receive it
-// through the interfaces that package cli declares.
+// through the interface that package cli declares.
 package app
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"x402-wallet/cli"
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
 )
 
-// app is this process, on one home. It implements cli.Opener, cli.Creator and cli.Services.
+// app is this process, on one home. It implements cli.App.
 type app struct {
 	version string
 	home    string
@@ -32,7 +37,9 @@ type app struct {
 // returns the exit code.
 func Main(version string) int {
 	env := config.ReadEnv()
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level(env.LogLevel)}))
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if err := wallet.Harden(); err != nil {
 		log.Warn("could not forbid memory dumps of this process", "err", err)
 	}
@@ -41,16 +48,82 @@ func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program := &cli.Program{
-		Version: version, Env: env, Home: home, NoHome: noHome,
-		Opener: a, Creator: a, Services: a,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Version: version, Env: env, Home: home, NoHome: noHome, App: a, Stdin: os.Stdin, Stdout: os.Stdout,
+		Stderr: os.Stderr,
 	}
 	return program.Run(ctx, os.Args[1:])
 }
 
-func level(name string) (l slog.Level) {
-	if l.UnmarshalText([]byte(name)) != nil {
-		return slog.LevelInfo
+// CreateWallet makes everything a wallet consists of, in a home that exists. The keystore comes
+// last, because having one is what makes a wallet: after a crash in between, the same call simply
+// runs again. The rules are sealed before the keystore gets its name, so that there is never a
+// wallet whose rules anybody could have written.
+func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet, error) {
+	if err := a.createLedger(ctx); err != nil {
+		return nil, err
 	}
-	return l
+	if !n.RulesInPlace {
+		if err := config.WriteFile(filepath.Join(a.home, config.FileName), n.Rules.Raw); err != nil {
+			return nil, x402.Errorf(x402.SetupFailed, "%w", err)
+		}
+	}
+	sealRules := func(key func(purpose string, data []byte) []byte) error {
+		store, err := a.OpenLedger(ctx)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx)
+	}
+	return wallet.Create(ctx, a.home, typed(n.Passphrase), wallet.Options{Import: n.Imports,
+		Before: sealRules})
+}
+
+// newKey is the key of a wallet that is being made. It implements seal.Key.
+type newKey func(purpose string, data []byte) []byte
+
+func (k newKey) Seal(_ context.Context, purpose string, data []byte) ([]byte, error) {
+	return k(purpose, data), nil
+}
+
+func (newKey) Locked() bool { return false }
+
+// createLedger gives the ledger its name only when it is whole: what an init that was killed leaves
+// behind would be taken for a damaged ledger by the next one.
+func (a *app) createLedger(ctx context.Context) error {
+	path := filepath.Join(a.home, history.FileName)
+	if _, err := os.Lstat(path); err == nil {
+		return a.checkUnused(ctx)
+	}
+	temp, err := os.MkdirTemp(a.home, ".init-")
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	if err := history.Create(ctx, temp, history.Options{}); err != nil {
+		return err
+	}
+	err = os.Link(filepath.Join(temp, history.FileName), path)
+	if errors.Is(err, fs.ErrExist) { // another init at the same time made it
+		return a.checkUnused(ctx)
+	}
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "make the ledger: %w", err)
+	}
+	return nil
+}
+
+// checkUnused refuses a ledger without a keystore that has payments in it.
+func (a *app) checkUnused(ctx context.Context) error {
+	store, err := a.OpenLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	list, _, _, err := store.List(ctx, history.Filter{Limit: 1})
+	if err == nil && len(list) > 0 {
+		err = x402.Errorf(x402.SetupFailed, "%s has a ledger with payments but no keystore", a.home).
+			WithHint("restore keystore.json from a backup, or choose another home with X402_WALLET_HOME")
+	}
+	return err
 }

@@ -2,13 +2,11 @@ package app
 
 import (
 	"context"
-	"maps"
-	"slices"
+
 	"time"
 
 	"x402-wallet/channel"
-	"x402-wallet/history"
-	"x402-wallet/internal/config"
+
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -17,38 +15,35 @@ import (
 
 // channels joins what payment channels need; nil where the owner set none up: a node of Rooch and a
 // DID.
-func (a *app) channels(
-	c *config.Config, nodes channel.Nodes, keys *wallet.Wallet, sellers *seller.Client, engine *pay.Engine,
-	store *history.Store,
-) *channel.Manager {
+func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
+	engine *pay.Engine) *channel.Manager {
 	if len(nodes) == 0 {
 		return nil
 	}
+	c := h.rules
 	servers := map[string]channel.Server{}
-	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
-		s := c.Servers[name]
+	for name, s := range c.Servers {
 		endpoint, err := sellers.Endpoint(name)
-		hasNone := s.Channel != nil && !*s.Channel
-		if err != nil || hasNone {
-			continue
+		if err == nil && (s.Channel == nil || *s.Channel) {
+			servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
 		}
-		servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
 	}
 	return channel.New(channel.Options{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
-		Keys: channelKeys{Wallet: keys}, Transport: sellers,
-		Engine: engine, Store: store, Guard: engine.Guard, Now: time.Now, Log: a.log,
+		Keys: channelKeys{Wallet: h.keys}, Transport: sellers, Engine: engine, Store: h.store,
+		Guard: engine.Guard, Now: time.Now, Log: a.log,
 	})
 }
 
 // lockedHint says more of a locked wallet: while an unlock agent runs its owner may think that it
 // is not.
 func lockedHint(err error) error {
-	if !x402.HasCode(err, x402.WalletLocked) {
-		return err
+	if x402.HasCode(err, x402.WalletLocked) {
+		err = x402.AsError(err).
+			WithHint("payment channels are signed by the wallet itself and not by the unlock agent: set " +
+				"up a passphrase file, command or keyring, or answer the wallet's page")
 	}
-	return x402.AsError(err).WithHint("payment channels are signed by the wallet itself and not by the " +
-		"unlock agent: set up a passphrase file, command or keyring, or answer the wallet's page")
+	return err
 }
 
 // channelKeys is the wallet as channels may know it. The unlock agent signs for none: it cannot
@@ -69,8 +64,8 @@ func (channelKeys) Verify(k channel.Key, message, signature []byte) bool {
 func (k channelKeys) SignSubRAV(ctx context.Context, key channel.Key, message []byte,
 	meant channel.SubRAV) ([]byte, error) {
 	signature, err := k.Wallet.SignSubRAV(ctx, key.Type, message, wallet.SubRAV{
-		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch,
-		Fragment: meant.Fragment, Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
+		ChainID: meant.ChainID, Channel: meant.Channel, Epoch: meant.Epoch, Fragment: meant.Fragment,
+		Amount: meant.Amount.Bytes32(), Nonce: meant.Nonce,
 	})
 	return signature[:], lockedHint(err)
 }
@@ -83,8 +78,8 @@ func (k channelKeys) SignAuth(ctx context.Context, key channel.Key, message []by
 func (k channelKeys) SignTransaction(ctx context.Context, key channel.Key, message []byte,
 	meant channel.Transaction) ([]byte, error) {
 	signature, err := k.SignRooch(ctx, key.Type, message, wallet.RoochCall{
-		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID,
-		MaxGas: meant.MaxGas, Function: meant.Function, Args: meant.Args,
+		Sender: meant.Sender, Sequence: meant.Sequence, ChainID: meant.ChainID, MaxGas: meant.MaxGas,
+		Function: meant.Function, Args: meant.Args,
 	})
 	return signature[:], lockedHint(err)
 }

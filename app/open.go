@@ -11,12 +11,14 @@ import (
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/channel"
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -25,29 +27,11 @@ import (
 // after the sources that need no person; nil: nowhere. Errors have codes: WALLET_NOT_FOUND,
 // POLICY_UNSEALED, LEDGER_CORRUPT, …
 func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error) {
-	keys, err := wallet.Open(a.home)
+	h, err := a.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w, err := a.join(ctx, keys, first, last)
-	if err != nil {
-		_ = keys.Close()
-		return nil, err
-	}
-	return w, nil
-}
-
-func (a *app) join(ctx context.Context, keys *wallet.Wallet,
-	first, last wallet.Passphrase) (*tools.Wallet, error) {
-	rules, err := a.rules()
-	if err != nil {
-		return nil, err
-	}
-	store, err := a.OpenLedger(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keys.Idle = rules.Keystore.Idle
+	keys, rules, store := h.keys, h.rules, h.store
 	sources := slices.Concat([]wallet.Passphrase{first}, a.sources(rules, keys), []wallet.Passphrase{last})
 	keys.Sources = slices.DeleteFunc(sources, func(s wallet.Passphrase) bool { return s == nil })
 
@@ -57,13 +41,11 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	guard := agent.Guard{Local: a.Guard(store, rules, keys), Remote: remote}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
-		Signer: evmSigner,
-		RPC:    nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Signer: evmSigner, RPC: nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
 	})
 	onSolana := svm.New(svm.Options{
-		Signer: solanaSigner,
-		RPC:    nodeURLs(rules), TokenAccounts: tokenAccounts(rules),
-		HTTP: nodes, Rand: rand.Reader, Now: time.Now,
+		Signer: solanaSigner, RPC: nodeURLs(rules), TokenAccounts: tokenAccounts(rules), HTTP: nodes,
+		Rand: rand.Reader, Now: time.Now,
 	})
 	settlers := a.facilitators(rules, nodes)
 	sellers := seller.New(seller.Options{
@@ -72,15 +54,12 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
 		Assets: x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets)),
-		Schemes: map[pay.SchemeKey]pay.Scheme{
-			{Scheme: x402.Exact, Family: "eip155"}: onEVM,
-			{Scheme: x402.Exact, Family: "solana"}: onSolana,
-		},
-		Statuses:  onRooch.Statuses(),
-		Transport: sellers, Settler: settlers, Store: store, Guard: guard,
+		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
+			{Scheme: x402.Exact, Family: "solana"}: onSolana},
+		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
 		Now: time.Now, Log: a.log,
 	}
-	channels := a.channels(rules, onRooch, keys, sellers, engine, store)
+	channels := a.channels(h, onRooch, sellers, engine)
 	if channels != nil {
 		engine.Deferred = channels
 	}
@@ -94,7 +73,7 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 			return guard.Verify(ctx)
 		},
 		Stale:    func() bool { return !rules.Same(a.home) },
-		Close:    func() error { return errors.Join(sellers.Close(), store.Close(), keys.Close()) },
+		Close:    func() error { return errors.Join(sellers.Close(), h.Close()) },
 		Networks: networksInOrder(rules), TokenAccounts: tokenAccounts(rules), Mounts: mounts(rules),
 		Warnings: slices.Concat(keys.Warnings, rules.Warnings, config.IgnoredEnv(a.env, rules)),
 	}, nil
@@ -105,9 +84,7 @@ func (a *app) join(ctx context.Context, keys *wallet.Wallet,
 func (a *app) remote(rules *config.Config, keys *wallet.Wallet, first wallet.Passphrase) *agent.Client {
 	earlier := first != nil || a.env.PassphraseFile != "" || rules.Keystore.PassphraseFile != "" ||
 		len(rules.Keystore.PassphraseCommand) > 0
-	return &agent.Client{Home: a.home, Before: func() bool {
-		return !earlier && keys.Locked()
-	}}
+	return &agent.Client{Home: a.home, Before: func() bool { return !earlier && keys.Locked() }}
 }
 
 // toolKeys implements the keys of tools.Wallet.
@@ -116,13 +93,11 @@ type toolKeys struct {
 	remote *agent.Client
 }
 
-// Locked implements the keys of tools.Wallet: a wallet whose unlock agent is running signs without
-// asking anybody.
+// Locked: a wallet whose unlock agent is running signs without asking anybody.
 func (k toolKeys) Locked() bool {
 	return k.Wallet.Locked() && (!k.remote.Before() || k.remote.Status(context.Background()) != nil)
 }
 
-// Unlock implements the keys of tools.Wallet.
 func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
 	return k.Wallet.Unlock(ctx, typed(passphrase))
 }
@@ -130,4 +105,70 @@ func (k toolKeys) Unlock(ctx context.Context, passphrase []byte) error {
 // typed is a passphrase that a person typed; who typed it wipes it.
 func typed(passphrase []byte) wallet.Passphrase {
 	return func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }
+}
+
+// openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
+// they are, and the ledger.
+type openHome struct {
+	keys  *wallet.Wallet
+	rules *config.Config
+	store *history.Store
+}
+
+func (a *app) open(ctx context.Context) (h openHome, err error) {
+
+	h.keys, err = wallet.Open(a.home)
+	if err != nil {
+		return h, err
+	}
+	h.rules, err = a.rules()
+	if err == nil {
+		h.keys.Idle = h.rules.Keystore.Idle
+		h.store, err = a.OpenLedger(ctx)
+	}
+	if err != nil {
+		_ = h.keys.Close()
+	}
+	return h, err
+}
+
+// Close closes ledger and keystore.
+func (h openHome) Close() error { return errors.Join(h.store.Close(), h.keys.Close()) }
+
+// OpenLedger opens the ledger alone.
+func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
+	return history.Open(ctx, a.home, history.Options{})
+}
+
+// OpenKeys opens the keystore, still locked. What unlocks it is what needs no person: the sources
+// of SPEC §3 that rules name.
+func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
+	keys, err := wallet.Open(a.home)
+	if err != nil {
+		return nil, err
+	}
+	keys.Sources = a.sources(rules, keys)
+	return keys, nil
+}
+
+// Guard makes what stands between the ledger and whoever else can write to it. rules may be nil
+// where only rows are sealed or checked; key may be nil where no seal is made or checked.
+func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
+	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
+}
+
+// ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner
+// typed, which stays the caller's to wipe. A wrong one is INVALID_PASSPHRASE.
+func (a *app) ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval,
+	passphrase []byte) error {
+	keys, err := wallet.Open(a.home)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = keys.Close() }()
+	if err := keys.Unlock(ctx, typed(passphrase)); err != nil {
+		return err
+	}
+	_, err = a.Guard(store, nil, keys).Approve(ctx, shown, "owner")
+	return err
 }

@@ -89,10 +89,9 @@ func budgetRules(c *config.Config) budget.Rules {
 	b := c.Budget
 	return budget.Rules{
 		PerCall: b.PerCall, Session: b.Session, Day: b.Day, Month: b.Month, ApproveAbove: b.ApproveAbove,
-		Rate:    b.Rate,
-		HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
-		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange,
-		PriceJump: c.Policy.PriceJump, MaxFailures: c.Policy.MaxFailures,
+		Rate: b.Rate, HostDay: b.HostDay, AllowHosts: allowedHosts(c), DenyHosts: c.Policy.DenyHosts,
+		NewPayee: c.Policy.NewPayee, PayeeChange: c.Policy.PayeeChange, PriceJump: c.Policy.PriceJump,
+		MaxFailures: c.Policy.MaxFailures,
 	}
 }
 
@@ -119,8 +118,8 @@ func tokenAccounts(c *config.Config) map[string]string {
 func policy(c *config.Config) pay.Policy {
 	return pay.Policy{
 		Prefer: c.Policy.Prefer, Schemes: c.Policy.Schemes, MaxTimeout: c.Policy.MaxTimeout,
-		Deadline: c.Policy.Deadline,
-		Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c), WalletSettles: c.WalletSettles,
+		Deadline: c.Policy.Deadline, Networks: networksInOrder(c), TokenAccounts: tokenAccounts(c),
+		WalletSettles: c.WalletSettles,
 	}
 }
 

@@ -2,11 +2,24 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
+	"syscall"
 	"time"
 
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/internal/config"
+	"x402-wallet/paywall"
+	"x402-wallet/seller"
 	"x402-wallet/tools"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
 )
 
 const (
@@ -51,4 +64,144 @@ func (a *app) openForAgent(ctx context.Context) (*tools.Wallet, error) {
 		a.log.Warn(warning)
 	}
 	return w, nil
+}
+
+// HoldKeys is the unlock agent: it holds the keys until ctx ends, it is told to stop, or they have
+// been idle or open for too long. ready is called once it can be asked.
+func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
+	ready func(until time.Time, idle time.Duration)) error {
+	h, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Close() }()
+	keys := h.keys
+	if err := agent.Free(ctx, a.home); err != nil { // nobody is asked for a passphrase in vain
+		return err
+	}
+	if err := keys.Unlock(ctx, passphrase); err != nil {
+		return err
+	}
+	guard := a.Guard(h.store, h.rules, keys)
+	if _, err := a.sealedRules(ctx, guard); err != nil { // it would sign nothing
+		return err
+	}
+	listener, err := agent.Listen(ctx, a.home)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	started := time.Now() // no agent before this one signs any more
+	onEVM, onSolana := agent.Signers(keys, nil)
+	server := &agent.Server{
+		EVM: onEVM, Solana: onSolana, Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Started: started,
+		Now: time.Now, Log: a.log, Guard: guard,
+		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, guard) },
+	}
+	ready(started.Add(wallet.DefaultMaxAge), keys.Idle)
+	return server.Run(ctx, listener)
+}
+
+// sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
+// they are sealed.
+func (a *app) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
+	rules, err := a.rules()
+	if err == nil {
+		err = guard.CheckRules(ctx, rules)
+	}
+	if err != nil {
+		return agent.Rules{}, err
+	}
+	return agent.Rules{
+		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets),
+		MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
+	}, nil
+}
+
+// ServePaywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses
+// to be paid to, a ledger to write sales into and nodes to look at; it is never unlocked.
+func (a *app) ServePaywall(ctx context.Context, file string) error {
+	conf, err := config.LoadPaywall(file)
+	if err != nil {
+		return setupFailed(err)
+	}
+	h, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = h.Close() }()
+	wall, err := paywall.New(a.sold(conf, h))
+	if err != nil {
+		return setupFailed(fmt.Errorf("%s: %w", file, err))
+	}
+	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: os.Stderr, URL: conf.URL,
+		Version: a.version, Log: a.log}
+	if err := front.Open(ctx); err != nil {
+		coded, ok := errors.AsType[*x402.Error](err)
+		if !ok {
+			coded = x402.Errorf(x402.ServerUnavailable, "%w", err)
+		}
+		return coded.WithHint("correct %s, or see on stderr why the server did not start", file)
+	}
+	for _, warning := range wall.Check(ctx) {
+		a.log.Warn(warning)
+	}
+	if conf.Listen == "" {
+		return front.Stdio(ctx, os.Stdin, os.Stdout)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", conf.Listen)
+	if err != nil {
+		if why, ok := errors.AsType[syscall.Errno](err); ok {
+			err = why // without Go's words around it
+		}
+		return errors.Join(setupFailed(fmt.Errorf("%s: listen: nothing can be served at %s: %w", file,
+			conf.Listen, err)), front.Close(ctx))
+	}
+	a.log.Info("the paywall serves MCP", "url", "http://"+listener.Addr().String()+"/mcp")
+	return front.HTTP(ctx, listener)
+}
+
+func setupFailed(err error) error {
+	if _, ok := errors.AsType[*x402.Error](err); ok {
+		return err
+	}
+	return x402.Errorf(x402.SetupFailed, "%w", err).WithHint("see x402-wallet help paywall for the file")
+}
+
+// sold is the file as the paywall knows it.
+func (a *app) sold(conf *config.Paywall, h openHome) paywall.Options {
+	rules := h.rules
+	ownSolana, ownEVM := h.keys.Addresses()
+	own := map[string]string{"eip155": ownEVM, "solana": ownSolana}
+	nodes := seller.NodeClient(rules.Policy.Loopback)
+	rpc := nodeURLs(rules)
+	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	onSolana := svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
+	asked := *rules
+	if len(conf.Facilitators) > 0 {
+		asked.Facilitators = conf.Facilitators
+	}
+	o := paywall.Options{
+		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
+		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
+		Log: a.log,
+		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+			if x402.IsSolana(e.Network) {
+				return onSolana.Status(ctx, e)
+			}
+			return onEVM.Status(ctx, e)
+		},
+	}
+	for _, t := range conf.Tools {
+		sold := paywall.Tool{Name: t.Name, Description: t.Description, Upfront: t.Upfront,
+			MaxTimeout: t.MaxTimeout}
+		for _, option := range t.Accepts {
+			if option.PayTo == "" {
+				option.PayTo = own[x402.Namespace(option.Network)]
+			}
+			sold.Accepts = append(sold.Accepts, paywall.Option(option))
+		}
+		o.Tools = append(o.Tools, sold)
+	}
+	return o
 }

@@ -7,6 +7,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/tools"
+	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
@@ -14,38 +15,29 @@ func (p *Program) balanceCommand(ui *ui) *cobra.Command {
 	var network, asset string
 	cmd := &cobra.Command{
 		Use: "balance", Short: "What can be spent: on the chains, and of each budget", Args: wants(),
-		Long: "What can be spent: per network what the wallet has or was delegated, what unfinished " +
-			"payments hold of it, and what is\n" +
-			"left of each budget. A payment must fit into all of them. A node that does not answer is an " +
-			"error in its row, and the exit code\n" +
-			"is 1 when none does.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-				done := ui.waiting("waiting for the nodes")
-				out, err := w.Balance(ctx, network, asset)
-				done()
-				if err != nil {
-					return err
-				}
-				if ui.json {
-					err = ui.printJSON(out)
-				} else {
-					ui.balances(out)
-					ui.say("")
-					ui.budgets(out.Budget)
-				}
-				failed := 0
-				for _, row := range out.Networks {
-					if row.Error != "" {
-						failed++
-					}
-				}
-				if err == nil && failed > 0 && failed == len(out.Networks) {
-					return exitError(exitFailed)
-				}
-				return err
+		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+			out, err := waitFor(ui, "waiting for the nodes", func() (tools.BalanceOut, error) {
+				return w.Balance(ctx, network, asset)
 			})
-		},
+			if err != nil {
+				return err
+			}
+			err = ui.answer(out, func() {
+				ui.balances(out)
+				ui.say("")
+				ui.budgets(out.Budget)
+			})
+			failed := 0
+			for _, row := range out.Networks {
+				if row.Error != "" {
+					failed++
+				}
+			}
+			if err == nil && failed > 0 && failed == len(out.Networks) {
+				return exitError(exitFailed)
+			}
+			return err
+		}),
 	}
 	cmd.Flags().StringVar(&network, "network", "", "only this `NETWORK`, like base or eip155:8453")
 	cmd.Flags().StringVar(&asset, "asset", "", "only this `ASSET`, a symbol or an address")
@@ -65,8 +57,7 @@ func (u *ui) balances(out tools.BalanceOut) {
 			delegated = row.Delegated.Units(row.Decimals)
 		}
 		rows = append(rows, []string{x402.Title(row.Network), row.Symbol, row.Balance.Units(row.Decimals),
-			delegated,
-			row.Held.Units(row.Decimals), row.Available.Units(row.Decimals)})
+			delegated, row.Held.Units(row.Decimals), row.Available.Units(row.Decimals)})
 	}
 	empty := true
 	u.painted([]string{"NETWORK", "ASSET", "BALANCE", "DELEGATED", "HELD", "AVAILABLE"}, rows,
@@ -119,4 +110,79 @@ func (u *ui) budgets(b budget.Report) {
 			}
 			return green
 		})
+}
+
+func (p *Program) budgetCommand(ui *ui) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "budget", Short: "What is left of each budget", Args: wants(),
+		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+			report, _, err := budgetReport(ctx, w)
+			if err != nil {
+				return err
+			}
+			return ui.answer(report, func() { ui.budgets(report) })
+		}),
+	}
+	cmd.AddCommand(p.budgetSetCommand(ui))
+	return cmd
+}
+
+func budgetReport(ctx context.Context, w *tools.Wallet) (budget.Report, budget.Session, error) {
+	facts, err := w.Engine.BudgetFacts(ctx)
+	return w.Engine.Rules.Report(facts), facts.Session, err
+}
+
+type addressOut struct {
+	Chain   string `json:"chain"`
+	Address string `json:"address"`
+}
+
+// addresses are the wallet's, as they are shown.
+func addresses(keys *wallet.Wallet) []addressOut {
+	solana, evm := keys.Addresses()
+	return []addressOut{{Chain: wallet.ChainSolana, Address: solana}, {Chain: wallet.ChainEVM, Address: evm}}
+}
+
+func title(chain string) string {
+	if chain == wallet.ChainEVM {
+		return "EVM (Base and other EVM networks)"
+	}
+	return "Solana"
+}
+
+// addressCommand needs no passphrase: addresses are in the keystore's header, and are checked
+// against the keys whenever these are decrypted.
+func (p *Program) addressCommand(ui *ui) *cobra.Command {
+	var qr bool
+	cmd := &cobra.Command{
+		Use: "address", Short: "Show the addresses to fund", Args: wants(),
+		RunE: func(*cobra.Command, []string) error {
+			keys, err := wallet.Open(p.Home)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = keys.Close() }()
+			list := addresses(keys)
+			return ui.answer(map[string]any{"addresses": list}, func() {
+				if qr {
+					ui.addresses(list)
+					return
+				}
+				ui.table(nil, each(list, func(a addressOut) []string {
+					return []string{title(a.Chain), a.Address}
+				}))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&qr, "qr", false, "with QR codes")
+	return cmd
+}
+
+// addresses prints each with its QR code.
+func (u *ui) addresses(list []addressOut) {
+	for _, a := range list {
+		u.say("%s\n  %s\n", title(a.Chain), a.Address)
+		u.qr(a.Address)
+		u.say("")
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/pay"
 	"x402-wallet/tools"
 )
 
@@ -19,50 +20,39 @@ func (p *Program) callCommand(ui *ui) *cobra.Command {
 		Short: "Call a tool of a paid MCP server, and pay for it if it asks for payment",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{text: cmd.CommandPath() + " needs an argument: SERVER"}
+				return wants("SERVER")(cmd, args)
 			}
 			return nil
 		},
-		Long: "Call a tool of a paid MCP server, and pay for it if it asks for payment and the owner's " +
-			"rules allow it. SERVER is a name\n" +
-			"under [servers] in config.toml, or an https URL; without a TOOL its tools are listed. " +
-			"KEY=VALUE gives an argument as\n" +
-			"text, KEY:=JSON as JSON. If the answer does not come, run the same command again: it cannot " +
-			"pay twice.",
-		Example: "  x402-wallet call weather\n" +
-			"  x402-wallet call --max '$0.05' weather forecast city=Bergen days:=3\n" +
-			"  x402-wallet call --dry-run https://mcp.example.com/mcp search --arguments '{\"q\":\"tides\"}'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-					return listTools(ctx, ui, w, args[0])
+				return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+					return askWallet(ui, "waiting for the server", func() (tools.ListOut, error) {
+						return w.ListTools(ctx, args[0])
+					}, ui.tools)
 				})
 			}
-			in := tools.CallIn{Server: args[0], Tool: args[1], IdempotencyKey: f.idempotencyKey}
-			var err error
-			in.MaxAmount, err = maxAmount(f.most)
+			most, err := maxAmount(f.most)
 			if err != nil {
 				return err
 			}
-			in.Arguments, err = toolArguments(arguments, args[2:])
+			given, err := toolArguments(arguments, args[2:])
 			if err != nil {
 				return err
 			}
+			in := tools.CallIn{Server: args[0], Tool: args[1], Arguments: given, MaxAmount: most,
+				IdempotencyKey: f.idempotencyKey}
 			if f.dryRun {
-				return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-					done := ui.waiting("waiting for the server and the nodes")
-					out, err := w.Estimate(ctx, in)
-					done()
-					return ui.estimate(out, err)
+				return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+					return askWallet(ui, "waiting for the server and the nodes",
+						func() (pay.Estimate, error) {
+							return w.Estimate(ctx, in)
+						}, ui.estimate)
 				})
 			}
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
-				func(ctx context.Context, w *tools.Wallet) error {
-					done := ui.buying(ctx)
-					out, err := w.Pay(ctx, in)
-					done()
-					return ui.bought(ctx, w, out, err)
-				})
+			return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
+				return ui.buy(ctx, w.Engine, func() (pay.Result, error) { return w.Pay(ctx, in) })
+			})
 		},
 	}
 	cmd.Flags().StringVar(&arguments, "arguments", "", "the tool's arguments, a `JSON` object")
@@ -101,21 +91,11 @@ func toolArguments(object string, pairs []string) (json.RawMessage, error) {
 	return json.Marshal(values)
 }
 
-func listTools(ctx context.Context, ui *ui, w *tools.Wallet, server string) error {
-	done := ui.waiting("waiting for the server")
-	out, err := w.ListTools(ctx, server)
-	done()
-	if err != nil {
-		return err
-	}
-	if ui.json {
-		return ui.printJSON(out)
-	}
+func (u *ui) tools(out tools.ListOut) {
 	var rows [][]string
 	for _, t := range out.Tools {
 		first, _, _ := strings.Cut(strings.TrimSpace(t.Description), "\n")
 		rows = append(rows, []string{safe(t.Name), t.Price, safe(first)})
 	}
-	ui.table([]string{"TOOL", "PRICE", "WHAT IT SAYS IT DOES"}, rows)
-	return nil
+	u.table([]string{"TOOL", "PRICE", "WHAT IT SAYS IT DOES"}, rows)
 }

@@ -13,25 +13,19 @@ import (
 	"x402-wallet/x402/money"
 )
 
-type channelFlags struct {
-	passphraseFD int
-	deposit      string
-}
-
 func (p *Program) channelCommand(ui *ui) *cobra.Command {
-	var f channelFlags
-	cmd := &cobra.Command{
-		Use: "channel", Short: "Payment channels: see, open, recover, commit", Args: wants(),
-		Long: "Payment channels (Nuwa, on Rooch): services that serve first and are paid by a signed " +
-			"voucher with the next call. They need\n" +
-			"[channel] and a [networks.\"rooch:…\"] in config.toml, and this wallet's key in the DID " +
-			"document of its owner.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
+	var passphrase passphraseSource
+	list := p.onWallet(ui, ui.channels)
+	status := func(of func(*channel.Manager, context.Context, string) (channel.Report, error)) runs {
+		return p.onChannel(ui, &passphrase, func(ctx context.Context, m *channel.Manager,
+			server string) error {
+			return ui.channelStatus(of(m, ctx, server))
+		})
 	}
-	list := &cobra.Command{
-		Use: "list", Short: "List the channels of this wallet", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.listChannels(cmd, ui) },
-	}
+	cmd := &cobra.Command{Use: "channel", Short: "Payment channels: see, open, recover, commit",
+		Args: wants(), RunE: list}
+	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the channels of this wallet", Args: wants(),
+		RunE: list})
 	show := &cobra.Command{
 		Use: "show [SERVER]", Short: "Show a channel as service and chain see it; without SERVER, this " +
 			"wallet's key",
@@ -43,97 +37,77 @@ func (p *Program) channelCommand(ui *ui) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return p.listChannels(cmd, ui)
+				return list(cmd, args)
 			}
-			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error {
-				return ui.channelStatus(m.Show(ctx, args[0]))
-			})
+			return status((*channel.Manager).Show)(cmd, args)
 		},
 	}
-	recovered := &cobra.Command{
-		Use: "recover SERVER", Short: "Ask a service for what it waits for, and sign it",
-		Args: wants("SERVER"),
-		Long: "Ask a service what it knows of the channel. A payment it waits for is signed if it " +
-			"passes the same checks and budgets as one\n" +
-			"that comes with a call.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.channel(cmd, ui, f, func(ctx context.Context, m *channel.Manager) error {
-				return ui.channelStatus(m.Recover(ctx, args[0]))
-			})
-		},
-	}
-	open, commit := p.channelOpenCommand(ui, &f), p.channelCommitCommand(ui, &f)
+	recovered := &cobra.Command{Use: "recover SERVER",
+		Short: "Ask a service for what it waits for, and sign it", Args: wants("SERVER"),
+		RunE: status((*channel.Manager).Recover)}
+	open, commit := p.channelOpenCommand(ui, &passphrase), p.channelCommitCommand(ui, &passphrase)
 	for _, sub := range []*cobra.Command{show, open, recovered, commit} {
-		sub.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-		hideDefault(sub, "passphrase-fd")
+		passphrase.addFD(sub, "", "the passphrase")
 	}
-	cmd.AddCommand(list, show, open, recovered, commit)
+	cmd.AddCommand(show, open, recovered, commit)
 	return cmd
 }
 
-func (p *Program) channelOpenCommand(ui *ui, f *channelFlags) *cobra.Command {
+func (p *Program) channelOpenCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
+	var dollars string
 	cmd := ui.loosens(&cobra.Command{
 		Use: "open SERVER", Short: "Open the channel to a service (you are asked)", Args: wants("SERVER"),
-		Long: "Open the channel to a service of config.toml, or let this wallet's key into it. It is a " +
-			"spend: the chain's fee, and the deposit\n" +
-			"where one is made, are held in the budgets and bounded by channel.deposit_cap, and you are " +
-			"asked for each.",
-		Example: "  x402-wallet channel open nuwa\n  x402-wallet channel open nuwa --deposit 0.50",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var deposit money.Dollars
-			if f.deposit != "" {
+			if dollars != "" {
 				var err error
-				if deposit, err = money.ParseDollars(f.deposit); err != nil {
-					return usageError{text: "--deposit " + f.deposit +
-						"is not an amount of dollars like 0.50"}
+				if deposit, err = money.ParseDollars(dollars); err != nil {
+					return usagef("--deposit %s is not an amount of dollars like 0.50", dollars)
 				}
 			}
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
-				func(ctx context.Context, w *tools.Wallet) error {
-					return p.openChannel(ctx, ui, w, args[0], deposit)
-				})
+			return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
+				return p.openChannel(ctx, ui, w, args[0], deposit)
+			})
 		},
 	})
-	cmd.Flags().StringVar(&f.deposit, "deposit", "",
+	cmd.Flags().StringVar(&dollars, "deposit", "",
 		"also put this many `DOLLARS` of RGas into your payment hub")
 	return cmd
 }
 
-func (p *Program) channelCommitCommand(ui *ui, f *channelFlags) *cobra.Command {
+func (p *Program) channelCommitCommand(ui *ui, passphrase *passphraseSource) *cobra.Command {
 	return &cobra.Command{
 		Use: "commit SERVER", Short: "Give a service the last voucher without a call", Args: wants("SERVER"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.channel(cmd, ui, *f, func(ctx context.Context, m *channel.Manager) error {
-				out, err := m.Commit(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if ui.json {
-					return ui.printJSON(out)
-				}
+		RunE: p.onChannel(ui, passphrase, func(ctx context.Context, m *channel.Manager, server string) error {
+			out, err := m.Commit(ctx, server)
+			if err != nil {
+				return err
+			}
+			return ui.answer(out, func() {
 				if out.Committed {
 					ui.say("committed, up to voucher %d", out.Nonce)
 				}
 				if out.Note != "" {
 					ui.note("%s", out.Note)
 				}
-				return nil
 			})
-		},
+		}),
 	}
 }
 
-func (p *Program) channel(cmd *cobra.Command, ui *ui, f channelFlags,
-	use func(ctx context.Context, m *channel.Manager) error) error {
-	return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
-		func(ctx context.Context, w *tools.Wallet) error {
+// onChannel is a command on the channel to the service that its argument names.
+func (p *Program) onChannel(ui *ui, passphrase *passphraseSource,
+	f func(ctx context.Context, m *channel.Manager, server string) error) runs {
+	return func(cmd *cobra.Command, args []string) error {
+		return p.with(cmd, ui, passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
 			m, err := channelsOf(w)
 			if err != nil {
 				return err
 			}
 			defer ui.waiting("waiting for the service and its chain")()
-			return use(ctx, m)
+			return f(ctx, m, args[0])
 		})
+	}
 }
 
 func channelsOf(w *tools.Wallet) (*channel.Manager, error) {
@@ -172,51 +146,37 @@ func (p *Program) approveHere(ctx context.Context, ui *ui, w *tools.Wallet, id s
 	if err != nil {
 		return decisionError(id, err)
 	}
-	ui.terms(a)
-	l := loosening{prompt: "Passphrase, to approve this: ", title: "Open a payment channel"}
-	for _, row := range termsOf(a) {
-		l.lines = append(l.lines, row[0]+": "+safe(row[1]))
-	}
-	guard, done, err := p.ownerOf(ctx, ui, w.Store, l)
-	if err != nil {
-		return err
-	}
-	defer done()
-	_, err = guard.Approve(ctx, a, "owner")
+	_, err = p.approveShown(ctx, ui, w.Store, a, loosening{prompt: "Passphrase, to approve this: ",
+		title: "Open a payment channel"})
 	return err
 }
 
-func (p *Program) listChannels(cmd *cobra.Command, ui *ui) error {
-	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-		m, unset := channelsOf(w)
-		solana, _ := w.Keys.Addresses()
-		// to set them up with
-		out := channel.List{PublicKey: wallet.ChannelKey(solana), Servers: []string{},
-			Channels: []channel.Report{}}
-		if unset == nil {
-			var err error
-			if out, err = m.List(ctx); err != nil {
-				return err
-			}
-		}
-		if ui.json {
-			return ui.printJSON(out)
-		}
+func (u *ui) channels(ctx context.Context, w *tools.Wallet, _ []string) (err error) {
+	m, unset := channelsOf(w)
+	solana, _ := w.Keys.Addresses()
+	// to set them up with
+	out := channel.List{PublicKey: wallet.ChannelKey(solana), Servers: []string{},
+		Channels: []channel.Report{}}
+	if unset == nil {
+		out, err = m.List(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return u.answer(out, func() {
 		if out.DID != "" {
-			ui.note("the owner's DID: %s", safe(out.DID))
+			u.note("the owner's DID: %s", safe(out.DID))
 		}
-		ui.note("this wallet's key, for its document: %s (Ed25519VerificationKey2020)", out.PublicKey)
+		u.note("this wallet's key, for its document: %s (Ed25519VerificationKey2020)", out.PublicKey)
 		if unset != nil {
-			ui.note("%s: %s", x402.AsError(unset).Message, x402.AsError(unset).Hint)
-			return nil
+			u.note("%s: %s", x402.AsError(unset).Message, x402.AsError(unset).Hint)
+			return
 		}
-		var rows [][]string
-		for _, s := range out.Channels {
-			rows = append(rows, []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
-				s.Signed.String(), s.Claimed.String(), s.Channel})
-		}
-		ui.table([]string{"SERVER", "SERVICE", "NETWORK", "VOUCHERS", "SIGNED", "CLAIMED", "CHANNEL"}, rows)
-		return nil
+		rows := each(out.Channels, func(s channel.Report) []string {
+			return []string{s.Server, s.Service, s.Network, strconv.FormatUint(s.Nonce, 10),
+				s.Signed.String(), s.Claimed.String(), s.Channel}
+		})
+		u.table([]string{"SERVER", "SERVICE", "NETWORK", "VOUCHERS", "SIGNED", "CLAIMED", "CHANNEL"}, rows)
 	})
 }
 

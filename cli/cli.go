@@ -1,5 +1,6 @@
-// Package cli is the person's side: the commands of SPEC §1, one file a command. They print what
-// the tool of the same name answers, as JSON or for people.
+// Package cli is the person's side: the commands of SPEC §1, a file for each or for a few that belong
+// together; help.txt is what help says of them. They print what the tool of the same name answers,
+// as JSON or for people.
 //
 // What must stay true: secrets come from a terminal, a file or a descriptor, never from an
 // argument, and none is printed.
@@ -33,16 +34,15 @@ type Program struct {
 	Env     config.Env
 	Home    string // the directory of the wallet
 	NoHome  error  // why there is no Home; nil: there is one
-	Opener
-	Creator
-	Services
+	App
 	Stdin  *os.File
 	Stdout *os.File
 	Stderr io.Writer
 }
 
-// Opener opens what lies in the home, each time again: who gets it closes it.
-type Opener interface {
+// App is what package app does with the home. What it opens, it opens each time again: who gets it
+// closes it.
+type App interface {
 	// OpenWallet joins a whole wallet. first and last are asked for the passphrase before and after
 	// the sources that need no person; nil: there are none.
 	OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*tools.Wallet, error)
@@ -50,22 +50,18 @@ type Opener interface {
 	OpenLedger(ctx context.Context) (*history.Store, error)
 	// OpenKeys opens the keystore, locked; only what needs no person unlocks it.
 	OpenKeys(rules *config.Config) (*wallet.Wallet, error)
-}
-
-// Creator makes and seals.
-type Creator interface {
-	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
-	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
 	// Guard makes what seals a ledger's rows and rules, and checks those seals. rules and key may
 	// be nil where no rules are compared and nothing is sealed.
 	Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard
+
+	// CreateWallet makes a wallet in a home that exists. An error leaves no keystore behind.
+	CreateWallet(ctx context.Context, n NewWallet) (*wallet.Wallet, error)
 	// ApproveTyped approves a payment exactly as it was shown, with a passphrase that its owner
 	// typed.
 	ApproveTyped(ctx context.Context, store *history.Store, shown history.Approval, passphrase []byte) error
-}
 
-// Services run until their context ends, or what they serve goes away.
-type Services interface {
+	// What follows runs until its context ends, or what it serves goes away.
+
 	// ServeMCP serves an agent on stdin and stdout.
 	ServeMCP(ctx context.Context) error
 	// ServePaywall charges for the tools of another MCP server, as file says.
@@ -93,34 +89,24 @@ const (
 	exitUnknown = 5 // the outcome of a payment
 )
 
-// exitOf is the one table from codes to exit codes; what is not in it is exitFailed.
-var exitOf = map[x402.Code]int{
-	x402.InvalidArgument: exitUsage,
-
-	x402.AmountExceedsMax: exitRefused, x402.BudgetExceeded: exitRefused, x402.PolicyDenied: exitRefused,
-	x402.PayeeChanged: exitRefused,
-	x402.RateLimited:  exitRefused, x402.WalletFrozen: exitRefused, x402.UntrustedAsset: exitRefused,
-	x402.URLBlocked:      exitRefused,
-	x402.RedirectRefused: exitRefused, x402.ApprovalDeclined: exitRefused,
-
-	x402.WalletNotFound: exitPerson, x402.WalletLocked: exitPerson, x402.InvalidPassphrase: exitPerson,
-	x402.ApprovalRequired:  exitPerson,
-	x402.InsufficientFunds: exitPerson, x402.NoDelegation: exitPerson, x402.DelegationExhausted: exitPerson,
-	x402.DelegateMismatch: exitPerson,
-	x402.PolicyUnsealed:   exitPerson, x402.KeystoreCorrupt: exitPerson, x402.KeystorePermissions: exitPerson,
-	x402.LedgerCorrupt: exitPerson,
-
-	x402.OutcomeUnknown: exitUnknown,
-}
-
-// exitCode is the table's, except that an error which holds money has an unknown outcome whatever
-// it is called.
+// exitCode is the one table from codes to exit codes; what is not in it is exitFailed. An error
+// which holds money has an unknown outcome whatever it is called.
 func exitCode(e *x402.Error) int {
 	if e.Spent != "" && e.Spent != "0" {
 		return exitUnknown
 	}
-	if code, ok := exitOf[e.Code]; ok {
-		return code
+	switch e.Code {
+	case x402.InvalidArgument:
+		return exitUsage
+	case x402.AmountExceedsMax, x402.BudgetExceeded, x402.PolicyDenied, x402.PayeeChanged, x402.RateLimited,
+		x402.WalletFrozen, x402.UntrustedAsset, x402.URLBlocked, x402.RedirectRefused, x402.ApprovalDeclined:
+		return exitRefused
+	case x402.WalletNotFound, x402.WalletLocked, x402.InvalidPassphrase, x402.ApprovalRequired,
+		x402.InsufficientFunds, x402.NoDelegation, x402.DelegationExhausted, x402.DelegateMismatch,
+		x402.PolicyUnsealed, x402.KeystoreCorrupt, x402.KeystorePermissions, x402.LedgerCorrupt:
+		return exitPerson
+	case x402.OutcomeUnknown:
+		return exitUnknown
 	}
 	return exitFailed
 }
@@ -152,16 +138,8 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 
 func (p *Program) root(ui *ui) *cobra.Command {
 	root := &cobra.Command{
-		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with",
-		Long: "x402-wallet pays for web resources (HTTP 402, x402) for an AI agent, inside budgets that " +
-			"its owner set.\n" +
-			"The agent asks over MCP; the owner's rules decide; the key never leaves.",
-		Example: "  x402-wallet demo                          a first paid call, with play money\n" +
-			"  x402-wallet init                          make your own wallet\n" +
-			"  x402-wallet install claude-code           give it to an agent\n" +
-			"  x402-wallet pay --max '$0.05' https://…   get a page, and pay for it if it asks",
-		SilenceErrors: true, SilenceUsage: true, Version: p.Version,
-		DisableSuggestions: true, // unknownCommand makes them
+		Use: "x402-wallet COMMAND", Short: "The wallet an AI agent can be trusted with", SilenceErrors: true,
+		SilenceUsage: true, Version: p.Version, DisableSuggestions: true, // unknownCommand makes them
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return cmp.Or(given(cmd), p.requireHome(cmd))
 		},
@@ -179,25 +157,18 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Start", []*cobra.Command{
-			demoCommand(), p.initCommand(ui), p.addressCommand(ui), p.installCommand(ui), p.mcpCommand(ui),
-			p.unlockCommand(ui), p.lockCommand(ui),
-			p.passphraseCommand(ui),
-		}},
+		{"Start", []*cobra.Command{demoCommand(), p.initCommand(ui), p.addressCommand(ui),
+			p.installCommand(ui), p.mcpCommand(ui), p.unlockCommand(ui), p.lockCommand(ui),
+			p.passphraseCommand(ui)}},
 		{"Pay", []*cobra.Command{p.discoverCommand(ui), p.estimateCommand(ui), p.payCommand(ui),
 			p.callCommand(ui)}},
-		{"Inspect", []*cobra.Command{
-			p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui), p.showCommand(ui),
-			p.exportCommand(ui), p.verifyReceiptCommand(ui),
-			p.reconcileCommand(ui), p.dashboardCommand(ui), p.doctorCommand(ui),
-		}},
+		{"Inspect", []*cobra.Command{p.balanceCommand(ui), p.sessionCommand(ui), p.historyCommand(ui),
+			p.showCommand(ui), p.exportCommand(ui), p.verifyReceiptCommand(ui), p.reconcileCommand(ui),
+			p.dashboardCommand(ui), p.doctorCommand(ui)}},
 		{"Rules", []*cobra.Command{p.policyCommand(ui), p.budgetCommand(ui)}},
 		{"Sell", []*cobra.Command{p.paywallCommand(ui)}},
-		{"Decide", []*cobra.Command{
-			p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui), p.delegationCommand(ui),
-			p.channelCommand(ui), p.freezeCommand(ui),
-			p.unfreezeCommand(ui),
-		}},
+		{"Decide", []*cobra.Command{p.approvalsCommand(ui), p.approveCommand(ui), p.denyCommand(ui),
+			p.delegationCommand(ui), p.channelCommand(ui), p.freezeCommand(ui), p.unfreezeCommand(ui)}},
 		{"More", []*cobra.Command{p.versionCommand(ui), p.manCommand(), helpCommand(root)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -207,6 +178,7 @@ func (p *Program) root(ui *ui) *cobra.Command {
 		}
 	}
 	completionCommand(root).GroupID = "More"
+	describe(root)
 	return root
 }
 
@@ -236,8 +208,7 @@ func (p *Program) requireHome(cmd *cobra.Command) error {
 
 // fail prints an error where it belongs and picks the exit code.
 func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
-	var exit exitError
-	if errors.As(err, &exit) { // it has been said
+	if exit, ok := errors.AsType[exitError](err); ok { // it has been said
 		return int(exit)
 	}
 	if wrong, ok := asUsage(cmd, err); ok {
@@ -271,40 +242,61 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 // flagOf are the flags of what the tools, which these commands share, call by the names of their
 // arguments.
 var flagOf = map[string]string{"afterDate": "after", "before": "before", "limit": "limit", "status": "status",
-	"maxPrice":       "max-price",
-	"idempotencyKey": "idempotency-key", "tokenAccount": "token-account"}
+	"maxPrice": "max-price", "idempotencyKey": "idempotency-key", "tokenAccount": "token-account"}
 
 // exitError ends a command that has already said what is wrong.
 type exitError int
 
 func (exitError) Error() string { return "exit" }
 
-// open opens the wallet; first, which may be nil, is asked for the passphrase before all other
-// sources, and the terminal is the last of them.
-func (p *Program) open(ctx context.Context, ui *ui, first wallet.Passphrase) (*tools.Wallet, error) {
-	w, err := p.OpenWallet(ctx, first, ui.asking(wallet.FromTerminal("Passphrase: ")))
-	if err != nil {
-		return nil, err
+// runs is what cobra runs for a command.
+type runs = func(cmd *cobra.Command, args []string) error
+
+// onWallet is a command that works on the open wallet.
+func (p *Program) onWallet(ui *ui, f func(ctx context.Context, w *tools.Wallet, args []string) error) runs {
+	return func(cmd *cobra.Command, args []string) error {
+		return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+			return f(ctx, w, args)
+		})
 	}
-	ui.warn(w.Warnings)
-	return w, nil
 }
 
-// with opens the wallet, runs f and closes it.
-func (p *Program) with(cmd *cobra.Command, ui *ui, f func(ctx context.Context, w *tools.Wallet) error) error {
-	return p.withKey(cmd, ui, nil, f)
-}
-
-// withKey is with for what signs.
-func (p *Program) withKey(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
+// with opens the wallet, runs f and closes it. first, which may be nil, is asked for the passphrase
+// before all other sources, and the terminal is the last of them.
+func (p *Program) with(cmd *cobra.Command, ui *ui, first wallet.Passphrase,
 	f func(ctx context.Context, w *tools.Wallet) error) error {
-	w, err := p.open(cmd.Context(), ui, first)
+	w, err := p.OpenWallet(cmd.Context(), first, ui.asking(wallet.FromTerminal("Passphrase: ")))
 	if err != nil {
 		return err
 	}
-	err = f(cmd.Context(), w)
-	if closing := w.Close(); err == nil {
-		err = closing
+	ui.warn(w.Warnings)
+	return cmp.Or(f(cmd.Context(), w), w.Close())
+}
+
+// onLedger is a command that works on the ledger alone: what a person decides, and what stops
+// payments, needs neither rules nor keys.
+func (p *Program) onLedger(f func(ctx context.Context, store *history.Store, args []string) error) runs {
+	return func(cmd *cobra.Command, args []string) error {
+		store, err := p.OpenLedger(cmd.Context())
+		if err != nil { // that there is no wallet says more than that there is no ledger
+			return cmp.Or(p.haveWallet(), err)
+		}
+		return cmp.Or(f(cmd.Context(), store, args), store.Close())
 	}
-	return err
+}
+
+// askWallet asks the wallet for something that may take long, and prints the answer: as JSON, or by
+// show.
+func askWallet[T any](ui *ui, what string, ask func() (T, error), show func(T)) error {
+	out, err := waitFor(ui, what, ask)
+	if err != nil {
+		return err
+	}
+	return ui.answer(out, func() { show(out) })
+}
+
+// waitFor asks for something that may take long, and then says on stderr what it waits for.
+func waitFor[T any](ui *ui, what string, ask func() (T, error)) (T, error) {
+	defer ui.waiting(what)()
+	return ask()
 }

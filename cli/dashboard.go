@@ -27,19 +27,10 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	var idle time.Duration
 	cmd := &cobra.Command{
 		Use: "dashboard", Short: "Spending, budgets and payments on a page in your browser", Args: wants(),
-		Long: "Serve a page on this machine for its owner: spending over time, by seller and by network, " +
-			"budgets, unfinished payments, what\n" +
-			"waits for approval, and the whole history with evidence, content and export. Viewing needs " +
-			"no passphrase and changes nothing;\n" +
-			"approving takes it. The address that is printed opens the page once, in one browser. It is " +
-			"served until Ctrl-C, or until nobody\n" +
-			"has viewed it for an hour (--idle).",
-		Example: "  x402-wallet dashboard --open\n" +
-			"  x402-wallet dashboard --listen 127.0.0.1:8402",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			if idle < 0 {
-				return usageError{text: "--idle must not be negative"}
+				return usagef("--idle must not be negative")
 			}
 			get, end := tools.Reopening(func(ctx context.Context) (*tools.Wallet, error) {
 				return p.OpenWallet(ctx, nil, nil)
@@ -55,9 +46,17 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return usageError{text: "--listen: " + err.Error()}
 			}
-			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: get,
-				Approve: p.ApproveTyped, Version: p.Version, Idle: idle})
-			if err := ui.dashboard(d.URL, idle); err != nil {
+			d := dashboard.New(listener.Addr(), dashboard.Options{Wallet: get, Approve: p.ApproveTyped,
+				Version: p.Version, Idle: idle})
+			out := dashboardOut{URL: d.URL}
+			if idle > 0 {
+				out.Idle = idle.String()
+			}
+			if err := ui.answer(out, func() {
+				ui.say("%s", out.URL)
+				ui.note("open this address in a browser on this machine; it opens the dashboard once. " +
+					"Ctrl-C stops it.")
+			}); err != nil {
 				return errors.Join(err, listener.Close())
 			}
 			if open {
@@ -67,11 +66,11 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 				}
 			}
 			err = d.Serve(ctx, listener)
-			switch {
-			case errors.Is(err, dashboard.ErrIdle):
+			if errors.Is(err, dashboard.ErrIdle) {
 				ui.note("nobody viewed the dashboard for %s: stopped", idle)
 				return nil
-			case ctx.Err() != nil: // as it is meant to end
+			}
+			if ctx.Err() != nil { // as it is meant to end
 				return nil
 			}
 			return err
@@ -85,30 +84,16 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func (u *ui) dashboard(url string, idle time.Duration) error {
-	if u.json {
-		out := dashboardOut{URL: url}
-		if idle > 0 {
-			out.Idle = idle.String()
-		}
-		return u.printJSON(out)
-	}
-	u.say("%s", url)
-	u.note("open this address in a browser on this machine; it opens the dashboard once. Ctrl-C stops it.")
-	return nil
-}
-
 // browse starts the person's browser.
 func browse(url string) error {
-	command := map[string][]string{
-		"darwin":  {"open"},
-		"windows": {"rundll32", "url.dll,FileProtocolHandler"},
-	}[runtime.GOOS]
-	if command == nil {
-		command = []string{"xdg-open"}
+	command := []string{"xdg-open", url}
+	switch runtime.GOOS {
+	case "darwin":
+		command = []string{"open", url}
+	case "windows":
+		command = []string{"rundll32", "url.dll,FileProtocolHandler", url}
 	}
-	arguments := append(command[1:], url)
-	cmd := exec.Command(command[0], arguments...) //nolint:gosec,noctx // the system's own; it outlives us
+	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // the system's own; it outlives us
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", command[0], err)
 	}

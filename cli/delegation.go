@@ -2,7 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"slices"
+
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,50 +33,26 @@ type changeOut struct {
 
 func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	var f delegationFlags
-	cmd := &cobra.Command{
-		Use: "delegation", Short: "What you let the agent spend of your own Solana tokens", Args: wants(),
-		Long: "What you let the agent spend of the tokens in your own Solana token account: show it, set " +
-			"it, end it. The money stays in your\n" +
-			"account until it is paid, and the chain enforces the amount.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.showDelegation(cmd, ui, f) },
-	}
-	show := &cobra.Command{
-		Use: "show", Short: "Show the delegation", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.showDelegation(cmd, ui, f) },
-	}
+	current := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+		return askWallet(ui, "waiting for the node", func() (tools.DelegationOut, error) {
+			return w.CheckDelegation(ctx, f.network, f.account)
+		}, func(out tools.DelegationOut) {
+			asset, _ := w.Engine.Assets.Asset(out.Network, out.TokenMint)
+			ui.delegation(out, asset)
+		})
+	})
+	cmd := &cobra.Command{Use: "delegation", Short: "What you let the agent spend of your own Solana tokens",
+		Args: wants(), RunE: current}
+	show := &cobra.Command{Use: "show", Short: "Show the delegation", Args: wants(), RunE: current}
 	approve := &cobra.Command{
 		Use: "approve", Short: "Let the agent spend up to an amount from your account", Args: wants(),
-		Long: "Let the agent spend up to an amount from your token account. An account has one delegate: " +
-			"this replaces it and its amount.\n" +
-			"You sign with your own key, and pay the fee; the key is read for this one transaction and " +
-			"kept nowhere.",
-		Example: "  x402-wallet delegation approve --owner-keypair ~/.config/solana/id.json --amount 25\n" +
-			"  x402-wallet delegation approve --token-account ADDRESS --amount 25 --unsigned",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
-				account string, asset x402.AssetInfo) (x402.DelegationChange, error) {
-				amount, err := tokens(f.amount, asset.Decimals)
-				if err != nil {
-					return x402.DelegationChange{}, err
-				}
-				return w.Solana.Approve(ctx, network, account, asset, amount)
-			})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeDelegation(cmd, ui, f, false) },
 	}
 	approve.Flags().StringVar(&f.amount, "amount", "",
 		"the most the agent may spend, in whole `TOKENS`, like 25 or 2.50")
 	revoke := &cobra.Command{
 		Use: "revoke", Short: "End the delegation of your account", Args: wants(),
-		Long: "End the delegation of your token account, whoever the delegate is. You sign with your own " +
-			"key, and pay the fee.",
-		Example: "  x402-wallet delegation revoke --owner-keypair ~/.config/solana/id.json\n" +
-			"  x402-wallet freeze   stops the agent at once, without a transaction",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeDelegation(cmd, ui, f, func(ctx context.Context, w *tools.Wallet, network,
-				account string, _ x402.AssetInfo) (x402.DelegationChange, error) {
-				return w.Solana.Revoke(ctx, network, account)
-			})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeDelegation(cmd, ui, f, true) },
 	}
 	for _, sub := range []*cobra.Command{cmd, show, approve, revoke} {
 		sub.Flags().StringVar(&f.network, "network", "",
@@ -95,49 +72,37 @@ func (p *Program) delegationCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func (p *Program) showDelegation(cmd *cobra.Command, ui *ui, f delegationFlags) error {
-	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-		done := ui.waiting("waiting for the node")
-		out, err := w.CheckDelegation(ctx, f.network, f.account)
-		done()
-		if err != nil {
-			return err
+// delegation shows a delegation in whole tokens where asset, which may be none, is known.
+func (u *ui) delegation(out tools.DelegationOut, asset x402.AssetInfo) {
+	delegate := "nobody"
+	if out.Delegate != nil {
+		delegate = *out.Delegate
+		if out.IsOurAgent {
+			delegate += " (this agent)"
 		}
-		if ui.json {
-			return ui.printJSON(out)
+	}
+	tokens := func(a money.Amount) string {
+		if asset.Symbol == "" {
+			return a.String() + " atomic units"
 		}
-		delegate := "nobody"
-		if out.Delegate != nil {
-			delegate = *out.Delegate
-			if out.IsOurAgent {
-				delegate += " (this agent)"
-			}
-		}
-		tokens := func(a money.Amount) string { return a.String() + " atomic units" }
-		if asset, ok := w.Engine.Assets.Asset(out.Network, out.TokenMint); ok {
-			tokens = func(a money.Amount) string { return a.Units(asset.Decimals) + " " + asset.Symbol }
-		}
-		rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
-			{"token", out.TokenMint}, {"delegate", delegate},
-			{"may spend", tokens(out.RemainingAmount)}, {"at most ever seen", tokens(out.OriginalAmount)},
-			{"balance", tokens(out.Balance)}}
-		if out.Frozen {
-			rows = append(rows, []string{"frozen", "by the token's issuer"})
-		}
-		ui.table(nil, rows)
-		return nil
-	})
+		return a.Units(asset.Decimals) + " " + asset.Symbol
+	}
+	rows := [][]string{{"token account", out.OwnerTokenAccount}, {"network", x402.Title(out.Network)},
+		{"token", out.TokenMint}, {"delegate", delegate}, {"may spend", tokens(out.RemainingAmount)},
+		{"at most ever seen", tokens(out.OriginalAmount)}, {"balance", tokens(out.Balance)}}
+	if out.Frozen {
+		rows = append(rows, []string{"frozen", "by the token's issuer"})
+	}
+	u.table(nil, rows)
 }
 
-// changeDelegation builds, simulates, signs with the owner's key and sends; or prints what is to be
-// signed.
-func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags,
-	build func(ctx context.Context, w *tools.Wallet, network, account string,
-		asset x402.AssetInfo) (x402.DelegationChange, error)) error {
+// changeDelegation builds, simulates, signs with the owner's key and sends an approval, or the
+// delegation's end; or prints what is to be signed.
+func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags, revoke bool) error {
 	if (f.keypair != "") == f.unsigned {
-		return usageError{text: "either --owner-keypair FILE signs and sends it, or --unsigned prints it"}
+		return usagef("either --owner-keypair FILE signs and sends it, or --unsigned prints it")
 	}
-	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+	return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 		var key wallet.Imported
 		if f.keypair != "" {
 			var err error
@@ -152,7 +117,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 			return err
 		}
 		defer ui.waiting("waiting for the node")()
-		c, err := build(ctx, w, network, account, asset)
+		c, err := f.change(ctx, w, network, account, asset, revoke)
 		if err != nil {
 			return err
 		}
@@ -166,8 +131,16 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err := w.Solana.Simulate(ctx, c); err != nil {
 			return err
 		}
-		if f.unsigned {
-			return ui.unsignedChange(c)
+		out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
+		if c.Delegate != "" {
+			out.Amount = money.NewAmount(c.Amount).String()
+		}
+		if f.unsigned { // for another signer of the owner's
+			out.Transaction = c.Transaction([64]byte{})
+			return ui.answer(out, func() {
+				ui.note("%s must sign this and pays its fee; it is valid for about a minute:", c.Owner)
+				ui.say("%s", out.Transaction)
+			})
 		}
 		signature, err := key.SignDelegation(c.Message, wallet.DelegationChange{
 			Account: c.Account, Program: c.Program, Mint: c.Mint, Delegate: c.Delegate, Amount: c.Amount,
@@ -176,66 +149,44 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		if err != nil {
 			return err
 		}
-		transaction, err := w.Solana.Send(ctx, c, signature)
+		out.Signature, err = w.Solana.Send(ctx, c, signature)
 		if err != nil {
 			return err
 		}
-		return ui.sentChange(c, asset.Symbol, transaction)
+		if c.Delegate == "" {
+			return ui.answerLine(out, "revoked: only its owner can spend from %s; transaction %s", c.Account,
+				out.Signature)
+		}
+		return ui.answerLine(out, "approved: the agent may spend up to %s %s from %s; transaction %s",
+			money.NewAmount(c.Amount).Units(c.Decimals), asset.Symbol, c.Account, out.Signature)
 	})
 }
 
-func changeOf(c x402.DelegationChange) changeOut {
-	out := changeOut{Network: c.Network, TokenAccount: c.Account, Owner: c.Owner, Delegate: c.Delegate}
-	if c.Delegate != "" {
-		out.Amount = money.NewAmount(c.Amount).String()
+func (f delegationFlags) change(ctx context.Context, w *tools.Wallet, network, account string,
+	asset x402.AssetInfo, revoke bool) (x402.DelegationChange, error) {
+	if revoke {
+		return w.Solana.Revoke(ctx, network, account)
 	}
-	return out
-}
-
-// unsignedChange prints a transaction for another signer of the owner's.
-func (u *ui) unsignedChange(c x402.DelegationChange) error {
-	out := changeOf(c)
-	out.Transaction = c.Transaction([64]byte{})
-	if u.json {
-		return u.printJSON(out)
+	amount, err := tokens(f.amount, asset.Decimals)
+	if err != nil {
+		return x402.DelegationChange{}, err
 	}
-	u.note("%s must sign this and pays its fee; it is valid for about a minute:", c.Owner)
-	u.say("%s", out.Transaction)
-	return nil
-}
-
-func (u *ui) sentChange(c x402.DelegationChange, symbol, transaction string) error {
-	out := changeOf(c)
-	out.Signature = transaction
-	if u.json {
-		return u.printJSON(out)
-	}
-	if c.Delegate == "" {
-		u.say("revoked: only its owner can spend from %s; transaction %s", c.Account, transaction)
-		return nil
-	}
-	u.say("approved: the agent may spend up to %s %s from %s; transaction %s",
-		money.NewAmount(c.Amount).Units(c.Decimals), symbol, c.Account, transaction)
-	return nil
+	return w.Solana.Approve(ctx, network, account, asset, amount)
 }
 
 // ownersAccount is the token account that is meant: the one named, that of config.toml, or the
 // owner's associated one.
-func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (network, account string,
-	asset x402.AssetInfo, err error) {
+func ownersAccount(w *tools.Wallet, f delegationFlags,
+	key wallet.Imported) (network, account string, asset x402.AssetInfo, err error) {
 	wanted, _ := x402.Network(f.network)
-	for _, n := range w.Networks {
-		asked := f.network == "" || n == wanted
-		if x402.IsSolana(n) && asked {
-			network = n
-			break
-		}
+	i := slices.IndexFunc(w.Networks, func(n string) bool {
+		return x402.IsSolana(n) && (f.network == "" || n == wanted)
+	})
+	if i < 0 {
+		return "", "", asset, x402.Errorf(x402.InvalidArgument, "no such Solana network is configured").
+			WithHint("networks with an rpc in config.toml can be used")
 	}
-	if network == "" {
-		return "", "", asset, x402.Errorf(x402.InvalidArgument,
-			"no such Solana network is configured").WithHint(
-			"networks with an rpc in config.toml can be used")
-	}
+	network = w.Networks[i]
 	asset, known := w.Engine.Assets.Named(network, f.symbol)
 	switch {
 	case !known:
@@ -246,8 +197,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (net
 	case w.TokenAccounts[network] != "":
 		return network, w.TokenAccounts[network], asset, nil
 	case f.keypair == "":
-		return "", "", asset,
-			usageError{text: "without the owner's key, --token-account must name the account"}
+		return "", "", asset, usagef("without the owner's key, --token-account must name the account")
 	}
 	account, err = w.Solana.AssociatedAccount(key.Address, asset)
 	return network, account, asset, err
@@ -257,8 +207,7 @@ func ownersAccount(w *tools.Wallet, f delegationFlags, key wallet.Imported) (net
 func tokens(text string, decimals uint8) (money.Amount, error) {
 	if text == "" {
 		return money.Amount{},
-			usageError{text: "--amount is required: the most the agent may spend, in whole tokens like 25 " +
-				"or 2.50"}
+			usagef("--amount is required: the most the agent may spend, in whole tokens like 25 or 2.50")
 	}
 	whole, rest, _ := strings.Cut(text, ".")
 	if len(rest) <= int(decimals) && whole != "" && !strings.HasSuffix(text, ".") {
@@ -267,7 +216,6 @@ func tokens(text string, decimals uint8) (money.Amount, error) {
 			return amount, nil
 		}
 	}
-	return money.Amount{},
-		usageError{text: fmt.Sprintf("--amount %s is not a number of tokens above 0 with at most %d decimals",
-			text, decimals)}
+	return money.Amount{}, usagef("--amount %s is not a number of tokens above 0 with at most %d decimals",
+		text, decimals)
 }

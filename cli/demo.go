@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,13 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
-	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
@@ -31,19 +33,10 @@ func demoCommand() *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A first paid call with play money: no account, no network", Args: cobra.NoArgs,
-		Long: "Start a paid API, a payment service and two small blockchains on this machine, make a " +
-			"wallet that is thrown away\n" +
-			"afterwards, and drive it over MCP as an agent's host would: free and paid calls, refusals by " +
-			"each limit, a repeated\n" +
-			"call, the history. Signatures are real and checked; the money is play money. Your own wallet " +
-			"is not touched.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), demoPatience)
 			defer cancel()
 			d := &demo{out: cmd.OutOrStdout(), started: time.Now()}
-			if file, ok := d.out.(*os.File); ok {
-				d.color = term.IsTerminal(int(file.Fd())) && !config.ReadEnv().NoColor
-			}
 			if flag := cmd.Flag("json"); flag != nil && flag.Changed {
 				// a story is for people, unless JSON is asked for by name
 				d.json = flag.Value.String() == "true"
@@ -58,7 +51,6 @@ func demoCommand() *cobra.Command {
 // demo is one run of the story.
 type demo struct {
 	out     io.Writer
-	color   bool
 	json    bool
 	started time.Time
 
@@ -114,9 +106,10 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 				d.scenes[len(d.scenes)-1].Title, err, d.host.complaints())
 		}
 	}
-	if err := d.host.stop(); err != nil {
-		return x402.Errorf(x402.CheckFailed, "the MCP server did not end well: %w%s", err,
-			d.host.complaints())
+	host := d.host
+	d.host = nil
+	if err := host.session.Close(); err != nil { // as hosts end it: its stdin is closed
+		return x402.Errorf(x402.CheckFailed, "the MCP server did not end well: %w%s", err, host.complaints())
 	}
 	d.whatNext(keep)
 	if d.json {
@@ -129,7 +122,7 @@ func (d *demo) run(ctx context.Context, keep string) (err error) {
 // end stops what runs and takes away what is not to be kept.
 func (d *demo) end(keep string) (err error) {
 	if d.host != nil {
-		err = d.host.stop()
+		err = d.host.session.Close()
 	}
 	if d.world != nil {
 		err = errors.Join(err, d.world.Close())
@@ -152,7 +145,7 @@ func (d *demo) makeDir(keep string) (err error) {
 		return err
 	}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
-		return usage(fmt.Errorf("--keep wants a directory that does not exist yet: %w", err))
+		return usagef("--keep wants a directory that does not exist yet: %v", err)
 	}
 	return nil
 }
@@ -166,8 +159,8 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Dir = d.dir
 	cmd.Env = []string{
 		"X402_WALLET_HOME=" + d.home(), "X402_WALLET_PASSPHRASE_FILE=" + filepath.Join(d.dir, "passphrase"),
-		"LOG_LEVEL=warn",
-		"HOME=" + d.dir, "USERPROFILE=" + d.dir, "TMPDIR=" + d.dir, "TMP=" + d.dir, "TEMP=" + d.dir,
+		"LOG_LEVEL=warn", "HOME=" + d.dir, "USERPROFILE=" + d.dir, "TMPDIR=" + d.dir, "TMP=" + d.dir,
+		"TEMP=" + d.dir,
 	}
 	return cmd
 }
@@ -187,15 +180,12 @@ func (d *demo) createWallet(ctx context.Context) error {
 	out, err := d.command(ctx, "init", "--json", "--passphrase-file", filepath.Join(d.dir, "passphrase"),
 		"--config", filepath.Join(d.dir, "rules.toml")).Output()
 	if err != nil {
-		var failed *exec.ExitError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			out = append(out, failed.Stderr...)
 		}
 		return fmt.Errorf("x402-wallet init: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	var made struct {
-		Addresses []struct{ Chain, Address string }
-	}
+	var made initOut
 	if err := json.Unmarshal(out, &made); err != nil {
 		return fmt.Errorf("x402-wallet init answered no JSON: %w", err)
 	}
@@ -218,21 +208,19 @@ func (d *demo) createWallet(ctx context.Context) error {
 // scene begins a step, line adds to it. Both print at once unless JSON is asked for.
 func (d *demo) scene(title string) {
 	d.scenes = append(d.scenes, demoScene{Title: title})
-	d.print("\n%2d. %s\n", len(d.scenes), d.paint("1", title))
+	d.print("\n%2d. %s\n", len(d.scenes), title)
 }
 
 func (d *demo) line(label, format string, args ...any) {
 	text := safe(fmt.Sprintf(format, args...))
 	s := &d.scenes[len(d.scenes)-1]
 	s.Lines = append(s.Lines, demoLine{Label: label, Text: text})
-	margin := d.paint(demoColors[label], fmt.Sprintf("%-9s", label))
+	margin := fmt.Sprintf("%-9s", label)
 	for _, row := range wrap(text, demoColumns) {
 		d.print("    %s%s\n", margin, row)
 		margin = strings.Repeat(" ", 9)
 	}
 }
-
-var demoColors = map[string]string{"refused": "33", "paid": "32"}
 
 // demoColumns is what a row may have for a terminal of 100 columns, with the margin.
 const demoColumns = 100 - 4 - 9
@@ -243,9 +231,64 @@ func (d *demo) print(format string, args ...any) {
 	}
 }
 
-func (d *demo) paint(color, text string) string {
-	if !d.color || color == "" {
-		return text
+// demoHost plays the host of an agent: it starts an MCP server and speaks with it over stdio.
+type demoHost struct {
+	session *mcp.ClientSession
+	errors  demoLog
+}
+
+// startDemoHost starts the server and shakes hands.
+func startDemoHost(ctx context.Context, cmd *exec.Cmd) (h *demoHost, err error) {
+	h = &demoHost{}
+	cmd.Stderr, cmd.WaitDelay = &h.errors, 5*time.Second
+	client := mcp.NewClient(&mcp.Implementation{Name: "x402-wallet demo", Version: "1"}, nil)
+	h.session, err = client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the MCP server did not start: %w%s", err, h.complaints())
 	}
-	return "\x1b[" + color + "m" + text + "\x1b[0m"
+	return h, nil
+}
+
+// tool calls a tool. isError tells whose form out got: the tool's own, or that of an error.
+func (h *demoHost) tool(ctx context.Context, name string, arguments, out any) (isError bool, err error) {
+	result, err := h.session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: arguments})
+	if err != nil {
+		return false, err
+	}
+	if len(result.Content) != 1 {
+		return false, fmt.Errorf("%s: it answers with %d contents", name, len(result.Content))
+	}
+	var same any
+	text, _ := result.Content[0].(*mcp.TextContent)
+	if text == nil || json.Unmarshal([]byte(text.Text), &same) != nil ||
+		!reflect.DeepEqual(same, result.StructuredContent) {
+		return false, fmt.Errorf("%s: text and structured content differ", name)
+	}
+	return result.IsError, json.Unmarshal([]byte(text.Text), out)
+}
+
+// complaints is what the server said on stderr, for an error.
+func (h *demoHost) complaints() string {
+	if said := strings.TrimSpace(h.errors.String()); said != "" {
+		return "\nthe MCP server said:\n" + said
+	}
+	return ""
+}
+
+// demoLog may be read while a process still writes to it.
+type demoLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *demoLog) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *demoLog) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }

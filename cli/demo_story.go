@@ -18,7 +18,7 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The sums of the story.
+// The sums of the story. The sandbox's tokens have six decimals, as money.Dollars have.
 const (
 	demoPurse      = money.Dollars(1_000_000) // what the wallet has on EVM
 	demoDelegation = money.Dollars(10_000)    // what the owner lets it spend on Solana
@@ -26,21 +26,14 @@ const (
 	demoKey        = "weather-monday"
 )
 
-// demoDollars are play dollars: the sandbox's tokens have six decimals, as Dollars do.
-func demoDollars(units uint64) money.Dollars { return money.Dollars(units) }
-
 func (d *demo) introduce() {
-	d.print("%s\n\n",
-		d.paint("1", "x402-wallet demo: play money, real signatures, and nothing leaves this machine."))
-	d.print("x402 in three lines: a website answers \"402 Payment Required\" and a price, say a " +
-		"tenth of a cent.\n" +
-		"A wallet signs a payment of exactly that and asks again. The website has a payment service (a\n" +
-		"\"facilitator\") put it on a blockchain, and delivers. No account, no card, no subscription.\n\n" +
-		"Below, this demo plays an AI agent and calls the real wallet over MCP, as Claude Code, Cursor " +
-		"and\n" +
-		"others would. Website, payment service and both blockchains are stand-ins on 127.0.0.1 that " +
-		"check\n" +
-		"every signature.\n")
+	d.print("x402-wallet demo: play money, real signatures, and nothing leaves this machine.\n\nx402 in " +
+		"three lines: a website answers \"402 Payment Required\" and a price, say a tenth of a cent.\nA " +
+		"wallet signs a payment of exactly that and asks again. The website has a payment service " +
+		"(a\n\"facilitator\") put it on a blockchain, and delivers. No account, no card, no " +
+		"subscription.\n\nBelow, this demo plays an AI agent and calls the real wallet over MCP, as " +
+		"Claude Code, Cursor and\nothers would. Website, payment service and both blockchains are " +
+		"stand-ins on 127.0.0.1 that check\nevery signature.\n")
 }
 
 func (d *demo) makeWallet(ctx context.Context) error {
@@ -59,8 +52,8 @@ func (d *demo) makeWallet(ctx context.Context) error {
 }
 
 // call asks the wallet for a path, as an agent does, and says so.
-func (d *demo) call(ctx context.Context, path string, more map[string]any) (paid pay.Result,
-	refused tools.Failure, err error) {
+func (d *demo) call(ctx context.Context, path string,
+	more map[string]any) (paid pay.Result, refused tools.Failure, err error) {
 	arguments := map[string]any{"url": d.world.SellerURL + path}
 	said := "x402_pay " + path
 	for _, name := range []string{"maxAmount", "idempotencyKey"} {
@@ -87,10 +80,22 @@ func (d *demo) call(ctx context.Context, path string, more map[string]any) (paid
 	return paid, refused, err
 }
 
+// buy is a call that must succeed, with this status.
+func (d *demo) buy(ctx context.Context, path string, more map[string]any, status string) (pay.Result, error) {
+	got, refused, err := d.call(ctx, path, more)
+	switch {
+	case err != nil:
+	case refused.Error != "":
+		err = errors.New("it should not be refused")
+	case got.Status != status:
+		err = fmt.Errorf("the status is %q instead of %q", got.Status, status)
+	}
+	return got, err
+}
+
 func (d *demo) freeCall(ctx context.Context) error {
 	d.scene("The agent gets a free page")
-	got, refused, err := d.call(ctx, "/free", nil)
-	if err := demoCheck(err, refused, got.Status, pay.StatusFree); err != nil {
+	if _, err := d.buy(ctx, "/free", nil, pay.StatusFree); err != nil {
 		return err
 	}
 	d.line("paid", "nothing: the website asked for nothing")
@@ -100,17 +105,17 @@ func (d *demo) freeCall(ctx context.Context) error {
 func (d *demo) paidCall(ctx context.Context) error {
 	d.scene("The agent buys the weather, on an EVM chain (a stand-in for Base)")
 	wallet, seller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
-	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01",
-		"idempotencyKey": demoKey})
-	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
+	got, err := d.buy(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey},
+		pay.StatusPaid)
+	if err != nil {
 		return err
 	}
 	d.bought = got.PaymentID
 	d.line("web", "402 Payment Required: %s -> the same request with a signed payment -> 200 OK", got.Price)
 	d.showPaid(got)
 	nowWallet, nowSeller := d.world.Balance(d.evm), d.world.Balance(d.world.PayToEVM)
-	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", demoDollars(wallet).Price(),
-		demoDollars(nowWallet).Price(), demoDollars(seller).Price(), demoDollars(nowSeller).Price())
+	d.line("chain", "the wallet's balance %s -> %s, the website's %s -> %s", money.Dollars(wallet).Price(),
+		money.Dollars(nowWallet).Price(), money.Dollars(seller).Price(), money.Dollars(nowSeller).Price())
 	if wallet-nowWallet != sandbox.Price("/weather") || nowSeller-seller != sandbox.Price("/weather") {
 		return errors.New("the balances moved by something else than the price")
 	}
@@ -120,18 +125,18 @@ func (d *demo) paidCall(ctx context.Context) error {
 func (d *demo) delegatedCall(ctx context.Context) error {
 	d.scene("The agent buys the tides, on Solana, with its owner's money")
 	held, left := d.world.Balance(d.account), d.world.Delegated(d.account)
-	got, refused, err := d.call(ctx, "/solana", map[string]any{"maxAmount": "$0.01"})
-	if err := demoCheck(err, refused, got.Status, pay.StatusPaid); err != nil {
+	got, err := d.buy(ctx, "/solana", map[string]any{"maxAmount": "$0.01"}, pay.StatusPaid)
+	if err != nil {
 		return err
 	}
 	d.showPaid(got)
 	nowHeld, nowLeft := d.world.Balance(d.account), d.world.Delegated(d.account)
-	d.line("chain", "the owner's account %s -> %s", demoDollars(held).Price(), demoDollars(nowHeld).Price())
-	d.line("", "what the wallet may still take from it %s -> %s", demoDollars(left).Price(),
-		demoDollars(nowLeft).Price())
+	d.line("chain", "the owner's account %s -> %s", money.Dollars(held).Price(),
+		money.Dollars(nowHeld).Price())
+	d.line("", "what the wallet may still take from it %s -> %s", money.Dollars(left).Price(),
+		money.Dollars(nowLeft).Price())
 	d.line("why", "this is a delegation: the money stays in the owner's account until it is spent, and "+
-		"the chain itself "+
-		"gives the wallet no more than the owner said, not even to a thief who has its key")
+		"the chain itself gives the wallet no more than the owner said, not even to a thief who has its key")
 	price := sandbox.Price("/solana")
 	if held-nowHeld != price || left-nowLeft != price {
 		return errors.New("the account moved by something else than the price")
@@ -168,19 +173,19 @@ func (d *demo) receipt(got pay.Result) error {
 
 func (d *demo) refusedByCall(ctx context.Context) error {
 	d.scene("Limit 1, this call: the agent says how much a report is worth to it")
-	return d.refusal(ctx, "/report", "$0.10", x402.AmountExceedsMax, demoDollars(sandbox.Price("/report")))
+	return d.refusal(ctx, "/report", "$0.10", x402.AmountExceedsMax, money.Dollars(sandbox.Price("/report")))
 }
 
 func (d *demo) refusedByOwner(ctx context.Context) error {
 	d.scene("Limit 2, the owner's budget: the agent would pay any price")
-	left := demoSession - demoDollars(sandbox.Price("/weather")+sandbox.Price("/solana"))
+	left := demoSession - money.Dollars(sandbox.Price("/weather")+sandbox.Price("/solana"))
 	return d.refusal(ctx, "/report", "$1000", x402.BudgetExceeded, left)
 }
 
 func (d *demo) refusedByChain(ctx context.Context) error {
 	d.scene("Limit 3, the chain: a sea chart costs more than the owner delegated on Solana")
 	return d.refusal(ctx, "/atlas", "$0.05", x402.DelegationExhausted,
-		demoDollars(d.world.Delegated(d.account)))
+		money.Dollars(d.world.Delegated(d.account)))
 }
 
 // refusal is a call that must be refused, before anything is signed, with the sum that would have
@@ -207,9 +212,9 @@ func (d *demo) refusal(ctx context.Context, path, most string, code x402.Code, p
 func (d *demo) repeatedCall(ctx context.Context) error {
 	d.scene("The answer got lost? The agent makes the same call again")
 	asked, _ := d.world.Requests("/weather")
-	got, refused, err := d.call(ctx, "/weather", map[string]any{"maxAmount": "$0.01",
-		"idempotencyKey": demoKey})
-	if err := demoCheck(err, refused, got.Status, pay.StatusReplayed); err != nil {
+	got, err := d.buy(ctx, "/weather", map[string]any{"maxAmount": "$0.01", "idempotencyKey": demoKey},
+		pay.StatusReplayed)
+	if err != nil {
 		return err
 	}
 	d.line("paid", "nothing: the wallet kept what it bought in step 3 (%s)", got.PaymentID)
@@ -231,7 +236,7 @@ func (d *demo) history(ctx context.Context) error {
 		d.line(at.Local().Format("15:04:05"), "%-7s %-14s %-8s %s", row.Price, x402.Title(row.Network),
 			row.Status, strings.TrimPrefix(row.URL, d.world.SellerURL))
 	}
-	total := demoDollars(sandbox.Price("/weather") + sandbox.Price("/solana"))
+	total := money.Dollars(sandbox.Price("/weather") + sandbox.Price("/solana"))
 	d.line("total", "$%s", out.Totals["USDC"])
 	if out.Count != 2 || out.Totals["USDC"] != total.String() {
 		return fmt.Errorf("there should be 2 payments of together %s", total.Price())
@@ -247,7 +252,7 @@ func (d *demo) books(context.Context) error {
 		sum += s.Amount
 	}
 	d.line("chains", "%d payments, %s; the wallet signed %d", len(d.world.Settlements()),
-		demoDollars(sum).Price(), d.world.Signatures())
+		money.Dollars(sum).Price(), d.world.Signatures())
 	if d.world.Signatures() != 2 || sum != sandbox.Price("/weather")+sandbox.Price("/solana") {
 		return errors.New("they differ from the wallet's")
 	}
@@ -257,19 +262,6 @@ func (d *demo) books(context.Context) error {
 func (d *demo) settlements(want int) error {
 	if got := len(d.world.Settlements()); got != want {
 		return fmt.Errorf("the chains made %d payments instead of %d", got, want)
-	}
-	return nil
-}
-
-// demoCheck is what every call that must succeed has in common.
-func demoCheck(err error, refused tools.Failure, status, want string) error {
-	switch {
-	case err != nil:
-		return err
-	case refused.Error != "":
-		return errors.New("it should not be refused")
-	case status != want:
-		return fmt.Errorf("the status is %q instead of %q", status, want)
 	}
 	return nil
 }
@@ -290,8 +282,7 @@ func demoSelf(program string) string {
 }
 
 func (d *demo) whatNext(keep string) {
-	d.print("\n%s in %.1f s. Now with your own wallet:\n\n", d.paint("32", "Everything worked"),
-		time.Since(d.started).Seconds())
+	d.print("\nEverything worked in %.1f s. Now with your own wallet:\n\n", time.Since(d.started).Seconds())
 	self := demoSelf(d.program)
 	steps := [][2]string{
 		{self + " init", "make it; your limits are in its config.toml"},

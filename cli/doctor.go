@@ -14,12 +14,6 @@ import (
 func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look for what is wrong, and say what to do", Args: wants(),
-		Long: "Look at everything a payment needs: the home and its files, the keystore, the rules and " +
-			"their seal, the ledger, this computer's\n" +
-			"clock, the nodes and their chains, funds and delegation, the facilitators, the entries in " +
-			"MCP clients' settings; and for keys that\n" +
-			"lie about in plain text. It changes nothing and prints no secret. The exit code is 1 when " +
-			"something failed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			system, err := p.system()
 			if err != nil {
@@ -38,15 +32,10 @@ func (p *Program) doctorCommand(ui *ui) *cobra.Command {
 			done := ui.waiting("asking nodes and facilitators")
 			report := doctor.Examine(cmd.Context(), doctor.Options{
 				Home: p.Home, System: system, Entry: entry, Dir: dir, Keypair: p.Env.AgentKeypair,
-				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames,
-				Opener: p,
+				PassphraseFile: p.Env.PassphraseFile, Sources: p.sourceNames, Opener: p,
 			})
 			done()
-			if ui.json {
-				err = ui.printJSON(report)
-			} else {
-				ui.report(report)
-			}
+			err = ui.answer(report, func() { ui.report(report) })
 			if err == nil && !report.OK {
 				return exitError(exitFailed)
 			}

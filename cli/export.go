@@ -29,14 +29,6 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 	var e exporting
 	cmd := &cobra.Command{
 		Use: "export", Short: "Write what was paid for your books", Args: wants(),
-		Long: "Write what was paid, oldest first, as CSV, JSON lines, beancount or ledger (hledger reads " +
-			"that too); or summed up with --by.\n" +
-			"Sums are dollars, amounts are whole tokens. What failed is in CSV and JSON lines with its " +
-			"status, and in no sum and no entry; what\n" +
-			"is held is an entry with !. Text of strangers cannot become a formula of a spreadsheet.",
-		Example: "  x402-wallet export --after 2026-01-01 --before 2026-02-01 > january.csv\n" +
-			"  x402-wallet export --format beancount >> books.beancount\n" +
-			"  x402-wallet export --by project",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("format") && cmd.Flags().Changed("json") && ui.json {
 				e.Format = "jsonl"
@@ -45,7 +37,7 @@ func (p *Program) exportCommand(ui *ui) *cobra.Command {
 			if err := e.check(); err != nil {
 				return err
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				return e.run(ctx, ui, w)
 			})
 		},
@@ -74,31 +66,30 @@ func (e *exporting) check() error {
 		return usageError{text: fmt.Sprintf("cannot sum up by %q", e.By), hint: "there are " +
 			strings.Join(books.Keys, ", ")}
 	case e.By != "" && e.Format != "csv" && e.Format != "jsonl":
-		return usageError{text: "--by goes with --format csv or jsonl"}
+		return usagef("--by goes with --format csv or jsonl")
 	}
-	for _, d := range []struct {
-		flag, text string
-		into       *time.Time
-	}{{"after", e.after, &e.Within.After}, {"before", e.before, &e.Within.Until}} {
-		if d.text == "" {
-			continue
-		}
-		at, err := dateOf(d.text)
-		if err != nil {
-			return usageError{text: fmt.Sprintf("--%s %q is not a date like 2026-01-31 or "+
-				"2026-01-31T12:00:00Z",
-				d.flag, d.text)}
-		}
-		*d.into = at
+	after, err := dateOf("after", e.after)
+	if err != nil {
+		return err
 	}
-	return nil
+	e.Within.After = after
+	e.Within.Until, err = dateOf("before", e.before)
+	return err
 }
 
-func dateOf(text string) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
+// dateOf reads a flag's date; none is the zero time.
+func dateOf(flag, text string) (at time.Time, err error) {
+	if text == "" {
 		return at, nil
 	}
-	return time.Parse(time.DateOnly, text)
+	at, err = time.Parse(time.RFC3339, text)
+	if err != nil {
+		at, err = time.Parse(time.DateOnly, text)
+	}
+	if err != nil {
+		return at, usagef("--%s %q is not a date like 2026-01-31 or 2026-01-31T12:00:00Z", flag, text)
+	}
+	return at, nil
 }
 
 func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
@@ -112,8 +103,8 @@ func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
 		return err
 	}
 	if err := config.WriteFile(e.to, []byte(text.String())); err != nil {
-		var number syscall.Errno
-		if errors.As(err, &number) { // without the name of the file beside it, which only we know
+		if number, ok := errors.AsType[syscall.Errno](
+			err); ok { // without the name of the file beside it, which only we know
 			err = number
 		}
 		return x402.Errorf(x402.InvalidArgument, "%s cannot be written: %w", e.to, err)
@@ -131,12 +122,6 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "import FILE", Short: "Take in the history of x402-solana-mcp (.x402-history.json)",
 		Args: wants("FILE"),
-		Long: "Take in what @ozskr/x402-solana-mcp wrote down, its .x402-history.json, so that your books " +
-			"are whole: x402-wallet export has it\n" +
-			"with the status imported. Each payment is taken once, however often the file is read. " +
-			"Nothing proves these payments, and they\n" +
-			"decide nothing: no budget, no known payee.",
-		Example: "  x402-wallet history import ~/agent/.x402-history.json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := readWhole(args[0], mostSeed)
 			if err != nil {
@@ -146,17 +131,14 @@ func (p *Program) importCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return x402.Errorf(x402.InvalidArgument, "%s: %w; nothing was taken from it", args[0], err)
 			}
-			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
+			return p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
 				added, err := store.Import(ctx, list)
 				if err != nil {
 					return err
 				}
-				if ui.json {
-					return ui.printJSON(map[string]int{"payments": len(list), "imported": added})
-				}
-				ui.say("imported %d of %d payments; the others were taken before", added, len(list))
-				return nil
-			})
+				return ui.answerLine(map[string]int{"payments": len(list), "imported": added},
+					"imported %d of %d payments; the others were taken before", added, len(list))
+			})(cmd, args)
 		},
 	}
 }
@@ -196,12 +178,6 @@ func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
 func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "verify-receipt FILE", Short: "Check a receipt, without asking anybody", Args: wants("FILE"),
-		Long: "Check a receipt that x402-wallet show ID --receipt printed, without a wallet and without a " +
-			"network: that the payer signed it,\n" +
-			"that terms, settlement and chain proof tell of the same payment. It also says what a receipt " +
-			"cannot show by itself.",
-		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef --receipt > receipt.json\n  " +
-			"x402-wallet verify-receipt receipt.json",
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := readWhole(args[0], receipt.MaxSize)
 			if err != nil {
@@ -211,11 +187,7 @@ func (p *Program) verifyReceiptCommand(ui *ui) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if ui.json {
-				err = ui.printJSON(verdict)
-			} else {
-				ui.verdict(verdict)
-			}
+			err = ui.answer(verdict, func() { ui.verdict(verdict) })
 			if err == nil && !verdict.OK {
 				return exitError(exitFailed)
 			}

@@ -21,39 +21,29 @@ type freezeOut struct {
 }
 
 func freezesOut(list []history.Freeze) []freezeOut {
-	out := []freezeOut{}
-	for _, f := range list {
-		out = append(out, freezeOut{Network: f.Network, Account: f.Account, Since: f.At.Format(time.RFC3339),
-			By: f.By, Why: f.Why})
-	}
-	return out
+	return each(list, func(f history.Freeze) freezeOut {
+		return freezeOut{Network: f.Network, Account: f.Account, Since: f.At.Format(time.RFC3339), By: f.By,
+			Why: f.Why}
+	})
 }
 
 func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "freeze", Short: "Stop every payment of every process, at once", Args: wants(),
-		Long: "Stop every payment, in every process on this wallet, before its next signature leaves. " +
-			"Payments already sent are followed\n" +
-			"to their end. It takes no passphrase; x402-wallet unfreeze does.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
-				if err := store.Freeze(ctx,
-					history.Freeze{By: "owner", Why: "the owner stopped it"}); err != nil {
-					return err
-				}
-				// so that nobody takes it back; it is frozen with or without
-				_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx)
-				list, err := store.Freezes(ctx)
-				if err != nil {
-					return err
-				}
-				if ui.json {
-					return ui.printJSON(map[string]any{"frozen": freezesOut(list)})
-				}
-				ui.say("frozen: nothing is paid until you run x402-wallet unfreeze")
-				return nil
-			})
-		},
+		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
+			if err := store.Freeze(ctx,
+				history.Freeze{By: "owner", Why: "the owner stopped it"}); err != nil {
+				return err
+			}
+			// so that nobody takes it back; it is frozen with or without
+			_ = (&agent.Client{Home: p.Home}).Checkpoint(ctx)
+			list, err := store.Freezes(ctx)
+			if err != nil {
+				return err
+			}
+			return ui.answerLine(map[string]any{"frozen": freezesOut(list)},
+				"frozen: nothing is paid until you run x402-wallet unfreeze")
+		}),
 	}
 }
 
@@ -62,29 +52,18 @@ func (p *Program) freezeCommand(ui *ui) *cobra.Command {
 func (p *Program) unfreezeCommand(ui *ui) *cobra.Command {
 	return ui.loosens(&cobra.Command{
 		Use: "unfreeze", Short: "Allow payments again (asks for the passphrase)", Args: wants(),
-		Long: "Allow payments again: after x402-wallet freeze, after an account was frozen, and after " +
-			"the circuit breaker stopped\n" +
-			"everything because payment after payment came to nothing. It shows what was frozen and why. " +
-			"The passphrase has to be typed,\n" +
-			"on the terminal or with --page in the browser; nothing else answers for it.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.ledger(cmd, func(ctx context.Context, store *history.Store) error {
-				list, err := store.Freezes(ctx)
-				if err != nil {
-					return err
-				}
-				if len(list) == 0 {
-					ui.note("nothing is frozen")
-				} else if list, err = p.unfreeze(ctx, ui, store, list); err != nil {
-					return err
-				}
-				if ui.json {
-					return ui.printJSON(map[string]any{"lifted": freezesOut(list)})
-				}
-				ui.say("payments are allowed again")
-				return nil
-			})
-		},
+		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
+			list, err := store.Freezes(ctx)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				ui.note("nothing is frozen")
+			} else if list, err = p.unfreeze(ctx, ui, store, list); err != nil {
+				return err
+			}
+			return ui.answerLine(map[string]any{"lifted": freezesOut(list)}, "payments are allowed again")
+		}),
 	})
 }
 

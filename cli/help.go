@@ -2,8 +2,13 @@ package cli
 
 import (
 	"cmp"
+	_ "embed" // help.txt
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -21,6 +26,22 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by a rule, 4 needs a pers
 
 The wallet lives in X402_WALLET_HOME, by default x402-wallet in the user's configuration directory.
 `
+
+// helpTexts are the texts and examples of the commands, as they are printed.
+//
+//go:embed help.txt
+var helpTexts string
+
+// describe gives a command, and those below it, what help.txt has for it.
+func describe(cmd *cobra.Command) {
+	if _, text, found := strings.Cut(helpTexts, "# "+cmd.CommandPath()+"\n\n"); found {
+		text, _, _ = strings.Cut(text, "\n\n# ")
+		cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimSuffix(text, "\n"), "\n\nExamples:\n")
+	}
+	for _, sub := range cmd.Commands() {
+		describe(sub)
+	}
+}
 
 // setHelp replaces cobra's help by one that shows first what is needed first, in so many columns
 // (0: as it is written).
@@ -123,8 +144,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string,
-			_ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string,
+			begun string) (names []string, _ cobra.ShellCompDirective) {
 			if cmd, _, err := root.Find(args); err == nil {
 				for _, sub := range cmd.Commands() {
 					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
@@ -168,7 +189,9 @@ func (e usageError) remedy(cmd *cobra.Command) string {
 	return strings.TrimSpace("see: " + name + " help " + below)
 }
 
-func usage(err error) error { return usageError{text: err.Error()} }
+func usagef(format string, args ...any) usageError {
+	return usageError{text: fmt.Sprintf(format, args...)}
+}
 
 // asUsage finds the mistake in err. cobra's own complaints have no type; those about flags and
 // arguments are ours already.
@@ -183,8 +206,7 @@ func asUsage(cmd *cobra.Command, err error) (wrong usageError, ok bool) {
 	if group, ok := strings.CutPrefix(err.Error(), "if any flags in the group ["); ok {
 		group, _, _ = strings.Cut(group, "]")
 		return usageError{text: "--" + strings.ReplaceAll(group, " ", " and --") +
-				" cannot be used together"},
-			true
+			" cannot be used together"}, true
 	}
 	return usageError{text: err.Error()}, false
 }
@@ -207,8 +229,7 @@ func wants(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch empty := slices.Index(args, ""); { // as of a shell's variable that is not set
 		case len(args) == len(names) && empty >= 0:
-			return usageError{text: fmt.Sprintf("%s needs an argument: %s is empty", cmd.CommandPath(),
-				names[empty])}
+			return usagef("%s needs an argument: %s is empty", cmd.CommandPath(), names[empty])
 		case len(args) == len(names):
 			return nil
 		case cmd.HasAvailableSubCommands():
@@ -221,7 +242,7 @@ func wants(names ...string) cobra.PositionalArgs {
 				cmd.CommandPath(), strings.Join(names, " "), len(args)),
 				hint: "put quotes around an argument that holds spaces or &"}
 		}
-		return usageError{text: fmt.Sprintf("%s needs an argument: %s", cmd.CommandPath(), names[len(args)])}
+		return usagef("%s needs an argument: %s", cmd.CommandPath(), names[len(args)])
 	}
 }
 
@@ -233,4 +254,124 @@ func unknownCommand(cmd *cobra.Command, name string) usageError {
 		e.hint = "did you mean: " + cmd.CommandPath() + " " + strings.Join(like, ", ")
 	}
 	return e
+}
+
+// build is what this program was made from. Without git at its making the commit is not known.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"` // "" when unknown; ends in "-dirty" when the tree had changes of its own
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (p *Program) build() build {
+	b := build{Version: p.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	dirty := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				b.Commit = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				dirty = "-dirty"
+			}
+		}
+	}
+	if b.Commit != "" {
+		b.Commit += dirty
+	}
+	return b
+}
+
+func (b build) String() string {
+	return "x402-wallet " + b.Version + " (commit " + cmp.Or(b.Commit, "unknown") + ", " + b.Go + ", " +
+		b.Platform + ")"
+}
+
+func (p *Program) versionCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Show the version", Args: wants(),
+		RunE: func(*cobra.Command, []string) error {
+			return ui.answerLine(p.build(), "%s", p.build())
+		},
+	}
+}
+
+// manCommand writes the manual pages: what help says, for man(1). The release calls it.
+func (p *Program) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIR", Short: "Write the manual pages into a directory", Args: wants("DIR"), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // for everybody
+				return err
+			}
+			return writePages(cmd.Root(), args[0], p.Version)
+		},
+	}
+}
+
+func writePages(cmd *cobra.Command, dir, version string) error {
+	file, page := filepath.Join(dir, manName(cmd)+".1"), []byte(manPage(cmd, version))
+	if err := os.WriteFile(file, page, 0o644); err != nil { //nolint:gosec // for everybody
+		return err
+	}
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			if err := writePages(sub, dir, version); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+// manPage is a command's help as man(7) wants it. It has no date: the same program has the same
+// pages.
+func manPage(cmd *cobra.Command, version string) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line(`.TH "%s" 1 "" "x402-wallet %s" "x402-wallet"`, strings.ToUpper(manName(cmd)), roff(version))
+	line(".SH NAME\n%s \\- %s", roff(manName(cmd)), roff(cmd.Short))
+	line(".SH SYNOPSIS\n.B %s", roff(cmd.UseLine()))
+	line(".SH DESCRIPTION\n%s", roff(cmp.Or(cmd.Long, cmd.Short)))
+	cmd.InitDefaultHelpFlag()
+	cmd.InheritedFlags() // puts them among Flags
+	if flags := cmd.Flags().FlagUsagesWrapped(78); flags != "" {
+		line(".SH OPTIONS\n.nf\n%s\n.fi", roff(flags))
+	}
+	if cmd.Example != "" {
+		line(".SH EXAMPLES\n.nf\n%s\n.fi", roff(cmd.Example))
+	}
+	if !cmd.HasParent() {
+		line(".SH NOTES\n.nf\n%s\n.fi", roff(afterHelp))
+	}
+	var also []string
+	see := func(cmd *cobra.Command) { also = append(also, ".BR "+roff(manName(cmd))+" (1)") }
+	if cmd.HasParent() {
+		see(cmd.Parent())
+	}
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			see(sub)
+		}
+	}
+	if len(also) > 0 {
+		line(".SH SEE ALSO\n%s", strings.Join(also, ",\n"))
+	}
+	return b.String()
+}
+
+// roff writes text so that man shows it as it is: no escapes, and no line that looks like a
+// request.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.Trim(text, "\n"))
+	lines := strings.Split(text, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, ".") || strings.HasPrefix(l, "'") {
+			lines[i] = `\&` + l
+		}
+	}
+	return strings.Join(lines, "\n")
 }

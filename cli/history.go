@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
+	"x402-wallet/pay"
 	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
@@ -24,37 +25,22 @@ func (p *Program) historyCommand(ui *ui) *cobra.Command {
 	var plot bool
 	cmd := &cobra.Command{
 		Use: "history", Short: "What was paid, newest first", Args: wants(),
-		Long: "What was paid, newest first. A payment is reserved (held), submitted (sent), settled, " +
-			"failed (nothing moved, nothing is\n" +
-			"held) or unknown (held until the chain tells); settled is first the seller's " +
-			"claim, until it is confirmed on chain.",
-		Example: "  x402-wallet history --url api.example.com --after 2026-01-31\n" +
-			"  x402-wallet history --status unknown\n" +
-			"  x402-wallet history --plot",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in.Limit = &limit
 			if days < 1 || days > mostDays {
-				return usageError{text: fmt.Sprintf("--days must be 1 to %d", mostDays)}
+				return usagef("--days must be 1 to %d", mostDays)
 			}
 			if cmd.Flags().Changed("days") && !plot {
 				return usageError{text: "--days is for --plot",
 					hint: "the list since a day: x402-wallet history --after DATE"}
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				if plot {
 					return ui.plot(ctx, w, days, time.Now())
 				}
-				done := ui.waiting("searching the ledger")
-				out, err := w.History(ctx, in)
-				done()
-				if err != nil {
-					return err
-				}
-				if ui.json {
-					return ui.printJSON(out)
-				}
-				ui.history(out)
-				return nil
+				return askWallet(ui, "searching the ledger", func() (tools.HistoryOut, error) {
+					return w.History(ctx, in)
+				}, ui.history)
 			})
 		},
 	}
@@ -131,28 +117,18 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete the stored content of old payments", Args: wants(),
-		Long: "Delete the stored content of payments made before a date, where it was delivered. The " +
-			"payments and their evidence stay.\n" +
-			"The file does not shrink: the space is reused.",
-		Example: "  x402-wallet history prune --before 2026-01-31",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			day, err := time.Parse(time.DateOnly, before)
 			if err != nil {
-				return usageError{text: fmt.Sprintf("--before %q is not a date like 2026-01-31 (UTC)",
-					before)}
+				return usagef("--before %q is not a date like 2026-01-31 (UTC)", before)
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-				done := ui.waiting("deleting")
-				n, err := w.Store.Prune(ctx, day)
-				done()
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+				n, err := waitFor(ui, "deleting", func() (int64, error) { return w.Store.Prune(ctx, day) })
 				if err != nil {
 					return err
 				}
-				if ui.json {
-					return ui.printJSON(map[string]any{"deleted": n, "before": day.Format(time.RFC3339)})
-				}
-				ui.say("deleted the content of %d payments", n)
-				return nil
+				return ui.answerLine(map[string]any{"deleted": n, "before": day.Format(time.RFC3339)},
+					"deleted the content of %d payments", n)
 			})
 		},
 	}
@@ -165,36 +141,27 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 	var seals bool
 	cmd := &cobra.Command{
 		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
-		Long: "Check the ledger's audit chain: that no row of it was changed, and that it lists the same " +
-			"payments as the ledger. While\n" +
-			"the wallet is unlocked, and with --seals, also what only the wallet's key can tell: that the " +
-			"chain is the one the wallet\n" +
-			"marked, and that each approval and the lifting of each freeze was the owner's.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-				done := ui.waiting("reading the whole ledger")
-				rows, err := w.Store.Verify(ctx, history.Head{})
-				done()
-				if err != nil {
+		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+			rows, err := waitFor(ui, "reading the whole ledger", func() (int, error) {
+				return w.Store.Verify(ctx, history.Head{})
+			})
+			if err != nil {
+				return err
+			}
+			checked := seals || !w.Keys.Locked()
+			if checked {
+				if err := w.VerifySeals(ctx, seals); err != nil {
 					return err
 				}
-				checked := seals || !w.Keys.Locked()
-				if checked {
-					if err := w.VerifySeals(ctx, seals); err != nil {
-						return err
-					}
-				}
-				if ui.json {
-					return ui.printJSON(map[string]any{"ok": true, "rows": rows, "seals": checked})
-				}
+			}
+			return ui.answer(map[string]any{"ok": true, "rows": rows, "seals": checked}, func() {
 				ui.say("the audit chain is intact: %d rows", rows)
 				if !checked {
 					ui.note("its seals were not checked, as the wallet is locked: x402-wallet history " +
 						"verify --seals")
 				}
-				return nil
 			})
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&seals, "seals", false,
 		"check the seals in this process, unlocking the wallet for that")
@@ -205,16 +172,11 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 	var content, receipt bool
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "One payment with its evidence", Args: wants("ID"),
-		Long: "One payment: what for, to whom, what became of it, and what proves that. With --content " +
-			"what it bought, with --receipt\n" +
-			"a document of its own that x402-wallet verify-receipt checks.",
-		Example: "  x402-wallet show pay_0123456789abcdef0123456789abcdef\n" +
-			"  x402-wallet show pay_0123456789abcdef0123456789abcdef --content > chart.pdf",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if content && !cmd.Flags().Changed("json") { // stdout is for the content, and for nothing else
 				ui.json = false
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				if receipt {
 					return ui.receipt(ctx, w, args[0])
 				}
@@ -222,14 +184,10 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				switch {
-				case content:
+				if content {
 					return ui.content(ctx, w, args[0])
-				case ui.json:
-					return ui.printJSON(out)
 				}
-				ui.payment(out)
-				return nil
+				return ui.answer(out, func() { ui.payment(out) })
 			})
 		},
 	}
@@ -246,8 +204,8 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 	stored, err := w.Store.Content(ctx, id)
 	if errors.Is(err, history.ErrNotFound) {
-		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").WithHint(
-			"x402-wallet show %s shows its outcome", id)
+		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").
+			WithHint("x402-wallet show %s shows its outcome", id)
 	}
 	if err != nil {
 		return err
@@ -270,21 +228,17 @@ func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 
 func (u *ui) payment(out tools.HistoryOut) {
 	t, e := out.Transactions[0], out.Evidence
-	var rows [][]string
-	for _, row := range [][]string{
-		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)}, {"status", status(t.Status, t.Proof, t.FalseReceipt)},
+	rows := [][]string{
+		{"payment", t.PaymentID}, {"time (UTC)", moment(t.Timestamp)},
+		{"status", status(t.Status, t.Proof, t.FalseReceipt)},
 		{"for", t.Method + " " + t.URL},
 		{"price", fmt.Sprintf("%s (%s atomic units of %s)", t.Price, t.Amount, t.Symbol)},
 		{"network", x402.Title(t.Network) + " (" + t.Network + ")"},
 		{"asset", t.Asset}, {"paid to", t.PayTo}, {"transaction", t.TransactionSignature},
-		{"settled by", t.Facilitator},
-		{"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature}, {"note", e.Note},
-	} {
-		if row[1] != "" {
-			rows = append(rows, row)
-		}
+		{"settled by", t.Facilitator}, {"nonce", e.Signed.Nonce}, {"signature", e.Signed.Signature},
+		{"note", e.Note},
 	}
-	u.table(nil, rows)
+	u.table(nil, slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" }))
 	u.say("")
 	rows = nil
 	for _, s := range e.States {
@@ -299,4 +253,23 @@ func (u *ui) payment(out tools.HistoryOut) {
 			safe(out.ContentType), t.PaymentID)
 	}
 	u.note("all evidence: x402-wallet show %s --json", t.PaymentID)
+}
+
+func (p *Program) reconcileCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "reconcile", Short: "Check unfinished payments on their chains", Args: wants(),
+		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+			report, err := waitFor(ui, "waiting for the nodes", func() (pay.Report, error) {
+				return w.Engine.Reconcile(ctx)
+			})
+			if err != nil {
+				return err
+			}
+			if report.Checked == 0 {
+				return ui.answerLine(report, "nothing is unfinished")
+			}
+			return ui.answerLine(report, "checked %d: %d settled, %d released (never settled), %d still open",
+				report.Checked, report.Settled, report.Failed, report.Open)
+		}),
+	}
 }

@@ -24,45 +24,27 @@ import (
 
 // initOut is what init answers.
 type initOut struct {
-	Home      string        `json:"home"`
-	Addresses []addressLine `json:"addresses"`
-	Config    string        `json:"config"`
-	NextSteps []string      `json:"nextSteps"`
+	Home      string       `json:"home"`
+	Addresses []addressOut `json:"addresses"`
+	Config    string       `json:"config"`
+	NextSteps []string     `json:"nextSteps"`
 }
 
 type initFlags struct {
-	passphraseFile string
-	passphraseFD   int
-	keyring        bool
-	configFile     string
-	importSolana   string
-	importEVM      string
-	importOzskr    string
-	importKeyFile  []string
-	importPassFile string
-	importPassFD   int
+	passphrase, importPassphrase         passphraseSource
+	keyring                              bool
+	configFile                           string
+	importSolana, importEVM, importOzskr string
+	importKeyFile                        []string
 }
 
 func (p *Program) initCommand(ui *ui) *cobra.Command {
 	var f initFlags
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create the wallet", Args: wants(),
-		Long: "Create the wallet: two keys (Solana and EVM) encrypted with a passphrase of at least 12 " +
-			"characters, config.toml with the\n" +
-			"owner's rules, and the ledger. The passphrase is asked twice on the terminal, or read from " +
-			"an owner-only file or a\n" +
-			"descriptor. An existing wallet is never touched.",
-		Example: "  x402-wallet init\n" +
-			"  x402-wallet init --config rules.toml --passphrase-file ~/.secrets/wallet\n" +
-			"  X402_WALLET_HOME=~/second-wallet x402-wallet init --import-solana ~/.config/solana/id.json\n" +
-			"  x402-wallet init --import-ozskr agent.json --import-evm UTC--2026-11-21--f39fd6e5",
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.create(cmd.Context(), ui, f) },
 	}
-	cmd.Flags().StringVar(&f.passphraseFile, "passphrase-file", "",
-		"read the passphrase from this owner-only `FILE`")
-	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-	hideDefault(cmd, "passphrase-fd")
-	cmd.MarkFlagsMutuallyExclusive("passphrase-file", "passphrase-fd")
+	f.passphrase.add(cmd, "", "the passphrase")
 	cmd.Flags().BoolVar(&f.keyring, "keyring", false,
 		"keep the passphrase in the system's keyring, and let the wallet unlock itself with it")
 	cmd.Flags().StringVar(&f.configFile, "config", "", "take this `FILE` as config.toml, the owner's rules")
@@ -74,12 +56,9 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 		"take the Solana key from this keystore `FILE` of @ozskr/agent-wallet-sdk")
 	cmd.Flags().StringArrayVar(&f.importKeyFile, "import-key-file", nil,
 		"take a raw key from this `FILE`: 64 hex digits are an EVM key, base58 is a Solana one; evm=FILE and solana=FILE say it")
-	cmd.Flags().StringVar(&f.importPassFile, "import-passphrase-file", "",
-		"read the imported files' passphrase from this owner-only `FILE`")
-	cmd.Flags().IntVar(&f.importPassFD, "import-passphrase-fd", noFD,
-		"read the imported files' passphrase from the open descriptor `N`")
-	hideDefault(cmd, "import-passphrase-fd")
-	cmd.MarkFlagsMutuallyExclusive("import-passphrase-file", "import-passphrase-fd")
+	f.importPassphrase.add(cmd, "import-", "the imported files' passphrase")
+	fd := cmd.Flags().Lookup("import-passphrase-fd")
+	fd.Usage = "read the imported files' passphrase from the open descriptor `N`"
 	return cmd
 }
 
@@ -88,18 +67,20 @@ func (p *Program) initCommand(ui *ui) *cobra.Command {
 func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	keys, err := wallet.Open(p.Home)
 	if err == nil {
-		return errors.Join(p.exists(), keys.Close())
+		_ = keys.Close()
+		return x402.Errorf(x402.KeypairExists, "there is already a wallet in %s", p.Home).
+			WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
 	}
 	if x402.AsError(err).Code != x402.WalletNotFound {
 		return err
 	}
 	env := p.Env
+	f.passphrase.file = cmp.Or(f.passphrase.file, env.PassphraseFile)
 	if file := env.AgentKeypair; file != "" && !f.importsSolana() {
 		// shown before there are new keys, while it can still be stopped
 		ui.warn([]string{fmt.Sprintf("AGENT_KEYPAIR_PATH names %s, but its key is not imported: this "+
-			"wallet gets a new one. "+
-			"To keep the address, stop here and run x402-wallet init --import-ozskr %s", file,
-			shellWord(file))})
+			"wallet gets a new one. To keep the address, stop here and run x402-wallet init "+
+			"--import-ozskr %s", file, shellWord(file))})
 	}
 	env.AgentKeypair = ""
 	imports, err := f.imports(ctx, ui)
@@ -114,7 +95,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 	if err != nil {
 		return err
 	}
-	passphrase, err := p.newPassphrase(ctx, ui, f)
+	passphrase, err := newPassphrase(ctx, ui, f)
 	if err != nil {
 		leave()
 		return err
@@ -140,9 +121,7 @@ func (p *Program) create(ctx context.Context, ui *ui, f initFlags) error {
 // intoKeyring keeps a new wallet's passphrase. The wallet is made by now, so what goes wrong is a
 // warning.
 func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, rules *config.Config) []string {
-	err := keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) {
-		return bytes.Clone(passphrase), nil
-	})
+	err := keys.KeepInKeyring(ctx, typed(passphrase))
 	switch {
 	case err != nil:
 		return []string{err.Error() + "; try again with x402-wallet passphrase --keyring"}
@@ -151,11 +130,6 @@ func intoKeyring(ctx context.Context, keys *wallet.Wallet, passphrase []byte, ru
 			"not asked"}
 	}
 	return nil
-}
-
-func (p *Program) exists() *x402.Error {
-	return x402.Errorf(x402.KeypairExists, "there is already a wallet in %s", p.Home).
-		WithHint("use it, or choose another home with X402_WALLET_HOME; a wallet is never overwritten")
 }
 
 // importsSolana reports whether the Solana key is another wallet's; a raw key without a chain is
@@ -178,7 +152,7 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 	for _, entry := range f.importKeyFile {
 		reads = append(reads, func() (wallet.Imported, error) { return importKeyFile(entry) })
 	}
-	passphrase := f.importPassphrase(ui)
+	passphrase := f.passphraseOf(ui)
 	if file := f.importEVM; file != "" {
 		reads = append(reads, func() (wallet.Imported, error) {
 			return wallet.ImportEVM(ctx, file, passphrase(file))
@@ -189,17 +163,14 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 			return wallet.ImportOzskr(ctx, file, passphrase(file))
 		})
 	}
-	taken := map[string]bool{}
 	for _, read := range reads {
 		key, err := read()
 		if err != nil {
 			return nil, err
 		}
-		if taken[key.Chain] {
-			return nil, usageError{text: "two keys are imported for " + key.Chain +
-				"; a wallet has one for each chain"}
+		if slices.ContainsFunc(list, func(k wallet.Imported) bool { return k.Chain == key.Chain }) {
+			return nil, usagef("two keys are imported for %s; a wallet has one for each chain", key.Chain)
 		}
-		taken[key.Chain] = true
 		list = append(list, key)
 	}
 	return list, nil
@@ -213,28 +184,26 @@ func importKeyFile(entry string) (wallet.Imported, error) {
 	}
 	known := !named || chain == wallet.ChainSolana || chain == wallet.ChainEVM
 	if file == "" || !known {
-		return wallet.Imported{}, usageError{text: fmt.Sprintf("--import-key-file %q is neither FILE nor "+
-			"solana=FILE nor evm=FILE", entry)}
+		return wallet.Imported{}, usagef("--import-key-file %q is neither FILE nor solana=FILE nor evm=FILE",
+			entry)
 	}
 	return wallet.ImportKeyFile(file, chain)
 }
 
-// importPassphrase is who is asked for the passphrase of an imported file. That of the flags is the
+// passphraseOf is who is asked for the passphrase of an imported file. That of the flags is the
 // same for every file.
-func (f initFlags) importPassphrase(ui *ui) func(file string) wallet.Passphrase {
-	given := wallet.FromFile(f.importPassFile)
-	switch {
-	case f.importPassFD >= 0:
-		read := sync.OnceValues(func() ([]byte, error) {
-			return wallet.FromFD(f.importPassFD)(context.Background())
-		})
+func (f initFlags) passphraseOf(ui *ui) func(file string) wallet.Passphrase {
+	given := f.importPassphrase.or(nil)
+	if given == nil {
+		return func(file string) wallet.Passphrase {
+			return ui.asking(wallet.FromTerminal("Passphrase of " + safe(file) + ": "))
+		}
+	}
+	if f.importPassphrase.fd >= 0 { // which can be read once
+		read := sync.OnceValues(func() ([]byte, error) { return given(context.Background()) })
 		given = func(context.Context) ([]byte, error) {
 			p, err := read()
 			return bytes.Clone(p), err // the caller wipes it
-		}
-	case f.importPassFile == "":
-		return func(file string) wallet.Passphrase {
-			return ui.asking(wallet.FromTerminal("Passphrase of " + safe(file) + ": "))
 		}
 	}
 	return func(string) wallet.Passphrase { return given }
@@ -252,8 +221,8 @@ func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err e
 		if err != nil {
 			return nil, false, x402.Errorf(x402.SetupFailed, "read the rules: %w", err)
 		}
-		rules, err = parseRules(file, text)
-		return rules, false, err
+		rules, err = config.Parse(text)
+		return rules, false, brokenRules(file, err)
 	}
 	path := filepath.Join(p.Home, config.FileName)
 	if rules, err = config.Load(p.Home); !errors.Is(err, fs.ErrNotExist) {
@@ -261,19 +230,14 @@ func (p *Program) newRules(f initFlags) (rules *config.Config, there bool, err e
 	}
 	text, err := config.Template(p.Env)
 	if err != nil {
-		return nil, false, x402.Errorf(x402.SetupFailed, "%w",
-			err).WithHint("correct or unset it: init takes it into config.toml")
+		return nil, false, x402.Errorf(x402.SetupFailed, "%w", err).
+			WithHint("correct or unset it: init takes it into config.toml")
 	}
 	if f.keyring {
 		text = bytes.Replace(text, []byte("\nkeyring = false "), []byte("\nkeyring = true  "), 1)
 	}
-	rules, err = parseRules(path, text)
-	return rules, false, err
-}
-
-func parseRules(file string, text []byte) (*config.Config, error) {
-	rules, err := config.Parse(text)
-	return rules, brokenRules(file, err)
+	rules, err = config.Parse(text)
+	return rules, false, brokenRules(path, err)
 }
 
 // brokenRules names the file that a person has to correct, and all that is wrong with it.
@@ -285,8 +249,8 @@ func brokenRules(file string, err error) error {
 	for line := range strings.Lines(err.Error()) {
 		faults = append(faults, strings.TrimPrefix(strings.TrimSpace(line), config.FileName+" "))
 	}
-	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).WithHint(
-		"correct it and run init again; nothing was created")
+	return x402.Errorf(x402.SetupFailed, "%s: %s", file, strings.Join(faults, "\n")).
+		WithHint("correct it and run init again; nothing was created")
 }
 
 func readBounded(file string, limit int64) ([]byte, error) {
@@ -303,8 +267,8 @@ func readBounded(file string, limit int64) ([]byte, error) {
 func (p *Program) makeHome() (leave func(), err error) {
 	_, missing := os.Lstat(p.Home)
 	if err := config.MakeHome(p.Home); err != nil {
-		return nil, x402.Errorf(x402.SetupFailed, "%w",
-			err).WithHint("choose a home that you can write to with X402_WALLET_HOME")
+		return nil, x402.Errorf(x402.SetupFailed, "%w", err).
+			WithHint("choose a home that you can write to with X402_WALLET_HOME")
 	}
 	return func() {
 		if errors.Is(missing, fs.ErrNotExist) {
@@ -314,20 +278,8 @@ func (p *Program) makeHome() (leave func(), err error) {
 }
 
 // newPassphrase asks for the passphrase before anything is made that would lie around without one.
-func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
-	source := ui.asking(wallet.FromTerminalTwice())
-	switch file := f.keptPassphrase(p); {
-	case f.passphraseFD >= 0:
-		source = wallet.FromFD(f.passphraseFD)
-	case file != "":
-		source = wallet.FromFile(file)
-	}
-	passphrase, err := source(ctx)
-	if errors.Is(err, wallet.ErrNoPassphrase) {
-		return nil, x402.Errorf(x402.SetupFailed,
-			"a new wallet needs a passphrase, and there is no terminal to ask for one").
-			WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
-	}
+func newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byte, error) {
+	passphrase, err := f.passphrase.or(ui.asking(wallet.FromTerminalTwice()))(ctx)
 	if err == nil {
 		err = wallet.CheckPassphrase(passphrase)
 	}
@@ -335,50 +287,37 @@ func (p *Program) newPassphrase(ctx context.Context, ui *ui, f initFlags) ([]byt
 		return passphrase, nil
 	}
 	clear(passphrase)
-	if coded := x402.AsError(err); coded.Code == x402.WalletLocked || coded.Code == x402.InvalidPassphrase {
-		// there is no wallet yet that could be
-		err = x402.Errorf(x402.SetupFailed, "%s",
-			coded.Message).WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or " +
-			"--passphrase-fd")
-	}
-	return nil, err
-}
-
-// keptPassphrase is the file that the passphrase is read from, if any.
-func (f initFlags) keptPassphrase(p *Program) string {
+	coded := x402.AsError(err)
+	said := coded.Message
 	switch {
-	case f.passphraseFD >= 0:
-		return ""
-	case f.passphraseFile != "":
-		return f.passphraseFile
-	}
-	return p.Env.PassphraseFile
+	case errors.Is(err, wallet.ErrNoPassphrase):
+		said = "a new wallet needs a passphrase, and there is no terminal to ask for one"
+	case coded.Code != x402.WalletLocked && coded.Code != x402.InvalidPassphrase:
+		return nil, err
+	} // else there is no wallet yet that could be
+	return nil, x402.Errorf(x402.SetupFailed, "%s", said).
+		WithHint("run x402-wallet init in a terminal, or give it --passphrase-file or --passphrase-fd")
 }
 
 func (p *Program) created(ui *ui, keys *wallet.Wallet, f initFlags) error {
-	out := initOut{Home: p.Home, Addresses: addressLines(keys),
-		Config: filepath.Join(p.Home, config.FileName)}
 	steps := p.nextSteps(f)
-	for _, step := range steps {
-		out.NextSteps = append(out.NextSteps, step.String())
-	}
-	if ui.json {
-		return ui.printJSON(out)
-	}
-	ui.say("The wallet is in %s\n", p.Home)
-	ui.addresses(out.Addresses)
-	ui.say("Next:")
-	for i, step := range steps {
-		margin := fmt.Sprintf("  %d. ", i+1)
-		for _, row := range wrap(step.what, max(cmp.Or(ui.columns, 100), 40)-len(margin)) {
-			ui.say("%s%s", margin, row)
-			margin = strings.Repeat(" ", len(margin))
+	out := initOut{Home: p.Home, Addresses: addresses(keys), Config: filepath.Join(p.Home, config.FileName),
+		NextSteps: each(steps, nextStep.String)}
+	return ui.answer(out, func() {
+		ui.say("The wallet is in %s\n", p.Home)
+		ui.addresses(out.Addresses)
+		ui.say("Next:")
+		for i, step := range steps {
+			margin := fmt.Sprintf("  %d. ", i+1)
+			for _, row := range wrap(step.what, max(cmp.Or(ui.columns, 100), 40)-len(margin)) {
+				ui.say("%s%s", margin, row)
+				margin = strings.Repeat(" ", len(margin))
+			}
+			if step.command != "" { // on a line of its own, to be copied
+				ui.say("       %s", step.command)
+			}
 		}
-		if step.command != "" { // on a line of its own, to be copied
-			ui.say("       %s", step.command)
-		}
-	}
-	return nil
+	})
 }
 
 // nextStep is what a person does with a new wallet, and the command that does it, if one does.
@@ -397,22 +336,20 @@ func (p *Program) nextSteps(f initFlags) []nextStep {
 		install += " -e X402_WALLET_HOME=" + shellWord(p.Home)
 	}
 	unlock := nextStep{what: "unlock it for the agent's payments. This holds the key for a while; with " +
-		"install " +
-		"--passphrase-file FILE the wallet unlocks itself", command: "x402-wallet unlock"}
+		"install --passphrase-file FILE the wallet unlocks itself", command: "x402-wallet unlock"}
 	if f.keyring {
 		unlock = nextStep{what: "the agent's wallet unlocks itself by the system's keyring; keep a copy " +
-			"of the " +
-			"passphrase elsewhere", command: ""}
-	} else if file := f.keptPassphrase(p); file != "" {
+			"of the passphrase elsewhere"}
+	} else if file := f.passphrase.file; file != "" && f.passphrase.fd < 0 {
 		if whole, err := filepath.Abs(file); err == nil {
 			file = whole
 		}
 		install += " --passphrase-file " + shellWord(file)
 		unlock = nextStep{what: "keep the passphrase in " + file +
-			" for the agent's wallet to unlock itself, and a copy of it elsewhere", command: ""}
+			" for the agent's wallet to unlock itself, and a copy of it elsewhere"}
 	}
 	return []nextStep{
-		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money", command: ""},
+		{what: "back up keystore.json: whoever loses it or the passphrase has lost the money"},
 		{what: "look at what the agent may spend; budget set, or config.toml, changes it",
 			command: "x402-wallet budget"},
 		{what: "fund an address with USDC (no ETH or SOL is needed), or delegate to the Solana address " +

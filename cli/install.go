@@ -49,15 +49,6 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use: "install [CLIENT]", Short: "Write the wallet into an MCP client's settings",
-		Long: "Write the wallet into the settings of an MCP client: claude-code, claude-desktop, cursor, " +
-			"codex, vscode, gemini, windsurf\n" +
-			"or zed. Without a name it says which are here. What else stands in the file stays as it is, " +
-			"comments too, and a backup\n" +
-			"is kept beside it. No secret is ever written there: --passphrase-file names a file of yours, " +
-			"mode 0600.",
-		Example: "  x402-wallet install                                       which clients are here\n" +
-			"  x402-wallet install cursor --dry-run                      what would change\n" +
-			"  x402-wallet install codex --passphrase-file ~/.x402-pass",
 		Args: func(cmd *cobra.Command, args []string) error {
 			alone := !f.show && !f.dry && !f.remove
 			if len(args) == 0 && alone {
@@ -65,8 +56,8 @@ func (p *Program) installCommand(ui *ui) *cobra.Command {
 			}
 			return wants("CLIENT")(cmd, args)
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, begun string) (names []string,
-			_ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string,
+			begun string) (names []string, _ cobra.ShellCompDirective) {
 			for _, c := range install.Clients(install.System{}) {
 				if len(args) == 0 && strings.HasPrefix(c.Name, begun) {
 					names = append(names, cobra.CompletionWithDesc(c.Name, c.Title))
@@ -131,13 +122,13 @@ func (p *Program) system() (install.System, error) {
 }
 
 // entry is how a client starts this very program on this very home.
-func (p *Program) entry(ctx context.Context, passphraseFile string, variables []string) (install.Entry,
-	error) {
+func (p *Program) entry(ctx context.Context, passphraseFile string,
+	variables []string) (install.Entry, error) {
 	e := install.Entry{Args: []string{"mcp"}, Env: map[string]string{}}
 	for _, v := range variables {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok || name == "" {
-			return e, usageError{text: "--env takes NAME=VALUE"} // what it was given may be a secret
+			return e, usagef("--env takes NAME=VALUE") // what it was given may be a secret
 		}
 		e.Env[name] = value
 	}
@@ -210,23 +201,20 @@ func (u *ui) clients(system install.System, entry install.Entry) error {
 		}
 		list = append(list, out)
 	}
-	if u.json {
-		return u.printJSON(map[string]any{"clients": list})
-	}
-	var rows [][]string
-	for _, c := range list {
-		rows = append(rows, []string{c.Client, c.Status, c.File})
-	}
-	u.table([]string{"CLIENT", "STATUS", "SETTINGS"}, rows)
-	for _, c := range list {
-		if c.Error != "" {
-			u.note("%s %s", paint(u.colorErr, yellow, c.Client+":"), safe(c.Error))
+	return u.answer(map[string]any{"clients": list}, func() {
+		rows := each(list, func(c clientOut) []string { return []string{c.Client, c.Status, c.File} })
+		u.table([]string{"CLIENT", "STATUS", "SETTINGS"}, rows)
+		for _, c := range list {
+			if c.Error != "" {
+				u.note("%s %s", paint(u.colorErr, yellow, c.Client+":"), safe(c.Error))
+			}
 		}
-	}
-	if slices.ContainsFunc(list, func(c clientOut) bool { return c.Status != "installed" }) {
-		u.note("x402-wallet install CLIENT writes it, --dry-run shows what would change")
-	}
-	return nil
+		if slices.ContainsFunc(list, func(c clientOut) bool {
+			return c.Status != "installed"
+		}) {
+			u.note("x402-wallet install CLIENT writes it, --dry-run shows what would change")
+		}
+	})
 }
 
 func (u *ui) snippet(c install.Client, entry install.Entry) error {
@@ -234,15 +222,14 @@ func (u *ui) snippet(c install.Client, entry install.Entry) error {
 	if err != nil {
 		return err
 	}
-	if u.json {
-		return u.printJSON(map[string]any{"client": c.Name, "file": c.File, "snippet": text, "line": line})
-	}
-	u.note("%s: in %s", c.Title, safe(c.File))
-	u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
-	if line != "" {
-		u.note("or: %s", safe(line))
-	}
-	return nil
+
+	return u.answer(map[string]any{"client": c.Name, "file": c.File, "snippet": text, "line": line}, func() {
+		u.note("%s: in %s", c.Title, safe(c.File))
+		u.say("%s", strings.TrimSuffix(safeText(text), "\n"))
+		if line != "" {
+			u.note("or: %s", safe(line))
+		}
+	})
 }
 
 // install shows the difference and, unless it is dry, makes it.
@@ -286,8 +273,8 @@ func (u *ui) install(c install.Client, plan *install.Plan, planned error, dry bo
 // can mend.
 func unsettled(c install.Client, err error) error {
 	return x402.Errorf(x402.SetupFailed, "%w", err).
-		WithHint("nothing was written; fix the file, or add by hand what x402-wallet install %s --print "+
-			"shows", c.Name)
+		WithHint("nothing was written; fix the file, or add by hand what x402-wallet install %s "+
+			"--print shows", c.Name)
 }
 
 func (u *ui) difference(out installOut) {

@@ -2,13 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/history"
+	"x402-wallet/internal/ask"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 
@@ -19,9 +23,8 @@ type passphraseOut struct {
 }
 
 type passphraseFlags struct {
-	old, fresh passphraseSource
-	keyring    bool
-	forget     bool
+	old, fresh      passphraseSource
+	keyring, forget bool
 }
 
 // passphraseSource is a file or a descriptor where a passphrase may be read from, in place of the
@@ -33,9 +36,14 @@ type passphraseSource struct {
 
 func (s *passphraseSource) add(cmd *cobra.Command, prefix, whose string) {
 	cmd.Flags().StringVar(&s.file, prefix+"passphrase-file", "", "read "+whose+" from this owner-only `FILE`")
-	cmd.Flags().IntVar(&s.fd, prefix+"passphrase-fd", noFD, "read "+whose+" from this open descriptor `N`")
-	hideDefault(cmd, prefix+"passphrase-fd")
+	s.addFD(cmd, prefix, whose)
 	cmd.MarkFlagsMutuallyExclusive(prefix+"passphrase-file", prefix+"passphrase-fd")
+}
+
+// addFD adds the descriptor alone.
+func (s *passphraseSource) addFD(cmd *cobra.Command, prefix, whose string) {
+	cmd.Flags().IntVar(&s.fd, prefix+"passphrase-fd", -1, "read "+whose+" from this open descriptor `N`")
+	cmd.Flags().Lookup(prefix + "passphrase-fd").DefValue = "0" // that it means none is not shown
 }
 
 // or is the source that the flags name, else the person at the terminal.
@@ -53,17 +61,6 @@ func (p *Program) passphraseCommand(ui *ui) *cobra.Command {
 	var f passphraseFlags
 	cmd := &cobra.Command{
 		Use: "passphrase", Short: "Change the passphrase, or keep it in the system's keyring", Args: wants(),
-		Long: "Change the passphrase. The old one and the new one are asked on the terminal, or read from " +
-			"files or descriptors named\n" +
-			"here; nothing else answers for the old one. The keystore is replaced only after the new one " +
-			"was written and opened:\n" +
-			"whatever happens, one of the two opens the wallet. Copies of the old keystore still open " +
-			"with the old passphrase.\n\n" +
-			"With --keyring nothing is changed: the passphrase is put into the system's keyring, where " +
-			"keyring = true finds it.",
-		Example: "  x402-wallet passphrase\n" +
-			"  x402-wallet passphrase --keyring\n" +
-			"  x402-wallet passphrase --passphrase-file old.txt --new-passphrase-file new.txt",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			keys, err := wallet.Open(p.Home)
 			if err != nil {
@@ -72,7 +69,7 @@ func (p *Program) passphraseCommand(ui *ui) *cobra.Command {
 			defer func() { _ = keys.Close() }()
 			switch {
 			case f.forget:
-				return p.forgetKeyring(cmd.Context(), ui, keys)
+				return forgetKeyring(cmd.Context(), ui, keys)
 			case f.keyring:
 				return p.keepInKeyring(cmd.Context(), ui, keys,
 					f.old.or(ui.asking(wallet.FromTerminal("Passphrase: "))))
@@ -109,31 +106,21 @@ func (p *Program) changePassphrase(ctx context.Context, ui *ui, keys *wallet.Wal
 	out := passphraseOut{Changed: true}
 	rules, err := config.Load(p.Home)
 	if err == nil && rules.Keystore.Keyring { // else the next unlocking would be with the old one
-		err = keys.KeepInKeyring(ctx, func(context.Context) ([]byte, error) {
-			return bytes.Clone(fresh), nil
-		})
+		err = keys.KeepInKeyring(ctx, typed(fresh))
 		out.Keyring = err == nil
 		if err != nil {
 			ui.warn([]string{"the passphrase is changed, but " + err.Error() +
 				"; run x402-wallet passphrase --keyring"})
 		}
 	}
-	if file := keptIn(p.Env, rules); file != "" {
+	file := p.Env.PassphraseFile
+	if rules != nil {
+		file = cmp.Or(file, rules.Keystore.PassphraseFile)
+	}
+	if file != "" { // that the wallet unlocks itself with
 		ui.note("write the new passphrase to %s too: the agent's wallet unlocks itself with it", safe(file))
 	}
-	if ui.json {
-		return ui.printJSON(out)
-	}
-	ui.say("the passphrase is changed; keep it apart from a backup of keystore.json")
-	return nil
-}
-
-// keptIn is the file that the wallet unlocks itself with, if any; rules may be nil.
-func keptIn(env config.Env, rules *config.Config) string {
-	if env.PassphraseFile != "" || rules == nil {
-		return env.PassphraseFile
-	}
-	return rules.Keystore.PassphraseFile
+	return ui.answerLine(out, "the passphrase is changed; keep it apart from a backup of keystore.json")
 }
 
 func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet,
@@ -144,27 +131,25 @@ func (p *Program) keepInKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet
 	if rules, err := config.Load(p.Home); err == nil && !rules.Keystore.Keyring {
 		ui.note("set keyring = true under [keystore] in config.toml, so that it is asked")
 	}
-	if ui.json {
-		return ui.printJSON(passphraseOut{Keyring: true})
-	}
-	ui.say("the system's keyring holds the passphrase: programs that run as you can read it there")
-	return nil
+	return ui.answerLine(passphraseOut{Keyring: true},
+		"the system's keyring holds the passphrase: programs that run as you can read it there")
 }
 
-func (p *Program) forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet) error {
+func forgetKeyring(ctx context.Context, ui *ui, keys *wallet.Wallet) error {
 	was, err := keys.ForgetKeyring(ctx)
 	if err != nil {
 		return err
 	}
-	if ui.json {
-		return ui.printJSON(passphraseOut{})
+	said := "the passphrase was not in the system's keyring"
+	if was {
+		said = "the passphrase was removed from the system's keyring"
 	}
-	if !was {
-		ui.say("the passphrase was not in the system's keyring")
-		return nil
-	}
-	ui.say("the passphrase was removed from the system's keyring")
-	return nil
+	return ui.answerLine(passphraseOut{}, "%s", said)
+}
+
+// typed is a passphrase that a person typed; who has it wipes it.
+func typed(passphrase []byte) wallet.Passphrase {
+	return func(context.Context) ([]byte, error) { return bytes.Clone(passphrase), nil }
 }
 
 // byFlags are a passphraseSource's.
@@ -183,4 +168,70 @@ func byPerson(source wallet.Passphrase, orElse string) wallet.Passphrase {
 		}
 		return given, err
 	}
+}
+
+// Whatever loosens takes the passphrase, typed by the owner at that moment: on the terminal, or
+// with --page on a one-time page of the loopback interface (SPEC §4). No file, command, keyring,
+// variable or unlock agent answers for it.
+
+// loosening is what the owner is asked for.
+type loosening struct {
+	prompt string   // on the terminal, where lines have been shown before
+	title  string   // on the page
+	lines  []string // what exactly
+}
+
+// loosens gives a command the page.
+func (u *ui) loosens(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&u.page, "page", false, "ask for the passphrase on a one-time page in the browser "+
+		"of this machine, not on the terminal")
+	return cmd
+}
+
+// owner is the wallet, unlocked by what its owner types now. Close it.
+func (p *Program) owner(ctx context.Context, ui *ui, l loosening) (*wallet.Wallet, error) {
+	keys, err := wallet.Open(p.Home)
+	if err != nil {
+		return nil, err
+	}
+	if ui.page {
+		err = ui.onPage(ctx, l, keys)
+	} else {
+		err = keys.Unlock(ctx, byPerson(ui.asking(wallet.FromTerminal(l.prompt)),
+			"--page in a browser on this machine"))
+	}
+	if err != nil {
+		_ = keys.Close()
+		return nil, err
+	}
+	return keys, nil
+}
+
+// ownerOf is the guard of a ledger with the owner's key. done wipes it.
+func (p *Program) ownerOf(ctx context.Context, ui *ui, store *history.Store,
+	l loosening) (guard *seal.Guard, done func(), err error) {
+	keys, err := p.owner(ctx, ui, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.Guard(store, nil, keys), func() { _ = keys.Close() }, nil
+}
+
+// onPage unlocks by a page, whose address whoever runs the command opens.
+func (u *ui) onPage(ctx context.Context, l loosening, keys *wallet.Wallet) error {
+	page, wait, err := ask.Ask(ctx, l.title, l.lines, func(passphrase []byte) (again bool, err error) {
+		err = keys.Unlock(ctx, typed(passphrase))
+		return x402.HasCode(err, x402.InvalidPassphrase), err
+	})
+	if err != nil {
+		return err
+	}
+	u.note("open this page on this machine, within %s, and type the passphrase there:\n  %s", ask.Expiry,
+		page)
+	err = wait()
+	if errors.Is(err, ask.ErrDeclined) || errors.Is(err, ask.ErrExpired) {
+		return x402.Errorf(x402.WalletLocked, "%s; nothing was changed", err.Error()).
+			WithHint("run the command again, and answer on its page")
+	}
+	return err
 }

@@ -44,7 +44,7 @@ func (f *requestFlags) read(cmd *cobra.Command) (in tools.PayIn, err error) {
 				hint: `a header is written "Name: value"`}
 		}
 		if _, twice := in.Headers[name]; twice { // which one the seller would heed is nobody's guess
-			return in, usageError{text: fmt.Sprintf("the header %s is given twice", name)}
+			return in, usagef("the header %s is given twice", name)
 		}
 		in.Headers[name] = strings.TrimSpace(value)
 	}
@@ -71,7 +71,7 @@ func readData(data string, stdin io.Reader) (string, error) {
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return "", usage(err)
+			return "", usagef("%v", err)
 		}
 		defer opened.Close()
 		source = opened
@@ -81,7 +81,7 @@ func readData(data string, stdin io.Reader) (string, error) {
 		err = fmt.Errorf("the body in %s is larger than %d MiB", file, maxData>>20)
 	}
 	if err != nil {
-		return "", usage(err)
+		return "", usagef("%v", err)
 	}
 	return string(text), nil
 }
@@ -91,7 +91,7 @@ type payFlags struct {
 	most, idempotencyKey string
 	network, asset       string // pay's alone
 	dryRun               bool
-	passphraseFD         int
+	passphrase           passphraseSource
 }
 
 // add adds those that pay and call have in common.
@@ -100,8 +100,7 @@ func (f *payFlags) add(cmd *cobra.Command) {
 		"pay at most this `AMOUNT`: dollars like '$0.05' or 0.05, or atomic units like 50000")
 	cmd.Flags().StringVar(&f.idempotencyKey, "idempotency-key", "",
 		"a `NAME` for this purchase: under the same one it is never paid twice")
-	cmd.Flags().IntVar(&f.passphraseFD, "passphrase-fd", noFD, passphraseFDUsage)
-	hideDefault(cmd, "passphrase-fd")
+	f.passphrase.addFD(cmd, "", "the passphrase")
 }
 
 func (p *Program) payCommand(ui *ui) *cobra.Command {
@@ -109,16 +108,9 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 	var f payFlags
 	cmd := &cobra.Command{
 		Use: "pay URL", Short: "Get a URL, and pay for it if it asks for payment", Args: wants("URL"),
-		Long: "Get a URL, and pay for it if it asks for payment and the owner's rules allow it. What it " +
-			"delivers is printed; what it\n" +
-			"cost is said on stderr. If the answer does not come, run the same command again: it cannot " +
-			"pay twice.",
-		Example: "  x402-wallet pay https://api.example.com/weather\n" +
-			"  x402-wallet pay --max '$0.05' -d '{\"q\":\"tides\"}' https://api.example.com/search\n" +
-			"  x402-wallet pay --dry-run https://api.example.com/weather",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.passphraseFD == 0 && slices.Contains(request.data, "@-") {
-				return usageError{text: "stdin cannot be both the body and the passphrase"}
+			if f.passphrase.fd == 0 && slices.Contains(request.data, "@-") {
+				return usagef("stdin cannot be both the body and the passphrase")
 			}
 			most, err := maxAmount(f.most)
 			if err != nil {
@@ -133,13 +125,9 @@ func (p *Program) payCommand(ui *ui) *cobra.Command {
 				return p.estimate(cmd, ui, in)
 			}
 			in.IdempotencyKey = f.idempotencyKey
-			return p.withKey(cmd, ui, passphraseSource{fd: f.passphraseFD}.or(nil),
-				func(ctx context.Context, w *tools.Wallet) error {
-					done := ui.buying(ctx)
-					out, err := w.Pay(ctx, in)
-					done()
-					return ui.bought(ctx, w, out, err)
-				})
+			return p.with(cmd, ui, f.passphrase.or(nil), func(ctx context.Context, w *tools.Wallet) error {
+				return ui.buy(ctx, w.Engine, func() (pay.Result, error) { return w.Pay(ctx, in) })
+			})
 		},
 	}
 	request.add(cmd)
@@ -160,30 +148,28 @@ func maxAmount(text string) (string, error) {
 		return "$" + text, nil
 	}
 	return "", usageError{text: fmt.Sprintf("--max %s is neither dollars nor atomic units", text),
-		hint: "write '$0.05' in single quotes (in double quotes the shell takes $0 for a variable), 0.05, " +
-			"or 50000"}
+		hint: "write '$0.05' in single quotes (in double quotes the shell takes $0 for a variable), " +
+			"0.05, or 50000"}
 }
 
-// buying says what is waited for; done ends it.
-func (u *ui) buying(ctx context.Context) (done func()) {
-	over := u.waiting("unlocking the wallet, and waiting for the seller and the chain")
-	stop := context.AfterFunc(ctx, func() { // Ctrl-C
+// buy makes a purchase and shows it; shown, it was delivered.
+func (u *ui) buy(ctx context.Context, engine *pay.Engine, how func() (pay.Result, error)) error {
+	done := u.waiting("unlocking the wallet, and waiting for the seller and the chain")
+	leaving := context.AfterFunc(ctx, func() { // Ctrl-C
 		if u.errTerminal && !u.prompting.Load() {
 			u.note("stopping; waiting for the answer to a payment that was already sent")
 		}
 	})
-	return func() { stop(); over() }
-}
-
-// bought shows a purchase; shown, it was delivered.
-func (u *ui) bought(ctx context.Context, w *tools.Wallet, out pay.Result, err error) error {
+	out, err := how()
+	leaving()
+	done()
 	if err != nil {
 		return err
 	}
 	if err := u.paid(out); err != nil {
 		return err
 	}
-	w.Engine.Delivered(ctx, out.Status, out.PaymentID)
+	engine.Delivered(ctx, out.Status, out.PaymentID)
 	if out.Status == pay.StatusUnserved || out.HTTPStatus >= 400 {
 		return exitError(exitFailed)
 	}
@@ -219,8 +205,7 @@ func (u *ui) cost(r pay.Result) {
 	case pay.StatusFree:
 		if r.HTTPStatus >= 400 {
 			u.note("%s HTTP %d; no payment was requested, and nothing was paid",
-				paint(u.colorErr, red, "failed:"),
-				r.HTTPStatus)
+				paint(u.colorErr, red, "failed:"), r.HTTPStatus)
 			return
 		}
 		u.note("%s no payment was requested (HTTP %d)", paint(u.colorErr, green, "free:"), r.HTTPStatus)
@@ -257,10 +242,6 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 	var request requestFlags
 	cmd := &cobra.Command{
 		Use: "estimate URL", Short: "Ask what a URL costs, without paying", Args: wants("URL"),
-		Long: "Ask what a URL costs, without paying: each way to pay, whether this wallet can, and which " +
-			"one pay would choose. The\n" +
-			"request is sent once, unpaid; if the URL turns out to be free, it has been made.",
-		Example: "  x402-wallet estimate https://api.example.com/weather",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := request.read(cmd)
 			if err != nil {
@@ -276,24 +257,17 @@ func (p *Program) estimateCommand(ui *ui) *cobra.Command {
 
 // estimate asks what a URL costs; of pay --dry-run with what the caller would take.
 func (p *Program) estimate(cmd *cobra.Command, ui *ui, in tools.PayIn) error {
-	return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
-		done := ui.waiting("waiting for the seller and the nodes")
-		out, err := w.Estimate(ctx, in)
-		done()
-		return ui.estimate(out, err)
+	return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+		return askWallet(ui, "waiting for the seller and the nodes", func() (pay.Estimate, error) {
+			return w.Estimate(ctx, in)
+		}, ui.estimate)
 	})
 }
 
-func (u *ui) estimate(out pay.Estimate, err error) error {
-	if err != nil {
-		return err
-	}
-	if u.json {
-		return u.printJSON(out)
-	}
+func (u *ui) estimate(out pay.Estimate) {
 	if !out.PaymentRequired {
 		u.say("no payment is required (HTTP %d)", out.HTTPStatus)
-		return nil
+		return
 	}
 	var rows [][]string
 	var reasons []string
@@ -313,13 +287,62 @@ func (u *ui) estimate(out pay.Estimate, err error) error {
 	for _, reason := range reasons {
 		u.note("%s", reason)
 	}
-	return nil
 }
 
-const (
-	noFD              = -1
-	passphraseFDUsage = "read the passphrase from this open descriptor `N`"
-)
+func (p *Program) discoverCommand(ui *ui) *cobra.Command {
+	var in tools.DiscoverIn
+	var limit int
+	cmd := &cobra.Command{
+		Use: "discover [QUERY...]", Short: "Search paid APIs and MCP tools, without paying",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Query = strings.Join(args, " ")
+			if cmd.Flags().Changed("limit") {
+				in.Limit = &limit
+			}
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
+				return askWallet(ui, "waiting for the facilitators, the seller and the nodes",
+					func() (tools.DiscoverOut, error) {
+						return w.Discover(ctx, in)
+					}, ui.services)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&in.URL, "url", "", "ask this `URL` or MCP server, instead of searching")
+	cmd.Flags().StringVar(&in.Network, "network", "",
+		"only what is paid on this `NETWORK`, like base or eip155:8453")
+	cmd.Flags().StringVar(&in.MaxPrice, "max-price", "",
+		"only what costs at most this much, in `DOLLARS` like 0.05")
+	cmd.Flags().IntVar(&limit, "limit", 10, "show at most `N` services, 25 at most")
+	return cmd
+}
 
-// hideDefault keeps a default that means none out of the help.
-func hideDefault(cmd *cobra.Command, flag string) { cmd.Flags().Lookup(flag).DefValue = "0" }
+// aboutWidth bounds what a service says of itself in a table; with --json it is whole.
+const aboutWidth = 60
+
+// services prints what was found; why something cannot be paid stands below, as in estimate.
+func (u *ui) services(out tools.DiscoverOut) {
+	var rows [][]string
+	var reasons []string
+	for _, s := range out.Services {
+		mark := "yes"
+		about, _, _ := strings.Cut(strings.TrimSpace(s.Description), "\n")
+		if r := []rune(about); len(r) > aboutWidth {
+			about = string(r[:aboutWidth-1]) + "…"
+		}
+
+		if !s.Payable {
+			mark = "no"
+			reasons = append(reasons, s.URL+": "+s.Why)
+		}
+		rows = append(rows, []string{s.Price, x402.Title(s.Network), mark, s.URL, about})
+	}
+	if len(rows) == 0 {
+		u.say("nothing was found")
+	} else {
+		u.table([]string{"PRICE", "NETWORK", "CAN BE PAID", "URL", "WHAT IT SAYS IT IS"}, rows)
+	}
+	for _, why := range reasons {
+		u.note("no: %s", safe(why))
+	}
+	u.note("source: %s, %s", safe(out.Source), moment(out.AsOf))
+}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+
 	"slices"
 	"time"
 
@@ -15,30 +15,26 @@ import (
 	"x402-wallet/x402"
 )
 
+func (p *Program) mcpCommand(ui *ui) *cobra.Command {
+	return &cobra.Command{
+		Use: "mcp", Short: "Serve an agent over MCP; its host starts this", Args: wants(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if isTerminal(p.Stdin) {
+				ui.note("waiting for JSON-RPC from an agent's host; Ctrl-C stops it, x402-wallet help " +
+					"lists the commands for people")
+			}
+			return p.ServeMCP(cmd.Context())
+		},
+	}
+}
+
 func (p *Program) paywallCommand(ui *ui) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "paywall", Short: "Charge for the tools of an MCP server", Args: wants(),
-		Long: "Charge for the tools of an MCP server: this serves that server's tools, and those with a " +
-			"price are run for who pays (x402).\n" +
-			"FILE says which server, and what its tools cost:\n\n" +
-			"  command = [\"npx\", \"plain-mcp-server\"]   # or url = \"https://…/mcp\"\n" +
-			"  network = \"eip155:8453\"                 # paid to pay_to, by default to this wallet's " +
-			"address there\n" +
-			"  listen  = \"\"                            # empty: stdio; \"127.0.0.1:4040\": streamable " +
-			"HTTP\n" +
-			"  [tools.search]                          # tools without a table are free\n" +
-			"  price = \"0.01\"                          # dollars\n\n" +
-			"More keys: pay_to, version, dialect, verify_only, max_timeout_seconds, [[facilitators]]; for " +
-			"a tool amount, asset, network,\n" +
-			"pay_to, accepts, payment_flow = \"upfront\", max_timeout_seconds, description. It never " +
-			"needs the passphrase: it cannot spend.",
-		Example: "  x402-wallet paywall --config shop.toml\n" +
-			"  x402-wallet paywall earnings",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usageError{text: "--config FILE is needed: which server it is, and what its " +
-					"tools cost"}
+				return usagef("--config FILE is needed: which server it is, and what its tools " + "cost")
 			}
 			return p.ServePaywall(cmd.Context(), file)
 		},
@@ -78,27 +74,17 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	var state, after string
 	cmd := &cobra.Command{
 		Use: "earnings", Short: "What was sold, newest first", Args: wants(),
-		Long: "What the paywall sold, newest first. A sale is settled (a facilitator says that it is " +
-			"paid), unknown (perhaps; the chain\n" +
-			"tells), failed (nothing was given and nothing taken), verified (verify_only), or running and " +
-			"settling, which is now, or\n" +
-			"what a crash left. Totals count what is settled.",
-		Example: "  x402-wallet paywall earnings --after 2026-01-31 --tool search",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter.State = history.SaleState(state)
-			if err := checkEarnings(filter, &filter.After, after); err != nil {
+			if err := checkEarnings(&filter, after); err != nil {
 				return err
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				out, err := earnings(ctx, w.Store, filter)
 				if err != nil {
 					return err
 				}
-				if ui.json {
-					return ui.printJSON(out)
-				}
-				ui.earnings(out)
-				return nil
+				return ui.answer(out, func() { ui.earnings(out) })
 			})
 		},
 	}
@@ -111,46 +97,32 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-func checkEarnings(f history.SaleFilter, into *time.Time, after string) (err error) {
+func checkEarnings(f *history.SaleFilter, after string) (err error) {
 	if f.Limit < 1 || f.Limit > 100 {
-		return usageError{text: fmt.Sprintf("--limit is %d; it must be from 1 to 100", f.Limit)}
+		return usagef("--limit is %d; it must be from 1 to 100", f.Limit)
 	}
 	states := []history.SaleState{"", history.SaleSettled, history.SaleUnknown, history.SaleFailed,
-		history.SaleVerified,
-		history.SaleRunning, history.SaleSettling}
+		history.SaleVerified, history.SaleRunning, history.SaleSettling}
 	if !slices.Contains(states, f.State) {
-		return usageError{text: fmt.Sprintf("--status %q is none of settled, unknown, failed, verified, "+
-			"running, settling", f.State)}
+		return usagef("--status %q is none of settled, unknown, failed, verified, running, settling", f.State)
 	}
-	if after == "" {
-		return nil
-	}
-	*into, err = time.Parse(time.DateOnly, after)
-	if err != nil {
-		*into, err = time.Parse(time.RFC3339, after)
-	}
-	if err != nil {
-		return usageError{text: fmt.Sprintf("--after %q is not a date like 2026-01-31 or "+
-			"2026-01-31T12:00:00Z",
-			after)}
-	}
-	return nil
+	f.After, err = dateOf("after", after)
+	return err
 }
 
 func earnings(ctx context.Context, store *history.Store, f history.SaleFilter) (out earningsOut, err error) {
 	list, more, earned, err := store.Sales(ctx, f)
 	if errors.Is(err, history.ErrNotFound) {
-		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").WithHint(
-			"--before takes a saleId of an earlier answer")
+		return out, x402.Errorf(x402.InvalidArgument, "there is no sale with this id").
+			WithHint("--before takes a saleId of an earlier answer")
 	}
-	out.Sales, out.Totals, out.Count = []saleOut{}, map[string]string{}, len(list)
-	for _, s := range list {
-		out.Sales = append(out.Sales, saleOut{SaleID: s.ID, Timestamp: s.Created.UTC().Format(time.RFC3339),
-			Status: string(s.State), Resource: s.Resource,
-			Amount: s.Amount.String(), Price: s.Price.Price(), Asset: s.Asset, Symbol: s.Symbol,
-			Network: s.Network, PayTo: s.PayTo, Payer: payerOf(s),
-			TransactionSignature: s.Transaction, Facilitator: s.Facilitator, Note: s.Note})
-	}
+	out.Totals, out.Count = map[string]string{}, len(list)
+	out.Sales = each(list, func(s history.Sale) saleOut {
+		return saleOut{SaleID: s.ID, Timestamp: s.Created.UTC().Format(time.RFC3339), Status: string(s.State),
+			Resource: s.Resource, Amount: s.Amount.String(), Price: s.Price.Price(), Asset: s.Asset,
+			Symbol: s.Symbol, Network: s.Network, PayTo: s.PayTo, Payer: payerOf(s),
+			TransactionSignature: s.Transaction, Facilitator: s.Facilitator, Note: s.Note}
+	})
 	if more {
 		out.Next = list[len(list)-1].ID
 	}
@@ -174,11 +146,10 @@ func (u *ui) earnings(out earningsOut) {
 		u.note("no sale found")
 		return
 	}
-	var rows [][]string
-	for _, s := range out.Sales {
-		rows = append(rows, []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network),
-			s.Status, s.Resource, s.Payer})
-	}
+	rows := each(out.Sales, func(s saleOut) []string {
+		return []string{moment(s.Timestamp), s.SaleID, s.Price, s.Symbol, x402.Title(s.Network), s.Status,
+			s.Resource, s.Payer}
+	})
 	u.table([]string{"TIME (UTC)", "SALE", "PRICE", "ASSET", "NETWORK", "STATUS", "FOR", "PAID BY"}, rows)
 	u.totals("total earned", out.Totals, "paywall earnings", out.Next)
 }

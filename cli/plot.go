@@ -81,28 +81,29 @@ func (u *ui) plot(ctx context.Context, w *tools.Wallet, days int, now time.Time)
 		list = append(list, dayOut{Day: day.Format(time.DateOnly), Spent: of.Spent, Held: of.Held})
 		most, sum = max(most, of.Spent.Add(of.Held)), sum.Add(of.Spent).Add(of.Held)
 	}
-	if u.json {
-		return u.printJSON(map[string]any{"days": list})
-	}
-	if most == 0 {
-		u.say("nothing was paid in %d days", days)
-		return nil
-	}
-	for _, d := range list {
-		price := ""
-		if all := d.Spent.Add(d.Held); all > 0 {
-			price = all.Price()
+	return u.answer(map[string]any{"days": list}, func() {
+		if most == 0 {
+			u.say("nothing was paid in %d days", days)
+			return
 		}
-		spent := bar(int64(d.Spent), int64(most))
-		both := max(utf8.RuneCountInString(bar(int64(d.Spent.Add(d.Held)), int64(most))),
-			utf8.RuneCountInString(spent))
-		held := ""
-		if d.Held > 0 {
-			held = strings.Repeat("▒", max(both-utf8.RuneCountInString(spent), 1))
+		for _, d := range list {
+			u.say("%s", strings.TrimRight(d.Day+"  "+u.dayBar(d, most), " "))
 		}
-		u.say("%s", strings.TrimRight(d.Day+"  "+paint(u.colorOut && spent != "", green,
-			spent)+paint(u.colorOut && held != "", yellow, held)+"  "+price, " "))
+		u.note("%s in %d days (UTC); ▒ is held until its outcome is known", sum.Price(), days)
+	})
+}
+
+// dayBar is a day's bar and sum beside the largest one.
+func (u *ui) dayBar(d dayOut, most money.Dollars) string {
+	all := d.Spent.Add(d.Held)
+	spent, held, price := bar(int64(d.Spent), int64(most)), "", ""
+	if d.Held > 0 {
+		both := utf8.RuneCountInString(bar(int64(all), int64(most)))
+		held = strings.Repeat("▒", max(both-utf8.RuneCountInString(spent), 1))
 	}
-	u.note("%s in %d days (UTC); ▒ is held until its outcome is known", sum.Price(), days)
-	return nil
+	if all > 0 {
+		price = all.Price()
+	}
+	return paint(u.colorOut && spent != "", green, spent) + paint(u.colorOut && held != "", yellow, held) +
+		"  " + price
 }

@@ -21,66 +21,51 @@ import (
 )
 
 type policyOut struct {
-	Sealed   bool            `json:"sealed"` // the agent pays under the rules as they are
-	SealedAt string          `json:"sealedAt,omitempty"`
-	Changes  []config.Change `json:"changes"` // since the sealing
-	Problem  string          `json:"problem,omitempty"`
-	Rules    rulesOut        `json:"rules"`
+	Sealed   bool              `json:"sealed"` // the agent pays under the rules as they are
+	SealedAt string            `json:"sealedAt,omitempty"`
+	Changes  []config.Change   `json:"changes"` // since the sealing
+	Problem  string            `json:"problem,omitempty"`
+	Rules    map[string]string `json:"rules"` // as text, by key
 }
-
-// rulesOut are all rules as text, by key.
-type rulesOut map[string]string
 
 func (p *Program) policyCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "The owner's rules: show, change and seal them", Args: wants(),
-		Long: "The owner's rules, as they are in config.toml, and whether they are sealed. After editing " +
-			"the file run policy seal, which\n" +
-			"shows the difference. What loosens the rules takes the passphrase, typed at that moment; " +
-			"what tightens them does not.",
-		Example: "  x402-wallet policy\n  x402-wallet policy seal\n  x402-wallet policy deny api.example.com",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.showPolicy(cmd.Context(), ui) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			guard, err := p.rules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer guard.Store.Close()
+			return ui.policy(cmd.Context(), guard, filepath.Join(p.Home, config.FileName))
+		},
 	}
 	cmd.AddCommand(ui.loosens(&cobra.Command{
 		Use: "seal", Short: "Seal config.toml as it is now (asks for the passphrase)", Args: wants(),
-		Long: "Show what changed in config.toml since it was sealed, and seal it as it is. It also " +
-			"accepts a ledger that is not the one the\n" +
-			"wallet last wrote (restored from a backup, or moved with its home), and moves to now what is " +
-			"dated ahead of the\n" +
-			"clock. The passphrase is asked for, unless nothing was loosened.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.changeRules(cmd.Context(), ui, nil)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.changeRules(cmd.Context(), ui, nil) },
 	}), ui.loosens(&cobra.Command{
 		Use: "allow HOST", Short: "Let the agent pay a host (asks for the passphrase)", Args: wants("HOST"),
-		Long: "Take a host from the denied ones, and add it to the allowed ones where only those are " +
-			"allowed. A host is \"api.example.com\",\n" +
-			"\"api.example.com:8443\" or \"*.example.com\".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
 				if _, err := setHosts(text, "allow_hosts", args); err != nil { // it is no host
 					return nil, err
 				}
-				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
+				if denied := rules.Policy.DenyHosts; slices.Contains(denied, args[0]) {
+					denied = slices.DeleteFunc(denied, func(h string) bool { return h == args[0] })
 					var err error
-					if text, err = setHosts(text, "deny_hosts", slices.DeleteFunc(rules.Policy.DenyHosts,
-						func(h string) bool {
-							return h == args[0]
-						})); err != nil {
+					if text, err = setHosts(text, "deny_hosts", denied); err != nil {
 						return nil, err
 					}
 				}
-				if allowed := rules.Policy.AllowHosts; len(allowed) > 0 &&
-					!slices.Contains(allowed, args[0]) {
-					return setHosts(text, "allow_hosts", append(allowed, args[0]))
+				allowed := rules.Policy.AllowHosts
+				if len(allowed) == 0 || slices.Contains(allowed, args[0]) {
+					return text, nil
 				}
-				return text, nil
+				return setHosts(text, "allow_hosts", append(allowed, args[0]))
 			})
 		},
 	}), ui.loosens(&cobra.Command{
 		Use: "deny HOST", Short: "Never let the agent pay a host", Args: wants("HOST"),
-		Long: "Add a host to the denied ones: \"api.example.com\", \"api.example.com:8443\" or " +
-			"\"*.example.com\". It takes no passphrase.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.changeRules(cmd.Context(), ui, func(text []byte, rules *config.Config) ([]byte, error) {
 				if slices.Contains(rules.Policy.DenyHosts, args[0]) {
@@ -94,11 +79,7 @@ func (p *Program) policyCommand(ui *ui) *cobra.Command {
 }
 
 func setHosts(text []byte, key string, hosts []string) ([]byte, error) {
-	var list []string
-	for _, host := range hosts {
-		list = append(list, config.Quote(host))
-	}
-	text, err := config.Set(text, "["+strings.Join(list, ", ")+"]", "policy", key)
+	text, err := config.Set(text, "["+strings.Join(each(hosts, config.Quote), ", ")+"]", "policy", key)
 	if err == nil {
 		_, err = config.Parse(text)
 	}
@@ -113,21 +94,20 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set NAME AMOUNT", Short: "Set a budget (asks for the passphrase where it is raised)",
 		Args: wants("NAME", "AMOUNT"),
-		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") + ".\n" +
-			"Amounts are dollars, rate is payments a minute. With --host it is that host's day. Lowering " +
-			"takes no passphrase.",
+		Long: "Set a budget in config.toml, and seal it: " + strings.Join(budgetKeys, ", ") +
+			".\nAmounts are dollars, rate is payments a minute. With --host it is that host's day. " +
+			"Lowering takes no passphrase.",
 		Example: "  x402-wallet budget set session 5.00\n  x402-wallet budget set day 1.00 --host " +
 			"api.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := []string{"budget", args[0]}
 			switch {
 			case host != "" && args[0] != "day":
-				return usageError{text: "--host goes with day only"}
+				return usagef("--host goes with day only")
 			case host != "":
 				path = []string{"budget", "hosts", host, "day"}
 			case !slices.Contains(budgetKeys, args[0]):
-				return usageError{text: fmt.Sprintf("there is no budget %q; there are %s", args[0],
-					strings.Join(budgetKeys, ", "))}
+				return usagef("there is no budget %q; there are %s", args[0], strings.Join(budgetKeys, ", "))
 			}
 			value := config.Quote(strings.TrimPrefix(args[1], "$"))
 			if args[0] == "rate" {
@@ -142,14 +122,9 @@ func (p *Program) budgetSetCommand(ui *ui) *cobra.Command {
 	return ui.loosens(cmd)
 }
 
-// ruled is a wallet's rules, and its ledger, which knows what was sealed.
-type ruled struct {
-	rules *config.Config
-	store *history.Store
-	guard *seal.Guard // without a key
-}
-
-func (p *Program) ruled(ctx context.Context) (*ruled, error) {
+// rules is the guard, without a key, of the wallet's rules and of its ledger, which knows what was
+// sealed. Its Store is the caller's to close.
+func (p *Program) rules(ctx context.Context) (*seal.Guard, error) {
 	if err := p.haveWallet(); err != nil {
 		return nil, err
 	}
@@ -164,7 +139,7 @@ func (p *Program) ruled(ctx context.Context) (*ruled, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ruled{rules: rules, store: store, guard: p.Guard(store, rules, nil)}, nil
+	return p.Guard(store, rules, nil), nil
 }
 
 func (p *Program) haveWallet() error {
@@ -175,57 +150,46 @@ func (p *Program) haveWallet() error {
 	return err
 }
 
-func (p *Program) showPolicy(ctx context.Context, ui *ui) error {
-	r, err := p.ruled(ctx)
-	if err != nil {
-		return err
-	}
-	defer r.store.Close()
-	return ui.policy(ctx, r, filepath.Join(p.Home, config.FileName))
-}
-
-func (u *ui) policy(ctx context.Context, r *ruled, file string) error {
-	out := policyOut{Changes: []config.Change{}, Rules: rulesOut{}}
-	sealed, err := r.store.Rules(ctx)
+func (u *ui) policy(ctx context.Context, guard *seal.Guard, file string) error {
+	out := policyOut{Changes: []config.Change{}, Rules: map[string]string{}}
+	sealed, err := guard.Store.Rules(ctx)
 	if err != nil {
 		return err
 	}
 	if sealed.Version > 0 {
 		out.SealedAt = sealed.At.Format(time.RFC3339)
-		if changes, err := seal.Changes(sealed, r.rules); err == nil {
+		if changes, err := seal.Changes(sealed, guard.Rules); err == nil {
 			out.Changes = append(out.Changes, changes...)
 		}
 	}
-	if err := r.guard.CheckConfig(ctx); err != nil {
+	if err := guard.CheckConfig(ctx); err != nil {
 		out.Problem = x402.AsError(err).Message
 	}
 	out.Sealed = out.Problem == ""
-	lines := r.rules.Lines()
+	lines := guard.Rules.Lines()
 	for _, line := range lines {
 		out.Rules[line.Key] = line.Value
 	}
-	if u.json {
-		return u.printJSON(out)
-	}
-	var rows [][]string
-	for _, line := range lines {
-		key := line.Key
-		for _, value := range line.List { // one a line: nodes are long
-			rows, key = append(rows, []string{key, value}), ""
+	return u.answer(out, func() {
+		var rows [][]string
+		for _, line := range lines {
+			key := line.Key
+			for _, value := range line.List { // one a line: nodes are long
+				rows, key = append(rows, []string{key, value}), ""
+			}
+			if len(line.List) == 0 {
+				rows = append(rows, []string{key, line.Value})
+			}
 		}
-		if len(line.List) == 0 {
-			rows = append(rows, []string{key, line.Value})
+		u.table([]string{"RULE", "VALUE"}, rows)
+		u.changes(out.Changes)
+		if out.Sealed {
+			u.note("sealed %s UTC", moment(out.SealedAt))
+		} else {
+			u.note("%s %s; nothing is paid until you run x402-wallet policy seal, or correct %s",
+				paint(u.colorErr, red, "not sealed:"), out.Problem, file)
 		}
-	}
-	u.table([]string{"RULE", "VALUE"}, rows)
-	u.changes(out.Changes)
-	if out.Sealed {
-		u.note("sealed %s UTC", moment(out.SealedAt))
-	} else {
-		u.note("%s %s; nothing is paid until you run x402-wallet policy seal, or correct %s",
-			paint(u.colorErr, red, "not sealed:"), out.Problem, file)
-	}
-	return nil
+	})
 }
 
 // changes shows what differs from the sealed rules.
@@ -248,35 +212,31 @@ func (u *ui) changes(list []config.Change) {
 // pays under more than was typed for.
 func (p *Program) changeRules(ctx context.Context, ui *ui,
 	edit func(text []byte, rules *config.Config) ([]byte, error)) error {
-	r, err := p.ruled(ctx)
+	now, err := p.rules(ctx)
 	if err != nil {
 		return err
 	}
-	defer r.store.Close()
-	text := r.rules.Raw
+	defer now.Store.Close()
+	text := now.Rules.Raw
 	if edit != nil {
-		text, err = edit(text, r.rules)
+		text, err = edit(text, now.Rules)
 		if err != nil {
 			return asInvalid(err)
 		}
-		if bytes.Equal(text, r.rules.Raw) && r.guard.CheckConfig(ctx) == nil {
+		if bytes.Equal(text, now.Rules.Raw) && now.CheckConfig(ctx) == nil {
 			// it is so, and in force: nobody need type a passphrase for that
-			if ui.json {
-				return ui.policy(ctx, r, "")
-			}
-			ui.say("nothing to change: the rules already say so")
-			return nil
+			return ui.ruled(ctx, now, "nothing to change: the rules already say so")
 		}
 	}
-	change, err := p.showChange(ctx, ui, r, text, edit == nil)
+	change, err := showChange(ctx, ui, now.Store, text, edit == nil)
 	if err != nil {
 		return err
 	}
-	guard := p.Guard(r.store, change.next, nil)
+	guard := p.Guard(now.Store, change.next, nil)
 	if err := p.sealChange(ctx, ui, guard, change); err != nil {
 		return err
 	}
-	if !bytes.Equal(text, r.rules.Raw) {
+	if !bytes.Equal(text, now.Rules.Raw) {
 		if err := config.WriteFile(filepath.Join(p.Home, config.FileName), text); err != nil {
 			return x402.Errorf(x402.SetupFailed, "%w", err)
 		}
@@ -284,10 +244,15 @@ func (p *Program) changeRules(ctx context.Context, ui *ui,
 	if len(change.keys) == 0 {
 		ui.note("nothing changed: these rules are sealed")
 	}
-	if ui.json {
-		return ui.policy(ctx, &ruled{rules: change.next, store: r.store, guard: guard}, "")
+	return ui.ruled(ctx, guard, "done: these rules apply from now on")
+}
+
+// ruled says what became of the rules; as JSON it is the rules.
+func (u *ui) ruled(ctx context.Context, guard *seal.Guard, said string) error {
+	if u.json {
+		return u.policy(ctx, guard, "")
 	}
-	ui.say("done: these rules apply from now on")
+	u.say("%s", said)
 	return nil
 }
 
@@ -302,13 +267,13 @@ type ruleChange struct {
 
 // showChange shows what text changes of the sealed rules. all: nothing was edited by a command, so
 // what is sealed is the ledger, too.
-func (p *Program) showChange(ctx context.Context, ui *ui, r *ruled, text []byte,
+func showChange(ctx context.Context, ui *ui, store *history.Store, text []byte,
 	all bool) (c ruleChange, err error) {
 	c.next, err = config.Parse(text)
 	if err != nil {
 		return c, asInvalid(err)
 	}
-	sealed, err := r.store.Rules(ctx)
+	sealed, err := store.Rules(ctx)
 	if err != nil {
 		return c, err
 	}
@@ -325,12 +290,16 @@ func (p *Program) showChange(ctx context.Context, ui *ui, r *ruled, text []byte,
 	if len(c.keys) == 0 && c.incomparable == nil { // why the passphrase is asked all the same
 		ui.note("%s", c.lines[0])
 	}
-	ahead, err := datedAhead(ctx, ui, r.store)
-	if ahead != "" {
-		c.redate = true
-		c.lines = append(c.lines, ahead)
+	latest, err := store.Ahead(ctx)
+	if err != nil || latest.IsZero() {
+		return c, err
 	}
-	return c, err
+	c.redate = true
+	ahead := fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing moves "+
+		"the later ones to now", latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
+	ui.note("%s; if the clock is wrong, set it first", ahead)
+	c.lines = append(c.lines, ahead)
+	return c, nil
 }
 
 // sealChange seals what was shown: by itself what only tightens, with the owner's passphrase
@@ -347,30 +316,14 @@ func (p *Program) sealChange(ctx context.Context, ui *ui, guard *seal.Guard, c r
 	if !owner {
 		return nil
 	}
-	return p.sealAsOwner(ctx, ui, guard, c.lines, c.redate)
+	return p.sealAsOwner(ctx, ui, guard, c)
 }
 
-// datedAhead shows that payments are dated ahead of the clock, and returns the line; "" where none
-// are.
-func datedAhead(ctx context.Context, ui *ui, store *history.Store) (line string, err error) {
-	latest, err := store.Ahead(ctx)
-	if err != nil || latest.IsZero() {
-		return "", err
-	}
-	line = fmt.Sprintf("payments are dated up to %s, and this computer's clock says %s: sealing moves the "+
-		"later ones to now",
-		latest.Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
-	ui.note("%s; if the clock is wrong, set it first", line)
-	return line, nil
-}
-
-// sealAsOwner takes the passphrase, shows lines where that is asked for on a page, and seals;
-// redate: it also moves to now what is dated ahead. It leaves the key closed.
-func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, lines []string,
-	redate bool) error {
+// sealAsOwner takes the passphrase, shows the change where that is asked for on a page, and seals.
+// It leaves the key closed.
+func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, c ruleChange) error {
 	key, err := p.owner(ctx, ui, loosening{prompt: "Passphrase, to seal these rules: ",
-		title: "Seal the owner's rules",
-		lines: lines})
+		title: "Seal the owner's rules", lines: c.lines})
 	if err != nil {
 		return err
 	}
@@ -379,7 +332,7 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, li
 	if err := p.lookAtAll(ctx, ui, guard); err != nil {
 		return err
 	}
-	if redate {
+	if c.redate {
 		if err := guard.Store.Redate(ctx); err != nil {
 			return err
 		}
@@ -396,13 +349,11 @@ func (p *Program) lookAtAll(ctx context.Context, ui *ui, guard *seal.Guard) erro
 		return err
 	}
 	ui.note("%s %s", paint(ui.colorErr, red, "check every rule:"), safe(x402.AsError(err).Message))
-	for _, line := range guard.Rules.Lines() {
-		ui.note("  %s = %s", line.Key, safe(line.Value))
-	}
 	l := loosening{prompt: "Passphrase again, to seal all of these: ", title: "Seal every one of these rules",
 		lines: []string{x402.AsError(err).Message}}
 	for _, line := range guard.Rules.Lines() {
 		l.lines = append(l.lines, line.Key+" = "+safe(line.Value))
+		ui.note("  %s", l.lines[len(l.lines)-1])
 	}
 	again, err := p.owner(ctx, ui, l)
 	if err == nil {
@@ -430,8 +381,8 @@ func asLines(list []config.Change, incomparable error) (lines []string) {
 // sealTighter seals rules that are no looser than the sealed ones, with whatever unlocks the wallet
 // without a person; if nothing does, tighter rules are in force all the same. It reports whether
 // only the owner can go on: the seal or the ledger is not what it was, or cannot be read.
-func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, tighter bool) (owner bool,
-	err error) {
+func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard,
+	tighter bool) (owner bool, err error) {
 	key, err := p.OpenKeys(guard.Rules)
 	if err != nil {
 		return false, err
@@ -459,8 +410,7 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard, ti
 // asInvalid gives trouble with a value its code; the message of package config says what would have
 // passed. The file's line is left out: what stands there is not in the file.
 func asInvalid(err error) error {
-	var fault *config.Error
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*config.Error](err); ok {
 		return x402.Errorf(x402.InvalidArgument, "%s: %s", fault.Key, fault.Msg)
 	}
 	return err

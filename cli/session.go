@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
+
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,19 +20,13 @@ type sessionOut struct {
 }
 
 func (p *Program) sessionCommand(ui *ui) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "session", Short: "The budget session: show it, or start a new one", Args: wants(),
-		Long: "The budget session: show it, or start a new one. It begins with the first payment or with " +
-			"session new, and ends after 8\n" +
-			"hours without a payment. Every process on the wallet shares it; restarting a program does " +
-			"not begin a new one.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.with(cmd, ui, ui.session) },
-	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "show", Short: "Show the session", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.with(cmd, ui, ui.session) },
+	show := p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
+		return ui.session(ctx, w)
 	})
-	cmd.AddCommand(p.sessionNewCommand(ui), p.sessionLabelCommand(ui))
+	cmd := &cobra.Command{Use: "session", Short: "The budget session: show it, or start a new one",
+		Args: wants(), RunE: show}
+	cmd.AddCommand(&cobra.Command{Use: "show", Short: "Show the session", Args: wants(), RunE: show},
+		p.sessionNewCommand(ui), p.sessionLabelCommand(ui))
 	return cmd
 }
 
@@ -50,12 +44,8 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 		}
 		out.Label = labels[session.ID]
 	}
-	if u.json {
-		return u.printJSON(out)
-	}
 	if session.ID == "" {
-		u.say("no session is open; the next payment starts one")
-		return nil
+		return u.answerLine(out, "no session is open; the next payment starts one")
 	}
 	left := "no cap"
 	if out.Budget.Remaining != nil {
@@ -65,9 +55,8 @@ func (u *ui) session(ctx context.Context, w *tools.Wallet) error {
 	if out.Label != "" {
 		name += " (" + safe(out.Label) + ")"
 	}
-	u.say("%s since %s UTC: %s spent, %s held, %s", name, moment(out.Started), out.Budget.Spent.Price(),
-		out.Budget.Held.Price(), left)
-	return nil
+	return u.answerLine(out, "%s since %s UTC: %s spent, %s held, %s", name, moment(out.Started),
+		out.Budget.Spent.Price(), out.Budget.Held.Price(), left)
 }
 
 // sessionNewCommand gives the agent a fresh session budget, so it takes the passphrase, typed by a
@@ -76,14 +65,11 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 	var label string
 	cmd := ui.loosens(&cobra.Command{
 		Use: "new", Short: "Start a new session (asks for the passphrase)", Args: wants(),
-		Long: "End the session and start a new one, with its whole budget. That gives the agent more to " +
-			"spend, so the passphrase has to\n" +
-			"be typed, on the terminal or with --page in the browser; nothing else answers for it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(label) > maxLabel {
-				return usageError{text: fmt.Sprintf("a label has %d bytes at most", maxLabel)}
+				return usagef("a label has %d bytes at most", maxLabel)
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				limit, err := w.Engine.SessionCap(ctx)
 				if err != nil {
 					return err
@@ -97,7 +83,8 @@ func (p *Program) sessionNewCommand(ui *ui) *cobra.Command {
 						title: "Start a new budget session",
 						lines: []string{"The agent gets the whole session budget again.",
 							"Of the session that ends it spent " + report.Session.Spent.Price() +
-								", and holds " + report.Session.Held.Price() + "."}})
+								", and holds " +
+								report.Session.Held.Price() + "."}})
 				if err != nil {
 					return err
 				}
@@ -130,14 +117,11 @@ func (p *Program) sessionLabelCommand(ui *ui) *cobra.Command {
 			}
 			return wants("NAME")(cmd, args)
 		},
-		Long: "Name the session that is open: the project it is for, say. x402-wallet export --by " +
-			"project sums payments up by these names. An\nempty NAME takes it away.",
-		Example: "  x402-wallet session label weather-bot",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args[0]) > maxLabel {
-				return usageError{text: fmt.Sprintf("a label has %d bytes at most", maxLabel)}
+				return usagef("a label has %d bytes at most", maxLabel)
 			}
-			return p.with(cmd, ui, func(ctx context.Context, w *tools.Wallet) error {
+			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
 				_, session, err := budgetReport(ctx, w)
 				if err != nil {
 					return err

@@ -103,6 +103,20 @@ func (u *ui) printJSON(v any) error {
 	return err
 }
 
+// answer prints what a command answers: v for a program, by show for a person.
+func (u *ui) answer(v any, show func()) error {
+	if u.json {
+		return u.printJSON(v)
+	}
+	show()
+	return nil
+}
+
+// answerLine is answer where a person gets one line.
+func (u *ui) answerLine(v any, format string, args ...any) error {
+	return u.answer(v, func() { u.say(format, args...) })
+}
+
 // problem prints an error: for a program on stdout, for a person on stderr.
 func (u *ui) problem(e *x402.Error) {
 	if u.json && u.out.bad == nil && u.printJSON(tools.ErrorOf(e)) == nil {
@@ -223,6 +237,15 @@ func (u *ui) painted(header []string, rows [][]string, of func(row, column int) 
 		}
 		u.say("%s", line.String())
 	}
+}
+
+// each is f of every element; never nil, so that JSON has a list.
+func each[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, 0, len(list))
+	for _, v := range list {
+		out = append(out, f(v))
+	}
+	return out
 }
 
 // qr prints a QR code. On a terminal with colours it is black on white whatever the terminal's own

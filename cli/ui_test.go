@@ -58,14 +58,13 @@ func TestServices(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	u := newUI(file, file, true)
-	u.json = false
 	var found tools.DiscoverOut
 	require.NoError(t, json.Unmarshal([]byte(`{"services":[
 		{"url":"https://a.example/x","price":"$0.01","network":"eip155:8453","why":"too\u001bdear",
 			"description":"`+strings.Repeat("ü", 300)+`"},
 		{"url":"https://b.example/y","price":"$0.02","network":"eip155:8453","payable":true,
 			"description":"short"}]}`), &found))
-	require.NoError(t, u.services(found))
+	u.services(found)
 	seen, err := os.ReadFile(file.Name())
 	require.NoError(t, err)
 	require.Regexp(t,
@@ -85,6 +84,19 @@ func TestReflow(t *testing.T) {
 		"as it is written where nobody knows better")
 	require.Equal(t, "one two three four\nfive\n\nsix", reflow(text, 18), "or where it fits")
 	require.Equal(t, "one two three\nfour five\n\nsix", reflow(text, 17))
+}
+
+// A text of help.txt that no command has would be read by nobody.
+func TestHelpTextsAreOfCommands(t *testing.T) {
+	root := (&Program{Stdout: os.Stdout}).root(newUI(os.Stdout, os.Stderr, true))
+	for line := range strings.Lines(helpTexts) {
+		if path, is := strings.CutPrefix(strings.TrimSpace(line), "# x402-wallet"); is {
+			cmd, rest, err := root.Find(strings.Fields(path))
+			require.NoError(t, err)
+			require.Empty(t, rest)
+			require.NotEmpty(t, cmd.Long)
+		}
+	}
 }
 
 func TestMaxAmount(t *testing.T) {

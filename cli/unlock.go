@@ -28,12 +28,6 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	var foreground bool
 	cmd := &cobra.Command{
 		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
-		Long: "Ask for the passphrase and let a process in the background hold the key, until x402-wallet " +
-			"lock, until nothing was\n" +
-			"signed for a while (keystore.idle, 15m), or for 8 hours. Like ssh-agent it never hands the " +
-			"key out; it signs only what\n" +
-			"the ledger holds as a payment, once, inside the budgets of the sealed rules.",
-		Example: "  x402-wallet unlock\n  x402-wallet lock",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
 			if foreground {
@@ -52,12 +46,8 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 }
 
 func (u *ui) unlocked(out unlockOut) error {
-	if u.json {
-		return u.printJSON(out)
-	}
-	u.say("unlocked until %s UTC at the latest, or until nothing was signed for %s; x402-wallet lock "+
-		"ends it", moment(out.Until), out.Idle)
-	return nil
+	return u.answerLine(out, "unlocked until %s UTC at the latest, or until nothing was signed for %s; "+
+		"x402-wallet lock ends it", moment(out.Until), out.Idle)
 }
 
 // unlockBehind starts this program again in the background, gives it the passphrase over a pipe,
@@ -120,29 +110,19 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 func (p *Program) lockCommand(ui *ui) *cobra.Command {
 	return &cobra.Command{
 		Use: "lock", Short: "Take the key out of memory", Args: wants(),
-		Long: "End the process that x402-wallet unlock started, and wipe every key that any process on " +
-			"this wallet holds, within a second.\n" +
-			"A server that has a passphrase file, a command or the keyring to unlock itself with does so " +
-			"again when the agent pays next;\n" +
-			"x402-wallet freeze stops that.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wallet.LockAll(p.Home); err != nil {
 				return err
 			}
 			err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
-			was := err == nil
 			if err != nil && !errors.Is(err, agent.ErrNone) {
 				return err
 			}
-			if ui.json {
-				return ui.printJSON(map[string]bool{"locked": true, "was": was})
+			said := "locked"
+			if err != nil {
+				said = "no process held the key"
 			}
-			if !was {
-				ui.say("no process held the key")
-				return nil
-			}
-			ui.say("locked")
-			return nil
+			return ui.answerLine(map[string]bool{"locked": true, "was": err == nil}, "%s", said)
 		},
 	}
 }
