@@ -73,9 +73,9 @@ var arrows = map[string][]string{
 
 // only says who may import what from outside, because it is heavy or touches keys.
 var only = map[string][]string{
-	"github.com/ethereum/go-ethereum":        {"chain/evm", "wallet"},
-	"github.com/gagliardetto/solana-go":      {"chain/svm"},
-	"github.com/go-json-experiment/json":     {"x402"}, // strict JSON is read in one place
+	"github.com/ethereum/go-ethereum":    {"chain/evm", "wallet"},
+	"github.com/gagliardetto/solana-go":  {"chain/svm"},
+	"github.com/go-json-experiment/json": {"x402"}, // strict JSON is read in one place
 	// cli: the demo plays an agent's host
 	"github.com/modelcontextprotocol/go-sdk": {"cli", "internal/mcpconn", "paywall", "seller", "tools"},
 	"modernc.org/sqlite":                     {"history"},
