@@ -51,7 +51,6 @@ const maxQuestions = 2
 func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, about [sha256.Size]byte,
 	in purchase, show func(pay.Result) *mcp.CallToolResult) *mcp.CallToolResult {
 	fees := newFees()
-	ctx = fees.in(ctx)
 	refused := func(err error) *mcp.CallToolResult { return failure(fees.spent(err)) }
 	asked, err := s.answered(ctx, request, about) // the question that was answered last
 	if err != nil {
@@ -59,7 +58,7 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 	}
 	canAsk, _ := asks(request)
 	for questions := 0; ; questions++ {
-		given, err := s.buy(ctx, request, in, show)
+		given, err := s.buy(ctx, request, in, fees, show)
 		id := approvalIn(err)
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
@@ -89,13 +88,13 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 }
 
 // buy makes the purchase once. Its result is what the outside sees; its error says why, if it is none.
-func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purchase,
+func (s *Server) buy(ctx context.Context, request *mcp.CallToolRequest, in purchase, fees *fees,
 	show func(pay.Result) *mcp.CallToolResult) (*mcp.CallToolResult, error) {
 	var bought pay.Result
 	w, done, err := s.wallet(ctx)
 	if err == nil {
 		defer done()
-		bought, err = w.Pay(ctx, in)
+		bought, err = w.buy(ctx, in, fees)
 	}
 	if err != nil {
 		return s.result(request, nil, err), err

@@ -260,14 +260,16 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 
 // buy makes a purchase. An MCP server that asks for payment before anything else is paid for that
 // first, as a purchase of its own, out of the same maxAmount; once, whatever it says then.
-func (w *Wallet) buy(ctx context.Context, q pay.Request) (pay.Result, error) {
-	fees, _ := ctx.Value(feesKey{}).(*fees)
-	if fees == nil {
-		fees = newFees()
+// What the call has paid for before, and pays now, to be let in is in fees.
+func (w *Wallet) buy(ctx context.Context, in purchase, fees *fees) (pay.Result, error) {
+	q, err := in.request(w)
+	if err != nil {
+		return pay.Result{}, fees.spent(err)
 	}
-	q.MaxAmount = fees.leave(q.MaxAmount)
+	most := q.MaxAmount
 	const enough = 2 // what was bought for a session that ended meanwhile opens no other
 	for tries := 0; ; tries++ {
+		q.MaxAmount = fees.leave(most)
 		r, err := w.Engine.Pay(ctx, q)
 		var entry *seller.EntryError
 		switch {
@@ -285,7 +287,7 @@ func (w *Wallet) buy(ctx context.Context, q pay.Request) (pay.Result, error) {
 		if err != nil {
 			return fee, fees.spent(err)
 		}
-		q.MaxAmount = fees.add(entry.Endpoint, fee, q.MaxAmount)
+		fees.add(entry.Endpoint, fee)
 	}
 }
 
@@ -311,24 +313,17 @@ type fees struct {
 	paid    map[string]pay.Result // by payment: one that was not served is shown again, and paid once
 }
 
-type feesKey struct{}
-
 func newFees() *fees { return &fees{entered: map[string]bool{}, paid: map[string]pay.Result{}} }
 
-func (f *fees) in(ctx context.Context) context.Context { return context.WithValue(ctx, feesKey{}, f) }
-
-// add notes a fee, and gives what is left of maxAmount.
-func (f *fees) add(endpoint string, fee pay.Result, maxAmount string) string {
+func (f *fees) add(endpoint string, fee pay.Result) {
 	if fee.Status == pay.StatusPaid {
 		f.entered[endpoint] = true
 	}
 	_, known := f.paid[fee.PaymentID]
 	paidNow := fee.Status == pay.StatusPaid || fee.Status == pay.StatusUnserved
-	if known || !paidNow {
-		return maxAmount
+	if paidNow && !known {
+		f.paid[fee.PaymentID] = fee
 	}
-	f.paid[fee.PaymentID] = fee
-	return pay.Less(maxAmount, fee)
 }
 
 // leave is what they leave of a maxAmount.

@@ -148,9 +148,8 @@ func TestResourcesPromptsAndEntryArePaidFor(t *testing.T) {
 		for _, c := range []struct{ method, name, args string }{
 			{"resources/read", "paid://resource", ""}, {"prompts/get", "paid", `{"q":"x"}`},
 		} {
-			r, err := w.wallet.buy(t.Context(),
-				pay.Request{Request: seller.Request{Method: c.method, URL: seller.Target(endpoint, c.name),
-					Body: []byte(c.args)}})
+			r, err := w.wallet.Pay(t.Context(), asIs{Request: seller.Request{Method: c.method,
+				URL: seller.Target(endpoint, c.name), Body: []byte(c.args)}})
 			require.NoError(t, err, "%v", x402.AsError(err).Err)
 			n++
 			w.requirePaid(t, r, n)
@@ -269,3 +268,8 @@ func TestACallAsksItsPerson(t *testing.T) {
 		require.Equal(t, 1, len(w.Settlements()))
 	}
 }
+
+// asIs is a purchase of whatever there is at an MCP server.
+type asIs pay.Request
+
+func (r asIs) request(*Wallet) (pay.Request, error) { return pay.Request(r), nil }

@@ -66,44 +66,41 @@ const (
 
 // Discover finds services in the facilitators' lists, or asks one seller. Its error is an
 // *x402.Error.
-func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (DiscoverOut, error) {
+func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, err error) {
 	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
-		return DiscoverOut{}, x402.Errorf(x402.InvalidArgument,
+		return out, x402.Errorf(x402.InvalidArgument,
 			"query and url are given: a URL is asked itself, not searched for")
 	}
 	if in.Limit != nil {
 		s.most = *in.Limit
 		if s.most < 1 || s.most > mostServices {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d",
-				mostServices)
+			return out, x402.Errorf(x402.InvalidArgument, "limit must be from 1 to %d", mostServices)
 		}
 	}
 	if in.Network != "" {
 		var known bool
 		s.network, known = x402.Network(in.Network)
 		if !known {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "network %q is not known",
-				x402.Clip(in.Network, 64)).
+			return out, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Clip(in.Network, 64)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 	}
 	if in.MaxPrice != "" {
 		d, err := money.ParseDollars(strings.TrimPrefix(in.MaxPrice, "$"))
 		if err != nil {
-			return DiscoverOut{}, x402.Errorf(x402.InvalidArgument, "maxPrice %q is not an amount in dollars",
+			return out, x402.Errorf(x402.InvalidArgument, "maxPrice %q is not an amount in dollars",
 				x402.Clip(in.MaxPrice, 64)).WithHint(`write dollars like "$0.05"`)
 		}
 		s.maxPrice = &d
 	}
-	var err error
 	if in.URL != "" {
 		err = s.probe(ctx, in.URL)
 	} else {
 		err = s.lists(ctx, in.Query)
 	}
 	if err != nil {
-		return DiscoverOut{}, withCode(x402.DiscoverFailed, "the services could not be asked for", err)
+		return out, withCode(x402.DiscoverFailed, "the services could not be asked for", err)
 	}
 	return s.answer(), nil
 }
@@ -196,25 +193,23 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 
 // requestFor is how a listing would be bought.
 func requestFor(l facilitator.Listing) pay.Request {
+	r := seller.Request{Method: http.MethodGet, URL: l.URL}
 	if l.Type == "mcp" {
-		method := seller.CallTool
+		r.Method, r.URL = seller.CallTool, seller.Target(l.URL, l.Tool)
 		if l.Tool == "" {
-			method = seller.Initialize
+			r.Method = seller.Initialize
 		}
-		return pay.Request{Request: seller.Request{Method: method, URL: seller.Target(l.URL, l.Tool)}}
 	}
-	return pay.Request{Request: seller.Request{Method: http.MethodGet, URL: l.URL}}
+	return pay.Request{Request: r}
 }
 
 // weigh takes a listing in, unless it cannot be one (an address nobody may be sent to) or is not
 // what was looked for.
 func (s *search) weigh(ctx context.Context, q pay.Request, l facilitator.Listing) {
 	s.bound(&q)
-	e, err := s.prospects.Weigh(ctx, q, l.Accepts)
-	if err != nil {
-		return
+	if e, err := s.prospects.Weigh(ctx, q, l.Accepts); err == nil {
+		s.add(e, q.URL, l)
 	}
-	s.add(e, q.URL, l)
 }
 
 // bound asks for what the caller looks for.

@@ -41,11 +41,7 @@ type purchase interface {
 
 // Pay makes a purchase: of a URL, or a tool's call. Its error is an *x402.Error.
 func (w *Wallet) Pay(ctx context.Context, in purchase) (pay.Result, error) {
-	q, err := in.request(w)
-	if err != nil {
-		return pay.Result{}, err
-	}
-	return w.buy(ctx, q)
+	return w.buy(ctx, in, newFees())
 }
 
 // Estimate asks what a purchase would cost; what is free has then been got. Its error is an

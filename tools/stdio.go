@@ -137,13 +137,13 @@ func (l *stdioTransport) cancel(id jsonrpc.ID) {
 
 // Write passes an answer on, and nothing to who has cancelled the request.
 func (l *stdioTransport) Write(ctx context.Context, m jsonrpc.Message) error {
+	var c *clientRequest
 	response, isAnswer := m.(*jsonrpc.Response)
-	if !isAnswer {
-		return l.Connection.Write(ctx, m)
+	if isAnswer {
+		l.mu.Lock()
+		c = l.requests[response.ID]
+		l.mu.Unlock()
 	}
-	l.mu.Lock()
-	c := l.requests[response.ID]
-	l.mu.Unlock()
 	if c == nil {
 		return l.Connection.Write(ctx, m)
 	}
