@@ -22,10 +22,9 @@ import (
 )
 
 // A payment that needs a person asks the person in front of the client, if the client can ask:
-// form-mode elicitation, accept or decline. Up to 2025-11-25 the server sends elicitation/create
-// while the call waits; from 2026-07-28 on the call ends with the question, and the client makes it
-// again with the answer. Only an accepted form whose state belongs to this very question is an
-// approval.
+// form-mode elicitation, accept or decline. Up to 2025-11-25 the server sends elicitation/create while
+// the call waits; from 2026-07-28 on the call ends with the question, and the client makes it again
+// with the answer. Only an accepted form whose state belongs to this very question is an approval.
 //
 // For older clients the SDK could ask by itself. It is done here because a question without an
 // answer has to end as APPROVAL_REQUIRED, and not as a protocol error.
@@ -42,8 +41,7 @@ const (
 	questionID = "approve"
 )
 
-// maxQuestions is how often one call may ask: the way into a server may need an approval, and then
-// the tool.
+// maxQuestions is how often one call may ask: the way into a server may need an approval, and then the tool.
 const maxQuestions = 2
 
 // purchase makes a call that pays, and asks the person in between where one is needed: about each
@@ -147,8 +145,7 @@ func asks(request *mcp.CallToolRequest) (forms, pages bool) {
 }
 
 // answered takes the client's answer to the question of an earlier call, if it brings one. Accepting
-// and declining are recorded; cancelling is no answer, and the call then meets the same refusal
-// again.
+// and declining are recorded; cancelling is no answer, and the call then meets the same refusal again.
 func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 	about [sha256.Size]byte) (id string, err error) {
 	_, unlocked := request.Params.InputResponses[unlockKey] // an answer to the other question

@@ -44,8 +44,7 @@ type balanceRow struct {
 const balanceDescription = `What the wallet can spend: per network the balance, what the owner delegated (Solana), what unfinished payments hold, ` +
 	`and what is left of each budget.`
 
-// Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is
-// in its row.
+// Balance reads the chains and the budgets. Its error is an *x402.Error; trouble with one node is in its row.
 func (w *Wallet) Balance(ctx context.Context, network, asset string) (out BalanceOut, err error) {
 	out.Networks = []balanceRow{}
 	networks := w.Networks

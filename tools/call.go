@@ -67,9 +67,8 @@ const (
 	maxSchema = 16 << 10
 )
 
-// ListTools lists a server's tools. Prices are what the server says in _meta (words in a
-// description are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0"
-// asks.
+// ListTools lists a server's tools. Prices are what the server says in _meta (words in a description
+// are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0" asks.
 func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
 	list, err := w.toolsOf(ctx, server)
 	if err != nil {
@@ -78,8 +77,9 @@ func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) 
 	asked := w.askPrices(ctx, server, list)
 	out := ListOut{Server: server, Tools: []toolLine{}}
 	for _, t := range list {
+		price := cmp.Or(w.toldPrice(t), asked[t.Name])
 		out.Tools = append(out.Tools, toolLine{Name: t.Name, InputSchema: shownSchema(t, maxSchema),
-			Description: x402.Clip(t.Description, maxDescription), Price: cmp.Or(w.toldPrice(t), asked[t.Name])})
+			Description: x402.Clip(t.Description, maxDescription), Price: price})
 	}
 	return out, nil
 }

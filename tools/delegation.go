@@ -32,8 +32,7 @@ type DelegationOut struct {
 
 const delegationDescription = `What an owner's SPL token account lets this agent spend: whether the delegation is active, ours, frozen, and how much of it is left.`
 
-// CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an
-// *x402.Error.
+// CheckDelegation reads a delegation from the chain; "" are the defaults. Its error is an *x402.Error.
 func (w *Wallet) CheckDelegation(ctx context.Context, network, account string) (DelegationOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -100,8 +99,7 @@ func (w *Wallet) delegationAsked(ctx context.Context, network, account string) (
 	return "", "", err
 }
 
-// networkOf is the network that has a token account, as far as their nodes can tell; else the
-// preferred one.
+// networkOf is the network that has a token account, as far as their nodes can tell; else the preferred one.
 func (w *Wallet) networkOf(ctx context.Context, networks []string, account string) string {
 	if len(networks) > 1 {
 		for _, network := range networks {

@@ -64,8 +64,7 @@ const (
 	maxPitchSchema = 4 << 10
 )
 
-// Discover finds services in the facilitators' lists, or asks one seller. Its error is an
-// *x402.Error.
+// Discover finds services in the facilitators' lists, or asks one seller. Its error is an *x402.Error.
 func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, err error) {
 	s := search{Wallet: w, most: someServices, prospects: w.Engine.NewEstimator()}
 	if in.URL != "" && in.Query != "" {
@@ -82,8 +81,8 @@ func (w *Wallet) Discover(ctx context.Context, in DiscoverIn) (out DiscoverOut, 
 		var known bool
 		s.network, known = x402.Network(in.Network)
 		if !known {
-			return out, x402.Errorf(x402.InvalidArgument, "network %q is not known", x402.Clip(in.Network, 64)).
-				WithHint(`name it like "eip155:8453", "base" or "solana"`)
+			return out, x402.Errorf(x402.InvalidArgument, "network %q is not known",
+				x402.Clip(in.Network, 64)).WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 	}
 	if in.MaxPrice != "" {

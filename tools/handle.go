@@ -71,8 +71,7 @@ func (s *Server) arguments(ctx context.Context, request *mcp.CallToolRequest, in
 	return s.unlocking.await(ctx, request)
 }
 
-// result is a method's answer or error as the outside sees it, or the question to unlock the
-// wallet.
+// result is a method's answer or error as the outside sees it, or the question to unlock the wallet.
 func (s *Server) result(request *mcp.CallToolRequest, out any, err error) *mcp.CallToolResult {
 	if err == nil {
 		given := answer(out, false)

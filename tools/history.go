@@ -175,9 +175,8 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	return out, nil
 }
 
-// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol
-// knows: words as they are, phrases quoted. The rest is a stranger's, as long as 256 KiB, and stays
-// in the ledger.
+// receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words
+// as they are, phrases quoted. The rest is a stranger's, as long as 256 KiB, and stays in the ledger.
 func receipt(raw json.RawMessage) json.RawMessage {
 	s, err := x402.DecodeSettlement(raw)
 	if err != nil {

@@ -124,8 +124,7 @@ func (l *lazy) wait(ctx context.Context) (s *openedWallet, done func()) {
 	}
 }
 
-// close closes the wallet when its last use has ended; one that does not end in time closes it
-// then.
+// close closes the wallet when its last use has ended; one that does not end in time closes it then.
 func (l *lazy) close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -25,8 +25,7 @@ const (
 	// every host listens to list_changed, and a command is there in a second; what takes longer is
 	// announced when it comes.
 	mountTimeout = 2 * time.Second
-	// mountPause is how soon a server's tools are asked for again, however often it says that they
-	// changed.
+	// mountPause is how soon a server's tools are asked for again, however often it says that they changed.
 	mountPause = time.Second
 	// mountRetry and mountRetryMost are how soon a server that gave no list is asked again:
 	// doubling, because asking may start a command.
@@ -167,8 +166,7 @@ func (s *Server) show(ctx context.Context, w *Wallet, server string, tried func(
 	}
 }
 
-// replaceMounted replaces what is shown of a server. What is the same stays, so that hosts hear of
-// nothing.
+// replaceMounted replaces what is shown of a server. What is the same stays, so that hosts hear of nothing.
 func (s *Server) replaceMounted(server string, list []mountedTool) {
 	var items []mcpconn.Item
 	for _, m := range list {

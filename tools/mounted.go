@@ -34,8 +34,7 @@ const (
 	maxMountedName = 64
 	// maxWord bounds what is a name or a line to a person: titles, messages of progress.
 	maxWord = 128
-	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind
-	// its URI.
+	// maxMirrored bounds the result that is passed on. A picture fits; what is larger stays behind its URI.
 	maxMirrored = 4 << 20
 	// receiptKey is where a mounted tool's result says what was paid.
 	receiptKey = "x402-wallet/payment"

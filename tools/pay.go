@@ -44,8 +44,7 @@ func (w *Wallet) Pay(ctx context.Context, in purchase) (pay.Result, error) {
 	return w.buy(ctx, in, newFees())
 }
 
-// Estimate asks what a purchase would cost; what is free has then been got. Its error is an
-// *x402.Error.
+// Estimate asks what a purchase would cost; what is free has then been got. Its error is an *x402.Error.
 func (w *Wallet) Estimate(ctx context.Context, in purchase) (out pay.Estimate, err error) {
 	q, err := in.request(w)
 	if err == nil {

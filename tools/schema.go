@@ -76,8 +76,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// plain takes null from what never is: what is left out instead, and lists, which are empty
-// instead.
+// plain takes null from what never is: what is left out instead, and lists, which are empty instead.
 func plain(s *jsonschema.Schema, required bool) {
 	if i := slices.Index(s.Types, "null"); i >= 0 {
 		null, other := "null", s.Types[1-i]

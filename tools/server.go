@@ -197,8 +197,7 @@ const longAnswer = 200_000
 
 func longAnswers() mcp.Meta { return mcp.Meta{"anthropic/maxResultSizeChars": longAnswer} }
 
-// quiet keeps the SDK's everyday news out of the log: whoever reads it looks for what the wallet
-// did.
+// quiet keeps the SDK's everyday news out of the log: whoever reads it looks for what the wallet did.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {

@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	// lastAnswers is how long the end of the input waits for answers under way, so that requests
-	// from a file or a pipe are answered too. Clients that leave wait two seconds and more before
-	// they kill.
+	// lastAnswers is how long the end of the input waits for answers under way, so that requests from a
+	// file or a pipe are answered too. Clients that leave wait two seconds and more before they kill.
 	lastAnswers = 500 * time.Millisecond
 	// lateCancel is how long after an answer its cancellation may come: a client that gave up at
 	// the same moment never read it. Only then the answer counts as delivered.
@@ -62,7 +61,6 @@ func newStdioTransport(in io.ReadCloser, out io.WriteCloser, pays func(tool stri
 	}
 }
 
-// Connect implements mcp.Transport.
 func (l *stdioTransport) Connect(ctx context.Context) (_ mcp.Connection, err error) {
 	l.Connection, err = l.stdio.Connect(ctx)
 	return l, err

@@ -5,10 +5,9 @@
 // What must stay true: nothing an agent passes here can raise a limit or reach a secret; it can
 // only ask, and every answer is either what SPEC §7 promises or an error with one of its codes.
 //
-// Beside the tools: handle.go (from a method to an answer or an error), schema.go;
-// stdio.go (the streams) and lazy.go (the open wallet, under rules that change); approval.go and
-// unlock.go (asking a person), progress.go (telling one); mount.go and mounted.go (other servers'
-// tools); resources.go (and prompts).
+// Beside the tools: handle.go (from a method to an answer or an error), schema.go; stdio.go (the streams)
+// and lazy.go (the open wallet, under rules that change); approval.go and unlock.go (asking a person),
+// progress.go (telling one); mount.go and mounted.go (other servers' tools); resources.go (and prompts).
 package tools
 
 import (
@@ -83,8 +82,7 @@ type solanaChain interface {
 	Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (string, error)
 }
 
-// nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not
-// answering.
+// nodeTimeout bounds what a tool waits for a node: an agent would rather know that it is not answering.
 const nodeTimeout = 15 * time.Second
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -82,7 +82,6 @@ type process struct {
 	log     *slog.Logger
 }
 
-// Write implements mcp.Connection.
 func (p *process) Write(ctx context.Context, m jsonrpc.Message) error {
 	text, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -118,7 +117,8 @@ func (p *process) receive(from *bufio.Reader) {
 				return
 			}
 			if !isMessage {
-				p.log.Debug("an MCP server printed a line that is no message", "line", x402.Quote(string(line)))
+				said := x402.Quote(string(line))
+				p.log.Debug("an MCP server printed a line that is no message", "line", said)
 			}
 		}
 		if errors.Is(err, errTooLong) {
@@ -165,7 +165,6 @@ type stderrLog struct {
 	lines int
 }
 
-// Write implements io.Writer.
 func (s *stderrLog) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		line, after, isWhole := bytes.Cut(rest, []byte("\n"))

@@ -58,11 +58,10 @@ type Observer interface {
 }
 
 // IsolatingTransport is an http.RoundTripper below the SDK's client transports, on which each call
-// fails by itself. The SDK takes a refusal of one call, an answer that is no message, or a stream
-// that breaks off for the end of the session, and so of everybody's calls. Here such a call gets a
-// JSON-RPC error of ours, a stream that breaks off is taken up again, and no answer is longer than
-// MaxAnswer. Only what opens a session, and the server's word that it does not know it (any more),
-// can end it.
+// fails by itself. The SDK takes a refusal of one call, an answer that is no message, or a stream that
+// breaks off for the end of the session, and so of everybody's calls. Here such a call gets a JSON-RPC
+// error of ours, a stream that breaks off is taken up again, and no answer is longer than MaxAnswer.
+// Only what opens a session, and the server's word that it does not know it (any more), can end it.
 type IsolatingTransport struct {
 	// Send makes one exchange. The body is the request's, which may be sent again only where Send
 	// knows that it may.
@@ -266,7 +265,6 @@ type limitedBody struct {
 	left int64
 }
 
-// Read implements io.Reader.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, ErrAnswerTooLong

@@ -67,11 +67,10 @@ func Resources(ctx context.Context, s *mcp.ClientSession, limits Limits) ([]*mcp
 // ResourceTemplates lists the resource templates of a server, within the same limits.
 func ResourceTemplates(ctx context.Context, s *mcp.ClientSession,
 	limits Limits) ([]*mcp.ResourceTemplate, error) {
-	return collect("resource templates", limits, func(cursor string) (*mcp.ListResourceTemplatesResult, error) {
+	type result = mcp.ListResourceTemplatesResult
+	return collect("resource templates", limits, func(cursor string) (*result, error) {
 		return s.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
-	}, func(r *mcp.ListResourceTemplatesResult) ([]*mcp.ResourceTemplate, string) {
-		return r.ResourceTemplates, r.NextCursor
-	})
+	}, func(r *result) ([]*mcp.ResourceTemplate, string) { return r.ResourceTemplates, r.NextCursor })
 }
 
 // Prompts lists the prompts of a server, within the same limits.
@@ -100,8 +99,7 @@ type Item struct {
 
 // Replace shows these items of a group and no others. remove takes away those that are gone.
 //
-// The SDK panics over what it cannot show, a schema that is no object for one. Such an item is left
-// out.
+// The SDK panics over what it cannot show, a schema that is no object for one. Such an item is left out.
 func (m *Mirror) Replace(group string, items []Item, remove func(name string)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

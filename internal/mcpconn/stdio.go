@@ -107,7 +107,6 @@ func Stdio(in io.ReadCloser, out io.WriteCloser, maxLine int, batches bool) mcp.
 		unanswered: map[jsonrpc.ID]*batch{}}
 }
 
-// Connect implements mcp.Transport.
 func (s *stdio) Connect(context.Context) (mcp.Connection, error) {
 	go s.receive()
 	return s, nil
@@ -222,7 +221,8 @@ func (s *stdio) decode(line []byte) jsonrpc.Message {
 		s.refuse(head.ID, jsonrpc.CodeParseError, "the line is not UTF-8")
 		return nil
 	case err != nil:
-		s.refuse(head.ID, jsonrpc.CodeInvalidRequest, "not a JSON-RPC 2.0 message, or one that nests too deep")
+		s.refuse(head.ID, jsonrpc.CodeInvalidRequest,
+			"not a JSON-RPC 2.0 message, or one that nests too deep")
 		return nil
 	case isRequest && !isExactID(request.ID, head.ID):
 		s.refuse(head.ID, jsonrpc.CodeInvalidRequest, "an id is a string or an integer below 2^53")

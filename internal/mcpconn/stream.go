@@ -17,11 +17,9 @@ import (
 )
 
 const (
-	// MaxAnswer bounds all that a server may send for one call: its result, and what it says while
-	// it works.
+	// MaxAnswer bounds all that a server may send for one call: its result, and what it says while it works.
 	MaxAnswer = 2 * x402.MaxMCPMessage
-	// resumeTries is how often a stream that broke off is asked for again without anything new from
-	// it.
+	// resumeTries is how often a stream that broke off is asked for again without anything new from it.
 	resumeTries = 5
 	// resumePause is how soon, where the server does not say; resumeLeast is the soonest, whatever
 	// it says. Both double with each try.
@@ -74,7 +72,6 @@ func newStream(t *IsolatingTransport, r *http.Request, c call, response *http.Re
 
 func (s *responseStream) isOwn() bool { return s.call.ID == nil }
 
-// Close implements io.Closer.
 func (s *responseStream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +79,6 @@ func (s *responseStream) Close() error {
 	return s.body.Close()
 }
 
-// Read implements io.Reader.
 func (s *responseStream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +133,7 @@ func (s *responseStream) advance(buffer []byte) {
 	}
 }
 
-// end lets the SDK know that nothing more comes: without an answer it ends this call, and nothing
-// else.
+// end lets the SDK know that nothing more comes: without an answer it ends this call, and nothing else.
 func (s *responseStream) end() {
 	s.isOver = true
 	if s.isOwn() {
