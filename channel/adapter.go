@@ -48,8 +48,8 @@ func commit(ctx context.Context, to adapter, token authToken, signed signedSubRA
 	var out struct {
 		Success bool `json:"success"`
 	}
-	err = to.own(ctx, token, ownQuestion{tool: toolCommit, method: http.MethodPost, path: "/commit", body: body},
-		&out)
+	q := ownQuestion{tool: toolCommit, method: http.MethodPost, path: "/commit", body: body}
+	err = to.own(ctx, token, q, &out)
 	if err != nil || out.Success {
 		return out.Success, err
 	}
@@ -63,8 +63,8 @@ func commit(ctx context.Context, to adapter, token authToken, signed signedSubRA
 		return false, err
 	}
 	var kept storedSubRAV
-	err = to.own(ctx, token, ownQuestion{tool: toolQuery, method: http.MethodGet, path: "/subrav?nonce=" + nonce,
-		body: body}, &kept)
+	q = ownQuestion{tool: toolQuery, method: http.MethodGet, path: "/subrav?nonce=" + nonce, body: body}
+	err = to.own(ctx, token, q, &kept)
 	if x402.HasCode(err, x402.ResponseMalformed) { // whatever that shows
 		return false, nil
 	}
@@ -111,8 +111,9 @@ type storedSubRAV struct {
 }
 
 func (k storedSubRAV) is(s subRAV) bool {
-	return k.SubRAV.ChannelID == objectID(s.Channel).String() && k.SubRAV.Nonce.String() == decimal(s.Nonce) &&
-		k.SubRAV.Amount.String() == s.Amount.String()
+	r := k.SubRAV
+	return r.ChannelID == objectID(s.Channel).String() && r.Nonce.String() == decimal(s.Nonce) &&
+		r.Amount.String() == s.Amount.String()
 }
 
 // mcpAdapter speaks with an MCP server: its built-in tools, and the two reserved arguments.
@@ -227,7 +228,8 @@ func (a mcpAdapter) builtin(ctx context.Context, tool string, arguments json.Raw
 		text = result.Content[i].Text
 	}
 	if answer.ToolFailed {
-		return nil, x402.Errorf(x402.ToolExecutionFailed, "the service's %s failed: %s", tool, x402.Quote(text))
+		return nil, x402.Errorf(x402.ToolExecutionFailed,
+			"the service's %s failed: %s", tool, x402.Quote(text))
 	}
 	return []byte(text), nil
 }
@@ -282,7 +284,8 @@ func (a httpAdapter) own(ctx context.Context, token authToken, asked ownQuestion
 	return json.Unmarshal(out.Data, into)
 }
 
-func (a httpAdapter) present(ctx context.Context, q seller.Request, p requestPayload) (*seller.Answer, error) {
+func (a httpAdapter) present(ctx context.Context, q seller.Request, p requestPayload) (*seller.Answer,
+	error) {
 	text, err := compact(p)
 	if err != nil {
 		return nil, err
@@ -317,6 +320,6 @@ func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request
 
 // unsent reports whether provably nothing of a call left.
 func unsent(err error) bool {
-	var send *seller.SendError
-	return errors.As(err, &send) && !send.Sent
+	send, ok := errors.AsType[*seller.SendError](err)
+	return ok && !send.Sent
 }

@@ -1,11 +1,11 @@
 package channel
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +21,12 @@ const (
 
 // authObject is NIP1SignedObject, in the order in which the kit writes it.
 type authObject struct {
-	SignedData signedData    `json:"signed_data"`
-	Signature  authSignature `json:"signature"`
+	SignedData signedData `json:"signed_data"`
+	Signature  struct {
+		SignerDID string `json:"signer_did"`
+		KeyID     string `json:"key_id"`
+		Value     string `json:"value"`
+	} `json:"signature"`
 }
 
 type signedData struct {
@@ -30,12 +34,6 @@ type signedData struct {
 	Params    json.RawMessage `json:"params"`
 	Nonce     string          `json:"nonce"`
 	Timestamp int64           `json:"timestamp"` // Unix seconds; the server allows 300 either way
-}
-
-type authSignature struct {
-	SignerDID string `json:"signer_did"`
-	KeyID     string `json:"key_id"`
-	Value     string `json:"value"`
 }
 
 type toolParams struct {
@@ -66,10 +64,10 @@ func (d signedData) message() []byte {
 
 // token is the header's value, and the value of __nuwa_auth.
 func (d signedData) token(did, fragment string, signature []byte) (string, error) {
-	text, err := compact(authObject{
-		SignedData: d,
-		Signature:  authSignature{SignerDID: did, KeyID: did + "#" + fragment, Value: multibase(signature)},
-	})
+	object := authObject{SignedData: d}
+	object.Signature.SignerDID, object.Signature.KeyID = did, did+"#"+fragment
+	object.Signature.Value = multibase(signature)
+	text, err := compact(object)
 	return "DIDAuthV1 " + multibase(text), err
 }
 
@@ -122,7 +120,8 @@ func signedInfo(text []byte) (message, signature []byte, err error) {
 	if err := json.Unmarshal(given, &s); err != nil {
 		return nil, nil, malformed("a signature", err)
 	}
-	if signature, err = unMultibase("u" + strings.TrimPrefix(s.Value, "u")); err != nil {
+	signature, err = unMultibase("u" + strings.TrimPrefix(s.Value, "u"))
+	if err != nil {
 		return nil, nil, malformed("a signature", err)
 	}
 	delete(all, "signature")
@@ -131,18 +130,9 @@ func signedInfo(text []byte) (message, signature []byte, err error) {
 			return nil, nil, x402.Errorf(x402.InvalidRequirement,
 				"the service signs its description without its own name")
 		}
-		for name := range all {
-			if !slices.Contains(s.Fields, name) {
-				delete(all, name)
-			}
-		}
-	}
-	for name, value := range all {
-		var b bytes.Buffer
-		if err := json.Compact(&b, value); err != nil {
-			return nil, nil, malformed("its description", err)
-		}
-		all[name] = b.Bytes()
+		maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
+			return !slices.Contains(s.Fields, name)
+		})
 	}
 	message, err = compact(all)
 	return message, signature, err

@@ -189,7 +189,8 @@ func (m *Manager) resolve(ctx context.Context, s *service) (err error) {
 	}
 	i := slices.IndexFunc(keys, m.Keys.Owns)
 	if i < 0 {
-		return x402.Errorf(x402.SetupFailed, "the DID document of %s has no key of this wallet", s.payer.did()).
+		return x402.Errorf(x402.SetupFailed,
+			"the DID document of %s has no key of this wallet", s.payer.did()).
 			WithHint("the owner adds the key %s (%s) to it, with authentication", m.Keys.Public(), ed25519Key)
 	}
 	s.key = keys[i]

@@ -20,8 +20,7 @@ const methodOpen = "CHANNEL/OPEN"
 // as its fee. A deposit counts here and again call by call: budgets are used up too early rather
 // than too late. The caller holds the channel's lock.
 func (m *Manager) open(ctx context.Context, s *service, deposit money.Amount) error {
-	if err := m.checkDepositCap(assetRGas(s.node.Network), deposit); err != nil {
-		// before anything is asked or opened
+	if err := m.checkDepositCap(s, deposit); err != nil { // before anything is asked or opened
 		return err
 	}
 	// The transactions of one account are numbered, whichever channel they are for.
@@ -55,9 +54,8 @@ func (m *Manager) authorizeKey(ctx context.Context, s *service) error {
 
 // spend makes one transaction, as every payment is made: held, signed, on disk, sent, judged by the
 // chain.
-func (m *Manager) spend(
-	ctx context.Context, s *service, scheme string, t Transaction, deposit money.Amount,
-) error {
+func (m *Manager) spend(ctx context.Context, s *service, scheme string, t Transaction,
+	deposit money.Amount) error {
 	most, rgas := withFee(deposit), assetRGas(s.node.Network)
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
@@ -114,8 +112,9 @@ func withFee(deposit money.Amount) money.Amount {
 	return most
 }
 
-func (m *Manager) checkDepositCap(rgas x402.AssetInfo, deposit money.Amount) error {
-	price, fee := rgas.Dollars(withFee(deposit)), rgas.Dollars(money.NewAmount(maxGas))
+func (m *Manager) checkDepositCap(s *service, deposit money.Amount) error {
+	rgas := assetRGas(s.node.Network)
+	price, fee := rgas.Dollars(withFee(deposit)), rgas.Dollars(withFee(money.Amount{}))
 	if price <= m.DepositCap {
 		return nil
 	}
@@ -123,8 +122,8 @@ func (m *Manager) checkDepositCap(rgas x402.AssetInfo, deposit money.Amount) err
 	if m.DepositCap > fee {
 		hint = "a deposit of " + (m.DepositCap - fee).Price() + " passes; " + hint
 	}
-	return x402.Errorf(x402.PolicyDenied, "it may take %s with the chain's fee, above the owner's "+
-		"deposit_cap of %s",
+	return x402.Errorf(x402.PolicyDenied,
+		"it may take %s with the chain's fee, above the owner's deposit_cap of %s",
 		price.Price(), m.DepositCap.Price()).
 		WithHint("%s", hint).WithDetail("limit", m.DepositCap).WithDetail("requested", price)
 }
@@ -140,21 +139,19 @@ func whyAsked(s *service, rgas x402.AssetInfo, deposit money.Amount) string {
 // executed says what the node's answer means. Who runs the node is the owner's choice, so its word
 // is the chain's.
 func executed(hash string, err error) history.Outcome {
-	onChain := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash)}
-	switch {
-	case err == nil:
-		return onChain
-	case errors.Is(err, errAborted): // its fee is gone all the same
-		onChain.Note = x402.Brief(err.Error())
-		return onChain
-	default:
+	if err != nil && !errors.Is(err, errAborted) {
 		return history.Outcome{State: history.Unknown, Note: "the node did not say what became of it"}
 	}
+	o := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: x402.Brief(hash)}
+	if err != nil { // its fee is gone all the same
+		o.Note = x402.Brief(err.Error())
+	}
+	return o
 }
 
 // signTransaction numbers and signs a call, as it will be kept and sent. raw is what a node takes.
-func (m *Manager) signTransaction(ctx context.Context, s *service, c pay.Charge, t Transaction) (raw, id string,
-	signed history.Signed, err error) {
+func (m *Manager) signTransaction(ctx context.Context, s *service, c pay.Charge, t Transaction) (
+	raw, id string, signed history.Signed, err error) {
 	t.Sender, t.ChainID = s.payer, s.node.chainID()
 	t.Sequence, err = s.node.sequence(ctx, s.payer)
 	if err != nil {

@@ -79,8 +79,7 @@ func (m *Manager) Show(ctx context.Context, server string) (out Report, err erro
 		if errors.Is(err, errUnopened) {
 			return nil
 		}
-		var over notActive
-		if errors.As(err, &over) { // what was signed for in it is in the ledger
+		if over, ok := errors.AsType[notActive](err); ok { // what was signed for in it is in the ledger
 			if row, err := m.Store.Channel(ctx, out.Service, out.Key); err == nil {
 				out = report(row)
 			}
@@ -142,12 +141,13 @@ func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
 		if found.Pending == nil {
 			return nil
 		}
-		charge, err := m.Engine.NewCharge(m.recoverRequest(server))
+		var q pay.Request // it stands in the ledger for a call of which nothing is known any more
+		q.Method, q.URL, q.Body = "CHANNEL/RECOVER", m.Servers[server].Endpoint, []byte("{}")
+		charge, err := m.Engine.NewCharge(q)
 		if err != nil {
 			return err
 		}
-		c := &call{m: m, r: r, charge: m.charge(r, charge)}
-		c.before = readPending(r.row)
+		c := &call{m: m, r: r, charge: m.charge(r, charge), before: readPending(r.row)}
 		return c.payEarlier(ctx, &responsePayload{SubRAV: found.Pending})
 	})
 	if err != nil {
@@ -165,12 +165,6 @@ func (m *Manager) readyOpened(ctx context.Context, s *service) (*readyChannel, e
 			WithHint("x402-wallet channel open %s opens it", s.server)
 	}
 	return r, err
-}
-
-// recoverRequest stands in the ledger for a call of which nothing is known any more.
-func (m *Manager) recoverRequest(server string) (q pay.Request) {
-	q.Method, q.URL, q.Body = "CHANNEL/RECOVER", m.Servers[server].Endpoint, []byte("{}")
-	return q
 }
 
 // Committed is what became of a commit.
@@ -225,9 +219,8 @@ func (m *Manager) with(ctx context.Context, server string, f func(s *service) er
 		if len(m.Servers) == 0 {
 			hint = "config.toml has none: add [servers.NAME] with its url and channel = true"
 		}
-		return x402.Errorf(x402.InvalidArgument, "no service of config.toml is called %s",
-			x402.Quote(server)).
-			WithHint("%s", hint)
+		return x402.Errorf(x402.InvalidArgument,
+			"no service of config.toml is called %s", x402.Quote(server)).WithHint("%s", hint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()

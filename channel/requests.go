@@ -160,8 +160,7 @@ func (c *call) send(ctx context.Context) (reply, error) {
 		}
 	}
 	q := c.charge.Request()
-	to := c.r.adapter(q.Method)
-	return to.send(ctx, c.m.tokens(c.r.service), q, payload)
+	return c.r.adapter(q.Method).send(ctx, c.m.tokens(c.r.service), q, payload)
 }
 
 // unanswered is a call without an answer that can be read. It may have been served: its cost then
@@ -241,9 +240,8 @@ func (c *call) addEarlier(err error) error {
 //
 // A SubRAV is signed when its cost is proposed, and leaves with the next call, after the ledger's
 // checkpoint: after a crash the same bytes go out.
-func (c *call) pay(
-	ctx context.Context, charge pay.Charge, p *responsePayload, b bounds, bought *history.Content,
-) (held *pay.Purchase, err error) {
+func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b bounds,
+	bought *history.Content) (held *pay.Purchase, err error) {
 	b.Hub, b.Claimed = c.r.hub, c.r.claimed
 	cost, err := guard(*p.SubRAV, c.r.last, b)
 	if err != nil {
@@ -306,9 +304,8 @@ func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCal
 }
 
 // sign is the channel with one SubRAV more, which is nowhere yet.
-func (c *call) sign(
-	ctx context.Context, s subRAV, maySign func(context.Context) error,
-) (next history.Channel, err error) {
+func (c *call) sign(ctx context.Context, s subRAV, maySign func(context.Context) error) (next history.Channel,
+	err error) {
 	if err := maySign(ctx); err != nil {
 		return next, err
 	}
@@ -329,8 +326,8 @@ func (m *Manager) signed(r *readyChannel, row history.Channel, charge pay.Charge
 		Payload: row.Signed, Requirement: charge.Requirement,
 		Evidence: x402.Evidence{
 			Network: r.node.Network, Asset: coinRGas, Payer: r.keyID(), PayTo: charge.PayTo,
-			Amount: charge.Amount,
-			Nonce:  nonce, Source: row.ID, Memo: row.Amount.String() + " in all, epoch " + epoch,
+			Amount: charge.Amount, Nonce: nonce, Source: row.ID,
+			Memo: row.Amount.String() + " in all, epoch " + epoch,
 		},
 		UniqueKey: r.node.Network + " " + row.ID + " " + r.keyID() + " " + epoch + " " + nonce,
 	}
@@ -351,30 +348,19 @@ func outcome(p *responsePayload, bought *history.Content) history.Outcome {
 	return o
 }
 
-// isFree reports whether an answer asks for nothing.
-func (r reply) isFree() bool {
-	if r.paid == nil {
-		return true
-	}
-	hasCost := r.paid.Cost != nil && !r.paid.Cost.IsZero()
-	return r.paid.SubRAV == nil && !hasCost
-}
-
 // answered is a call that was served, or failed on its own.
 func (c *call) answered(ctx context.Context, answer reply) (result pay.Result, err error) {
-	if answer.isFree() {
+	p := answer.paid
+	if p == nil || (p.SubRAV == nil && (p.Cost == nil || p.Cost.IsZero())) { // it asks for nothing
 		return c.answeredFree(ctx, answer)
 	}
-	p := answer.paid
 	if p.SubRAV == nil || p.Cost == nil {
 		why := x402.Errorf(x402.InvalidRequirement,
 			"the service names a cost without a proposal, or a proposal without its cost: nothing was signed")
 		return result, c.m.refuse(ctx, c.r, p, why)
 	}
-	bought := &history.Content{
-		Status: http.StatusOK, Type: answer.answer.ContentType, Truncated: answer.answer.Truncated,
-		Body: answer.answer.Content,
-	}
+	bought := &history.Content{Status: http.StatusOK, Type: answer.answer.ContentType,
+		Truncated: answer.answer.Truncated, Body: answer.answer.Content}
 	held, err := c.pay(ctx, c.charge, p, bounds{Cost: p.Cost, MaxCost: c.max}, bought)
 	if held != nil {
 		waited := err == nil && ctx.Err() == nil
@@ -414,8 +400,8 @@ func (c *call) answeredFree(ctx context.Context, answer reply) (pay.Result, erro
 
 func toolFailed(a *seller.Answer) *x402.Error {
 	return x402.Errorf(x402.ToolExecutionFailed, "the service failed with status %d", a.Status).
-		WithHint("look at details.said; other arguments may help").WithDetail("said",
-		x402.Quote(string(a.Content)))
+		WithHint("look at details.said; other arguments may help").
+		WithDetail("said", x402.Quote(string(a.Content)))
 }
 
 // declined is a call that the service does not serve, or does not take the payment for.
@@ -455,6 +441,5 @@ func (c *call) overMax(ctx context.Context) error {
 		"the call costs more than the %s (%s units) that it was allowed to",
 		c.charge.Asset.Dollars(*c.max).Price(), *c.max).
 		WithHint("nothing was paid for it; the same call with a higher maxAmount passes, if it is worth "+
-			"that and the owner's rules let it").
-		WithDetail("maxAmount", *c.max)
+			"that and the owner's rules let it").WithDetail("maxAmount", *c.max)
 }

@@ -37,8 +37,8 @@ func (n *node) chainID() uint64 { return chainIDs[n.Network] }
 // assetRGas is RGas on a network. Its price is the one that the kit has built in: 100 picodollars a
 // unit.
 func assetRGas(network string) x402.AssetInfo {
-	const dollarsPerRGas = money.Dollars(10_000)
-	return x402.AssetInfo{Network: network, Address: coinRGas, Symbol: "RGas", Decimals: 8, USD: dollarsPerRGas}
+	const price = money.Dollars(10_000) // of one RGas
+	return x402.AssetInfo{Network: network, Address: coinRGas, Symbol: "RGas", Decimals: 8, USD: price}
 }
 
 // Nodes are the owner's, by network: a CAIP-2 like name, "rooch:main". They are safe for concurrent

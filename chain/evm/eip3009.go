@@ -91,8 +91,9 @@ func wordOfUint(n uint64) []byte {
 // Recover reads a payload strictly and says who signed it: both keys and no other, every value a
 // string in canonical form, s in the lower half of the curve order and v 27 or 28 (EIP-2), the
 // signature made by authorization.from over the domain of asset on network. A well formed payload
-// that somebody else signed is an ErrSignature. It asks no chain: balance, nonce, times, payee and amount are the caller's to
-// compare. Signatures of contracts (ERC-1271, ERC-6492) are not read: they need a node.
+// that somebody else signed is an ErrSignature. It asks no chain: balance, nonce, times, payee and
+// amount are the caller's to compare. Signatures of contracts (ERC-1271, ERC-6492) are not read:
+// they need a node.
 func Recover(network string, asset x402.AssetInfo, payload json.RawMessage) (from string,
 	auth Authorization3009, err error) {
 	if network != asset.Network {

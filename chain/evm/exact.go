@@ -70,7 +70,8 @@ type Exact struct {
 // New makes an Exact. It does no I/O: nodes are asked when they are needed. Entries of Options.RPC
 // that are not eip155 networks are passed over.
 func New(o Options) *Exact {
-	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, nodes: map[string]*node{}, encode: EncodeAuthorization}
+	e := &Exact{signer: o.Signer, rand: o.Rand, now: o.Now, encode: EncodeAuthorization,
+		nodes: map[string]*node{}}
 	if e.rand == nil {
 		e.rand = rand.Reader
 	}
@@ -139,7 +140,8 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 		return invalid("amount is 0")
 	}
 	if r.MaxTimeout > 0 && r.MaxTimeout < minValidity {
-		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time", minValidity/time.Second)
+		return invalid("maxTimeoutSeconds is below %d: nobody could settle that in time",
+			minValidity/time.Second)
 	}
 	if err := payableAsset(r, asset); err != nil {
 		return err

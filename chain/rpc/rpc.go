@@ -92,7 +92,8 @@ func (n *Node) Call(ctx context.Context, result any, method string, params ...an
 
 func (n *Node) call(ctx context.Context, result any, method string, params []any) error {
 	id := n.calls.Add(1)
-	question, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	question, err := json.Marshal(
+		map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	if err != nil {
 		return err
 	}

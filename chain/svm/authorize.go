@@ -186,8 +186,8 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		message = e.tamper(message)
 	}
 	if err := p.check(o, message); err != nil {
-		return x402.Authorization{}, fmt.Errorf("the transaction is not what was ordered, and was not signed: %w",
-			err)
+		return x402.Authorization{},
+			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
 	signature, err := e.options.Signer.SignTransfer(ctx, o.Payment, message)
 	if err != nil {

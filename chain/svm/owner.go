@@ -66,8 +66,8 @@ func (e *Exact) Approve(ctx context.Context, network, account string, asset x402
 func (e *Exact) Revoke(ctx context.Context, network, account string) (x402.DelegationChange, error) {
 	change := func(t *tokenAccount, _ *x402.DelegationChange) (solana.Instruction, error) {
 		if !t.hasDelegate {
-			return nil, noDelegation(t.address, "none", "the token account %s delegates to nobody", t.address).
-				WithHint("there is nothing to revoke")
+			return nil, noDelegation(t.address, "none",
+				"the token account %s delegates to nobody", t.address).WithHint("there is nothing to revoke")
 		}
 		accounts := solana.AccountMetaSlice{solana.Meta(t.address).WRITE(), solana.Meta(t.owner).SIGNER()}
 		return solana.NewInstruction(t.program, accounts, []byte{opRevoke}), nil
@@ -142,7 +142,8 @@ const (
 
 // Send brings a signed change to the chain and waits until it is confirmed. An error names the
 // transaction where it may have landed.
-func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string, err error) {
+func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64]byte) (id string,
+	err error) {
 	n, err := e.node(ctx, c.Network)
 	if err != nil {
 		return "", err
@@ -179,6 +180,7 @@ func (e *Exact) Send(ctx context.Context, c x402.DelegationChange, signature [64
 			}
 		}
 		return id, x402.Errorf(x402.OutcomeUnknown, "the transaction was sent and is not confirmed yet").
-			WithDetail("transaction", id).WithHint("look at the delegation in a minute: x402-wallet delegation show")
+			WithDetail("transaction", id).
+			WithHint("look at the delegation in a minute: x402-wallet delegation show")
 	}
 }
