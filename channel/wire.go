@@ -70,7 +70,7 @@ const (
 // readStrict decodes what a service says: what could be read in two ways is not read, unknown
 // members are no harm.
 func readStrict(what string, text []byte, into any) error {
-	if err := x402.Strict(text, maxPayload); err != nil {
+	if err := x402.DecodeStrict(text, maxPayload, nil); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {

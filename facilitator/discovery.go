@@ -222,7 +222,7 @@ func readListing(raw json.RawMessage) (l Listing, ok bool) {
 		Accepts     []json.RawMessage `json:"accepts"`
 		Extensions  json.RawMessage   `json:"extensions"`
 	}
-	if x402.Strict(raw, x402.MaxBody) != nil || json.Unmarshal(raw, &item) != nil {
+	if x402.DecodeStrict(raw, x402.MaxBody, nil) != nil || json.Unmarshal(raw, &item) != nil {
 		return l, false
 	}
 	isWeb := strings.HasPrefix(item.Resource, "https://") || strings.HasPrefix(item.Resource, "http://")

@@ -74,7 +74,7 @@ func (w *Paywall) HTTP(name string, next http.Handler) http.Handler {
 
 // paymentInHeader finds the payment of an HTTP request. Two that differ are an error.
 func paymentInHeader(header http.Header) (found *payment, err error) {
-	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
+	for _, name := range x402.PaymentHeaders() {
 		for _, said := range header.Values(name) {
 			found, err = found.add(decodeBase64(name, said))
 			if err != nil {
@@ -90,11 +90,7 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
-		name := x402.HeaderReceipt
-		if r.version == 1 {
-			name = x402.HeaderReceiptV1
-		}
-		header.Set(name, base64.StdEncoding.EncodeToString(receiptJSON(r.settlement)))
+		header.Set(x402.ReceiptHeader(r.version), base64.StdEncoding.EncodeToString(receiptJSON(r.settlement)))
 	}
 	switch r.answer {
 	case deliver, toolFailed:

@@ -154,7 +154,7 @@ func callHash(resource string, arguments json.RawMessage) [32]byte {
 // x402-mcp's, as an object or in base64; or in the header of the HTTP request (Cloudflare's servers
 // take it there). Some clients send it twice; two that differ are an error.
 func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error) {
-	for _, key := range []string{x402.MetaPayment, x402.MetaPaymentMCPV1} {
+	for _, key := range x402.PaymentKeys() {
 		switch said := meta[key].(type) {
 		case nil:
 		case string:
@@ -168,7 +168,7 @@ func paymentInCall(meta mcp.Meta, header http.Header) (found *payment, err error
 			return nil, err
 		}
 	}
-	for _, name := range []string{x402.HeaderPayment, x402.HeaderPaymentV1} {
+	for _, name := range x402.PaymentHeaders() {
 		if said := header.Get(name); found == nil && said != "" {
 			found, err = found.add(decodeBase64(name, said))
 		}

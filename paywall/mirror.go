@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -155,7 +156,7 @@ func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession,
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
-		return key == x402.MetaPayment || key == x402.MetaPaymentMCPV1 || key == "progressToken" ||
+		return slices.Contains(x402.PaymentKeys(), key) || key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})
 	if token == nil || session == nil {

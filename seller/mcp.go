@@ -104,7 +104,7 @@ func (m *Client) check(r Request) (mcpRequest, error) {
 	if len(w.arguments) == 0 {
 		w.arguments = json.RawMessage("{}")
 	}
-	if err := x402.Strict(w.arguments, maxRequestBody); err != nil || w.arguments[0] != '{' {
+	if err := x402.DecodeStrict(w.arguments, maxRequestBody, nil); err != nil || w.arguments[0] != '{' {
 		return mcpRequest{}, invalid("the arguments are not a JSON object")
 	}
 	return w, nil

@@ -188,7 +188,7 @@ func toldTerms(t *mcp.Tool) []x402.Requirement {
 		if err != nil {
 			continue
 		}
-		if challenge, err := x402.DecodeChallenge(text, x402.MaxBody); err == nil {
+		if challenge, err := x402.ReadChallenge(http.StatusPaymentRequired, nil, text); err == nil {
 			return challenge.Accepts
 		}
 	}

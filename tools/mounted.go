@@ -148,7 +148,7 @@ func (w *Wallet) mountedTool(server string, t *mcp.Tool) (m mountedTool, err err
 func sanitizedSchema(schema any) (json.RawMessage, error) {
 	text, err := json.Marshal(schema)
 	if err == nil {
-		err = x402.Strict(text, maxSchema)
+		err = x402.DecodeStrict(text, maxSchema, nil)
 	}
 	if err != nil {
 		return nil, err

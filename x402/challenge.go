@@ -28,12 +28,6 @@ const (
 // dialects maps the protocol version of a challenge to its dialect, in the place it was found.
 type dialects map[int]Dialect
 
-// DecodeChallenge reads the JSON of a challenge by itself, as MCP carries it. Its dialect is that
-// of a body.
-func DecodeChallenge(data []byte, limit int) (*Challenge, error) {
-	return decodeChallenge(data, limit, dialects{1: DialectV1Body, 2: DialectV2Body})
-}
-
 func decodeChallenge(data []byte, limit int, known dialects) (*Challenge, error) {
 	var top object
 	if err := DecodeStrict(data, limit, &top); err != nil {
@@ -148,7 +142,7 @@ func resourceV1(first Requirement) Resource {
 	return res
 }
 
-// DecodeRequirement reads one entry of accepts, of JSON that Strict has accepted. The error says
+// DecodeRequirement reads one entry of accepts, of JSON that DecodeStrict has accepted. The error says
 // what breaks the format; whether the option can be paid is for others to say.
 func DecodeRequirement(raw json.RawMessage, version int) (Requirement, error) {
 	var entry object
@@ -199,7 +193,7 @@ func readRequirement(entry object, version int) (Requirement, error) {
 	return r, err
 }
 
-// object is a JSON object that Strict has accepted: its keys are exact and single. A member that is
+// object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member that is
 // null counts as absent (x402-protocol.md §2.1).
 type object map[string]json.RawMessage
 

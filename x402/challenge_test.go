@@ -114,15 +114,15 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		"V1 in the V2 header": {402, headers("PAYMENT-REQUIRED", b64(v1(entryV1("", "")))), ``,
 			DialectV1Body, 1, 10000},
 		"seed V2": {402, headers("X-Payment-Required", b64(v2(plain))), ``,
-			DialectSeedV2, 2, 10000},
+			dialectSeedV2, 2, 10000},
 		"V1 body": {402, nil, v1(entryV1("", "")), DialectV1Body, 1, 10000},
 		"V1 body, indented": {402, nil, "\n  " + v1(entryV1("", "")) + "\n", DialectV1Body, 1,
 			10000},
-		"V2 body": {402, nil, v2(plain), DialectV2Body, 2, 10000},
-		"seed V1": {402, seedPlain("500000"), `{"error":"pay"}`, DialectSeedPlain, 2,
+		"V2 body": {402, nil, v2(plain), dialectV2Body, 2, 10000},
+		"seed V1": {402, seedPlain("500000"), `{"error":"pay"}`, dialectSeedPlain, 2,
 			500000},
-		"seed V1, no body": {402, seedPlain("500000"), ``, DialectSeedPlain, 2, 500000},
-		"seed V1, body is text": {402, seedPlain("500000"), `Payment Required`, DialectSeedPlain,
+		"seed V1, no body": {402, seedPlain("500000"), ``, dialectSeedPlain, 2, 500000},
+		"seed V1, body is text": {402, seedPlain("500000"), `Payment Required`, dialectSeedPlain,
 			2, 500000},
 		"header before body, same price": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			v1(entryV1("", "")), DialectV2Header, 2, 10000},
@@ -131,7 +131,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 		"body before plain headers": {402, seedPlain("1"), v1(entryV1("", "")), DialectV1Body, 1,
 			10000},
 		"seed header before plain headers": {402, both(seedPlain("1"), "X-PAYMENT-REQUIRED", b64(v2(plain))),
-			``, DialectSeedV2, 2, 10000},
+			``, dialectSeedV2, 2, 10000},
 		"the second one is unreadable": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
 			`{"x402Version":1,"accepts":[]}`, DialectV2Header, 2, 10000},
 		"the second one is for elsewhere": {402, headers("PAYMENT-REQUIRED", b64(v2(plain))),
@@ -140,7 +140,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			DialectV1Body, 1, 10000},
 		"the seed's other header names": {402, headers("X-Payment-Amount", "7", "X-Payment-PayTo", payeeSVM,
 			"X-Payment-Asset", devnetUSDC,
-			"X-Payment-Network", "solana-devnet"), ``, DialectSeedPlain, 2, 7},
+			"X-Payment-Network", "solana-devnet"), ``, dialectSeedPlain, 2, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ReadChallenge(c.status, c.header, []byte(c.body))
@@ -151,7 +151,7 @@ func TestReadChallengeFindsTheDialect(t *testing.T) {
 			r := got.Accepts[0]
 			require.Equal(t, []any{c.dialect, c.version, 0, "exact", money.NewAmount(c.amount)},
 				[]any{r.Dialect, r.Version, r.Index, r.Scheme, r.Amount})
-			require.Equal(t, c.dialect == DialectSeedPlain, r.Raw == nil,
+			require.Equal(t, c.dialect == dialectSeedPlain, r.Raw == nil,
 				"only plain headers have no bytes to echo")
 		})
 	}

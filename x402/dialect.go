@@ -68,7 +68,7 @@ func requiredHeader(header http.Header, _ []byte) (*Challenge, error) {
 }
 
 func seedHeader(header http.Header, _ []byte) (*Challenge, error) {
-	return headerChallenge(header, headerSeedRequired, dialects{2: DialectSeedV2})
+	return headerChallenge(header, headerSeedRequired, dialects{2: dialectSeedV2})
 }
 
 func headerChallenge(header http.Header, name string, known dialects) (*Challenge, error) {
@@ -91,14 +91,14 @@ func bodyChallenge(_ http.Header, body []byte) (*Challenge, error) {
 	if len(start) == 0 || (start[0] != '{' && start[0] != '[') {
 		return nil, nil
 	}
-	if err := Strict(body, MaxBody); err != nil {
+	if err := DecodeStrict(body, MaxBody, nil); err != nil {
 		return nil, err
 	}
 	var top object
 	if json.Unmarshal(body, &top) != nil || !top.has("accepts") {
 		return nil, nil //nolint:nilerr // JSON of another kind asks for nothing
 	}
-	return readChallenge(top, dialects{1: DialectV1Body, 2: DialectV2Body})
+	return readChallenge(top, dialects{1: DialectV1Body, 2: dialectV2Body})
 }
 
 // plainHeaders reads the seed's V1: one option, spread over headers with two names each for the
@@ -123,9 +123,9 @@ func plainHeaders(header http.Header, _ []byte) (*Challenge, error) {
 			entry[key], _ = json.Marshal(value)
 		}
 	}
-	c := &Challenge{Version: 2, Dialect: DialectSeedPlain}
+	c := &Challenge{Version: 2, Dialect: dialectSeedPlain}
 	r, err := readRequirement(entry, 2)
-	r.Dialect = DialectSeedPlain
+	r.Dialect = dialectSeedPlain
 	if err != nil {
 		c.Unreadable = []Unreadable{{Index: 0, Why: err}}
 	} else {

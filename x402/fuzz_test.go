@@ -42,7 +42,7 @@ func FuzzReadChallenge(f *testing.F) {
 			require.True(t, ok && network == r.Network)
 			payload, err := EncodePayload(c, r, json.RawMessage(`{}`), nil)
 			require.NoError(t, err)
-			require.NoError(t, Strict(payload, MaxBody))
+			require.NoError(t, DecodeStrict(payload, MaxBody, nil))
 			require.True(t, c.Version == 1 || bytes.Contains(payload, RequirementJSON(c, r)))
 		}
 	})
@@ -110,7 +110,7 @@ func requireSettlement(t *testing.T, s *Settlement) {
 // stands under the exact key.
 func FuzzStrict(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
-		strict := Strict(data, MaxBody)
+		strict := DecodeStrict(data, MaxBody, nil)
 		if strict == nil {
 			require.True(t, json.Valid(data))
 		}

@@ -33,19 +33,18 @@ const (
 // JavaScript the exact one; a document that has both is refused (security.md A11, A12).
 var errAmbiguous = errors.New("ambiguous JSON")
 
-// Strict reports what makes data not one strict JSON document of at most limit bytes:
-// RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else (with errAmbiguous as the cause where
-// a key is ambiguous). Stricter than encoding/json: no duplicate keys or case twins, no depth over
-// maxDepth, no invalid UTF-8, no lone surrogates, no BOM. It walks over the bytes once and keeps
-// none of them. No error of it repeats what a stranger wrote, but a key, quoted and bounded.
-func Strict(data []byte, limit int) error { return strict(data, limit, nil) }
-
-// DecodeStrict decodes what Strict accepts into v. Key names are exact: a key that only differs in
-// letter case from one of a struct's is refused, where encoding/json would take it. Values whose
-// type decodes itself (json.RawMessage, anything with UnmarshalJSON) are checked as Strict does and
-// left to their type.
+// DecodeStrict decodes one strict JSON document of at most limit bytes into v; where v is nil it only
+// reports what makes data none: RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else (with
+// errAmbiguous as the cause where a key is ambiguous). Stricter than encoding/json: no duplicate keys
+// or case twins, no depth over maxDepth, no invalid UTF-8, no lone surrogates, no BOM. It walks over
+// the bytes once and keeps none of them. No error of it repeats what a stranger wrote, but a key,
+// quoted and bounded.
+//
+// Key names are exact: a key that only differs in letter case from one of a struct's is refused,
+// where encoding/json would take it. Values whose type decodes itself (json.RawMessage, anything
+// with UnmarshalJSON) are checked as if v were nil, and left to their type.
 func DecodeStrict(data []byte, limit int, v any) error {
-	if err := strict(data, limit, reflect.TypeOf(v)); err != nil {
+	if err := strict(data, limit, reflect.TypeOf(v)); err != nil || v == nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {

@@ -65,7 +65,7 @@ func TestStrictRefuses(t *testing.T) {
 		"literal with more behind it": {`nullx`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Strict([]byte(c.text), MaxBody)
+			err := DecodeStrict([]byte(c.text), MaxBody, nil)
 			require.True(t, HasCode(err, ResponseMalformed), "%v", err)
 			require.Equal(t, c.ambiguous, isAmbiguous(err), "%v", err)
 			require.Less(t, len(err.Error()), 200, "an error never repeats an endless input")
@@ -93,18 +93,18 @@ func TestStrictAccepts(t *testing.T) {
 		strings.Repeat("[", 64) + strings.Repeat("]", 64), manyKeys(40) + `"last":0}`, `1e999999`,
 	} {
 		t.Run(text, func(t *testing.T) {
-			require.NoError(t, Strict([]byte(text), MaxBody), "%.60s", text)
+			require.NoError(t, DecodeStrict([]byte(text), MaxBody, nil), "%.60s", text)
 		})
 	}
 }
 
 func TestStrictSize(t *testing.T) {
-	require.NoError(t, Strict([]byte(`"abc"`), 5))
-	err := Strict([]byte(`"abcd"`), 5)
+	require.NoError(t, DecodeStrict([]byte(`"abc"`), 5, nil))
+	err := DecodeStrict([]byte(`"abcd"`), 5, nil)
 	require.True(t, HasCode(err, ResponseTooLarge))
 	require.Equal(t, 5, AsError(err).Details["limit"], "the number that would have passed")
 	bomb := []byte(strings.Repeat("[", 5_000_000))
-	require.True(t, HasCode(Strict(bomb, MaxBody), ResponseMalformed),
+	require.True(t, HasCode(DecodeStrict(bomb, MaxBody, nil), ResponseMalformed),
 		"a bomb is named as one, whatever its size")
 }
 
@@ -117,7 +117,7 @@ func TestStrictIsCheapOnHostileInput(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			_ = Strict(data, 64<<20)
+			_ = DecodeStrict(data, 64<<20, nil)
 			took := time.Since(start)
 			runtime.ReadMemStats(&after)
 			require.Less(t, took, 10*time.Second)
@@ -142,7 +142,7 @@ func BenchmarkStrict(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = Strict([]byte(text), 64<<20)
+				_ = DecodeStrict([]byte(text), 64<<20, nil)
 			}
 		})
 	}

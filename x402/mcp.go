@@ -30,15 +30,18 @@ func (d Dialect) MCP() bool { return strings.HasPrefix(string(d), "mcp") }
 // tool's result is read by a model, and the SDKs themselves stop at 16 MiB a message.
 const MaxMCPMessage = 16 << 20
 
-// The keys of an MCP message's _meta: MetaPayment in a request's, the others in an answer's.
+// The keys of an MCP message's _meta: metaPayment in a request's, the others in an answer's.
 const (
-	MetaPayment      = "x402/payment"
-	MetaPaymentMCPV1 = "x402.payment" // npm x402-mcp
+	metaPayment      = "x402/payment"
+	metaPaymentMCPV1 = "x402.payment" // npm x402-mcp
 	MetaReceipt      = "x402/payment-response"
 	MetaReceiptMCPV1 = "x402.payment-response"
 	metaRequired     = "x402/payment-required"
 	MetaCloudflare   = "x402/error"
 )
+
+// PaymentKeys are the keys of a request's _meta that a server looks for a payment in.
+func PaymentKeys() []string { return []string{metaPayment, metaPaymentMCPV1} }
 
 // paymentCodes are the JSON-RPC codes that servers ask in: seeds 000 and 004, and what other
 // clients were seen to read (x402-protocol.md §7 D). -32042 also asks for a URL to be opened, and
@@ -87,7 +90,7 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 	if chosen == nil {
 		return nil, nil
 	}
-	if err := Strict(m.Result, MaxMCPMessage); err != nil { // a key twice: what it asks depends on the reader
+	if err := DecodeStrict(m.Result, MaxMCPMessage, nil); err != nil { // a key twice: what it asks depends on the reader
 		return nil, challengeError(err)
 	}
 	return chosen, nil

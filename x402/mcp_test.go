@@ -174,8 +174,8 @@ func TestAttach(t *testing.T) {
 	object, text := string(payload), string(jsonString(encoded))
 	for dialect, want := range map[Dialect]Attachment{
 		DialectV2Header:     {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
-		DialectSeedV2:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		dialectV2Body:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
+		dialectSeedV2:       {Header: "PAYMENT-SIGNATURE", Value: encoded},
 		DialectV1Body:       {Header: "X-PAYMENT", Value: encoded},
 		dialectMCP:          {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},
 		dialectMCPError:     {Meta: map[string]json.RawMessage{"x402/payment": json.RawMessage(object)}},

@@ -12,10 +12,13 @@ import (
 
 // The headers a buyer answers in.
 const (
-	HeaderPayment   = "PAYMENT-SIGNATURE"
-	HeaderPaymentV1 = "X-PAYMENT"
+	headerPayment   = "PAYMENT-SIGNATURE"
+	headerPaymentV1 = "X-PAYMENT"
 	headerProof     = "X-PAYMENT-SIGNATURE"
 )
+
+// PaymentHeaders are the headers a server looks for a payment in, version 2's first.
+func PaymentHeaders() []string { return []string{headerPayment, headerPaymentV1} }
 
 // maxEcho is the longest payment header (MCP has none) that extensions are echoed in: nginx takes 8
 // KiB of headers and a server refuses the whole request above it, while an echo left out costs
@@ -42,16 +45,16 @@ func Attach(d Dialect, payload json.RawMessage) Attachment {
 	encoded := base64.StdEncoding.EncodeToString(payload)
 	switch d {
 	case dialectMCP, dialectMCPError, dialectMCPExtension:
-		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload}}
+		return Attachment{Meta: map[string]json.RawMessage{metaPayment: payload}}
 	case dialectMCPV1:
-		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: payload,
-			MetaPaymentMCPV1: jsonString(encoded)}}
+		return Attachment{Meta: map[string]json.RawMessage{metaPayment: payload,
+			metaPaymentMCPV1: jsonString(encoded)}}
 	case dialectMCPCloudflare:
-		return Attachment{Meta: map[string]json.RawMessage{MetaPayment: jsonString(encoded)}}
+		return Attachment{Meta: map[string]json.RawMessage{metaPayment: jsonString(encoded)}}
 	case DialectV1Body:
-		return Attachment{Header: HeaderPaymentV1, Value: encoded}
+		return Attachment{Header: headerPaymentV1, Value: encoded}
 	default:
-		return Attachment{Header: HeaderPayment, Value: encoded}
+		return Attachment{Header: headerPayment, Value: encoded}
 	}
 }
 

@@ -55,7 +55,7 @@ func TestAcceptedIsTheSellersBytes(t *testing.T) {
 	got, err := EncodePayload(c, c.Accepts[1], json.RawMessage(`{"signature":"0x"}`), nil)
 	require.NoError(t, err)
 	require.Contains(t, string(got), `"accepted":`+odd+`}`)
-	require.NoError(t, Strict(got, MaxBody))
+	require.NoError(t, DecodeStrict(got, MaxBody, nil))
 	require.Equal(t, odd, string(RequirementJSON(c, c.Accepts[1])))
 }
 

@@ -3,6 +3,7 @@ package x402
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -77,23 +78,21 @@ const (
 	Expired
 )
 
-// String is the state's name as the ledger keeps it and x402_history shows it
-// (evidence.chainProof): what agents read does not change with a name in this program, so Expired
-// is written "dead".
-func (s StatusState) String() string { return [...]string{"open", "settled", "dead"}[s] }
+// The states' names as the ledger keeps them and x402_history shows them (evidence.chainProof): what
+// agents read does not change with a name in this program, so Expired is written "dead".
+var stateNames = []string{Open: "open", Settled: "settled", Expired: "dead"}
 
-// MarshalText is String.
-func (s StatusState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+// MarshalText gives a state's name.
+func (s StatusState) MarshalText() ([]byte, error) { return []byte(stateNames[s]), nil }
 
 // UnmarshalText reads a name.
 func (s *StatusState) UnmarshalText(text []byte) error {
-	for _, state := range []StatusState{Open, Settled, Expired} {
-		if string(text) == state.String() {
-			*s = state
-			return nil
-		}
+	i := slices.Index(stateNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("not a status of a payment: %s", Brief(string(text)))
 	}
-	return fmt.Errorf("not a status of a payment: %s", Brief(string(text)))
+	*s = StatusState(i)
+	return nil
 }
 
 // Status is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.

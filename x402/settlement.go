@@ -8,18 +8,20 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// The headers a seller's receipt stands in.
-const (
-	HeaderReceipt   = "PAYMENT-RESPONSE"
-	HeaderReceiptV1 = "X-PAYMENT-RESPONSE"
-)
+// ReceiptHeader is the header a seller's receipt stands in, in a version of the protocol.
+func ReceiptHeader(version int) string {
+	if version == 1 {
+		return "X-PAYMENT-RESPONSE"
+	}
+	return "PAYMENT-RESPONSE"
+}
 
 // ReadSettlement reads a seller's receipt: the header PAYMENT-RESPONSE (V2) or X-PAYMENT-RESPONSE
 // (V1). It is nil, without error, when there is none. A receipt that cannot be read, or two that
 // differ, is an error: no receipt, and worth a note.
 func ReadSettlement(header http.Header) (*Settlement, error) {
 	var found *Settlement
-	for _, name := range []string{HeaderReceipt, HeaderReceiptV1} {
+	for _, name := range []string{ReceiptHeader(2), ReceiptHeader(1)} {
 		value, err := singleHeader(header, name)
 		if err != nil {
 			return nil, err

@@ -25,15 +25,15 @@ type Dialect string
 // The HTTP dialects, in the order in which they are looked for.
 const (
 	DialectV2Header  Dialect = "v2"         // PAYMENT-REQUIRED → PAYMENT-SIGNATURE
-	DialectSeedV2    Dialect = "seed-v2"    // X-Payment-Required → settle, then X-Payment-Signature
+	dialectSeedV2    Dialect = "seed-v2"    // X-Payment-Required → settle, then X-Payment-Signature
 	DialectV1Body    Dialect = "v1"         // body with x402Version 1 → X-PAYMENT
-	DialectV2Body    Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
-	DialectSeedPlain Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
+	dialectV2Body    Dialect = "v2-body"    // body with x402Version 2 → PAYMENT-SIGNATURE
+	dialectSeedPlain Dialect = "seed-plain" // X-Payment-Amount … → settle, then X-Payment-Signature
 )
 
 // WalletSettles reports whether in this dialect the wallet itself brings the payment to a
 // facilitator (SPEC §7.2).
-func (d Dialect) WalletSettles() bool { return d == DialectSeedV2 || d == DialectSeedPlain }
+func (d Dialect) WalletSettles() bool { return d == dialectSeedV2 || d == dialectSeedPlain }
 
 // Exact is the scheme that pays the exact amount: EIP-3009 on EVM, TransferChecked on Solana.
 const Exact = "exact"

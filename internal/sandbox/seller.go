@@ -55,9 +55,8 @@ const (
 // seller answers every path, in every dialect.
 func (s *Sandbox) seller() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sale := &sale{Sandbox: s, w: w, r: r, dialect: x402.DialectV2Header, path: r.URL.Path}
-		for _, d := range []x402.Dialect{x402.DialectV2Header, x402.DialectV2Body, x402.DialectV1Body,
-			x402.DialectSeedV2, x402.DialectSeedPlain} {
+		sale := &sale{Sandbox: s, w: w, r: r, dialect: "v2", path: r.URL.Path}
+		for _, d := range []x402.Dialect{"v2", "v2-body", "v1", "seed-v2", "seed-plain"} {
 			if rest, found := strings.CutPrefix(r.URL.Path, "/"+string(d)+"/"); found {
 				sale.dialect, sale.path = d, "/"+rest
 			}
@@ -84,7 +83,7 @@ type sale struct {
 }
 
 func (s *sale) version() int {
-	if s.dialect == x402.DialectV1Body {
+	if s.dialect == "v1" {
 		return 1
 	}
 	return 2
@@ -92,7 +91,7 @@ func (s *sale) version() int {
 
 func (s *sale) answer() {
 	payment := s.r.Header.Get("PAYMENT-SIGNATURE")
-	if s.dialect == x402.DialectV1Body {
+	if s.dialect == "v1" {
 		payment = s.r.Header.Get("X-PAYMENT")
 	}
 	proof := s.r.Header.Get("X-PAYMENT-SIGNATURE")
@@ -120,11 +119,11 @@ func (s *sale) ask(why string, times uint64) {
 	body := []byte("{}")
 	header := s.w.Header()
 	switch s.dialect {
-	case x402.DialectV2Header:
+	case "v2":
 		header.Set("PAYMENT-REQUIRED", base64.StdEncoding.EncodeToString(text))
-	case x402.DialectSeedV2:
+	case "seed-v2":
 		header.Set("X-Payment-Required", base64.StdEncoding.EncodeToString(text))
-	case x402.DialectSeedPlain:
+	case "seed-plain":
 		offer := accepts[0].(map[string]any)
 		for name, key := range map[string]string{"Amount": "amount", "Recipient": "payTo", "Token": "asset",
 			"Network": "network"} {
