@@ -30,11 +30,17 @@ func (c *checker) fail(key, format string, args ...any) {
 	c.errs = append(c.errs, &Error{File: c.file, Line: line, Key: key, Msg: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) config(f *file) *Config {
-	if f.Ledger.URL != "" { // taken and not used, it would give every machine the whole budget
-		c.fail("ledger.url", "must be empty (ledger.db in the home): one ledger for several machines, in "+
-			"PostgreSQL, is not in this version")
+// refuse notes a fault where there is one.
+func (c *checker) refuse(isFault bool, key, format string, args ...any) {
+	if isFault {
+		c.fail(key, format, args...)
 	}
+}
+
+func (c *checker) config(f *file) *Config {
+	// Taken and not used, it would give every machine the whole budget.
+	c.refuse(f.Ledger.URL != "", "ledger.url", "must be empty (ledger.db in the home): one ledger for "+
+		"several machines, in PostgreSQL, is not in this version")
 	return &Config{
 		Budget:       c.budget(f),
 		Policy:       c.policy(f),
@@ -63,9 +69,8 @@ func (c *checker) budget(f *file) limits {
 	for _, name := range sorted(f.Budget.Hosts) {
 		key, day := dotted([]string{"budget", "hosts", name}), f.Budget.Hosts[name].Day
 		host, _ := c.host(key, name)
-		if _, twice := b.HostDay[host]; twice {
-			c.fail(key, "is the same host as another one here")
-		}
+		_, twice := b.HostDay[host]
+		c.refuse(twice, key, "is the same host as another one here")
 		if day == nil {
 			c.fail(key, `needs day = "…"`)
 			continue
@@ -93,9 +98,8 @@ func (c *checker) policy(written *file) policy {
 	}
 	if f.PriceJump != nil {
 		p.PriceJump = *f.PriceJump
-		if math.IsNaN(p.PriceJump) || p.PriceJump < 1 || p.PriceJump > 1e6 {
-			c.fail("policy.price_jump", "is %v; it must be from 1.0 to 1000000.0", p.PriceJump)
-		}
+		c.refuse(math.IsNaN(p.PriceJump) || p.PriceJump < 1 || p.PriceJump > 1e6, "policy.price_jump",
+			"is %v; it must be from 1.0 to 1000000.0", p.PriceJump)
 	}
 	if f.Prefer != nil {
 		p.Prefer = []string{}
@@ -108,9 +112,8 @@ func (c *checker) policy(written *file) policy {
 		for _, scheme := range p.Schemes {
 			c.oneOf("policy.schemes", &scheme, "exact")
 		}
-		if len(p.Schemes) == 0 {
-			c.fail("policy.schemes", `is empty, so nothing could be paid; it must hold "exact"`)
-		}
+		c.refuse(len(p.Schemes) == 0, "policy.schemes",
+			`is empty, so nothing could be paid; it must hold "exact"`)
 	}
 	return p
 }
@@ -168,20 +171,16 @@ func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
 			Decimals: uint8(c.whole(key+".decimals", f.Decimals, -1, 0, 36)), //nolint:gosec // 0 to 36
 			USD:      c.dollars(key+".usd", f.USD, "1.00"), Name: f.Name, Version: f.Version,
 			Token2022: f.Token2022}
-		if !plainSymbol.MatchString(a.Symbol) {
-			c.fail(key+".symbol", "%q must be 1 to 16 letters and digits", a.Symbol)
-		}
-		if a.USD == 0 {
-			c.fail(key+".usd", "is 0, so budgets would not count it; it must be above 0")
-		}
+		c.refuse(!plainSymbol.MatchString(a.Symbol), key+".symbol",
+			"%q must be 1 to 16 letters and digits", a.Symbol)
+		c.refuse(a.USD == 0, key+".usd", "is 0, so budgets would not count it; it must be above 0")
 		if f.USD == nil {
 			c.warnings = append(c.warnings, fmt.Sprintf("%s.usd is not written, so each %s counts as $1.00 "+
 				"against every limit: write what one is worth", key, a.Symbol))
 		}
 		c.assetForm(key, a)
-		if slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() }) {
-			c.fail(key+".address", "is the same asset as another one here")
-		}
+		twice := slices.ContainsFunc(assets, func(b x402.AssetInfo) bool { return b.Key() == a.Key() })
+		c.refuse(twice, key+".address", "is the same asset as another one here")
 		assets = append(assets, a)
 	}
 	return assets
@@ -190,24 +189,17 @@ func (c *checker) assets(written *file) (assets []x402.AssetInfo) {
 // assetForm checks what differs by chain: the address, and who knows the signing domain.
 func (c *checker) assetForm(key string, a x402.AssetInfo) {
 	if x402.IsSolana(a.Network) {
-		if !isSolanaAddress(a.Address) {
-			c.fail(key+".address", "%q is not a Solana mint (base58 of 32 bytes)", a.Address)
-		}
-		if a.Name != "" || a.Version != "" {
-			c.fail(key, "name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
-		}
+		c.refuse(!isSolanaAddress(a.Address), key+".address",
+			"%q is not a Solana mint (base58 of 32 bytes)", a.Address)
+		c.refuse(a.Name != "" || a.Version != "", key,
+			"name and version are the EIP-712 domain of an EVM token; a Solana mint has none")
 		return
 	}
-	if !evmAddress.MatchString(a.Address) {
-		c.fail(key+".address", "%q is not an EVM address (0x and 40 hex digits)", a.Address)
-	}
-	if a.Name == "" || a.Version == "" {
-		c.fail(key, "needs name and version, the token's EIP-712 domain: they are never taken from the "+
-			"seller")
-	}
-	if a.Token2022 {
-		c.fail(key+".token2022", "is for Solana mints only")
-	}
+	c.refuse(!evmAddress.MatchString(a.Address), key+".address",
+		"%q is not an EVM address (0x and 40 hex digits)", a.Address)
+	c.refuse(a.Name == "" || a.Version == "", key,
+		"needs name and version, the token's EIP-712 domain: they are never taken from the seller")
+	c.refuse(a.Token2022, key+".token2022", "is for Solana mints only")
 }
 
 func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
@@ -219,12 +211,10 @@ func (c *checker) facilitators(written []fileFacilitator) (list []Facilitator) {
 		if made.Name == "" && at != nil {
 			made.Name = at.Host
 		}
-		if slices.ContainsFunc(list, func(other Facilitator) bool { return other.Name == made.Name }) {
-			c.fail(key+".name", "%q is the name of two facilitators", made.Name)
-		}
-		if (made.Auth == "header") != (made.HeaderFile != "") {
-			c.fail(key, `auth = "header" and header_file = "a file with one line Name: value" go together`)
-		}
+		twice := slices.ContainsFunc(list, func(other Facilitator) bool { return other.Name == made.Name })
+		c.refuse(twice, key+".name", "%q is the name of two facilitators", made.Name)
+		c.refuse((made.Auth == "header") != (made.HeaderFile != ""), key,
+			`auth = "header" and header_file = "a file with one line Name: value" go together`)
 		for _, name := range f.Networks {
 			if name != mainnets && name != testnets {
 				name = c.chain(key+".networks", name)
@@ -241,9 +231,8 @@ func (c *checker) hosts(f *file) map[string]host {
 	for _, name := range sorted(f.Hosts) {
 		key := dotted([]string{"hosts", name})
 		folded, _ := c.host(key, name)
-		if _, twice := hosts[folded]; twice {
-			c.fail(key, "is the same host as another one here")
-		}
+		_, twice := hosts[folded]
+		c.refuse(twice, key, "is the same host as another one here")
 		hosts[folded] = host{Settle: c.oneOf(key+".settle", f.Hosts[name].Settle, "seller", "wallet")}
 	}
 	return hosts
@@ -257,27 +246,20 @@ func (c *checker) servers(written map[string]server) map[string]server {
 	servers := map[string]server{}
 	for _, name := range sorted(written) {
 		key, s := dotted([]string{"servers", name}), written[name]
-		if !serverName().MatchString(name) || len(name) > 32 {
-			c.fail(key, "a server's name is at most 32 letters and digits, with single - or _ between")
-		}
+		c.refuse(!serverName().MatchString(name) || len(name) > 32, key,
+			"a server's name is at most 32 letters and digits, with single - or _ between")
 		lower := strings.ToLower(name)
 		isOurs := lower == "x402" || strings.HasPrefix(lower, "x402_")
-		if s.Mount && isOurs {
-			c.fail(key+".mount", "a server called x402 is not mounted: tools whose names begin with x402_ "+
-				"are the wallet's own")
-		}
-		if (len(s.Command) > 0) == (s.URL != "") {
-			c.fail(key, `needs either command = ["…"] or url = "https://…/mcp"`)
-		}
-		if len(s.Command) > 0 && s.Command[0] == "" {
-			c.fail(key+".command", "has no program")
-		}
+		c.refuse(s.Mount && isOurs, key+".mount",
+			"a server called x402 is not mounted: tools whose names begin with x402_ are the wallet's own")
+		c.refuse((len(s.Command) > 0) == (s.URL != ""), key,
+			`needs either command = ["…"] or url = "https://…/mcp"`)
+		c.refuse(len(s.Command) > 0 && s.Command[0] == "", key+".command", "has no program")
 		if s.URL != "" {
 			c.ownerURL(key+".url", s.URL, "https://…/mcp")
 		}
-		if s.Service != "" && (s.Channel == nil || !*s.Channel) {
-			c.fail(key+".service", "is for payment channels: it needs channel = true beside it")
-		}
+		c.refuse(s.Service != "" && (s.Channel == nil || !*s.Channel), key+".service",
+			"is for payment channels: it needs channel = true beside it")
 		c.did(key+".service", s.Service)
 		servers[name] = s
 	}
@@ -286,9 +268,8 @@ func (c *checker) servers(written map[string]server) map[string]server {
 
 func (c *checker) keystore(f *file) keystore {
 	k := f.Keystore
-	if len(k.PassphraseCommand) > 0 && k.PassphraseCommand[0] == "" {
-		c.fail("keystore.passphrase_command", "has no program")
-	}
+	c.refuse(len(k.PassphraseCommand) > 0 && k.PassphraseCommand[0] == "", "keystore.passphrase_command",
+		"has no program")
 	// At most 8 hours: SPEC §3 locks then in any case.
 	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
 	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,
@@ -298,8 +279,6 @@ func (c *checker) keystore(f *file) keystore {
 var didForm = pattern(`^did:[a-z0-9]+:[A-Za-z0-9._:%-]{1,200}$`)
 
 func (c *checker) did(key, did string) string {
-	if did != "" && !didForm().MatchString(did) {
-		c.fail(key, `%q is not a DID like "did:rooch:…"`, did)
-	}
+	c.refuse(did != "" && !didForm().MatchString(did), key, `%q is not a DID like "did:rooch:…"`, did)
 	return did
 }

@@ -107,9 +107,8 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 	for _, name := range sorted(f.Tools) {
 		p.Tools = append(p.Tools, c.sold(f, name))
 	}
-	if len(p.Tools) == 0 {
-		c.fail("tools", `nothing is charged for: give a tool a price, as in [tools.search] price = "0.01"`)
-	}
+	c.refuse(len(p.Tools) == 0, "tools",
+		`nothing is charged for: give a tool a price, as in [tools.search] price = "0.01"`)
 	return p
 }
 
@@ -122,14 +121,10 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 	}
 	options := written.Accepts
 	if written.paywallOption != (paywallOption{}) {
-		if len(options) > 0 {
-			c.fail(key, "either accepts = [ … ] or one price says what it costs")
-		}
+		c.refuse(len(options) > 0, key, "either accepts = [ … ] or one price says what it costs")
 		options = []paywallOption{written.paywallOption}
 	}
-	if len(options) == 0 {
-		c.fail(key, `needs a price: price = "0.01"`)
-	}
+	c.refuse(len(options) == 0, key, `needs a price: price = "0.01"`)
 	for _, o := range options {
 		o.Network = cmp.Or(o.Network, f.Network)
 		if o.Network == "" {
@@ -140,9 +135,8 @@ func (c *checker) sold(f *filePaywall, name string) paywallTool {
 		if o.PayTo == "" && f.PayTo != "" && c.chain("network", f.Network) == o.Network {
 			o.PayTo = f.PayTo
 		}
-		if (o.Price == "") == (o.Amount == "") {
-			c.fail(key, `either price = "0.01" (dollars) or amount = "10000" (atomic units) says what it costs`)
-		}
+		c.refuse((o.Price == "") == (o.Amount == ""), key,
+			`either price = "0.01" (dollars) or amount = "10000" (atomic units) says what it costs`)
 		t.Accepts = append(t.Accepts, o)
 	}
 	return t

@@ -20,9 +20,7 @@ func (c *checker) dollars(key string, written *string, preset string) money.Doll
 		written = &preset
 	}
 	d, err := money.ParseDollars(*written)
-	if err != nil {
-		c.fail(key, "%v", err)
-	}
+	c.refuse(err != nil, key, "%v", err)
 	return d
 }
 
@@ -41,9 +39,7 @@ func (c *checker) whole(key string, written *int, preset, least, most int) int {
 		c.fail(key, "is missing: a number from %d to %d", least, most)
 	case written != nil:
 		n = *written
-		if n < least || n > most {
-			c.fail(key, "is %d; it must be from %d to %d", n, least, most)
-		}
+		c.refuse(n < least || n > most, key, "is %d; it must be from %d to %d", n, least, most)
 	}
 	return min(max(n, least), most)
 }
@@ -53,9 +49,8 @@ func (c *checker) duration(key string, written *string, preset, least, most time
 		return preset
 	}
 	d, err := time.ParseDuration(*written)
-	if err != nil || d < least || d > most {
-		c.fail(key, `is %q; it must be a time from "%s" to "%s"`, *written, short(least), short(most))
-	}
+	c.refuse(err != nil || d < least || d > most, key,
+		`is %q; it must be a time from "%s" to "%s"`, *written, short(least), short(most))
 	return d
 }
 
@@ -76,9 +71,8 @@ func (c *checker) oneOf(key string, written *string, words ...string) string {
 	if written == nil {
 		return words[0]
 	}
-	if !slices.Contains(words, *written) {
-		c.fail(key, "is %q; it must be %s", *written, strings.Join(quoted(words), " or "))
-	}
+	c.refuse(!slices.Contains(words, *written), key,
+		"is %q; it must be %s", *written, strings.Join(quoted(words), " or "))
 	return *written
 }
 
