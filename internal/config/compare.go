@@ -143,20 +143,18 @@ var unset = map[string]string{"policy.allow_hosts": "any", "assets": "those buil
 // show writes a value for a person; secrets stay hidden.
 func show(v reflect.Value) string {
 	switch v.Kind() {
-	case reflect.Map, reflect.Slice:
+	case reflect.Map, reflect.Slice, reflect.String:
 		if v.Len() == 0 {
 			return "none"
 		}
-		return "[" + strings.Join(parts(v), ", ") + "]"
 	case reflect.Pointer:
 		if v.IsNil() {
 			return "none"
 		}
 		return show(v.Elem())
-	case reflect.String:
-		if v.Len() == 0 {
-			return "none"
-		}
+	}
+	if list := parts(v); list != nil {
+		return "[" + strings.Join(list, ", ") + "]"
 	}
 	switch v := v.Interface().(type) {
 	case money.Dollars:
