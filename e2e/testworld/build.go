@@ -2,23 +2,16 @@ package testworld
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
-
-const buildWait = 10 * time.Minute // a cold build cache on a busy machine
-
-var built struct {
-	once sync.Once
-	dir  string
-	bin  string
-	err  error
-	log  []byte
-}
 
 // Build gives the path of the real wallet binary, built once per test process, or that of
 // X402_WALLET_BIN.
@@ -27,29 +20,32 @@ func Build(t testing.TB) string {
 	if bin := os.Getenv("X402_WALLET_BIN"); bin != "" {
 		return bin
 	}
-	built.once.Do(build)
-	if built.err != nil {
-		t.Fatalf("build the wallet: %v\n%s", built.err, built.log)
-	}
-	return built.bin
+	bin, err := build()
+	require.NoError(t, err)
+	return bin
 }
 
-func build() {
-	built.dir, built.err = os.MkdirTemp("", "x402-wallet-e2e-")
-	if built.err != nil {
-		return
+var built string // its directory
+
+var build = sync.OnceValues(func() (bin string, err error) {
+	built, err = os.MkdirTemp("", "x402-wallet-e2e-")
+	if err != nil {
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), buildWait)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a cold cache, a busy machine
 	defer cancel()
-	built.bin = filepath.Join(built.dir, "x402-wallet")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", built.bin, "x402-wallet")
+	bin = filepath.Join(built, "x402-wallet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", bin, "x402-wallet")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	built.log, built.err = cmd.CombinedOutput()
-}
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the wallet: %w\n%s", err, said)
+	}
+	return bin, nil
+})
 
 // RemoveBuild removes what Build built; for the TestMain of packages that call it.
 func RemoveBuild() {
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	if built != "" {
+		_ = os.RemoveAll(built)
 	}
 }
