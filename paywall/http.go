@@ -102,7 +102,14 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 			http.Error(rw, r.reason, http.StatusInternalServerError)
 			return
 		}
-		held.writeTo(rw)
+		for name, values := range held.Headers {
+			if _, ours := header[name]; !ours {
+				header[name] = values
+			}
+		}
+		header.Set("Cache-Control", "private") // it is for this buyer, and no cache on the way
+		rw.WriteHeader(held.Status)
+		_, _ = rw.Write(held.Body)
 	case reject:
 		status := http.StatusBadRequest
 		if errors.Is(r.err, ErrPaymentUsed) {
@@ -160,16 +167,4 @@ func (h *bufferedAnswer) encode() []byte {
 		return nil
 	}
 	return jsonOf(h)
-}
-
-// writeTo sends it to this buyer, and to no cache on the way.
-func (h *bufferedAnswer) writeTo(rw http.ResponseWriter) {
-	for name, values := range h.Headers {
-		if _, ours := rw.Header()[name]; !ours {
-			rw.Header()[name] = values
-		}
-	}
-	rw.Header().Set("Cache-Control", "private")
-	rw.WriteHeader(h.Status)
-	_, _ = rw.Write(h.Body)
 }

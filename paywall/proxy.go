@@ -219,23 +219,20 @@ func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser)
 	})
 }
 
-// counted counts the requests of a client that are not answered.
+// counted counts the requests of a client that are not answered. It is a transport for one
+// connection, and that connection.
 type counted struct {
 	mcp.Transport
-	unanswered *atomic.Int64
-}
-
-func (c *counted) Connect(ctx context.Context) (mcp.Connection, error) {
-	connection, err := c.Transport.Connect(ctx)
-	return &countedConnection{Connection: connection, unanswered: c.unanswered}, err
-}
-
-type countedConnection struct {
 	mcp.Connection
 	unanswered *atomic.Int64
 }
 
-func (c *countedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (c *counted) Connect(ctx context.Context) (_ mcp.Connection, err error) {
+	c.Connection, err = c.Transport.Connect(ctx)
+	return c, err
+}
+
+func (c *counted) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
 	if request, ok := m.(*jsonrpc.Request); ok && request.IsCall() {
 		c.unanswered.Add(1)
@@ -243,7 +240,7 @@ func (c *countedConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
 	return m, err
 }
 
-func (c *countedConnection) Write(ctx context.Context, m jsonrpc.Message) error {
+func (c *counted) Write(ctx context.Context, m jsonrpc.Message) error {
 	if _, ok := m.(*jsonrpc.Response); ok {
 		defer c.unanswered.Add(-1)
 	}
