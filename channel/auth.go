@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"x402-wallet/x402"
 )
@@ -46,13 +45,6 @@ type httpParams struct {
 	Method string `json:"method"`
 }
 
-// newAuth is a fresh one: each request has its own nonce, the repetition of one too, because
-// servers take each once.
-func newAuth(operation string, params any, now time.Time) (signedData, error) {
-	text, err := compact(params)
-	return signedData{Operation: operation, Params: text, Nonce: uuid(), Timestamp: now.Unix()}, err
-}
-
 // message is what is signed. The kit canonicalises with JSON.stringify(data,
 // Object.keys(data).sort()), whose list of names holds for nested objects too: params always comes
 // out empty, and is not covered by the signature (reference: nuwa §2). Should a later kit correct
@@ -60,6 +52,23 @@ func newAuth(operation string, params any, now time.Time) (signedData, error) {
 func (d signedData) message() []byte {
 	return fmt.Appendf(nil, `DIDAuthV1:{"nonce":"%s","operation":"%s","params":{},"timestamp":%d}`, d.Nonce,
 		d.Operation, d.Timestamp)
+}
+
+// tokens makes a fresh authorization for each request, our signature over what is asked and when:
+// the repetition of one has its own nonce too, because servers take each once.
+func (m *Manager) tokens(s *service) authToken {
+	return func(ctx context.Context, operation string, params any) (string, error) {
+		text, err := compact(params)
+		if err != nil {
+			return "", err
+		}
+		data := signedData{Operation: operation, Params: text, Nonce: uuid(), Timestamp: m.Now().Unix()}
+		signature, err := m.Keys.SignAuth(ctx, s.key, data.message())
+		if err != nil {
+			return "", err
+		}
+		return data.token(s.payer.did(), s.key.Fragment, signature)
+	}
 }
 
 // token is the header's value, and the value of __nuwa_auth.
@@ -97,16 +106,10 @@ type Keys interface {
 	SignAuth(ctx context.Context, k Key, message []byte) ([]byte, error)
 }
 
-// infoSignature is seed 003's optional signature over what is published. Nothing is known to make
-// one; where one is, it has to be right: by a key of the service's DID document, over the fields it
-// names (all others, when it names none) as JSON with sorted names and no spaces.
-type infoSignature struct {
-	Alg    string   `json:"alg"`
-	Value  string   `json:"value"`
-	Fields []string `json:"signedFields"`
-}
-
-// signedInfo is what was signed; signature nil: nothing was.
+// signedInfo is what was signed of what a service publishes; signature nil: nothing was. The
+// signature is optional (seed 003), and nothing is known to make one. Where one is, it has to be
+// right: by a key of the service's DID document, over the fields it names (all others, when it
+// names none) as JSON with sorted names and no spaces.
 func signedInfo(text []byte) (message, signature []byte, err error) {
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -116,11 +119,14 @@ func signedInfo(text []byte) (message, signature []byte, err error) {
 	if !ok || string(given) == "null" {
 		return nil, nil, nil
 	}
-	var s infoSignature
-	if err := json.Unmarshal(given, &s); err != nil {
-		return nil, nil, malformed("a signature", err)
+	var s struct {
+		Value  string   `json:"value"`
+		Fields []string `json:"signedFields"`
 	}
-	signature, err = unMultibase("u" + strings.TrimPrefix(s.Value, "u"))
+	err = json.Unmarshal(given, &s)
+	if err == nil {
+		signature, err = unMultibase("u" + strings.TrimPrefix(s.Value, "u"))
+	}
 	if err != nil {
 		return nil, nil, malformed("a signature", err)
 	}

@@ -47,7 +47,6 @@ type Store interface {
 	RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
 		o history.Outcome) (history.Payment, error)
 	LockChannel(ctx context.Context, service, key string) (func(), error)
-	Submit(ctx context.Context, id string, signed history.Signed) error
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }
 
@@ -217,21 +216,6 @@ const (
 	schemeOpen    = "nuwa-open"
 	schemeDeposit = "nuwa-deposit"
 )
-
-// tokens makes a fresh authorization for each request: our signature over what is asked, and when.
-func (m *Manager) tokens(s *service) authToken {
-	return func(ctx context.Context, operation string, params any) (string, error) {
-		data, err := newAuth(operation, params, m.Now())
-		if err != nil {
-			return "", err
-		}
-		signature, err := m.Keys.SignAuth(ctx, s.key, data.message())
-		if err != nil {
-			return "", err
-		}
-		return data.token(s.payer.did(), s.key.Fragment, signature)
-	}
-}
 
 // refuse keeps the evidence of a proposal that is not signed; the error is why.
 func (m *Manager) refuse(ctx context.Context, r *readyChannel, p *responsePayload, why error) error {

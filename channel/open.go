@@ -11,9 +11,6 @@ import (
 	"x402-wallet/x402/money"
 )
 
-// methodOpen is an opening in the ledger's column of methods.
-const methodOpen = "CHANNEL/OPEN"
-
 // open opens the channel for our key, or lets our key into it, with a deposit after that where one
 // is wanted. It is a spend: a person is always asked, its most is held in the owner's budgets, and
 // it is bounded by deposit_cap. What is counted is the deposit and the most that the chain may take
@@ -59,7 +56,7 @@ func (m *Manager) spend(ctx context.Context, s *service, scheme string, t Transa
 	most, rgas := withFee(deposit), assetRGas(s.node.Network)
 	limit := rgas.Units(m.DepositCap) // of all that is under way
 	var q pay.Request
-	q.Method, q.URL, q.Body = methodOpen, m.Servers[s.server].Endpoint, []byte(scheme)
+	q.Method, q.URL, q.Body = "CHANNEL/OPEN", m.Servers[s.server].Endpoint, []byte(scheme)
 	c, err := m.Engine.NewCharge(q)
 	if err != nil {
 		return err
@@ -168,9 +165,8 @@ func (m *Manager) signTransaction(ctx context.Context, s *service, c pay.Charge,
 		Destination: s.key.Fragment,
 	}}
 	signed.Payload, err = compact(raw)
-	if err != nil {
-		return "", "", signed, err
+	if err == nil {
+		signed.Requirement, err = compact(map[string]string{"function": t.Function, "payee": s.payee.did()})
 	}
-	signed.Requirement, err = compact(map[string]string{"function": t.Function, "payee": s.payee.did()})
 	return raw, id, signed, err
 }

@@ -45,10 +45,8 @@ type List struct {
 
 // List asks nobody.
 func (m *Manager) List(ctx context.Context) (List, error) {
-	out := List{
-		DID: m.DID, PublicKey: m.Keys.Public(),
-		Servers: append([]string{}, m.names()...), Channels: []Report{},
-	}
+	out := List{DID: m.DID, PublicKey: m.Keys.Public(), Servers: append([]string{}, m.names()...),
+		Channels: []Report{}}
 	rows, err := m.Store.Channels(ctx)
 	for _, row := range rows {
 		out.Channels = append(out.Channels, report(row))

@@ -40,29 +40,25 @@ func readPending(row history.Channel) *pendingCall {
 func (m *Manager) Buy(ctx context.Context, server string, charge pay.Charge) (result pay.Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Engine.Policy.Deadline)
 	defer cancel()
-	s, err := m.service(ctx, server)
-	if err != nil {
-		return result, err
-	}
-	unlock, err := m.lock(ctx, s)
-	if err != nil {
-		return result, err
-	}
-	defer unlock()
-	charge = charge.At(s.node.Network, s.payee.did())
-	if result, done, err := m.Engine.Earlier(ctx, charge); done || err != nil {
-		return result, err
-	}
-	if err := m.Guard.CheckConfig(ctx); err != nil {
-		return result, err
-	}
-	r, err := m.readyOrOpen(ctx, s)
-	if err != nil {
-		return result, err
-	}
-	c := &call{m: m, r: r, charge: m.charge(r, charge), ref: uuid()}
-	result, err = c.make(ctx)
-	return result, c.addEarlier(err)
+	err = m.with(ctx, server, func(s *service) error {
+		charge := charge.At(s.node.Network, s.payee.did())
+		earlier, done, err := m.Engine.Earlier(ctx, charge)
+		if done || err != nil {
+			result = earlier
+			return err
+		}
+		if err := m.Guard.CheckConfig(ctx); err != nil {
+			return err
+		}
+		r, err := m.readyOrOpen(ctx, s)
+		if err != nil {
+			return err
+		}
+		c := &call{m: m, r: r, charge: m.charge(r, charge), ref: uuid()}
+		result, err = c.make(ctx)
+		return c.addEarlier(err)
+	})
+	return result, err
 }
 
 // readyOrOpen is ready, and opens the channel where it is not open.

@@ -63,26 +63,20 @@ const maxGas = 100_000_000
 // openChannel opens the channel to a payee and lets a key of the sender's DID document sign for it.
 // Where the channel is open it does no more than that.
 func openChannel(payee account, fragment string) Transaction {
-	return Transaction{
-		MaxGas: maxGas, Function: "open_channel_with_sub_channel_entry", TypeArgs: true,
-		Args: [][]byte{payee[:], encodeBCS(fragment)},
-	}
+	return Transaction{MaxGas: maxGas, Function: "open_channel_with_sub_channel_entry", TypeArgs: true,
+		Args: [][]byte{payee[:], encodeBCS(fragment)}}
 }
 
 // authorizeKey lets another key of the sender's DID document sign for a channel that is open.
 func authorizeKey(channel objectID, fragment string) Transaction {
-	return Transaction{
-		MaxGas: maxGas, Function: "authorize_sub_channel_entry",
-		Args: [][]byte{encodeBCS(objectPath{channel}), encodeBCS(fragment)},
-	}
+	return Transaction{MaxGas: maxGas, Function: "authorize_sub_channel_entry",
+		Args: [][]byte{encodeBCS(objectPath{channel}), encodeBCS(fragment)}}
 }
 
 // depositToHub puts an amount of RGas into an account's payment hub.
 func depositToHub(owner account, amount money.Amount) Transaction {
-	return Transaction{
-		MaxGas: maxGas, Function: "deposit_to_hub_entry", TypeArgs: true,
-		Args: [][]byte{owner[:], encodeBCS(amount)},
-	}
+	return Transaction{MaxGas: maxGas, Function: "deposit_to_hub_entry", TypeArgs: true,
+		Args: [][]byte{owner[:], encodeBCS(amount)}}
 }
 
 // typeTag is a Move struct that takes no type arguments of its own.
