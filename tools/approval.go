@@ -246,11 +246,7 @@ func (s *Server) question(ctx context.Context, id string) (*mcp.ElicitParams, er
 
 // digest names a call by its tool and arguments.
 func digest(tool string, in any) [sha256.Size]byte {
-	text, err := json.Marshal(in)
-	if err != nil {
-		panic(err) // our own types
-	}
-	return sha256.Sum256(append([]byte(tool+" "), text...))
+	return sha256.Sum256(append([]byte(tool+" "), must(json.Marshal(in))...))
 }
 
 // pending is a question that a client carries while its person thinks.
@@ -268,23 +264,11 @@ type states struct{ aead cipher.AEAD }
 func newStates() states {
 	key := make([]byte, 32)
 	rand.Read(key) // never fails (crypto/rand)
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		panic(err) // 32 bytes are a key
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err)
-	}
-	return states{aead: aead}
+	return states{aead: must(cipher.NewGCMWithRandomNonce(must(aes.NewCipher(key))))}
 }
 
 func (s states) seal(p pending) string {
-	text, err := json.Marshal(p)
-	if err != nil {
-		panic(err) // our own type
-	}
-	sealed := s.aead.Seal(nil, nil, text, nil) //nolint:gosec // it makes the nonce itself
+	sealed := s.aead.Seal(nil, nil, must(json.Marshal(p)), nil) //nolint:gosec // it makes the nonce itself
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 

@@ -98,19 +98,14 @@ func (w *Wallet) budgets(ctx context.Context) (budget.Report, error) {
 }
 
 // assets are those asked for: a symbol or address, else the network's own dollar.
-func (w *Wallet) assets(network, wanted string) (list []x402.AssetInfo) {
+func (w *Wallet) assets(network, wanted string) []x402.AssetInfo {
+	all := w.Engine.Assets.Assets(network)
 	if wanted == "" {
-		if asset, ok := w.Engine.Assets.Default(network); ok {
-			list = append(list, asset)
-		}
-		return list
+		return all[:min(len(all), 1)] // the default comes first
 	}
-	for _, asset := range w.Engine.Assets.Assets(network) {
-		if strings.EqualFold(asset.Symbol, wanted) || asset.Key() == money.NewAsset(network, wanted) {
-			list = append(list, asset)
-		}
-	}
-	return list
+	return slices.DeleteFunc(all, func(a x402.AssetInfo) bool {
+		return !strings.EqualFold(a.Symbol, wanted) && a.Key() != money.NewAsset(network, wanted)
+	})
 }
 
 // fill reads a row's figures, or says why there are none.

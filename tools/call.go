@@ -249,13 +249,7 @@ func canonical(arguments json.RawMessage) ([]byte, error) {
 	if err := d.Decode(&value); err != nil {
 		return nil, x402.Errorf(x402.InvalidArgument, "arguments must be an object")
 	}
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSpace(text.Bytes()), nil
+	return encode(value)
 }
 
 // buy makes a purchase. An MCP server that asks for payment before anything else is paid for that

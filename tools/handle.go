@@ -155,17 +155,28 @@ func jsonName(t reflect.Type) string {
 
 // answer is one JSON, as structured content and as text (SPEC §7).
 func answer(v any, isError bool) *mcp.CallToolResult {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(fmt.Sprintf("an answer that is no JSON: %T", v))
-	}
-	body := Visible(bytes.TrimSpace(text.Bytes()))
+	body := Visible(must(encode(v)))
 	return &mcp.CallToolResult{
 		IsError: isError, StructuredContent: json.RawMessage(body),
 		Content: []mcp.Content{&mcp.TextContent{Text: string(body)}},
 	}
+}
+
+// encode writes JSON without escapes for HTML.
+func encode(v any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSpace(text.Bytes()), err
+}
+
+// must is for what cannot fail: our own types, a key of the right length.
+func must[T any](made T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return made
 }
 
 func failure(err error) *mcp.CallToolResult { return answer(ErrorOf(err), true) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -76,8 +77,10 @@ type evidence struct {
 func (HistoryIn) shape(p map[string]*jsonschema.Schema) {
 	least, most := 1.0, float64(mostRows)
 	p["limit"].Minimum, p["limit"].Maximum = &least, &most
-	p["status"].Enum = oneOf("reserved", "submitted", "settled", "failed", "unknown")
+	p["status"].Enum = statuses
 }
+
+var statuses = oneOf("reserved", "submitted", "settled", "failed", "unknown")
 
 const (
 	historyDescription = `What was paid, newest first, with totals; or one payment (paymentId) with its evidence and the content it bought.`
@@ -122,9 +125,7 @@ func (in HistoryIn) filter() (history.Filter, error) {
 			return f, x402.Errorf(x402.InvalidArgument, "limit must be 1 to %d", mostRows)
 		}
 	}
-	switch f.State {
-	case "", history.Reserved, history.Submitted, history.Settled, history.Failed, history.Unknown:
-	default:
+	if in.Status != "" && !slices.Contains(statuses, any(in.Status)) {
 		return f, x402.Errorf(x402.InvalidArgument,
 			"status must be reserved, submitted, settled, failed or unknown")
 	}

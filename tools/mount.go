@@ -123,11 +123,7 @@ func (s *Server) showAll(ctx context.Context, w *Wallet, settled func()) {
 
 // show follows one server.
 func (s *Server) show(ctx context.Context, w *Wallet, server string, tried func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked("mount "+server, p)
-		}
-	}()
+	defer s.caught("mount " + server)
 	log := logger(s.Log).With("server", server)
 	var news <-chan struct{}
 	endpoint, err := w.endpoint(server)

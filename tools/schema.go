@@ -2,6 +2,7 @@ package tools
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -46,14 +47,9 @@ func outputSchema[Out any]() *jsonschema.Schema {
 // brief is a schema of those properties alone that have to be there.
 func brief(s *jsonschema.Schema) *jsonschema.Schema {
 	needed := slices.Concat(s.AnyOf[0].Required, s.AnyOf[1].Required)
-	for name := range s.Properties {
-		if !slices.Contains(needed, name) {
-			delete(s.Properties, name)
-		}
-	}
-	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, func(name string) bool {
-		return !slices.Contains(needed, name)
-	})
+	isExtra := func(name string) bool { return !slices.Contains(needed, name) }
+	maps.DeleteFunc(s.Properties, func(name string, _ *jsonschema.Schema) bool { return isExtra(name) })
+	s.PropertyOrder = slices.DeleteFunc(s.PropertyOrder, isExtra)
 	return s
 }
 
@@ -61,17 +57,14 @@ func brief(s *jsonschema.Schema) *jsonschema.Schema {
 // SPEC §7 spells out and no model needs spelled out again is just an object, too.
 func schemaOf[T any]() *jsonschema.Schema {
 	text := func() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
-	schema, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+	schema := must(jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[money.Amount]():    text(),
 		reflect.TypeFor[money.Dollars]():   text(),
 		reflect.TypeFor[json.RawMessage](): {Type: "object"},
 		reflect.TypeFor[map[string]any]():  {Type: "object"},
 		reflect.TypeFor[budget.Line]():     {Type: "object"},
 		reflect.TypeFor[evidence]():        {Type: "object"},
-	}})
-	if err != nil {
-		panic(err) // our own types
-	}
+	}}))
 	plain(schema, true)
 	return schema
 }

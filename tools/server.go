@@ -88,11 +88,7 @@ func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser
 // background does what is due at the start and from time to time: unfinished payments are looked up
 // on their chains. It waits for a wallet that is only made later.
 func (s *Server) background(ctx context.Context) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked("background", p)
-		}
-	}()
+	defer s.caught("background")
 	if _, done, err := s.wallet(ctx); err == nil {
 		done()
 	}
@@ -233,6 +229,13 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+// caught is deferred where a goroutine of ours begins.
+func (s *Server) caught(where string) {
+	if p := recover(); p != nil {
+		s.panicked(where, p)
+	}
+}
+
 // panicked notes where, but not with what: the value may hold anything.
 func (s *Server) panicked(where string, p any) {
 	logger(s.Log).Error("the wallet panicked", "in", where, "type", reflect.TypeOf(p), "stack",
@@ -282,11 +285,7 @@ func (s *Server) noteDelivery(ctx context.Context, r pay.Result) {
 }
 
 func (s *Server) ended(r pay.Result, delivered bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.panicked("delivery", p)
-		}
-	}()
+	defer s.caught("delivery")
 	w, done := s.lazy.last()
 	if w == nil {
 		return

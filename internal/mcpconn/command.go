@@ -27,13 +27,6 @@ const (
 	maxStderrLine = 1 << 10
 )
 
-// command is what Command makes.
-type command struct {
-	argv   []string
-	log    *slog.Logger
-	stderr io.Writer
-}
-
 // Command reaches a server that is a program and speaks on its stdin and stdout. The program is the
 // first of a process group of its own, so that it can be ended with all that it starts, and gets our
 // environment, from which config.ReadEnv took the secrets. What it prints on stderr goes to stderr;
@@ -46,14 +39,18 @@ func Command(argv []string, log *slog.Logger, stderr io.Writer) mcp.Transport {
 	if stderr == nil {
 		stderr = &stderrLog{log: log}
 	}
-	return &command{argv: argv, log: log, stderr: stderr}
+	return transport(func() (mcp.Connection, error) { return launch(argv, log, stderr) })
 }
 
-// Connect implements mcp.Transport: it starts the program.
-func (c *command) Connect(context.Context) (mcp.Connection, error) {
+// transport is a function as an mcp.Transport.
+type transport func() (mcp.Connection, error)
+
+func (t transport) Connect(context.Context) (mcp.Connection, error) { return t() }
+
+func launch(argv []string, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
 	//nolint:gosec // the owner's own configuration names the program; it outlives the call that starts it
-	cmd := exec.CommandContext(context.Background(), c.argv[0], c.argv[1:]...)
-	cmd.Stderr = c.stderr
+	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
+	cmd.Stderr = stderr
 	cmd.WaitDelay = endTimeout // its children may hold its stderr
 	setProcessGroup(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -67,7 +64,7 @@ func (c *command) Connect(context.Context) (mcp.Connection, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, stdin: stdin, incoming: newIncoming(), log: c.log}
+	p := &process{cmd: cmd, stdin: stdin, incoming: newIncoming(), log: log}
 	go p.receive(bufio.NewReaderSize(stdout, 64<<10))
 	return p, nil
 }
