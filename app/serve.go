@@ -98,7 +98,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 		Now: time.Now, Log: a.log, Guard: guard,
 		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, guard) },
 	}
-	ready(started.Add(wallet.DefaultMaxAge), keys.Idle)
+	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)
 }
 

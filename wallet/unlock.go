@@ -29,11 +29,9 @@ const (
 // attempt is one way from a passphrase to the keys. Whoever needs the keys
 // meanwhile waits for it, so a hundred first payments derive once.
 type attempt struct {
-	configured bool // it asks the wallet's own sources
-
-	done      chan struct{}
-	err       error // this and abandoned are set before done is closed
-	abandoned bool  // by the context of the one who led it, which is nobody else's
+	shared bool // it asks the wallet's own sources
+	done   chan struct{}
+	err    error // its failure, if that is shared; set before done is closed
 }
 
 // Unlock decrypts the keys with the first passphrase that the given sources
@@ -52,8 +50,8 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 		}
 		other := w.unlocking
 		if other == nil {
-			a := &attempt{done: make(chan struct{}), configured: len(sources) == 0}
-			if a.configured {
+			a := &attempt{done: make(chan struct{}), shared: len(sources) == 0}
+			if a.shared {
 				sources = w.Sources
 			}
 			w.unlocking = a
@@ -68,7 +66,7 @@ func (w *Wallet) Unlock(ctx context.Context, sources ...Passphrase) error {
 			return ctx.Err()
 		case <-other.done:
 		}
-		if other.configured && len(sources) == 0 && other.err != nil && !other.abandoned {
+		if len(sources) == 0 && other.err != nil {
 			return other.err
 		}
 	}
@@ -86,7 +84,9 @@ func (w *Wallet) runUnlocking(ctx context.Context, a *attempt, sources []Passphr
 	if err == nil {
 		err = w.holdKeys(k, locks)
 	}
-	a.err, a.abandoned = err, ctx.Err() != nil
+	if a.shared && ctx.Err() == nil { // the end of this context is nobody else's
+		a.err = err
+	}
 	return err
 }
 
@@ -179,7 +179,7 @@ func (w *Wallet) holdKeys(k *keys, locks locking) error {
 	w.keys, w.lockToken = k, locks.lockToken
 	w.since = w.now()
 	w.used = w.since
-	w.timer = time.AfterFunc(min(w.idle(), w.maxAge(), lockPollInterval), w.expire)
+	w.timer = time.AfterFunc(min(w.idle(), lockPollInterval), w.expire)
 	return nil
 }
 
@@ -270,7 +270,7 @@ func (w *Wallet) expire() {
 // left is the time until the auto-lock; mu is held.
 func (w *Wallet) left() time.Duration {
 	now := w.now()
-	return min(w.idle()-elapsed(w.used, now), w.maxAge()-elapsed(w.since, now))
+	return min(w.idle()-elapsed(w.used, now), MaxAge-elapsed(w.since, now))
 }
 
 // elapsed goes by the clock that ran further: the monotonic one stands still
@@ -284,13 +284,6 @@ func (w *Wallet) idle() time.Duration {
 		return defaultIdle
 	}
 	return w.Idle
-}
-
-func (w *Wallet) maxAge() time.Duration {
-	if w.MaxAge <= 0 || w.MaxAge > DefaultMaxAge {
-		return DefaultMaxAge
-	}
-	return w.MaxAge
 }
 
 // LockAll asks every process that holds the keys of dir to wipe them: each does

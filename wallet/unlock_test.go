@@ -215,24 +215,22 @@ func TestSignAgainstLock(t *testing.T) {
 
 func TestAutoLock(t *testing.T) {
 	for name, tc := range map[string]struct {
-		idle, maxAge time.Duration
-		every        time.Duration // a signature
-		lockedAfter  time.Duration
+		idle        time.Duration
+		every       time.Duration // a signature
+		lockedAfter time.Duration
 	}{
-		"idle by default":          {0, 0, 0, 15 * time.Minute},
-		"idle as set":              {time.Minute, 0, 0, time.Minute},
-		"used, until the age":      {0, 0, 10 * time.Minute, 8 * time.Hour},
-		"used, until the set age":  {0, time.Hour, 10 * time.Minute, time.Hour},
-		"age is at most 8 h":       {100 * time.Hour, 100 * time.Hour, 0, 8 * time.Hour},
-		"negative is the default":  {-1, -1, 0, 15 * time.Minute},
-		"age below idle":           {time.Hour, time.Minute, 0, time.Minute},
-		"use just in time renews":  {time.Minute, time.Hour, 59 * time.Second, time.Hour},
-		"use just too late is too": {time.Minute, time.Hour, 60 * time.Second, time.Minute},
+		"idle by default":          {0, 0, 15 * time.Minute},
+		"idle as set":              {time.Minute, 0, time.Minute},
+		"used, until the age":      {0, 10 * time.Minute, 8 * time.Hour},
+		"age is at most 8 h":       {100 * time.Hour, 0, 8 * time.Hour},
+		"negative is the default":  {-1, 0, 15 * time.Minute},
+		"use just in time renews":  {time.Minute, 59 * time.Second, 8 * time.Hour},
+		"use just too late is too": {time.Minute, 60 * time.Second, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, _ := newTestWallet(t)
-				w.Idle, w.MaxAge = tc.idle, tc.maxAge
+				w.Idle = tc.idle
 				require.NoError(t, w.Unlock(t.Context(), value(testPassphrase)))
 				held := w.keys
 				start := time.Now()

@@ -17,9 +17,8 @@ import (
 const (
 	// defaultIdle is how long a wallet stays unlocked without a signature.
 	defaultIdle = 15 * time.Minute
-	// DefaultMaxAge is how long it stays unlocked at all, and the most that
-	// can be asked for (SPEC §3).
-	DefaultMaxAge = 8 * time.Hour
+	// MaxAge is how long it stays unlocked at all (SPEC §3).
+	MaxAge = 8 * time.Hour
 )
 
 // Wallet is one keystore, locked or unlocked. It is safe for concurrent use,
@@ -27,9 +26,9 @@ const (
 type Wallet struct {
 	redacted
 
-	// Idle and MaxAge lock the wallet after a time without use, and after a time whatever its use.
-	// Zero means the defaults; MaxAge is at most [DefaultMaxAge]. Set them before the first use.
-	Idle, MaxAge time.Duration
+	// Idle locks the wallet after a time without use; zero means 15 minutes. [MaxAge] locks it
+	// whatever its use. Set it before the first use.
+	Idle time.Duration
 
 	// Sources are asked for the passphrase, in this order, when a key is needed and the wallet is
 	// locked. Set them before the first use.
