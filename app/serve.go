@@ -82,8 +82,7 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	if err := keys.Unlock(ctx, passphrase); err != nil {
 		return err
 	}
-	guard := a.Guard(h.store, h.rules, keys)
-	if _, err := a.sealedRules(ctx, guard); err != nil { // it would sign nothing
+	if _, err := a.sealedRules(ctx, h.store, keys); err != nil { // it would sign nothing
 		return err
 	}
 	listener, err := agent.Listen(ctx, a.home)
@@ -95,8 +94,8 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	onEVM, onSolana := agent.Signers(keys, nil)
 	server := &agent.Server{
 		EVM: onEVM, Solana: onSolana, Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Started: started,
-		Now: time.Now, Log: a.log, Guard: guard,
-		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, guard) },
+		Now: time.Now, Log: a.log, Guard: a.Guard(h.store, h.rules, keys),
+		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
 	return server.Run(ctx, listener)
@@ -104,10 +103,10 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
 // they are sealed.
-func (a *app) sealedRules(ctx context.Context, guard *seal.Guard) (agent.Rules, error) {
+func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *wallet.Wallet) (agent.Rules, error) {
 	rules, err := a.rules()
 	if err == nil {
-		err = guard.CheckRules(ctx, rules)
+		err = a.Guard(store, rules, keys).VerifySeals(ctx)
 	}
 	if err != nil {
 		return agent.Rules{}, err

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,19 +45,11 @@ type checkpoint struct {
 const checkpointFormat = "x402-wallet-mark-1"
 
 func (g *Guard) sealOfCheckpoint(ctx context.Context, m checkpoint) (string, error) {
-	data, err := g.where(ctx)
-	if err != nil {
-		return "", err
-	}
-	data = binary.BigEndian.AppendUint64(data, uint64(m.Seq))
-	data = binary.BigEndian.AppendUint64(data, uint64(m.Rules))
-	data = append(data, m.Head...)
+	data := append(numbers(nil, m.Seq, m.Rules), m.Head...)
 	if m.Frozen > 0 { // else it is the seal of a checkpoint from before freezes were in it
-		data = binary.BigEndian.AppendUint64(data, uint64(m.Frozen))
-		data = binary.BigEndian.AppendUint64(data, uint64(m.Lifted))
-		data = append(data, m.Freezes...)
+		data = append(numbers(data, m.Frozen, m.Lifted), m.Freezes...)
 	}
-	seal, err := g.Key.Seal(ctx, purposeCheckpoint, data)
+	seal, err := g.mac(ctx, purposeCheckpoint, data)
 	return hex.EncodeToString(seal), err
 }
 
@@ -101,8 +93,7 @@ func (g *Guard) Checkpoint(ctx context.Context) error {
 func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) error) error {
 	return g.Store.AtHead(ctx, func(head history.Head) error {
 		m := checkpoint{Format: checkpointFormat, Seq: head.Seq, Head: hex.EncodeToString(head.Hash),
-			Rules: rules}
-		m.Frozen, m.Lifted = head.Frozen, head.Lifted
+			Rules: rules, Frozen: head.Frozen, Lifted: head.Lifted}
 		if m.Frozen > m.Lifted {
 			m.Freezes = hex.EncodeToString(head.Freezes[:])
 		}
@@ -115,8 +106,7 @@ func (g *Guard) write(ctx context.Context, rules int64, put func(line []byte) er
 		if err != nil {
 			return err
 		}
-		if err := put(append(append(text, bytes.Repeat([]byte(" "), slotSize-1-len(text))...),
-			'\n')); err != nil {
+		if err := put(fmt.Appendf(nil, "%-*s\n", slotSize-1, text)); err != nil {
 			return x402.Errorf(x402.LedgerUnavailable, "renew the ledger's checkpoint: %w", err).
 				WithHint("nothing was sent; make room on the disk, or make the wallet's home writable")
 		}
@@ -169,13 +159,13 @@ func readCheckpoints(path string) (list []checkpoint, err error) {
 	return list, nil
 }
 
-// checkLedger refuses a ledger that is behind its checkpoint.
-func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) error {
+// checkLedger refuses a ledger that is behind its checkpoint, which it returns.
+func (g *Guard) checkLedger(ctx context.Context, sealed history.SealedRules) (checkpoint, error) {
 	m, err := g.latest(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = g.checkFollows(ctx, m, sealed)
 	}
-	return g.checkFollows(ctx, m, sealed)
+	return m, err
 }
 
 // checkFollows refuses a ledger that is no continuation of a checkpoint.
@@ -250,8 +240,7 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		}
 	}
 	if newest.Seq == 0 {
-		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger in "+
-			"this place",
+		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger in this place",
 			checkpointFile)
 	}
 	return newest, nil

@@ -3,10 +3,7 @@ package seal
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"encoding/binary"
 	"slices"
-	"time"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
@@ -22,27 +19,25 @@ import (
 
 // Approve is the owner's approval of one quote, as it was shown to them.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
-	where, err := g.where(ctx)
+	seal, err := g.sealer(ctx)
 	if err != nil {
 		return history.Approval{}, err
 	}
 	return g.Store.Approve(ctx, shown.ID, by, func(a history.Approval) ([]byte, error) {
 		then := a
 		then.Expires, then.Since = shown.Expires, shown.Since
-		if !bytes.Equal(approvalData(where, then), approvalData(where, shown)) {
+		if !bytes.Equal(approvalData(then), approvalData(shown)) {
 			return nil, x402.Errorf(x402.LedgerCorrupt,
 				"the approval %s changed in the ledger after it was shown", a.ID)
 		}
-		return g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
+		return seal(purposeApproval, approvalData(a))
 	})
 }
 
 // approvalData is everything that an approval is for, and how long and from where on it is good.
-func approvalData(where []byte, a history.Approval) []byte {
-	data := texts(where, a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
-		a.Amount.String(), a.Price.String(), a.PayTo)
-	data = binary.BigEndian.AppendUint64(data, uint64(a.Expires.UnixMicro()))
-	return binary.BigEndian.AppendUint64(data, uint64(a.Since))
+func approvalData(a history.Approval) []byte {
+	return numbers(texts(a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
+		a.Amount.String(), a.Price.String(), a.PayTo), a.Expires.UnixMicro(), a.Since)
 }
 
 // Approved refuses a payment whose approval the owner did not give, or gave for a payment that was
@@ -50,15 +45,11 @@ func approvalData(where []byte, a history.Approval) []byte {
 // payment's use of it and of no other. It does not judge an approval that was given at a client,
 // which has no seal: only the process whose client gave it can.
 func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Approval) error {
-	where, err := g.where(ctx)
+	own, err := g.made(ctx, purposeApproval, approvalData(a), a.Seal)
 	if err != nil {
 		return err
 	}
-	seal, err := g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
-	if err != nil {
-		return err
-	}
-	if !hmac.Equal(seal, a.Seal) || !a.For(p) {
+	if !own || !a.For(p) {
 		return x402.Errorf(x402.ApprovalRequired,
 			"the approval %s was not given by the owner, for this payment", a.ID).
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
@@ -84,15 +75,15 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.checkLedger(ctx, sealed); err != nil {
+	if _, err := g.checkLedger(ctx, sealed); err != nil {
 		return nil, err
 	}
-	where, err := g.where(ctx)
+	seal, err := g.sealer(ctx)
 	if err != nil {
 		return nil, err
 	}
 	lifted, err := g.Store.Unfreeze(ctx, func(l history.Lift) ([]byte, error) {
-		return g.Key.Seal(ctx, purposeLift, liftData(where, l))
+		return seal(purposeLift, liftData(l))
 	})
 	if err != nil {
 		return nil, err
@@ -100,51 +91,36 @@ func (g *Guard) Unfreeze(ctx context.Context) ([]history.Freeze, error) {
 	return lifted, g.Checkpoint(ctx)
 }
 
-func liftData(where []byte, l history.Lift) []byte {
-	data := binary.BigEndian.AppendUint64(where, uint64(l.UpTo))
-	return binary.BigEndian.AppendUint64(data, uint64(l.At.UnixMicro()))
-}
+func liftData(l history.Lift) []byte { return numbers(nil, l.UpTo, l.At.UnixMicro()) }
 
 // ownLift reports whether a lift, if there is one, is the owner's.
 func (g *Guard) ownLift(ctx context.Context, l history.Lift) (bool, error) {
 	if l.UpTo == 0 && l.At.IsZero() {
 		return true, nil
 	}
-	where, err := g.where(ctx)
-	if err != nil {
-		return false, err
-	}
-	seal, err := g.Key.Seal(ctx, purposeLift, liftData(where, l))
-	return hmac.Equal(seal, l.Seal), err
+	return g.made(ctx, purposeLift, liftData(l), l.Seal)
 }
 
 // NewSession begins a session with its whole budget. limit is the delegation's worth, where the
 // owner set no cap.
 func (g *Guard) NewSession(ctx context.Context, limit *money.Dollars) (budget.Session, error) {
-	where, err := g.where(ctx)
+	seal, err := g.sealer(ctx)
 	if err != nil {
 		return budget.Session{}, err
 	}
 	return g.Store.NewSession(ctx, limit, func(s budget.Session) ([]byte, error) {
-		return g.Key.Seal(ctx, purposeSession, sessionData(where, s.ID, s.Started))
+		return seal(purposeSession, sessionData(s))
 	})
 }
 
-func sessionData(where []byte, id string, started time.Time) []byte {
-	return binary.BigEndian.AppendUint64(texts(where, id), uint64(started.UnixMicro()))
-}
+func sessionData(s budget.Session) []byte { return numbers(texts(s.ID), s.Started.UnixMicro()) }
 
 // OwnSession reports whether the owner began a session.
 func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error) {
 	if len(seal) == 0 {
 		return false, nil
 	}
-	where, err := g.where(ctx)
-	if err != nil {
-		return false, err
-	}
-	own, err := g.Key.Seal(ctx, purposeSession, sessionData(where, s.ID, s.Started))
-	return hmac.Equal(own, seal), err
+	return g.made(ctx, purposeSession, sessionData(s), seal)
 }
 
 // Verify is history.Store.Verify with the seals: the checkpoint is on the chain, what stands frozen
@@ -155,18 +131,11 @@ func (g *Guard) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.checkLedger(ctx, sealed); err != nil {
-		return err
-	}
-	m, err := g.latest(ctx)
+	m, err := g.checkLedger(ctx, sealed)
 	if err != nil {
 		return err
 	}
 	if _, err := g.Store.Verify(ctx, m.head()); err != nil {
-		return err
-	}
-	where, err := g.where(ctx)
-	if err != nil {
 		return err
 	}
 	given, err := g.Store.Given(ctx)
@@ -174,11 +143,11 @@ func (g *Guard) Verify(ctx context.Context) error {
 		return err
 	}
 	for _, a := range given {
-		seal, err := g.Key.Seal(ctx, purposeApproval, approvalData(where, a))
+		own, err := g.made(ctx, purposeApproval, approvalData(a), a.Seal)
 		if err != nil {
 			return err
 		}
-		if !hmac.Equal(seal, a.Seal) {
+		if !own {
 			return x402.Errorf(x402.LedgerCorrupt,
 				"the approval %s, which the ledger calls the owner's, was not given by the owner", a.ID)
 		}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -76,7 +77,7 @@ func (g *Guard) checkpoints() *CheckpointCache {
 // itself. The ledger holds the text of every config.toml that was sealed. The rules in force may
 // differ from the sealed text only in ways that config.Compare proves to be tighter.
 func (g *Guard) CheckConfig(ctx context.Context) error {
-	sealed, _, err := g.compare(ctx, g.Rules)
+	sealed, _, err := g.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,8 +108,7 @@ func (g *Guard) sealedIn(ctx context.Context, version int64) (home string, err e
 
 // compare returns the sealed rules, and what the rules in force changed of them: tightenings only,
 // without an error.
-func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.SealedRules, []config.Change,
-	error) {
+func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Change, error) {
 	sealed, err := g.Store.Rules(ctx)
 	if err != nil {
 		return sealed, nil, err
@@ -116,16 +116,16 @@ func (g *Guard) compare(ctx context.Context, rules *config.Config) (history.Seal
 	if sealed.Version == 0 {
 		return sealed, nil, unsealed("the owner's rules have never been sealed")
 	}
-	if g.isStale(rules) {
+	if g.isStale() {
 		e := unsealed("the owner tightened the rules while this call was under way").WithHint(
 			"make the same call again: it goes by the new rules")
 		e.FixedBy = x402.ByTime
 		return sealed, nil, e
 	}
-	if bytes.Equal(sealed.Config, rules.Raw) {
+	if bytes.Equal(sealed.Config, g.Rules.Raw) {
 		return sealed, nil, nil
 	}
-	changes, err := Changes(sealed, rules)
+	changes, err := Changes(sealed, g.Rules)
 	if err != nil {
 		return sealed, nil, err
 	}
@@ -153,14 +153,15 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// isStale reports whether config.toml is tighter by now than rules that were read from it, sealed
-// or not: a call under way ends there. A file that cannot be read is for the next call to find.
-func (g *Guard) isStale(rules *config.Config) bool {
-	if rules.Same(g.Home) {
+// isStale reports whether config.toml is tighter by now than the rules in force, which were read from
+// it, sealed or not: a call under way ends there. A file that cannot be read is for the next call to
+// find.
+func (g *Guard) isStale() bool {
+	if g.Rules.Same(g.Home) {
 		return false
 	}
 	now, err := config.Load(g.Home)
-	return err == nil && config.Loosens(config.Compare(now, rules))
+	return err == nil && config.Loosens(config.Compare(now, g.Rules))
 }
 
 func unsealed(format string, args ...any) *x402.Error {
@@ -172,25 +173,20 @@ func unsealed(format string, args ...any) *x402.Error {
 // VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
 // the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
 // back to the older ones is a loosening.
-func (g *Guard) VerifySeals(ctx context.Context) error { return g.CheckRules(ctx, g.Rules) }
-
-// CheckRules is VerifySeals for rules that were read again.
-func (g *Guard) CheckRules(ctx context.Context, rules *config.Config) error {
-	sealed, changes, err := g.compare(ctx, rules)
+func (g *Guard) VerifySeals(ctx context.Context) error {
+	sealed, changes, err := g.compare(ctx)
 	if err != nil {
 		return err
 	}
 	if err := g.authentic(ctx, sealed); err != nil {
 		return err
 	}
-	if err := g.checkLedger(ctx, sealed); err != nil {
+	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 {
 		return err
 	}
-	if len(changes) > 0 {
-		err = g.seal(ctx, rules)
-		if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
-			return g.CheckRules(ctx, rules)
-		}
+	err = g.seal(ctx)
+	if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
+		return g.VerifySeals(ctx)
 	}
 	return err
 }
@@ -206,8 +202,8 @@ func (g *Guard) Authentic(ctx context.Context) error {
 }
 
 func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error {
-	seal, err := g.sealOf(ctx, sealed)
-	if err == nil && !hmac.Equal(seal, sealed.Seal) {
+	own, err := g.made(ctx, purposeRules, rulesData(sealed), sealed.Seal)
+	if err == nil && !own {
 		err = unsealed("the seal over the owner's rules is not this wallet's, for this ledger in this " +
 			"place; a copied or moved home has to be sealed again")
 	}
@@ -231,16 +227,16 @@ func (g *Guard) Seal(ctx context.Context) error {
 		}
 		return g.Seal(ctx) // there may be another
 	}
-	return g.seal(ctx, g.Rules)
+	return g.seal(ctx)
 }
 
-func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
+func (g *Guard) seal(ctx context.Context) error {
 	last, err := g.Store.Rules(ctx)
 	if err != nil {
 		return err
 	}
-	next := history.SealedRules{Version: last.Version + 1, Config: rules.Raw}
-	next.Seal, err = g.sealOf(ctx, next)
+	next := history.SealedRules{Version: last.Version + 1, Config: g.Rules.Raw}
+	next.Seal, err = g.mac(ctx, purposeRules, rulesData(next))
 	if err != nil {
 		return err
 	}
@@ -257,16 +253,8 @@ func (g *Guard) seal(ctx context.Context, rules *config.Config) error {
 	return g.write(ctx, next.Version, g.replace)
 }
 
-// sealOf is an HMAC over the rules, their version, the home's path and the ledger's id, under a key
-// from inside the keystore.
-func (g *Guard) sealOf(ctx context.Context, r history.SealedRules) ([]byte, error) {
-	data, err := g.where(ctx)
-	if err != nil {
-		return nil, err
-	}
-	data = binary.BigEndian.AppendUint64(data, uint64(r.Version))
-	return g.Key.Seal(ctx, purposeRules, append(data, r.Config...))
-}
+// rulesData is what the owner seals of rules.
+func rulesData(r history.SealedRules) []byte { return append(numbers(nil, r.Version), r.Config...) }
 
 // home is the wallet's home under its one name.
 func (g *Guard) home() (string, error) {
@@ -280,8 +268,10 @@ func (g *Guard) home() (string, error) {
 	return home, nil
 }
 
-// where is the home and the ledger, each behind its length.
-func (g *Guard) where(ctx context.Context) ([]byte, error) {
+// sealer makes seals that hold for this ledger in this place alone: over the home's path and the
+// ledger's id, each behind its length, and data, under a key from inside the keystore. It does not
+// read the ledger, so that rows can be sealed while they are written.
+func (g *Guard) sealer(ctx context.Context) (func(purpose string, data []byte) ([]byte, error), error) {
 	home, err := g.home()
 	if err != nil {
 		return nil, err
@@ -290,14 +280,38 @@ func (g *Guard) where(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return texts(nil, home, ledger), nil
+	where := texts(home, ledger)
+	return func(purpose string, data []byte) ([]byte, error) {
+		return g.Key.Seal(ctx, purpose, slices.Concat(where, data))
+	}, nil
 }
 
-// texts appends texts, each behind its length.
-func texts(data []byte, list ...string) []byte {
+func (g *Guard) mac(ctx context.Context, purpose string, data []byte) ([]byte, error) {
+	seal, err := g.sealer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return seal(purpose, data)
+}
+
+// made reports whether this wallet made a seal.
+func (g *Guard) made(ctx context.Context, purpose string, data, seal []byte) (bool, error) {
+	own, err := g.mac(ctx, purpose, data)
+	return err == nil && hmac.Equal(own, seal), err
+}
+
+// texts puts texts together, each behind its length.
+func texts(list ...string) (data []byte) {
 	for _, text := range list {
-		data = binary.BigEndian.AppendUint64(data, uint64(len(text)))
-		data = append(data, text...)
+		data = append(numbers(data, int64(len(text))), text...)
+	}
+	return data
+}
+
+// numbers appends numbers of eight bytes.
+func numbers(data []byte, list ...int64) []byte {
+	for _, n := range list {
+		data = binary.BigEndian.AppendUint64(data, uint64(n))
 	}
 	return data
 }

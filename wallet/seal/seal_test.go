@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -338,4 +339,69 @@ func TestLocked(t *testing.T) {
 	reserve(t, g.Store)
 	require.ErrorIs(t, g.Checkpoint(t.Context()), errLocked)
 	require.ErrorIs(t, g.Seal(t.Context()), errLocked)
+}
+
+// recordingKey keeps what it was asked to seal.
+type recordingKey struct {
+	key
+	sealed map[string][]byte
+}
+
+func (k recordingKey) Seal(ctx context.Context, purpose string, data []byte) ([]byte, error) {
+	k.sealed[purpose] = data
+	return k.key.Seal(ctx, purpose, data)
+}
+
+// The seals of wallets that exist hold for ever: what each is over, put together by hand.
+func TestSealedBytes(t *testing.T) {
+	g := sealed(t)
+	k := recordingKey{key: "ours", sealed: map[string][]byte{}}
+	g.Key = k
+	ledger, err := g.Store.LedgerID(t.Context())
+	require.NoError(t, err)
+	home, err := filepath.EvalSymlinks(g.Home)
+	require.NoError(t, err)
+	number := func(n int64) string { return string(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+	text := func(s string) string { return number(int64(len(s))) + s }
+	where := text(home) + text(ledger)
+
+	s, err := g.NewSession(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, where+text(s.ID)+number(s.Started.UnixMicro()), string(k.sealed[purposeSession]))
+
+	shown := asked(t, g, 7, wanted(5000))
+	a, err := g.Approve(t.Context(), shown, "owner")
+	require.NoError(t, err)
+	fields := ""
+	for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset, "5000",
+		a.Price.String(), a.PayTo} {
+		fields += text(field)
+	}
+	require.Equal(t, where+fields+number(a.Expires.UnixMicro())+number(a.Since), string(k.sealed[purposeApproval]))
+
+	require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
+	require.NoError(t, g.Checkpoint(t.Context()))
+	m, err := g.newest(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, m.Frozen)
+	require.NotEmpty(t, m.Freezes)
+	mark := number(m.Seq) + number(m.Rules) + m.Head
+	_, err = g.sealOfCheckpoint(t.Context(), m)
+	require.NoError(t, err)
+	require.Equal(t, where+mark+number(m.Frozen)+number(m.Lifted)+m.Freezes, string(k.sealed[purposeCheckpoint]))
+	m.Frozen = 0
+	_, err = g.sealOfCheckpoint(t.Context(), m)
+	require.NoError(t, err)
+	require.Equal(t, where+mark, string(k.sealed[purposeCheckpoint]), "of before freezes were in it")
+
+	_, err = g.Unfreeze(t.Context())
+	require.NoError(t, err)
+	lift, err := g.Store.Lifted(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, where+number(lift.UpTo)+number(lift.At.UnixMicro()), string(k.sealed[purposeLift]))
+
+	require.NoError(t, g.Seal(t.Context()))
+	rules, err := g.Store.Rules(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, where+number(rules.Version)+string(rules.Config), string(k.sealed[purposeRules]))
 }
