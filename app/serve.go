@@ -12,13 +12,13 @@ import (
 
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
+	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/paywall"
 	"x402-wallet/seller"
 	"x402-wallet/tools"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
-	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
 

@@ -114,15 +114,15 @@ func (p *Program) lockCommand(ui *ui) *cobra.Command {
 			if err := wallet.LockAll(p.Home); err != nil {
 				return err
 			}
-			err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
-			if err != nil && !errors.Is(err, agent.ErrNone) {
+			was, err := (&agent.Client{Home: p.Home}).Lock(cmd.Context())
+			if err != nil {
 				return err
 			}
 			said := "locked"
-			if err != nil {
+			if !was {
 				said = "no process held the key"
 			}
-			return ui.answerLine(map[string]bool{"locked": true, "was": err == nil}, "%s", said)
+			return ui.answerLine(map[string]bool{"locked": true, "was": was}, "%s", said)
 		},
 	}
 }

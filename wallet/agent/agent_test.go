@@ -108,6 +108,14 @@ func (w *world) start() {
 	w.t.Cleanup(func() { end(); <-done })
 }
 
+// lock reports whether there was an agent that it ended.
+func (w *world) lock() bool {
+	w.t.Helper()
+	was, err := w.client.Lock(w.t.Context())
+	require.NoError(w.t, err)
+	return was
+}
+
 // ask asks the agent for something that has no signature.
 func (w *world) ask(op, payment string) error {
 	_, err := w.client.call(w.t.Context(), request{Op: op, Payment: payment})
@@ -204,11 +212,11 @@ func TestTheAgentSignsWhatIsReserved(t *testing.T) {
 
 	_, err = Listen(t.Context(), w.home)
 	require.True(t, x402.HasCode(err, x402.SetupFailed), "a second agent")
-	require.NoError(t, w.client.Lock(t.Context()))
+	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
 	require.True(t, w.keys.Locked())
 	require.NoFileExists(t, filepath.Join(w.home, socketName))
-	require.ErrorIs(t, w.client.Lock(t.Context()), ErrNone)
+	require.False(t, w.lock(), "there is none")
 	_, err = signer.SignTransfer(t.Context(), w.transfer(w.reserve(10_000, nil)))
 	require.True(t, x402.HasCode(err, x402.WalletLocked), "without an agent the wallet itself is asked: %v",
 		err)
@@ -225,7 +233,9 @@ func TestLockedIsOver(t *testing.T) {
 		}, Lock: func() {}, Log: slog.New(slog.DiscardHandler)}
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(t.Context(), l) }()
-		require.NoError(t, (&Client{Home: home}).Lock(t.Context()))
+		was, err := (&Client{Home: home}).Lock(t.Context())
+		require.NoError(t, err)
+		require.True(t, was)
 		require.NoFileExists(t, filepath.Join(home, socketName))
 		require.NoError(t, Free(t.Context(), home))
 		require.NoError(t, <-ended)
@@ -311,7 +321,7 @@ func TestTheAgentSignsNothingElse(t *testing.T) {
 
 	// what was reserved before may have been signed by the agent before
 	old := w.reserve(10_000, nil)
-	require.NoError(t, w.client.Lock(t.Context()))
+	require.True(t, w.lock())
 	require.NoError(t, <-w.ended)
 	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
 	time.Sleep(time.Millisecond)
@@ -514,7 +524,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 	require.Error(t, sameUser(os.Geteuid()+1))
 	_, err := Listen(t.Context(), "/"+strings.Repeat("x", 200))
 	require.Contains(t, x402.AsError(err).Message, "the system allows")
-	require.ErrorIs(t, (&Client{Home: t.TempDir()}).Status(t.Context()), ErrNone)
+	require.ErrorIs(t, (&Client{Home: t.TempDir()}).Status(t.Context()), errNone)
 }
 
 // recorder lets a signature be asked for, and keeps the question.
@@ -597,7 +607,7 @@ func TestTheAgentEndsWithTheKeys(t *testing.T) {
 	w.keys.Lock()
 	require.NoError(t, <-w.ended)
 	require.NoFileExists(t, filepath.Join(w.home, socketName))
-	require.ErrorIs(t, w.client.Status(t.Context()), ErrNone)
+	require.ErrorIs(t, w.client.Status(t.Context()), errNone)
 }
 
 // A freeze stops the agent before its next signature.

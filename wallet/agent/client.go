@@ -11,12 +11,16 @@ import (
 	"syscall"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/wallet"
 	"x402-wallet/x402"
 )
 
-// ErrNone says that no unlock agent holds the keys.
-var ErrNone = errors.New("there is no unlock agent")
+// errNone says that no unlock agent holds the keys.
+var errNone = errors.New("there is no unlock agent")
 
 // Client asks the unlock agent of a home.
 type Client struct {
@@ -32,10 +36,13 @@ func (c *Client) Status(ctx context.Context) error {
 	return err
 }
 
-// Lock ends the agent: the keys are wiped when it returns. ErrNone: nothing was unlocked.
-func (c *Client) Lock(ctx context.Context) error {
-	_, err := c.call(ctx, request{Op: "lock"})
-	return err
+// Lock ends the agent: the keys are wiped when it returns. It reports whether there was one.
+func (c *Client) Lock(ctx context.Context) (was bool, err error) {
+	_, err = c.call(ctx, request{Op: "lock"})
+	if errors.Is(err, errNone) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Checkpoint asks for seal.Guard's Checkpoint.
@@ -46,10 +53,11 @@ func (c *Client) Checkpoint(ctx context.Context) error {
 
 func (c *Client) first() bool { return c != nil && c.Before() }
 
-// orHere asks the agent where it is its turn; where it is not, or there is no agent, it is done here.
+// orHere asks the agent where it is its turn; where it is not, or there is no agent, it is done
+// here.
 func (c *Client) orHere(ctx context.Context, q request, here func(ctx context.Context) error) error {
 	if c.first() {
-		if _, err := c.call(ctx, q); !errors.Is(err, ErrNone) {
+		if _, err := c.call(ctx, q); !errors.Is(err, errNone) {
 			return err
 		}
 	}
@@ -61,19 +69,22 @@ func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byt
 	if err != nil {
 		return signature, err
 	}
-	out, err := c.call(ctx, request{Op: "evm", Payment: t.Payment, Authorization: authorization})
-	return signature, fill(signature[:], out, err)
+	q := request{Op: "evm", Payment: t.Payment, Authorization: authorization}
+	err = c.sign(ctx, q, signature[:])
+	return signature, err
 }
 
 func (c *Client) signSolana(ctx context.Context, payment string, message []byte) (signature [64]byte,
 	err error) {
-	out, err := c.call(ctx, request{Op: "solana", Payment: payment, Message: message})
-	return signature, fill(signature[:], out, err)
+	err = c.sign(ctx, request{Op: "solana", Payment: payment, Message: message}, signature[:])
+	return signature, err
 }
 
-func fill(signature, answer []byte, err error) error {
+// sign asks for a signature of this length.
+func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
+	answer, err := c.call(ctx, q)
 	if err == nil && len(answer) != len(signature) {
-		err = x402.Errorf(x402.Internal, "the unlock agent answered with no signature")
+		return x402.Errorf(x402.Internal, "the unlock agent answered with no signature")
 	}
 	copy(signature, answer)
 	return err
@@ -84,14 +95,14 @@ func fill(signature, answer []byte, err error) error {
 func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 	path := filepath.Join(c.Home, socketName)
 	if !supported || len(path) > maxSocketPath {
-		return nil, ErrNone
+		return nil, errNone
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
-		return nil, ErrNone
+		return nil, errNone
 	case err != nil:
 		return nil, unreachable(err)
 	}
@@ -116,4 +127,112 @@ func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 func unreachable(err error) error {
 	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w",
 		err).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+}
+
+// The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the
+// forms that the chains' packages ask for. While a Client is given and it is its turn, the unlock
+// agent is asked first; without an agent, the wallet in this process signs.
+
+// Signers are the wallet's keys as the chains' signers. Their errors are those of the wallet's
+// SignEVM and SignSolana, or the agent's refusal. A nil remote is none.
+func Signers(keys *wallet.Wallet, remote *Client) (evm.Signer, svm.Signer) {
+	return evmSigner{keys: keys, remote: remote}, solanaSigner{keys: keys, remote: remote}
+}
+
+type (
+	signer struct {
+		keys   *wallet.Wallet
+		remote *Client
+	}
+	evmSigner    signer
+	solanaSigner signer
+)
+
+func (s evmSigner) Address() string {
+	_, address := s.keys.Addresses()
+	return address
+}
+
+func (s evmSigner) SignTransfer(ctx context.Context, t evm.Transfer) ([65]byte, error) {
+	if s.remote.first() {
+		if signature, err := s.remote.signEVM(ctx, t); !errors.Is(err, errNone) {
+			return signature, err
+		}
+	}
+	chain, ok := x402.ChainID(t.Asset.Network)
+	if !ok {
+		return [65]byte{}, x402.Errorf(x402.Internal, "the asset is of no eip155 network")
+	}
+	a := t.Authorization
+	return s.keys.SignEVM(ctx, wallet.TransferWithAuthorization{
+		ChainID: chain, Token: t.Asset.Address, Name: t.Asset.Name, Version: t.Asset.Version,
+		From: a.From, To: a.To, Value: a.Value.Bytes32(), ValidAfter: uint64(a.ValidAfter),
+		ValidBefore: uint64(a.ValidBefore), Nonce: a.Nonce,
+	})
+}
+
+func (s solanaSigner) Address() string {
+	address, _ := s.keys.Addresses()
+	return address
+}
+
+func (s solanaSigner) SignTransfer(ctx context.Context, payment string, message []byte) ([64]byte, error) {
+	if s.remote.first() {
+		if signature, err := s.remote.signSolana(ctx, payment, message); !errors.Is(err, errNone) {
+			return signature, err
+		}
+	}
+	return s.keys.SignSolana(ctx, message)
+}
+
+// Guard stands between a payment and its signature: seal.Guard, whose key may be the agent's. It is
+// a pay.Guard.
+type Guard struct {
+	Local  sealer
+	Remote *Client // nil: none
+}
+
+// sealer is seal.Guard.
+type sealer interface {
+	CheckConfig(ctx context.Context) error // needs no key
+	VerifySeals(ctx context.Context) error
+	Checkpoint(ctx context.Context) error           // before a signed payment leaves
+	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
+	Verify(ctx context.Context) error               // the whole ledger
+	Approved(ctx context.Context, p history.Payment, a history.Approval) error
+	OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error)
+}
+
+// CheckConfig implements pay.Guard. It needs no key.
+func (g Guard) CheckConfig(ctx context.Context) error { return g.Local.CheckConfig(ctx) }
+
+// VerifySeals implements pay.Guard.
+func (g Guard) VerifySeals(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "check"}, g.Local.VerifySeals)
+}
+
+// Approved implements pay.Guard. The agent looks at the owner's approval by itself, and believes
+// this process what its client said (here).
+func (g Guard) Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error {
+	if here {
+		return g.Remote.orHere(ctx, request{Op: "heard", Payment: p.ID},
+			func(context.Context) error { return nil })
+	}
+	return g.Remote.orHere(ctx, request{Op: "status"},
+		func(ctx context.Context) error { return g.Local.Approved(ctx, p, a) })
+}
+
+// Checkpoint implements pay.Guard.
+func (g Guard) Checkpoint(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "mark"}, g.Local.Checkpoint)
+}
+
+// CheckpointIfUnlocked implements pay.Guard.
+func (g Guard) CheckpointIfUnlocked(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "mark"}, g.Local.CheckpointIfUnlocked)
+}
+
+// Verify checks the whole ledger with its seals.
+func (g Guard) Verify(ctx context.Context) error {
+	return g.Remote.orHere(ctx, request{Op: "verify"}, g.Local.Verify)
 }

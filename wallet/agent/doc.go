@@ -8,6 +8,6 @@
 // no key, no other payee, no sum past a limit. What it signed it also adds up by itself, because
 // that process can write to the ledger's file.
 //
-// The files: local.go (the wallet's own signers), server.go (the socket), check.go (what is
-// signed), tally.go (what was), client.go (who asks).
+// The files: client.go (who asks, and the wallet's own signers), server.go (the socket), check.go
+// (what is signed), tally.go (what was).
 package agent

@@ -244,7 +244,7 @@ func Free(ctx context.Context, home string) error {
 	case err == nil:
 		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").WithHint(
 			"x402-wallet lock ends that")
-	case !errors.Is(err, ErrNone):
+	case !errors.Is(err, errNone):
 		return err
 	}
 	return nil
