@@ -60,8 +60,8 @@ func (l *look) question(id string) (q question, err error) {
 func (s *Server) shown(a history.Approval) string {
 	sum := hmac.New(sha256.New, s.form)
 	fmt.Fprintf(sum, "%#v", []any{a.ID, a.Quote, a.State, a.Created.UnixMicro(), a.Expires.UnixMicro(),
-		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol,
-		a.Amount.String(), a.Price, a.PayTo, a.Why, a.Since})
+		a.Host, a.Method, a.URL, a.Network, a.Asset, a.Symbol, a.Amount.String(), a.Price, a.PayTo, a.Why,
+		a.Since})
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
@@ -79,17 +79,20 @@ func decide(l *look) error {
 	if err != nil {
 		return err
 	}
+	again := func(status int, problem string) error {
+		q.Problem = problem
+		return l.show(status, q.frame())
+	}
 	switch decision := form.Get("decision"); {
 	case !same(form.Get("shown"), q.Shown):
-		q.Problem = "This changed after it was shown to you. Check it again before you decide."
-		return l.show(http.StatusConflict, q.frame())
+		return again(http.StatusConflict,
+			"This changed after it was shown to you. Check it again before you decide.")
 	case !q.Open:
-		return l.show(http.StatusConflict, q.frame())
+		return again(http.StatusConflict, "")
 	case decision == "deny":
 		_, err = l.wallet.Store.Deny(context.WithoutCancel(l.r.Context()), id, "owner")
 	case decision == "approve" && len(passphrase) == 0:
-		q.Problem = "Type the passphrase. Nothing was approved."
-		return l.show(http.StatusForbidden, q.frame())
+		return again(http.StatusForbidden, "Type the passphrase. Nothing was approved.")
 	case decision == "approve":
 		err = l.approve(q.Approval, passphrase)
 	default:
@@ -101,8 +104,7 @@ func decide(l *look) error {
 		if q, err = l.question(id); err != nil {
 			return err
 		}
-		q.Problem = "That was not the passphrase. Nothing was approved."
-		return l.show(http.StatusForbidden, q.frame())
+		return again(http.StatusForbidden, "That was not the passphrase. Nothing was approved.")
 	case errors.Is(err, history.ErrDecided): // meanwhile
 	case err != nil:
 		return err

@@ -80,8 +80,8 @@ func (l *look) wanted() (q wanted, err error) {
 	return q, nil
 }
 
-// query is the same for another page; before is the payment that it begins after.
-func (q wanted) query(before, format string) template.URL {
+// Query is the same for another page; before is the payment that it begins after.
+func (q wanted) Query(before, format string) template.URL {
 	v := url.Values{}
 	for name, value := range map[string]string{"url": q.URL, "status": q.Status, "from": q.From, "to": q.To,
 		"before": before, "format": format} {
@@ -95,13 +95,10 @@ func (q wanted) query(before, format string) template.URL {
 // found is a page of the history.
 type found struct {
 	wanted
-	States    []history.State
-	Rows      []row
-	Totals    []string
-	Older     template.URL // the query for the next page
-	First     template.URL // for the first
-	CSV, JSON template.URL
-	All       bool // nothing restricts it
+	States []history.State
+	Rows   []row
+	Totals []string
+	Older  string // the last payment here, when there are more
 }
 
 func list(l *look) (frame, error) {
@@ -115,8 +112,7 @@ func list(l *look) (frame, error) {
 	if err != nil {
 		return frame{}, missing(err, "there is no such payment to list before")
 	}
-	f := found{wanted: q, States: states, CSV: q.query("", "csv"), JSON: q.query("", "jsonl"),
-		First: q.query("", ""), All: q.query("", "") == ""}
+	f := found{wanted: q, States: states}
 	for _, p := range payments {
 		f.Rows = append(f.Rows, rowOf(p))
 	}
@@ -124,7 +120,7 @@ func list(l *look) (frame, error) {
 		f.Totals = append(f.Totals, totals[symbol].Price()+" in "+symbol)
 	}
 	if more {
-		f.Older = q.query(payments[len(payments)-1].ID, "")
+		f.Older = payments[len(payments)-1].ID
 	}
 	return frame{Template: "history", Title: "History", Here: "history", Page: f}, nil
 }

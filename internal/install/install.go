@@ -116,10 +116,11 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 				"still holds it; change what it protects")
 		}
 	}
-	if p.Before, err = c.shown(entry); err != nil {
-		return nil, err
+	p.Before, err = c.shown(entry)
+	if err == nil {
+		p.After, err = c.shown(wanted)
 	}
-	if p.After, err = c.shown(wanted); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	hand := ""

@@ -180,7 +180,8 @@ func Verify(text []byte, builtin *x402.Registry) (Verdict, error) {
 		return refused("the payment is not settled, so this is no receipt")
 	}
 	p := r.Payment
-	if r.token, r.known = builtin.Asset(p.Network, p.Asset); !r.known {
+	r.token, r.known = builtin.Asset(p.Network, p.Asset)
+	if !r.known {
 		r.token = x402.AssetInfo{Network: p.Network, Address: p.Asset, Symbol: p.Symbol,
 			Decimals: p.Decimals, Name: p.Name, Version: p.DomainVer, Token2022: p.Token2022}
 	}
