@@ -404,21 +404,14 @@ func TestHistory(t *testing.T) {
 	}
 	w.Inject("seller asks again", 1)
 	ids = append(ids, c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/report"}).PaymentID)
-	list := func(in map[string]any) (got []string, next any) {
-		h := c.ok("x402_history", in)
-		for _, row := range h["transactions"].([]any) {
-			got = append(got, row.(map[string]any)["paymentId"].(string))
-		}
-		require.EqualValues(t, len(got), h["count"])
-		return got, h["next"]
-	}
-	all, next := list(map[string]any{"limit": nil})
-	require.Equal(t, []string{ids[4], ids[3], ids[2], ids[1], ids[0]}, all, "newest first")
+	h := &bought{world: w, client: c, ids: ids}
+	all, next := h.list(map[string]any{"limit": nil})
+	require.Equal(t, newestFirst(ids), all)
 	require.Nil(t, next)
 
-	h := c.ok("x402_history", map[string]any{"url": "/solana"})
-	require.Equal(t, map[string]any{"USDC": "0.001"}, h["totals"])
-	row := h["transactions"].([]any)[0].(map[string]any)
+	found := c.ok("x402_history", map[string]any{"url": "/solana"})
+	require.Equal(t, map[string]any{"USDC": "0.001"}, found["totals"])
+	row := found["transactions"].([]any)[0].(map[string]any)
 	at, err := time.Parse("2006-01-02T15:04:05Z", row["timestamp"].(string))
 	require.NoError(t, err, "RFC 3339, UTC")
 	require.WithinDuration(t, time.Now(), at, time.Minute)
@@ -432,99 +425,132 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, map[string]any{"USDC": "0.504"},
 		c.ok("x402_history", map[string]any{"limit": 1})["totals"], "of all that match, what is held too")
 
-	t.Run("paging", func(t *testing.T) {
-		var pages []string
-		in := map[string]any{"limit": 2}
-		for range 3 {
-			page, next := list(in)
-			pages = append(pages, page...)
-			if next == nil {
-				break
-			}
-			in["before"] = next
-		}
-		require.Equal(t, all, pages)
-		byTransaction, _ := list(map[string]any{"before": w.Settlements()[1].Transaction})
-		require.Equal(t, []string{ids[0]}, byTransaction)
-		none, next := list(map[string]any{"before": ids[0]})
-		require.Empty(t, none)
-		require.Nil(t, next)
-	})
-	t.Run("filters", func(t *testing.T) {
-		got, _ := list(map[string]any{"url": "/weather", "limit": 100})
-		require.Equal(t, []string{ids[3], ids[2], ids[0]}, got)
-		got, _ = list(map[string]any{"status": "unknown"})
-		require.Equal(t, ids[4:], got)
-		got, _ = list(map[string]any{"status": "failed"})
-		require.Empty(t, got)
-		got, _ = list(map[string]any{"afterDate": time.Now().UTC().Format(time.DateOnly)})
-		require.GreaterOrEqual(t, len(got), 1)
-		got, _ = list(map[string]any{"afterDate": time.Now().Add(time.Hour).Format(time.RFC3339)})
-		require.Empty(t, got)
-		got, _ = list(map[string]any{"url": "%"})
-		require.Empty(t, got, "a percent sign is a percent sign")
-	})
-	t.Run("arguments", func(t *testing.T) {
-		for i, in := range []map[string]any{
-			{"limit": 0}, {"limit": 101}, {"limit": -1}, {"status": "paid"}, {"status": "SETTLED"},
-			{"afterDate": "yesterday"}, {"afterDate": "31.01.2026"},
-			{"before": "pay_none"}, {"paymentId": "pay_none"}, {"paymentId": "' OR 1=1 --"},
-		} {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				f := c.refused("x402_history", in)
-				require.Equal(t, x402.InvalidArgument, f.Error, in)
-			})
-		}
-	})
-	t.Run("one payment", func(t *testing.T) {
-		one := c.ok("x402_history", map[string]any{"paymentId": ids[0]})
-		require.Equal(t, 1.0, one["count"])
-		require.Equal(t, map[string]any{"USDC": "0.001"}, one["totals"])
-		require.Equal(t, sandbox.Content("/weather"), one["content"])
-		require.Equal(t, "x402://payments/"+ids[0]+"/content", one["contentUri"])
-		require.Equal(t, 200.0, one["httpStatus"])
-		evidence := one["evidence"].(map[string]any)
-		var states []string
-		for _, s := range evidence["states"].([]any) {
-			states = append(states, s.(map[string]any)["event"].(string))
-			_, err := time.Parse(time.RFC3339, s.(map[string]any)["at"].(string))
-			require.NoError(t, err)
-		}
-		require.Equal(t, []string{"reserved", "submitted", "settled"}, states)
-		signed := evidence["signed"].(map[string]any)
-		require.Len(t, signed["nonce"], 66)
-		require.NotEmpty(t, signed["expiresAt"])
-		require.Equal(t, true, evidence["receipt"].(map[string]any)["success"])
-
-		one = c.ok("x402_history", map[string]any{"paymentId": ids[1]})
-		require.NotEmpty(t, one["evidence"].(map[string]any)["signed"].(map[string]any)["signature"])
-		one = c.ok("x402_history", map[string]any{"paymentId": ids[4]})
-		require.Equal(t, 402.0, one["httpStatus"])
-		require.NotEmpty(t, one["evidence"].(map[string]any)["note"])
-		_, err := w.wallet.Engine.Reconcile(t.Context())
-		require.NoError(t, err)
-		one = c.ok("x402_history", map[string]any{"paymentId": ids[0]})
-		require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
-		proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)
-		require.Equal(t, []string{"at", "block", "state", "transaction"}, slices.Sorted(maps.Keys(proof)))
-		require.Equal(t, "settled", proof["state"])
-	})
+	t.Run("paging", h.paging)
+	t.Run("filters", h.filters)
+	t.Run("arguments", h.arguments)
+	t.Run("one payment", h.onePayment)
 	t.Run("the old name", func(t *testing.T) {
 		old := c.ok("x402_transaction_history", map[string]any{"limit": 2})
 		require.Equal(t, c.ok("x402_history", map[string]any{"limit": 2}), old)
 	})
-	t.Run("what never left", func(t *testing.T) {
-		w.Inject("evm node down", math.MaxInt)
-		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
-		w.Heal()
-		w.wallet.Engine.Schemes[exactEVM] = mute{w.wallet.Engine.Schemes[exactEVM]}
-		c.refused("x402_pay", map[string]any{"url": w.SellerURL + "/weather"})
-		got, _ := list(map[string]any{"status": "failed"})
-		require.Len(t, got, 1)
-		one := c.ok("x402_history", map[string]any{"paymentId": got[0]})
-		require.Empty(t, one["totals"], "nothing was spent")
-		require.NotContains(t, one, "content")
-	})
+	t.Run("what never left", h.neverLeft)
+}
+
+// bought is a wallet that has paid, with the payments in their order; the last one is open.
+type bought struct {
+	*world
+	*client
+	ids []string
+}
+
+func newestFirst(ids []string) []string {
+	ids = slices.Clone(ids)
+	slices.Reverse(ids)
+	return ids
+}
+
+// list is what x402_history answers: the payments, and what the next page begins before.
+func (h *bought) list(in map[string]any) (got []string, next any) {
+	said := h.ok("x402_history", in)
+	for _, row := range said["transactions"].([]any) {
+		got = append(got, row.(map[string]any)["paymentId"].(string))
+	}
+	require.EqualValues(h.client.t, len(got), said["count"])
+	return got, said["next"]
+}
+
+func (h *bought) paging(t *testing.T) {
+	var pages []string
+	in := map[string]any{"limit": 2}
+	for range 3 {
+		page, next := h.list(in)
+		pages = append(pages, page...)
+		if next == nil {
+			break
+		}
+		in["before"] = next
+	}
+	require.Equal(t, newestFirst(h.ids), pages)
+	byTransaction, _ := h.list(map[string]any{"before": h.Settlements()[1].Transaction})
+	require.Equal(t, []string{h.ids[0]}, byTransaction)
+	none, next := h.list(map[string]any{"before": h.ids[0]})
+	require.Empty(t, none)
+	require.Nil(t, next)
+}
+
+func (h *bought) filters(t *testing.T) {
+	got, _ := h.list(map[string]any{"url": "/weather", "limit": 100})
+	require.Equal(t, []string{h.ids[3], h.ids[2], h.ids[0]}, got)
+	got, _ = h.list(map[string]any{"status": "unknown"})
+	require.Equal(t, h.ids[4:], got)
+	got, _ = h.list(map[string]any{"status": "failed"})
+	require.Empty(t, got)
+	got, _ = h.list(map[string]any{"afterDate": time.Now().UTC().Format(time.DateOnly)})
+	require.GreaterOrEqual(t, len(got), 1)
+	got, _ = h.list(map[string]any{"afterDate": time.Now().Add(time.Hour).Format(time.RFC3339)})
+	require.Empty(t, got)
+	got, _ = h.list(map[string]any{"url": "%"})
+	require.Empty(t, got, "a percent sign is a percent sign")
+}
+
+func (h *bought) arguments(t *testing.T) {
+	for i, in := range []map[string]any{
+		{"limit": 0}, {"limit": 101}, {"limit": -1}, {"status": "paid"}, {"status": "SETTLED"},
+		{"afterDate": "yesterday"}, {"afterDate": "31.01.2026"},
+		{"before": "pay_none"}, {"paymentId": "pay_none"}, {"paymentId": "' OR 1=1 --"},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			f := h.refused("x402_history", in)
+			require.Equal(t, x402.InvalidArgument, f.Error, in)
+		})
+	}
+}
+
+func (h *bought) onePayment(t *testing.T) {
+	one := h.ok("x402_history", map[string]any{"paymentId": h.ids[0]})
+	require.Equal(t, 1.0, one["count"])
+	require.Equal(t, map[string]any{"USDC": "0.001"}, one["totals"])
+	require.Equal(t, sandbox.Content("/weather"), one["content"])
+	require.Equal(t, "x402://payments/"+h.ids[0]+"/content", one["contentUri"])
+	require.Equal(t, 200.0, one["httpStatus"])
+	evidence := one["evidence"].(map[string]any)
+	var states []string
+	for _, s := range evidence["states"].([]any) {
+		states = append(states, s.(map[string]any)["event"].(string))
+		_, err := time.Parse(time.RFC3339, s.(map[string]any)["at"].(string))
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"reserved", "submitted", "settled"}, states)
+	signed := evidence["signed"].(map[string]any)
+	require.Len(t, signed["nonce"], 66)
+	require.NotEmpty(t, signed["expiresAt"])
+	require.Equal(t, true, evidence["receipt"].(map[string]any)["success"])
+
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[1]})
+	require.NotEmpty(t, one["evidence"].(map[string]any)["signed"].(map[string]any)["signature"])
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[4]})
+	require.Equal(t, 402.0, one["httpStatus"])
+	require.NotEmpty(t, one["evidence"].(map[string]any)["note"])
+	_, err := h.wallet.Engine.Reconcile(t.Context())
+	require.NoError(t, err)
+	one = h.ok("x402_history", map[string]any{"paymentId": h.ids[0]})
+	require.Equal(t, "chain", one["transactions"].([]any)[0].(map[string]any)["proof"])
+	proof := one["evidence"].(map[string]any)["chainProof"].(map[string]any)
+	require.Equal(t, []string{"at", "block", "state", "transaction"}, slices.Sorted(maps.Keys(proof)))
+	require.Equal(t, "settled", proof["state"])
+}
+
+func (h *bought) neverLeft(t *testing.T) {
+	h.Inject("evm node down", math.MaxInt)
+	h.refused("x402_pay", map[string]any{"url": h.SellerURL + "/weather"})
+	h.Heal()
+	h.wallet.Engine.Schemes[exactEVM] = mute{h.wallet.Engine.Schemes[exactEVM]}
+	h.refused("x402_pay", map[string]any{"url": h.SellerURL + "/weather"})
+	got, _ := h.list(map[string]any{"status": "failed"})
+	require.Len(t, got, 1)
+	one := h.ok("x402_history", map[string]any{"paymentId": got[0]})
+	require.Empty(t, one["totals"], "nothing was spent")
+	require.NotContains(t, one, "content")
 }
 
 // mute does not sign.
