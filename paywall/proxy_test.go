@@ -127,36 +127,61 @@ func TestProxyOverStdio(t *testing.T) {
 	})
 	require.Equal(t, "Ask about the weather.", l.client.InitializeResult().Instructions)
 	require.Equal(t, "weather", l.client.InitializeResult().ServerInfo.Name)
-
-	c := l.call(t, nil, nil).challenge()
-	shown := meta(c, l.payer.sign(t, c, 0, nil))
-	shown["progressToken"] = "mine"
-	shown["traceparent"] = "00-1"
-	g := l.call(t, nil, shown)
-	require.Equal(t, product, g.text, "%s", g.Result)
-	require.True(t, g.receipt().Success)
-	require.Len(t, l.Settlements(), 1)
-	saw, _ := g.meta["saw"].(string)
-	require.Contains(t, saw, "traceparent")
-	require.NotContains(t, saw, "payment", "the server behind never sees a payment")
-
-	call := func(ctx context.Context, name string) (*mcp.CallToolResult, error) {
-		return l.client.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: map[string]any{"a": 1}})
+	call := func(name string) (*mcp.CallToolResult, error) {
+		return l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: map[string]any{"a": 1}})
 	}
-	free, err := call(t.Context(), "hello")
-	require.NoError(t, err)
-	require.Equal(t, `hi {"a":1}`, free.Content[0].(*mcp.TextContent).Text)
-	_, err = call(t.Context(), "fail")
 	var own *jsonrpc.Error
-	require.ErrorAs(t, err, &own)
-	require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
-		[]any{own.Code, own.Message, string(own.Data)})
-	_, err = call(t.Context(), "nothing")
-	require.ErrorContains(t, err, "unknown tool")
 
-	// Progress is passed on while a call is under way: what comes with the answer may be too late.
-	// The upstream server gets a cancellation (it adds a tool then), and its notification is passed
-	// on.
+	t.Run("a purchase", func(t *testing.T) {
+		c := l.call(t, nil, nil).challenge()
+		shown := meta(c, l.payer.sign(t, c, 0, nil))
+		shown["progressToken"] = "mine"
+		shown["traceparent"] = "00-1"
+		g := l.call(t, nil, shown)
+		require.Equal(t, product, g.text, "%s", g.Result)
+		require.True(t, g.receipt().Success)
+		require.Len(t, l.Settlements(), 1)
+		saw, _ := g.meta["saw"].(string)
+		require.Contains(t, saw, "traceparent")
+		require.NotContains(t, saw, "payment", "the server behind never sees a payment")
+	})
+	t.Run("what is free, and errors", func(t *testing.T) {
+		free, err := call("hello")
+		require.NoError(t, err)
+		require.Equal(t, `hi {"a":1}`, free.Content[0].(*mcp.TextContent).Text)
+		_, err = call("fail")
+		require.ErrorAs(t, err, &own)
+		require.Equal(t, []any{int64(-32050), "no such city", `{"city":"?"}`},
+			[]any{own.Code, own.Message, string(own.Data)})
+		_, err = call("nothing")
+		require.ErrorContains(t, err, "unknown tool")
+	})
+	t.Run("progress and cancellation", func(t *testing.T) { l.passesOn(t, progress, changed) })
+	t.Run("resources and prompts", func(t *testing.T) {
+		for uri, want := range map[string]string{"weather://today": "dry", "weather://paris": "wet"} {
+			read, err := l.client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+			require.NoError(t, err, uri)
+			require.Equal(t, want, read.Contents[0].Text, uri)
+		}
+		prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
+			Arguments: map[string]string{"how": "and kind"}})
+		require.NoError(t, err)
+		require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
+	})
+	t.Run("a server that dies is started again", func(t *testing.T) {
+		_, err := call("die") // what it was paid for and did not do is not charged
+		require.ErrorAs(t, err, &own)
+		require.Eventually(t, func() bool {
+			r, err := call("hello")
+			return err == nil && !r.IsError
+		}, 10*time.Second, 20*time.Millisecond)
+	})
+}
+
+// passesOn: progress is passed on while a call is under way: what comes with the answer may be too
+// late. The upstream server gets a cancellation (it adds a tool then), and its notification is
+// passed on.
+func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	cancelled := make(chan bool)
@@ -169,7 +194,7 @@ func TestProxyOverStdio(t *testing.T) {
 			}
 		}
 	}()
-	_, err = l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Meta: mcp.Meta{"progressToken": "now"}})
+	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Meta: mcp.Meta{"progressToken": "now"}})
 	require.ErrorIs(t, err, context.Canceled)
 	<-cancelled
 	select {
@@ -182,26 +207,6 @@ func TestProxyOverStdio(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Contains(string(jsonOf(list)), `"cancelled"`)
 	}, 5*time.Second, 10*time.Millisecond)
-
-	for uri, want := range map[string]string{"weather://today": "dry", "weather://paris": "wet"} {
-		t.Run(uri, func(t *testing.T) {
-			read, err := l.client.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-			require.NoError(t, err)
-			require.Equal(t, want, read.Contents[0].Text)
-		})
-	}
-	prompt, err := l.client.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "brief",
-		Arguments: map[string]string{"how": "and kind"}})
-	require.NoError(t, err)
-	require.Equal(t, "be brief and kind", prompt.Messages[0].Content.(*mcp.TextContent).Text)
-
-	// A server that dies is started again; what it was paid for and did not do is not charged.
-	_, err = call(t.Context(), "die")
-	require.ErrorAs(t, err, &own)
-	require.Eventually(t, func() bool {
-		r, err := call(t.Context(), "hello")
-		return err == nil && !r.IsError
-	}, 10*time.Second, 20*time.Millisecond)
 }
 
 func TestProxyOverHTTP(t *testing.T) {

@@ -64,6 +64,39 @@ func inBase58(data []byte) string {
 	return string(out)
 }
 
+// canary is a program that is told secrets, and everything that it said.
+type canary struct {
+	t                         *testing.T
+	program                   string
+	home, temp, secrets       string
+	right, wrong, evm, solana string // files
+	said                      bytes.Buffer
+	calls, failed             int
+}
+
+func (c *canary) file(name, text string) string {
+	path := filepath.Join(c.secrets, name)
+	require.NoError(c.t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func (c *canary) env(more ...string) []string {
+	return append([]string{"HOME=" + c.temp, "TMPDIR=" + c.temp, "X402_WALLET_HOME=" + c.home,
+		"LOG_LEVEL=debug", programVariable + "=" + os.Getenv(programVariable)}, more...)
+}
+
+func (c *canary) run(stdin string, env []string, args ...string) {
+	cmd := exec.CommandContext(c.t.Context(), c.program, args...)
+	cmd.Env = append(c.env("PATH="+os.Getenv("PATH")), env...)
+	cmd.Dir, cmd.Stdin = c.temp, strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	c.said.Write(out)
+	c.calls++
+	if err != nil {
+		c.failed++
+	}
+}
+
 // A hundred calls that fail, at the most talkative, leave nothing of the passphrase or the keys in
 // what is printed, in the home, in the temporary directory, or in what is left of a process that
 // was aborted (issue 4; catalogue F10, F12).
@@ -73,111 +106,98 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	dir := t.TempDir()
-	home, temp, secrets := filepath.Join(dir, "home"), filepath.Join(dir, "temp"),
-		filepath.Join(dir, "secrets")
-	require.NoError(t, os.Mkdir(temp, 0o700))
-	require.NoError(t, os.Mkdir(secrets, 0o700))
-	file := func(name, text string) string {
-		path := filepath.Join(secrets, name)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
+	c := &canary{t: t, home: filepath.Join(dir, "home"), temp: filepath.Join(dir, "temp"),
+		secrets: filepath.Join(dir, "secrets")}
+	require.NoError(t, os.Mkdir(c.temp, 0o700))
+	require.NoError(t, os.Mkdir(c.secrets, 0o700))
 	evm := bytes.Repeat([]byte{0xc7, 0x1e, 0x5a, 0x93}, 8)
 	pair := solana.NewWallet().PrivateKey
-	right, wrong := file("right", canaryPassphrase+"\n"), file("wrong", canaryPassphrase+"!\n")
-	evmKey, solanaKey := file("evm", hex.EncodeToString(evm)), file("solana", pair.String())
-	program, err := exec.LookPath("x402-wallet")
+	c.right, c.wrong = c.file("right", canaryPassphrase+"\n"), c.file("wrong", canaryPassphrase+"!\n")
+	c.evm, c.solana = c.file("evm", hex.EncodeToString(evm)), c.file("solana", pair.String())
+	c.program, err = exec.LookPath("x402-wallet")
 	require.NoError(t, err)
-
-	var said bytes.Buffer
-	calls, failed := 0, 0
-	run := func(stdin string, env []string, args ...string) {
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = append([]string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home,
-			"LOG_LEVEL=debug", "PATH=" + os.Getenv("PATH"),
-			programVariable + "=" + os.Getenv(programVariable)}, env...)
-		cmd.Dir, cmd.Stdin = temp, strings.NewReader(stdin)
-		out, err := cmd.CombinedOutput()
-		said.Write(out)
-		calls++
-		if err != nil {
-			failed++
-		}
-	}
-	ok := func(args ...string) {
-		before := failed
-		run("", nil, args...)
-		require.Equal(t, before, failed, "%v: %s", args, &said)
-	}
 	var imported []wallet.Imported
-	for chain, path := range map[string]string{wallet.ChainEVM: evmKey, wallet.ChainSolana: solanaKey} {
+	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
 		key, err := wallet.ImportKeyFile(path, chain)
 		require.NoError(t, err)
 		imported = append(imported, key)
 	}
-	address, _, err := testworld.MakeHome(home, w.rules(sandbox.Rules{}), canaryPassphrase, imported...)
+	address, _, err := testworld.MakeHome(c.home, w.rules(sandbox.Rules{}), canaryPassphrase, imported...)
 	require.NoError(t, err)
 
+	page := w.SellerURL + "/weather"
+	for c.failed < 100 {
+		before := c.failed
+		c.fails(page, hex.EncodeToString(evm)+"z")
+		require.Greater(t, c.failed, before)
+	}
+	w.Fund(address, sandbox.USDC)
+	c.aborted(page)
+	c.search([]byte(canaryPassphrase), evm, pair[:32])
+}
+
+// fails makes calls that fail, each with a secret in it or near it.
+func (c *canary) fails(page, brokenKey string) {
 	tool := func(arguments string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":` + arguments + "}\n"
 	}
-	page := w.SellerURL + "/weather"
-	for failed < 100 {
-		before := failed
-		run("", nil, "init", "--passphrase-file", right, "--import-key-file", evmKey)
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
-			"--import-key-file", file("broken", hex.EncodeToString(evm)+"z"))
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
-			"--import-solana", solanaKey)
-		run("", []string{"X402_WALLET_HOME=" + home + "2"}, "init", "--passphrase-file", right,
-			"--import-evm", evmKey)
-		run("", []string{"X402_WALLET_PASSPHRASE_FILE=" + wrong}, "pay", page)
-		run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", page)
-		run("", []string{"X402_WALLET_PASSPHRASE_FILE=" + right}, "pay", page) // no funds
-		run("", nil, "pay", page)
-		run("", nil, "pay", "--passphrase="+canaryPassphrase, page)
-		run("", nil, "pay", "--passphrase-fd="+canaryPassphrase, page)
-		run("", nil, "unlock", "--passphrase-fd", canaryPassphrase)
-		run("", nil, "unlock", canaryPassphrase)
-		run("", nil, "passphrase", canaryPassphrase, canaryPassphrase)
-		run("", nil, "unlock", "--passphrase-file", wrong)
-		run("", nil, "passphrase", "--passphrase-file", wrong, "--new-passphrase-file", right)
-		run("", nil, "passphrase", "--passphrase-file", right, "--new-passphrase-file",
-			file("weak", canaryPassphrase[:8]))
-		run("", nil, "passphrase", "--keyring", "--passphrase-file", wrong)
-		run("", nil, "session", "new")
-		// an answer that is an error, though the program ends well
-		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`","passphrase":"`+canaryPassphrase+`"}}`),
-			[]string{"X402_WALLET_PASSPHRASE_FILE=" + right}, "mcp")
-		run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`"}}`),
-			[]string{"X402_WALLET_PASSPHRASE_FILE=" + wrong}, "mcp")
-		require.Greater(t, failed, before)
-	}
+	right, wrong := []string{"X402_WALLET_PASSPHRASE_FILE=" + c.right},
+		[]string{"X402_WALLET_PASSPHRASE_FILE=" + c.wrong}
+	another := []string{"X402_WALLET_HOME=" + c.home + "2"}
+	c.run("", nil, "init", "--passphrase-file", c.right, "--import-key-file", c.evm)
+	c.run("", another, "init", "--passphrase-file", c.right, "--import-key-file", c.file("broken", brokenKey))
+	c.run("", another, "init", "--passphrase-file", c.right, "--import-solana", c.solana)
+	c.run("", another, "init", "--passphrase-file", c.right, "--import-evm", c.evm)
+	c.run("", wrong, "pay", page)
+	c.run("", []string{"X402_WALLET_PASSPHRASE=" + canaryPassphrase + "!"}, "pay", page)
+	c.run("", right, "pay", page) // no funds
+	c.run("", nil, "pay", page)
+	c.run("", nil, "pay", "--passphrase="+canaryPassphrase, page)
+	c.run("", nil, "pay", "--passphrase-fd="+canaryPassphrase, page)
+	c.run("", nil, "unlock", "--passphrase-fd", canaryPassphrase)
+	c.run("", nil, "unlock", canaryPassphrase)
+	c.run("", nil, "passphrase", canaryPassphrase, canaryPassphrase)
+	c.run("", nil, "unlock", "--passphrase-file", c.wrong)
+	c.run("", nil, "passphrase", "--passphrase-file", c.wrong, "--new-passphrase-file", c.right)
+	c.run("", nil, "passphrase", "--passphrase-file", c.right, "--new-passphrase-file",
+		c.file("weak", canaryPassphrase[:8]))
+	c.run("", nil, "passphrase", "--keyring", "--passphrase-file", c.wrong)
+	c.run("", nil, "session", "new")
+	// an answer that is an error, though the program ends well
+	c.run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`","passphrase":"`+canaryPassphrase+`"}}`),
+		right, "mcp")
+	c.run(tool(`{"name":"x402_pay","arguments":{"url":"`+page+`"}}`), wrong, "mcp")
+}
 
-	// an unlocked process that is aborted: its trace of stacks, and no core
-	w.Fund(address, sandbox.USDC)
-	aborted := exec.CommandContext(t.Context(), program, "unlock", "--foreground", "--passphrase-file", right)
-	aborted.Env = []string{"HOME=" + temp, "TMPDIR=" + temp, "X402_WALLET_HOME=" + home, "LOG_LEVEL=debug",
-		"GOTRACEBACK=crash", programVariable + "=" + os.Getenv(programVariable)}
-	aborted.Dir = temp
+// aborted is an unlocked process that is aborted: its trace of stacks, and no core.
+func (c *canary) aborted(page string) {
+	aborted := exec.CommandContext(c.t.Context(), c.program, "unlock", "--foreground", "--passphrase-file",
+		c.right)
+	aborted.Env = c.env("GOTRACEBACK=crash")
+	aborted.Dir = c.temp
 	var trace bytes.Buffer
 	aborted.Stderr = &trace
-	require.NoError(t, aborted.Start())
-	socket := filepath.Join(home, "agent.sock")
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(socket)
+	require.NoError(c.t, aborted.Start())
+	require.Eventually(c.t, func() bool {
+		_, err := os.Stat(filepath.Join(c.home, "agent.sock"))
 		return err == nil
 	}, time.Minute, 20*time.Millisecond)
-	ok("pay", page) // it has signed
-	require.NoError(t, aborted.Process.Signal(syscall.SIGABRT))
-	require.Error(t, aborted.Wait())
-	require.Contains(t, trace.String(), "SIGABRT")
-	said.Write(trace.Bytes())
+	before := c.failed
+	c.run("", nil, "pay", page) // it has signed
+	require.Equal(c.t, before, c.failed, "%s", &c.said)
+	require.NoError(c.t, aborted.Process.Signal(syscall.SIGABRT))
+	require.Error(c.t, aborted.Wait())
+	require.Contains(c.t, trace.String(), "SIGABRT")
+	c.said.Write(trace.Bytes())
+}
 
-	found := map[string][]byte{"what was printed": said.Bytes()}
-	for _, root := range []string{home, temp} {
+// search looks for the secrets in all that is left.
+func (c *canary) search(secrets ...[]byte) {
+	t := c.t
+	found := map[string][]byte{"what was printed": c.said.Bytes()}
+	for _, root := range []string{c.home, c.temp} {
 		require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {
 				require.NotContains(t, d.Name(), "core")
@@ -187,7 +207,7 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 		}))
 	}
 	hits := 0
-	for _, secret := range [][]byte{[]byte(canaryPassphrase), evm, pair[:32]} {
+	for _, secret := range secrets {
 		for form, text := range spellings(secret) {
 			for where, content := range found {
 				if n := bytes.Count(content, []byte(text)); n > 0 {
@@ -198,7 +218,7 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, failed, 100)
-	t.Logf("%d calls, %d of them failed, %d bytes printed, %d files: %d hits", calls, failed, said.Len(),
-		len(found)-1, hits)
+	require.GreaterOrEqual(t, c.failed, 100)
+	t.Logf("%d calls, %d of them failed, %d bytes printed, %d files: %d hits", c.calls, c.failed,
+		c.said.Len(), len(found)-1, hits)
 }
