@@ -31,8 +31,8 @@ type Facilitator struct {
 	Networks  []string // CAIP-2, mainnets or testnets; empty: whatever its /supported says
 	Auth      string   // how it knows us: "" or "none", "cdp", "payai" or "header"
 	KeyID     string
-	// the key; for "header" the line "Name: value". A function, so that nothing that prints or encodes
-	// a Facilitator can show it, and it is read when it is first needed
+	// the key; for "header" the line "Name: value". A function, so that nothing that prints or
+	// encodes a Facilitator can show it, and it is read when it is first needed
 	Secret func() (string, error) `json:"-"`
 }
 

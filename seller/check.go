@@ -27,11 +27,11 @@ const (
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
-// check is Check over HTTP: URL_BLOCKED or INVALID_ARGUMENT. What a name resolves to is checked when it
-// is dialled.
+// check is Check over HTTP: URL_BLOCKED or INVALID_ARGUMENT. What a name resolves to is checked
+// when it is dialled.
 func (h *httpClient) check(r Request) (*url.URL, error) {
 	if !slices.Contains(methods, methodOf(r)) {
-		return nil, invalid("the method %s is not one of %s", quote(r.Method), strings.Join(methods, ", "))
+		return nil, invalid("the method %s is not one of %s", x402.Quote(r.Method), strings.Join(methods, ", "))
 	}
 	if len(r.Body) > maxRequestBody {
 		return nil, invalid("the body is %d bytes long; at most %d are sent", len(r.Body), maxRequestBody)
@@ -211,12 +211,12 @@ func checkHeader(header http.Header) error {
 				return strings.HasPrefix(canonical, p)
 			})
 		if isOurs {
-			return invalid("the header %s is set by the wallet, not by its caller", quote(name))
+			return invalid("the header %s is set by the wallet, not by its caller", x402.Quote(name))
 		}
 		for _, value := range values {
 			fields, size = fields+1, size+len(name)+len(value)
 			if !validField(name, value) {
-				return invalid("the header %s is not one line of text", quote(name))
+				return invalid("the header %s is not one line of text", x402.Quote(name))
 			}
 			if canonical == "User-Agent" && strings.Contains(value, "Mozilla") {
 				return invalid("a User-Agent with Mozilla in it is answered with a paywall page for people")
@@ -264,13 +264,4 @@ func punycode(host string) string {
 		}
 	}
 	return ""
-}
-
-// quote makes a stranger's text safe to show: short, printable ASCII, in quotes.
-func quote(s string) string {
-	const most = 200
-	if len(s) > most {
-		return fmt.Sprintf("%+q…", s[:most])
-	}
-	return fmt.Sprintf("%+q", s)
 }

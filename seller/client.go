@@ -10,12 +10,12 @@
 // megabyte of gzip, takes a proxy from the environment, and when a kept-alive connection dies after
 // the server read a signed GET, sends it a second time unasked.
 //
-// The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be sent),
-// dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's errors
-// mean outside); node.go is the client for the owner's own nodes and facilitators. MCP: mcp.go (a
-// request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go (what left
-// and what came, read raw), mcptransport.go (where that is noted, and how a payment leaves once),
-// mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
+// The files: client.go (which of the two). HTTP: http.go (ask, present), check.go (what may be
+// sent), dial.go (to which addresses), body.go (what is taken in), errors.go (what the network's
+// errors mean outside); node.go is the client for the owner's own nodes and facilitators. MCP:
+// mcp.go (a request and its answer), mcpsession.go (sessions, opened and ended), mcpexchange.go
+// (what left and what came, read raw), mcptransport.go (where that is noted, and how a payment
+// leaves once), mcptools.go (lists of tools, and errors); connections are internal/mcpconn's.
 package seller
 
 import (
@@ -102,8 +102,8 @@ type Options struct {
 	dial dialFunc // tests only: what opens a connection to an address that was allowed
 }
 
-// Client is the way to sellers: over HTTP, and of tools, resources and prompts of MCP servers. It is
-// safe for concurrent use; Close ends what it started.
+// Client is the way to sellers: over HTTP, and of tools, resources and prompts of MCP servers. It
+// is safe for concurrent use; Close ends what it started.
 //
 // A session with an MCP server is opened when it is first needed, is shared by all calls, and is
 // opened again when it has died. A request with a payment leaves at most once all the same: what
@@ -150,9 +150,9 @@ func (m *Client) Check(r Request) (err error) {
 }
 
 // Ask sends a request without payment. Over HTTP redirects are followed up to five times within the
-// same origin; a request that is neither GET nor HEAD only where the redirect keeps its method (307,
-// 308). Whether an MCP server then works for nothing is its own affair, so it is sent once, and
-// again only when provably nothing of it left. Errors are *x402.Error, or an *EntryError.
+// same origin; a request that is neither GET nor HEAD only where the redirect keeps its method
+// (307, 308). Whether an MCP server then works for nothing is its own affair, so it is sent once,
+// and again only when provably nothing of it left. Errors are *x402.Error, or an *EntryError.
 func (m *Client) Ask(ctx context.Context, r Request) (*Answer, error) {
 	if IsMCP(r.Method) {
 		return m.askMCP(ctx, r)

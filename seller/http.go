@@ -181,5 +181,5 @@ func (h *httpClient) redirect(r Request, at *url.URL, response *http.Response, h
 }
 
 func refuse(location, why string) *x402.Error {
-	return x402.Errorf(x402.RedirectRefused, "%s", why).WithDetail("location", quote(location))
+	return x402.Errorf(x402.RedirectRefused, "%s", why).WithDetail("location", x402.Quote(location))
 }

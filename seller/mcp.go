@@ -42,7 +42,7 @@ func (m *Client) Endpoint(server string) (string, error) {
 		return at.String(), nil
 	default:
 		return "", x402.Errorf(x402.InvalidArgument, "no MCP server of this wallet is called %s",
-			quote(server)).
+			x402.Quote(server)).
 			WithHint("name one of the owner's config.toml, or give its https:// URL")
 	}
 }
@@ -65,7 +65,7 @@ func (m *Client) parseEndpoint(raw string) (*url.URL, error) {
 		return nil, invalid("the server cannot be read")
 	}
 	if s, known := m.options.Servers[at.Host]; !known || s.URL != "" || raw != commandScheme+"://"+at.Host {
-		return nil, blocked("%s is not a command of the owner's config.toml", quote(raw))
+		return nil, blocked("%s is not a command of the owner's config.toml", x402.Quote(raw))
 	}
 	return at, nil
 }

@@ -159,7 +159,7 @@ func (o observed) Rejected(r *http.Request, response *http.Response) (body []byt
 	} else {
 		o.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
 			WithHint("nothing was paid; its answer is in details").WithDetail("said",
-			quote(string(a.Content)))
+			x402.Quote(string(a.Content)))
 	}
 	return a.Content, true
 }

@@ -85,13 +85,13 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 		return m.unanswered(ctx, w, err)
 	}
 	said := func(x *x402.Error) *x402.Error {
-		return x.WithDetail("jsonrpcCode", refused.said.Code).WithDetail("said", quote(refused.said.Message))
+		return x.WithDetail("jsonrpcCode", refused.said.Code).WithDetail("said", x402.Quote(refused.said.Message))
 	}
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:
 		if w.method == CallTool && m.lacks(ctx, w) {
 			return said(x402.Errorf(x402.ToolNotFound, "%s has no tool called %s", w.endpoint.Host,
-				quote(w.name)).WithHint("x402_list_tools names those it has"))
+				x402.Quote(w.name)).WithHint("x402_list_tools names those it has"))
 		}
 		return said(x402.Errorf(x402.InvalidArgument, "%s does not take these arguments",
 			w.endpoint.Host).WithHint("x402_list_tools shows the schema"))

@@ -3,26 +3,24 @@ package seller
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"syscall"
 	"time"
+
+	"x402-wallet/x402"
 )
 
-// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some 100
-// KiB.
-const maxNodeBody = 8 << 20
-
-// nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
-const nodeConnect = 5 * time.Second
-
-// errNodeBody says that a node's answer was longer than it may be.
-var errNodeBody = errors.New("the answer is longer than 8 MiB")
+const (
+	// maxNodeBody bounds what a node or facilitator may answer: a page of token accounts is some
+	// 100 KiB.
+	maxNodeBody = 8 << 20
+	// nodeConnect is how long connecting to a node or facilitator may take (SPEC §7.2).
+	nodeConnect = 5 * time.Second
+)
 
 // NodeClient is the client for addresses the owner chose: RPC nodes and facilitators. https goes
 // anywhere, the owner's own network too; http goes to this machine, and to the exact host:port of
@@ -67,7 +65,8 @@ func (n *node) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	response.Body = &limitedBody{ReadCloser: response.Body, left: maxNodeBody}
+	// it fails, rather than ends, at the limit: a cut-off answer must not look like a whole one
+	response.Body = http.MaxBytesReader(nil, response.Body, maxNodeBody)
 	return response, nil
 }
 
@@ -80,7 +79,7 @@ func (n *node) check(at *url.URL) error {
 		return nil
 	}
 	// no path: it may hold a key
-	return fmt.Errorf("%s is neither https:// nor on this machine", quote(at.Scheme+"://"+at.Host))
+	return fmt.Errorf("%s is neither https:// nor on this machine", x402.Quote(at.Scheme+"://"+at.Host))
 }
 
 func isThisMachine(host string) bool {
@@ -100,23 +99,4 @@ func dialNode(ctx context.Context, network, address string) (net.Conn, error) {
 		}
 	}
 	return dialer.DialContext(ctx, network, address)
-}
-
-type limitedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-// Read fails, rather than ends, at the limit: a cut-off answer must not look like a whole one.
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		var probe [1]byte
-		if n, err := b.ReadCloser.Read(probe[:]); n == 0 {
-			return 0, err
-		}
-		return 0, errNodeBody
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }

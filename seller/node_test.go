@@ -50,7 +50,8 @@ func TestNodeClient(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, maxNodeBody, n)
 	_, n, err = get(s.URL + "/flood")
-	require.ErrorIs(t, err, errNodeBody)
+	var tooLong *http.MaxBytesError
+	require.ErrorAs(t, err, &tooLong)
 	assert.Equal(t, maxNodeBody, n)
 
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())

@@ -72,8 +72,8 @@ func (r *Registry) Assets(network string) []AssetInfo {
 	return slices.DeleteFunc(slices.Clone(r.assets), func(a AssetInfo) bool { return a.Network != network })
 }
 
-// builtin is the table: what x402 2.27 (svm and evm/src/defaultAssets.ts) has, and npm x402 1.2.0 for
-// what only V1 has.
+// builtin is the table: what x402 2.27 (svm and evm/src/defaultAssets.ts) has, and npm x402 1.2.0
+// for what only V1 has.
 var builtin = []AssetInfo{
 	spl(solanaMainnet, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC", classic),
 	spl(solanaMainnet, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT", classic),

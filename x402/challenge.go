@@ -142,8 +142,8 @@ func resourceV1(first Requirement) Resource {
 	return res
 }
 
-// DecodeRequirement reads one entry of accepts, of JSON that DecodeStrict has accepted. The error says
-// what breaks the format; whether the option can be paid is for others to say.
+// DecodeRequirement reads one entry of accepts, of JSON that DecodeStrict has accepted. The error
+// says what breaks the format; whether the option can be paid is for others to say.
 func DecodeRequirement(raw json.RawMessage, version int) (Requirement, error) {
 	var entry object
 	if json.Unmarshal(raw, &entry) != nil || entry == nil {
@@ -193,8 +193,8 @@ func readRequirement(entry object, version int) (Requirement, error) {
 	return r, err
 }
 
-// object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member that is
-// null counts as absent (x402-protocol.md §2.1).
+// object is a JSON object that DecodeStrict has accepted: its keys are exact and single. A member
+// that is null counts as absent (x402-protocol.md §2.1).
 type object map[string]json.RawMessage
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

@@ -43,8 +43,10 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 		return nil, Errorf(noRequirements, "status %d asks for no payment: 402 and 412 do", status)
 	}
 	var chosen *Challenge
-	for _, read := range []func(http.Header, []byte) (*Challenge, error){requiredHeader, seedHeader,
-		bodyChallenge, plainHeaders} {
+	for _, read := range []func(http.Header, []byte) (*Challenge, error){
+		headerChallenge(HeaderRequired, dialects{1: DialectV1Body, 2: DialectV2Header}),
+		headerChallenge(headerSeedRequired, dialects{2: dialectSeedV2}), bodyChallenge, plainHeaders,
+	} {
 		c, err := read(header, body)
 		switch {
 		case err != nil && (chosen == nil || errors.Is(err, errConflictingHeaders)):
@@ -63,24 +65,19 @@ func ReadChallenge(status int, header http.Header, body []byte) (*Challenge, err
 	return chosen, nil
 }
 
-func requiredHeader(header http.Header, _ []byte) (*Challenge, error) {
-	return headerChallenge(header, HeaderRequired, dialects{1: DialectV1Body, 2: DialectV2Header})
-}
-
-func seedHeader(header http.Header, _ []byte) (*Challenge, error) {
-	return headerChallenge(header, headerSeedRequired, dialects{2: dialectSeedV2})
-}
-
-func headerChallenge(header http.Header, name string, known dialects) (*Challenge, error) {
-	value, err := singleHeader(header, name)
-	if value == "" || err != nil {
-		return nil, err
+// headerChallenge reads a challenge out of one header.
+func headerChallenge(name string, known dialects) func(http.Header, []byte) (*Challenge, error) {
+	return func(header http.Header, _ []byte) (*Challenge, error) {
+		value, err := singleHeader(header, name)
+		if value == "" || err != nil {
+			return nil, err
+		}
+		data, err := Unwrap(name, value)
+		if err != nil {
+			return nil, err
+		}
+		return decodeChallenge(data, MaxHeader, known)
 	}
-	data, err := Unwrap(name, value)
-	if err != nil {
-		return nil, err
-	}
-	return decodeChallenge(data, MaxHeader, known)
 }
 
 // bodyChallenge takes a body for a challenge when it is a JSON object with accepts: V2 sellers put

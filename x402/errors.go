@@ -3,6 +3,8 @@ package x402
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Code is an error code of SPEC §7.1.
@@ -271,3 +273,26 @@ func AsError(err error) *Error {
 
 // HasCode reports whether err carries code.
 func HasCode(err error, code Code) bool { return err != nil && AsError(err).Code == code }
+
+// Clip bounds a text in bytes, and does not cut a character in two.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// Brief bounds a stranger's text for the details of an error. No address, DID (74 letters),
+// transaction (88 on Solana) or CAIP-2 id needs more.
+func Brief(s string) string { return Clip(s, 88) }
+
+// Quote makes a stranger's words safe to stand in our own: at most 200 bytes, in quotes, ASCII only (no
+// bidirectional or invisible letters).
+func Quote(s string) string { return quoted(s, 200) }
+
+func quoted(s string, most int) string {
+	if len(s) > most {
+		return strconv.QuoteToASCII(strings.ToValidUTF8(s[:most], "")) + "…"
+	}
+	return strconv.QuoteToASCII(s)
+}

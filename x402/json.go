@@ -33,12 +33,12 @@ const (
 // JavaScript the exact one; a document that has both is refused (security.md A11, A12).
 var errAmbiguous = errors.New("ambiguous JSON")
 
-// DecodeStrict decodes one strict JSON document of at most limit bytes into v; where v is nil it only
-// reports what makes data none: RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else (with
-// errAmbiguous as the cause where a key is ambiguous). Stricter than encoding/json: no duplicate keys
-// or case twins, no depth over maxDepth, no invalid UTF-8, no lone surrogates, no BOM. It walks over
-// the bytes once and keeps none of them. No error of it repeats what a stranger wrote, but a key,
-// quoted and bounded.
+// DecodeStrict decodes one strict JSON document of at most limit bytes into v; where v is nil it
+// only reports what makes data none: RESPONSE_TOO_LARGE, or RESPONSE_MALFORMED for anything else
+// (with errAmbiguous as the cause where a key is ambiguous). Stricter than encoding/json: no
+// duplicate keys or case twins, no depth over maxDepth, no invalid UTF-8, no lone surrogates, no
+// BOM. It walks over the bytes once and keeps none of them. No error of it repeats what a stranger
+// wrote, but a key, quoted and bounded.
 //
 // Key names are exact: a key that only differs in letter case from one of a struct's is refused,
 // where encoding/json would take it. Values whose type decodes itself (json.RawMessage, anything
@@ -76,15 +76,8 @@ func ambiguous(what, key string) *Error {
 	return (&Error{Code: ResponseMalformed, Message: what, Err: errAmbiguous}).WithDetail("key", quote(key))
 }
 
-// quote makes a stranger's text safe to show: bounded, in quotes, ASCII only (no bidirectional or
-// invisible letters).
-func quote(s string) string {
-	const enough = 80
-	if len(s) > enough {
-		return strconv.QuoteToASCII(s[:enough]) + "…"
-	}
-	return strconv.QuoteToASCII(s)
-}
+// quote is Quote for names: a key, a network, a version.
+func quote(s string) string { return quoted(s, 80) }
 
 // strictReader walks over a document once, token by token. A nil type means that nothing is known
 // of the value that comes next.

@@ -90,7 +90,8 @@ func ReadMCPChallenge(m MCPMessage) (*Challenge, error) {
 	if chosen == nil {
 		return nil, nil
 	}
-	if err := DecodeStrict(m.Result, MaxMCPMessage, nil); err != nil { // a key twice: what it asks depends on the reader
+	if err := DecodeStrict(m.Result, MaxMCPMessage, nil); err != nil {
+		// a key twice: what it asks depends on the reader
 		return nil, challengeError(err)
 	}
 	return chosen, nil
@@ -129,8 +130,7 @@ func mcpCandidates(result json.RawMessage) (found []candidate) {
 	tool := dialects{1: dialectMCPV1, 2: dialectMCP}
 	if kind, _ := top.text("resultType"); kind == "payment_required" {
 		found = append(found, candidate{text: top["paymentRequired"],
-			dialects: dialects{1: dialectMCPExtension,
-				2: dialectMCPExtension}})
+			dialects: dialects{1: dialectMCPExtension, 2: dialectMCPExtension}})
 	}
 	add(meta[MetaCloudflare], dialects{1: dialectMCPCloudflare, 2: dialectMCPCloudflare})
 	add(meta[metaRequired], tool)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -119,7 +120,7 @@ func RequirementJSON(c *Challenge, r Requirement) json.RawMessage {
 		{key: "amount", value: jsonString(r.Amount.String())},
 		{key: "asset", value: jsonString(r.Asset)},
 		{key: "payTo", value: jsonString(r.PayTo)},
-		{key: "maxTimeoutSeconds", value: jsonNumber(int64(r.MaxTimeout / time.Second))},
+		{key: "maxTimeoutSeconds", value: strconv.AppendInt(nil, int64(r.MaxTimeout/time.Second), 10)},
 	}
 	if len(r.Extra) > 0 {
 		entry = append(entry, member{key: "extra", value: sorted(r.Extra).object()})
@@ -232,11 +233,6 @@ func (all members) object() json.RawMessage {
 
 func jsonString(s string) json.RawMessage {
 	text, _ := json.Marshal(s) // of a string: cannot fail
-	return text
-}
-
-func jsonNumber(n int64) json.RawMessage {
-	text, _ := json.Marshal(n) // of an integer: cannot fail
 	return text
 }
 

@@ -1,6 +1,7 @@
 package x402
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -78,8 +79,8 @@ const (
 	Expired
 )
 
-// The states' names as the ledger keeps them and x402_history shows them (evidence.chainProof): what
-// agents read does not change with a name in this program, so Expired is written "dead".
+// The states' names as the ledger keeps them and x402_history shows them (evidence.chainProof):
+// what agents read does not change with a name in this program, so Expired is written "dead".
 var stateNames = []string{Open: "open", Settled: "settled", Expired: "dead"}
 
 // MarshalText gives a state's name.
@@ -102,4 +103,31 @@ type Status struct {
 	Block       uint64      `json:"block,omitempty"`       // EVM block or Solana slot the answer rests on
 	At          time.Time   `json:"at,omitzero"`           // that block's own time, where known
 	Note        string      `json:"note,omitempty"`        // in words, for the evidence
+}
+
+// Delegation is an SPL token account as its owner set it up, read from the chain. Addresses are
+// base58, amounts are atomic units of Mint.
+type Delegation struct {
+	Account, Owner, Mint, Program string
+	Delegate                      string       // "" when there is none
+	IsOurs                        bool         // Delegate is this wallet's agent
+	Frozen                        bool         // by the token's issuer: nothing can be spent
+	Remaining                     money.Amount // of what was delegated; 0 when there is no delegate
+	Balance                       money.Amount
+}
+
+// DelegationChange is a transaction that changes a delegation, not signed yet: only the owner of
+// the token account can sign it. Addresses are base58.
+type DelegationChange struct {
+	Network, Account, Owner, Mint, Program string
+	Delegate                               string // "": the delegation is revoked
+	Amount                                 uint64 // atomic units that Delegate may spend from now on
+	Decimals                               uint8
+	Message                                []byte // what is signed
+}
+
+// Transaction is the transaction in base64, with the owner's signature or, for the zero value,
+// without one.
+func (c DelegationChange) Transaction(signature [64]byte) string {
+	return base64.StdEncoding.EncodeToString(append(append([]byte{1}, signature[:]...), c.Message...))
 }
