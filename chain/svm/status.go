@@ -119,8 +119,7 @@ func (s *search) readFinalized(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.slot = slot
-	s.height = min(height, lastValid-blockhashLife)
+	s.slot, s.height = slot, min(height, lastValid-blockhashLife)
 	return nil
 }
 
@@ -161,15 +160,13 @@ func below(n, m uint64) uint64 { return n - min(n, m) }
 
 // judge says what a transaction with our signature proves.
 func (s *search) judge(found *landed) x402.Status {
-	status := x402.Status{Transaction: found.id, Block: found.slot, At: found.at}
+	status := x402.Status{State: x402.Settled, Transaction: found.id, Block: found.slot, At: found.at}
 	switch {
-	case !found.failed:
-		status.State = x402.Settled
-	case found.slot <= s.slot:
+	case found.failed && found.slot <= s.slot:
 		status.State = x402.Expired
 		status.Note = "it landed in a finalized slot and failed: it moved nothing, and cannot land again"
-	default:
-		status = x402.Status{Note: "it landed and failed, but its slot is not final yet"}
+	case found.failed:
+		return x402.Status{Note: "it landed and failed, but its slot is not final yet"}
 	}
 	return status
 }
@@ -201,7 +198,7 @@ type landed struct {
 type row struct {
 	Signature string
 	Slot      uint64
-	Memo      *string
+	Memo      string // "": none
 }
 
 // signatureCache remembers which signatures a transaction carries, so that a hundred open payments
@@ -285,13 +282,11 @@ func (s *search) page(ctx context.Context, before string) (rows []row, err error
 		options["before"] = before
 	}
 	const method = "getSignaturesForAddress"
-	if err := s.node.Call(ctx, &rows, method, s.source, options); err != nil {
-		return nil, err
+	err = s.node.Call(ctx, &rows, method, s.source, options)
+	if err == nil && rows == nil {
+		err = s.node.Failed(method, errors.New("no list"))
 	}
-	if rows == nil {
-		return nil, s.node.Failed(method, errors.New("no list"))
-	}
-	return rows, nil
+	return rows, err
 }
 
 // open looks into one row's transaction, and returns it when our signature is in it.
@@ -325,13 +320,8 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 // compared, because nodes may escape anything else, and a row without a memo proves nothing: not
 // every node reports memos.
 func (s *search) isOther(r row) bool {
-	if r.Memo == nil || *r.Memo == "" {
-		return false
-	}
-	if strings.ContainsFunc(s.memo, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return false
-	}
-	return s.memo == "" || !strings.Contains(*r.Memo, s.memo)
+	isPlain := !strings.ContainsFunc(s.memo, func(c rune) bool { return c < ' ' || c > '~' })
+	return r.Memo != "" && isPlain && (s.memo == "" || !strings.Contains(r.Memo, s.memo))
 }
 
 // transaction fetches one that is listed. Versions that we never make need not be read.
@@ -343,8 +333,8 @@ func (n *node) transaction(ctx context.Context, id string) (*landed, error) {
 		Meta        *struct{ Err json.RawMessage }
 	}
 	const method = "getTransaction"
-	err := n.Call(ctx, &answer, method, id, map[string]any{"encoding": "base64", "commitment": confirmed,
-		"maxSupportedTransactionVersion": 0})
+	err := n.Call(ctx, &answer, method, id, map[string]any{
+		"encoding": "base64", "commitment": confirmed, "maxSupportedTransactionVersion": 0})
 	if rpc.Refused(err, unsupportedVersion) {
 		return &landed{id: id}, nil
 	}
@@ -386,17 +376,12 @@ func (s *search) checkRetention(ctx context.Context) error {
 	const method = "getFirstAvailableBlock"
 	err := s.node.Call(ctx, &first, method)
 	switch {
-	case rpc.Refused(err, methodNotFound):
-		if below(s.height, s.lastValid) <= retainedByAll {
-			return nil
-		}
-		return err
-	case err != nil:
-		return err
-	case first > s.floor:
-		return s.node.Failed(method,
-			fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more",
-				first, s.floor))
+	case rpc.Refused(err, methodNotFound) && below(s.height, s.lastValid) <= retainedByAll:
+		return nil
+	case err == nil && first > s.floor:
+		err = fmt.Errorf("it keeps nothing before slot %d, and slot %d is needed: ask a node that keeps more",
+			first, s.floor)
+		return s.node.Failed(method, err)
 	}
-	return nil
+	return err
 }

@@ -208,13 +208,15 @@ func (e *Exact) Payable(r x402.Requirement, asset x402.AssetInfo) error {
 	return err
 }
 
-// parties are the keys and the memo that a requirement names.
+// parties are the keys and the memo that a requirement names. The memo goes into the transaction
+// verbatim (B10). It is a stranger's text, and UTF-8: package x402 refuses a challenge that is not.
 type parties struct {
 	payee, mint, feePayer solana.PublicKey // feePayer is zero when nobody is named and nobody has to be
-	memo                  string
+	memo                  string           // "" for none
 }
 
-// parties reads them. feePayer is who pays the fee where the challenge names nobody.
+// parties reads them. feePayer is the one that the facilitator gave, where a dialect in which the
+// wallet settles leaves it out (SPEC §7.2).
 func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err error) {
 	self, err := e.self()
 	if err != nil {
@@ -224,19 +226,38 @@ func (e *Exact) parties(r x402.Requirement, feePayer string) (p parties, err err
 	if err != nil {
 		return p, invalid("the asset is %w", err).WithDetail("asset", x402.Brief(r.Asset))
 	}
-	p.memo, err = memoOf(r)
+	p.memo, err = extraText(r, "memo")
 	if err != nil {
 		return p, err
 	}
-	p.payee, err = payee(r, self, p.mint)
+	if len(p.memo) > maxMemo {
+		return p, invalid("extra.memo has %d bytes, at most %d can be sent", len(p.memo), maxMemo)
+	}
+	p.payee, err = parseKey(r.PayTo)
+	if why := p.whyNotPayee(self, err); why != "" {
+		return p, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
+	}
+	named, err := extraText(r, "feePayer")
 	if err != nil {
 		return p, err
 	}
-	p.feePayer, err = feePayerOf(r, feePayer)
-	if err != nil || p.feePayer.IsZero() {
-		return p, err
+	if named == "" && r.Dialect.WalletSettles() {
+		named = feePayer
+		if named == "" {
+			return p, nil
+		}
 	}
-	return p, p.judgeFeePayer(self)
+	if named == "" {
+		return p, invalid("extra.feePayer is missing")
+	}
+	p.feePayer, err = parseKey(named)
+	if err != nil {
+		return p, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(named))
+	}
+	if why := p.whyNotFeePayer(self); why != "" {
+		return p, invalid("extra.feePayer is %s", why).WithDetail("feePayer", named)
+	}
+	return p, nil
 }
 
 // extraText is extra[key]: "" when it is absent or null, an error when it is anything but a text.
@@ -247,78 +268,35 @@ func extraText(r x402.Requirement, key string) (text string, err error) {
 	return text, nil
 }
 
-// memoOf is the memo the seller wants in the transaction, verbatim, "" for none (B10). It is a
-// stranger's text, and UTF-8: package x402 refuses a challenge that is not.
-func memoOf(r x402.Requirement) (string, error) {
-	memo, err := extraText(r, "memo")
-	if err != nil {
-		return "", err
-	}
-	if len(memo) > maxMemo {
-		return "", invalid("extra.memo has %d bytes, at most %d can be sent", len(memo), maxMemo)
-	}
-	return memo, nil
-}
-
-// payee refuses addresses that cannot be anybody's wallet, and our own (B12).
-func payee(r x402.Requirement, self, mint solana.PublicKey) (solana.PublicKey, error) {
-	key, err := parseKey(r.PayTo)
-	var why string
+// whyNotPayee is for addresses that cannot be anybody's wallet, and our own (B12); "": it can be.
+func (p parties) whyNotPayee(self solana.PublicKey, err error) string {
 	switch {
 	case err != nil:
-		why = err.Error()
-	case key == self:
-		why = "this wallet itself"
-	case key == mint:
-		why = "the token's mint"
-	case isProgram(key):
-		why = "a program"
-	default:
-		return key, nil
+		return err.Error()
+	case p.payee == self:
+		return "this wallet itself"
+	case p.payee == p.mint:
+		return "the token's mint"
+	case isProgram(p.payee):
+		return "a program"
 	}
-	return key, invalid("payTo is %s", why).WithDetail("payTo", x402.Brief(r.PayTo))
+	return ""
 }
 
-// feePayerOf is extra.feePayer, and where a dialect in which the wallet settles leaves it out (SPEC
-// §7.2), the one the facilitator gave.
-func feePayerOf(r x402.Requirement, given string) (solana.PublicKey, error) {
-	text, err := extraText(r, "feePayer")
-	if err != nil {
-		return solana.PublicKey{}, err
-	}
-	if text == "" && r.Dialect.WalletSettles() {
-		text = given
-		if text == "" {
-			return solana.PublicKey{}, nil
-		}
-	}
-	if text == "" {
-		return solana.PublicKey{}, invalid("extra.feePayer is missing")
-	}
-	key, err := parseKey(text)
-	if err != nil {
-		return key, invalid("extra.feePayer is %w", err).WithDetail("feePayer", x402.Brief(text))
-	}
-	return key, nil
-}
-
-// judgeFeePayer refuses those that would make us or the payee pay the fee, or that nobody can sign
+// whyNotFeePayer is for those that would make us or the payee pay the fee, or that nobody can sign
 // for (B8, B9).
-func (p parties) judgeFeePayer(self solana.PublicKey) error {
-	var why string
+func (p parties) whyNotFeePayer(self solana.PublicKey) string {
 	switch {
 	case p.feePayer == self:
-		why = "this wallet: it never pays a fee"
+		return "this wallet: it never pays a fee"
 	case p.feePayer == p.payee:
-		why = "the payee"
+		return "the payee"
 	case p.feePayer == p.mint:
-		why = "the token's mint"
+		return "the token's mint"
 	case isProgram(p.feePayer):
-		why = "a program"
+		return "a program"
 	case !p.feePayer.IsOnCurve():
-		why = "no key that could sign"
-	default:
-		return nil
+		return "no key that could sign"
 	}
-	return invalid("extra.feePayer is %s", why).WithDetail("feePayer", p.feePayer.String())
+	return ""
 }
