@@ -88,7 +88,7 @@ func New(at net.Addr, o Options) *Server {
 		_, _ = w.Write(icon)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		s.say(w, http.StatusNotFound, nothing)
+		s.say(w, http.StatusNotFound, "There is no such page.")
 	})
 	s.pages = http.StripPrefix(s.place, mux)
 	return s
@@ -135,8 +135,6 @@ func (s *Server) wait(ctx context.Context, failed <-chan error) error {
 		}
 	}
 }
-
-const nothing = "There is no such page."
 
 // answer says who may look, in one place.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {

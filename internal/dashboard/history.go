@@ -23,6 +23,7 @@ import (
 type row struct {
 	ID, For, Price, Symbol, Network string // For is without https://, which goes without saying
 	At                              time.Time
+	Since, Next                     string // how long ago; what becomes of it
 	status
 }
 
@@ -42,7 +43,7 @@ func rowOf(p history.Payment) row {
 		s.Kind = "bad"
 	}
 	return row{ID: p.ID, For: p.Method + " " + strings.TrimPrefix(p.URL, "https://"), Price: p.Price.Price(),
-		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created, status: s}
+		Symbol: p.Symbol, Network: x402.Title(p.Network), At: p.Created, Next: next(p), status: s}
 }
 
 const perPage = 50
@@ -155,7 +156,6 @@ func (l *look) download(kind, name string) {
 type paid struct {
 	row
 	For       string // all of it
-	Next      string
 	Facts     [][2]string
 	Events    []event
 	Documents []document
@@ -189,7 +189,7 @@ func payment(l *look) (frame, error) {
 		return frame{}, err
 	}
 	t := all.Transactions[0]
-	v := paid{row: rowOf(p), For: p.Method + " " + p.URL, Next: next(p)}
+	v := paid{row: rowOf(p), For: p.Method + " " + p.URL}
 	e := all.Evidence.Signed
 	expires := ""
 	if !e.ExpiresAt.IsZero() && p.State.Unfinished() {

@@ -68,16 +68,10 @@ type first struct {
 	Spending   spending
 	Budgets    []budgetBar
 	PerCall    money.Dollars
-	Unfinished []unfinished
-	More       bool // of these
+	Unfinished []row // without evidence of what became of them
+	More       bool  // of these
 	Recent     []row
 	Empty      bool // nothing was ever paid
-}
-
-// unfinished is a payment without evidence of what became of it.
-type unfinished struct {
-	row
-	Since, Next string
 }
 
 func overview(l *look) (frame, error) {
@@ -98,8 +92,9 @@ func overview(l *look) (frame, error) {
 	}
 	p.More = len(open) > mostUnfinished
 	for _, o := range open[:min(len(open), mostUnfinished)] {
-		since := ago(now.Sub(o.Created))
-		p.Unfinished = append(p.Unfinished, unfinished{row: rowOf(o), Since: since, Next: next(o)})
+		r := rowOf(o)
+		r.Since = ago(now.Sub(o.Created))
+		p.Unfinished = append(p.Unfinished, r)
 	}
 	newest, _, _, err := store.List(ctx, history.Filter{Limit: recent})
 	if err != nil {
@@ -157,15 +152,10 @@ func next(p history.Payment) string {
 // spending is what was spent over a range of time.
 type spending struct {
 	history.Sum
-	Range           string // its title
-	Ranges          []choice
+	Range           string      // its title
+	Ranges          [][2]string // all there are: name and title
 	Plot            plot
 	Hosts, Networks bars
-}
-
-type choice struct {
-	Name, Title string
-	Chosen      bool
 }
 
 // spans are the ranges, each of steps that end now.
@@ -194,9 +184,8 @@ var spans = []struct {
 func (l *look) spending(now time.Time) (out spending, err error) {
 	chosen := cmp.Or(l.r.FormValue("range"), "30d")
 	for _, span := range spans {
-		isChosen := span.name == chosen
-		out.Ranges = append(out.Ranges, choice{Name: span.name, Title: span.title, Chosen: isChosen})
-		if !isChosen {
+		out.Ranges = append(out.Ranges, [2]string{span.name, span.title})
+		if span.name != chosen {
 			continue
 		}
 		out.Range = span.title

@@ -64,10 +64,8 @@ func kindOf(name, value string) string {
 
 func isPhrase(value string) bool {
 	words := strings.Fields(value)
-	return slices.Contains([]int{12, 15, 18, 21, 24}, len(words)) &&
-		!slices.ContainsFunc(words, func(w string) bool {
-			return !word.MatchString(w)
-		})
+	isOther := func(w string) bool { return !word.MatchString(w) }
+	return slices.Contains([]int{12, 15, 18, 21, 24}, len(words)) && !slices.ContainsFunc(words, isOther)
 }
 
 // isKeypair is the Solana command line's form: 64 numbers.
@@ -113,32 +111,29 @@ func (o Options) keysAbout(ctx context.Context) (list findings) {
 
 // remedy offers the import; it is refused where there is a wallet already.
 func (o Options) remedy(l leak) string {
-	if l.kind == "a passphrase" {
+	switch {
+	case l.kind == "a passphrase":
 		return "put it into a file that only you can read and name that one " +
 			"(X402_WALLET_PASSPHRASE_FILE), take it out there, then x402-wallet passphrase"
-	}
-	if l.file == o.solanaCLI() {
+	case l.file == o.solanaCLI():
 		return "an agent with a shell can read it: keep it elsewhere (x402-wallet delegation approve " +
 			"--unsigned signs there), and little on it here"
 	}
-	if _, err := os.Stat(filepath.Join(o.Home, "keystore.json")); err == nil {
-		return "move its money to x402-wallet address, then delete it; or import it into another home: " +
-			"X402_WALLET_HOME=DIR x402-wallet init " + importFlag(l)
-	}
-	return "x402-wallet init " + importFlag(l) +
-		"; then delete it there. Who ever shared or backed up that file: move the money instead"
-}
-
-func importFlag(l leak) string {
+	flag := "--import-key-file FILE, with the key alone in FILE, mode 0600"
 	switch {
 	case l.name == "" && l.kind == "a Solana key":
-		return "--import-solana " + shell(l.file)
+		flag = "--import-solana " + shell(l.file)
 	case l.name == "":
-		return "--import-key-file " + shell(l.file)
+		flag = "--import-key-file " + shell(l.file)
 	case l.kind == "a seed phrase":
-		return "(and send the money there: seed phrases are not imported)"
+		flag = "(and send the money there: seed phrases are not imported)"
 	}
-	return "--import-key-file FILE, with the key alone in FILE, mode 0600"
+	if _, err := os.Stat(filepath.Join(o.Home, "keystore.json")); err == nil {
+		return "move its money to x402-wallet address, then delete it; or import it into another home: " +
+			"X402_WALLET_HOME=DIR x402-wallet init " + flag
+	}
+	return "x402-wallet init " + flag +
+		"; then delete it there. Who ever shared or backed up that file: move the money instead"
 }
 
 // solanaCLI is where the Solana command line keeps its key.
