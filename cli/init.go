@@ -193,20 +193,22 @@ func importKeyFile(entry string) (wallet.Imported, error) {
 // passphraseOf is who is asked for the passphrase of an imported file. That of the flags is the
 // same for every file.
 func (f initFlags) passphraseOf(ui *ui) func(file string) wallet.Passphrase {
-	given := f.importPassphrase.or(nil)
-	if given == nil {
+	source := f.importPassphrase.or(nil)
+	if source == nil {
 		return func(file string) wallet.Passphrase {
 			return ui.asking(wallet.FromTerminal("Passphrase of " + safe(file) + ": "))
 		}
 	}
-	if f.importPassphrase.fd >= 0 { // which can be read once
-		read := sync.OnceValues(func() ([]byte, error) { return given(context.Background()) })
-		given = func(context.Context) ([]byte, error) {
-			p, err := read()
-			return bytes.Clone(p), err // the caller wipes it
+	read := sync.OnceValues(func() ([]byte, error) { return source(context.Background()) })
+	return func(string) wallet.Passphrase {
+		if f.importPassphrase.fd < 0 {
+			return source
+		}
+		return func(context.Context) ([]byte, error) {
+			given, err := read() // once: a descriptor has it no second time
+			return bytes.Clone(given), err
 		}
 	}
-	return func(string) wallet.Passphrase { return given }
 }
 
 // maxRules is more than config takes: what is longer it refuses with its own limit.
