@@ -154,11 +154,12 @@ func accept(method string, _ json.RawMessage) (any, error) {
 	return map[string]any{"action": "accept", "content": map[string]any{}}, nil
 }
 
+const nuwaPayer = "did:rooch:rooch19gqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqnvn7eg" // 0x2a00…
+
 func TestNuwa(t *testing.T) {
 	bin := testworld.Build(t)
 	n := startNuwa(t)
 	host := func(raw string) string { at, _ := url.Parse(raw); return at.Host }
-	const payer = "did:rooch:rooch19gqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqnvn7eg" // 0x2a00…
 	home := testworld.NewHome(t, fmt.Sprintf(`
 [budget]
 session = "5.00"
@@ -173,150 +174,174 @@ url = %q
 channel = true
 [servers.pages]
 url = %q
-`, host(n.MCP), host(n.HTTP), host(n.Rooch), n.Rooch, payer, n.MCP, n.HTTP+"/api"))
-	n.post("admin/did", map[string]any{"did": payer,
+`, host(n.MCP), host(n.HTTP), host(n.Rooch), n.Rooch, nuwaPayer, n.MCP, n.HTTP+"/api"))
+	n.post("admin/did", map[string]any{"did": nuwaPayer,
 		"vms": []any{map[string]string{"fragment": "key-1", "type": "Ed25519VerificationKey2020",
 			"publicKeyMultibase": "z" + home.Solana}}})
-	n.post("admin/hub", map[string]any{"did": payer, "asset": "0x3::gas_coin::RGas", "amount": "10000000000"})
-	options := WalletOptions{Capabilities: map[string]any{"elicitation": map[string]any{}}, OnRequest: accept}
-
-	for _, over := range []struct {
-		name, server string
-		echo, pricey map[string]any
-		tool         string
-	}{
-		{name: "mcp", server: "tools", tool: "x402_call_tool", echo: map[string]any{"server": "tools",
-			"tool": "echo"},
-			pricey: map[string]any{"server": "tools", "tool": "pricey", "maxAmount": "$0.01"}},
-		{name: "http", server: "pages", tool: "x402_pay", echo: map[string]any{"url": n.HTTP +
-			"/api/echo?q="}},
+	n.post("admin/hub", map[string]any{"did": nuwaPayer, "asset": "0x3::gas_coin::RGas",
+		"amount": "10000000000"})
+	for _, b := range []*nuwaBuyer{
+		{over: "mcp", server: "tools", at: host(n.MCP)}, {over: "http", server: "pages", at: host(n.HTTP)},
 	} {
-		t.Run(over.name, func(t *testing.T) {
-			w := StartWalletWith(t, bin, home, options)
-			call := func(tool string, args map[string]any) (map[string]any, Result) {
-				r, err := w.Call(t.Context(), tool, args)
-				require.NoError(t, err)
-				var out map[string]any
-				require.NoError(t, json.Unmarshal(r.Structured, &out), r.Text)
-				return out, r
-			}
-			echo := func(i int) (map[string]any, Result) {
-				args := map[string]any{}
-				for k, v := range over.echo {
-					args[k] = v
-				}
-				if over.name == "mcp" {
-					args["arguments"] = map[string]any{"text": fmt.Sprint(i)}
-				} else {
-					args["url"] = fmt.Sprint(args["url"], i)
-				}
-				return call(over.tool, args)
-			}
-			paid := func(i int) {
-				t.Helper()
-				out, r := echo(i)
-				require.Equal(t, "paid", out["status"], r.Text)
-				require.Equal(t, "10000000", out["amountPaid"])
-				require.Equal(t, "$0.001", out["price"])
-				require.Contains(t, out["content"], fmt.Sprint(i))
-				require.NotContains(t, r.Text, "nuwa:payment")
-			}
-			status := func() (s struct {
-				ChannelID, Promised, Claimed string
-				Nonce                        uint64
-				Delivered                    bool
-			}) {
-				runWallet(t, home, bin, &s, "channel", "show", over.server)
-				return s
-			}
-			for i := range 5 {
-				if i == 3 { // the wallet dies, and another one goes on
-					w.Kill()
-					w = StartWalletWith(t, bin, home, options)
-				}
-				paid(i)
-			}
-			require.EqualValues(t, 5, status().Nonce)
-			if over.pricey == nil {
-				out, _ := call("x402_estimate_cost", map[string]any{"url": n.HTTP + "/api/echo?q=x"})
-				require.Equal(t, "ESTIMATE_FAILED", out["error"], "not free: its price comes with the answer")
-			}
-
-			n.lose.Store(true) // the service serves, and proposes; the wallet never hears of it
-			_, r := echo(5)
-			require.True(t, r.IsError, r.Text)
-			require.EqualValues(t, 5, status().Nonce)
-			paid(6) // its proposal comes with the refusal of this call, which is repeated once
-			require.EqualValues(t, 7, status().Nonce)
-
-			n.post("admin/restart", map[string]string{"kind": over.name}) // its memory is gone
-			paid(8)
-			s := status()
-			require.EqualValues(t, 8, s.Nonce)
-			require.Equal(t, "80000000", s.Promised)
-			require.False(t, s.Delivered, "the last voucher goes with the next call")
-
-			if over.pricey != nil {
-				out, _ := call(over.tool, over.pricey)
-				require.Equal(t, "AMOUNT_EXCEEDS_MAX", out["error"])
-				require.EqualValues(t, 8, status().Nonce, "nothing more was signed for")
-				paid(9)
-			}
-			var committed struct{ Committed bool }
-			runWallet(t, home, bin, &committed, "channel", "commit", over.server)
-			require.True(t, committed.Committed, "the server shows the voucher, verified")
-			s = status()
-			require.True(t, s.Delivered)
-			want := 9
-			if over.name == "mcp" {
-				out, r := call(over.tool, map[string]any{"server": "tools", "tool": "hello"})
-				require.Equal(t, "free", out["status"], r.Text)
-				_, r = call("x402_list_tools", map[string]any{"server": "tools"})
-				require.Contains(t, r.Text, `"echo"`)
-				require.NotContains(t, r.Text, "nuwa", "the channel's own tools and arguments are hidden")
-				n.claim(s.ChannelID)
-			} else {
-				paid(9) // the HTTP server claims what it has when it proposes the next
-			}
-			// The chain verifies the signature of a claim. The server forgets one that is asked for
-			// while it makes another; it claims by itself when it is paid, so it is paid again.
-			promised, err := strconv.Atoi(s.Promised)
-			require.NoError(t, err)
-			taken := func() bool {
-				for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(
-					50 * time.Millisecond) {
-					if claimed, _ := strconv.Atoi(n.claimed(s.ChannelID)); claimed >= promised {
-						return true
-					}
-				}
-				return false
-			}
-			for tries := 1; !taken(); tries++ {
-				require.Less(t, tries, 16, "%s of %s is claimed", n.claimed(s.ChannelID), s.Promised)
-				if tries > 5 {
-					continue // it backs off for a minute from a claim that failed
-				}
-				want++
-				paid(want)
-				if over.name == "mcp" {
-					runWallet(t, home, bin, &committed, "channel", "commit", over.server)
-					n.claim(s.ChannelID)
-				}
-			}
-
-			var sum struct {
-				Transactions []struct{ Amount, Status, URL, Method string }
-			}
-			runWallet(t, home, bin, &sum, "history", "--limit", "100")
-			calls := 0
-			for _, p := range sum.Transactions {
-				if p.Status == "settled" && p.Amount == "10000000" &&
-					strings.Contains(p.URL,
-						host(map[string]string{"mcp": n.MCP, "http": n.HTTP}[over.name])) {
-					calls++
-				}
-			}
-			require.Equal(t, want, calls, "%+v", sum)
+		t.Run(b.over, func(t *testing.T) {
+			b.t, b.nuwa, b.bin, b.home = t, n, bin, home
+			b.buys()
 		})
 	}
+}
+
+// nuwaBuyer is a wallet that buys of one of the servers.
+type nuwaBuyer struct {
+	*nuwa
+	t                *testing.T
+	over, server, at string
+	bin              string
+	home             testworld.Home
+	w                *Wallet
+}
+
+func (b *nuwaBuyer) start() {
+	b.w = StartWalletWith(b.t, b.bin, b.home, WalletOptions{OnRequest: accept,
+		Capabilities: map[string]any{"elicitation": map[string]any{}}})
+}
+
+func (b *nuwaBuyer) call(tool string, args map[string]any) (map[string]any, Result) {
+	r, err := b.w.Call(b.t.Context(), tool, args)
+	require.NoError(b.t, err)
+	var out map[string]any
+	require.NoError(b.t, json.Unmarshal(r.Structured, &out), r.Text)
+	return out, r
+}
+
+func (b *nuwaBuyer) echo(i int) (map[string]any, Result) {
+	if b.over == "mcp" {
+		return b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "echo",
+			"arguments": map[string]any{"text": fmt.Sprint(i)}})
+	}
+	return b.call("x402_pay", map[string]any{"url": fmt.Sprint(b.HTTP, "/api/echo?q=", i)})
+}
+
+func (b *nuwaBuyer) paid(i int) {
+	b.t.Helper()
+	out, r := b.echo(i)
+	require.Equal(b.t, "paid", out["status"], r.Text)
+	require.Equal(b.t, "10000000", out["amountPaid"])
+	require.Equal(b.t, "$0.001", out["price"])
+	require.Contains(b.t, out["content"], fmt.Sprint(i))
+	require.NotContains(b.t, r.Text, "nuwa:payment")
+}
+
+func (b *nuwaBuyer) status() (s struct {
+	ChannelID, Promised, Claimed string
+	Nonce                        uint64
+	Delivered                    bool
+}) {
+	runWallet(b.t, b.home, b.bin, &s, "channel", "show", b.server)
+	return s
+}
+
+// commit sends the last voucher without a call.
+func (b *nuwaBuyer) commit() bool {
+	var said struct{ Committed bool }
+	runWallet(b.t, b.home, b.bin, &said, "channel", "commit", b.server)
+	return said.Committed
+}
+
+// buys is a channel's life, through losses and restarts of either side.
+func (b *nuwaBuyer) buys() {
+	t := b.t
+	b.start()
+	for i := range 5 {
+		if i == 3 { // the wallet dies, and another one goes on
+			b.w.Kill()
+			b.start()
+		}
+		b.paid(i)
+	}
+	require.EqualValues(t, 5, b.status().Nonce)
+	if b.over == "http" {
+		out, _ := b.call("x402_estimate_cost", map[string]any{"url": b.HTTP + "/api/echo?q=x"})
+		require.Equal(t, "ESTIMATE_FAILED", out["error"], "not free: its price comes with the answer")
+	}
+
+	b.lose.Store(true) // the service serves, and proposes; the wallet never hears of it
+	_, r := b.echo(5)
+	require.True(t, r.IsError, r.Text)
+	require.EqualValues(t, 5, b.status().Nonce)
+	b.paid(6) // its proposal comes with the refusal of this call, which is repeated once
+	require.EqualValues(t, 7, b.status().Nonce)
+
+	b.post("admin/restart", map[string]string{"kind": b.over}) // its memory is gone
+	b.paid(8)
+	s := b.status()
+	require.EqualValues(t, 8, s.Nonce)
+	require.Equal(t, "80000000", s.Promised)
+	require.False(t, s.Delivered, "the last voucher goes with the next call")
+
+	if b.over == "mcp" {
+		out, _ := b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "pricey",
+			"maxAmount": "$0.01"})
+		require.Equal(t, "AMOUNT_EXCEEDS_MAX", out["error"])
+		require.EqualValues(t, 8, b.status().Nonce, "nothing more was signed for")
+		b.paid(9)
+	}
+	require.True(t, b.commit(), "the server shows the voucher, verified")
+	s = b.status()
+	require.True(t, s.Delivered)
+	if b.over == "mcp" {
+		out, r := b.call("x402_call_tool", map[string]any{"server": "tools", "tool": "hello"})
+		require.Equal(t, "free", out["status"], r.Text)
+		_, r = b.call("x402_list_tools", map[string]any{"server": "tools"})
+		require.Contains(t, r.Text, `"echo"`)
+		require.NotContains(t, r.Text, "nuwa", "the channel's own tools and arguments are hidden")
+		b.claim(s.ChannelID)
+	} else {
+		b.paid(9) // the HTTP server claims what it has when it proposes the next
+	}
+	b.settled(b.takes(9, s.ChannelID, s.Promised))
+}
+
+// takes waits until the chain, which verifies a claim's signature, has given the server what it was
+// promised. The server forgets a claim that is asked for while it makes another; it claims by
+// itself when it is paid, so it is paid again: how many calls were paid then is returned.
+func (b *nuwaBuyer) takes(calls int, channel, promised string) int {
+	want, err := strconv.Atoi(promised)
+	require.NoError(b.t, err)
+	taken := func() bool {
+		for range 100 {
+			if claimed, _ := strconv.Atoi(b.claimed(channel)); claimed >= want {
+				return true
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		return false
+	}
+	for tries := 1; !taken(); tries++ {
+		require.Less(b.t, tries, 16, "%s of %s is claimed", b.claimed(channel), promised)
+		if tries > 5 {
+			continue // it backs off for a minute from a claim that failed
+		}
+		calls++
+		b.paid(calls)
+		if b.over == "mcp" {
+			b.commit()
+			b.claim(channel)
+		}
+	}
+	return calls
+}
+
+// settled compares the ledger with the calls that were paid.
+func (b *nuwaBuyer) settled(want int) {
+	var sum struct {
+		Transactions []struct{ Amount, Status, URL, Method string }
+	}
+	runWallet(b.t, b.home, b.bin, &sum, "history", "--limit", "100")
+	calls := 0
+	for _, p := range sum.Transactions {
+		if p.Status == "settled" && p.Amount == "10000000" && strings.Contains(p.URL, b.at) {
+			calls++
+		}
+	}
+	require.Equal(b.t, want, calls, "%+v", sum)
 }

@@ -34,9 +34,10 @@ func (f *Proxy) mirrorTools(ctx context.Context, upstream *mcp.ClientSession) er
 }
 
 func (f *Proxy) mirrorResources(ctx context.Context, upstream *mcp.ClientSession) error {
-	err := mirrorList(ctx, f, upstream, kindResource, mcpconn.Resources, func(r *mcp.Resource) (string, func()) {
-		return r.URI, func() { f.server.AddResource(r, f.readResource) }
-	}, f.server.RemoveResources)
+	err := mirrorList(ctx, f, upstream, kindResource, mcpconn.Resources,
+		func(r *mcp.Resource) (string, func()) {
+			return r.URI, func() { f.server.AddResource(r, f.readResource) }
+		}, f.server.RemoveResources)
 	if err == nil { // many servers have resources and know nothing of templates
 		_ = mirrorList(ctx, f, upstream, kindTemplate, mcpconn.ResourceTemplates,
 			func(t *mcp.ResourceTemplate) (string, func()) {

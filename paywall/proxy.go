@@ -167,7 +167,8 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 
 // onChange takes over a list that has changed. Its caller is the session's reader, which must wait
 // for nothing.
-func onChange[R any](f *Proxy, take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
+func onChange[R any](f *Proxy,
+	take func(context.Context, *mcp.ClientSession) error) func(context.Context, R) {
 	return func(context.Context, R) {
 		f.life.Lock()
 		defer f.life.Unlock()

@@ -128,7 +128,8 @@ func TestProxyOverStdio(t *testing.T) {
 	require.Equal(t, "Ask about the weather.", l.client.InitializeResult().Instructions)
 	require.Equal(t, "weather", l.client.InitializeResult().ServerInfo.Name)
 	call := func(name string) (*mcp.CallToolResult, error) {
-		return l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: map[string]any{"a": 1}})
+		return l.client.CallTool(t.Context(), &mcp.CallToolParams{Name: name,
+			Arguments: map[string]any{"a": 1}})
 	}
 	var own *jsonrpc.Error
 
@@ -194,7 +195,8 @@ func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}
 			}
 		}
 	}()
-	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait", Meta: mcp.Meta{"progressToken": "now"}})
+	_, err := l.client.CallTool(ctx, &mcp.CallToolParams{Name: "wait",
+		Meta: mcp.Meta{"progressToken": "now"}})
 	require.ErrorIs(t, err, context.Canceled)
 	<-cancelled
 	select {

@@ -30,11 +30,10 @@ const maxLogRange = 10_000
 // evmNode answers the Ethereum JSON-RPC methods that a payer needs.
 func (s *Sandbox) evmNode() http.Handler {
 	c := s.evm
-	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) func([]json.RawMessage) (any,
-		error) {
+	forgetful := func(method func(p []json.RawMessage, forgets bool) (any, error)) rpcMethod {
 		return func(p []json.RawMessage) (any, error) { return method(p, s.strikes(evmNodeForgets)) }
 	}
-	return s.node(evmNodeDown, rpcNode{chain: &c.mu, methods: map[string]func([]json.RawMessage) (any, error){
+	return s.node(evmNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
 		"eth_chainId": func([]json.RawMessage) (any, error) {
 			id, _ := x402.ChainID(EVM)
 			if s.strikes(evmNodeElsewhere) {
@@ -218,7 +217,8 @@ func matches(filter []json.RawMessage, topics []string) bool {
 		} else if json.Unmarshal(raw, &any) != nil || any == nil {
 			continue
 		}
-		if !slices.ContainsFunc(any, func(wanted string) bool { return strings.EqualFold(wanted, topics[i]) }) {
+		isIt := func(wanted string) bool { return strings.EqualFold(wanted, topics[i]) }
+		if !slices.ContainsFunc(any, isIt) {
 			return false
 		}
 	}

@@ -16,7 +16,7 @@ const (
 	facilitatorFails         = "facilitator fails"          // HTTP 500 that means nothing; nothing settled
 	facilitatorCutsBefore    = "facilitator cuts before"    // cuts the connection; nothing settled
 	facilitatorCutsAfter     = "facilitator cuts after"     // settles, then cuts the connection
-	facilitatorLies          = "facilitator lies"           // success true, invented transaction; nothing settled
+	facilitatorLies          = "facilitator lies"           // invents a transaction; nothing settled
 	facilitatorPending       = "facilitator pending"        // settles, but answers settlement_pending
 	facilitatorNeverLands    = "facilitator never lands"    // the same, nothing settled
 	facilitatorDown          = "facilitator down"           // every path: cuts the connection unread

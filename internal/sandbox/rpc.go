@@ -23,8 +23,10 @@ func badParams(why string) error { return &rpcError{Code: -32602, Message: "inva
 // chain's lock.
 type rpcNode struct {
 	chain   *sync.Mutex
-	methods map[string]func(params []json.RawMessage) (any, error)
+	methods map[string]rpcMethod
 }
+
+type rpcMethod = func(params []json.RawMessage) (any, error)
 
 // ServeHTTP answers JSON-RPC 2.0 over HTTP, one question a request, strictly.
 func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +59,8 @@ func (n rpcNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (n rpcNode) ask(name string, params []json.RawMessage) (any, error) {
 	method, known := n.methods[name]
 	if !known {
-		return nil, &rpcError{Code: -32601, Message: "the method " + name + " does not exist or is not available"}
+		return nil, &rpcError{Code: -32601, Message: "the method " + name +
+			" does not exist or is not available"}
 	}
 	n.chain.Lock()
 	defer n.chain.Unlock()

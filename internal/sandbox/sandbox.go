@@ -77,7 +77,8 @@ func Start(o Options) (*Sandbox, error) {
 	o.Finality, o.Delay = cmp.Or(o.Finality, 2*time.Second), cmp.Or(o.Delay, 2*time.Second)
 	s := &Sandbox{options: o, closed: make(chan struct{}), ownerKey: newKey(), feeKey: newKey(),
 		client: &http.Client{Transport: &http.Transport{}, Timeout: 30 * time.Second},
-		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{}, served: map[string]int{}}
+		faults: map[string]int{}, redeemed: map[string]bool{}, asked: map[string]int{},
+		served: map[string]int{}}
 	owner := keyOf(s.ownerKey)
 	s.Owner, s.FeePayer = owner.String(), keyOf(s.feeKey).String()
 	s.OwnerKeypair, _ = json.Marshal([ed25519.PrivateKeySize]byte(s.ownerKey)) // of numbers: cannot fail

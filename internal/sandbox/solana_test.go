@@ -263,8 +263,8 @@ func TestOwnersTransactions(t *testing.T) {
 	}
 
 	require.NotContains(t, send(s.ownerKey, append(sum(13, 70), 6), 1, 3, 2, 0), "error")
-	require.Equal(t, tokenAccount{owner: mustKey(s.Owner), mint: s.solana.mint, amount: purse, delegate: agent,
-		delegated: 70}, s.solana.account(account))
+	require.Equal(t, tokenAccount{owner: mustKey(s.Owner), mint: s.solana.mint, amount: purse,
+		delegate: agent, delegated: 70}, s.solana.account(account))
 	require.NotContains(t, send(s.ownerKey, sum(4, 90), 1, 2, 0), "error")
 	require.EqualValues(t, 90, s.Delegated(account))
 	require.Contains(t, send(newKey(), sum(4, 91), 1, 2, 0), "0x4")

@@ -26,7 +26,7 @@ type rpcConfig struct {
 // need.
 func (s *Sandbox) solanaNode() http.Handler {
 	c := s.solana
-	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]func([]json.RawMessage) (any, error){
+	return s.node(solanaNodeDown, rpcNode{chain: &c.mu, methods: map[string]rpcMethod{
 		"getGenesisHash":             func([]json.RawMessage) (any, error) { return genesisDevnet, nil },
 		"getLatestBlockhash":         c.getLatestBlockhash,
 		"isBlockhashValid":           c.isBlockhashValid,
@@ -123,7 +123,7 @@ func (c *solanaChain) info(k key) any {
 }
 
 // tokenAccounts lists accounts by owner or delegate, and by mint or program.
-func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) func([]json.RawMessage) (any, error) {
+func (c *solanaChain) tokenAccounts(by func(*tokenAccount) key) rpcMethod {
 	return func(params []json.RawMessage) (any, error) {
 		var whose key
 		var filter struct{ Mint, ProgramID string }
