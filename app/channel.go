@@ -28,11 +28,11 @@ func (a *app) channels(h openHome, nodes channel.Nodes, sellers *seller.Client,
 			servers[name] = channel.Server{Endpoint: endpoint, Service: s.Service, Detect: s.Channel == nil}
 		}
 	}
-	return channel.New(channel.Options{
+	return &channel.Manager{
 		DID: c.Channel.DID, Servers: servers, Nodes: nodes, DepositCap: c.Channel.DepositCap,
 		Keys: channelKeys{Wallet: h.keys}, Transport: sellers, Engine: engine, Store: h.store,
 		Guard: engine.Guard, Now: time.Now, Log: a.log,
-	})
+	}
 }
 
 // lockedHint says more of a locked wallet: while an unlock agent runs its owner may think that it

@@ -50,8 +50,10 @@ type Store interface {
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }
 
-// Options configure the Manager.
-type Options struct {
+// Manager makes channels ready and keeps them (seed 003's ChannelManager): discovery, our key, the
+// channel on the chain, and what was signed for in it. Every exported field is needed. It is safe
+// for concurrent use.
+type Manager struct {
 	DID        string // the owner's
 	Servers    map[string]Server
 	Nodes      Nodes
@@ -63,23 +65,9 @@ type Options struct {
 	Guard      pay.Guard
 	Now        func() time.Time
 	Log        *slog.Logger
-}
-
-// Manager makes channels ready and keeps them (seed 003's ChannelManager): discovery, our key, the
-// channel on the chain, and what was signed for in it. It is safe for concurrent use.
-type Manager struct {
-	Options
 
 	services sync.Map // by name: *service
 	speaks   sync.Map // by name: what was detected, a bool
-}
-
-// New makes a Manager. It asks nobody anything.
-func New(o Options) *Manager {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return &Manager{Options: o}
 }
 
 // names are the configured servers, in order.

@@ -69,16 +69,18 @@ func (nodes Nodes) Assets() (list []x402.AssetInfo) {
 func (nodes Nodes) Statuses() map[pay.SchemeKey]pay.StatusReader {
 	list := map[pay.SchemeKey]pay.StatusReader{}
 	for _, scheme := range []string{schemeCall, schemeOpen, schemeDeposit} {
-		list[pay.SchemeKey{Scheme: scheme, Family: "rooch"}] = nodes
+		list[pay.SchemeKey{Scheme: scheme, Family: "rooch"}] = statuses(nodes)
 	}
 	return list
 }
+
+type statuses Nodes
 
 // Status asks the chain what became of what a channel owes, or of a transaction that opens one. A
 // SubRAV happened when the payee has claimed its nonce or a later one; until then, and for ever, it
 // may: it never expires. A transaction happened when its account's number has passed it. With an
 // error the state is Open.
-func (nodes Nodes) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+func (nodes statuses) Status(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 	node := nodes[e.Network]
 	nonce, err := parseDecimal(e.Nonce)
 	if node == nil || err != nil {

@@ -69,7 +69,7 @@ func TestIsRGas(t *testing.T) {
 }
 
 func TestStatusWithoutNode(t *testing.T) {
-	_, err := Nodes{}.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1"})
+	_, err := statuses{}.Status(t.Context(), x402.Evidence{Network: "rooch:main", Nonce: "1"})
 	require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
 }
 

@@ -449,11 +449,11 @@ func (w *world) start() {
 		Assets:   x402.NewRegistry(nodes.Assets()),
 		Statuses: nodes.Statuses(), Store: w.store, Guard: w.guard, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler)}
-	w.m = New(Options{DID: cmp.Or(w.did, w.payer.did()),
+	w.m = &Manager{DID: cmp.Or(w.did, w.payer.did()),
 		Servers:    map[string]Server{"nuwa": {Endpoint: "https://nuwa.example/mcp", Service: w.pin}},
 		Nodes:      nodes,
 		DepositCap: 1_000_000, Keys: keysOf{theWallet()}, Transport: w.service, Engine: engine,
-		Store: w.store, Guard: w.guard, Now: time.Now})
+		Store: w.store, Guard: w.guard, Now: time.Now, Log: engine.Log}
 	engine.Transport, engine.Deferred = w.service, w.m
 }
 

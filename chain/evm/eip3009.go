@@ -146,12 +146,6 @@ type authorizationJSON struct {
 	Nonce       string `json:"nonce"`
 }
 
-// payloadJSON is the scheme's `payload` object, ditto.
-type payloadJSON struct {
-	Authorization json.RawMessage `json:"authorization"`
-	Signature     string          `json:"signature"`
-}
-
 // EncodeAuthorization writes the `authorization` object.
 func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 	return json.Marshal(authorizationJSON{
@@ -163,8 +157,8 @@ func EncodeAuthorization(a Authorization3009) ([]byte, error) {
 
 // encodePayload joins the very bytes that were checked with the signature over them.
 func encodePayload(authorization []byte, signature [65]byte) (json.RawMessage, error) {
-	return json.Marshal(payloadJSON{
-		Authorization: authorization, Signature: "0x" + hex.EncodeToString(signature[:]),
+	return json.Marshal(map[string]any{
+		"authorization": json.RawMessage(authorization), "signature": "0x" + hex.EncodeToString(signature[:]),
 	})
 }
 
