@@ -128,7 +128,7 @@ func New(o Options) *Client {
 		c.sleep = sleep
 	}
 	for _, f := range o.List {
-		c.list = append(c.list, &remote{Facilitator: f, support: newSupport()})
+		c.list = append(c.list, &remote{Facilitator: f, support: support{lock: make(chan struct{}, 1)}})
 	}
 	return c
 }

@@ -33,7 +33,7 @@ type Kind struct {
 
 // support remembers one facilitator's /supported.
 type support struct {
-	// holds one token: who has it asks, the others wait for the answer or their own deadline
+	// who is in it asks, the others wait for the answer or their own deadline
 	lock    chan struct{}
 	until   time.Time
 	kinds   []Kind
@@ -41,18 +41,12 @@ type support struct {
 	err     error
 }
 
-func newSupport() support {
-	lock := make(chan struct{}, 1)
-	lock <- struct{}{}
-	return support{lock: lock}
-}
-
 // supported is what f says it supports, asked at most every five minutes.
 func (c *Client) supported(ctx context.Context, f *remote) (kinds []Kind, signers []string, err error) {
 	s := &f.support
 	select {
-	case <-s.lock:
-		defer func() { s.lock <- struct{}{} }()
+	case s.lock <- struct{}{}:
+		defer func() { <-s.lock }()
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}

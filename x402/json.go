@@ -60,7 +60,8 @@ func strict(data []byte, limit int, t reflect.Type) error {
 	}
 	// jsontext refuses what is not I-JSON (RFC 7493). Duplicate names are found here, together with
 	// those that differ in letter case only.
-	r := strictReader{Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))}
+	r := strictReader{seen: map[place]bool{}, fields: map[reflect.Type]map[string]field{},
+		Decoder: jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))}
 	err := r.document(t)
 	if tooLarge && !errors.Is(err, errDeep) {
 		return Errorf(ResponseTooLarge, "more than %d bytes", limit).WithDetail("limit", limit)
@@ -83,9 +84,15 @@ func quote(s string) string { return quoted(s, 80) }
 // of the value that comes next.
 type strictReader struct {
 	*jsontext.Decoder
-	// of the objects that are open, folded; each object's begin where it found the slice's end
-	keys   []string
+	seen   map[place]bool // the keys of the objects that are open: one at a depth
+	keys   []string       // the same, in order; each object's begin where it found the slice's end
 	fields map[reflect.Type]map[string]field
+}
+
+// place is a key, folded, of the object that is open at a depth.
+type place struct {
+	depth int
+	key   string
 }
 
 func (r *strictReader) document(t reflect.Type) error {
@@ -145,21 +152,26 @@ func (r *strictReader) array(t reflect.Type) error {
 
 // object reads what follows an opening brace, the closing one included.
 func (r *strictReader) object(t reflect.Type) error {
-	open := len(r.keys)
-	defer func() { r.keys = r.keys[:open] }()
-	names := keySet{from: open}
+	open, depth := len(r.keys), r.StackDepth()
+	defer func() {
+		for _, key := range r.keys[open:] {
+			delete(r.seen, place{depth: depth, key: key})
+		}
+		r.keys = r.keys[:open]
+	}()
 	for r.PeekKind() != jsontext.KindEndObject {
 		token, err := r.token()
 		if err != nil {
 			return err
 		}
 		key := token.String()
-		folded := fold(key)
-		if names.has(r.keys, folded) {
+		at := place{depth: depth, key: fold(key)}
+		if r.seen[at] {
 			return ambiguous("duplicate key in a JSON object (case does not tell keys apart)", key)
 		}
-		r.keys = append(r.keys, folded)
-		inner, err := r.fieldType(t, key, folded)
+		r.seen[at] = true
+		r.keys = append(r.keys, at.key)
+		inner, err := r.fieldType(t, key, at.key)
 		if err != nil {
 			return err
 		}
@@ -169,32 +181,4 @@ func (r *strictReader) object(t reflect.Type) error {
 	}
 	_, err := r.token()
 	return err
-}
-
-// keySet finds a key among those of one object: by looking while they are few, by hash from then
-// on, so that neither a million small objects nor one large one is slow.
-type keySet struct {
-	from   int
-	hashed map[string]struct{}
-	known  int // keys[from:known] are hashed
-}
-
-func (k *keySet) has(keys []string, key string) bool {
-	const few = 16
-	if len(keys)-k.from < few {
-		for _, other := range keys[k.from:] {
-			if other == key {
-				return true
-			}
-		}
-		return false
-	}
-	if k.hashed == nil {
-		k.hashed, k.known = map[string]struct{}{}, k.from
-	}
-	for ; k.known < len(keys); k.known++ {
-		k.hashed[keys[k.known]] = struct{}{}
-	}
-	_, is := k.hashed[key]
-	return is
 }

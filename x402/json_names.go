@@ -73,9 +73,6 @@ func (r *strictReader) fieldsOf(t reflect.Type) map[string]field {
 			fields[fold(name)] = field{name: name, of: f.Type}
 		}
 	}
-	if r.fields == nil {
-		r.fields = map[reflect.Type]map[string]field{}
-	}
 	r.fields[t] = fields
 	return fields
 }

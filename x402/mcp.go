@@ -181,11 +181,8 @@ func ReadMCPSettlement(m MCPMessage) (*Settlement, error) {
 				return nil, err
 			}
 		}
-		s, err := decodeSettlement(text, MaxHeader)
-		if err != nil {
-			return nil, err
-		}
-		if found, err = sameReceipt(found, s); err != nil {
+		var err error
+		if found, err = nextReceipt(found, text); err != nil {
 			return nil, err
 		}
 	}

@@ -33,26 +33,25 @@ func ReadSettlement(header http.Header) (*Settlement, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := decodeSettlement(data, MaxHeader)
-		if err != nil {
-			return nil, err
-		}
-		if found, err = sameReceipt(found, s); err != nil {
+		if found, err = nextReceipt(found, data); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// sameReceipt is the one receipt of two that came: the first, unless they contradict each other.
-func sameReceipt(first, second *Settlement) (*Settlement, error) {
-	if first == nil {
-		return second, nil
-	}
-	if first.Success != second.Success || first.Transaction != second.Transaction {
+// nextReceipt reads a receipt; found came before it, and has to say the same.
+func nextReceipt(found *Settlement, text []byte) (*Settlement, error) {
+	s, err := decodeSettlement(text, MaxHeader)
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return s, nil
+	case found.Success != s.Success || found.Transaction != s.Transaction:
 		return nil, malformed("two receipts that contradict each other")
 	}
-	return first, nil
+	return found, nil
 }
 
 // DecodeSettlement reads a facilitator's answer to /settle, whatever its HTTP status: refusals come
