@@ -22,14 +22,8 @@ import (
 	"x402-wallet/x402"
 )
 
-const (
-	// shutdownTimeout is how long payments under way may take to finish after a signal. They are on
-	// disk in any case, and the next start looks them up.
-	shutdownTimeout = 4 * time.Second
-	// backgroundDelay lets the server answer its host first: looking up unfinished payments can
-	// wait.
-	backgroundDelay = 300 * time.Millisecond
-)
+// backgroundDelay lets the server answer its host first: looking up unfinished payments can wait.
+const backgroundDelay = 300 * time.Millisecond
 
 // ServeMCP runs the MCP server on stdin and stdout until the client goes away or ctx ends.
 func (a *app) ServeMCP(ctx context.Context) error {
@@ -37,20 +31,7 @@ func (a *app) ServeMCP(ctx context.Context) error {
 		Background: backgroundDelay}
 	percent := debug.SetGCPercent(-1) // a collection would take a quarter of the start
 	time.AfterFunc(backgroundDelay, func() { debug.SetGCPercent(percent) })
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx, os.Stdin, os.Stdout) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(shutdownTimeout):
-		a.log.Warn("ending with payments under way; the next start looks them up")
-		return nil
-	}
+	return server.Run(ctx, os.Stdin, os.Stdout)
 }
 
 // openForAgent opens the wallet where no person could type a passphrase; its warnings go to the

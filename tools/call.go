@@ -70,7 +70,7 @@ const (
 // ListTools lists a server's tools. Prices are what the server says in _meta (words in a description
 // are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0" asks.
 func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
-	list, err := w.toolsOf(ctx, server)
+	list, _, err := w.toolsOf(ctx, server)
 	if err != nil {
 		return ListOut{}, err
 	}
@@ -129,26 +129,25 @@ func needsArguments(t *mcp.Tool) bool {
 
 // toolsOf asks a server for its tools, without what is there for the wallet alone. What the owner's
 // rules forbid is not even started, and nothing is under rules that nobody sealed.
-func (w *Wallet) toolsOf(ctx context.Context, server string) ([]*mcp.Tool, error) {
-	endpoint, err := w.endpoint(server)
-	if err != nil {
-		return nil, err
+func (w *Wallet) toolsOf(ctx context.Context, server string) (list []*mcp.Tool, endpoint string, err error) {
+	endpoint, err = w.endpoint(server)
+	if err == nil {
+		err = w.Engine.MayAsk(ctx, seller.Request{Method: seller.Initialize, URL: endpoint})
 	}
-	err = w.Engine.MayAsk(ctx, seller.Request{Method: seller.Initialize, URL: endpoint})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	list, err := w.Servers.Tools(ctx, endpoint)
+	list, err = w.Servers.Tools(ctx, endpoint)
 	var entry *seller.EntryError
 	if errors.As(err, &entry) {
-		return nil, x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's budgets " +
-			"allow it; afterwards its tools can be listed")
+		return nil, "", x402.AsError(err).WithHint("x402_call_tool pays for that too, if the owner's " +
+			"budgets allow it; afterwards its tools can be listed")
 	}
 	list = slices.DeleteFunc(list, func(t *mcp.Tool) bool { return channel.IsReservedTool(t.Name) })
 	for _, t := range list {
 		t.InputSchema = withoutReserved(t.InputSchema)
 	}
-	return list, err
+	return list, endpoint, err
 }
 
 // shownSchema is a tool's input schema, or {} where it has none to show.
@@ -197,10 +196,7 @@ func toldTerms(t *mcp.Tool) []x402.Requirement {
 
 // withoutReserved is an input schema without what the wallet fills in for a payment channel.
 func withoutReserved(schema any) any {
-	object, ok := schema.(map[string]any)
-	if !ok {
-		return schema
-	}
+	object, _ := schema.(map[string]any)
 	properties, ok := object["properties"].(map[string]any)
 	if !ok {
 		return schema

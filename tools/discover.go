@@ -304,11 +304,7 @@ func looksLikeMCP(url string) bool {
 
 // probeTools lists a server's tools, each with the terms that the list itself tells.
 func (s *search) probeTools(ctx context.Context, server string) error {
-	endpoint, err := s.endpoint(server)
-	if err != nil {
-		return err
-	}
-	list, err := s.toolsOf(ctx, server)
+	list, endpoint, err := s.toolsOf(ctx, server)
 	if err != nil {
 		return err
 	}

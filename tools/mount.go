@@ -136,7 +136,7 @@ func (s *Server) show(ctx context.Context, w *Wallet, server string, tried func(
 	}
 	for wait := mountRetry; ctx.Err() == nil; {
 		var again <-chan time.Time
-		if list, err := w.toolsOf(ctx, server); err == nil {
+		if list, _, err := w.toolsOf(ctx, server); err == nil {
 			shown := w.mountedTools(server, list, log)
 			s.mounts.mu.Lock()
 			if ctx.Err() == nil { // else the wallet is another one by now

@@ -52,14 +52,30 @@ type Server struct {
 	states     states
 }
 
-// Run serves MCP over the two streams until the client goes away, and then closes the wallet.
-// Payments under way are finished before it returns.
+// shutdownTimeout is how long payments under way may take to finish after a signal. They are on disk in
+// any case, and the next start looks them up.
+const shutdownTimeout = 4 * time.Second
+
+// Run serves MCP over the two streams until the client goes away or ctx ends, finishes the payments
+// under way, and closes the wallet.
 func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.serve(ctx, in, out)
-	if closing := s.close(); err == nil {
-		err = closing
+	done := make(chan error, 1)
+	go func() { done <- s.serve(ctx, in, out) }()
+	var late <-chan time.Time
+	for ended := ctx.Done(); ; {
+		select {
+		case err := <-done:
+			if closing := s.close(); err == nil {
+				err = closing
+			}
+			return err
+		case <-ended:
+			ended, late = nil, time.After(shutdownTimeout)
+		case <-late:
+			logger(s.Log).Warn("ending with payments under way; the next start looks them up")
+			return nil
+		}
 	}
-	return err
 }
 
 func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {

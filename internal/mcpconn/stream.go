@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -177,8 +178,7 @@ func (s *responseStream) readField(line string) {
 	value = strings.TrimPrefix(value, " ")
 	switch name {
 	case "data":
-		s.event.data = append(s.event.data, value...)
-		s.event.data = append(s.event.data, ' ') // for the line's end: it stands between JSON's words
+		s.event.data = append(s.event.data, value+" "...) // its line's end stands between JSON's words
 	case "event":
 		s.event.kind = value
 	case "id":
@@ -190,7 +190,6 @@ func (s *responseStream) readField(line string) {
 	}
 }
 
-// dispatch takes a whole event.
 func (s *responseStream) dispatch(e event) {
 	if e.id != "" && e.id != s.lastID {
 		s.lastID, s.tries = e.id, 0
@@ -202,9 +201,7 @@ func (s *responseStream) dispatch(e event) {
 		return
 	}
 	if text := s.message(e.data); text != nil {
-		s.forSDK = append(s.forSDK, "data: "...)
-		s.forSDK = append(s.forSDK, text...)
-		s.forSDK = append(s.forSDK, "\n\n"...)
+		s.forSDK = fmt.Appendf(s.forSDK, "data: %s\n\n", text)
 	}
 }
 
