@@ -84,7 +84,8 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 
 // sealedRules are the rules that the agent signs under: those of config.toml at this moment, if
 // they are sealed.
-func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *wallet.Wallet) (agent.Rules, error) {
+func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *wallet.Wallet) (agent.Rules,
+	error) {
 	rules, err := a.rules()
 	if err == nil {
 		err = a.Guard(store, rules, keys).VerifySeals(ctx)

@@ -1,7 +1,7 @@
-// Package wallet keeps the agent's keys: the keystore file, the ways to unlock it, and what it signs.
-// It exists so that one thing stays true whatever the rest of the program does: a private key never
-// leaves this package. There is no accessor, no export, no log line and no error text that carries
-// one; what comes out are addresses, signatures and seals.
+// Package wallet keeps the agent's keys: the keystore file, the ways to unlock it, and what it
+// signs. It exists so that one thing stays true whatever the rest of the program does: a private
+// key never leaves this package. There is no accessor, no export, no log line and no error text
+// that carries one; what comes out are addresses, signatures and seals.
 //
 // A wallet is one directory holding keystore.json, with one Ed25519 key for Solana, one secp256k1
 // key for EVM chains, and one HMAC key that seals the owner's rules:

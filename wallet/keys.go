@@ -4,15 +4,24 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/decred/dcrd/dcrec/secp256k1/v4"
+	"golang.org/x/crypto/sha3"
 )
 
 const secretSize = 32
+
+// The chains a wallet has a key for, as the keystore names them.
+const (
+	ChainSolana = "solana"
+	ChainEVM    = "evm"
+)
 
 // keys are the unlocked keys. There is one copy of each, so that wipe reaches
 // it; this is also why the secp256k1 key is not go-ethereum's, whose scalar is a
@@ -170,3 +179,90 @@ func (redacted) GoString() string             { return redaction }
 func (redacted) MarshalText() ([]byte, error) { return []byte(redaction), nil }
 func (redacted) MarshalJSON() ([]byte, error) { return []byte(`"` + redaction + `"`), nil }
 func (redacted) LogValue() slog.Value         { return slog.StringValue(redaction) }
+
+const base58Alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+// base58 encodes with Bitcoin's alphabet, a leading 1 for each leading zero byte.
+func base58(data []byte) string {
+	digits := make([]byte, 0, len(data)*138/100+1) // little endian; log 256 / log 58 < 1.38
+	for _, b := range data {
+		carry := int(b)
+		for i := range digits {
+			carry += int(digits[i]) << 8
+			digits[i] = byte(carry % 58)
+			carry /= 58
+		}
+		for ; carry > 0; carry /= 58 {
+			digits = append(digits, byte(carry%58))
+		}
+	}
+	var out strings.Builder
+	for i := 0; i < len(data) && data[i] == 0; i++ {
+		out.WriteByte(base58Alphabet[0])
+	}
+	for i := len(digits) - 1; i >= 0; i-- {
+		out.WriteByte(base58Alphabet[digits[i]])
+	}
+	return out.String()
+}
+
+// unbase58 decodes base58 of exactly size bytes in its one right spelling, or
+// returns nil. It makes no copy of what it reads that it does not return.
+func unbase58[T ~string | ~[]byte](text T, size int) []byte {
+	if len(text) > size*138/100+1 {
+		return nil
+	}
+	out := make([]byte, size+1) // big endian; the first byte catches the overflow
+	for i := range len(text) {
+		carry := strings.IndexByte(base58Alphabet, text[i])
+		for j := len(out) - 1; j >= 0 && carry >= 0; j-- {
+			carry += int(out[j]) * 58
+			out[j] = byte(carry)
+			carry >>= 8
+		}
+		if carry != 0 || out[0] != 0 {
+			clear(out)
+			return nil
+		}
+	}
+	ones, zeros := 0, 1 // out[0] is no byte of the answer
+	for ones < len(text) && text[ones] == base58Alphabet[0] {
+		ones++
+	}
+	for zeros < len(out) && out[zeros] == 0 {
+		zeros++
+	}
+	if ones != zeros-1 {
+		clear(out)
+		return nil
+	}
+	return out[1:]
+}
+
+// isSolanaAddress reports whether s is base58 of exactly 32 bytes.
+func isSolanaAddress(s string) bool { return unbase58(s, 32) != nil }
+
+// evmAddress turns the last 20 bytes of a Keccak-256 hash into 0x… with the capitals of EIP-55.
+func evmAddress(account [20]byte) string {
+	text := []byte(hex.EncodeToString(account[:]))
+	sum := keccak256(text)
+	for i, c := range text {
+		nibble := sum[i/2] >> (4 * (1 - i%2)) & 0xf
+		if c >= 'a' && nibble >= 8 {
+			text[i] = c - 'a' + 'A'
+		}
+	}
+	return "0x" + string(text)
+}
+
+// isEVMAddress reports whether s is an address with a right EIP-55 checksum.
+func isEVMAddress(s string) bool {
+	word := addressWord(s)
+	return word != nil && evmAddress([20]byte(word[12:])) == s
+}
+
+func keccak256(data []byte) []byte {
+	h := sha3.NewLegacyKeccak256()
+	h.Write(data)
+	return h.Sum(nil)
+}

@@ -181,8 +181,9 @@ func TestErrors(t *testing.T) {
 	for want, code := range map[string]errorCode{
 		"WALLET_NOT_FOUND": codeNotFound, "WALLET_LOCKED": codeLocked,
 		"INVALID_PASSPHRASE": codeInvalidPassphrase,
-		"KEYSTORE_CORRUPT":   codeCorrupt, "KEYSTORE_PERMISSIONS": codePermissions, "KEYPAIR_EXISTS": codeExists,
-		"SETUP_FAILED": codeSetup,
+		"KEYSTORE_CORRUPT":   codeCorrupt, "KEYSTORE_PERMISSIONS": codePermissions,
+		"KEYPAIR_EXISTS": codeExists,
+		"SETUP_FAILED":   codeSetup,
 	} {
 		t.Run(want, func(t *testing.T) {
 			e := &codedError{code: code, msg: "open it", err: fs.ErrClosed}

@@ -55,8 +55,8 @@ func readSolanaMessage(message []byte) (m solanaMessage, err error) {
 	return m, nil
 }
 
-// byteReader reads the pieces of a message. Once it met the end too early, truncated is set and every
-// answer is zero.
+// byteReader reads the pieces of a message. Once it met the end too early, truncated is set and
+// every answer is zero.
 type byteReader struct {
 	rest      []byte
 	truncated bool

@@ -40,8 +40,8 @@ func readKeystore(dir string) (ks *keystore, data []byte, err error) {
 	case errors.Is(err, codePermissions):
 		return nil, nil, err
 	case err != nil:
-		return nil, nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, did "+
-			"not let it be read; the file was not touched", err)
+		return nil, nil, denied(path, "cannot be read", "its disk, or this machine's limit of open files, "+
+			"did not let it be read; the file was not touched", err)
 	}
 	ks, err = parse(data)
 	return ks, data, err

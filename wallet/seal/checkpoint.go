@@ -240,8 +240,8 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		}
 	}
 	if newest.Seq == 0 {
-		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger in this place",
-			checkpointFile)
+		return newest, rolledBack("its checkpoint (%s) was not made by this wallet for this ledger "+
+			"in this place", checkpointFile)
 	}
 	return newest, nil
 }

@@ -153,9 +153,9 @@ func Changes(sealed history.SealedRules, now *config.Config) ([]config.Change, e
 	return config.Compare(then, now), nil
 }
 
-// isStale reports whether config.toml is tighter by now than the rules in force, which were read from
-// it, sealed or not: a call under way ends there. A file that cannot be read is for the next call to
-// find.
+// isStale reports whether config.toml is tighter by now than the rules in force, which were read
+// from it, sealed or not: a call under way ends there. A file that cannot be read is for the next
+// call to find.
 func (g *Guard) isStale() bool {
 	if g.Rules.Same(g.Home) {
 		return false

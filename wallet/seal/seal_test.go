@@ -373,11 +373,13 @@ func TestSealedBytes(t *testing.T) {
 	a, err := g.Approve(t.Context(), shown, "owner")
 	require.NoError(t, err)
 	fields := ""
-	for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset, "5000",
+	for _, field := range []string{a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL, a.Network, a.Asset,
+		"5000",
 		a.Price.String(), a.PayTo} {
 		fields += text(field)
 	}
-	require.Equal(t, where+fields+number(a.Expires.UnixMicro())+number(a.Since), string(k.sealed[purposeApproval]))
+	require.Equal(t, where+fields+number(a.Expires.UnixMicro())+number(a.Since),
+		string(k.sealed[purposeApproval]))
 
 	require.NoError(t, g.Store.Freeze(t.Context(), history.Freeze{By: "owner"}))
 	require.NoError(t, g.Checkpoint(t.Context()))
@@ -388,7 +390,8 @@ func TestSealedBytes(t *testing.T) {
 	mark := number(m.Seq) + number(m.Rules) + m.Head
 	_, err = g.sealOfCheckpoint(t.Context(), m)
 	require.NoError(t, err)
-	require.Equal(t, where+mark+number(m.Frozen)+number(m.Lifted)+m.Freezes, string(k.sealed[purposeCheckpoint]))
+	require.Equal(t, where+mark+number(m.Frozen)+number(m.Lifted)+m.Freezes,
+		string(k.sealed[purposeCheckpoint]))
 	m.Frozen = 0
 	_, err = g.sealOfCheckpoint(t.Context(), m)
 	require.NoError(t, err)
