@@ -262,61 +262,41 @@ func (w *Paywall) quote(ctx context.Context, t *tool, call Call) (options []opti
 func (w *Paywall) offer(ctx context.Context, t *tool, o option, resource string) (offer, error) {
 	made := offer{option: o}
 	for _, version := range []int{1, 2} {
-		name, named := o.Network, true
-		if version == 1 {
-			name, named = x402.V1Name(o.Network)
-		}
-		if !named {
-			continue
-		}
-		extra, err := w.extra(ctx, t, o, version)
+		r, err := w.requirement(ctx, t, o, resource, version)
 		if err != nil && version == w.options.Version {
 			return made, err
 		}
-		if err != nil {
-			continue
-		}
-		entry := requirement(t, o, version, name, resource, extra)
-		made.terms[version], err = x402.DecodeRequirement(entry, version)
-		if err != nil {
-			return made, err
+		if err == nil {
+			made.terms[version] = r
 		}
 	}
 	return made, nil
 }
 
-// requirement writes an entry of accepts.
-func requirement(t *tool, o option, version int, network, resource string,
-	extra map[string]json.RawMessage) json.RawMessage {
+// requirement is an entry of accepts. Its extra is what a buyer needs besides: the token's signing
+// domain, from the registry; the fee payer and whatever else the facilitator says of this kind of
+// payment.
+func (w *Paywall) requirement(ctx context.Context, t *tool, o option, resource string,
+	version int) (r x402.Requirement, err error) {
+	extra := map[string]json.RawMessage{}
 	entry := map[string]any{
-		"scheme": "exact", "network": network, "asset": o.Asset.Address, "payTo": o.PayTo,
+		"scheme": "exact", "network": o.Network, "asset": o.Asset.Address, "payTo": o.PayTo, "extra": extra,
 		"maxTimeoutSeconds": int64(t.MaxTimeout / time.Second),
 	}
-	if len(extra) > 0 {
-		entry["extra"] = extra
-	}
 	if version == 1 {
-		entry["maxAmountRequired"] = o.Amount
-		entry["resource"] = resource
-		entry["description"] = t.Description
-		entry["mimeType"] = t.mimeType()
+		name, named := x402.V1Name(o.Network)
+		if !named {
+			return r, fmt.Errorf("%s has no name in version 1", o.Network)
+		}
+		entry["network"], entry["maxAmountRequired"], entry["resource"] = name, o.Amount, resource
+		entry["description"], entry["mimeType"] = t.Description, t.mimeType()
 	} else {
 		entry["amount"] = o.Amount
 	}
-	return jsonOf(entry)
-}
-
-func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
-
-// extra is what a buyer needs besides: the token's signing domain, from the registry; the fee payer
-// and whatever else the facilitator says of this kind of payment.
-func (w *Paywall) extra(ctx context.Context, t *tool, o option, version int) (map[string]json.RawMessage,
-	error) {
-	extra := map[string]json.RawMessage{}
 	if x402.IsSolana(o.Network) {
 		kind, err := w.feePayerKind(ctx, o.Network, version)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
 		maps.Copy(extra, kind.Extra)
 	} else {
@@ -325,8 +305,10 @@ func (w *Paywall) extra(ctx context.Context, t *tool, o option, version int) (ma
 	if t.Upfront {
 		extra["paymentFlow"] = jsonOf("upfront")
 	}
-	return extra, nil
+	return x402.DecodeRequirement(jsonOf(entry), version)
 }
+
+func (t *tool) mimeType() string { return cmp.Or(t.MimeType, "application/json") }
 
 // feePayerKind says who pays fees. It is remembered, for when the facilitator is down.
 func (w *Paywall) feePayerKind(ctx context.Context, network string, version int) (facilitator.Kind, error) {
@@ -347,6 +329,60 @@ func (w *Paywall) feePayerKind(ctx context.Context, network string, version int)
 		return k, nil
 	}
 	return facilitator.Kind{}, err
+}
+
+// unpaidMessage is the error of a challenge to a buyer without a payment, as each dialect's own
+// servers word it.
+func (w *Paywall) unpaidMessage() string {
+	switch w.options.Dialect {
+	case dialectX402MCP:
+		return "_meta.x402.payment is required"
+	case dialectCloudflare:
+		return "PAYMENT_REQUIRED"
+	}
+	return "Payment required to access this resource"
+}
+
+// declaredExtensions are the extensions of a challenge: payment-identifier, by which a lost answer
+// can be asked for again, and the tool's own.
+func (w *Paywall) declaredExtensions(t *tool) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{extensionIdentifier: json.RawMessage(`{"info":{"required":false}}`)}
+	maps.Copy(all, t.Extensions)
+	return all
+}
+
+// challengeBody is the PaymentRequired of a result, in the version that the buyer used, or else the
+// configured one.
+func (w *Paywall) challengeBody(t *tool, r result) map[string]any {
+	accepts := []json.RawMessage{}
+	for _, o := range r.offers {
+		if terms := o.terms[r.version]; terms.Raw != nil {
+			accepts = append(accepts, terms.Raw)
+		}
+	}
+	if len(accepts) == 0 { // a version 1 buyer, and no network here has a name in version 1
+		r.version = w.options.Version
+		for _, o := range r.offers {
+			accepts = append(accepts, o.terms[r.version].Raw)
+		}
+	}
+	body := errorBody(r)
+	body["accepts"] = accepts
+	if r.version == 2 {
+		body["resource"] = map[string]string{"url": r.sale.Resource, "description": t.Description,
+			"mimeType": t.mimeType()}
+		body["extensions"] = w.declaredExtensions(t)
+	}
+	return body
+}
+
+// errorBody is a challenge without the ways to pay: for where paying again does not help.
+func errorBody(r result) map[string]any {
+	body := map[string]any{"x402Version": r.version, "error": r.reason}
+	if r.receipt && r.settlement != nil {
+		body[x402.MetaReceipt] = receiptJSON(r.settlement)
+	}
+	return body
 }
 
 // Bazaar is the extension by which services are found, for an MCP tool: put it into Tool.Extensions

@@ -9,10 +9,10 @@
 // alone. The order of steps in sale.go and the table in outcome.go hold that. Nothing here can
 // spend: there is no key in this package.
 //
-// The files, in the order of reading: offer.go (what a call costs), payment.go (what a buyer
-// presents, and whether it is for that), sale.go and settle.go (the life of one sale), outcome.go
-// (its table), challenge.go (asking), mcp.go and http.go (the two ways a call comes), book.go
-// (sales in memory), proxy.go and mirror.go (a paywall in front of another MCP server).
+// The files, in the order of reading: offer.go (what a call costs, and asking for it), payment.go
+// (what a buyer presents, and whether it is for that), sale.go and settle.go (the life of one sale),
+// outcome.go (its table), mcp.go and http.go (the two ways a call comes), book.go (sales in memory),
+// proxy.go and mirror.go (a paywall in front of another MCP server).
 package paywall
 
 import (
