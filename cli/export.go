@@ -93,7 +93,7 @@ func dateOf(flag, text string) (at time.Time, err error) {
 }
 
 func (e *exporting) run(ctx context.Context, ui *ui, w *tools.Wallet) error {
-		defer ui.waiting("reading the ledger")()
+	defer ui.waiting("reading the ledger")()
 	if e.to == "" {
 		return e.Write(ctx, ui.out, w.Store, w.Engine.Assets)
 	}

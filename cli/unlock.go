@@ -90,7 +90,7 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 	}
 	_, _ = write.Write(given) // a child that died says why below
 	_ = write.Close()
-		defer ui.waiting("opening the keys")()
+	defer ui.waiting("opening the keys")()
 	var answer struct {
 		unlockOut
 		Error         x402.Code
