@@ -76,7 +76,6 @@ type authToken func(ctx context.Context, operation string, params any) (string, 
 
 // serviceInfo is what a service says of itself.
 type serviceInfo struct {
-	ServiceID  string `json:"serviceId"`
 	ServiceDID string `json:"serviceDid"`
 	Network    string `json:"network"` // local, dev, test, main
 	Asset      string `json:"defaultAssetId"`
@@ -86,9 +85,7 @@ type serviceInfo struct {
 // recovery is what a service knows of a channel.
 type recovery struct {
 	Channel *struct {
-		ChannelID string      `json:"channelId"`
-		Epoch     json.Number `json:"epoch"`
-		Status    string      `json:"status"`
+		ChannelID string `json:"channelId"`
 	} `json:"channel"`
 	Pending *subRAV `json:"pendingSubRav"`
 }

@@ -32,7 +32,6 @@ type Report struct {
 	UnderWay  json.RawMessage `json:"underWay,omitempty"`
 	Refused   json.RawMessage `json:"refused,omitempty"`
 	Updated   *time.Time      `json:"updated,omitempty"`
-	Problem   string          `json:"problem,omitempty"`
 }
 
 // List is every channel that the ledger knows.
@@ -98,10 +97,7 @@ func (m *Manager) Show(ctx context.Context, server string) (out Report, err erro
 // wanted. A channel that is open and wants no deposit is left as it is. APPROVAL_REQUIRED names the
 // question that the owner has to approve.
 func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars) (Report, error) {
-	err := m.with(ctx, server, func(s *service) error {
-		if err := m.Guard.CheckConfig(ctx); err != nil {
-			return err
-		}
+	return m.change(ctx, server, func(s *service) error {
 		_, err := m.ready(ctx, s)
 		if err != nil && !errors.Is(err, errUnopened) {
 			return err
@@ -111,19 +107,12 @@ func (m *Manager) Open(ctx context.Context, server string, deposit money.Dollars
 		}
 		return m.open(ctx, s, assetRGas(s.node.Network).Units(deposit))
 	})
-	if err != nil {
-		return Report{}, err
-	}
-	return m.Show(ctx, server)
 }
 
 // Recover asks a service what it knows of the channel, and adopts the proposal that it waits for,
 // through the same guards and budgets as one that comes with a call.
 func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
-	err := m.with(ctx, server, func(s *service) error {
-		if err := m.Guard.CheckConfig(ctx); err != nil {
-			return err
-		}
+	return m.change(ctx, server, func(s *service) error {
 		r, err := m.readyOpened(ctx, s)
 		if err != nil {
 			return err
@@ -147,6 +136,16 @@ func (m *Manager) Recover(ctx context.Context, server string) (Report, error) {
 		}
 		c := &call{m: m, r: r, charge: m.charge(r, charge), before: readPending(r.row)}
 		return c.payEarlier(ctx, &responsePayload{SubRAV: found.Pending})
+	})
+}
+
+// change runs f like with, under the sealed config, and shows the channel after it.
+func (m *Manager) change(ctx context.Context, server string, f func(s *service) error) (Report, error) {
+	err := m.with(ctx, server, func(s *service) error {
+		if err := m.Guard.CheckConfig(ctx); err != nil {
+			return err
+		}
+		return f(s)
 	})
 	if err != nil {
 		return Report{}, err
@@ -197,12 +196,11 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 			return err
 		}
 		out.Committed, err = commit(ctx, m.ownAdapter(s), m.tokens(s), signed)
-		if err != nil {
-			return err
-		}
-		if !out.Committed {
+		if err == nil && !out.Committed {
 			out.Note = "the service did not commit it; the voucher stays here and goes with the next call"
-			return nil
+		}
+		if err != nil || !out.Committed {
+			return err
 		}
 		r.row.Delivered = true
 		return m.Store.SaveChannel(ctx, r.row)

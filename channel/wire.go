@@ -52,9 +52,8 @@ type responsePayload struct {
 }
 
 type serviceError struct {
-	Code    string          `json:"code"`
-	Message string          `json:"message"`
-	Details json.RawMessage `json:"details"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 // Codes of the service that mean something to this wallet (PaymentErrorCode); every other one is
