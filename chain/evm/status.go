@@ -64,13 +64,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	}
 	n, err := e.node(evidence.Network)
 	if err != nil {
-		return x402.Status{}, &x402.Error{
-			Code:    x402.RPCError,
-			FixedBy: x402.ByPerson,
-			Message: "the payment's network has no node in config.toml",
-			Hint:    x402.AsError(err).Hint,
-			Err:     err,
-		}
+		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
+			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint, Err: err}
 	}
 	if err := n.ready(ctx); err != nil {
 		return x402.Status{}, err
@@ -192,14 +187,10 @@ func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.St
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{
-		Block: uint64(*final.Number),
-		At:    final.at(),
-		Note:  "nonce used; event not found, and not final yet",
-	}
+	status := x402.Status{Block: uint64(*final.Number), At: final.at(),
+		Note: "nonce used; event not found, and not final yet"}
 	if used {
-		status.State = x402.Settled
-		status.Note = "nonce used; event not found"
+		status.State, status.Note = x402.Settled, "nonce used; event not found"
 	}
 	return status, nil
 }
@@ -210,14 +201,10 @@ func (n *node) statusOfCancelled(ctx context.Context, entry logEntry) (x402.Stat
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{
-		Transaction: entry.TransactionHash.Hex(),
-		Block:       uint64(entry.BlockNumber),
-		Note:        "nonce cancelled; not final yet",
-	}
+	status := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber),
+		Note: "nonce cancelled; not final yet"}
 	if *final.Number >= entry.BlockNumber {
-		status.State = x402.Expired
-		status.Note = "nonce cancelled (AuthorizationCanceled)"
+		status.State, status.Note = x402.Expired, "nonce cancelled (AuthorizationCanceled)"
 	}
 	return status, nil
 }
@@ -242,11 +229,8 @@ func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry l
 	if err != nil {
 		return x402.Status{}, err
 	}
-	status := x402.Status{
-		State:       x402.Settled,
-		Transaction: entry.TransactionHash.Hex(),
-		Block:       uint64(entry.BlockNumber),
-	}
+	status := x402.Status{State: x402.Settled, Transaction: entry.TransactionHash.Hex(),
+		Block: uint64(entry.BlockNumber)}
 	if at != nil {
 		status.At = at.at()
 	}
