@@ -84,8 +84,7 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 			i.Wipe()
 		}
 	}()
-	opt.setDefaults()
-	if err := opt.check(); err != nil {
+	if err := opt.complete(); err != nil {
 		return nil, err
 	}
 	if err := checkVacant(dir); err != nil {
@@ -110,7 +109,8 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	return w, w.holdKeys(k, locking{here: w.locks, lockToken: w.readLockToken()})
 }
 
-func (o *Options) setDefaults() {
+// complete sets the defaults and checks the rest.
+func (o *Options) complete() error {
 	o.N = cmp.Or(o.N, defaultN)
 	if o.Now == nil {
 		o.Now = time.Now
@@ -121,9 +121,6 @@ func (o *Options) setDefaults() {
 	if o.derive == nil {
 		o.derive = scryptKDF
 	}
-}
-
-func (o *Options) check() error {
 	if err := checkScrypt(uint64(o.N), scryptR, 1); err != nil { // a negative n is a very large one
 		return setup("choose the key derivation", err)
 	}
@@ -248,8 +245,7 @@ func (w *Wallet) Addresses() (solana, evm string) { return w.header.solana, w.he
 // Errors: those of [Wallet.Unlock] for the old passphrase; SETUP_FAILED for the
 // new one and for the disk: then the old passphrase still opens the wallet.
 func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, opt Options) error {
-	opt.setDefaults()
-	if err := opt.check(); err != nil {
+	if err := opt.complete(); err != nil {
 		return err
 	}
 	ks, before, err := readKeystore(w.dir)
