@@ -8,10 +8,9 @@
 //
 // The files: requests.go (one call, its order of steps), guard.go (which proposals are signed),
 // discover.go (who the service is), manager.go (a channel made ready), open.go (transactions),
-// owner.go (what the owner sees and does), adapter.go (over MCP and HTTP), wire.go, auth.go,
-// keys.go and subrav.go (what goes over the wire). The chain is Rooch: rooch.go (what a node is
-// asked), transaction.go (what is signed for it), did.go (accounts and the ids of objects), bcs.go
-// (its bytes).
+// owner.go (what the owner sees and does), adapter.go (over MCP and HTTP), wire.go and auth.go
+// (what goes over the wire). The chain is Rooch: rooch.go (what a node is asked), transaction.go
+// (what is signed for it, and its bytes), did.go (accounts and the ids of objects).
 package channel
 
 import (

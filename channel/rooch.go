@@ -74,6 +74,7 @@ func (nodes Nodes) Statuses() map[pay.SchemeKey]pay.StatusReader {
 	return list
 }
 
+// statuses are Nodes as a pay.StatusReader.
 type statuses Nodes
 
 // Status asks the chain what became of what a channel owes, or of a transaction that opens one. A
