@@ -3,7 +3,6 @@ package channel
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -313,10 +312,4 @@ func (a httpAdapter) send(ctx context.Context, token authToken, q seller.Request
 	shown.Challenge, shown.ChallengeErr = nil, nil
 	failed := answer.Status >= http.StatusBadRequest && paid == nil
 	return reply{answer: &shown, paid: paid, failed: failed}, nil
-}
-
-// unsent reports whether provably nothing of a call left.
-func unsent(err error) bool {
-	send, ok := errors.AsType[*seller.SendError](err)
-	return ok && !send.Sent
 }

@@ -39,10 +39,8 @@ func (s *service) channelID() objectID { return idOfChannel(s.payer, s.payee) }
 // its endpoint, an HTTP service's is another.
 func (m *Manager) ownAdapter(s *service) adapter {
 	endpoint, err := url.Parse(m.Servers[s.server].Endpoint)
-	if err != nil || s.info.BasePath == "" {
-		return s.mcp
-	}
-	if strings.TrimRight(endpoint.Path, "/") != strings.TrimRight(s.info.BasePath, "/") {
+	if err == nil && s.info.BasePath != "" &&
+		strings.TrimRight(endpoint.Path, "/") != strings.TrimRight(s.info.BasePath, "/") {
 		return s.http
 	}
 	return s.mcp

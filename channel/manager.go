@@ -89,16 +89,6 @@ type notActive string
 
 func (s notActive) Error() string { return "the channel is " + string(s) }
 
-// lock waits until no other call, of any process of the wallet, is made on the channel.
-func (m *Manager) lock(ctx context.Context, s *service) (unlock func(), err error) {
-	unlock, err = m.Store.LockChannel(ctx, s.payee.did(), s.keyID())
-	if err != nil && ctx.Err() != nil {
-		return nil, x402.Errorf(x402.Timeout, "other calls on this channel took too long").
-			WithHint("calls on one channel are made one after the other; try again")
-	}
-	return unlock, err
-}
-
 // ready reads the channel from the chain and the ledger. The caller holds its lock.
 func (m *Manager) ready(ctx context.Context, s *service) (*readyChannel, error) {
 	onChain, err := s.node.channel(ctx, s.channelID())

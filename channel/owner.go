@@ -208,7 +208,8 @@ func (m *Manager) Commit(ctx context.Context, server string) (out Committed, err
 	return out, err
 }
 
-// with runs f on a discovered service, holding the lock of its channel.
+// with runs f on a discovered service, holding the lock of its channel: no other call, of any
+// process of the wallet, is made on it.
 func (m *Manager) with(ctx context.Context, server string, f func(s *service) error) error {
 	if _, known := m.Servers[server]; !known {
 		hint := "these speak payment channels: " + strings.Join(m.names(), ", ")
@@ -224,7 +225,11 @@ func (m *Manager) with(ctx context.Context, server string, f func(s *service) er
 	if err != nil {
 		return err
 	}
-	unlock, err := m.lock(ctx, s)
+	unlock, err := m.Store.LockChannel(ctx, s.payee.did(), s.keyID())
+	if err != nil && ctx.Err() != nil {
+		return x402.Errorf(x402.Timeout, "other calls on this channel took too long").
+			WithHint("calls on one channel are made one after the other; try again")
+	}
 	if err != nil {
 		return err
 	}

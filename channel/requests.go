@@ -164,7 +164,9 @@ func (c *call) send(ctx context.Context) (reply, error) {
 func (c *call) unanswered(ctx context.Context, err error) error {
 	coded := x402.AsError(err)
 	nothingRan := []x402.Code{x402.InvalidArgument, x402.ToolNotFound, x402.WalletLocked}
-	if unsent(err) || slices.Contains(nothingRan, coded.Code) {
+	send, ok := errors.AsType[*seller.SendError](err)
+	notSent := ok && !send.Sent // provably nothing of the call left
+	if notSent || slices.Contains(nothingRan, coded.Code) {
 		c.recordEnd(ctx, nil)
 		return coded
 	}
