@@ -98,17 +98,15 @@ func redact(text []byte, header http.Header) []byte {
 type failure struct{ cause error }
 
 func (f failure) Error() string {
-	var (
-		name        *net.DNSError
-		certificate *tls.CertificateVerificationError
-		timed       net.Error
-	)
+	timed, isNet := errors.AsType[net.Error](f.cause)
+	_, isName := errors.AsType[*net.DNSError](f.cause)
+	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](f.cause)
 	switch {
-	case errors.As(f.cause, &timed) && timed.Timeout():
+	case isNet && timed.Timeout():
 		return "no answer in time"
-	case errors.As(f.cause, &name):
+	case isName:
 		return "its name cannot be resolved"
-	case errors.As(f.cause, &certificate):
+	case isCertificate:
 		return "its certificate is not valid for that name and time"
 	case errors.Is(f.cause, syscall.ECONNREFUSED):
 		return "it refuses connections"

@@ -18,17 +18,16 @@ import (
 // refine turns what the network did into an error of the outside. The message is in our own words:
 // net/http quotes the server's bytes in some of its errors.
 func refine(ctx context.Context, at *url.URL, err error) error {
-	var known *x402.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*x402.Error](err); ok {
 		return known
 	}
-	var stopped *blockedError
-	if errors.As(err, &stopped) {
+	if is[*blockedError](err) {
 		e := private(at, at.Hostname())
 		e.Err = err
 		return e
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || isTimeout(err) {
+	timed, isNet := errors.AsType[net.Error](err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || (isNet && timed.Timeout()) {
 		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + at.Host + " in time",
 			Hint: "make the same call again", Err: err}
 	}
@@ -46,27 +45,20 @@ func refine(ctx context.Context, at *url.URL, err error) error {
 		Hint: "make the same call again, if the host's name is right and this machine is on the network"}
 }
 
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 func networkMessage(ctx context.Context, host string, err error) string {
-	var (
-		dns       *net.DNSError
-		verify    *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		record    tls.RecordHeaderError
-		alert     tls.AlertError
-	)
 	switch {
 	case ctx.Err() != nil:
 		return "the call was cancelled before " + host + " answered"
-	case errors.As(err, &dns):
+	case is[*net.DNSError](err):
 		return "the name " + host + " cannot be resolved"
-	case errors.As(err, &verify), errors.As(err, &authority):
+	case is[*tls.CertificateVerificationError](err), is[x509.UnknownAuthorityError](err):
 		return host + " does not prove who it is: its certificate is not valid for that name and time"
-	case errors.As(err, &record), errors.As(err, &alert):
+	case is[tls.RecordHeaderError](err), is[tls.AlertError](err):
 		return "no TLS connection with " + host + " came about"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return host + " refuses connections"

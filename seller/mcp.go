@@ -174,7 +174,7 @@ func (m *Client) exchange(ctx context.Context, w mcpRequest, with x402.Attachmen
 		if isNew { // its tools may be others than those of the session before
 			m.changed(p.url)
 		}
-		e := newExchange(w.method, with)
+		e := m.newExchange(w.method, with)
 		s.call(ctx, w, e)
 		isUnsent := e.failure != nil && !e.sent.Load()
 		isEnded := errors.Is(e.failure, mcp.ErrConnectionClosed) || !s.alive()

@@ -23,6 +23,7 @@ import (
 
 // exchange is one request and what came of it.
 type exchange struct {
+	client *httpClient // reads what an endpoint answers itself
 	method string
 	with   x402.Attachment
 	once   atomic.Bool // its request was handed to the connection
@@ -42,8 +43,8 @@ type exchange struct {
 	cancel   func()        // ends this call alone
 }
 
-func newExchange(method string, with x402.Attachment) *exchange {
-	return &exchange{method: method, with: with, answered: make(chan struct{})}
+func (m *Client) newExchange(method string, with x402.Attachment) *exchange {
+	return &exchange{client: m.http, method: method, with: with, answered: make(chan struct{})}
 }
 
 func (e *exchange) pays() bool { return e.with.Header != "" || e.with.Meta != nil }
@@ -137,27 +138,21 @@ func (e *exchange) drain(ctx context.Context, quit <-chan struct{}) {
 	}
 }
 
-// observed is an exchange over HTTP, as mcpconn reports to it.
-type observed struct {
-	*exchange
-	client *httpClient
-}
-
 // Rejected notes what the endpoint itself answered.
-func (o observed) Rejected(r *http.Request, response *http.Response) (body []byte, alone bool) {
+func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []byte, alone bool) {
 	asks := response.StatusCode == http.StatusPaymentRequired ||
 		response.StatusCode == http.StatusPreconditionFailed
-	if o.method == Initialize && !asks && !o.pays() {
+	if e.method == Initialize && !asks && !e.pays() {
 		return nil, false
 	}
-	a, _ := o.client.read(response, r.URL) // with an error it holds what came
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.missing = mcpconn.IsSessionMissing(r, a.Status, a.Content)
-	if asks || o.pays() {
-		o.http = a
+	a, _ := e.client.read(response, r.URL) // with an error it holds what came
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.missing = mcpconn.IsSessionMissing(r, a.Status, a.Content)
+	if asks || e.pays() {
+		e.http = a
 	} else {
-		o.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
+		e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
 			WithHint("nothing was paid; its answer is in details").WithDetail("said",
 			x402.Quote(string(a.Content)))
 	}
@@ -165,13 +160,13 @@ func (o observed) Rejected(r *http.Request, response *http.Response) (body []byt
 }
 
 // Accepted notes the headers of what was paid for: a receipt may be in them.
-func (o observed) Accepted(response *http.Response) {
-	if !o.pays() {
+func (e *exchange) Accepted(response *http.Response) {
+	if !e.pays() {
 		return
 	}
 	a := &Answer{Status: response.StatusCode, Header: response.Header}
 	a.Settlement, a.SettlementErr = x402.ReadSettlement(response.Header)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.http = a
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.http = a
 }

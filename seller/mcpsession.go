@@ -203,7 +203,7 @@ func (p *endpoint) session(ctx context.Context) (s *session, isNew bool, err err
 		return p.current, false, nil
 	}
 	p.drop()
-	e := newExchange(Initialize, x402.Attachment{})
+	e := p.mcp.newExchange(Initialize, x402.Attachment{})
 	p.current, err = p.open(ctx, e, "")
 	if err != nil {
 		a, noAnswer := e.answer(p.url.String())
@@ -223,7 +223,7 @@ func (p *endpoint) initialize(ctx context.Context, with x402.Attachment) (*excha
 		return nil, err
 	}
 	defer done()
-	e := newExchange(Initialize, with)
+	e := p.mcp.newExchange(Initialize, with)
 	if p.current != nil && p.current.alive() && !e.pays() {
 		e.result = json.RawMessage("{}") // a session is open already
 		return e, nil
@@ -331,8 +331,8 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 	s, err := p.connect(ctx, e, version, func(s *session) mcp.Transport {
 		return mcpconn.Streamable(p.url.String(), client(s, false))
 	})
-	var coded *x402.Error
-	isDecided := errors.As(err, &coded) && coded.Code != x402.ServerUnavailable
+	coded, isOurs := errors.AsType[*x402.Error](err)
+	isDecided := isOurs && coded.Code != x402.ServerUnavailable
 	if err == nil || isDecided || e.http != nil || e.pays() || ctx.Err() != nil {
 		return s, err
 	}
@@ -382,9 +382,8 @@ func (p *endpoint) connect(ctx context.Context, e *exchange, version string,
 
 // unavailable says why no session came about.
 func (p *endpoint) unavailable(ctx context.Context, err error) error {
-	var coded *x402.Error
-	isKnown := errors.As(err, &coded) && coded.Code != x402.NetworkError
-	if isKnown || ctx.Err() != nil {
+	coded, isOurs := errors.AsType[*x402.Error](err)
+	if (isOurs && coded.Code != x402.NetworkError) || ctx.Err() != nil {
 		return p.mcp.unanswered(ctx, mcpRequest{endpoint: p.url}, err)
 	}
 	return (&x402.Error{Code: x402.ServerUnavailable, Message: "the MCP server " + p.url.Host +

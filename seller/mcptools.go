@@ -80,8 +80,8 @@ func isName(name string) bool {
 // explain is the error of the outside for a request without payment that a server refused, or that
 // came to nothing.
 func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
-	var refused *refusal
-	if !errors.As(err, &refused) {
+	refused, isRefusal := errors.AsType[*refusal](err)
+	if !isRefusal {
 		return m.unanswered(ctx, w, err)
 	}
 	said := func(x *x402.Error) *x402.Error {
@@ -107,9 +107,9 @@ func (m *Client) lacks(ctx context.Context, w mcpRequest) bool {
 
 // unanswered is the error of the outside for an exchange that has no answer.
 func (m *Client) unanswered(ctx context.Context, w mcpRequest, err error) error {
-	var coded *x402.Error
+	coded, isOurs := errors.AsType[*x402.Error](err)
 	switch host := w.endpoint.Host; {
-	case errors.As(err, &coded):
+	case isOurs:
 		return coded
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &x402.Error{Code: x402.Timeout, Message: "no complete answer from " + host + " in time",

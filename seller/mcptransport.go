@@ -97,8 +97,7 @@ func (t *recorder) Read(ctx context.Context) (jsonrpc.Message, error) {
 			delete(t.waiting, m.ID)
 			t.mu.Unlock()
 			if e != nil {
-				var refused *jsonrpc.Error
-				_ = errors.As(m.Error, &refused)
+				refused, _ := errors.AsType[*jsonrpc.Error](m.Error)
 				e.Answered(m.Result, refused)
 			}
 		case *jsonrpc.Request:
@@ -149,7 +148,7 @@ func newSessionTransport(client *httpClient, at *url.URL, s *session, twoStreams
 		Send: t.send, Quit: s.quit, TwoStreams: twoStreams,
 		Observe: func(ctx context.Context, method string) mcpconn.Observer {
 			if e := exchangeOf(ctx, method); e != nil {
-				return observed{exchange: e, client: client}
+				return e
 			}
 			return nil
 		},
@@ -171,10 +170,7 @@ func (t *sessionTransport) send(r *http.Request, body []byte, o mcpconn.Observer
 	if origin(r.URL) != origin(t.at) {
 		return nil, refuse(r.URL.String(), "the server wants its messages at another origin")
 	}
-	var e *exchange
-	if known, ok := o.(observed); ok {
-		e = known.exchange
-	}
+	e, _ := o.(*exchange) // nil where nobody observes it
 	response, err := t.follow(r, body, e)
 	if err != nil {
 		return nil, refine(r.Context(), r.URL, err)

@@ -250,8 +250,7 @@ func (e *Error) FixableBy() Actor {
 // their code by a method Code() string and their remedy by Hint() string. Anything else is
 // INTERNAL, and its text stays inside.
 func AsError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	var coded interface {
@@ -260,7 +259,7 @@ func AsError(err error) *Error {
 	}
 	if errors.As(err, &coded) {
 		if _, known := codes[Code(coded.Code())]; known {
-			e = &Error{Code: Code(coded.Code()), Message: coded.Error(), Err: err}
+			e := &Error{Code: Code(coded.Code()), Message: coded.Error(), Err: err}
 			if hinted, ok := coded.(interface{ Hint() string }); ok {
 				e.Hint = hinted.Hint()
 			}

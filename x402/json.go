@@ -110,8 +110,7 @@ func (r *strictReader) token() (jsontext.Token, error) {
 	token, err := r.ReadToken()
 	if err != nil {
 		at := r.InputOffset()
-		var syntax *jsontext.SyntacticError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 			at = syntax.ByteOffset
 		}
 		return token, malformed("not JSON at byte " + strconv.FormatInt(at, 10))
