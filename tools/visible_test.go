@@ -15,6 +15,7 @@ import (
 // security.md E2: what is not seen is shown, what is seen stays, and the text means the same.
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
+		"{\t\"a\":\r\n1}": "{\t\"a\":\r\n1}", // a tab between the words is no letter
 		`"plain"`: `"plain"`, "{\n\"äöü 日本 €\": \"👍🏽\"}": "{\n\"äöü 日本 €\": \"👍🏽\"}", "": "",
 		"\"a\u202eb\u2066\u200b\ufeff\"": `"a\u202eb\u2066\u200b\ufeff"`,
 		"\"\x7f\u009b1m\"":               `"\u007f\u009b1m"`,
