@@ -16,7 +16,7 @@ import (
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\t\"a\":\r\n1}": "{\t\"a\":\r\n1}", // a tab between the words is no letter
-		`"plain"`: `"plain"`, "{\n\"äöü 日本 €\": \"👍🏽\"}": "{\n\"äöü 日本 €\": \"👍🏽\"}", "": "",
+		`"plain"`:         `"plain"`, "{\n\"äöü 日本 €\": \"👍🏽\"}": "{\n\"äöü 日本 €\": \"👍🏽\"}", "": "",
 		"\"a\u202eb\u2066\u200b\ufeff\"": `"a\u202eb\u2066\u200b\ufeff"`,
 		"\"\x7f\u009b1m\"":               `"\u007f\u009b1m"`,
 		"\"\U000e0041\U000e007f\"":       `"\udb40\udc41\udb40\udc7f"`,
