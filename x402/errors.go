@@ -287,11 +287,4 @@ func Brief(s string) string { return Clip(s, 88) }
 
 // Quote makes a stranger's words safe to stand in our own: at most 200 bytes, in quotes, ASCII only (no
 // bidirectional or invisible letters).
-func Quote(s string) string { return quoted(s, 200) }
-
-func quoted(s string, most int) string {
-	if len(s) > most {
-		return strconv.QuoteToASCII(strings.ToValidUTF8(s[:most], "")) + "…"
-	}
-	return strconv.QuoteToASCII(s)
-}
+func Quote(s string) string { return strconv.QuoteToASCII(Clip(s, 200)) }

@@ -78,5 +78,5 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "ab…", Clip("abéd", 3), "é is two bytes")
 	require.Equal(t, strings.Repeat("0", 88)+"…", Brief(strings.Repeat("0", 89)))
 	require.Equal(t, `"a\n\u202eb\x1b"`, Quote("a\n\u202eb\x1b"))
-	require.Len(t, Quote(strings.Repeat("0", 1000)), 200+len(`""…`))
+	require.Len(t, Quote(strings.Repeat("0", 1000)), 200+len(`"\u2026"`))
 }
