@@ -82,7 +82,6 @@ type Result struct {
 // try is one POST, or why it could not be made.
 type try struct {
 	Facilitator string
-	Status      int // 0: no answer
 	Outcome     Outcome
 	Err         error // nil when settled
 }

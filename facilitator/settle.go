@@ -70,8 +70,7 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 		}
 		reply := r.client.call(ctx, f, http.MethodPost, "settle", nil, r.body)
 		v := judge(reply, r.submission)
-		r.tries = append(r.tries, try{Facilitator: f.Name, Status: reply.status, Outcome: v.outcome,
-			Err: v.err})
+		r.tries = append(r.tries, try{Facilitator: f.Name, Outcome: v.outcome, Err: v.err})
 		if v.settlement != nil {
 			r.last = v.settlement
 		}
