@@ -253,7 +253,7 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	require.NotNil(t, c, "%s", text)
 	signer := testworld.NewEVMKey(t) // a buyer that is no wallet
 	world.Fund(signer.Address(), sandbox.USDC)
-	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
+	asset, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 	pays := evm.New(evm.Options{Signer: signer, RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
 	a, err := pays.Authorize(t.Context(), x402.Order{Requirement: c.Accepts[0], Asset: asset,
 		Source: signer.Address(), Validity: time.Minute, Now: time.Now()})

@@ -462,7 +462,7 @@ func TestReserveUsesTheApprovalThatWasRead(t *testing.T) {
 func TestReserveNeedsADecision(t *testing.T) {
 	s, _, _ := newStore(t)
 	_, err := s.Reserve(t.Context(), testHold(1))
-	require.ErrorIs(t, err, ErrNoCaps)
+	require.ErrorIs(t, err, errNoCaps)
 	h := testHold(1)
 	h.Decision = unlimited("")
 	h.Decision.NeedsApproval = true

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402/money"
 )
 
@@ -60,22 +61,16 @@ func (s *Store) Each(ctx context.Context, r Range, f func(Payment) error) error 
 	})
 }
 
-// Sum is what a day, an hour, a seller or a network came to.
-type Sum struct{ Spent, Held money.Dollars }
-
-// All is both.
-func (d Sum) All() money.Dollars { return d.Spent.Add(d.Held) }
-
 // over is what hours or days came to, since one.
-func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error) {
+func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]budget.Use, error) {
 	scope := "all"
 	if unit == time.Hour {
 		scope = "hour"
 	}
-	list := map[time.Time]Sum{}
+	list := map[time.Time]budget.Use{}
 	err := t.forEach(func(row scanner) error {
 		var n int64
-		var d Sum
+		var d budget.Use
 		err := row.Scan(&n, &d.Spent, &d.Held)
 		list[fromMicros(n*unit.Microseconds())] = d
 		return err
@@ -87,13 +82,13 @@ func (t *tx) over(since time.Time, unit time.Duration) (map[time.Time]Sum, error
 // NamedSum is what one seller or network came to.
 type NamedSum struct {
 	Key string
-	Sum
+	budget.Use
 }
 
 // Spending is what was paid since a time, from the kept sums.
 type Spending struct {
-	Over            map[time.Time]Sum // by hour or day, by its first moment (UTC)
-	Hosts, Networks []NamedSum        // the dearest first
+	Over            map[time.Time]budget.Use // by hour or day, by its first moment (UTC)
+	Hosts, Networks []NamedSum               // the dearest first
 }
 
 // Spending adds up what was paid since the beginning of an hour, by hour, or of a day, by day; and

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,7 +60,7 @@ func testHold(atomic uint64) Hold {
 
 // unlimited is a decision that any payment of a session rests on.
 func unlimited(session string) budget.Decision {
-	return budget.Decision{Session: session, Caps: []budget.Cap{{Limit: money.MaxDollars}}}
+	return budget.Decision{Session: session, Caps: []budget.Cap{{Limit: math.MaxInt64}}}
 }
 
 // reserve holds money whatever it is for, if the ledger lets it.

@@ -37,8 +37,8 @@ type Hold struct {
 // Nothing is held. Read the facts and decide again.
 var ErrMoved = errors.New("the ledger changed since the payment was decided on")
 
-// ErrNoCaps refuses a hold whose decision no rules were asked for.
-var ErrNoCaps = errors.New("a hold needs a decision with caps")
+// errNoCaps refuses a hold whose decision no rules were asked for.
+var errNoCaps = errors.New("a hold needs a decision with caps")
 
 // errUnapproved refuses a hold whose decision rests on an approval that it does not name.
 var errUnapproved = errors.New("the decision rests on a person's approval, and the hold names none")
@@ -68,7 +68,7 @@ func (e *AlreadyPaying) Error() string { return "this purchase is made already, 
 func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	p := h.Payment
 	if len(h.Decision.Caps) == 0 {
-		return p, ErrNoCaps
+		return p, errNoCaps
 	}
 	if h.Decision.NeedsApproval && h.Approval == nil {
 		return p, errUnapproved

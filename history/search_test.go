@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/x402/money"
 )
 
@@ -123,13 +124,13 @@ func TestListIsWhatALookAtEachPaymentFinds(t *testing.T) {
 
 // spending is what Spending says, from a look at each payment.
 func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
-	all.Over = map[time.Time]Sum{}
-	hosts, networks := map[string]Sum{}, map[string]Sum{}
+	all.Over = map[time.Time]budget.Use{}
+	hosts, networks := map[string]budget.Use{}, map[string]budget.Use{}
 	for _, p := range rows {
 		if p.at.Before(since) {
 			continue
 		}
-		add := func(d Sum) Sum {
+		add := func(d budget.Use) budget.Use {
 			switch p.state {
 			case Settled:
 				d.Spent += p.usd
@@ -143,14 +144,14 @@ func spending(rows []row, since time.Time, unit time.Duration) (all Spending) {
 		all.Over[when], hosts[p.host], networks[p.network] = add(all.Over[when]), add(hosts[p.host]),
 			add(networks[p.network])
 	}
-	dearest := func(parts map[string]Sum) (list []NamedSum) {
+	dearest := func(parts map[string]budget.Use) (list []NamedSum) {
 		for key, d := range parts {
-			if d.All() > 0 {
+			if d.Total() > 0 {
 				list = append(list, NamedSum{key, d})
 			}
 		}
 		slices.SortFunc(list, func(a, b NamedSum) int {
-			return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Key, b.Key))
+			return cmp.Or(cmp.Compare(b.Total(), a.Total()), cmp.Compare(a.Key, b.Key))
 		})
 		return list[:min(len(list), 3)]
 	}

@@ -247,7 +247,7 @@ func (e *Engine) SessionCap(ctx context.Context) (*money.Dollars, error) {
 		return nil, nil
 	}
 	for _, network := range e.Policy.Networks {
-		asset, known := e.Assets.Default(network)
+		asset, known := e.Assets.Named(network, "")
 		if !known || !x402.IsSolana(network) {
 			continue
 		}

@@ -288,7 +288,7 @@ func (s *memStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	me, at := s.me(), s.time()
 	p = h.Payment
 	if len(h.Decision.Caps) == 0 {
-		return p, history.ErrNoCaps
+		return p, errors.New("a hold needs a decision with caps")
 	}
 	if other := s.purchase(p, h.Resume); other != nil {
 		return p, &history.AlreadyPaying{Payment: *other}

@@ -115,7 +115,7 @@ func (w *Wallet) delegatingAccount(ctx context.Context, network string) (string,
 	nobody := x402.Errorf(x402.NoDelegation, "no token account on %s delegates to this wallet", network).
 		WithHint("the owner runs: x402-wallet delegation approve; or pass tokenAccount to look at a " +
 			"certain one")
-	asset, known := w.Engine.Assets.Default(network)
+	asset, known := w.Engine.Assets.Named(network, "")
 	if !known {
 		return "", nobody
 	}

@@ -42,7 +42,7 @@ func TestDiscover(t *testing.T) {
 	require.Equal(t, "sandbox; no answer: dead", out["source"])
 	require.NotEmpty(t, out["asOf"])
 	one := services(out)[0]
-	asset, _ := w.wallet.Engine.Assets.Default(sandbox.EVM)
+	asset, _ := w.wallet.Engine.Assets.Named(sandbox.EVM, "")
 	require.Equal(t, map[string]any{"url": w.SellerURL + "/weather", "type": "http",
 		"description": "Weather in Lisbon", "price": "$0.001", "amount": "1000",
 		"asset": asset.Address, "network": sandbox.EVM, "scheme": "exact", "payTo": w.PayToEVM,
@@ -86,7 +86,7 @@ func TestDiscover(t *testing.T) {
 // off.
 func TestHostileLists(t *testing.T) {
 	w := newWorld(t, rules{}).funded(t, rules{})
-	asset, _ := w.wallet.Engine.Assets.Default(sandbox.EVM)
+	asset, _ := w.wallet.Engine.Assets.Named(sandbox.EVM, "")
 	item := func(url, about, payTo string) string {
 		return fmt.Sprintf(
 			`{"resource":%q,"type":"http","description":%q,"accepts":[{"scheme":"exact","network":"base-sepolia","maxAmountRequired":"1000","resource":"","asset":%q,"payTo":%q,"extra":{"name":%q,"version":%q}}]}`,

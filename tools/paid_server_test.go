@@ -343,7 +343,7 @@ func (c *mcpCall) payment() (given string, inForm []byte) {
 }
 
 func (c *mcpCall) terms(times uint64) json.RawMessage {
-	asset, _ := x402.NewRegistry(nil).Default(sandbox.EVM)
+	asset, _ := x402.NewRegistry(nil).Named(sandbox.EVM, "")
 	t := map[string]any{
 		"scheme": "exact", "network": c.network(), "asset": asset.Address, "payTo": c.PayTo,
 		"maxTimeoutSeconds": 60,

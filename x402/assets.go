@@ -39,20 +39,12 @@ func (r *Registry) Asset(network, address string) (AssetInfo, bool) {
 	return r.assets[i], true
 }
 
-// Default is the token a price in dollars means on a network.
-func (r *Registry) Default(network string) (AssetInfo, bool) {
-	return r.first(func(a AssetInfo) bool { return a.Network == network })
-}
-
 // Named finds a token as its owner calls it: by its symbol in any letter case (of several, the one
-// that comes first in the registry), by its address, or, for "", a network's default. What a seller
-// calls by its address is found with Asset alone.
+// that comes first in the registry), by its address, or, for "", the network's default: the token
+// that a price in dollars means there. What a seller calls by its address is found with Asset alone.
 func (r *Registry) Named(network, name string) (AssetInfo, bool) {
-	if name == "" {
-		return r.Default(network)
-	}
 	a, known := r.first(func(a AssetInfo) bool {
-		return a.Network == network && strings.EqualFold(a.Symbol, name)
+		return a.Network == network && (name == "" || strings.EqualFold(a.Symbol, name))
 	})
 	if known {
 		return a, true

@@ -3,8 +3,6 @@ package x402
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"slices"
 	"time"
 
 	"x402-wallet/x402/money"
@@ -70,31 +68,16 @@ type Evidence struct {
 }
 
 // StatusState is what the chain knows of a payment.
-type StatusState uint8
+type StatusState string
 
-// Open: it may still happen. Settled: it happened. Expired: it did not and cannot any more.
+// Open: it may still happen; nothing is recorded of that. Settled: it happened. Expired: it did not
+// and cannot any more. The words are what the ledger keeps and x402_history shows
+// (evidence.chainProof): they do not change with a name in this program.
 const (
-	Open StatusState = iota
-	Settled
-	Expired
+	Open    StatusState = ""
+	Settled StatusState = "settled"
+	Expired StatusState = "dead"
 )
-
-// The states' names as the ledger keeps them and x402_history shows them (evidence.chainProof):
-// what agents read does not change with a name in this program, so Expired is written "dead".
-var stateNames = []string{Open: "open", Settled: "settled", Expired: "dead"}
-
-// MarshalText gives a state's name.
-func (s StatusState) MarshalText() ([]byte, error) { return []byte(stateNames[s]), nil }
-
-// UnmarshalText reads a name.
-func (s *StatusState) UnmarshalText(text []byte) error {
-	i := slices.Index(stateNames, string(text))
-	if i < 0 {
-		return fmt.Errorf("not a status of a payment: %s", Brief(string(text)))
-	}
-	*s = StatusState(i)
-	return nil
-}
 
 // Status is the chain's answer with its proof. Its JSON is evidence that the ledger keeps.
 type Status struct {

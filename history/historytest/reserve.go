@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
-	"x402-wallet/x402/money"
 )
 
 // Reserve holds money without asking any rules, and uses up a person's approval of a quote where
@@ -20,7 +20,7 @@ func Reserve(ctx context.Context, s *history.Store, h history.Hold,
 		if err != nil {
 			return history.Payment{}, err
 		}
-		h.Decision = budget.Decision{Session: facts.Session.ID, Caps: []budget.Cap{{Limit: money.MaxDollars}}}
+		h.Decision = budget.Decision{Session: facts.Session.ID, Caps: []budget.Cap{{Limit: math.MaxInt64}}}
 		if len(facts.Approvals) > 0 {
 			h.Approval = &facts.Approvals[0]
 		}

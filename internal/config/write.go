@@ -41,8 +41,17 @@ func Set(text []byte, value string, path ...string) ([]byte, error) {
 	return slices.Concat(text, []byte("["+dotted(table)+"]\n"+line)), nil
 }
 
-// RemoveKey takes a key of a table out, with its line. One that is not there needs no removing.
-func RemoveKey(text []byte, path ...string) ([]byte, error) {
+// Remove takes a table of a TOML file out, with the tables below it, or a key with its line. The
+// comments above the next table stay. What is not there needs no removing.
+func Remove(text []byte, path ...string) ([]byte, error) {
+	text, err := removeTable(text, path)
+	if err != nil {
+		return nil, err
+	}
+	return removeKey(text, path)
+}
+
+func removeKey(text []byte, path []string) ([]byte, error) {
 	place, err := find(text, path[:len(path)-1], path[len(path)-1])
 	if err != nil || place.value < 0 {
 		return text, err
@@ -51,9 +60,7 @@ func RemoveKey(text []byte, path ...string) ([]byte, error) {
 	return slices.Concat(text[:begin], text[lineEnd(text, place.valueEnd):]), nil
 }
 
-// RemoveTable takes a table of a TOML file out, with the tables below it. The comments above the
-// next one stay.
-func RemoveTable(text []byte, path ...string) ([]byte, error) {
+func removeTable(text []byte, path []string) ([]byte, error) {
 	var kept []byte
 	var inside bool
 	from := 0 // where the part begins that is kept or dropped as a whole

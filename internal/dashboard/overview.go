@@ -151,7 +151,7 @@ func next(p history.Payment) string {
 
 // spending is what was spent over a range of time.
 type spending struct {
-	history.Sum
+	budget.Use
 	Range           string      // its title
 	Ranges          [][2]string // all there are: name and title
 	Plot            plot
@@ -204,8 +204,8 @@ func (l *look) spending(now time.Time) (out spending, err error) {
 			steps = append(steps, s)
 		}
 		out.Plot = draw(steps, span.every, span.said)
-		out.Hosts = barsOf(all.Hosts, out.Sum, func(host string) string { return host })
-		out.Networks = barsOf(all.Networks, out.Sum, x402.Title)
+		out.Hosts = barsOf(all.Hosts, out.Use, func(host string) string { return host })
+		out.Networks = barsOf(all.Networks, out.Use, x402.Title)
 	}
 	if out.Range == "" {
 		return out, x402.Errorf(x402.InvalidArgument, "no such range")

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402/money"
 )
@@ -13,7 +14,7 @@ import (
 type step struct {
 	Label, Long string
 	At          time.Time
-	history.Sum
+	budget.Use
 }
 
 // plot is bars over time. Widths are in percent of what there is, so that it fits a phone; heights
@@ -48,14 +49,14 @@ const (
 func draw(steps []step, every int, said string) plot {
 	var p plot
 	var most step
-	var sum history.Sum
+	var sum budget.Use
 	for _, s := range steps {
-		if s.All() > most.All() {
+		if s.Total() > most.Total() {
 			most = s
 		}
 		sum.Spent, sum.Held = sum.Spent.Add(s.Spent), sum.Held.Add(s.Held)
 	}
-	top := p.grid(most.All())
+	top := p.grid(most.Total())
 	width := 100 / float64(len(steps))
 	high := func(d money.Dollars) float64 {
 		if d == 0 {
@@ -73,13 +74,13 @@ func draw(steps []step, every int, said string) plot {
 		b.Labelled, b.Wide = fromEnd%every == 0, fromEnd%(2*every) != 0
 		p.Bars = append(p.Bars, b)
 	}
-	p.Any = most.All() > 0
+	p.Any = most.Total() > 0
 	if !p.Any {
 		p.Said = "Nothing was spent in " + said + "."
 		return p
 	}
 	p.Said = fmt.Sprintf("%s spent and %s held in %s; most in one step: %s (%s).", sum.Spent.Price(),
-		sum.Held.Price(), said, most.All().Price(), most.Long)
+		sum.Held.Price(), said, most.Total().Price(), most.Long)
 	return p
 }
 
@@ -112,17 +113,17 @@ type bars struct {
 
 type lying struct {
 	Name string
-	history.Sum
+	budget.Use
 	SpentPart, HeldPart float64 // percent of the dearest
 }
 
-func barsOf(parts []history.NamedSum, whole history.Sum, name func(string) string) (b bars) {
-	b.Others = whole.All()
+func barsOf(parts []history.NamedSum, whole budget.Use, name func(string) string) (b bars) {
+	b.Others = whole.Total()
 	for _, p := range parts {
-		most := parts[0].All()
-		b.List = append(b.List, lying{Name: name(p.Key), Sum: p.Sum, SpentPart: percent(p.Spent, most),
+		most := parts[0].Total()
+		b.List = append(b.List, lying{Name: name(p.Key), Use: p.Use, SpentPart: percent(p.Spent, most),
 			HeldPart: percent(p.Held, most)})
-		b.Others = b.Others.SubFloor(p.All())
+		b.Others = b.Others.SubFloor(p.Total())
 	}
 	return b
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/x402/money"
 )
@@ -23,8 +24,8 @@ func TestDraw(t *testing.T) {
 		100_000_000: "$0.00 $50.00 $100.00",
 	} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
-			p := draw([]step{{Sum: history.Sum{Spent: most - most/4, Held: most / 4}},
-				{Sum: history.Sum{Spent: 1}}, {}, {Sum: history.Sum{Held: 1}}}, 2, "the last 4 days")
+			p := draw([]step{{Use: budget.Use{Spent: most - most/4, Held: most / 4}},
+				{Use: budget.Use{Spent: 1}}, {}, {Use: budget.Use{Held: 1}}}, 2, "the last 4 days")
 			var got []string
 			for _, l := range p.Lines {
 				got = append(got, l.Label)
@@ -48,10 +49,10 @@ func TestDraw(t *testing.T) {
 }
 
 func TestBars(t *testing.T) {
-	b := barsOf([]history.NamedSum{{Key: "a", Sum: history.Sum{Spent: 60, Held: 20}},
-		{Key: "b", Sum: history.Sum{Spent: 1}}}, history.Sum{Spent: 80, Held: 20}, strings.ToUpper)
-	require.Equal(t, bars{List: []lying{{"A", history.Sum{Spent: 60, Held: 20}, 75, 25},
-		{"B", history.Sum{Spent: 1}, 1.25, 0}}, Others: 19}, b)
+	b := barsOf([]history.NamedSum{{Key: "a", Use: budget.Use{Spent: 60, Held: 20}},
+		{Key: "b", Use: budget.Use{Spent: 1}}}, budget.Use{Spent: 80, Held: 20}, strings.ToUpper)
+	require.Equal(t, bars{List: []lying{{"A", budget.Use{Spent: 60, Held: 20}, 75, 25},
+		{"B", budget.Use{Spent: 1}, 1.25, 0}}, Others: 19}, b)
 	require.InDelta(t, .5, percent(1, 1_000_000), 0)
 	require.InDelta(t, 0, percent(0, 0), 0)
 	require.InDelta(t, 100, percent(1, 0), 0)

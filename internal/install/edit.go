@@ -337,16 +337,13 @@ func (c Client) write(text []byte, entry map[string]any, changes []field) (_ []b
 	return text, nil
 }
 
-// without takes a member of our entry out; in TOML that is a table below it or a key in it.
-func (c Client) without(text []byte, name string) ([]byte, error) {
-	if !c.toml {
-		return remove(text, c.at, entryName, name)
+// without takes our entry out, or a member of it.
+func (c Client) without(text []byte, member ...string) ([]byte, error) {
+	path := append([]string{c.at, entryName}, member...)
+	if c.toml {
+		return config.Remove(text, path...)
 	}
-	text, err := config.RemoveTable(text, c.at, entryName, name)
-	if err != nil {
-		return nil, err
-	}
-	return config.RemoveKey(text, c.at, entryName, name)
+	return remove(text, path...)
 }
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

@@ -130,11 +130,7 @@ func (c Client) Plan(e *Entry) (*Plan, error) {
 		return p, nil
 	case e == nil:
 		p.Change, hand = "remove", "; take the entry "+entryName+" out by hand"
-		if c.toml {
-			p.text, err = config.RemoveTable(p.old, c.at, entryName)
-		} else {
-			p.text, err = remove(p.old, c.at, entryName)
-		}
+		p.text, err = c.without(p.old)
 	default:
 		p.Change = "change"
 		if entry == nil {

@@ -85,8 +85,8 @@ func Start(o Options) (*Sandbox, error) {
 	s.PayToEVM, s.PayToSolana = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C", keyOf(newKey()).String()
 
 	registry := x402.NewRegistry(nil)
-	dollar, _ := registry.Default(EVM)
-	mint, _ := registry.Default(Solana)
+	dollar, _ := registry.Named(EVM, "")
+	mint, _ := registry.Named(Solana, "")
 	s.evm = newEVMChain(dollar, s.now, o.Finality)
 	s.solana = newSolanaChain(mint, s.now, o.Finality)
 	s.OwnerAccount = s.solana.open(owner, purse).String()

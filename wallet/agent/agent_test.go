@@ -35,7 +35,7 @@ import (
 
 const base = "eip155:84532"
 
-var usdc, _ = x402.NewRegistry(nil).Default(base)
+var usdc, _ = x402.NewRegistry(nil).Named(base, "")
 
 // world is a home with an agent in it, and what an attacker of the same user has: the ledger and
 // the socket.
@@ -543,7 +543,7 @@ func TestTheAgentOnSolana(t *testing.T) {
 	s, err := sandbox.Start(sandbox.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	asset, _ := x402.NewRegistry(nil).Default(sandbox.Solana)
+	asset, _ := x402.NewRegistry(nil).Named(sandbox.Solana, "")
 	w := newWorld(t)
 	s.Fund(w.solana, 1_000_000)
 	asked := &recorder{address: w.solana}
