@@ -106,7 +106,7 @@ func (p *Program) changeDelegation(cmd *cobra.Command, ui *ui, f delegationFlags
 		var key wallet.Imported
 		if f.keypair != "" {
 			var err error
-			key, err = wallet.ImportSolanaJSON(f.keypair)
+			key, err = wallet.Import(ctx, "solana", f.keypair, nil)
 			if err != nil {
 				return err
 			}

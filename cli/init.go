@@ -143,28 +143,26 @@ func (f initFlags) importsSolana() bool {
 
 // imports reads the keys of other wallets, one for each chain at most. Their files are only read.
 func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported, err error) {
-	var reads []func() (wallet.Imported, error)
-	if f.importSolana != "" {
-		reads = append(reads, func() (wallet.Imported, error) {
-			return wallet.ImportSolanaJSON(f.importSolana)
-		})
+	type source struct{ format, file string }
+	sources := []source{{"solana", f.importSolana}}
+	for _, entry := range f.importKeyFile { // FILE, or chain=FILE
+		chain, file, named := strings.Cut(entry, "=")
+		switch {
+		case !named && entry != "":
+			sources = append(sources, source{"key-file", entry})
+		case file != "" && (chain == wallet.ChainSolana || chain == wallet.ChainEVM):
+			sources = append(sources, source{"key-file:" + chain, file})
+		default:
+			return nil, usagef("--import-key-file %q is neither FILE nor solana=FILE nor evm=FILE", entry)
+		}
 	}
-	for _, entry := range f.importKeyFile {
-		reads = append(reads, func() (wallet.Imported, error) { return importKeyFile(entry) })
-	}
+	sources = append(sources, source{"evm", f.importEVM}, source{"ozskr", f.importOzskr})
 	passphrase := f.passphraseOf(ui)
-	if file := f.importEVM; file != "" {
-		reads = append(reads, func() (wallet.Imported, error) {
-			return wallet.ImportEVM(ctx, file, passphrase(file))
-		})
-	}
-	if file := f.importOzskr; file != "" {
-		reads = append(reads, func() (wallet.Imported, error) {
-			return wallet.ImportOzskr(ctx, file, passphrase(file))
-		})
-	}
-	for _, read := range reads {
-		key, err := read()
+	for _, s := range sources {
+		if s.file == "" {
+			continue
+		}
+		key, err := wallet.Import(ctx, s.format, s.file, passphrase(s.file))
 		if err != nil {
 			return nil, err
 		}
@@ -174,20 +172,6 @@ func (f initFlags) imports(ctx context.Context, ui *ui) (list []wallet.Imported,
 		list = append(list, key)
 	}
 	return list, nil
-}
-
-// importKeyFile reads a raw key from FILE, or from chain=FILE.
-func importKeyFile(entry string) (wallet.Imported, error) {
-	chain, file, named := strings.Cut(entry, "=")
-	if !named {
-		chain, file = "", entry
-	}
-	known := !named || chain == wallet.ChainSolana || chain == wallet.ChainEVM
-	if file == "" || !known {
-		return wallet.Imported{}, usagef("--import-key-file %q is neither FILE nor solana=FILE nor evm=FILE",
-			entry)
-	}
-	return wallet.ImportKeyFile(file, chain)
 }
 
 // passphraseOf is who is asked for the passphrase of an imported file. That of the flags is the

@@ -66,8 +66,8 @@ const (
 	Settled
 )
 
-// String is the outcome's name.
-func (o Outcome) String() string { return [...]string{"not sent", "refused", "unknown", "settled"}[o] }
+// outcomeNames are for messages.
+var outcomeNames = []string{NotSent: "not sent", Refused: "refused", Unknown: "unknown", Settled: "settled"}
 
 // Result is how settleRun ended.
 type Result struct {

@@ -146,7 +146,7 @@ func (r *settleRun) result(ctx context.Context) Result {
 	}
 	var tries []string
 	for _, t := range r.tries {
-		tries = append(tries, fmt.Sprintf("%s: %s: %v", t.Facilitator, t.Outcome, t.Err))
+		tries = append(tries, fmt.Sprintf("%s: %s: %v", t.Facilitator, outcomeNames[t.Outcome], t.Err))
 	}
 	out.Err = e.WithDetail("tries", tries)
 	return out

@@ -9,8 +9,8 @@ import (
 // its answer. It is the one place that says who still waits; the engine and the ledger's columns
 // derive from it.
 //
-// Whoever reads calls off a connection makes one for each that may buy something (NewCall) before
-// it reads the next message, lets the call's handler carry it in its context (WithCall), and says
+// Whoever reads calls off a connection makes one for each that may buy something before it reads
+// the next message (its zero value is a call whose client waits), lets the call's handler carry it in its context (WithCall), and says
 // once how the call ended:
 //
 //	ends with   when                                             what the call bought
@@ -32,9 +32,6 @@ type Call struct {
 	leave     []context.CancelFunc   // of the contexts that carry it
 	notify    []func(delivered bool) // called once, when it has ended
 }
-
-// NewCall is a call whose client waits.
-func NewCall() *Call { return new(Call) }
 
 // Cancel ends the call without its answer having reached the client, and cancels the contexts that
 // carry it. After Deliver it does nothing.

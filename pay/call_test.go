@@ -23,7 +23,7 @@ func TestCallEndsOnce(t *testing.T) {
 		"delivered after leave": {func(c *Call) { c.Cancel(); c.Deliver() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call := NewCall()
+			call := new(Call)
 			var delivered []bool
 			call.OnEnd(func(d bool) { delivered = append(delivered, d) })
 			ctx := WithCall(t.Context(), call)
@@ -45,7 +45,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 	t.Run("a payment that the ledger does not have yet is waited for", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var f inflight
-			call := NewCall()
+			call := new(Call)
 			written, err := f.begin("pay_1", request, WithCall(t.Context(), call))
 			require.NoError(t, err)
 			f.awaitLeftBehind(t.Context(), request) // its client waits: another purchase
@@ -68,7 +68,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 	})
 	t.Run("one that was not begun is refused", func(t *testing.T) {
 		var f inflight
-		call := NewCall()
+		call := new(Call)
 		ctx := WithCall(t.Context(), call)
 		call.Cancel()
 		_, err := f.begin("pay_1", request, ctx)
@@ -77,7 +77,7 @@ func TestInflightAfterACancellation(t *testing.T) {
 	})
 	t.Run("an answer that is on its way is waited for until the call is cancelled", func(t *testing.T) {
 		var f inflight
-		call := NewCall()
+		call := new(Call)
 		ctx, cancel := context.WithCancel(WithCall(t.Context(), call))
 		written, err := f.begin("pay_1", request, ctx)
 		require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
 	slow := slowChain{b.chain, make(chan struct{}), make(chan struct{})}
 	b.Schemes[exactEVM] = slow
-	call := NewCall()
+	call := new(Call)
 	first := make(chan error)
 	go func() {
 		_, err := b.Pay(WithCall(t.Context(), call), get(testURL))
@@ -122,7 +122,7 @@ func TestCallCancelledBeforeItsMoneyIsHeld(t *testing.T) {
 	call.Cancel()
 	second := make(chan Result)
 	go func() {
-		r, err := b.Pay(WithCall(t.Context(), NewCall()), get(testURL))
+		r, err := b.Pay(WithCall(t.Context(), new(Call)), get(testURL))
 		require.NoError(t, err)
 		second <- r
 	}()

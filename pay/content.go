@@ -8,7 +8,6 @@ import (
 
 	"x402-wallet/history"
 	"x402-wallet/seller"
-	"x402-wallet/x402/money"
 )
 
 // Readable is content as an answer shows it. What an MCP server gave is in the ledger as it came, a
@@ -66,21 +65,4 @@ func sameJSON(a, b []byte) bool {
 		}
 	}
 	return reflect.DeepEqual(values[0], values[1])
-}
-
-// Less is what a maxAmount leaves for another purchase after one.
-func Less(maxAmount string, paid Result) string {
-	if text, isDollars := strings.CutPrefix(maxAmount, "$"); isDollars {
-		most, err := money.ParseDollars(text)
-		price, err2 := money.ParseDollars(strings.TrimPrefix(paid.Price, "$"))
-		if err != nil || err2 != nil || price > most {
-			return "$0"
-		}
-		return (most - price).Price()
-	}
-	most, err := money.ParseAmount(maxAmount)
-	if err != nil || paid.AmountPaid == nil {
-		return maxAmount
-	}
-	return most.SubFloor(*paid.AmountPaid).String()
 }

@@ -13,7 +13,7 @@ type Stage string
 const (
 	StageHeld    Stage = "held"    // the price is known and its money held
 	StageSent    Stage = "sent"    // the signed payment leaves now
-	StageSettled Stage = "settled" // by the wallet, before the seller is asked again
+	stageSettled Stage = "settled" // by the wallet, before the seller is asked again
 )
 
 type stageKey struct{}

@@ -29,7 +29,7 @@ func (e *Engine) send(ctx context.Context, q intent, p history.Payment, again bo
 				e.Log.Error("record a settlement", "payment", p.ID, "err", err)
 				p.Transaction = v.transaction
 			}
-			reached(ctx, StageSettled, p)
+			reached(ctx, stageSettled, p)
 			again = true
 		}
 		with = x402.AttachProof(p.Transaction)

@@ -480,7 +480,7 @@ func (s *sim) begin(pu *purchase) {
 	s.calls = append(s.calls, c)
 	s.running++
 	s.made++
-	c.client = NewCall()
+	c.client = new(Call)
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), actorKey{}, &c.actor))
 	ctx = WithCall(ctx, c.client)
 	s.say("%d/%d purchase %d: pay %s key %q", c.actor.id, c.p.id, pu.n, pu.url, pu.key)

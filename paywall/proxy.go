@@ -71,7 +71,7 @@ func (f *Proxy) transport() mcp.Transport {
 // Open reaches the upstream server and takes over what it has. A price for a tool that it has not
 // is an error: a misspelt name would give the tool away.
 func (f *Proxy) Open(ctx context.Context) error {
-	f.bodyTime, f.direct = bodyTime, mcpconn.Client(mcpconn.Direct())
+	f.bodyTime, f.direct = bodyTime, mcpconn.Client(nil)
 	o := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},
 		// questions are the buyer's to answer

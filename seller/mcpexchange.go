@@ -87,8 +87,7 @@ func (e *exchange) Answered(result json.RawMessage, refused *jsonrpc.Error) {
 // Failed notes why there is no answer, unless that is known.
 func (e *exchange) Failed(err error) {
 	if errors.Is(err, mcpconn.ErrAnswerTooLong) {
-		err = x402.Errorf(x402.ResponseTooLarge, "the server's answer is longer than %d bytes",
-			mcpconn.MaxAnswer)
+		err = x402.Errorf(x402.ResponseTooLarge, "%w", mcpconn.ErrAnswerTooLong)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

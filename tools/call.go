@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -319,7 +320,7 @@ func (f *fees) add(endpoint string, fee pay.Result) {
 // leave is what they leave of a maxAmount.
 func (f *fees) leave(maxAmount string) string {
 	for _, fee := range f.paid {
-		maxAmount = pay.Less(maxAmount, fee)
+		maxAmount = less(maxAmount, fee)
 	}
 	return maxAmount
 }
@@ -338,4 +339,21 @@ func (f *fees) spent(err error) error {
 	}
 	e.Spent = sum.String()
 	return e.WithDetail("paidToEnter", ids)
+}
+
+// less is what a maxAmount leaves for another purchase after one.
+func less(maxAmount string, paid pay.Result) string {
+	if text, isDollars := strings.CutPrefix(maxAmount, "$"); isDollars {
+		most, err := money.ParseDollars(text)
+		price, err2 := money.ParseDollars(strings.TrimPrefix(paid.Price, "$"))
+		if err != nil || err2 != nil || price > most {
+			return "$0"
+		}
+		return (most - price).Price()
+	}
+	most, err := money.ParseAmount(maxAmount)
+	if err != nil || paid.AmountPaid == nil {
+		return maxAmount
+	}
+	return most.SubFloor(*paid.AmountPaid).String()
 }

@@ -100,7 +100,7 @@ func (l *stdioTransport) note(r *jsonrpc.Request) {
 }
 
 func (l *stdioTransport) begin(r *jsonrpc.Request) {
-	c := &clientRequest{call: pay.NewCall()}
+	c := &clientRequest{call: new(pay.Call)}
 	if r.Method == "tools/call" {
 		var params struct {
 			Name string `json:"name"`

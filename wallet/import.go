@@ -35,9 +35,41 @@ type Imported struct {
 	secret  *[secretSize]byte
 }
 
-// ImportSolanaJSON reads a key file of the Solana command line: a JSON array of 64 numbers, the
-// Ed25519 seed and its public key, which must belong together. The file must be its owner's only.
-func ImportSolanaJSON(path string) (Imported, error) {
+// The formats of files that Import reads, by the names of init's flags.
+//
+//	solana        the Solana command line's: a JSON array of 64 numbers, the Ed25519 seed and its
+//	              public key, which must belong together
+//	evm           a keystore of go-ethereum (Web3 Secret Storage, version 3; Foundry, ethers and
+//	              MetaMask write it too). Its passphrase is used as it is typed: that format does
+//	              not normalise it
+//	ozskr         a keystore of @ozskr/agent-wallet-sdk, version 1 or 2: the Solana key of the
+//	              wallet before this one
+//	key-file      a raw key: 32 bytes in hex, with or without 0x, or, for Solana, the base58 of 64
+//	              bytes that other wallets export, seed ‖ public key. Hex is an EVM key
+//	key-file:evm, key-file:solana
+//	              the same, where hex is a secp256k1 scalar, or an Ed25519 seed
+const keyFileFormat = "key-file"
+
+// Import reads a key from a file of another wallet, which must be its owner's only and is not
+// changed. passphrase is asked where the format has one.
+//
+// Errors: KEYSTORE_PERMISSIONS, INVALID_PASSPHRASE (or the file was changed), SETUP_FAILED for
+// everything else.
+func Import(ctx context.Context, format, path string, passphrase Passphrase) (Imported, error) {
+	switch format {
+	case "solana":
+		return importSolana(path)
+	case "evm":
+		return importEVM(ctx, path, passphrase)
+	case "ozskr":
+		return importOzskr(ctx, path, passphrase)
+	case keyFileFormat, keyFileFormat + ":" + ChainSolana, keyFileFormat + ":" + ChainEVM:
+		return importRaw(path, strings.TrimPrefix(strings.TrimPrefix(format, keyFileFormat), ":"))
+	}
+	return Imported{}, importError(path, "there is no format "+strconv.Quote(format))
+}
+
+func importSolana(path string) (Imported, error) {
 	data, err := readImport(path)
 	if err != nil {
 		return Imported{}, err
@@ -70,14 +102,8 @@ func fromPair(path string, pair []byte) (Imported, error) {
 	return newImported(path, ChainSolana, pair[:secretSize])
 }
 
-// ImportKeyFile reads a raw key: 32 bytes in hex, with or without 0x, or, for Solana, the base58 of
-// 64 bytes that other wallets export, seed ‖ public key. Hex is a secp256k1 scalar for [ChainEVM]
-// and an Ed25519 seed for [ChainSolana]; chain "" goes by the form, and hex is then an EVM key. The
-// file must be its owner's only.
-func ImportKeyFile(path, chain string) (Imported, error) {
-	if chain != ChainSolana && chain != ChainEVM && chain != "" {
-		return Imported{}, importError(path, "there is no chain "+strconv.Quote(chain))
-	}
+// importRaw reads a raw key for a chain; "" goes by the form.
+func importRaw(path, chain string) (Imported, error) {
 	data, err := readImport(path)
 	if err != nil {
 		return Imported{}, err
@@ -171,13 +197,7 @@ func checkImportedScrypt(n, r, p uint64) error {
 	return nil
 }
 
-// ImportEVM reads a keystore file of go-ethereum (Web3 Secret Storage, version 3; Foundry, ethers
-// and MetaMask write it too) and asks for its passphrase, which is used as it is typed: that format
-// does not normalise it. The file must be its owner's only, and is not changed.
-//
-// Errors: KEYSTORE_PERMISSIONS, INVALID_PASSPHRASE (or the file was changed), SETUP_FAILED for
-// everything else.
-func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
+func importEVM(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
 	file, secret, err := openImport(ctx, path, "go-ethereum keystore of version 3", parseGeth, passphrase)
 	if err != nil {
 		return Imported{}, err
@@ -191,10 +211,7 @@ func ImportEVM(ctx context.Context, path string, passphrase Passphrase) (Importe
 	return imported, err
 }
 
-// ImportOzskr reads a keystore file of @ozskr/agent-wallet-sdk, version 1 or 2, and asks for its
-// passphrase: the Solana key of the wallet before this one. The file must be its owner's only, and
-// is not changed. Errors as [ImportEVM].
-func ImportOzskr(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
+func importOzskr(ctx context.Context, path string, passphrase Passphrase) (Imported, error) {
 	_, pair, err := openImport(ctx, path, "ozskr keystore", parseOzskr, passphrase)
 	if err != nil {
 		return Imported{}, err

@@ -48,7 +48,7 @@ func TestImportEVM(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := keyFile(t, text)
-			imported, err := ImportEVM(t.Context(), path, value(gethPassword))
+			imported, err := importEVM(t.Context(), path, value(gethPassword))
 			require.NoError(t, err)
 			require.Equal(t, gethAddress, imported.Address)
 			require.Equal(t, unhex(t, gethSecret), imported.secret[:])
@@ -62,13 +62,13 @@ func TestImportEVM(t *testing.T) {
 			require.Equal(t, gethAddress, w.header.evm)
 		})
 	}
-	_, err := ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(gethPassword+" "))
+	_, err := importEVM(t.Context(), keyFile(t, gethPBKDF2), value(gethPassword+" "))
 	requireCode(t, err, codeInvalidPassphrase)
-	_, err = ImportEVM(t.Context(),
+	_, err = importEVM(t.Context(),
 		keyFile(t, strings.Replace(gethPBKDF2, `"id"`,
 			`"address":"118aeeda4d805471df9b2a5b0f38a0c3bcba786b","id"`, 1)), value(gethPassword))
 	require.Contains(t, requireCode(t, err, codeSetup).Error(), "does not belong to the address it names")
-	_, err = ImportEVM(t.Context(), keyFile(t, gethPBKDF2), value(""))
+	_, err = importEVM(t.Context(), keyFile(t, gethPBKDF2), value(""))
 	require.Contains(t, requireCode(t, err, codeSetup).Hint(), "--import-passphrase-file")
 }
 
@@ -77,7 +77,7 @@ func TestImportOzskr(t *testing.T) {
 		path := "testdata/ozskr-keystore-v" + version + ".json"
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		imported, err := ImportOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase))
+		imported, err := importOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase))
 		require.NoError(t, err)
 		require.Equal(t, ozskrAddress, imported.Address)
 		require.Equal(t, unhex(t, ozskrSeed), imported.secret[:])
@@ -87,7 +87,7 @@ func TestImportOzskr(t *testing.T) {
 		require.Equal(t, ozskrAddress, w.header.solana)
 
 		if version == "2" { // a wrong one for version 1 costs 1 GiB
-			_, err = ImportOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase+"."))
+			_, err = importOzskr(t.Context(), keyFile(t, string(text)), value(ozskrPassphrase+"."))
 			requireCode(t, err, codeInvalidPassphrase)
 		}
 	}
@@ -156,9 +156,9 @@ func TestImportedFilesAreReadStrictly(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			began := time.Now()
-			_, err := ImportEVM(t.Context(), keyFile(t, f.evm), never(t))
+			_, err := importEVM(t.Context(), keyFile(t, f.evm), never(t))
 			requireCode(t, err, codeSetup)
-			_, err = ImportOzskr(t.Context(), keyFile(t, f.ozskr), never(t))
+			_, err = importOzskr(t.Context(), keyFile(t, f.ozskr), never(t))
 			requireCode(t, err, codeSetup)
 			runtime.ReadMemStats(&after)
 			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5<<20))

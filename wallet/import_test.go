@@ -33,10 +33,10 @@ func asJSON(t *testing.T, v any) string {
 }
 
 func TestImport(t *testing.T) {
-	solana, err := ImportSolanaJSON(keyFile(t, asJSON(t, solanaJSON(t))+"\n"))
+	solana, err := importSolana(keyFile(t, asJSON(t, solanaJSON(t))+"\n"))
 	require.NoError(t, err)
 	require.Equal(t, ChainSolana, solana.Chain)
-	evm, err := ImportKeyFile(keyFile(t, "0x"+goldenEVMSecret+"\n"), ChainEVM)
+	evm, err := importRaw(keyFile(t, "0x"+goldenEVMSecret+"\n"), ChainEVM)
 	require.NoError(t, err)
 	require.Equal(t, ChainEVM, evm.Chain)
 
@@ -50,23 +50,23 @@ func TestImport(t *testing.T) {
 	require.Equal(t, [32]byte{}, *evm.secret, "wiped")
 
 	// the form tells the chain, and other wallets' base58 is read
-	byForm, err := ImportKeyFile(keyFile(t, goldenEVMSecret), "")
+	byForm, err := importRaw(keyFile(t, goldenEVMSecret), "")
 	require.NoError(t, err)
 	require.Equal(t, goldenEVM, byForm.Address)
 	pair := unhex(t, goldenSolanaSeed+"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 	for _, chain := range []string{"", ChainSolana} {
-		byForm, err = ImportKeyFile(keyFile(t, base58(pair)+"\n"), chain)
+		byForm, err = importRaw(keyFile(t, base58(pair)+"\n"), chain)
 		require.NoError(t, err)
 		require.Equal(t, goldenSolana, byForm.Address)
 	}
-	_, err = ImportKeyFile(keyFile(t, base58(pair)), ChainEVM)
+	_, err = importRaw(keyFile(t, base58(pair)), ChainEVM)
 	requireCode(t, err, codeSetup)
 	pair[63] ^= 1
-	_, err = ImportKeyFile(keyFile(t, base58(pair)), "")
+	_, err = importRaw(keyFile(t, base58(pair)), "")
 	require.Contains(t, requireCode(t, err, codeSetup).Error(), "public half")
 
 	// one only: the other key is new
-	seed, err := ImportKeyFile(keyFile(t, strings.ToUpper(goldenSolanaSeed)), ChainSolana)
+	seed, err := importRaw(keyFile(t, strings.ToUpper(goldenSolanaSeed)), ChainSolana)
 	require.NoError(t, err)
 	w, err = Create(t.Context(), home(t), value(testPassphrase),
 		Options{derive: f.derive, Import: []Imported{seed}})
@@ -101,7 +101,7 @@ func TestImportRefuses(t *testing.T) {
 		"too large":              asJSON(t, good) + strings.Repeat(" ", maxImport),
 	} {
 		t.Run("solana, "+name, func(t *testing.T) {
-			i, err := ImportSolanaJSON(keyFile(t, content))
+			i, err := importSolana(keyFile(t, content))
 			require.Equal(t, Imported{}, i)
 			e := requireCode(t, err, codeSetup)
 			require.NotRegexp(t, "157.{1,3}97", e.Error(), "no content in the error")
@@ -113,22 +113,22 @@ func TestImportRefuses(t *testing.T) {
 		"inner space": " " + goldenEVMSecret,
 	} {
 		t.Run("hex, "+name, func(t *testing.T) {
-			_, err := ImportKeyFile(keyFile(t, content), ChainEVM)
+			_, err := importRaw(keyFile(t, content), ChainEVM)
 			e := requireCode(t, err, codeSetup)
 			require.NotContains(t, e.Error(), "974bec")
 			require.Contains(t, e.Error(), "it is not 64 hexadecimal digits",
 				"which digit is wrong stays unsaid")
 		})
 	}
-	_, err := ImportKeyFile(keyFile(t, goldenEVMSecret), "bitcoin")
+	_, err := importRaw(keyFile(t, goldenEVMSecret), "bitcoin")
 	requireCode(t, err, codeSetup)
-	_, err = ImportSolanaJSON("/nowhere")
+	_, err = importSolana("/nowhere")
 	requireCode(t, err, codeSetup)
 
 	// zero and the order of the curve are hex, but no keys
 	for _, scalar := range []string{strings.Repeat("0", 64),
 		"fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"} {
-		_, err := ImportKeyFile(keyFile(t, scalar), ChainEVM)
+		_, err := importRaw(keyFile(t, scalar), ChainEVM)
 		requireCode(t, err, codeSetup)
 	}
 }

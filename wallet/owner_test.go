@@ -22,7 +22,7 @@ func ownerFile(t *testing.T) (Imported, solana.PublicKey) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "id.json")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
-	key, err := ImportSolanaJSON(path)
+	key, err := importSolana(path)
 	require.NoError(t, err)
 	return key, solana.PublicKeyFromBytes(pair[32:])
 }

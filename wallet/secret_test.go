@@ -136,9 +136,9 @@ func TestNoSecretLeavesATrace(t *testing.T) {
 	try(err)
 	try(CheckPassphrase([]byte(testPassphrase + "\n")))
 	try(CheckPassphrase(bytes.Repeat([]byte(testPassphrase), 100)))
-	_, err = ImportKeyFile(keyFile(t, goldenEVMSecret+"z"), ChainEVM)
+	_, err = importRaw(keyFile(t, goldenEVMSecret+"z"), ChainEVM)
 	try(err)
-	_, err = ImportSolanaJSON(keyFile(t, goldenSolanaSeed))
+	_, err = importSolana(keyFile(t, goldenSolanaSeed))
 	try(err)
 	for row, i := range []int{0, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {

@@ -118,7 +118,7 @@ func TestNoCallLeavesATraceOfASecret(t *testing.T) {
 	require.NoError(t, err)
 	var imported []wallet.Imported
 	for chain, path := range map[string]string{wallet.ChainEVM: c.evm, wallet.ChainSolana: c.solana} {
-		key, err := wallet.ImportKeyFile(path, chain)
+		key, err := wallet.Import(t.Context(), "key-file:"+chain, path, nil)
 		require.NoError(t, err)
 		imported = append(imported, key)
 	}

@@ -60,7 +60,7 @@ type Observer interface {
 // IsolatingTransport is an http.RoundTripper below the SDK's client transports, on which each call
 // fails by itself. The SDK takes a refusal of one call, an answer that is no message, or a stream that
 // breaks off for the end of the session, and so of everybody's calls. Here such a call gets a JSON-RPC
-// error of ours, a stream that breaks off is taken up again, and no answer is longer than MaxAnswer.
+// error of ours, a stream that breaks off is taken up again, and no answer is longer than maxAnswer.
 // Only what opens a session, and the server's word that it does not know it (any more), can end it.
 type IsolatingTransport struct {
 	// Send makes one exchange. The body is the request's, which may be sent again only where Send
@@ -74,9 +74,9 @@ type IsolatingTransport struct {
 	TwoStreams bool
 }
 
-// Direct is an IsolatingTransport for a server that its owner chose: no redirects, no proxy from
+// direct is an IsolatingTransport for a server that its owner chose: no redirects, no proxy from
 // the environment.
-func Direct() *IsolatingTransport {
+func direct() *IsolatingTransport {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.Proxy = nil
 	base.MaxResponseHeaderBytes = 128 << 10
@@ -96,8 +96,12 @@ func Streamable(endpoint string, client *http.Client) mcp.Transport {
 		MaxEventSize: x402.MaxMCPMessage}
 }
 
-// Client is an HTTP client that follows no redirects.
+// Client is an HTTP client that follows no redirects. nil is the transport for a server that its
+// owner chose: one bad answer ends no session, and no proxy of the environment is used.
 func Client(t http.RoundTripper) *http.Client {
+	if t == nil {
+		t = direct()
+	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -210,7 +214,7 @@ func (t *IsolatingTransport) unobserved(r *http.Request, response *http.Response
 		return response
 	case slices.Contains(opening, c.Method):
 		if !isStream { // subscriptions/listen has a stream without an end; the SDK bounds its events
-			response.Body = &limitedBody{ReadCloser: response.Body, left: MaxAnswer}
+			response.Body = &limitedBody{ReadCloser: response.Body, left: maxAnswer}
 		}
 		return response
 	}

@@ -3,7 +3,6 @@ package mcpconn
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	// MaxAnswer bounds all that a server may send for one call: its result, and what it says while it works.
-	MaxAnswer = 2 * x402.MaxMCPMessage
+	// maxAnswer bounds all that a server may send for one call: its result, and what it says while it works.
+	maxAnswer = 2 * x402.MaxMCPMessage
 	// resumeTries is how often a stream that broke off is asked for again without anything new from it.
 	resumeTries = 5
 	// resumePause is how soon, where the server does not say; resumeLeast is the soonest, whatever
@@ -28,8 +27,8 @@ const (
 	resumeLeast = 100 * time.Millisecond
 )
 
-// ErrAnswerTooLong says that a server sent more than MaxAnswer for one call.
-var ErrAnswerTooLong = errors.New("the server's answer is too long")
+// ErrAnswerTooLong says that a server sent more than maxAnswer for one call.
+var ErrAnswerTooLong = fmt.Errorf("the server's answer is longer than %d bytes", maxAnswer)
 
 // responseStream reads the answer to a call over HTTP: one JSON message, or a stream of events of
 // which one is the answer. The SDK gets of it whole messages that are this call's, and nothing that
@@ -45,7 +44,7 @@ type responseStream struct {
 
 	mu         sync.Mutex // the SDK reads, and an Observer may
 	body       io.ReadCloser
-	left       int64  // of MaxAnswer
+	left       int64  // of maxAnswer
 	partial    []byte // read, and no whole line or, of one JSON message, not all of it
 	event      event
 	lastID     string        // of the last whole event
@@ -64,7 +63,7 @@ type event struct {
 }
 
 func newStream(t *IsolatingTransport, r *http.Request, c call, response *http.Response) *responseStream {
-	s := &responseStream{transport: t, request: r, call: c, left: MaxAnswer}
+	s := &responseStream{transport: t, request: r, call: c, left: maxAnswer}
 	if response != nil {
 		s.body, s.isStream = response.Body, mediaType(response) == eventStream
 	}
@@ -195,7 +194,7 @@ func (s *responseStream) dispatch(e event) {
 		s.lastID, s.tries = e.id, 0
 	}
 	if s.isOwn() {
-		s.left = MaxAnswer // each event by itself: the stream lasts as long as the session
+		s.left = maxAnswer // each event by itself: the stream lasts as long as the session
 	}
 	if e.kind != "" && e.kind != "message" {
 		return
