@@ -273,6 +273,6 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 		}
 		failures = append(failures, f.Name+": "+reply.err.Error())
 	}
-	return false, "", x402.Errorf(x402.FacilitatorError,
-		"no facilitator could verify the payment").WithDetail("tries", failures)
+	return false, "", x402.Errorf(x402.FacilitatorError, "no facilitator could verify the payment").
+		WithDetail("tries", failures)
 }

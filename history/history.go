@@ -6,13 +6,13 @@
 // that holds its money.
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go (what a
-// decision needs to know), reserve.go (hold), write.go (every step after that, and the audit chain), query.go (one payment, what is
-// unfinished), verify.go, search.go (the history that people search), payees.go (payees and
-// prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's
-// head), channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and
-// imports). Under all of them, and SQLite's own: commit.go (changes that share a transaction),
-// filelock.go (processes that take turns), instance.go (which processes live), pool.go
-// (connections, and what their errors mean).
+// decision needs to know), reserve.go (hold), write.go (every step after that, and the audit
+// chain), query.go (one payment, what is unfinished), verify.go, search.go (the history that people
+// search), payees.go (payees and prices, for the rules), approvals.go, freeze.go and rules.go (what
+// the owner said; the chain's head), channels.go and sales.go (vouchers; what a paywall sold),
+// books.go (sums, labels and imports). Under all of them, and SQLite's own: commit.go (changes that
+// share a transaction), filelock.go (processes that take turns), instance.go (which processes
+// live), pool.go (connections, and what their errors mean).
 package history
 
 import (

@@ -10,8 +10,8 @@ import (
 // derive from it.
 //
 // Whoever reads calls off a connection makes one for each that may buy something before it reads
-// the next message (its zero value is a call whose client waits), lets the call's handler carry it in its context (WithCall), and says
-// once how the call ended:
+// the next message (its zero value is a call whose client waits), lets the call's handler carry it
+// in its context (WithCall), and says once how the call ended:
 //
 //	ends with   when                                             what the call bought
 //	Cancel      the client gave up, or its answer did not        goes to the next call for the same

@@ -90,7 +90,8 @@ func (w *Paywall) answerHTTP(rw http.ResponseWriter, t *tool, r result) {
 	header := rw.Header()
 	header.Set("Cache-Control", "no-store")
 	if r.receipt && r.settlement != nil {
-		header.Set(x402.ReceiptHeader(r.version), base64.StdEncoding.EncodeToString(receiptJSON(r.settlement)))
+		receipt := base64.StdEncoding.EncodeToString(receiptJSON(r.settlement))
+		header.Set(x402.ReceiptHeader(r.version), receipt)
 	}
 	switch r.answer {
 	case deliver, toolFailed:

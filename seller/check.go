@@ -31,7 +31,8 @@ var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS
 // when it is dialled.
 func (h *httpClient) check(r Request) (*url.URL, error) {
 	if !slices.Contains(methods, methodOf(r)) {
-		return nil, invalid("the method %s is not one of %s", x402.Quote(r.Method), strings.Join(methods, ", "))
+		return nil, invalid("the method %s is not one of %s",
+			x402.Quote(r.Method), strings.Join(methods, ", "))
 	}
 	if len(r.Body) > maxRequestBody {
 		return nil, invalid("the body is %d bytes long; at most %d are sent", len(r.Body), maxRequestBody)
@@ -67,11 +68,11 @@ func (h *httpClient) checkURL(raw string) (*url.URL, error) {
 	case at.Scheme != "https" && at.Scheme != "http":
 		return nil, blocked("only https:// URLs are asked").WithHint("write the whole URL, with https://")
 	case at.User != nil:
-		return nil, blocked("the URL holds a user name or password").WithHint(
-			"credentials belong into headers")
+		return nil, blocked("the URL holds a user name or password").
+			WithHint("credentials belong into headers")
 	case strings.Contains(raw, "#"):
-		return nil, blocked("the URL has a fragment, which is never sent").WithHint(
-			"leave out what follows the #")
+		return nil, blocked("the URL has a fragment, which is never sent").
+			WithHint("leave out what follows the #")
 	case at.Host == "" || at.Opaque != "":
 		return nil, invalid("the URL has no host")
 	}

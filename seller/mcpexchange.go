@@ -152,8 +152,8 @@ func (e *exchange) Rejected(r *http.Request, response *http.Response) (body []by
 		e.http = a
 	} else {
 		e.failure = x402.Errorf(x402.ServerUnavailable, "%s answered HTTP %d", r.URL.Host, a.Status).
-			WithHint("nothing was paid; its answer is in details").WithDetail("said",
-			x402.Quote(string(a.Content)))
+			WithHint("nothing was paid; its answer is in details").
+			WithDetail("said", x402.Quote(string(a.Content)))
 	}
 	return a.Content, true
 }

@@ -85,7 +85,8 @@ func (m *Client) explain(ctx context.Context, w mcpRequest, err error) error {
 		return m.unanswered(ctx, w, err)
 	}
 	said := func(x *x402.Error) *x402.Error {
-		return x.WithDetail("jsonrpcCode", refused.said.Code).WithDetail("said", x402.Quote(refused.said.Message))
+		return x.WithDetail("jsonrpcCode", refused.said.Code).
+			WithDetail("said", x402.Quote(refused.said.Message))
 	}
 	switch refused.said.Code {
 	case jsonrpc.CodeInvalidParams, jsonrpc.CodeMethodNotFound:

@@ -29,8 +29,8 @@ type listIn struct {
 	Server string `json:"server" jsonschema:"its name in the owner's config, or its https URL"`
 }
 
-// ListOut is the answer of x402_list_tools. All but the server's name is the server's text; a price binds nobody,
-// maxAmount does.
+// ListOut is the answer of x402_list_tools. All but the server's name is the server's text; a price
+// binds nobody, maxAmount does.
 type ListOut struct {
 	Server string     `json:"server"`
 	Tools  []toolLine `json:"tools"`
@@ -68,8 +68,9 @@ const (
 	maxSchema = 16 << 10
 )
 
-// ListTools lists a server's tools. Prices are what the server says in _meta (words in a description
-// are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0" asks.
+// ListTools lists a server's tools. Prices are what the server says in _meta (words in a
+// description are none), or what askPrices hears; of other tools x402_call_tool with maxAmount "0"
+// asks.
 func (w *Wallet) ListTools(ctx context.Context, server string) (ListOut, error) {
 	list, _, err := w.toolsOf(ctx, server)
 	if err != nil {

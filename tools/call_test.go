@@ -48,8 +48,8 @@ func command(t *testing.T, s map[string]any) seller.Server {
 
 // sells makes the world's wallet buy from MCP servers.
 func (w *world) sells(t testing.TB, servers map[string]seller.Server, loopback ...string) *seller.Client {
-	m := seller.New(seller.Options{Loopback: append(w.Loopback, loopback...), Servers: servers, Version: "test",
-		Log: w.wallet.Engine.Log})
+	m := seller.New(seller.Options{Loopback: append(w.Loopback, loopback...), Servers: servers,
+		Version: "test", Log: w.wallet.Engine.Log})
 	w.wallet.Engine.Transport = m
 	w.wallet.Servers = m
 	t.Cleanup(func() { require.NoError(t, m.Close()) })

@@ -176,8 +176,8 @@ func (s *search) sources(found []facilitator.Catalogue) error {
 		}
 	}
 	if len(answered) == 0 {
-		e := x402.Errorf(x402.DiscoverFailed, "no facilitator answered what is sold").WithHint(
-			"try again; with url one seller can be asked itself")
+		e := x402.Errorf(x402.DiscoverFailed, "no facilitator answered what is sold").
+			WithHint("try again; with url one seller can be asked itself")
 		if len(found) == 0 {
 			e.Message = "no facilitator is configured for that network"
 		}

@@ -146,8 +146,8 @@ func (in HistoryIn) filter() (history.Filter, error) {
 func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) {
 	p, err := w.Store.Payment(ctx, id)
 	if errors.Is(err, history.ErrNotFound) {
-		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").WithHint(
-			"the history lists those there are")
+		return HistoryOut{}, x402.Errorf(x402.InvalidArgument, "there is no payment with this id").
+			WithHint("the history lists those there are")
 	}
 	if err != nil {
 		return HistoryOut{}, historyFailed(err)

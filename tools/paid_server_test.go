@@ -190,7 +190,8 @@ type mcpCall struct {
 	} `json:"params"`
 }
 
-func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header, say func([]byte)) mcpAnswer {
+func (m *paidServer) handle(ctx context.Context, text []byte, header http.Header,
+	say func([]byte)) mcpAnswer {
 	c := &mcpCall{paidServer: m, ctx: ctx, header: header, say: say}
 	if json.Unmarshal(text, c) != nil || c.ID == nil || c.Method == "" {
 		return mcpAnswer{}

@@ -133,8 +133,8 @@ func (u *unlocking) await(ctx context.Context, request *mcp.CallToolRequest) err
 	coded := x402.AsError(page.err)
 	if errors.Is(page.err, ask.ErrDeclined) || errors.Is(page.err, ask.ErrExpired) ||
 		errors.Is(page.err, context.Canceled) {
-		coded = x402.Errorf(x402.WalletLocked, "the wallet is locked: %s",
-			page.err.Error()).WithHint("the person runs: x402-wallet unlock")
+		coded = x402.Errorf(x402.WalletLocked, "the wallet is locked: %s", page.err.Error()).
+			WithHint("the person runs: x402-wallet unlock")
 	}
 	return coded
 }

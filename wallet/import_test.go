@@ -120,7 +120,7 @@ func TestImportRefuses(t *testing.T) {
 				"which digit is wrong stays unsaid")
 		})
 	}
-	_, err := importRaw(keyFile(t, goldenEVMSecret), "bitcoin")
+	_, err := Import(t.Context(), "key-file:bitcoin", keyFile(t, goldenEVMSecret), nil)
 	requireCode(t, err, codeSetup)
 	_, err = importSolana("/nowhere")
 	requireCode(t, err, codeSetup)

@@ -65,7 +65,8 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	n, err := e.node(evidence.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
-			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint, Err: err}
+			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
+			Err: err}
 	}
 	if err := n.ready(ctx); err != nil {
 		return x402.Status{}, err

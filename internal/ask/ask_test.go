@@ -167,7 +167,8 @@ func TestDeclined(t *testing.T) {
 
 // A failure that no other passphrase mends ends the page.
 func TestFailure(t *testing.T) {
-	at, wait, err := Ask(t.Context(), "x", nil, func([]byte) (bool, error) { return false, io.ErrUnexpectedEOF })
+	fails := func([]byte) (bool, error) { return false, io.ErrUnexpectedEOF }
+	at, wait, err := Ask(t.Context(), "x", nil, fails)
 	require.NoError(t, err)
 	status, text, _ := call(t, http.MethodPost, at, form("right"), nil)
 	require.Equal(t, 403, status)
@@ -217,7 +218,8 @@ func TestNothingIsLeftOut(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	last := "the last line " + strings.Repeat("x", maxText-20)
-	page, wait, err := Ask(ctx, "title", append(many[:maxLines-1:maxLines-1], last), func([]byte) (bool, error) {
+	shown := append(many[:maxLines-1:maxLines-1], last)
+	page, wait, err := Ask(ctx, "title", shown, func([]byte) (bool, error) {
 		return false, nil
 	})
 	require.NoError(t, err)

@@ -121,8 +121,7 @@ func isLoopback(host string) bool {
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-var dnsName = pattern(
-	`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+var dnsName = pattern(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 
 // dottedNumber finds what other programs read as an IPv4 address, and no seller is known by: 127.1,
 // 010.0.0.1, 0x7f.0.0.1. A number without a dot may be the name of a server that is a command.

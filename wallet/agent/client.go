@@ -125,8 +125,8 @@ func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 }
 
 func unreachable(err error) error {
-	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w",
-		err).WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w", err).
+		WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
 }
 
 // The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the

@@ -254,8 +254,8 @@ func Free(ctx context.Context, home string) error {
 	err := (&Client{Home: home}).Status(ctx)
 	switch {
 	case err == nil:
-		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").WithHint(
-			"x402-wallet lock ends that")
+		return x402.Errorf(x402.SetupFailed, "the wallet is unlocked already").
+			WithHint("x402-wallet lock ends that")
 	case !errors.Is(err, errNone):
 		return err
 	}

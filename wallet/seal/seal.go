@@ -117,8 +117,8 @@ func (g *Guard) compare(ctx context.Context) (history.SealedRules, []config.Chan
 		return sealed, nil, unsealed("the owner's rules have never been sealed")
 	}
 	if g.isStale() {
-		e := unsealed("the owner tightened the rules while this call was under way").WithHint(
-			"make the same call again: it goes by the new rules")
+		e := unsealed("the owner tightened the rules while this call was under way").
+			WithHint("make the same call again: it goes by the new rules")
 		e.FixedBy = x402.ByTime
 		return sealed, nil, e
 	}
