@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -333,7 +334,15 @@ func TestSlowTool(t *testing.T) {
 // A buyer that disconnects while the tool runs is not charged; one that disconnects later is, and
 // finds what was bought.
 func TestBuyerLeaves(t *testing.T) {
-	l := newLab(t, nil)
+	var beforeSettle atomic.Pointer[func()] // set while the sale before it may not be over
+	l := newLab(t, func(_ *lab, o *Options) {
+		o.Hooks.BeforeSettle = func(context.Context, *Sale) error {
+			if f := beforeSettle.Load(); f != nil {
+				(*f)()
+			}
+			return nil
+		}
+	})
 	given, running := l.tool, make(chan struct{})
 	l.tool = func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		close(running)
@@ -353,7 +362,7 @@ func TestBuyerLeaves(t *testing.T) {
 
 	ctx, leave = context.WithCancel(t.Context())
 	l.tool = given
-	l.paywall.options.Hooks.BeforeSettle = func(context.Context, *Sale) error { leave(); return nil }
+	beforeSettle.Store((*func())(&leave))
 	named := map[string]json.RawMessage{"payment-identifier": json.RawMessage(
 		`{"info":{"id":"pay_0123456789abcdef"}}`)}
 	shown := meta(c, l.payer.sign(t, c, 0, named))

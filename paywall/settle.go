@@ -149,7 +149,7 @@ func (s *saleRun) finish(ctx context.Context) result {
 		s.row.State = v.state
 		s.writeSale(ctx)
 	}
-	hooks := s.options.Hooks
+	hooks := &s.options.Hooks
 	if hooks.AfterSettle != nil && s.settlement != notSettled {
 		_ = s.guard(func() error { hooks.AfterSettle(ctx, s.sale); return nil })
 	}
