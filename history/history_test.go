@@ -742,6 +742,22 @@ func TestReserveChecksADecisionAgain(t *testing.T) {
 		_, err = s.Reserve(t.Context(), h)
 		require.ErrorIs(t, err, ErrMoved)
 	})
+	t.Run("another was paid in the payee's place meanwhile", func(t *testing.T) {
+		s, _, _ := newStore(t)
+		careful := rules
+		careful.Day, careful.Month, careful.PayeeChange = 100, 100, budget.RuleRefuse
+		h := day
+		_, err := decide(s, careful, &h)
+		require.NoError(t, err)
+		other := testHold(1)
+		other.Payment.PayTo = "0xother"
+		pay(t, s, other, Submitted)
+		now, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		h.Decision.Session = now.Session.ID
+		_, err = s.Reserve(t.Context(), h)
+		require.ErrorIs(t, err, ErrMoved)
+	})
 	t.Run("the clock was set back meanwhile", func(t *testing.T) {
 		s, clock, _ := newStore(t)
 		h := day
