@@ -742,6 +742,20 @@ func TestReserveChecksADecisionAgain(t *testing.T) {
 		_, err = s.Reserve(t.Context(), h)
 		require.ErrorIs(t, err, ErrMoved)
 	})
+	t.Run("others paid meanwhile, and the rate is full", func(t *testing.T) {
+		s, _, _ := newStore(t)
+		seldom := rules
+		seldom.Day, seldom.Month, seldom.Rate = 100, 100, 1
+		h := day
+		_, err := decide(s, seldom, &h)
+		require.NoError(t, err)
+		pay(t, s, testHold(1), Submitted)
+		now, err := s.Facts(t.Context(), Question{})
+		require.NoError(t, err)
+		h.Decision.Session = now.Session.ID
+		_, err = s.Reserve(t.Context(), h)
+		require.ErrorIs(t, err, ErrMoved)
+	})
 	t.Run("another was paid in the payee's place meanwhile", func(t *testing.T) {
 		s, _, _ := newStore(t)
 		careful := rules
