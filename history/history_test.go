@@ -727,58 +727,40 @@ func TestChangesMoveTheHead(t *testing.T) {
 	}
 }
 
+// What a decision rests on is checked again when the money is held.
 func TestReserveChecksADecisionAgain(t *testing.T) {
-	rules := budget.Rules{PerCall: 10, Day: 10, Month: 10, ApproveAbove: 10, Rate: 100}
-	day := testHold(6)
-	t.Run("money was held meanwhile", func(t *testing.T) {
-		s, _, _ := newStore(t)
-		h := day
-		_, err := decide(s, rules, &h)
-		require.NoError(t, err)
-		pay(t, s, testHold(6), Reserved)
-		now, err := s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
-		h.Decision.Session = now.Session.ID
-		_, err = s.Reserve(t.Context(), h)
-		require.ErrorIs(t, err, ErrMoved)
-	})
-	t.Run("others paid meanwhile, and the rate is full", func(t *testing.T) {
-		s, _, _ := newStore(t)
-		seldom := rules
-		seldom.Day, seldom.Month, seldom.Rate = 100, 100, 1
-		h := day
-		_, err := decide(s, seldom, &h)
-		require.NoError(t, err)
-		pay(t, s, testHold(1), Submitted)
-		now, err := s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
-		h.Decision.Session = now.Session.ID
-		_, err = s.Reserve(t.Context(), h)
-		require.ErrorIs(t, err, ErrMoved)
-	})
-	t.Run("another was paid in the payee's place meanwhile", func(t *testing.T) {
-		s, _, _ := newStore(t)
-		careful := rules
-		careful.Day, careful.Month, careful.PayeeChange = 100, 100, budget.RuleRefuse
-		h := day
-		_, err := decide(s, careful, &h)
-		require.NoError(t, err)
-		other := testHold(1)
-		other.Payment.PayTo = "0xother"
-		pay(t, s, other, Submitted)
-		now, err := s.Facts(t.Context(), Question{})
-		require.NoError(t, err)
-		h.Decision.Session = now.Session.ID
-		_, err = s.Reserve(t.Context(), h)
-		require.ErrorIs(t, err, ErrMoved)
-	})
-	t.Run("the clock was set back meanwhile", func(t *testing.T) {
-		s, clock, _ := newStore(t)
-		h := day
-		_, err := decide(s, rules, &h)
-		require.NoError(t, err)
-		clock.set(clock.now().Add(-24 * time.Hour))
-		_, err = s.Reserve(t.Context(), h)
-		require.ErrorIs(t, err, ErrMoved)
-	})
+	another := func(price uint64, payTo string, to State) func(*testing.T, *Store, *clock) {
+		return func(t *testing.T, s *Store, _ *clock) {
+			h := testHold(price)
+			h.Payment.PayTo = payTo
+			pay(t, s, h, to)
+		}
+	}
+	for name, c := range map[string]struct {
+		change    func(*budget.Rules)
+		meanwhile func(*testing.T, *Store, *clock)
+	}{
+		"money was held": {func(r *budget.Rules) { r.Day = 10 }, another(6, "0xpayee", Reserved)},
+		"others paid, and the rate is full": {func(r *budget.Rules) { r.Rate = 1 },
+			another(1, "0xpayee", Submitted)},
+		"another was paid in the payee's place": {func(r *budget.Rules) { r.PayeeChange = budget.RuleRefuse },
+			another(1, "0xother", Submitted)},
+		"the clock was set back": {func(*budget.Rules) {},
+			func(_ *testing.T, _ *Store, at *clock) { at.set(at.now().Add(-24 * time.Hour)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, at, _ := newStore(t)
+			rules := budget.Rules{PerCall: 10, Day: 100, Month: 100, ApproveAbove: 10, Rate: 100}
+			c.change(&rules)
+			h := testHold(6)
+			_, err := decide(s, rules, &h)
+			require.NoError(t, err)
+			c.meanwhile(t, s, at)
+			now, err := s.Facts(t.Context(), Question{})
+			require.NoError(t, err)
+			h.Decision.Session = now.Session.ID // which began meanwhile: that alone would be enough
+			_, err = s.Reserve(t.Context(), h)
+			require.ErrorIs(t, err, ErrMoved)
+		})
+	}
 }
