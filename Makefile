@@ -60,6 +60,11 @@ fuzz:
 e2e: need-node prep
 	go test -count=1 -timeout 10m ./e2e/...
 
+# The paywall's memory under 10,000 visitors without money who do their worst, while others buy.
+.PHONY: load
+load:
+	go test -count=1 -timeout 5m -v -run TestPaywallUnderAttack ./e2e -args -hostile 10000
+
 prep: need-node
 	e2e/lab/prep.sh
 
@@ -97,19 +102,22 @@ tidy:
 	go mod tidy -diff
 
 # What is published, in dist/: six archives with completions and manual pages, six MCP bundles, bills of materials, server.json
-# for the MCP registry, checksums. PUBLISHER is the name space there, in reverse DNS; RELEASE_URL is where dist/ will be served;
-# ONLY=linux-amd64,… makes some of the platforms.
+# for the MCP registry, provenance, checksums. PUBLISHER is the name space there, in reverse DNS; RELEASE_URL is where dist/ will
+# be served; ONLY=linux-amd64,… makes some of the platforms. KEY=FILE signs the checksums with an Ed25519 key of ssh-keygen, whose
+# public half FILE.pub is compiled in; PUBKEY=FILE.pub alone compiles it in, which makes the same bytes for who has not the key.
 PUBLISHER   :=
 RELEASE_URL :=
 ONLY        :=
+KEY         :=
+PUBKEY      := $(if $(KEY),$(KEY:.pub=).pub)
 release: need-go
-	go run ./internal/release -version '$(VERSION)' $(if $(PUBLISHER),-publisher '$(PUBLISHER)') $(if $(RELEASE_URL),-url '$(RELEASE_URL)') $(if $(ONLY),-only '$(ONLY)')
+	go run ./internal/release -version '$(VERSION)' $(if $(PUBLISHER),-publisher '$(PUBLISHER)') $(if $(RELEASE_URL),-url '$(RELEASE_URL)') $(if $(ONLY),-only '$(ONLY)') $(if $(KEY),-key '$(KEY)') $(if $(PUBKEY),-pubkey '$(PUBKEY)')
 
-# The release once more, from a fresh clone in another place: the same bytes?
+# The release once more, from a fresh clone in another place and without the secret key: the same bytes?
 reproducible: release
 	dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; git clone -q . "$$dir/elsewhere"; \
-	$(MAKE) -C "$$dir/elsewhere" release PUBLISHER='$(PUBLISHER)' RELEASE_URL='$(RELEASE_URL)' ONLY='$(ONLY)'; \
-	cmp dist/SHA256SUMS "$$dir/elsewhere/dist/SHA256SUMS" && (cd dist && sha256sum -c --quiet SHA256SUMS) && echo "the same bytes twice: $$(wc -l <dist/SHA256SUMS) files"
+	$(MAKE) -C "$$dir/elsewhere" release PUBLISHER='$(PUBLISHER)' RELEASE_URL='$(RELEASE_URL)' ONLY='$(ONLY)' KEY= PUBKEY='$(abspath $(PUBKEY))'; \
+	cmp dist/SHA256SUMS "$$dir/elsewhere/dist/SHA256SUMS" && (cd dist && sha256sum -c --quiet --ignore-missing SHA256SUMS) && echo "the same bytes twice: $$(wc -l <dist/SHA256SUMS) files"
 
 # Every system the binary is promised for: what its compiler would reject. `make release` builds all six.
 cross:

@@ -21,20 +21,27 @@ var arrows = map[string][]string{
 	"internal/config": {"budget", "x402/money", "x402"},
 	"budget":          {"x402/money", "x402"},
 	// budget: it reads the facts that a decision needs, and applies the decision in one transaction
-	"history":             {"budget", "x402/money", "x402"},
-	"history/historytest": {"budget", "history", "x402/money"}, // for the tests of packages that hold money
+	"history": {"budget", "x402/money", "x402"},
+	"history/historytest": {
+		"budget",
+		"history",
+		"x402",
+		"x402/money",
+	}, // for the tests of packages that hold money
 	// config: what changed between two versions of the rules; budget: sessions that the owner began
 	"wallet/seal": {"budget", "internal/config", "history", "x402/money", "x402"},
 	"chain/rpc":   {"x402"},
 	"chain/evm":   {"x402/money", "chain/rpc", "x402"},
 	"chain/svm":   {"x402/money", "chain/rpc", "x402"},
-	"seller":      {"internal/mcpconn", "x402"},
+	"seller":      {"internal/child", "internal/mcpconn", "x402"}, // child: servers that are commands
 	// evm, svm: it reads what it signs itself; history: and finds it reserved
-	"wallet/agent": {"budget", "chain/evm", "history", "x402/money", "chain/svm", "wallet", "x402"},
-	"facilitator":  {"x402"},
+	"wallet/agent": {"budget", "chain/evm", "history", "x402/money", "chain/svm", "wallet", "x402",
+		"wallet/seal"},
+	"facilitator": {"x402"},
 	// evm, svm: it reads itself what it is paid; history: one payment, one run
-	"paywall": {"chain/evm", "facilitator", "history", "internal/mcpconn", "x402/money", "chain/svm", "x402"},
-	"pay":     {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
+	"paywall": {"chain/evm", "facilitator", "history", "internal/child", "internal/mcpconn", "x402/money",
+		"chain/svm", "x402"},
+	"pay": {"budget", "facilitator", "history", "x402/money", "seller", "x402"},
 	// chain/rpc: it asks Rooch, which nobody else does; history: promises are kept in the ledger
 	"channel":           {"chain/rpc", "history", "pay", "seller", "x402", "x402/money"},
 	"internal/loopback": {},
@@ -48,25 +55,38 @@ var arrows = map[string][]string{
 	"tools": {"internal/ask", "budget", "channel", "facilitator", "history", "internal/mcpconn",
 		"x402/money", "pay", "seller", "x402"},
 	// tools: a command prints its tool's answer; channel: or what it shows of one
-	"cli": {"wallet/agent", "internal/ask", "internal/books", "budget", "channel", "internal/config",
-		"internal/dashboard", "internal/doctor", "history", "internal/install", "internal/sandbox",
-		"internal/loopback", "x402/money", "pay", "internal/receipt", "wallet/seal", "tools", "wallet",
-		"x402"},
+	// attest: version --verify
+	"cli": {"wallet/agent", "internal/ask", "internal/attest", "internal/books", "budget", "channel",
+		"internal/child", "internal/config", "internal/dashboard", "internal/doctor", "history",
+		"internal/install", "internal/sandbox", "internal/loopback", "x402/money", "pay",
+		"internal/receipt", "wallet/seal", "tools", "wallet", "x402"},
 
 	"internal/books": {"history", "x402/money", "x402"},
 	// evm, svm: whose signature it is
 	"internal/receipt": {"chain/evm", "history", "x402/money", "chain/svm", "x402"},
 	// it looks at everything, through tools' Wallet where that waits
-	"internal/doctor": {"facilitator", "internal/config", "history", "internal/install", "x402/money",
+	"internal/doctor": {
+		"facilitator",
+		"internal/child",
+		"internal/config",
+		"history",
+		"internal/install",
+		"x402/money",
 		"wallet/seal",
-		"tools", "wallet", "x402"},
+		"tools",
+		"wallet",
+		"x402",
+	},
 	// it edits files as config edits its own
 	"internal/install": {"internal/config"},
 	"docs":             {}, // tests of the pages alone
-	// a program of its own: it packs what was built
-	"internal/release": {},
+	// a program of its own: it packs what was built, and says where it comes from
+	"internal/release": {"internal/attest"},
+	"internal/attest":  {},
 	// how we speak MCP, below the SDK: tools, seller and paywall stand on it
-	"internal/mcpconn": {"x402"},
+	"internal/mcpconn": {"internal/child", "x402"},
+	// knows nothing of ours: what other programs get of us can be seen there
+	"internal/child": {},
 	// verifies what EVM buyers sign with the chain's own code; of Solana it has a decoder of its own
 	"internal/sandbox": {"chain/evm", "x402/money", "x402"},
 }

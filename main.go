@@ -9,7 +9,11 @@ import (
 	"x402-wallet/app"
 )
 
-// version is set by the release (-ldflags -X main.version=…).
-var version = "0.1.0-dev"
+// Both are set by the release (-ldflags -X main.version=…): releaseKey is the public key that signed
+// it, as the second word of an OpenSSH .pub file.
+var (
+	version    = "0.1.0-dev"
+	releaseKey = ""
+)
 
-func main() { os.Exit(app.Main(version)) }
+func main() { os.Exit(app.Main(version, releaseKey)) }

@@ -9,15 +9,18 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
+	"runtime/debug"
+	"sync"
 
 	"x402-wallet/cli"
 	"x402-wallet/history"
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/agent"
 	"x402-wallet/wallet/seal"
 	"x402-wallet/x402"
 )
@@ -31,25 +34,45 @@ type app struct {
 
 	// shared by every guard of this process: opening the wallet again must not forget what was met
 	checkpoints *seal.CheckpointCache
+	tally       *agent.Tally
+
+	unconfined sync.Once // it is said once that nothing can be confined
 }
+
+// memoryLimit is from where on garbage is collected at once: six large bodies (package seller) and what
+// else there may be. Without it there would be as much garbage as that before the next collection.
+const memoryLimit = 256 << 20
+
+// exitNotStarted is what a shell says of a program that it cannot start.
+const exitNotStarted = 126
 
 // Main runs the program with the arguments of the process, until it ends or a signal ends it, and
 // returns the exit code.
-func Main(version string) int {
+func Main(version, releaseKey string) int {
+	if child.Launch(os.Args[1:], config.LauncherEnv()) {
+		return exitNotStarted // else it would be another program by now
+	}
+	open := wallet.Harden() // before any secret is read
+	child.KeepDescriptors()
 	env := config.ReadEnv()
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(env.LogLevel)) // what is no level stays info
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	if err := wallet.Harden(); err != nil {
-		log.Warn("could not forbid memory dumps of this process", "err", err)
+	if open != nil {
+		log.Warn("this process cannot be closed to other programs of its user: no passphrase is taken", "err",
+			open)
+	}
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT says nothing else
+		debug.SetMemoryLimit(memoryLimit)
 	}
 	home, noHome := config.Home(env)
-	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{}}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{version: version, home: home, env: env, log: log, checkpoints: &seal.CheckpointCache{},
+		tally: &agent.Tally{}}
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	program := &cli.Program{
-		Version: version, Env: env, Home: home, NoHome: noHome, App: a, Stdin: os.Stdin, Stdout: os.Stdout,
-		Stderr: os.Stderr,
+		Version: version, ReleaseKey: releaseKey, Env: env, Home: home, NoHome: noHome, App: a,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	return program.Run(ctx, os.Args[1:])
 }
@@ -73,7 +96,7 @@ func (a *app) CreateWallet(ctx context.Context, n cli.NewWallet) (*wallet.Wallet
 			return err
 		}
 		defer store.Close()
-		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx)
+		return a.Guard(store, n.Rules, newKey(key)).Seal(ctx, true) // a ledger that was there is nobody's
 	}
 	return wallet.Create(ctx, a.home, typed(n.Passphrase), wallet.Options{Import: n.Imports,
 		Before: sealRules})

@@ -38,7 +38,10 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	onRooch := channel.NewNodes(nodeURLs(rules), nodes)
 	remote := a.remote(rules, keys, first)
-	guard := agent.Guard{Local: a.Guard(store, rules, keys), Remote: remote}
+	assets := x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets))
+	local := a.Guard(store, rules, keys)
+	guard := agent.Guard{Local: local, Remote: remote,
+		Recorder: a.recorder(local, signedUnder(rules, assets))}
 	evmSigner, solanaSigner := agent.Signers(keys, remote)
 	onEVM := evm.New(evm.Options{
 		Signer: evmSigner, RPC: nodeURLs(rules), HTTP: nodes, Rand: rand.Reader, Now: time.Now,
@@ -49,11 +52,11 @@ func (a *app) OpenWallet(ctx context.Context, first, last wallet.Passphrase) (*t
 	})
 	settlers := a.facilitators(rules, nodes)
 	sellers := seller.New(seller.Options{
-		Loopback: rules.Policy.Loopback, Servers: servers(rules), Version: a.version, Log: a.log,
+		Loopback: rules.Policy.Loopback, Servers: a.servers(rules), Version: a.version, Log: a.log,
 	})
 	engine := &pay.Engine{
 		Rules: budgetRules(rules), Policy: policy(rules),
-		Assets: x402.NewRegistry(slices.Concat(onRooch.Assets(), rules.Assets)),
+		Assets: assets,
 		Schemes: map[pay.SchemeKey]pay.Scheme{{Scheme: x402.Exact, Family: "eip155"}: onEVM,
 			{Scheme: x402.Exact, Family: "solana"}: onSolana},
 		Statuses: onRooch.Statuses(), Transport: sellers, Settler: settlers, Store: store, Guard: guard,
@@ -108,7 +111,7 @@ func typed(passphrase []byte) wallet.Passphrase {
 }
 
 // openHome is what every part of the program stands on: the keystore, locked, the owner's rules as
-// they are, and the ledger.
+// they are, and the ledger. A paywall's may have no keystore (openTill).
 type openHome struct {
 	keys  *wallet.Wallet
 	rules *config.Config
@@ -124,7 +127,8 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 	h.rules, err = a.rules()
 	if err == nil {
 		h.keys.Idle = h.rules.Keystore.Idle
-		h.store, err = a.OpenLedger(ctx)
+		h.store, err = history.Open(ctx, a.home,
+			history.Options{ContentQuota: int64(h.rules.Policy.ContentQuota)})
 	}
 	if err != nil {
 		_ = h.keys.Close()
@@ -133,7 +137,13 @@ func (a *app) open(ctx context.Context) (h openHome, err error) {
 }
 
 // Close closes ledger and keystore.
-func (h openHome) Close() error { return errors.Join(h.store.Close(), h.keys.Close()) }
+func (h openHome) Close() error {
+	err := h.store.Close()
+	if h.keys != nil {
+		err = errors.Join(err, h.keys.Close())
+	}
+	return err
+}
 
 // OpenLedger opens the ledger alone.
 func (a *app) OpenLedger(ctx context.Context) (*history.Store, error) {
@@ -155,6 +165,19 @@ func (a *app) OpenKeys(rules *config.Config) (*wallet.Wallet, error) {
 // where only rows are sealed or checked; key may be nil where no seal is made or checked.
 func (a *app) Guard(store *history.Store, rules *config.Config, key seal.Key) *seal.Guard {
 	return &seal.Guard{Home: a.home, Rules: rules, Store: store, Key: key, Checkpoints: a.checkpoints}
+}
+
+// recorder records what this process signs.
+func (a *app) recorder(guard *seal.Guard, rules agent.Rules) *agent.Recorder {
+	return &agent.Recorder{Store: guard.Store, Guard: guard, Rules: rules, Now: time.Now, Tally: a.tally}
+}
+
+// signedUnder is what who signs has to know of the owner's rules.
+func signedUnder(rules *config.Config, assets *x402.Registry) agent.Rules {
+	return agent.Rules{
+		Budget: budgetRules(rules), Assets: assets, MaxTimeout: rules.Policy.MaxTimeout,
+		TokenAccounts: tokenAccounts(rules),
+	}
 }
 
 // ApproveTyped approves a payment exactly as it was shown, with the passphrase that its owner

@@ -11,6 +11,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/config"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -37,7 +38,7 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 		list = append(list, wallet.FromFile(file))
 	}
 	if command := rules.Keystore.PassphraseCommand; len(command) > 0 {
-		list = append(list, wallet.FromCommand(command))
+		list = append(list, wallet.FromCommand(command, config.ChildEnv()))
 	}
 	if rules.Keystore.Keyring {
 		list = append(list, keys.FromKeyring())
@@ -51,12 +52,40 @@ func (a *app) sources(rules *config.Config, keys *wallet.Wallet) (list []wallet.
 }
 
 // servers are the MCP servers that may be called by name.
-func servers(c *config.Config) map[string]seller.Server {
+func (a *app) servers(c *config.Config) map[string]seller.Server {
 	list := map[string]seller.Server{}
 	for name, s := range c.Servers {
-		list[name] = seller.Server{Command: s.Command, URL: s.URL}
+		made := seller.Server{Command: s.Command, URL: s.URL}
+		if len(s.Command) > 0 {
+			made.Env, made.Sandbox = config.ChildEnv(s.Env...), a.sandbox(s.Sandbox, c)
+		}
+		list[name] = made
 	}
 	return list
+}
+
+// sandbox is what a program is kept from, as the file says it (nil: it does not).
+func (a *app) sandbox(written *bool, rules *config.Config) child.Sandbox {
+	if written != nil && !*written {
+		return child.Sandbox{}
+	}
+	if why := child.Unsupported(); why != "" && written == nil {
+		a.unconfined.Do(func() { a.log.Warn("the programs of MCP servers run unconfined: " + why) })
+	}
+	return child.Sandbox{Required: written != nil, Closed: a.closed(rules)}
+}
+
+// closed are the files that hold the wallet's secrets: its home, and what else is read for it.
+func (a *app) closed(rules *config.Config) []string {
+	list := []string{a.home}
+	if rules != nil {
+		list = append(list, rules.Keystore.PassphraseFile)
+		for _, f := range rules.Facilitators {
+			list = append(list, f.HeaderFile)
+		}
+	}
+	list = append(list, a.env.PassphraseFile)
+	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
 }
 
 // mounts are the servers whose tools appear as the wallet's own.

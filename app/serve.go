@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -73,9 +74,10 @@ func (a *app) HoldKeys(ctx context.Context, passphrase wallet.Passphrase,
 	defer func() { _ = listener.Close() }()
 	started := time.Now() // no agent before this one signs any more
 	onEVM, onSolana := agent.Signers(keys, nil)
+	guard := a.Guard(h.store, h.rules, keys)
 	server := &agent.Server{
 		EVM: onEVM, Solana: onSolana, Locked: keys.Locked, Lock: keys.Lock, Store: h.store, Started: started,
-		Now: time.Now, Log: a.log, Guard: a.Guard(h.store, h.rules, keys),
+		Now: time.Now, Log: a.log, Guard: guard, Recorder: a.recorder(guard, agent.Rules{}),
 		Rules: func(ctx context.Context) (agent.Rules, error) { return a.sealedRules(ctx, h.store, keys) },
 	}
 	ready(started.Add(wallet.MaxAge), keys.Idle)
@@ -93,20 +95,28 @@ func (a *app) sealedRules(ctx context.Context, store *history.Store, keys *walle
 	if err != nil {
 		return agent.Rules{}, err
 	}
-	return agent.Rules{
-		Budget: budgetRules(rules), Assets: x402.NewRegistry(rules.Assets),
-		MaxTimeout: rules.Policy.MaxTimeout, TokenAccounts: tokenAccounts(rules),
-	}, nil
+	signed := signedUnder(rules, x402.NewRegistry(rules.Assets))
+	signed.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+		nodes, rpc := seller.NodeClient(rules.Policy.Loopback), nodeURLs(rules)
+		return statusReader(evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}),
+			svm.New(svm.Options{RPC: rpc, HTTP: nodes, Now: time.Now}))(ctx, e)
+	}
+	signed.Height = func(ctx context.Context, network string) (uint64, error) {
+		return svm.New(svm.Options{RPC: nodeURLs(rules), HTTP: seller.NodeClient(rules.Policy.Loopback),
+			Now: time.Now}).Height(ctx, network)
+	}
+	return signed, nil
 }
 
-// ServePaywall charges for the tools of another MCP server (SPEC §8). The wallet gives it addresses
-// to be paid to, a ledger to write sales into and nodes to look at; it is never unlocked.
+// ServePaywall charges for the tools of another MCP server (SPEC §8). The home gives it a ledger to
+// write sales into and nodes to look at, and the wallet there addresses to be paid to, where FILE
+// names none; it is never unlocked.
 func (a *app) ServePaywall(ctx context.Context, file string) error {
 	conf, err := config.LoadPaywall(file)
 	if err != nil {
 		return setupFailed(err)
 	}
-	h, err := a.open(ctx)
+	h, err := a.openTill(ctx, conf)
 	if err != nil {
 		return err
 	}
@@ -115,8 +125,17 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	if err != nil {
 		return setupFailed(fmt.Errorf("%s: %w", file, err))
 	}
+	if !conf.SharedPayTo {
+		if err := a.claimPayees(wall.Payees()); err != nil {
+			return err
+		}
+	}
 	front := &paywall.Proxy{Paywall: wall, Command: conf.Command, Stderr: os.Stderr, URL: conf.URL,
-		Version: a.version, Log: a.log}
+		Version: a.version, Log: a.log, Limits: paywall.Limits{Sessions: conf.MaxSessions,
+			Request: int64(conf.MaxRequest), BehindProxy: conf.BehindProxy}}
+	if len(conf.Command) > 0 {
+		front.Env, front.Sandbox = config.ChildEnv(conf.Env...), a.sandbox(conf.Sandbox, h.rules)
+	}
 	if err := front.Open(ctx); err != nil {
 		coded, ok := errors.AsType[*x402.Error](err)
 		if !ok {
@@ -127,6 +146,7 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	for _, warning := range wall.Check(ctx) {
 		a.log.Warn(warning)
 	}
+	collectEarly()
 	if conf.Listen == "" {
 		return front.Stdio(ctx, os.Stdin, os.Stdout)
 	}
@@ -142,6 +162,28 @@ func (a *app) ServePaywall(ctx context.Context, file string) error {
 	return front.HTTP(ctx, listener)
 }
 
+// statusReader asks the chain of a payment what became of it.
+func statusReader(onEVM *evm.Exact, onSolana *svm.Exact) func(context.Context, x402.Evidence) (x402.Status,
+	error) {
+	return func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+		if x402.IsSolana(e.Network) {
+			return onSolana.Status(ctx, e)
+		}
+		return onEVM.Status(ctx, e)
+	}
+}
+
+// calmMemory is from where on the garbage collector works harder.
+const calmMemory = 96 << 20
+
+// collectEarly keeps the memory of a process small that strangers can send much to. What the owner
+// says by GOMEMLIMIT holds.
+func collectEarly() {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(calmMemory)
+	}
+}
+
 func setupFailed(err error) error {
 	if _, ok := errors.AsType[*x402.Error](err); ok {
 		return err
@@ -152,8 +194,10 @@ func setupFailed(err error) error {
 // sold is the file as the paywall knows it.
 func (a *app) sold(conf *config.Paywall, h openHome) paywall.Options {
 	rules := h.rules
-	ownSolana, ownEVM := h.keys.Addresses()
-	own := map[string]string{"eip155": ownEVM, "solana": ownSolana}
+	own := map[string]string{}
+	if h.keys != nil {
+		own["solana"], own["eip155"] = h.keys.Addresses()
+	}
 	nodes := seller.NodeClient(rules.Policy.Loopback)
 	rpc := nodeURLs(rules)
 	onEVM := evm.New(evm.Options{RPC: rpc, HTTP: nodes, Now: time.Now})
@@ -165,12 +209,12 @@ func (a *app) sold(conf *config.Paywall, h openHome) paywall.Options {
 	o := paywall.Options{
 		Facilitators: a.facilitators(&asked, nodes), Store: h.store, Version: conf.Version,
 		Dialect: conf.Dialect, VerifyOnly: conf.VerifyOnly, Assets: x402.NewRegistry(rules.Assets),
-		Log: a.log,
-		Status: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+		SharedPayTo: conf.SharedPayTo, Log: a.log,
+		Received: func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 			if x402.IsSolana(e.Network) {
-				return onSolana.Status(ctx, e)
+				return onSolana.Received(ctx, e)
 			}
-			return onEVM.Status(ctx, e)
+			return onEVM.Received(ctx, e)
 		},
 	}
 	for _, t := range conf.Tools {

@@ -36,11 +36,16 @@ func (s crashingStore) SaveChannel(ctx context.Context, c history.Channel) error
 	return s.Store.SaveChannel(ctx, c)
 }
 
-func (s crashingStore) RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
-	o history.Outcome) (history.Payment, error) {
-	s.d.step()
-	defer s.d.step()
-	return s.Store.RecordVoucher(ctx, id, signed, c, o)
+type crashingGuard struct {
+	*guardStub
+	d *crashPoint
+}
+
+func (g crashingGuard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
+	g.d.step()
+	defer g.d.step()
+	return g.guardStub.RecordVoucher(ctx, p, signed, c, o, here)
 }
 
 func (s crashingStore) Reserve(ctx context.Context, h history.Hold) (history.Payment, error) {
@@ -85,6 +90,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 		w.m.Store, w.m.Keys, w.m.Transport = crashingStore{w.store, d}, crashingKeys{w.m.Keys, d},
 			crashingService{w.service, d}
 		w.m.Engine.Store = crashingStore{w.store, d}
+		w.m.Guard = crashingGuard{w.guard, d}
 		w.m.services.Delete("nuwa") // what it found before holds the one that does not crash
 		before := w.row().Nonce
 		end := func() (end any) {

@@ -43,8 +43,6 @@ type Store interface {
 	Channels(ctx context.Context) ([]history.Channel, error)
 	SaveChannel(ctx context.Context, c history.Channel) error
 	Refuse(ctx context.Context, c history.Channel) error
-	RecordVoucher(ctx context.Context, id string, signed history.Signed, c history.Channel,
-		o history.Outcome) (history.Payment, error)
 	LockChannel(ctx context.Context, service, key string) (func(), error)
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }

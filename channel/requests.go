@@ -255,20 +255,22 @@ func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b
 		return nil, err
 	}
 	charge.Amount = cost
-	maySign, id := c.m.Guard.VerifySeals, ""
+	var reserved history.Payment
+	here := false
 	if !cost.IsZero() {
 		if held, err = c.m.Engine.Reserve(ctx, charge); err != nil {
 			return nil, c.m.refuse(ctx, c.r, p, err)
 		}
-		maySign, id = held.MaySign, held.Payment.ID
+		reserved, here = held.Payment, held.ApprovedHere()
 	}
-	next, err := c.sign(ctx, *p.SubRAV, maySign)
+	next, err := c.sign(ctx, *p.SubRAV)
 	if err == nil {
 		err = c.leavePending(&next, cost, bought != nil)
 	}
 	var paid history.Payment
 	if err == nil {
-		paid, err = c.m.Store.RecordVoucher(ctx, id, c.m.signed(c.r, next, charge), next, outcome(p, bought))
+		paid, err = c.m.Guard.RecordVoucher(ctx, reserved, c.m.signed(c.r, next, charge), next,
+			outcome(p, bought), here)
 	}
 	if err != nil {
 		if held != nil {
@@ -282,7 +284,7 @@ func (c *call) pay(ctx context.Context, charge pay.Charge, p *responsePayload, b
 	}
 	c.r.row, c.r.last = next, *p.SubRAV
 	c.before = nil
-	return held, c.m.Guard.Checkpoint(ctx)
+	return held, nil
 }
 
 // leavePending sets which call is under way when a SubRAV is recorded: none, where it was for the
@@ -302,9 +304,8 @@ func (c *call) leavePending(next *history.Channel, cost money.Amount, forThisCal
 }
 
 // sign is the channel with one SubRAV more, which is nowhere yet.
-func (c *call) sign(ctx context.Context, s subRAV, maySign func(context.Context) error) (next history.Channel,
-	err error) {
-	if err := maySign(ctx); err != nil {
+func (c *call) sign(ctx context.Context, s subRAV) (next history.Channel, err error) {
+	if err := c.m.Guard.VerifySeals(ctx); err != nil {
 		return next, err
 	}
 	signature, err := c.m.Keys.SignSubRAV(ctx, c.r.key, SubRAV(s).bytes(), SubRAV(s))
@@ -411,7 +412,7 @@ func (c *call) declined(ctx context.Context, p *responsePayload) error {
 		c.recordEnd(ctx, nil)
 		return c.overMax(ctx)
 	}
-	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Brief(p.Error.Code))
+	e := x402.Errorf(x402.PaymentRejected, "the service refuses the call: %s", x402.Quote(p.Error.Code))
 	switch p.Error.Code {
 	case codeHubFunds:
 		e.Code, e.Hint = x402.InsufficientFunds, "the owner has to put more into the payment hub"

@@ -21,6 +21,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -339,21 +340,41 @@ func (s *fakeService) propose(cost uint64) {
 
 // guard counts what is asked of it.
 type guardStub struct {
+	historytest.Guard
 	checks, marks, approved int
 	bad                     error // of the ledger's checkpoint
 	unsealed                error
 }
 
-func (g *guardStub) CheckConfig(context.Context) error          { return g.unsealed }
-func (g *guardStub) VerifySeals(context.Context) error          { g.checks++; return nil }
-func (g *guardStub) Checkpoint(context.Context) error           { g.marks++; return g.bad }
-func (g *guardStub) CheckpointIfUnlocked(context.Context) error { return nil }
-func (g *guardStub) Approved(_ context.Context, p history.Payment, a history.Approval, _ bool) error {
-	g.approved++
-	if !a.For(p) {
-		return x402.Errorf(x402.ApprovalRequired, "another approval")
+func (g *guardStub) CheckConfig(context.Context) error { return g.unsealed }
+func (g *guardStub) VerifySeals(context.Context) error { g.checks++; return nil }
+func (g *guardStub) Checkpoint(context.Context) error  { g.marks++; return g.bad }
+
+func (g *guardStub) look(ctx context.Context, p history.Payment) error {
+	_, approved, err := g.Store.ApprovalUsedBy(ctx, p)
+	if approved {
+		g.approved++
 	}
-	return nil
+	return err
+}
+
+func (g *guardStub) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
+	if err := g.look(ctx, p); err != nil {
+		return err
+	}
+	return g.Guard.Submit(ctx, p, signed, here)
+}
+
+func (g *guardStub) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
+	if err := g.look(ctx, p); err != nil {
+		return p, err
+	}
+	p, err := g.Guard.RecordVoucher(ctx, p, signed, c, o, here)
+	if err != nil {
+		return p, err
+	}
+	return p, g.Checkpoint(ctx)
 }
 
 // keysOf are a wallet's, as main joins them.
@@ -444,6 +465,7 @@ func (w *world) start() {
 	var err error
 	w.store, err = history.Open(w.t.Context(), w.home, history.Options{})
 	require.NoError(w.t, err)
+	w.guard.Store = w.store
 	nodes := NewNodes(map[string]string{"rooch:local": w.chain.url}, http.DefaultClient)
 	engine := &pay.Engine{Rules: w.rules, Policy: pay.Policy{Deadline: 10 * time.Second},
 		Assets:   x402.NewRegistry(nodes.Assets()),

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,10 +31,11 @@ import (
 
 // Program is the command line of one process. Package app makes it.
 type Program struct {
-	Version string
-	Env     config.Env
-	Home    string // the directory of the wallet
-	NoHome  error  // why there is no Home; nil: there is one
+	Version    string
+	ReleaseKey string // of whoever released it, as attest.ParseKey takes it; "" is none
+	Env        config.Env
+	Home       string // the directory of the wallet
+	NoHome     error  // why there is no Home; nil: there is one
 	App
 	Stdin  *os.File
 	Stdout *os.File
@@ -125,6 +127,9 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 		return exitDone
 	}
 	if ui.out.bad != nil {
+		if errors.Is(ui.out.bad, syscall.EPIPE) && !buys(cmd) { // as of `history | head`: it had enough
+			return exitFailed
+		}
 		err = fmt.Errorf("the answer could not be written: %w", ui.out.bad)
 	}
 	if _, wrong := asUsage(cmd, err); wrong {
@@ -221,7 +226,7 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 	case ctx.Err() != nil && errors.Is(err, context.Canceled) && exitCode(&coded) != exitUnknown:
 		// Ctrl-C, whatever it hit
 		coded = *x402.Errorf(x402.Internal, "interrupted")
-		if cmd.Name() == "pay" || cmd.Name() == "call" {
+		if buys(cmd) {
 			coded.Message += "; nothing was paid"
 		}
 	case coded.Code == x402.Internal, // to the person who owns the wallet the cause is not a secret
@@ -238,6 +243,9 @@ func fail(ctx context.Context, ui *ui, cmd *cobra.Command, err error) int {
 	ui.problem(&coded)
 	return exitCode(&coded)
 }
+
+// buys says of a command that it may pay.
+func buys(cmd *cobra.Command) bool { return cmd.Name() == "pay" || cmd.Name() == "call" }
 
 // flagOf are the flags of what the tools, which these commands share, call by the names of their
 // arguments.

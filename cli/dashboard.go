@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/internal/config"
 	"x402-wallet/internal/dashboard"
 	"x402-wallet/internal/loopback"
 	"x402-wallet/tools"
@@ -84,19 +87,35 @@ func (p *Program) dashboardCommand(ui *ui) *cobra.Command {
 	return cmd
 }
 
-// browse starts the person's browser.
+// browse starts the person's browser, by the system's own program for that: whoever can change PATH
+// would be given the address, which opens the dashboard once.
 func browse(url string) error {
-	command := []string{"xdg-open", url}
-	switch runtime.GOOS {
-	case "darwin":
-		command = []string{"open", url}
-	case "windows":
-		command = []string{"rundll32", "url.dll,FileProtocolHandler", url}
+	program, arguments := opener()
+	if program == "" {
+		return errors.New("the system has no xdg-open; open the address yourself")
 	}
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // the system's own; it outlives us
+	cmd := exec.Command(program, append(arguments, url)...) //nolint:gosec,noctx // it outlives us
+	cmd.Env = config.DesktopEnv()
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", command[0], err)
+		return fmt.Errorf("start %s: %w", program, err)
 	}
 	go func() { _ = cmd.Wait() }()
 	return nil
+}
+
+// opener is the program that opens an address, by its full path; "": there is none.
+func opener() (program string, arguments []string) {
+	switch runtime.GOOS {
+	case "darwin":
+		return "/usr/bin/open", nil
+	case "windows":
+		return systemProgram("rundll32.exe"), []string{"url.dll,FileProtocolHandler"}
+	}
+	for _, dir := range []string{"/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin"} {
+		path := filepath.Join(dir, "xdg-open")
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", nil
 }

@@ -164,7 +164,7 @@ func (u *ui) receipt(ctx context.Context, w *tools.Wallet, id string) error {
 		return err
 	}
 	var content *history.Content
-	if c, err := w.Store.Content(ctx, id); err == nil {
+	if c, err := w.Store.Content(ctx, id); err == nil || errors.Is(err, history.ErrContentRemoved) {
 		content = &c
 	}
 	r, err := receipt.Of(p, content, w.Engine.Assets, time.Now())

@@ -115,6 +115,7 @@ func status(state, proof string, falseReceipt bool) string {
 // pruneCommand makes room. What was paid, to whom and what proves it stays for ever.
 func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 	var before string
+	var undelivered bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Delete the stored content of old payments", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -123,16 +124,27 @@ func (p *Program) pruneCommand(ui *ui) *cobra.Command {
 				return usagef("--before %q is not a date like 2026-01-31 (UTC)", before)
 			}
 			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
-				n, err := waitFor(ui, "deleting", func() (int64, error) { return w.Store.Prune(ctx, day) })
+				var freed int64
+				n, err := waitFor(ui, "deleting, and giving the space back", func() (n int64, err error) {
+					n, freed, err = w.Store.Prune(ctx, day, undelivered)
+					return n, err
+				})
 				if err != nil {
 					return err
 				}
-				return ui.answerLine(map[string]any{"deleted": n, "before": day.Format(time.RFC3339)},
-					"deleted the content of %d payments", n)
+				return ui.answerLine(map[string]any{
+					"deleted": n,
+					"bytes":   freed,
+					"before": day.Format(
+						time.RFC3339,
+					),
+				}, "deleted the content of %d payments, %d bytes", n, freed)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&before, "before", "", "made before this `DATE` (UTC)")
+	cmd.Flags().BoolVar(&undelivered, "undelivered", false,
+		"give up what was paid for and nobody fetched yet, too")
 	return cmd
 }
 
@@ -143,7 +155,11 @@ func (p *Program) verifyCommand(ui *ui) *cobra.Command {
 		Use: "verify", Short: "Check the ledger's audit chain and its seals", Args: wants(),
 		RunE: p.onWallet(ui, func(ctx context.Context, w *tools.Wallet, _ []string) error {
 			rows, err := waitFor(ui, "reading the whole ledger", func() (int, error) {
-				return w.Store.Verify(ctx, history.Head{})
+				rows, err := w.Store.Verify(ctx, history.Head{})
+				if err == nil {
+					_, err = w.Store.VerifyContent(ctx)
+				}
+				return rows, err
 			})
 			if err != nil {
 				return err
@@ -203,6 +219,10 @@ func (p *Program) showCommand(ui *ui) *cobra.Command {
 // cannot drive it.
 func (u *ui) content(ctx context.Context, w *tools.Wallet, id string) error {
 	stored, err := w.Store.Content(ctx, id)
+	if errors.Is(err, history.ErrContentRemoved) {
+		return x402.Errorf(x402.InvalidArgument, "the content of this payment was %s", tools.Gone(stored)).
+			WithHint("x402-wallet show %s shows its outcome", id)
+	}
 	if errors.Is(err, history.ErrNotFound) {
 		return x402.Errorf(x402.InvalidArgument, "no content is stored for this payment").
 			WithHint("x402-wallet show %s shows its outcome", id)
@@ -248,6 +268,9 @@ func (u *ui) payment(out tools.HistoryOut) {
 			strings.TrimSpace(s.Event + " " + detail.Proof)})
 	}
 	u.table([]string{"WHEN (UTC)", "WHAT"}, rows)
+	if e.Removed != "" {
+		u.note("\ncontent: HTTP %d, %s; %s", out.HTTPStatus, safe(out.ContentType), e.Removed)
+	}
 	if out.Content != nil {
 		u.note("\ncontent: HTTP %d, %s; x402-wallet show %s --content prints it", out.HTTPStatus,
 			safe(out.ContentType), t.PaymentID)

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"x402-wallet/history"
-	"x402-wallet/tools"
 	"x402-wallet/x402"
 )
 
@@ -74,19 +73,17 @@ func (p *Program) earningsCommand(ui *ui) *cobra.Command {
 	var state, after string
 	cmd := &cobra.Command{
 		Use: "earnings", Short: "What was sold, newest first", Args: wants(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			filter.State = history.SaleState(state)
-			if err := checkEarnings(&filter, after); err != nil {
+			return checkEarnings(&filter, after)
+		},
+		RunE: p.onLedger(func(ctx context.Context, store *history.Store, _ []string) error {
+			out, err := earnings(ctx, store, filter)
+			if err != nil {
 				return err
 			}
-			return p.with(cmd, ui, nil, func(ctx context.Context, w *tools.Wallet) error {
-				out, err := earnings(ctx, w.Store, filter)
-				if err != nil {
-					return err
-				}
-				return ui.answer(out, func() { ui.earnings(out) })
-			})
-		},
+			return ui.answer(out, func() { ui.earnings(out) })
+		}),
 	}
 	cmd.Flags().IntVar(&filter.Limit, "limit", 10, "at most `N` of them, 1 to 100")
 	cmd.Flags().StringVar(&filter.Before, "before", "", "only those before this sale, by its `ID`")

@@ -332,12 +332,35 @@ func (p *Program) sealAsOwner(ctx context.Context, ui *ui, guard *seal.Guard, c 
 	if err := p.lookAtAll(ctx, ui, guard); err != nil {
 		return err
 	}
+	accept, err := p.acceptLedger(ctx, ui, guard)
+	if err != nil {
+		return err
+	}
 	if c.redate {
 		if err := guard.Store.Redate(ctx); err != nil {
 			return err
 		}
 	}
-	return guard.Seal(ctx)
+	return guard.Seal(ctx, accept || c.redate)
+}
+
+// acceptLedger shows that the budgets in the ledger are not what this wallet sealed, where that is so,
+// and asks once more: an agent with a shell could have written to it before the owner came to seal
+// something else.
+func (p *Program) acceptLedger(ctx context.Context, ui *ui, guard *seal.Guard) (accept bool, err error) {
+	err = guard.Agrees(ctx)
+	if !x402.HasCode(err, x402.LedgerCorrupt) {
+		return false, err
+	}
+	found := x402.AsError(err)
+	ui.note("%s %s", paint(ui.colorErr, red, "look at the ledger:"), safe(found.Message))
+	ui.note("  x402-wallet history, and history verify, show what it has; budgets begin from that")
+	again, err := p.owner(ctx, ui, loosening{prompt: "Passphrase again, to accept the ledger as it is: ",
+		title: "Accept the ledger as it is", lines: []string{found.Message}})
+	if err != nil {
+		return false, err
+	}
+	return true, again.Close()
 }
 
 // lookAtAll shows every rule and asks once more where the text that the difference was taken from
@@ -390,6 +413,9 @@ func (p *Program) sealTighter(ctx context.Context, ui *ui, guard *seal.Guard,
 	defer func() { _ = key.Close() }()
 	guard.Key = key
 	err = guard.VerifySeals(ctx)
+	if err == nil && !tighter {
+		err = guard.Agrees(ctx)
+	}
 	if err == nil {
 		return false, nil
 	}

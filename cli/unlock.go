@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"x402-wallet/internal/child"
+	"x402-wallet/internal/config"
 	"x402-wallet/wallet"
 	"x402-wallet/wallet/agent"
 	"x402-wallet/x402"
@@ -25,11 +26,14 @@ type unlockOut struct {
 
 func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	var source passphraseSource
-	var foreground bool
+	var foreground, behind bool
 	cmd := &cobra.Command{
 		Use: "unlock", Short: "Let a process hold the key, so that the agent can pay", Args: wants(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			passphrase := byPerson(source.or(ui.asking(wallet.FromTerminal("Passphrase: "))), byFlags)
+			if behind {
+				passphrase = child.Receive
+			}
 			if foreground {
 				return p.HoldKeys(cmd.Context(), passphrase, func(until time.Time, idle time.Duration) {
 					_ = ui.unlocked(unlockOut{Until: until.UTC().Format(time.RFC3339), Idle: idle.String(),
@@ -42,6 +46,8 @@ func (p *Program) unlockCommand(ui *ui) *cobra.Command {
 	source.add(cmd, "", "the passphrase")
 	cmd.Flags().BoolVar(&foreground, "foreground", false,
 		"hold the key in this process instead of one in the background")
+	cmd.Flags().BoolVar(&behind, handedOver, false, "")
+	_ = cmd.Flags().MarkHidden(handedOver)
 	return cmd
 }
 
@@ -50,8 +56,12 @@ func (u *ui) unlocked(out unlockOut) error {
 		"x402-wallet lock ends it", moment(out.Until), out.Idle)
 }
 
-// unlockBehind starts this program again in the background, gives it the passphrase over a pipe,
-// and waits until it says that it can be asked, or why not.
+// handedOver is the option of the process in the background, which is given the passphrase by the one
+// that started it.
+const handedOver = "handed-over"
+
+// unlockBehind starts this program again in the background, hands the passphrase to it, and waits
+// until it says that it can be asked, or why not.
 func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Passphrase) error {
 	keys, err := wallet.Open(p.Home) // whatever is wrong with it is said before a passphrase is typed
 	if err != nil {
@@ -66,41 +76,24 @@ func (p *Program) unlockBehind(ctx context.Context, ui *ui, passphrase wallet.Pa
 		return err
 	}
 	defer clear(given)
-	program, err := os.Executable()
+	behind, err := child.Again([]string{"unlock", "--foreground", "--json", "--" + handedOver},
+		config.OwnEnv(p.Home))
 	if err != nil {
 		return err
 	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	//nolint:gosec,noctx // ourselves; it outlives us
-	child := exec.Command(program, "unlock", "--foreground", "--json", "--passphrase-fd=3")
-	child.Args[0] = os.Args[0]
-	child.ExtraFiles = []*os.File{read}
-	child.SysProcAttr = background()
-	said, err := child.StdoutPipe()
-	if err == nil {
-		err = child.Start()
-	}
-	_ = read.Close()
-	if err != nil {
-		_ = write.Close()
-		return fmt.Errorf("start the unlock agent: %w", err)
-	}
-	_, _ = write.Write(given) // a child that died says why below
-	_ = write.Close()
+	notGiven := behind.Give(ctx, given) // a process that died says why below
 	defer ui.waiting("opening the keys")()
 	var answer struct {
 		unlockOut
 		Error         x402.Code
 		Message, Hint string
 	}
-	if err := json.NewDecoder(said).Decode(&answer); err != nil {
-		return errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), child.Wait())
+	if err := json.NewDecoder(behind.Said).Decode(&answer); err != nil {
+		behind.End()
+		return errors.Join(fmt.Errorf("the unlock agent exited at once: %w", err), notGiven)
 	}
 	if answer.Error != "" {
-		_ = child.Wait()
+		behind.End()
 		return x402.Errorf(answer.Error, "%s", answer.Message).WithHint("%s", answer.Hint)
 	}
 	return ui.unlocked(answer.unlockOut)

@@ -19,10 +19,10 @@ func TestApprovalAtTheClient(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, world.Close()) })
 	bin := testworld.Build(t)
-	home := testworld.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.0005"}))
-	world.Fund(home.EVM, sandbox.USDC)
 	for i, version := range []string{"2025-06-18", "2025-11-25", newest} {
 		t.Run(version, func(t *testing.T) {
+			home := testworld.NewHome(t, world.Config(sandbox.Rules{ApproveAbove: "0.0005"}))
+			world.Fund(home.EVM, sandbox.USDC)
 			var asked []*mcp.ElicitParams
 			var action string
 			call := func(o *mcp.ClientOptions) (a answer) {

@@ -358,6 +358,15 @@ func TestCancelledWhileTheSellerHoldsThePayment(t *testing.T) {
 	}
 }
 
+// signals sends the wallet one signal after the other.
+func signals(list ...os.Signal) func(*testing.T, *host) {
+	return func(t *testing.T, h *host) {
+		for _, s := range list {
+			require.NoError(t, h.cmd.Process.Signal(s))
+		}
+	}
+}
+
 // A client that goes away, the clean way, with a broken pipe, and by a signal: the next start has
 // what was bought.
 func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
@@ -383,16 +392,15 @@ func TestTheClientGoesAwayWhileThePaymentIsHeld(t *testing.T) {
 				require.NoError(t, h.stdout.Close())
 				h.send(7, "tools/list", nil)
 			}},
-		{name: "SIGTERM", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
-		}},
+		{name: "SIGTERM", within: 6 * time.Second, leave: signals(syscall.SIGTERM)},
 		{name: "SIGTERM-and-a-seller-that-hangs", within: 6 * time.Second, lost: true,
-			leave: func(t *testing.T, h *host) {
-				require.NoError(t, h.cmd.Process.Signal(syscall.SIGTERM))
-			}},
-		{name: "SIGINT", within: 6 * time.Second, leave: func(t *testing.T, h *host) {
-			require.NoError(t, h.cmd.Process.Signal(os.Interrupt))
-		}},
+			leave: signals(syscall.SIGTERM)},
+		{name: "SIGINT", within: 6 * time.Second, leave: signals(os.Interrupt)},
+		{name: "SIGHUP", within: 6 * time.Second, leave: signals(syscall.SIGHUP)},
+		{name: "SIGQUIT", within: 6 * time.Second, leave: signals(syscall.SIGQUIT)},
+		{name: "SIGTERM-and-SIGHUP-as-systemd-sends", within: 6 * time.Second,
+			leave: signals(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGTERM)},
+		{name: "SIGINT-twice", within: 6 * time.Second, leave: signals(os.Interrupt, os.Interrupt)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := startHost(t, bin, home)

@@ -29,7 +29,8 @@ import (
 )
 
 // behindEnv makes this test binary an MCP server that knows nothing of payments. Its value is a
-// file that each run adds a line to.
+// file that each run adds a line to; a run waits for as long as there is one of that name and
+// ".hold".
 const behindEnv = "X402_TEST_BEHIND"
 
 func behind(runs string) error {
@@ -44,6 +45,9 @@ func behind(runs string) error {
 				}
 				defer file.Close()
 				_, err = fmt.Fprintln(file, name)
+				for held := error(nil); held == nil; _, held = os.Stat(runs + ".hold") {
+					time.Sleep(5 * time.Millisecond)
+				}
 				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "sunny from " +
 					name}}}, err
 			})
@@ -262,4 +266,50 @@ func signOffer(t *testing.T, world *sandbox.Sandbox, asked *mcp.CallToolResult) 
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(payload, &payment))
 	return payment
+}
+
+// A paywall that is told who is paid needs no wallet, and keeps its book in the home all the same.
+// Another home's book is refused for that address, unless the owner says that he knows; and a wallet
+// that is made in that home takes the book over.
+func TestPaywallWithoutAWallet(t *testing.T) {
+	s := newShop(t, "")
+	payTo := testworld.NewEVMKey(t).Address()
+	text, err := os.ReadFile(s.file)
+	require.NoError(t, err)
+	writePrivate(t, s.file, "pay_to = \""+payTo+"\"\n"+string(text))
+	rules := s.world.Config(sandbox.Rules{})
+	homes := []testworld.Home{testworld.NewHome(t, ""), testworld.NewHome(t, "")}
+	homes[1].User = homes[0].User
+	for _, home := range homes {
+		require.NoError(t, os.Mkdir(home.Dir, 0o700))
+		writePrivate(t, filepath.Join(home.Dir, "config.toml"), rules)
+	}
+
+	s.home = homes[0]
+	for range 2 { // both at once, on one book
+		buyer := s.overStdio(t)
+		asked, err := buyer.CallTool(t.Context(), &mcp.CallToolParams{Name: "search"})
+		require.NoError(t, err)
+		got, err := buyer.CallTool(t.Context(), &mcp.CallToolParams{Name: "search",
+			Meta: mcp.Meta{"x402/payment": signOffer(t, s.world, asked)}})
+		require.NoError(t, err)
+		require.False(t, got.IsError, "%v", got)
+	}
+	require.Equal(t, payTo, s.world.Settlements()[0].PayTo)
+	var earned struct{ Totals map[string]string }
+	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
+	require.Equal(t, map[string]string{"USDC": "0.002"}, earned.Totals)
+
+	refused, err := homes[1].Command(t.Context(), s.bin, "paywall", "--config", s.file).CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(refused), "SETUP_FAILED")
+	require.Contains(t, string(refused), "X402_WALLET_HOME="+homes[0].Dir)
+	writePrivate(t, s.file, "shared_pay_to = true\npay_to = \""+payTo+"\"\n"+string(text))
+	s.home = homes[1]
+	require.NoError(t, s.overStdio(t).Ping(t.Context(), nil))
+
+	s.home = homes[0]
+	runWallet(t, s.home, s.bin, nil, "init")
+	runWallet(t, s.home, s.bin, &earned, "paywall", "earnings", "--json")
+	require.Equal(t, map[string]string{"USDC": "0.002"}, earned.Totals)
 }

@@ -75,8 +75,11 @@ type Result struct {
 	// the last facilitator's words; nil when none could be read. A claim, not a proof
 	Settlement  *x402.Settlement
 	Facilitator string // the name of the one that decided; "" when none was reached
-	Err         error  // an *x402.Error unless settled
-	Tries       []try
+	// the first answer that counts was that the payment had been used already: who used it was not
+	// this settleRun
+	UsedBefore bool
+	Err        error // an *x402.Error unless settled
+	Tries      []try
 }
 
 // try is one POST, or why it could not be made.

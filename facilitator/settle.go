@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ type settleRun struct {
 	waitBudget time.Duration
 	unknown    bool // a try may have settled, and nobody knows
 	unknownAt  string
+	usedBefore bool // it was used before any try could have used it
 	last       *x402.Settlement
 	tries      []try
 }
@@ -75,7 +77,7 @@ func (r *settleRun) tryAt(ctx context.Context, f *remote) (done bool) {
 			r.last = v.settlement
 		}
 		if v.outcome == Unknown && !r.unknown {
-			r.unknown, r.unknownAt = true, f.Name
+			r.unknown, r.unknownAt, r.usedBefore = true, f.Name, v.used
 		}
 		if v.final || ctx.Err() != nil {
 			return true
@@ -125,7 +127,7 @@ func (r *settleRun) result(ctx context.Context) Result {
 		out.Facilitator = last.Facilitator
 	}
 	if r.unknown && out.Outcome != Settled {
-		out.Outcome, out.Facilitator = Unknown, r.unknownAt
+		out.Outcome, out.Facilitator, out.UsedBefore = Unknown, r.unknownAt, r.usedBefore
 	}
 	e := &x402.Error{Err: last.Err}
 	switch out.Outcome {
@@ -156,6 +158,7 @@ func (r *settleRun) result(ctx context.Context) Result {
 type judgement struct {
 	outcome    Outcome
 	final      bool // the facilitator answered: no more tries, and nobody else is asked
+	used       bool // it says that the payment is used, and names no transaction of its own
 	settlement *x402.Settlement
 	err        error
 }
@@ -193,11 +196,11 @@ func judge(r reply, s Submission) judgement {
 		r.status == http.StatusTooManyRequests:
 		return judgement{outcome: Unknown, err: text}
 	case r.status >= 400 && r.status < 500 && isUncertain(string(r.body)):
-		return judgement{outcome: Unknown, final: true, err: text}
+		return judgement{outcome: Unknown, final: true, used: isUsed(string(r.body)), err: text}
 	case r.status >= 400 && r.status < 500:
 		return judgement{outcome: Refused, final: true, err: text}
 	default:
-		return judgement{outcome: Unknown, err: text}
+		return judgement{outcome: Unknown, used: isUsed(string(r.body)), err: text}
 	}
 }
 
@@ -216,32 +219,33 @@ func judgeSettlement(r reply, s Submission, answer *x402.Settlement) judgement {
 	default:
 		j.err = fmt.Errorf("status %d: %s %s", r.status, x402.Quote(answer.ErrorReason),
 			x402.Quote(answer.ErrorMessage))
-		if answer.Transaction != "" || isUncertain(answer.ErrorReason+" "+answer.ErrorMessage) {
-			j.outcome = Unknown
+		reason := answer.ErrorReason + " " + answer.ErrorMessage
+		if answer.Transaction != "" || isUncertain(reason) {
+			j.outcome, j.used = Unknown, answer.Transaction == "" && isUsed(reason)
 		}
 	}
 	return j
 }
 
-// uncertainReasons are those after which the money may have moved or may still move: the nonce is
-// used (by whom?), the same payment is being settled, a confirmation did not come in time, the
-// facilitator broke off in the middle (reference/x402-protocol.md §2.3). Facilitators also pass on
-// what the chain said: the last three.
-var uncertainReasons = []string{
-	"nonce already used", "nonce used", "duplicate settlement", "pending", "timed out", "timeout",
-	"post settlement",
-	"transfer event mismatch", "unexpected settle error", "node failure", "already settled",
-	"authorization is used", "already been processed", "already processed",
-}
+// uncertainReasons are those after which the money may have moved or may still move: the same
+// payment is being settled, a confirmation did not come in time, the facilitator broke off in the
+// middle (reference/x402-protocol.md §2.3). So do usedReasons.
+var uncertainReasons = []string{"pending", "timed out", "timeout", "post settlement",
+	"transfer event mismatch", "unexpected settle error", "node failure"}
 
-func isUncertain(reason string) bool {
+// usedReasons say that the payment is used or being used, whoever did that. Facilitators also pass
+// on what the chain said: the last four.
+var usedReasons = []string{"nonce already used", "nonce used", "duplicate settlement", "already settled",
+	"authorization is used", "already been processed", "already processed"}
+
+func isUncertain(reason string) bool { return contains(reason, uncertainReasons) || isUsed(reason) }
+
+func isUsed(reason string) bool { return contains(reason, usedReasons) }
+
+// contains finds one of parts in a reason, however its words are joined.
+func contains(reason string, parts []string) bool {
 	reason = strings.NewReplacer("_", " ", "-", " ").Replace(strings.ToLower(reason))
-	for _, part := range uncertainReasons {
-		if strings.Contains(reason, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(reason, part) })
 }
 
 // Verify asks whether a payment would settle. It shows the signed payment to the first facilitator
@@ -266,7 +270,7 @@ func (c *Client) Verify(ctx context.Context, s Submission) (valid bool, reason s
 			reply.err = x402.DecodeStrict(reply.body, maxReply, &answer)
 		}
 		if reply.err == nil && answer.IsValid != nil && (!*answer.IsValid || reply.status < 300) {
-			return *answer.IsValid, x402.Clip(strings.TrimSpace(answer.Reason+" "+answer.Message), 200), nil
+			return *answer.IsValid, x402.Brief(strings.TrimSpace(answer.Reason + " " + answer.Message)), nil
 		}
 		if reply.err == nil {
 			reply.err = fmt.Errorf("status %d without a verdict", reply.status)

@@ -346,6 +346,39 @@ func TestUncertainReasons(t *testing.T) {
 	}
 }
 
+// "Used" means that somebody else used it only where it is the first thing that anybody says who was
+// reached: after a try that may have settled, it may have been that one.
+func TestUsedBefore(t *testing.T) {
+	withTransaction := strings.Replace(used, `"transaction":""`, `"transaction":"0xabc"`, 1)
+	for name, test := range map[string]struct {
+		a, b script
+		want bool
+	}{
+		"at once":              {script{used}, nil, true},
+		"as a refusal":         {script{"400 authorization is used or canceled"}, nil, true},
+		"as a failure":         {script{"500 FiatTokenV2: authorization is used"}, nil, true},
+		"on Solana":            {script{`200 {"success":false,"errorReason":"duplicate_settlement"}`}, nil, true},
+		"after one not sent":   {script{"refused"}, script{used}, true},
+		"after one cut off":    {script{"reset", used}, nil, false},
+		"after a failure":      {script{"500 oops", used}, nil, false},
+		"after too many":       {script{"429 ", used}, nil, false},
+		"pending":              {script{pending}, nil, false},
+		"with its transaction": {script{withTransaction}, nil, false},
+		"then settled":         {script{"500 nonce already used", yes}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(map[string]script{"a": test.a, "b": append(test.b, "404 ")})
+				r := w.client("a", "b").Settle(t.Context(), evm)
+				assert.Equal(t, test.want, r.UsedBefore, "%+v", r)
+				if test.want {
+					assert.Equal(t, Unknown, r.Outcome)
+				}
+			})
+		})
+	}
+}
+
 // The same with real sockets: what counts as not sent.
 func TestOverTCP(t *testing.T) {
 	const closed = "http://127.0.0.1:1" // a free port would soon be somebody's: the servers below take five

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -36,8 +36,6 @@ const (
 	// acceptedFor is the same at a client, where the call that needs it goes on at once, but for
 	// unlocking the wallet.
 	acceptedFor = 5 * time.Minute
-	// maxOpen bounds the open questions, so that an agent cannot bury the one that matters.
-	maxOpen = 100
 	// maxDeclined is how often a person is asked through a client about one quote: who said no so
 	// often is not to be worn down.
 	maxDeclined = 3
@@ -45,35 +43,34 @@ const (
 
 // Approval is a question to a person about one exact quote, and the answer.
 type Approval struct {
-	ID       string
-	Quote    [32]byte // the hash of everything that a changed quote must not reuse
-	State    Decision
-	Created  time.Time
-	Expires  time.Time // of the question, or of the answer
-	Host     string
-	Method   string
-	URL      string
-	Network  string
-	Asset    string
-	Symbol   string
-	Amount   money.Amount // atomic units
-	Price    money.Dollars
-	PayTo    string
-	Why      string // why a person is asked
-	Payment  string // that used it up
-	Since    int64  // the audit chain's last row when the owner approved
-	Seal     []byte // over the owner's approval; empty: none, or a person at a client gave it
+	ID      string
+	Quote   [32]byte // the hash of everything that a changed quote must not reuse
+	State   Decision
+	Created time.Time
+	Expires time.Time // of the question, or of the answer
+	Host    string
+	Method  string
+	URL     string
+	Network string
+	Asset   string
+	Symbol  string
+	Amount  money.Amount // atomic units
+	Price   money.Dollars
+	PayTo   string
+	Why     string // why a person is asked
+	Payment string // that used it up
+	Since   int64  // the audit chain's last row when the owner approved
+	Seal    []byte // over the owner's approval; empty: none, or a person at a client gave it
+	// Unanswered is how often within the last hour a client's person was asked as much and did not
+	// answer; set by AskApproval.
+	Unanswered int
+
 	declined int
 }
 
-// For reports whether what a person was shown is what a payment is.
-func (a Approval) For(p Payment) bool {
-	return a.covers(p) && a.Amount == p.Amount && a.Price == p.Price
-}
-
-// covers reports whether a payment is what a person was shown and costs no more: the price of a
+// Covers reports whether a payment is what a person was shown and costs no more: the price of a
 // channel's call is known only after a person approved up to so much.
-func (a Approval) covers(p Payment) bool {
+func (a Approval) Covers(p Payment) bool {
 	return a.Host == p.Host && a.Method == p.Method && a.URL == p.URL && a.Network == p.Network &&
 		strings.EqualFold(a.Asset, p.Asset) && a.PayTo == p.PayTo &&
 		p.Amount.Cmp(a.Amount) <= 0 && p.Price <= a.Price
@@ -94,34 +91,50 @@ func scanApproval(row scanner) (a Approval, err error) {
 	return a, err
 }
 
-// Errors of approvals.
-var (
-	ErrDecided         = errors.New("the approval is used up or over")
-	ErrTooManyApproval = errors.New("too many approvals are waiting for a person")
-)
+// ErrDecided is what comes of deciding too late.
+var ErrDecided = errors.New("the approval is used up or over")
 
 // AskApproval returns the open approval for a quote, whatever was decided on it, or opens one. a
-// holds everything but what the ledger gives. ErrTooManyApproval says that none was opened.
+// holds everything but what the ledger gives. *Declined and *TooManyPending say that nobody is to be
+// asked (asked.go).
 func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
-	err := s.tx(ctx, func(t *tx) error {
+	session, err := s.instance()
+	if err != nil {
+		return a, err
+	}
+	err = s.tx(ctx, func(t *tx) error {
 		if _, err := t.notBeforeLedger(); err != nil {
 			return err
 		}
 		if err := t.expire(); err != nil {
 			return err
 		}
-		open, err := scanApproval(t.row(selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:]))
-		if !errors.Is(err, sql.ErrNoRows) {
-			a = open
+		open, err := find(t, scanApproval, selectApproval+` WHERE quote = ? AND`+isOpen, a.Quote[:])
+		if err != nil {
 			return err
 		}
-		var n int
-		if err := t.row(`SELECT count(*) FROM approvals WHERE` + isOpen).Scan(&n); err != nil {
+		if open != nil && open.State != Pending {
+			a = *open
+			return nil
+		}
+		asked := a.question(saidAsked, "")
+		asked.Session, asked.PayTo, asked.Network = session, a.PayTo, a.Network
+		heard, err := t.heard(asked)
+		if err != nil {
 			return err
 		}
-		if n >= maxOpen {
-			return ErrTooManyApproval
+		if err := heard.refusal(); err != nil {
+			return err
 		}
+		if open != nil {
+			a = *open
+			a.Unanswered = heard.unanswered
+			return nil
+		}
+		if err := heard.full(); err != nil {
+			return err
+		}
+		a.Unanswered = heard.unanswered
 		a.ID, a.State, a.Created, a.Expires = newID("apr_"), Pending, t.Now, t.Now.Add(waitFor)
 		_, err = t.exec(`INSERT INTO approvals (id, quote, state, created_at, expires_at, host, method, url,
 				network, asset, symbol, amount, usd, pay_to, why)
@@ -131,16 +144,31 @@ func (s *Store) AskApproval(ctx context.Context, a Approval) (Approval, error) {
 		if err != nil {
 			return err
 		}
-		return t.audit("", "approval pending", map[string]any{
-			"id": a.ID, "host": a.Host, "payTo": a.PayTo, "price": a.Price, "network": a.Network})
+		asked.ID, asked.Row, asked.Expires = a.ID, a.digest(), micros(a.Expires)
+		return t.audit("", pendingEvent, asked)
 	})
 	return a, err
 }
 
 // expire closes what is over. An approval is over at its very time.
-func (t *tx) expire() error {
-	_, err := t.exec(`UPDATE approvals SET state = 'expired' WHERE expires_at <= ? AND`+isOpen, micros(t.Now))
-	return err
+func (t *tx) expire() error { return t.expireWhere(`expires_at <= ?`, t.Now) }
+
+func (t *tx) expireWhere(condition string, at time.Time) error {
+	ids, err := collect(t, scanText, `UPDATE approvals SET state = 'expired' WHERE `+condition+` AND`+isOpen+
+		` RETURNING id`, micros(at))
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	return t.audit("", approvalEvent+string(Expired), map[string]any{"ids": ids})
+}
+
+// pendingEvent says that a question was asked, or is open again.
+const pendingEvent = approvalEvent + string(Pending)
+
+// digest is over the columns that never change, but for the time; hex.
+func (a Approval) digest() string {
+	return hex.EncodeToString(link(nil, int64(a.Price), a.ID, string(a.Quote[:]), a.Host, a.Method, a.URL,
+		a.Network, a.Asset, a.Symbol, a.Amount.String(), a.PayTo, a.Why))
 }
 
 // Approval returns one approval, or ErrNotFound.
@@ -173,7 +201,7 @@ func (s *Store) Accept(ctx context.Context, id, by string) (Approval, error) {
 			return nil
 		}
 		a.State, a.Expires = Approved, t.Now.Add(acceptedFor)
-		return t.decided(*a, by)
+		return t.decided(*a, saidYes, by)
 	})
 }
 
@@ -195,7 +223,7 @@ func (s *Store) Approve(ctx context.Context, id, by string,
 				return err
 			}
 		}
-		return t.decided(*a, by)
+		return t.decided(*a, saidYes, by)
 	})
 }
 
@@ -215,7 +243,7 @@ func (s *Store) Given(ctx context.Context) ([]Approval, error) {
 func (s *Store) Deny(ctx context.Context, id, by string) (Approval, error) {
 	return s.decide(ctx, id, func(t *tx, a *Approval) error {
 		a.State, a.Seal = Denied, nil
-		return t.decided(*a, by)
+		return t.decided(*a, saidNo, by)
 	})
 }
 
@@ -230,8 +258,16 @@ func (s *Store) Decline(ctx context.Context, id, by string) (Approval, error) {
 		} else if a.State == Approved {
 			a.State = Pending
 		}
-		return t.decided(*a, by)
+		return t.decided(*a, saidNo, by)
 	})
+}
+
+// Unanswered notes that a client's person was asked and said neither yes nor no.
+func (s *Store) Unanswered(ctx context.Context, id, by string) error {
+	_, err := s.decide(ctx, id, func(t *tx, a *Approval) error {
+		return t.audit("", approvalEvent+string(a.State), a.question(saidNothing, by))
+	})
+	return err
 }
 
 func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) error) (a Approval,
@@ -255,15 +291,16 @@ func (s *Store) decide(ctx context.Context, id string, how func(*tx, *Approval) 
 	return a, err
 }
 
-func (t *tx) decided(a Approval, by string) error {
+func (t *tx) decided(a Approval, said, by string) error {
 	_, err := t.exec(
 		`UPDATE approvals SET state = ?, expires_at = ?, declined = ?, since = ?, seal = ? WHERE id = ?`,
 		a.State, micros(a.Expires), a.declined, a.Since, a.Seal, a.ID)
 	if err != nil {
 		return err
 	}
-	return t.audit("", "approval "+string(a.State),
-		map[string]any{"id": a.ID, "by": by, "declined": a.declined})
+	q := a.question(said, by)
+	q.Expires, q.Since, q.Seal = micros(a.Expires), a.Since, digestOf(a.Seal)
+	return t.audit("", approvalEvent+string(a.State), q)
 }
 
 // approvalOf is a person's approval of a quote that no payment has used up; nil: there is none.
@@ -272,12 +309,11 @@ func (t *tx) approvalOf(quote [sha256.Size]byte) (*Approval, error) {
 		quote[:], micros(t.Now))
 }
 
-// ApprovalUsedBy returns the approval that a payment in the ledger used up, if it was for that
-// payment's own terms.
+// ApprovalUsedBy returns the approval that a payment in the ledger used up, if it covers it.
 func (s *Store) ApprovalUsedBy(ctx context.Context, p Payment) (a Approval, approved bool, err error) {
 	err = s.view(ctx, func(t *tx) error {
 		a, err = scanApproval(t.row(selectApproval+` WHERE payment = ? AND state = 'used'`, p.ID))
-		approved = err == nil && a.For(p)
+		approved = err == nil && a.Covers(p)
 		return none(err, nil)
 	})
 	return a, approved, err
@@ -301,7 +337,7 @@ func (t *tx) useApproval(read *Approval, payment string) error {
 	if err != nil {
 		return err
 	}
-	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote)})
+	return t.audit(payment, usedEvent, map[string]string{"quote": hexOf(now.Quote), "id": now.ID})
 }
 
 // The events of the audit chain that say how often an approval was used.
@@ -314,15 +350,19 @@ func (s *Store) UsedBy(ctx context.Context, quote [32]byte, since int64, at Head
 	err error) {
 	err = s.view(ctx, func(t *tx) error {
 		payments = nil
-		return t.walk(since, at, func(payment, event, detail string) {
+		signed := map[string]bool{} // what was signed gives nothing back
+		return t.walk(since, at, func(r auditRow) error {
 			var used struct{ Quote string }
 			switch {
-			case event == usedEvent && json.Unmarshal([]byte(detail), &used) == nil &&
+			case r.event == signedEvent:
+				signed[r.payment] = true
+			case r.event == usedEvent && json.Unmarshal([]byte(r.detail), &used) == nil &&
 				used.Quote == hexOf(quote):
-				payments = append(payments, payment)
-			case event == returnedEvent:
-				payments = slices.DeleteFunc(payments, func(p string) bool { return p == payment })
+				payments = append(payments, r.payment)
+			case r.event == returnedEvent && !signed[r.payment]:
+				payments = slices.DeleteFunc(payments, func(p string) bool { return p == r.payment })
 			}
+			return nil
 		})
 	})
 	return payments, err

@@ -178,14 +178,7 @@ func TestApprovalsEnd(t *testing.T) {
 
 func TestQuestionsAreBounded(t *testing.T) {
 	s, _, _ := newStore(t)
-	first := asking(t, s, 0)
-	for i := range maxOpen - 1 {
-		asking(t, s, byte(i+1))
-	}
-	_, err := s.AskApproval(t.Context(), Approval{Quote: quoteOf(maxOpen)})
-	require.ErrorIs(t, err, ErrTooManyApproval)
-	require.Equal(t, first.ID, asking(t, s, 0).ID, "one that is open is found")
-	_, err = s.Approval(t.Context(), "apr_none")
+	_, err := s.Approval(t.Context(), "apr_none")
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = s.Deny(t.Context(), "apr_none", "")
 	require.ErrorIs(t, err, ErrNotFound)
@@ -250,7 +243,7 @@ func TestWasApproved(t *testing.T) {
 	for i, change := range []func(*Payment){
 		func(q *Payment) {
 			q.ID = NewID(time.Now())
-		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(1).Payment.Amount },
+		}, func(q *Payment) { q.Price++ }, func(q *Payment) { q.Amount = testHold(250_001).Payment.Amount },
 		func(q *Payment) {
 			q.PayTo = "0xother"
 		}, func(q *Payment) {
@@ -320,8 +313,8 @@ func TestFreeze(t *testing.T) {
 			}
 			_, err = reserve(s, testHold(1))
 			check(err)
-			check(s.Submit(t.Context(), held.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-				UniqueKey: "new"}))
+			check(s.Submit(t.Context(), held, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+				UniqueKey: "new"}, testKeyholder()))
 			_, err = s.Finish(t.Context(), sent.ID, Outcome{State: Settled, Proof: Claimed})
 			require.NoError(t, err, "what is out is brought to its end")
 
@@ -341,7 +334,7 @@ func TestLost(t *testing.T) {
 	settled := func(s *Store) { pay(t, s, testHold(1), Settled) }
 	unknown := func(s *Store) { pay(t, s, testHold(1), Unknown) }
 	expired := func(s *Store) {
-		_, err := s.Finish(t.Context(), pay(t, s, testHold(1), Unknown).ID,
+		_, err := finish(s, pay(t, s, testHold(1), Unknown).ID,
 			Outcome{State: Failed, ChainProof: x402.Status{State: x402.Expired}})
 		require.NoError(t, err)
 	}
@@ -394,8 +387,8 @@ func TestAnApprovalOfAnUnsignedPaymentIsUsableAgain(t *testing.T) {
 		"never signed": {func(*Store, Payment) {}, true, false},
 		"signed and not sent": {func(s *Store, p Payment) {
 			require.NoError(t,
-				s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-					UniqueKey: "x"}))
+				s.Submit(t.Context(), p, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+					UniqueKey: "x"}, testKeyholder()))
 		}, false, true},
 		"asked again since": {func(s *Store, _ Payment) { asking(t, s, 1) }, false, false},
 	} {

@@ -130,7 +130,10 @@ func (s *Store) Label(ctx context.Context, session, label string) error {
 		if known == 0 {
 			return errNoSession
 		}
-		return t.label(session, label)
+		if err := t.label(session, label); err != nil {
+			return err
+		}
+		return t.audit("", labelledEvent, map[string]string{"session": session, "label": label})
 	})
 }
 
@@ -194,10 +197,29 @@ func (s *Store) Import(ctx context.Context, list []Imported) (added int, err err
 		if added == 0 {
 			return nil
 		}
-		return t.audit("", "imported",
-			map[string]any{"payments": added, "sha256": hex.EncodeToString(digest.Sum(nil))})
+		all, err := t.importedDigest()
+		if err != nil {
+			return err
+		}
+		return t.audit("", importedEvent,
+			map[string]any{"payments": added, "sha256": hex.EncodeToString(digest.Sum(nil)), "all": all})
 	})
 	return added, err
+}
+
+// The events of the books: a session was named, payments of another wallet were written down.
+const labelledEvent, importedEvent = "labelled", "imported"
+
+// importedDigest is over everything that was ever imported; hex.
+func (t *tx) importedDigest() (string, error) {
+	digest := sha256.New()
+	err := t.forEach(func(row scanner) error {
+		var key, text string
+		err := row.Scan(&key, &text)
+		digest.Write([]byte(toJSON([]string{key, text})))
+		return err
+	}, `SELECT key, value FROM meta WHERE substr(key, 1, ?1) = ?2 ORDER BY key`, len(importedKey), importedKey)
+	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
 // AllImported are the payments of other wallets, in no order.

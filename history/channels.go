@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,10 +89,15 @@ func (s *Store) SaveChannel(ctx context.Context, c Channel) error {
 // Refuse keeps a proposal that was refused, as evidence, also in the audit chain.
 func (s *Store) Refuse(ctx context.Context, c Channel) error {
 	return s.tx(ctx, func(t *tx) error {
-		_, err := t.exec(`UPDATE channels SET refused = ?, updated_at = ? WHERE service = ? AND key = ?`,
-			string(c.Refused), micros(t.Now), c.Service, c.Key)
+		known, err := t.channel(c)
 		if err != nil {
 			return err
+		}
+		if known.Service != "" {
+			known.Refused = c.Refused
+			if err := t.putChannel(known); err != nil {
+				return err
+			}
 		}
 		return t.audit("", "proposal refused",
 			map[string]any{"service": c.Service, "channel": c.ID, "proposal": c.Refused})
@@ -100,15 +106,18 @@ func (s *Store) Refuse(ctx context.Context, c Channel) error {
 
 // RecordVoucher puts a signed voucher on disk: only when it returns nil may a byte of it leave. It
 // takes the channel one nonce further, with the payment it is for, which is submitted and, as its
-// seller named its price and served it, settled by claim; o is that outcome. id "" is a voucher
+// seller named its price and served it, settled by claim; o is that outcome. The zero p is a voucher
 // that costs nothing more. Two vouchers under one nonce are errVoucherConflict: the second is never
 // kept, because the nonce is the payment's unique key and the channel's row only goes forward.
-func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c Channel,
-	o Outcome) (p Payment, err error) {
+//
+// k seals it, as a signature or, where it costs nothing, as a voucher: the channel has to be where
+// the last one left it.
+func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c Channel, o Outcome,
+	k Keyholder) (Payment, error) {
 	if err := s.InPlace(); err != nil {
 		return p, err
 	}
-	err = s.tx(ctx, func(t *tx) error {
+	err := s.tx(ctx, func(t *tx) error {
 		old, err := t.channel(c)
 		if err != nil {
 			return err
@@ -117,16 +126,86 @@ func (s *Store) RecordVoucher(ctx context.Context, id string, signed Signed, c C
 		if c.Epoch < old.Epoch || (c.Epoch == old.Epoch && !goesOn) {
 			return errVoucherConflict
 		}
-		if err := t.putChannel(c); err != nil || id == "" {
+		further := &furtherance{was: old, now: c}
+		if p.ID == "" {
+			if err := t.signVoucher(further, signed, k); err != nil {
+				return err
+			}
+			return t.putChannel(c)
+		}
+		if err := t.submit(p, s.Self(), signed, further, k); err != nil {
 			return err
 		}
-		if err := t.submit(id, s.Self(), signed); err != nil {
+		if err := t.putChannel(c); err != nil {
 			return err
 		}
-		p, err = t.outcome(id, o)
+		p, err = t.outcome(p.ID, o)
 		return err
 	})
-	return p, err
+	if err != nil {
+		return Payment{}, err
+	}
+	return p, nil
+}
+
+// signVoucher records a voucher that costs nothing more.
+func (t *tx) signVoucher(f *furtherance, signed Signed, k Keyholder) error {
+	last, err := t.lastSealed(k, 0)
+	if err == nil {
+		err = f.fromWhereItWasLeft(last.memory)
+	}
+	v := f.now.voucher()
+	if err == nil {
+		e := v.entry()
+		err = last.memory.put(e.key, e.value)
+	}
+	if err != nil {
+		return err
+	}
+	return t.seal(k, last, "", voucherEvent, map[string]any{"voucher": v,
+		"sha256": digestOf(signed.Payload)})
+}
+
+// furtherance is what a voucher makes of a channel.
+type furtherance struct{ was, now Channel }
+
+func (f *furtherance) fromWhereItWasLeft(m *memory) error { return f.was.wasLeft(m, f.now) }
+
+func (c Channel) voucher() *voucher {
+	return &voucher{Service: c.Service, Key: c.Key, Position: string(c.position())}
+}
+
+// entry is what the memory keeps of a voucher.
+func (v *voucher) entry() entry { return entry{channelKey(v.Service, v.Key), []byte(v.Position)} }
+
+func channelKey(service, key string) []byte { return memoryKey("channel", service, key) }
+
+// position is how far a channel has come, as the memory has it.
+func (c Channel) position() []byte {
+	return []byte(toJSON(map[string]any{"network": c.Network, "channel": c.ID, "epoch": c.Epoch,
+		"nonce": c.Nonce, "amount": c.Amount}))
+}
+
+// wasLeft refuses a channel's row that is not where the last voucher left it: what is signed next
+// adds to its amount. In a new epoch it begins from zero.
+func (c Channel) wasLeft(m *memory, next Channel) error {
+	position, err := m.get(channelKey(next.Service, next.Key))
+	if err != nil || position == nil {
+		return err
+	}
+	var left struct {
+		Channel string `json:"channel"`
+		Epoch   uint64 `json:"epoch"`
+	}
+	if json.Unmarshal(position, &left) != nil {
+		return forgotten()
+	}
+	fromZero := c.Nonce == 0 && c.Amount.IsZero()
+	isNew := c.Epoch > left.Epoch || c.ID != left.Channel
+	if string(c.position()) == string(position) || (isNew && fromZero) {
+		return nil
+	}
+	return corrupt("the channel to %s is not where the last voucher left it", c.Service)
 }
 
 // channel is the row as it stands; the zero one where there is none.
@@ -148,7 +227,25 @@ func (t *tx) putChannel(c Channel) error {
 		c.Service, c.Key, c.Server, c.Network, c.Source, c.ID, strconv.FormatUint(c.Epoch, 10),
 		strconv.FormatUint(c.Nonce, 10), c.Amount, c.Claimed, nullable(string(c.Signed)), c.Delivered,
 		nullable(string(c.PendingCall)), nullable(string(c.Refused)), micros(t.Now))
-	return err
+	if err != nil {
+		return err
+	}
+	return t.audit("", channelEvent, map[string]any{"service": c.Service, "key": c.Key,
+		"position": string(c.position()), "signed": c.Signed != nil, "row": c.digest()})
+}
+
+// channelEvent says what is known of a channel from now on.
+const channelEvent = "channel"
+
+// digest is over every column but the time of the change; hex.
+func (c Channel) digest() string {
+	known := int64(0)
+	if c.Delivered {
+		known = 1
+	}
+	return hex.EncodeToString(link(nil, known, c.Service, c.Key, c.Server, c.Network, c.Source, c.ID,
+		strconv.FormatUint(c.Epoch, 10), strconv.FormatUint(c.Nonce, 10), c.Amount.String(),
+		c.Claimed.String(), string(c.Signed), string(c.PendingCall), string(c.Refused)))
 }
 
 // LockChannel lets one call at a time use a channel, of all processes: each voucher builds on the

@@ -19,14 +19,14 @@ func testChannel(nonce uint64) Channel {
 			string(rune('0'+nonce)) + `"}`)}
 }
 
-// voucher is one call of a channel from its hold to its voucher.
-func voucher(t *testing.T, s *Store, c Channel) (Payment, error) {
+// byVoucher is one call of a channel from its hold to its voucher.
+func byVoucher(t *testing.T, s *Store, c Channel) (Payment, error) {
 	t.Helper()
 	p := pay(t, s, testHold(100), Reserved)
-	return s.RecordVoucher(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+	return s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
 		UniqueKey: "rooch " + c.ID + " " + string(c.Signed)}, c,
 		Outcome{State: Settled, Proof: Claimed, Content: &Content{Status: 200, Body: []byte("bought")},
-			ReleaseLease: true})
+			ReleaseLease: true}, testKeyholder())
 }
 
 func TestVouchersOnlyGrow(t *testing.T) {
@@ -35,7 +35,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, s.SaveChannel(t.Context(), testChannel(0)))
 
-	p, err := voucher(t, s, testChannel(1))
+	p, err := byVoucher(t, s, testChannel(1))
 	require.NoError(t, err)
 	require.Equal(t, Settled, p.State)
 	require.Equal(t, Claimed, p.Proof)
@@ -48,7 +48,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "bought", string(content.Body))
 
-	p, err = voucher(t, s, testChannel(2))
+	p, err = byVoucher(t, s, testChannel(2))
 	require.NoError(t, err)
 	for name, c := range map[string]Channel{
 		"the same nonce":                {Nonce: 2, Amount: money.NewAmount(300)},
@@ -59,7 +59,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bad := testChannel(2)
 			bad.Nonce, bad.Amount, bad.Signed = c.Nonce, c.Amount, json.RawMessage(`"`+name+`"`)
-			got, err := voucher(t, s, bad)
+			got, err := byVoucher(t, s, bad)
 			require.ErrorIs(t, err, errVoucherConflict, name)
 			require.Empty(t, got.ID, name)
 		})
@@ -85,7 +85,7 @@ func TestVouchersOnlyGrow(t *testing.T) {
 	c = testChannel(0)
 	c.Epoch, c.Signed = 1, nil
 	require.NoError(t, s.SaveChannel(t.Context(), c))
-	_, err = voucher(t, s, testChannel(3))
+	_, err = byVoucher(t, s, testChannel(3))
 	require.ErrorIs(t, err, errVoucherConflict)
 
 	c.Refused = json.RawMessage(`{"why":"nonce"}`)
@@ -108,8 +108,8 @@ func TestNoVoucherWhileFrozen(t *testing.T) {
 	p := pay(t, s, testHold(100), Reserved)
 	require.NoError(t, s.Freeze(t.Context(), Freeze{By: "owner"}))
 	c := testChannel(1)
-	_, err := s.RecordVoucher(t.Context(), p.ID, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
-		UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed})
+	_, err := s.RecordVoucher(t.Context(), p, Signed{Payload: c.Signed, Requirement: json.RawMessage("{}"),
+		UniqueKey: "x"}, c, Outcome{State: Settled, Proof: Claimed}, testKeyholder())
 	require.True(t, x402.HasCode(err, x402.WalletFrozen), "%v", err)
 	c, err = s.Channel(t.Context(), c.Service, c.Key)
 	require.NoError(t, err)

@@ -27,6 +27,9 @@ func (s *Store) Ahead(ctx context.Context) (time.Time, error) {
 	})
 }
 
+// redatedEvent says that what was dated ahead is dated then.
+const redatedEvent = "redated"
+
 // Redate dates now what is dated ahead of the clock: for the owner, who says that it is right now.
 // All of it counts in the windows that are open now. A session that began ahead goes on as one that
 // a payment began; approvals of that time are over. The audit chain has one event for all of it.
@@ -46,15 +49,17 @@ func (s *Store) Redate(ctx context.Context) error {
 				WHERE created_at > ?1 OR updated_at > ?1`, []any{now}},
 			{`UPDATE sessions SET started_at = min(started_at, ?1), last_at = min(last_at, ?1),
 				seal = CASE WHEN started_at > ?1 THEN NULL ELSE seal END WHERE last_at > ?1`, []any{now}},
-			{`UPDATE approvals SET state = 'expired' WHERE expires_at > ? AND` + isOpen,
-				[]any{micros(t.Now.Add(waitFor))}},
-			{`DELETE FROM totals`, nil},
-			{sums + ` INSERT INTO totals SELECT * FROM sums`, nil},
 		} {
 			if _, err := t.exec(change.query, change.args...); err != nil {
 				return err
 			}
 		}
-		return t.audit("", "redated", map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
+		if err := t.addUpAgain(); err != nil {
+			return err
+		}
+		if err := t.expireWhere(`expires_at > ?`, t.Now.Add(waitFor)); err != nil {
+			return err
+		}
+		return t.audit("", redatedEvent, map[string]int64{"from": from.Int64, "upTo": upTo.Int64, "to": now})
 	})
 }

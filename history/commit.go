@@ -2,7 +2,9 @@ package history
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"x402-wallet/x402"
 )
@@ -16,12 +18,14 @@ import (
 type change struct {
 	f        func(*tx) error
 	noSync   bool // need not outlive a power cut
+	since    time.Time
 	err      error
 	panicked any
-	leads    chan bool // true: its caller commits, for all that wait; false: it has its answer
+	leads    bool          // its caller commits, for all that wait
+	wake     chan struct{} // it leads, or has its answer
 }
 
-// commitQueue holds the changes that wait.
+// commitQueue holds the changes that wait; if one of them leads, it is the first.
 type commitQueue struct {
 	mu      sync.Mutex
 	waiting []*change
@@ -31,9 +35,10 @@ type commitQueue struct {
 // maxBatch bounds how many share a transaction, so that other processes do not wait for long.
 const maxBatch = 64
 
-// tx runs f in a durable transaction. A caller that leaves while its turn is near does not stop it.
-// What f returns is returned unchanged, and then nothing of f was written; an error of the database
-// is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
+// tx runs f in a durable transaction. A caller who leaves, or whose time is over, before its
+// transaction has begun gets LEDGER_UNAVAILABLE, and nothing was written; from then on it takes its
+// few milliseconds to the end. What f returns is returned unchanged, and then nothing of f was
+// written; an error of the database is LEDGER_UNAVAILABLE, LEDGER_CORRUPT or INTERNAL (ledgerError).
 func (s *Store) tx(ctx context.Context, f func(*tx) error) error { return s.enqueue(ctx, f, false) }
 
 // commitNoSync runs f in a transaction that survives the death of the process, but perhaps not of
@@ -46,14 +51,18 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, noSync bool) err
 	if err := ctx.Err(); err != nil {
 		return ledgerError("begin", err)
 	}
-	c := &change{f: f, noSync: noSync, leads: make(chan bool, 1)}
-	s.queue.mu.Lock()
-	s.queue.waiting = append(s.queue.waiting, c)
-	lead := !s.queue.working
-	s.queue.working = true
-	s.queue.mu.Unlock()
-	if lead || <-c.leads {
-		s.commitNext()
+	c := &change{f: f, noSync: noSync, since: time.Now(), wake: make(chan struct{}, 1)}
+	s.queue.join(c)
+	select {
+	case <-c.wake:
+	case <-ctx.Done():
+		if s.queue.leave(c) {
+			return ledgerError("wait for the ledger", ctx.Err())
+		}
+		<-c.wake // it is being written
+	}
+	if c.leads {
+		s.commitNext(ctx, c)
 	}
 	if c.panicked != nil {
 		panic(c.panicked)
@@ -61,47 +70,97 @@ func (s *Store) enqueue(ctx context.Context, f func(*tx) error, noSync bool) err
 	return c.err
 }
 
-// commitNext commits what waits, its caller's change first, and lets the next one who waits do the
-// same.
-func (s *Store) commitNext() {
-	s.queue.mu.Lock()
-	n := min(len(s.queue.waiting), maxBatch)
-	batch := s.queue.waiting[:n:n]
-	s.queue.waiting = s.queue.waiting[n:]
-	s.queue.mu.Unlock()
-	if err := s.commit(batch); err != nil {
-		for _, c := range batch {
-			if c.err == nil {
-				c.err = err
-			}
-		}
-	}
-	for _, c := range batch[1:] {
-		c.leads <- false
-	}
-	s.queue.mu.Lock()
-	defer s.queue.mu.Unlock()
-	if len(s.queue.waiting) > 0 {
-		s.queue.waiting[0].leads <- true
-	} else {
-		s.queue.waiting, s.queue.working = nil, false
+func (q *commitQueue) join(c *change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, c)
+	if !q.working {
+		q.passOn()
 	}
 }
 
-// commit writes a batch. With an error nothing of it was written.
-func (s *Store) commit(batch []*change) error {
-	// Many callers' work; and a query that is broken off takes the whole transaction with it.
-	ctx := context.Background()
-	unlock, err := s.writeLock.Lock(ctx)
+// passOn makes the first one who waits the one who commits, if anybody waits. It is called with mu
+// held, when nobody commits.
+func (q *commitQueue) passOn() {
+	q.working = len(q.waiting) > 0
+	if q.working {
+		q.waiting[0].leads = true
+		q.waiting[0].wake <- struct{}{}
+	}
+}
+
+// leave takes a change out of the queue, unless it is being written.
+func (q *commitQueue) leave(c *change) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.waiting, c)
+	if i < 0 {
+		return false
+	}
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	if c.leads {
+		q.passOn()
+	}
+	return true
+}
+
+// noSync reports whether what would be committed now need not outlive a power cut.
+func (q *commitQueue) noSync() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(q.next(), func(c *change) bool { return !c.noSync })
+}
+
+func (q *commitQueue) next() []*change { return q.waiting[:min(len(q.waiting), maxBatch)] }
+
+// take is what is committed now: the leader's change first, and of noSync ones none behind one that
+// is not.
+func (q *commitQueue) take(noSync bool) []*change {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	batch := slices.Clone(q.next())
+	if durable := slices.IndexFunc(batch, func(c *change) bool { return !c.noSync }); noSync && durable >= 0 {
+		batch = batch[:durable]
+	}
+	q.waiting = slices.Delete(q.waiting, 0, len(batch))
+	return batch
+}
+
+// commitNext commits what waits, its caller's change first, and lets the next one who waits do the
+// same.
+func (s *Store) commitNext(ctx context.Context, first *change) {
+	batch, err := s.commit(patience{ctx: ctx, until: first.since.Add(lockWait)})
+	if batch == nil { // it did not come to its turn, and the others wait on for theirs
+		first.err = err
+		s.queue.leave(first)
+		return
+	}
+	for _, c := range batch {
+		if c.err == nil {
+			c.err = err
+		}
+	}
+	for _, c := range batch[1:] {
+		c.wake <- struct{}{}
+	}
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	s.queue.passOn()
+}
+
+// commit writes a batch. It is taken from the queue when nobody else can write any more: until then
+// each of those who wait can leave. With an error nothing of it was written.
+func (s *Store) commit(p patience) (batch []*change, err error) {
+	unlock, err := s.writeLock.lockFor(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
-	noSync := true
-	for _, c := range batch {
-		noSync = noSync && c.noSync
-	}
-	return s.write.with(ctx, func(conn *conn) error {
+	// What is written is many callers' work; and a query that is broken off takes the whole
+	// transaction with it.
+	ctx := context.Background()
+	err = s.write.with(p.ctx, func(conn *conn) error {
+		noSync := s.queue.noSync()
 		if noSync {
 			if _, err := conn.ExecContext(ctx, `PRAGMA synchronous = NORMAL`); err != nil {
 				conn.broken = true
@@ -113,7 +172,8 @@ func (s *Store) commit(batch []*change) error {
 				}
 			}()
 		}
-		return conn.transaction(`BEGIN IMMEDIATE`, func() error {
+		return conn.transaction(p, beginWriting, func() error {
+			batch = s.queue.take(noSync)
 			for _, c := range batch {
 				if err := s.apply(conn, c, len(batch) > 1); err != nil {
 					return err
@@ -122,12 +182,13 @@ func (s *Store) commit(batch []*change) error {
 			return nil
 		})
 	})
+	return batch, err
 }
 
 // apply runs one change, and undoes it if it failed. Its error is the database's, which ends the
 // whole batch: SQLite may have rolled back everything then.
 func (s *Store) apply(conn *conn, c *change, several bool) error {
-	t := &tx{ctx: context.Background(), conn: conn, Now: s.now().UTC()}
+	t := &tx{ctx: context.Background(), conn: conn, Now: s.now().UTC(), contentQuota: s.contentQuota}
 	if !several {
 		c.run(t)
 		if c.err != nil || c.panicked != nil {

@@ -24,6 +24,7 @@ type Facts struct {
 	budget.Facts
 	Purchase  *Payment   // that the key or the request belongs to already (AlreadyPaying); nil: none
 	Frozen    *Freeze    // that stops payments from the source; nil: none
+	Content   ContentUse // of whose quota something has to be left
 	Approvals []Approval // good ones of the quotes, in their order
 	// Head is the audit chain's last row. As long as that is the last one, nothing that a decision
 	// rests on has changed, for all of that is written into the chain.
@@ -31,7 +32,7 @@ type Facts struct {
 }
 
 // Refusal is why the payment cannot be held whatever the owner's rules say: *AlreadyPaying, or
-// WALLET_FROZEN.
+// WALLET_FROZEN, or LEDGER_UNAVAILABLE where what is bought could not be kept.
 func (f Facts) Refusal() error {
 	if f.Purchase != nil {
 		return &AlreadyPaying{Payment: *f.Purchase}
@@ -39,13 +40,15 @@ func (f Facts) Refusal() error {
 	if f.Frozen != nil {
 		return f.Frozen.refusal()
 	}
-	return nil
+	return f.Content.Refusal()
 }
 
 // Facts reads what a decision needs in one consistent reading. It locks nothing: what was read may
 // be out of date when it returns, and Reserve answers ErrMoved where that matters.
 func (s *Store) Facts(ctx context.Context, q Question) (Facts, error) {
-	return read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
+	f, err := read(ctx, s, func(t *tx) (Facts, error) { return t.facts(q) })
+	f.Content.Quota = s.contentQuota
+	return f, err
 }
 
 func (t *tx) facts(q Question) (f Facts, err error) {
@@ -60,6 +63,10 @@ func (t *tx) facts(q Question) (f Facts, err error) {
 	}
 	if q.Payment.Network != "" { // a report asks for no payment
 		f.Frozen, err = t.frozenBy(q.Payment.Network, q.Payment.Source)
+		if err != nil {
+			return f, err
+		}
+		f.Content, err = t.contentUse()
 		if err != nil {
 			return f, err
 		}
@@ -128,7 +135,7 @@ func (t *tx) budgetFacts(q budget.Query) (f budget.Facts, err error) {
 		}
 	}
 	if q.Payee.PayTo != "" {
-		f.Payee, err = t.payeeHistory(q.Host, q.Payee)
+		f.Payee, err = payeeHistory(t.recall, q.Host, q.Payee)
 	}
 	return f, err
 }

@@ -42,10 +42,19 @@ func newFileLock(home, name string) *fileLock {
 // longer than the timeout. Its error is LEDGER_UNAVAILABLE, with that of ctx in it. The lock is
 // held until unlock is called.
 func (l *fileLock) Lock(ctx context.Context) (unlock func(), err error) {
+	return l.lockFor(patience{ctx: ctx})
+}
+
+// lockFor is Lock for who has waited already; without an until that is the timeout, from this
+// caller's turn in its process on.
+func (l *fileLock) lockFor(p patience) (unlock func(), err error) {
 	select {
 	case l.local <- struct{}{}:
-	case <-ctx.Done():
-		return nil, l.failed("wait for", ctx.Err())
+	case <-p.ctx.Done():
+		return nil, l.failed("wait for", p.ctx.Err())
+	}
+	if p.until.IsZero() {
+		p.until = time.Now().Add(l.timeout)
 	}
 	defer func() {
 		if err != nil {
@@ -55,11 +64,10 @@ func (l *fileLock) Lock(ctx context.Context) (unlock func(), err error) {
 	if err := l.open(); err != nil {
 		return nil, l.failed("open", err)
 	}
-	until := time.Now().Add(l.timeout)
-	if err := l.wait(ctx, l.next, until); err != nil {
+	if err := l.wait(p, l.next); err != nil {
 		return nil, err
 	}
-	err = l.wait(ctx, l.current, until)
+	err = l.wait(p, l.current)
 	if failed := unlockFile(l.next); err == nil && failed != nil {
 		err = l.failed("release", failed)
 	}
@@ -98,20 +106,17 @@ func (l *fileLock) open() error {
 	return nil
 }
 
-func (l *fileLock) wait(ctx context.Context, file *os.File, until time.Time) error {
+func (l *fileLock) wait(p patience, file *os.File) error {
 	for {
 		held, err := lockFile(file)
-		switch {
-		case err != nil:
+		if err != nil {
 			return l.failed("take", err)
-		case held:
+		}
+		if held {
 			return nil
-		case ctx.Err() != nil:
-			return l.failed("wait for", ctx.Err())
-		case time.Now().After(until):
-			return x402.Errorf(x402.LedgerUnavailable, "other processes held the ledger for more than %s",
-				l.timeout).
-				WithHint(hintHeld)
+		}
+		if err := p.over("wait for the lock " + l.name + ".turn"); err != nil {
+			return err
 		}
 		time.Sleep(l.poll)
 	}

@@ -31,7 +31,7 @@ func (s *Store) Freeze(ctx context.Context, f Freeze) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		return t.audit("", "frozen",
+		return t.audit("", frozenEvent,
 			map[string]string{"network": f.Network, "account": f.Account, "by": f.By, "why": f.Why})
 	})
 }
@@ -70,10 +70,18 @@ func (s *Store) Unfreeze(ctx context.Context, seal func(Lift) ([]byte, error)) (
 		if _, err := t.exec(`INSERT INTO lifts VALUES (?, ?, ?)`, l.UpTo, micros(l.At), l.Seal); err != nil {
 			return err
 		}
-		return t.audit("", "unfrozen", map[string]int{"lifted": len(lifted)})
+		var newest int64
+		if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&newest); err != nil {
+			return err
+		}
+		return t.audit("", unfrozenEvent, map[string]any{"lifted": len(lifted), "upTo": l.UpTo, "n": newest,
+			"seal": digestOf(l.Seal)})
 	})
 	return lifted, err
 }
+
+// The events of freezes: one began; the owner lifted all of them; a lift was not the owner's.
+const frozenEvent, unfrozenEvent, liftRefusedEvent = "frozen", "unfrozen", "lift refused"
 
 // Lifted is the owner's last lift.
 func (s *Store) Lifted(ctx context.Context) (Lift, error) { return read(ctx, s, (*tx).lifted) }
@@ -91,7 +99,7 @@ func (s *Store) Unlift(ctx context.Context, upTo int64) error {
 		if _, err := t.exec(`DELETE FROM lifts WHERE upto = ?`, upTo); err != nil {
 			return err
 		}
-		return t.audit("", "lift refused", map[string]int64{"upto": upTo})
+		return t.audit("", liftRefusedEvent, map[string]int64{"upto": upTo})
 	})
 }
 

@@ -7,12 +7,14 @@
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go (what a
 // decision needs to know), reserve.go (hold), write.go (every step after that, and the audit
-// chain), query.go (one payment, what is unfinished), verify.go, search.go (the history that people
-// search), payees.go (payees and prices, for the rules), approvals.go, freeze.go and rules.go (what
-// the owner said; the chain's head), channels.go and sales.go (vouchers; what a paywall sold),
-// books.go (sums, labels and imports). Under all of them, and SQLite's own: commit.go (changes that
-// share a transaction), filelock.go (processes that take turns), instance.go (which processes
-// live), pool.go (connections, and what their errors mean).
+// chain), query.go (one payment, what is unfinished), content.go (what was bought, and its quota),
+// verify.go, replay.go and story.go (all of the ledger against the chain), search.go (the history that
+// people search), payees.go (payees and prices, for the rules), approvals.go, freeze.go and rules.go
+// (what the owner said; the chain's head), channels.go and
+// sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports); asked.go says how
+// often a person may be asked. Under all of them, and SQLite's own: commit.go (changes that share a
+// transaction), filelock.go (processes that take turns), patience.go (how long anybody waits for
+// others), instance.go (which processes live), pool.go (connections, and what their errors mean).
 package history
 
 import (
@@ -37,11 +39,15 @@ import (
 var schema string
 
 // format is what schema.sql makes. A ledger of another one is refused.
-const format = 1
+const format = 2
 
 // lockWait bounds how long a process waits for another one's transaction. Transactions here take
-// milliseconds and never span the network, so waiting longer means something is wrong.
+// milliseconds and never span the network, so waiting longer means something is wrong. A caller who
+// has less time waits no longer than that (patience.go).
 const lockWait = 5 * time.Second
+
+// busyWait is how long SQLite waits by itself, between two looks at whether the caller still does.
+const busyWait = 50 * time.Millisecond
 
 // FileName is the ledger's name in the wallet's home (SPEC §2).
 const FileName = "ledger.db"
@@ -61,6 +67,8 @@ type Store struct {
 	file  os.FileInfo // ledger.db when it was opened
 	queue commitQueue
 
+	contentQuota int64
+
 	writeLock, checkpointLock *fileLock
 	channelLocks              channelLocks
 
@@ -72,6 +80,8 @@ type Store struct {
 // Options have useful zero values.
 type Options struct {
 	Now func() time.Time // default time.Now
+	// ContentQuota is how many bytes of content may be stored, but for what nobody got yet; 0: any number.
+	ContentQuota int64
 }
 
 // Create makes the ledger of a new wallet. It never touches one that is there.
@@ -92,12 +102,12 @@ func Create(ctx context.Context, home string, o Options) error {
 		if _, err := t.exec(schema); err != nil {
 			return err
 		}
-		_, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format),
-			newID("led_"))
+		id := newID("led_")
+		_, err := t.exec(`INSERT INTO meta VALUES ('format', ?), ('ledger_id', ?)`, strconv.Itoa(format), id)
 		if err != nil {
 			return err
 		}
-		return t.audit("", "created", map[string]int{"format": format})
+		return t.audit("", createdEvent, map[string]any{"format": format, "ledger": id})
 	})
 	if err != nil {
 		return err
@@ -113,6 +123,9 @@ func Create(ctx context.Context, home string, o Options) error {
 		return ledgerError("create the ledger", err)
 	})
 }
+
+// createdEvent is the audit chain's first.
+const createdEvent = "created"
 
 // Open opens the ledger that Create made. A missing one is LEDGER_CORRUPT, not an empty one: an
 // empty ledger would be a full budget.
@@ -222,11 +235,14 @@ func open(home string, o Options) (*Store, error) {
 	// With synchronous=FULL a commit is on the disk when it returns. A payment takes three:
 	// reserve, submit, finish. Who works on it and who waits is written without waiting for the
 	// disk (commitNoSync), because a power cut ends both.
+	// auto_vacuum has an effect in Create only, before anything else: what is removed can be given back
+	// to the disk in small steps (content.go). A log that content made longer than 64 MiB is cut again.
 	// 4000 pages are 16 MiB of log: with SQLite's thousand it would be copied, and the disk be waited
 	// for, every fifty payments.
 	dsn := "file://" + (&url.URL{Path: path}).EscapedPath() +
-		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", lockWait.Milliseconds()) +
-		"&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)" +
+		fmt.Sprintf("?mode=rw&_pragma=busy_timeout(%d)", busyWait.Milliseconds()) +
+		"&_pragma=auto_vacuum(INCREMENTAL)&_pragma=journal_mode(WAL)&_pragma=journal_size_limit(67108864)" +
+		"&_pragma=synchronous(FULL)&_pragma=wal_autocheckpoint(4000)" +
 		"&_pragma=trusted_schema(OFF)"
 	write, err := newPool(dsn, 1)
 	if err != nil {
@@ -237,7 +253,7 @@ func open(home string, o Options) (*Store, error) {
 		return nil, ledgerError("open the ledger", err)
 	}
 	return &Store{
-		write: write, read: read, now: o.Now, home: home, lock: lockFile,
+		write: write, read: read, now: o.Now, home: home, lock: lockFile, contentQuota: o.ContentQuota,
 		writeLock: newFileLock(home, "ledger"), checkpointLock: newFileLock(home, "mark"),
 	}, nil
 }
@@ -258,14 +274,20 @@ func (s *Store) Close() error {
 type tx struct {
 	ctx     context.Context
 	conn    *conn
-	failure error     // the first error of the database in it
-	Now     time.Time // never before a payment that is in the ledger: a clock set back opens no window again
+	failure error // the first error of the database in it
+	// the audit chain's last hash, once this change wrote one
+	lastHash []byte
+	Now      time.Time // never before a payment that is in the ledger: a clock set back opens no window again
+
+	contentQuota int64 // as Options.ContentQuota
 }
 
 // view runs f on a consistent reading. What f returns is returned unchanged.
 func (s *Store) view(ctx context.Context, f func(*tx) error) error {
 	return s.read.with(ctx, func(c *conn) error {
-		return c.transaction(`BEGIN`, func() error { return f(&tx{ctx: ctx, conn: c, Now: s.now().UTC()}) })
+		return c.transaction(patient(ctx), beginReading, func() error {
+			return f(&tx{ctx: ctx, conn: c, Now: s.now().UTC()})
+		})
 	})
 }
 

@@ -113,10 +113,10 @@ func pay(t *testing.T, s *Store, h Hold, to State) Payment {
 	if to == Reserved {
 		return p
 	}
-	require.NoError(t, s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{"signed":true}`),
-		Requirement: []byte(`{}`), UniqueKey: p.ID}))
+	require.NoError(t, s.Submit(t.Context(), p, Signed{Payload: []byte(`{"signed":true}`),
+		Requirement: []byte(`{}`), UniqueKey: p.ID}, testKeyholder()))
 	if to != Submitted {
-		p, err = s.Finish(t.Context(), p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to],
+		p, err = finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to],
 			Transaction: "0xtx"})
 		require.NoError(t, err)
 	}
@@ -269,10 +269,10 @@ func TestIdempotencyKeyBelongsToOneLivingPayment(t *testing.T) {
 func TestTheSameSignatureIsNeverSubmittedTwice(t *testing.T) {
 	s, _, _ := newStore(t)
 	a, b := pay(t, s, testHold(1), Reserved), pay(t, s, testHold(1), Reserved)
-	require.NoError(t, s.Submit(t.Context(), a.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"}))
-	require.ErrorIs(t, s.Submit(t.Context(), b.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"}), ErrSignedBefore)
+	require.NoError(t, s.Submit(t.Context(), a, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}, testKeyholder()))
+	require.ErrorIs(t, s.Submit(t.Context(), b, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}, testKeyholder()), ErrSignedBefore)
 	got, err := s.Payment(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, Reserved, got.State)
@@ -303,11 +303,10 @@ func TestExpiredFeePayers(t *testing.T) {
 		h.Payment.Network = network
 		p := pay(t, s, h, Reserved)
 		require.NoError(t,
-			s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}))
+			s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: p.ID, Evidence: x402.Evidence{FeePayer: feePayer}}, testKeyholder()))
 		if to != Submitted {
-			_, err := s.Finish(t.Context(), p.ID,
-				Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
+			_, err := finish(s, p.ID, Outcome{State: to, Proof: map[State]Proof{Settled: Claimed}[to]})
 			require.NoError(t, err)
 		}
 	}
@@ -461,15 +460,25 @@ func TestPruneDeletesOnlyOldDeliveredContent(t *testing.T) {
 	}
 	third, err := s.Payment(t.Context(), ids[2])
 	require.NoError(t, err)
-	n, err := s.Prune(t.Context(), third.Created)
+	n, freed, err := s.Prune(t.Context(), third.Created, false)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
+	require.EqualValues(t, 1, freed)
 	_, err = s.Content(t.Context(), ids[0])
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, id := range ids[1:] {
 		_, err = s.Content(t.Context(), id)
 		require.NoError(t, err, "not delivered yet, or not old")
 	}
+	_, err = s.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+
+	n, _, err = s.Prune(t.Context(), third.Created, true)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "what the owner gives up")
+	c2, err := s.Content(t.Context(), ids[1])
+	require.ErrorIs(t, err, ErrContentRemoved)
+	require.Equal(t, RemovedByOwner, c2.Removed)
 	_, err = s.Verify(t.Context(), Head{})
 	require.NoError(t, err)
 }
@@ -568,8 +577,8 @@ func TestAnotherFormatIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf("format %d, this program needs %d", format+1, format))
 	_, err = reserve(s, testHold(1))
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
-	err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
-		UniqueKey: "x"})
+	err = s.Submit(t.Context(), p, Signed{Payload: []byte("{}"), Requirement: []byte("{}"),
+		UniqueKey: "x"}, testKeyholder())
 	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 	for _, spoil := range []string{
 		`UPDATE meta SET value = ''`, `UPDATE meta SET value = 'two'`, `UPDATE meta SET value = '0'`,
@@ -695,8 +704,8 @@ func TestChangesMoveTheHead(t *testing.T) {
 			return nil
 		},
 		"submitted": func(t *testing.T, s *Store, p Payment) error {
-			return s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: "u"})
+			return s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: "u"}, testKeyholder())
 		},
 		"released": func(t *testing.T, s *Store, p Payment) error {
 			return s.Release(t.Context(), p.ID, "test")

@@ -2,12 +2,14 @@ package history
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +36,8 @@ type modelRow struct {
 	content                      int // its status; 0: none
 	leaseOwner, waiter           string
 	delivered                    bool
+	agentSigned                  string // what the agent signed, until it is submitted
+	sequence                     string
 }
 
 type model struct {
@@ -51,6 +55,7 @@ type model struct {
 	free             uint64 // the chain's figure
 	readAt           time.Time
 	traces           map[string]bool
+	inOrder          []*modelRow // that were signed, in this sequence
 }
 
 func (m *model) at() time.Time {
@@ -149,17 +154,16 @@ func (m *model) busy() bool {
 // seller says what the rules about payees and prices find: "payee", "ask" or nothing.
 func (m *model) seller(r *modelRow) string {
 	known, here, others, last := false, false, false, money.Dollars(0)
-	for _, o := range m.rows {
-		paid := o.state == Submitted || o.state == Unknown || o.state == Settled
+	for _, o := range m.inOrder { // that it was signed counts, whatever became of it
 		samePayee, sameHost := o.payTo == r.payTo, o.host == r.host
-		if paid && samePayee {
+		if samePayee {
 			known = true
 			here = here || sameHost
 		}
-		if o.state != Failed && !samePayee && sameHost {
+		if !samePayee && sameHost {
 			others = true
 		}
-		if paid && sameHost {
+		if sameHost {
 			last = o.price
 		}
 	}
@@ -234,6 +238,7 @@ type machine struct {
 	name   string // of this sequence: what it makes is told from what other sequences left
 	nested bool   // something happens between a decision and its hold
 	steps  int
+	signed []modelSigned // in this ledger, of all sequences, in the order of signing
 }
 
 func (m *machine) clock() time.Time { return m.now }
@@ -307,6 +312,7 @@ func (m *machine) Reserve(t *rapid.T) {
 		host:    rapid.SampledFrom([]string{"a.example", "a.example:8443", "b.example"}).Draw(t, "host"),
 		payTo:   fmt.Sprint(m.name, " payee ", rapid.IntRange(0, 1).Draw(t, "payee")),
 		request: byte(rapid.IntRange(0, 2).Draw(t, "request")), price: h.Payment.Price, state: Reserved,
+		sequence: m.name,
 	}
 	if k := rapid.IntRange(0, 4).Draw(t, "key"); k < 2 {
 		r.key = fmt.Sprint(m.name, " key ", k)
@@ -410,19 +416,178 @@ func (m *machine) NewSession(t *rapid.T) {
 func (m *machine) Submit(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
 	trace := fmt.Sprint(m.name, " trace ", rapid.IntRange(0, 9).Draw(t, "trace"))
-	err := s.Submit(context.Background(), r.id, Signed{Payload: []byte(`{"signed":true}`),
-		Requirement: []byte(`{}`), UniqueKey: trace})
-	if m.traces[trace] {
+	p, err := s.Payment(context.Background(), r.id)
+	require.NoError(t, err)
+	signed := Signed{Payload: []byte(`{"signed":true}`), Requirement: []byte(`{}`), UniqueKey: trace}
+	byAgent := rapid.IntRange(0, 3).Draw(t, "by the agent") == 0
+	if byAgent { // who does not ask whose lease it is, and learns no payload
+		err = s.Sign(context.Background(), p, signed, signed.Payload, m.keyholder())
+	} else {
+		err = s.Submit(context.Background(), p, signed, m.keyholder())
+		if m.another(t, r, s, err) {
+			return
+		}
+	}
+	switch {
+	case m.traces[trace] && !byAgent && r.agentSigned == trace && r.state == Submitted:
+		// the rest of what the agent began
+		require.NoError(t, err)
+		r.agentSigned = ""
+		return
+	case m.traces[trace]:
 		require.ErrorIs(t, err, ErrSignedBefore)
 		return
-	}
-	if m.another(t, r, s, err) {
+	case r.state == Reserved && m.tooLate(r):
+		require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
 		return
 	}
 	if !m.agree(t, err, m.move(r, Submitted)) {
 		return
 	}
 	m.traces[trace] = true
+	if byAgent {
+		r.agentSigned = trace
+	}
+	m.signed = append(
+		m.signed,
+		modelSigned{id: r.id, key: r.key, session: r.session, created: r.created, row: r},
+	)
+	m.inOrder = append(m.inOrder, r)
+}
+
+// modelSigned is a signature that the sealed sums know of.
+type modelSigned struct {
+	id, key, session string
+	created          time.Time
+	row              *modelRow
+	over             bool // it had failed when the owner accepted the ledger: its windows are forgotten
+}
+
+// counted are the signatures whose windows are known.
+func (m *machine) counted() (list []modelSigned) {
+	for _, g := range m.signed {
+		if !g.over {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (m *machine) keyholder() Keyholder {
+	k := testKeyholder()
+	k.Query = func(Payment) budget.Query {
+		return budget.Query{HostEntries: []string{"a.example", "b.example"}}
+	}
+	k.OwnSession = func(budget.Session, []byte) (bool, error) { return true, nil }
+	return k
+}
+
+// newestTwo are the newest two of the beginnings of the signatures' days or months, oldest first.
+func (m *machine) newestTwo(begin func(time.Time) time.Time) (list []time.Time) {
+	for _, g := range m.counted() {
+		if at := begin(g.created); !slices.Contains(list, at) {
+			list = append(list, at)
+		}
+	}
+	slices.SortFunc(list, time.Time.Compare)
+	return list[max(0, len(list)-2):]
+}
+
+func beginOfDay(at time.Time) time.Time { return at.Truncate(24 * time.Hour) }
+
+func beginOfMonth(at time.Time) time.Time {
+	return time.Date(at.Year(), at.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// tooLate: nobody knows any more what was signed in its windows, or its session was followed by
+// another one, in which something was signed.
+func (m *machine) tooLate(r *modelRow) bool {
+	for _, begin := range []func(time.Time) time.Time{beginOfDay, beginOfMonth} {
+		if known := m.newestTwo(begin); len(known) == 2 && begin(r.created).Before(known[0]) {
+			return true
+		}
+	}
+	list := m.counted()
+	return len(list) > 0 && list[len(list)-1].session != r.session && m.session != r.session
+}
+
+// CheckSealed: what is sealed is what the model adds up, and the memory is what was signed.
+func (m *machine) CheckSealed(t *rapid.T) {
+	s := m.stores[m.steps%2]
+	require.NoError(t, s.view(context.Background(), func(tx *tx) error {
+		last, err := tx.lastSealed(testKeyholder(), 0)
+		require.NoError(t, err)
+		stands := func(which func(modelSigned) bool) (sum money.Dollars) {
+			for _, g := range m.signed {
+				if g.row.state != Failed && which(g) {
+					sum += g.row.price
+				}
+			}
+			return sum
+		}
+		windows := func(list []windowSum, begin func(time.Time) time.Time, hosts bool) {
+			known := m.newestTwo(begin)
+			require.Len(t, list, len(known))
+			for i, at := range known {
+				require.Equal(t, dayNumber(at), list[i].Day)
+				require.Equal(
+					t,
+					stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
+					list[i].Sum,
+				)
+				for host, sum := range list[i].Hosts {
+					require.Equal(t, stands(func(g modelSigned) bool {
+						return g.row.host == host && begin(g.created).Equal(at)
+					}), sum)
+				}
+				require.Equal(t, hosts, list[i].Hosts != nil)
+			}
+		}
+		windows(last.Days, beginOfDay, true)
+		windows(last.Months, beginOfMonth, false)
+		if list := m.counted(); len(list) > 0 {
+			session := list[len(list)-1].session
+			require.Equal(t, session, last.Session.ID)
+			require.Equal(
+				t,
+				stands(func(g modelSigned) bool { return g.session == session }),
+				last.Session.Sum,
+			)
+		}
+		return m.checkMemory(t, tx, last.memory)
+	}))
+}
+
+func (m *machine) checkMemory(t *rapid.T, tx *tx, mem *memory) error {
+	want := map[string][]byte{}
+	for _, g := range m.signed {
+		p, r := testHold(1).Payment, g.row
+		resource := Payment{
+			Method: p.Method,
+			URL:    "https://api.example/" + r.sequence,
+			Host:   r.host,
+		}.Resource()
+		yes := []byte{1}
+		want[string(memoryKey("payee", p.Network, r.payTo))] = yes
+		want[string(memoryKey("paid here", r.host, p.Network, r.sequence, r.payTo))] = yes
+		want[string(memoryKey("seller", r.host, p.Network, r.sequence))] = []byte(r.payTo)
+		want[string(memoryKey("price", resource))] = binary.BigEndian.AppendUint64(nil, uint64(r.price))
+		if r.state == Failed {
+			want[string(memoryKey("expired", g.id))] = yes
+		}
+		if g.key != "" && r.state != Failed {
+			want[string(memoryKey("idempotency key", g.key))] = []byte(g.id)
+		}
+	}
+	var n int
+	require.NoError(t, tx.row(`SELECT count(*) FROM memory`).Scan(&n))
+	require.Equal(t, len(want), n)
+	for key, value := range want {
+		got, err := mem.get([]byte(key))
+		require.NoError(t, err)
+		require.Equal(t, value, got)
+	}
+	return nil
 }
 
 // agree compares an answer with the model's: changed, or refused by the table of states.
@@ -463,7 +628,16 @@ func (m *machine) Finish(t *rapid.T) {
 			o.Content.Body = []byte("body")
 		}
 	}
-	p, err := s.Finish(context.Background(), r.id, o)
+	if o.State == Failed {
+		_, err := s.Finish(context.Background(), r.id, o)
+		require.ErrorIs(t, err, ErrUnsealed, "who holds no key frees nothing")
+		if r.state == Reserved || !m.wasSigned(r) { // nothing of it could expire
+			_, err := finish(s, r.id, o)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			return
+		}
+	}
+	p, err := finish(s, r.id, o)
 	if r.state != Settled || o.State != Unknown { // a late shrug takes no proof away
 		proof := o.Proof
 		if r.proof == Chain {
@@ -487,6 +661,8 @@ func (m *machine) Finish(t *rapid.T) {
 		r.content, r.body = o.Content.Status, string(o.Content.Body)
 	}
 }
+
+func (m *machine) wasSigned(r *modelRow) bool { return slices.Contains(m.inOrder, r) }
 
 func (m *machine) Release(t *rapid.T) {
 	r, s := m.row(t), m.store(t)
@@ -558,6 +734,9 @@ func (m *machine) End(t *rapid.T) {
 		return
 	case what < 5:
 		m.Verify(t)
+		return
+	case what < 6:
+		m.Seal(t)
 		return
 	case what < 9:
 		m.now = m.now.Truncate(24*time.Hour).AddDate(0, 0, 1) // the day
@@ -641,8 +820,25 @@ func (m *machine) Look(t *rapid.T) {
 	}
 }
 
+// Seal is the owner's seal over the rules, who accepts the ledger as it is, or does not.
+func (m *machine) Seal(t *rapid.T) {
+	s, ctx := m.store(t), context.Background()
+	last, err := s.Rules(ctx)
+	require.NoError(t, err)
+	rules := SealedRules{Version: last.Version + 1, Config: []byte(m.name), Seal: []byte("s")}
+	if !rapid.Bool().Draw(t, "accept") {
+		require.NoError(t, s.SealRules(ctx, rules, "/home", false, m.keyholder()))
+		return
+	}
+	require.NoError(t, s.SealRules(ctx, rules, "/home", true, m.keyholder()))
+	// what failed is forgotten with its windows
+	for i, g := range m.signed {
+		m.signed[i].over = g.over || g.row.state == Failed
+	}
+}
+
 func (m *machine) Verify(t *rapid.T) {
-	_, err := m.store(t).Verify(context.Background(), Head{})
+	_, err := m.store(t).VerifySealed(context.Background(), testKeyholder())
 	require.NoError(t, err)
 }
 
@@ -650,7 +846,8 @@ func (m *machine) reportOn(t require.TestingT, p Payment, r *modelRow) {
 	got := modelRow{id: p.ID, session: p.Session, host: p.Host, payTo: p.PayTo, key: p.IdempotencyKey,
 		body: r.body, state: p.State, proof: p.Proof, price: p.Price,
 		created: p.Created.UTC(), updated: p.Updated.UTC(), request: p.Fingerprint[0], content: r.content,
-		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered}
+		leaseOwner: p.LeaseOwner, waiter: p.Waiter, delivered: p.Delivered, agentSigned: r.agentSigned,
+		sequence: r.sequence}
 	require.Equal(t, *r, got)
 }
 
@@ -665,6 +862,9 @@ func (m *machine) Now(t *rapid.T) {
 
 // Check: the ledger is the model, to the row and to the sum, and no window is over its cap.
 func (m *machine) Check(t *rapid.T) {
+	if m.steps%16 == 0 { // it costs as much as all the rest
+		m.CheckSealed(t)
+	}
 	s := m.stores[len(m.rows)%2]
 	list, err := s.many(context.Background(), ` WHERE source = ? ORDER BY seq`, m.name)
 	require.NoError(t, err)
@@ -731,7 +931,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 			end := func(t require.TestingT) {
 				for i, s := range m.stores {
 					if s != nil {
-						_, err := s.Verify(context.Background(), Head{})
+						_, err := s.VerifySealed(context.Background(), testKeyholder())
 						require.NoError(t, err)
 						s.Close()
 						m.stores[i] = nil
@@ -745,7 +945,7 @@ func TestTheLedgerIsItsModel(t *testing.T) {
 					end(rt)
 					m.home = scratch(t)
 					require.NoError(rt, os.WriteFile(filepath.Join(m.home, FileName), empty, 0o600))
-					m.alive = nil
+					m.alive, m.signed = nil, nil
 					m.open(rt, 0)
 					m.open(rt, 1)
 				}

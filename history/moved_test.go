@@ -34,13 +34,13 @@ func TestALedgerThatMovesUnderAProcess(t *testing.T) {
 			damage(t, path)
 			_, err = reserve(s, testHold(1))
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
-			err = s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-				UniqueKey: "t"})
+			err = s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: "t"}, testKeyholder())
 			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "nothing leaves: %v", err)
 			require.NoError(t, os.Rename(path+".moved", path))
 			require.NoError(t,
-				s.Submit(t.Context(), p.ID, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
-					UniqueKey: "t"}))
+				s.Submit(t.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+					UniqueKey: "t"}, testKeyholder()))
 		})
 	}
 }

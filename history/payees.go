@@ -1,68 +1,121 @@
 package history
 
 import (
+	"encoding/binary"
+
 	"x402-wallet/budget"
 	"x402-wallet/x402/money"
 )
 
-// paid are the states of a payment that was made, or may have been (budget.PayeeHistory).
-// the first words are the indexes'
-const paid = ` AND state <> 'failed' AND state IN ('submitted', 'unknown', 'settled')`
+// What the owner's rules about payees and prices go by is what was signed, whatever became of it: a
+// person who agreed to a payee is not asked again because that payment expired.
+
+func payeeKey(network, payTo string) []byte {
+	return memoryKey("payee", network, payee(network, payTo))
+}
+
+func sellerKey(host, network, asset string) []byte { return memoryKey("seller", host, network, asset) }
+
+func paidHereKey(host, network, asset, payTo string) []byte {
+	return memoryKey("paid here", host, network, asset, payee(network, payTo))
+}
+
+func priceKey(resource string) []byte { return memoryKey("price", resource) }
+
+func idempotencyKey(key string) []byte { return memoryKey("idempotency key", key) }
+
+func expiredKey(payment string) []byte { return memoryKey("expired", payment) }
+
+// remembered is what a signature adds to the memory.
+func remembered(payment string, g signature) []entry {
+	yes := []byte{1}
+	entries := []entry{
+		{payeeKey(g.Network, g.PayTo), yes},
+		{paidHereKey(g.Host, g.Network, g.Asset, g.PayTo), yes},
+		{sellerKey(g.Host, g.Network, g.Asset), []byte(g.PayTo)},
+		{priceKey(g.Resource), binary.BigEndian.AppendUint64(nil, uint64(g.Price))},
+	}
+	if g.Key != "" {
+		entries = append(entries, entry{idempotencyKey(g.Key), []byte(payment)})
+	}
+	if g.Voucher != nil {
+		entries = append(entries, g.Voucher.entry())
+	}
+	return entries
+}
+
+func remember(m *memory, payment string, g signature) error {
+	for _, e := range remembered(payment, g) {
+		if err := m.put(e.key, e.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // payeeHistory is what is known of a payee, and what a resource cost last.
-func (t *tx) payeeHistory(host string, p budget.Payee) (h budget.PayeeHistory, err error) {
-	h.Paid, h.PaidHere, h.Other, err = t.paidBefore(host, p)
-	if err != nil {
-		return h, err
+func payeeHistory(get func(key []byte) ([]byte, error), host string, p budget.Payee) (h budget.PayeeHistory,
+	err error) {
+	var known, here, other []byte
+	for _, read := range []struct {
+		into *[]byte
+		key  []byte
+	}{
+		{&known, payeeKey(p.Network, p.PayTo)},
+		{&here, paidHereKey(host, p.Network, p.Asset, p.PayTo)},
+		{&other, sellerKey(host, p.Network, p.Asset)},
+	} {
+		*read.into, err = get(read.key)
+		if err != nil {
+			return h, err
+		}
 	}
-	h.LastPrice, err = t.lastPrice(p.Resource)
+	h.Paid, h.PaidHere = known != nil, here != nil
+	if !h.PaidHere {
+		h.Other = string(other)
+	}
+	h.LastPrice, err = lastPrice(get, p.Resource)
 	return h, err
 }
 
-func (t *tx) paidBefore(host string, p budget.Payee) (known, here bool, other string, err error) {
-	who := payee(p.Network, p.PayTo)
-	const before = ` FROM payments WHERE network = ?1 AND payee = ?2` + paid
-	err = t.row(`SELECT EXISTS (SELECT 1`+before+`),
-		EXISTS (SELECT 1`+before+` AND host = ?3 AND asset = ?4)`, p.Network, who, host, p.Asset).Scan(&known, &here)
-	if err != nil || here {
-		return known, here, "", err
+// lastPrice is what was signed last for a resource; nil: it was never bought.
+func lastPrice(get func(key []byte) ([]byte, error), resource string) (*money.Dollars, error) {
+	value, err := get(priceKey(resource))
+	if len(value) != 8 || err != nil {
+		return nil, err
 	}
-	err = t.row(`SELECT pay_to FROM payments WHERE host = ? AND network = ? AND asset = ? AND payee <> ?
-		AND state <> 'failed' LIMIT 1`, host, p.Network, p.Asset, who).Scan(&other)
-	return known, here, other, none(err, nil)
-}
-
-// lastPrice is what was paid last for a resource; nil: it was never bought.
-func (t *tx) lastPrice(resource string) (*money.Dollars, error) {
-	scan := func(row scanner) (price money.Dollars, err error) { return price, row.Scan(&price) }
-	return find(t, scan, `SELECT usd FROM payments WHERE resource = ?`+paid+` ORDER BY seq DESC LIMIT 1`,
-		resource)
+	price := money.Dollars(binary.BigEndian.Uint64(value))
+	return &price, nil
 }
 
 // sellerAsDecided refuses a payment, with ErrMoved, when the history of its payee or the resource's
 // last price is no longer as its decision needs it.
 func (t *tx) sellerAsDecided(d budget.Decision, p Payment) error {
-	if d.PayeeKnown || d.PayeeUnchanged {
-		var h budget.PayeeHistory
-		var err error
-		h.Paid, h.PaidHere, h.Other, err = t.paidBefore(p.Host,
-			budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo})
-		if err != nil {
-			return err
-		}
-		if (d.PayeeKnown && !h.Paid) || (d.PayeeUnchanged && h.Changed()) {
-			return moved("the payee's history changed")
-		}
-	}
-	if d.MinLastPrice == nil {
+	if !d.PayeeKnown && !d.PayeeUnchanged && d.MinLastPrice == nil {
 		return nil
 	}
-	last, err := t.lastPrice(p.Resource())
+	h, err := payeeHistory(t.recall, p.Host,
+		budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()})
 	if err != nil {
 		return err
 	}
-	if last != nil && *last < *d.MinLastPrice {
+	if (d.PayeeKnown && !h.Paid) || (d.PayeeUnchanged && h.Changed()) {
+		return moved("the payee's history changed")
+	}
+	if d.MinLastPrice != nil && h.LastPrice != nil && *h.LastPrice < *d.MinLastPrice {
 		return moved("the last price changed")
 	}
 	return nil
+}
+
+// keyIsFree refuses a payment whose idempotency key was signed for before, unless that expired.
+func (t *tx) keyIsFree(m *memory, p Payment) error {
+	if p.IdempotencyKey == "" {
+		return nil
+	}
+	owner, err := m.get(idempotencyKey(p.IdempotencyKey))
+	if err != nil || owner == nil {
+		return err
+	}
+	return corrupt("its idempotency key was signed for already, for payment %s", owner)
 }

@@ -124,6 +124,12 @@ type Content struct {
 	Type      string
 	Truncated bool
 	Body      []byte
+
+	// Of what is in the ledger: how long the body is, its SHA-256 in hex, and why it is gone, "quota" or
+	// "pruned"; "" where it is there.
+	Size    int64
+	SHA256  string
+	Removed string
 }
 
 // Event is a row of the audit chain.

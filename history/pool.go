@@ -33,6 +33,9 @@ type conn struct {
 	broken bool // not to be used again
 }
 
+// The two kinds of transactions.
+const beginReading, beginWriting = `BEGIN`, `BEGIN IMMEDIATE`
+
 // maxStatements bounds what a connection keeps; the queries of this package are fewer, but for
 // combinations of filters.
 const maxStatements = 100
@@ -71,9 +74,13 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	if closed {
 		return nil, x402.Errorf(x402.LedgerUnavailable, "the ledger is closed")
 	}
-	fresh, err := p.db.Conn(ctx)
+	var fresh *sql.Conn
+	err := notBusy(patient(ctx), "open the ledger", func() (err error) {
+		fresh, err = p.db.Conn(ctx)
+		return err
+	})
 	if err != nil {
-		return nil, ledgerError("open the ledger", err)
+		return nil, err
 	}
 	return &conn{Conn: fresh, stmts: map[string]*sql.Stmt{}}, nil
 }
@@ -132,21 +139,56 @@ func (c *conn) exec(ctx context.Context, query string, args ...any) (sql.Result,
 	return c.ExecContext(ctx, query, args...)
 }
 
-// transaction runs f between begin and COMMIT. What fails, or panics, is rolled back.
-func (c *conn) transaction(begin string, f func() error) error {
+// notBusy does something again while another process holds the ledger. SQLite itself waits only for a
+// moment (busyWait), because it does not notice that a caller left.
+func notBusy(p patience, doing string, f func() error) error {
+	for {
+		err := f()
+		var e *sqlite.Error
+		if !errors.As(err, &e) ||
+			(e.Code()&0xff != sqlite3.SQLITE_BUSY && e.Code()&0xff != sqlite3.SQLITE_LOCKED) {
+			return ledgerError(doing, err)
+		}
+		if err := p.over(doing); err != nil {
+			return err
+		}
+	}
+}
+
+// reading takes the snapshot that a reading transaction goes by: from then on it waits for nobody.
+func (c *conn) reading() error {
+	var n int
+	return c.QueryRowContext(context.Background(), `SELECT count(*) FROM sqlite_schema WHERE rowid = 0`).
+		Scan(&n)
+}
+
+// transaction runs f between begin and COMMIT, and waits for the ledger before f only. What fails, or
+// panics, is rolled back.
+func (c *conn) transaction(p patience, begin string, f func() error) error {
 	done := false
 	defer func() {
 		if !done {
 			c.rollback()
 		}
 	}()
-	if _, err := c.exec(context.Background(), begin); err != nil {
-		return ledgerError("begin", err)
+	begun := false
+	err := notBusy(p, "begin", func() (err error) {
+		if !begun {
+			_, err = c.exec(context.Background(), begin)
+			begun = err == nil
+		}
+		if err == nil && begin == beginReading {
+			err = c.reading()
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if err := f(); err != nil {
 		return err
 	}
-	_, err := c.exec(context.Background(), `COMMIT`)
+	_, err = c.exec(context.Background(), `COMMIT`)
 	done = err == nil
 	return ledgerError("commit", err)
 }
@@ -160,9 +202,6 @@ func (c *conn) rollback() {
 		c.broken = true
 	}
 }
-
-const hintHeld = "make the same call again; a process of this wallet that was suspended while it wrote " +
-	"keeps the others out until it goes on or ends"
 
 // ledgerError says what an error of the database means: a damaged file stops payments until a
 // person looks, a mistake in our own SQL is a defect of this program, anything else is trouble of

@@ -75,15 +75,6 @@ func (s *Store) one(ctx context.Context, where string, args ...any) (Payment, er
 	})
 }
 
-// Content returns what a payment bought; ErrNotFound when nothing is stored.
-func (s *Store) Content(ctx context.Context, id string) (Content, error) {
-	return read(ctx, s, func(t *tx) (c Content, err error) {
-		err = t.row(`SELECT http_status, type, truncated, body FROM contents WHERE payment = ?`, id).
-			Scan(&c.Status, &c.Type, &c.Truncated, &c.Body)
-		return c, none(err, errNoPayment)
-	})
-}
-
 // ByRequest returns the payments that the same request may take up, newest first: unfinished, or
 // settled with an answer that no client got. It returns all of them: one that were left out would
 // be paid again.
@@ -127,7 +118,7 @@ func (s *Store) many(ctx context.Context, where string, args ...any) ([]Payment,
 	})
 }
 
-// Events returns a payment's part of the audit chain, oldest first.
+// Events returns what the audit chain has of a payment's states and approvals, oldest first.
 func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 	scan := func(row scanner) (e Event, err error) {
 		var at int64
@@ -137,21 +128,13 @@ func (s *Store) Events(ctx context.Context, id string) ([]Event, error) {
 		return e, err
 	}
 	return read(ctx, s, func(t *tx) ([]Event, error) {
-		return collect(t, scan, `SELECT at, event, detail FROM audit WHERE payment = ? ORDER BY seq`, id)
+		return collect(t, scan, `SELECT at, event, detail FROM audit WHERE payment = ?
+			AND event NOT IN ('signed', 'expired', 'delivered', 'keyed', 'content') ORDER BY seq`, id)
 	})
 }
 
-// Prune deletes the content of payments made before a time, for space. The payments, their evidence
-// and the audit chain stay.
-func (s *Store) Prune(ctx context.Context, before time.Time) (deleted int64, err error) {
-	err = s.tx(ctx, func(t *tx) error {
-		deleted, err = t.change(`DELETE FROM contents WHERE payment IN (
-			SELECT id FROM payments WHERE created_at < ? AND (delivered = 1 OR state = 'failed'))`,
-			micros(before))
-		return err
-	})
-	return deleted, err
-}
+// delegationEvent says that more was delegated on an account than ever before.
+const delegationEvent = "delegation"
 
 // RecordDelegation notes what is delegated on a token account now, and returns the largest amount
 // ever noted.
@@ -166,7 +149,11 @@ func (s *Store) RecordDelegation(ctx context.Context, network, account string,
 		largest = now
 		_, err = t.exec(`INSERT INTO delegations VALUES (?, ?, ?)
 			ON CONFLICT (network, account) DO UPDATE SET largest = excluded.largest`, network, account, now)
-		return err
+		if err != nil {
+			return err
+		}
+		return t.audit("", delegationEvent,
+			map[string]any{"network": network, "account": account, "largest": now})
 	})
 	return largest, err
 }

@@ -73,7 +73,7 @@ func (s *Store) Reserve(ctx context.Context, h Hold) (Payment, error) {
 	if h.Decision.NeedsApproval && h.Approval == nil {
 		return p, errUnapproved
 	}
-	if h.Approval != nil && !h.Approval.covers(p) {
+	if h.Approval != nil && !h.Approval.Covers(p) {
 		return p, errOtherApproval
 	}
 	if err := s.InPlace(); err != nil {
@@ -215,8 +215,12 @@ func (t *tx) newSession(newCap *money.Dollars, seal func(budget.Session) ([]byte
 	if err != nil {
 		return fresh, err
 	}
-	return fresh, t.audit("", "session", map[string]any{"id": fresh.ID, "cap": newCap})
+	return fresh, t.audit("", sessionEvent, map[string]any{"id": fresh.ID, "cap": newCap,
+		"seal": digestOf(sealed)})
 }
+
+// sessionEvent says that a session began, and the one before it ended.
+const sessionEvent = "session"
 
 // SessionSeal is what the owner sealed a session with; nil: a payment began it.
 func (s *Store) SessionSeal(ctx context.Context, id string) ([]byte, error) {

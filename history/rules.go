@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -41,8 +40,11 @@ func (s *Store) SealedIn(ctx context.Context) (string, error) {
 	})
 }
 
-// SealRules adds rules, which must be of the version behind the last one's, as sealed in a home.
-func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error {
+// SealRules adds rules, which must be of the version behind the last one's, as sealed in a home. Its
+// row of the audit chain is sealed by k, and goes on from the one before. accept is the owner's word
+// that the ledger is good as it is: where that row, or the tables, are not what this wallet wrote,
+// it begins anew from the payments as they are.
+func (s *Store) SealRules(ctx context.Context, r SealedRules, home string, accept bool, k Keyholder) error {
 	return s.tx(ctx, func(t *tx) error {
 		var last int64
 		if err := t.row(`SELECT coalesce(max(version), 0) FROM rules`).Scan(&last); err != nil {
@@ -55,8 +57,21 @@ func (s *Store) SealRules(ctx context.Context, r SealedRules, home string) error
 		if err != nil {
 			return err
 		}
-		return t.audit("", "sealed", map[string]any{"version": r.Version, "home": home,
-			"sha256": fmt.Sprintf("%x", sha256.Sum256(r.Config))})
+		read := t.agreed
+		if accept {
+			read = t.accepted
+		}
+		now, err := read(k)
+		if err != nil {
+			return err
+		}
+		detail := map[string]any{"version": r.Version, "home": home, "sha256": digestOf(r.Config),
+			"seal": digestOf(r.Seal)}
+		if accept {
+			now.Memory = "" // which follows from what was signed
+			detail["accepted"] = now.sums
+		}
+		return t.seal(k, now, "", sealedEvent, detail)
 	})
 }
 
@@ -73,8 +88,11 @@ type Head struct {
 func (s *Store) Head(ctx context.Context) (Head, error) { return read(ctx, s, (*tx).head) }
 
 func (t *tx) head() (h Head, err error) {
+	// That an answer was delivered need not outlive a power cut, and a checkpoint must not name what
+	// may be gone then.
 	err = t.row(`SELECT seq, hash, (SELECT coalesce(max(seq), 0) FROM freezes),
-		(SELECT coalesce(max(upto), 0) FROM lifts) FROM audit ORDER BY seq DESC LIMIT 1`).
+		(SELECT coalesce(max(upto), 0) FROM lifts) FROM audit
+		WHERE event <> 'delivered' ORDER BY seq DESC LIMIT 1`).
 		Scan(&h.Seq, &h.Hash, &h.Frozen, &h.Lifted)
 	if err == nil && h.Frozen > h.Lifted {
 		h.Freezes, err = t.frozen(h.Lifted, h.Frozen)

@@ -12,11 +12,11 @@ func TestRules(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, r.Version)
 	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("a"),
-		Seal: []byte("s")}, "/home"))
+		Seal: []byte("s")}, "/home", false, testKeyholder()))
 	require.ErrorIs(t, s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("b"),
-		Seal: []byte("s")}, "/home"), ErrRulesMoved)
+		Seal: []byte("s")}, "/home", false, testKeyholder()), ErrRulesMoved)
 	require.NoError(t, s.SealRules(t.Context(), SealedRules{Version: 2, Config: []byte("b"),
-		Seal: []byte("t")}, "/home"))
+		Seal: []byte("t")}, "/home", false, testKeyholder()))
 	r, err = s.Rules(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "b", string(r.Config))

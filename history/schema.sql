@@ -52,8 +52,6 @@ CREATE TABLE payments (
     lease_owner     TEXT NOT NULL DEFAULT '', -- the process that works on it now
     waiter          TEXT NOT NULL DEFAULT '', -- the process whose client waits for the answer
     delivered       INTEGER NOT NULL DEFAULT 0,
-    payee           TEXT NOT NULL DEFAULT '', -- pay_to, its letter case folded where that means nothing
-    resource        TEXT NOT NULL DEFAULT '', -- method, host and path: what prices are compared by
     url_prefix      TEXT NOT NULL DEFAULT ''  -- scheme, host and often the first word of the path: what sums are kept by (search.go)
 );
 CREATE INDEX payments_by_time         ON payments (created_at);
@@ -64,9 +62,7 @@ CREATE INDEX payments_unfinished      ON payments (seq) WHERE state IN ('reserve
 CREATE INDEX payments_held            ON payments (source, asset) WHERE state IN ('reserved', 'submitted', 'unknown');
 CREATE INDEX payments_claimed         ON payments (seq) WHERE state = 'settled' AND proof = 'claimed';
 CREATE INDEX payments_by_source       ON payments (source, asset, updated_at) WHERE state = 'settled';
-CREATE INDEX payments_by_payee        ON payments (network, payee) WHERE state <> 'failed';
-CREATE INDEX payments_by_seller       ON payments (host, network, asset, payee) WHERE state <> 'failed';
-CREATE INDEX payments_by_resource     ON payments (resource, seq) WHERE state <> 'failed';
+CREATE INDEX payments_reserved         ON payments (seq) WHERE state = 'reserved';
 
 CREATE UNIQUE INDEX payments_by_key  ON payments (idempotency_key) WHERE idempotency_key IS NOT NULL AND state <> 'failed';
 
@@ -145,14 +141,49 @@ CREATE TRIGGER url_fts_insert AFTER INSERT ON payments WHEN NEW.seq % 256 = 0 BE
         WHERE seq > NEW.seq - 256 AND seq <= NEW.seq AND length(url) <= 512;
 END;
 
--- What was bought. Apart from payments, so that sums over payments stay narrow.
+-- What was bought: of each payment one row for ever, which says what its content was; the audit chain says the same. Apart from payments,
+-- so that sums over payments stay narrow; the bytes are apart from both, so that nothing but reading them reads them (content.go).
 CREATE TABLE contents (
-    payment     TEXT PRIMARY KEY,
+    seq         INTEGER PRIMARY KEY,        -- in the order in which they came
+    payment     TEXT NOT NULL UNIQUE,
     http_status INTEGER NOT NULL,
     type        TEXT NOT NULL,
     truncated   INTEGER NOT NULL,
-    body        BLOB NOT NULL
+    size        INTEGER NOT NULL,           -- bytes
+    sha256      TEXT NOT NULL,              -- of them, hex
+    spare       INTEGER NOT NULL,           -- nobody waits for it: delivered, or of no use
+    removed     TEXT NOT NULL DEFAULT ''    -- why the bytes are gone: quota | pruned
 );
+CREATE INDEX contents_stored ON contents (seq) WHERE removed = '';
+CREATE INDEX contents_spare  ON contents (seq) WHERE removed = '' AND spare = 1;
+
+CREATE TABLE bodies (
+    content INTEGER PRIMARY KEY,            -- its seq
+    body    BLOB NOT NULL
+);
+
+-- How many bytes of content are stored, and how many of them nobody got yet.
+CREATE TABLE content_use (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    stored INTEGER NOT NULL,
+    owed   INTEGER NOT NULL
+);
+INSERT INTO content_use VALUES (1, 0, 0);
+
+CREATE TRIGGER content_use_insert AFTER INSERT ON contents BEGIN
+    UPDATE content_use SET stored = stored + (NEW.removed = '') * NEW.size, owed = owed + (NEW.removed = '' AND NEW.spare = 0) * NEW.size;
+END;
+
+CREATE TRIGGER content_use_update AFTER UPDATE OF size, spare, removed ON contents BEGIN
+    UPDATE content_use SET
+        stored = stored + (NEW.removed = '') * NEW.size - (OLD.removed = '') * OLD.size,
+        owed   = owed + (NEW.removed = '' AND NEW.spare = 0) * NEW.size - (OLD.removed = '' AND OLD.spare = 0) * OLD.size;
+END;
+
+CREATE TRIGGER contents_delivered AFTER UPDATE OF state, delivered ON payments
+WHEN (NEW.delivered = 1 OR NEW.state = 'failed') <> (OLD.delivered = 1 OR OLD.state = 'failed') BEGIN
+    UPDATE contents SET spare = (NEW.delivered = 1 OR NEW.state = 'failed' OR http_status NOT BETWEEN 200 AND 299) WHERE payment = NEW.id;
+END;
 
 -- Every change of state, chained: hash = SHA-256(previous hash ‖ the row).
 CREATE TABLE audit (
@@ -161,9 +192,29 @@ CREATE TABLE audit (
     payment TEXT NOT NULL,
     event   TEXT NOT NULL,
     detail  TEXT NOT NULL,
-    hash    BLOB NOT NULL
+    hash    BLOB NOT NULL,
+    seal    BLOB                            -- MAC of the hash by who held the key (sums.go); NULL: nobody did
 );
 CREATE INDEX audit_by_payment ON audit (payment, seq);
+CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;
+
+-- The sums that the newest sealed row of the audit chain names by their digest.
+CREATE TABLE sealed_sums (
+    id   INTEGER PRIMARY KEY CHECK (id = 1),
+    sums TEXT NOT NULL
+);
+
+-- What was ever signed, as far as later decisions need it, and the digests over it (memory.go).
+CREATE TABLE memory (
+    bucket INTEGER NOT NULL,
+    key    BLOB    NOT NULL,
+    value  BLOB    NOT NULL,
+    PRIMARY KEY (bucket, key)
+) WITHOUT ROWID;
+CREATE TABLE memory_nodes (
+    place   INTEGER PRIMARY KEY,
+    digests BLOB NOT NULL
+);
 
 -- The largest delegation ever seen on a token account: the chain only has what is left of it.
 CREATE TABLE delegations (

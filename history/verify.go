@@ -4,65 +4,96 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 
 	"x402-wallet/x402"
 )
 
-// Verify walks the audit chain and the payments: a changed, missing or reordered row of the chain
-// is LEDGER_CORRUPT and named; so is a payment of which the chain says something else. at, where
-// it is not zero, has to be on the chain.
+// Verify compares the whole ledger with its audit chain, which holds together from its first row to
+// its last: a changed, missing or reordered row of the chain, and every row and column of the other
+// tables that is not what the chain says, is LEDGER_CORRUPT and named. at, where it is not zero, has
+// to be on the chain. Exempt are who works on a payment and who waits for it (lease_owner, waiter),
+// which say who may go on with a payment and nothing about money; what was sold (sales: the paywall's
+// own book); and the index by which URLs are searched. It
+// reads every table once.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
-	err = s.view(ctx, func(t *tx) error {
-		rows = 0
-		if err := t.walk(0, at, func(string, string, string) { rows++ }); err != nil {
-			return err
+	return s.verify(ctx, Keyholder{After: at})
+}
+
+// VerifySealed is Verify by who holds the key: every sealed row is this wallet's, and so are the sums
+// and the memory, which are made again from what was signed. k.After has to be on the chain.
+func (s *Store) VerifySealed(ctx context.Context, k Keyholder) (rows int, err error) {
+	return s.verify(ctx, k)
+}
+
+func (s *Store) verify(ctx context.Context, k Keyholder) (rows int, err error) {
+	return read(ctx, s, func(t *tx) (int, error) { return t.verify(k) })
+}
+
+func (t *tx) verify(k Keyholder) (rows int, err error) {
+	for _, check := range []func() error{t.schemaAgrees, t.typesAgree} {
+		if err := check(); err != nil {
+			return 0, err
 		}
-		if err := t.sumsAgree(); err != nil {
-			return err
+	}
+	again, err := t.newReplay(k)
+	if err != nil {
+		return 0, err
+	}
+	err = t.walk(0, k.After, func(r auditRow) error { rows++; return again.follow(r) })
+	if err != nil {
+		return rows, err
+	}
+	for _, check := range []func() error{again.payments, again.tables, again.sealedSums,
+		t.sumsAgree, t.searchAgrees, t.contentAgrees} {
+		if err := check(); err != nil {
+			return rows, err
 		}
-		if err := t.searchAgrees(); err != nil {
-			return err
-		}
-		return t.statesAgree()
-	})
-	return rows, err
+	}
+	return rows, nil
+}
+
+// auditRow is a row of the audit chain.
+type auditRow struct {
+	seq, at                int64
+	payment, event, detail string
+	hash, seal             []byte
 }
 
 // walk reads the audit chain behind a row, and checks that it holds together and has a head on it.
-func (t *tx) walk(after int64, at Head, each func(payment, event, detail string)) error {
+func (t *tx) walk(after int64, at Head, each func(auditRow) error) error {
 	var previous []byte
 	if err := t.row(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous); none(err, nil) != nil {
 		return err
 	}
 	met, last := at.Seq <= after, after
 	err := t.forEach(func(row scanner) error {
-		var seq, when int64
-		var payment, event, detail string
-		var hash []byte
-		if err := row.Scan(&seq, &when, &payment, &event, &detail, &hash); err != nil {
+		var r auditRow
+		if err := row.Scan(&r.seq, &r.at, &r.payment, &r.event, &r.detail, &r.hash, &r.seal); err != nil {
 			return err
 		}
-		if seq != last+1 || !bytes.Equal(link(previous, when, payment, event, detail), hash) {
-			return x402.Errorf(x402.LedgerCorrupt,
-				"the audit chain breaks at row %d (%s of %s)", seq, event, payment)
+		if r.seq != last+1 || !bytes.Equal(link(previous, r.at, r.payment, r.event, r.detail), r.hash) {
+			return corrupt("the audit chain breaks at row %d (%s of %s)", r.seq, r.event, r.payment)
 		}
-		if seq == at.Seq && bytes.Equal(hash, at.Hash) {
+		if r.seq == at.Seq && bytes.Equal(r.hash, at.Hash) {
 			met = true
 		}
-		previous, last = hash, seq
-		each(payment, event, detail)
-		return nil
-	}, `SELECT seq, at, payment, event, detail, hash FROM audit WHERE seq > ? ORDER BY seq`, after)
+		previous, last = r.hash, r.seq
+		return each(r)
+	}, `SELECT seq, at, payment, event, detail, hash, seal FROM audit WHERE seq > ? ORDER BY seq`, after)
 	if err == nil && !met {
-		return x402.Errorf(x402.LedgerCorrupt,
-			"the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
+		return corrupt("the audit chain is not the one this wallet marked: its row %d is another one", at.Seq)
 	}
 	return err
 }
 
-// sums is the head of a query that adds the payments up again, each of the ways.
-const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
+// paymentSums is the head of a query that adds the payments up again, each of the ways.
+const paymentSums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
 		symbol || char(10) || url_prefix AS prefix, created_at / 3600000000 AS hour,
 		sum((state = 'settled') * usd) AS spent, sum((state NOT IN ('settled', 'failed')) * usd) AS held
 		FROM payments GROUP BY 1, 2, 3, 4, 5, 6),
@@ -79,7 +110,7 @@ const sums = `WITH each AS MATERIALIZED (SELECT session, host, network, symbol,
 
 // sumsAgree compares what is kept with that.
 func (t *tx) sumsAgree() error {
-	const again = sums +
+	const again = paymentSums +
 		` SELECT count(*) FROM (SELECT * FROM (SELECT * FROM sums EXCEPT SELECT * FROM totals) UNION ALL
 		SELECT * FROM (SELECT * FROM totals EXCEPT SELECT * FROM sums))`
 	var different int
@@ -107,33 +138,127 @@ func (t *tx) searchAgrees() error {
 	return none(err, nil)
 }
 
-// statesAgree compares the payments with what the chain says of them: when they were made, on
-// which terms, and where they stand.
-func (t *tx) statesAgree() error {
-	for what, query := range map[string]string{
-		"is not in the state that the audit chain has for it": `SELECT p.id FROM payments p
-			WHERE p.state IS NOT
-			(SELECT a.event FROM audit a WHERE a.payment = p.id AND a.event NOT LIKE 'approval %'
-			ORDER BY a.seq DESC LIMIT 1) LIMIT 1`,
-		"differs from what the audit chain has for it": `SELECT p.id FROM payments p
-			WHERE NOT EXISTS (SELECT 1 FROM audit a
-			WHERE a.payment = p.id AND a.event = 'reserved' AND (a.at = p.created_at OR p.created_at =
-				(SELECT r.detail ->> 'to' FROM audit r WHERE r.payment = '' AND r.event = 'redated'
-				AND p.seq BETWEEN r.detail ->> 'from' AND r.detail ->> 'upTo'
-					ORDER BY r.seq DESC LIMIT 1)) AND a.detail ->> 'amount' = p.amount
-					AND a.detail ->> 'asset' = p.asset
-				AND a.detail ->> 'network' = p.network AND a.detail ->> 'payTo' = p.pay_to
-				AND a.detail ->> 'url' = p.url
-				AND a.detail ->> 'microdollars' = p.usd) LIMIT 1`,
-	} {
-		var id string
-		err := t.slowRow(query).Scan(&id)
-		if err == nil {
-			return x402.Errorf(x402.LedgerCorrupt, "payment %s %s", id, what)
+// schemaAgrees compares the tables, indexes and triggers with those of a new ledger: a trigger could
+// change what this wallet writes.
+func (t *tx) schemaAgrees() error {
+	want, err := newSchema()
+	if err != nil {
+		return ledgerError("make a ledger's tables", err)
+	}
+	return t.tableAgrees("the schema", maps.Clone(want), 2, listSchema)
+}
+
+const listSchema = `SELECT type || ' ' || name, tbl_name, coalesce(sql, '') FROM sqlite_schema
+	WHERE name NOT LIKE 'sqlite_stat%' ORDER BY 1`
+
+// newSchema is what SQLite makes of schema.sql.
+var newSchema = sync.OnceValues(func() (map[string]string, error) {
+	fresh, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.Close()
+	fresh.SetMaxOpenConns(1)
+	if _, err := fresh.Exec(schema); err != nil {
+		return nil, err
+	}
+	rows, err := fresh.Query(listSchema)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := map[string]string{}
+	for rows.Next() {
+		key, text, err := scanCells(rows, 2)
+		if err != nil {
+			return nil, err
 		}
-		if !errors.Is(err, sql.ErrNoRows) {
+		list[key] = text
+	}
+	return list, rows.Err()
+})
+
+// typesAgree finds values that are not of their column's type: SQLite takes any, and compares a text
+// and the same bytes as two.
+func (t *tx) typesAgree() error {
+	type column struct{ table, name, kind string }
+	columns, err := collect(t, func(row scanner) (c column, err error) {
+		err = row.Scan(&c.table, &c.name, &c.kind)
+		return c, err
+	}, `SELECT m.name, c.name, lower(c.type) FROM sqlite_schema m, pragma_table_info(m.name) c
+		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%' ORDER BY 1, c.cid`)
+	if err != nil {
+		return err
+	}
+	wrong := map[string][]string{}
+	for _, c := range columns {
+		wrong[c.table] = append(
+			wrong[c.table],
+			fmt.Sprintf(`typeof("%s") NOT IN ('%s', 'null')`, c.name, c.kind),
+		)
+	}
+	for _, table := range slices.Sorted(maps.Keys(wrong)) {
+		var n int
+		err := t.slowRow(`SELECT count(*) FROM "` + table + `" WHERE ` + strings.Join(wrong[table], " OR ")).
+			Scan(&n)
+		if err != nil {
 			return err
 		}
+		if n > 0 {
+			return corrupt("%d rows of %s hold values of another type", n, table)
+		}
+	}
+	return nil
+}
+
+// scanCells reads a row of a key and n columns more, as texts: of bytes the digest.
+func scanCells(row scanner, n int) (key, text string, err error) {
+	cells := make([]any, n)
+	into := []any{&key}
+	for i := range cells {
+		into = append(into, &cells[i])
+	}
+	if err := row.Scan(into...); err != nil {
+		return "", "", err
+	}
+	for i, c := range cells {
+		if b, ok := c.([]byte); ok {
+			cells[i] = digestOf(b)
+		}
+	}
+	return key, toJSON(cells), nil
+}
+
+// scanDigest reads a row of a key, a number and n texts or bytes: the digest is over all but the key.
+func scanDigest(row scanner, n int) (key, digest string, err error) {
+	var number int64
+	texts := make([]string, n)
+	into := []any{&key, &number}
+	for i := range texts {
+		into = append(into, &texts[i])
+	}
+	err = row.Scan(into...)
+	return key, hex.EncodeToString(link(nil, number, texts...)), err
+}
+
+// tableAgrees compares a table with what its rows have to be, by their keys.
+func (t *tx) tableAgrees(table string, want map[string]string, n int, query string) error {
+	err := t.forEach(func(row scanner) error {
+		key, got, err := scanCells(row, n)
+		if err != nil {
+			return err
+		}
+		if is, known := want[key]; !known || is != got {
+			return corrupt("the row %q of %s is not what the audit chain says", key, table)
+		}
+		delete(want, key)
+		return nil
+	}, query)
+	if err != nil {
+		return err
+	}
+	for key := range want {
+		return corrupt("the row %q of %s is gone", key, table)
 	}
 	return nil
 }

@@ -5,80 +5,66 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-
-	"x402-wallet/x402"
 )
 
 func (t *tx) insert(p Payment) error {
 	_, err := t.exec(
 		`INSERT INTO payments (id, session, state, created_at, updated_at, fingerprint, idempotency_key,
-			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to, payee,
-			resource, url_prefix, source, requirement, lease_owner, waiter)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		p.ID, p.Session, p.State, micros(p.Created), micros(p.Updated), p.Fingerprint[:],
-		nullable(p.IdempotencyKey), p.Method, p.URL, p.Target, p.Host, p.Network, p.Scheme, p.Dialect,
-		p.Asset, p.Symbol, p.Amount, int64(p.Price), p.PayTo, payee(p.Network, p.PayTo), p.Resource(),
-		urlPrefix(p.URL), p.Source, string(p.Requirement), p.LeaseOwner, p.Waiter)
+			method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd, pay_to,
+			url_prefix, source, requirement, lease_owner, waiter)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		p.ID,
+		p.Session,
+		p.State,
+		micros(p.Created),
+		micros(p.Updated),
+		p.Fingerprint[:],
+		nullable(p.IdempotencyKey),
+		p.Method,
+		p.URL,
+		p.Target,
+		p.Host,
+		p.Network,
+		p.Scheme,
+		p.Dialect,
+		p.Asset,
+		p.Symbol,
+		p.Amount,
+		int64(p.Price),
+		p.PayTo,
+		urlPrefix(p.URL),
+		p.Source,
+		string(p.Requirement),
+		p.LeaseOwner,
+		p.Waiter,
+	)
 	if err != nil {
 		return err
 	}
-	return t.audit(p.ID, string(Reserved), map[string]any{"amount": p.Amount, "microdollars": int64(p.Price),
-		"asset": p.Asset, "network": p.Network, "payTo": p.PayTo, "url": p.URL})
+	return t.audit(p.ID, string(Reserved), reservedDetail(p))
+}
+
+// reservedDetail is what the chain says of a payment when its money is held: what people look for,
+// and a digest of every column that never changes again.
+func reservedDetail(p Payment) map[string]any {
+	return map[string]any{"amount": p.Amount, "microdollars": int64(p.Price), "asset": p.Asset,
+		"network": p.Network, "payTo": p.PayTo, "url": p.URL, "key": p.IdempotencyKey, "row": p.digest(),
+		"requirement": digestOf(p.Requirement)}
+}
+
+// digest is over the columns of a payment that never change; hex.
+func (p Payment) digest() string {
+	return hex.EncodeToString(link(nil, int64(p.Price), p.ID, p.Session, string(p.Fingerprint[:]), p.Method,
+		p.URL, p.Target, p.Host, p.Network, p.Scheme, string(p.Dialect), p.Asset, p.Symbol,
+		p.Amount.String(), p.PayTo, urlPrefix(p.URL), p.Source))
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
-
-// ErrSignedBefore says that the same signature or nonce is in the ledger already. Nothing was
-// changed.
-var ErrSignedBefore = errors.New("a payment with this nonce or signature is in the ledger already")
-
-// Signed is a payment that is ready to leave.
-type Signed struct {
-	Payload     json.RawMessage // the signed bytes
-	Requirement json.RawMessage // what a facilitator is sent with them
-	Evidence    x402.Evidence   // what the chain will be asked by
-	UniqueKey   string          // its nonce or our signature: unique
-}
-
-// Submit puts a signed payment on disk: reserved → submitted, by the process that owns its lease.
-// Only when it returns nil may a byte of it leave the process. Else the signature is dropped and
-// the hold released: ErrSignedBefore, ErrNotLeaseOwner, ErrTransition, ErrNotFound, WALLET_FROZEN
-// for a freeze since the money was held, LEDGER_CORRUPT where ledger.db is no longer in its place.
-func (s *Store) Submit(ctx context.Context, id string, signed Signed) error {
-	if err := s.InPlace(); err != nil {
-		return err
-	}
-	return s.tx(ctx, func(t *tx) error { return t.submit(id, s.Self(), signed) })
-}
-
-func (t *tx) submit(id, process string, signed Signed) error {
-	if err := t.sameFormat(); err != nil {
-		return err
-	}
-	var n int
-	err := t.row(`SELECT count(*) FROM payments WHERE unique_key = ?`, signed.UniqueKey).Scan(&n)
-	if err != nil {
-		return err
-	}
-	if n > 0 {
-		return ErrSignedBefore
-	}
-	network, source, err := t.leasedBy(id, process)
-	if err != nil {
-		return err
-	}
-	if err := t.notFrozen(network, source); err != nil { // since the money was held
-		return err
-	}
-	detail := toJSON(map[string]any{"evidence": signed.Evidence,
-		"payload": fmt.Sprintf("%x", sha256.Sum256(signed.Payload))})
-	return t.move(id, Submitted, detail, `payload = ?, requirement = ?, evidence = ?, unique_key = ?`,
-		[]byte(signed.Payload), string(signed.Requirement), toJSON(signed.Evidence), signed.UniqueKey)
-}
 
 // ErrNotLeaseOwner says that another process works on the payment: it was taken over from this one,
 // which may neither send it nor release its money any more.
@@ -97,8 +83,8 @@ func (t *tx) leasedBy(id, process string) (network, source string, err error) {
 }
 
 // Release ends a hold of which nothing was signed: reserved → failed, by the process that owns its
-// lease (else ErrNotLeaseOwner). Once signed bytes are on disk it is ErrTransition, because only
-// the chain can say that they expired. why is kept. A person's approval is good again, for the time
+// lease (else ErrNotLeaseOwner). Once it was signed it is ErrTransition, because only the chain can
+// say that what was signed expired. why is kept. A person's approval is good again, for the time
 // it was given.
 func (s *Store) Release(ctx context.Context, id, why string) error {
 	return s.tx(ctx, func(t *tx) error {
@@ -151,6 +137,8 @@ func (o Outcome) leaves() string {
 // else ErrTransition, never from better proof to worse, and returns the payment as it then stands:
 // state, receipt and content change in one transaction. Until it returns nil the payment stays
 // submitted and counts as spent; it may be called again.
+//
+// That a signed payment failed it does not record (ErrUnsealed): see Expire.
 func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, err error) {
 	err = s.tx(ctx, func(t *tx) error {
 		p, err = t.outcome(id, o)
@@ -160,6 +148,15 @@ func (s *Store) Finish(ctx context.Context, id string, o Outcome) (p Payment, er
 }
 
 func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
+	if o.State == Failed {
+		return p, ErrUnsealed
+	}
+	return t.outcomeSealed(id, o)
+}
+
+// outcomeSealed records an outcome of which a sealed row of this transaction tells, where it needs
+// one.
+func (t *tx) outcomeSealed(id string, o Outcome) (p Payment, err error) {
 	p, err = scanPayment(t.row(selectPayment+` WHERE id = ?`, id))
 	if err != nil {
 		return p, none(err, errNoPayment)
@@ -175,33 +172,26 @@ func (t *tx) outcome(id string, o Outcome) (p Payment, err error) {
 	return p, err
 }
 
-// keep stores what came. What was bought is never replaced by a later refusal to give it once more.
-func (t *tx) keep(id string, c Content) error {
-	body := c.Body
-	if body == nil {
-		body = []byte{} // nil would be NULL
-	}
-	_, err := t.exec(
-		`INSERT INTO contents VALUES (?, ?, ?, ?, ?) ON CONFLICT (payment) DO UPDATE SET
-		http_status = excluded.http_status, type = excluded.type, truncated = excluded.truncated,
-		body = excluded.body
-		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299`,
-		id, c.Status, c.Type, c.Truncated, body)
-	return err
-}
-
+// finish moves a payment.
 func (t *tx) finish(was *Payment, o Outcome) error {
 	p := *was
 	if p.Proof == Chain && o.State == Settled { // the chain's word stands; a later receipt adds nothing
 		o.Proof, o.Transaction = Chain, ""
 	}
-	detail := map[string]any{"proof": o.Proof, "transaction": o.Transaction, "note": o.Note}
-	if o.ChainProof != nil {
-		detail["chain"] = o.ChainProof
+	number, err := t.number(p.ID)
+	if err != nil {
+		return err
 	}
 	if o.FalseReceipt || (p.State == Settled && o.State == Failed) {
 		// who asked the chain may not know of the claim
 		p.FalseReceipt = true
+	}
+	detail := o.detail(number)
+	if p.FalseReceipt {
+		detail["falseReceipt"] = true
+	}
+	if p.Delivered {
+		detail["delivered"] = true
 	}
 	p.State, p.Proof, p.Note = o.State, o.Proof, o.Note
 	if o.Transaction != "" {
@@ -221,13 +211,28 @@ func (t *tx) finish(was *Payment, o Outcome) error {
 	if leaves := o.leaves(); leaves != "" {
 		set += ", " + leaves
 	}
-	err := t.move(p.ID, o.State, toJSON(detail), set,
+	err = t.move(p.ID, o.State, toJSON(detail), set,
 		p.Proof, p.Transaction, p.Facilitator, nullable(string(p.Receipt)), nullable(string(p.ChainProof)),
 		p.Note, p.FalseReceipt)
 	if err == nil {
 		*was = p
 	}
 	return err
+}
+
+// detail is what the chain says of an outcome: with every column that it sets.
+func (o Outcome) detail(number int64) map[string]any {
+	detail := map[string]any{"n": number, "proof": o.Proof, "transaction": o.Transaction, "note": o.Note}
+	if o.ChainProof != nil {
+		detail["chain"] = o.ChainProof
+	}
+	if o.Facilitator != "" {
+		detail["facilitator"] = o.Facilitator
+	}
+	if o.Receipt != nil {
+		detail["receipt"] = digestOf(o.Receipt)
+	}
+	return detail
 }
 
 // ErrTransition says that a payment may not go where it was sent.
@@ -254,14 +259,32 @@ func (t *tx) move(id string, to State, detail, set string, args ...any) error {
 
 // audit appends to the hash chain.
 func (t *tx) audit(payment, event string, detail any) error {
-	var previous []byte
-	err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
-	if none(err, nil) != nil {
-		return err
+	return t.append(payment, event, detail, nil)
+}
+
+// append is audit with a seal; a nil mac makes none.
+func (t *tx) append(payment, event string, detail any, mac func([]byte) ([]byte, error)) error {
+	previous := t.lastHash
+	if previous == nil {
+		err := t.row(`SELECT hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&previous)
+		if none(err, nil) != nil {
+			return err
+		}
 	}
 	at, text := micros(t.Now), toJSON(detail)
-	_, err = t.exec(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, ?)`,
-		at, payment, event, text, link(previous, at, payment, event, text))
+	hash := link(previous, at, payment, event, text)
+	var seal []byte
+	if mac != nil {
+		var err error
+		if seal, err = mac(rowData(hash)); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec(`INSERT INTO audit (at, payment, event, detail, hash, seal) VALUES (?, ?, ?, ?, ?, ?)`,
+		at, payment, event, text, hash, seal)
+	if err == nil {
+		t.lastHash = hash
+	}
 	return err
 }
 
@@ -313,7 +336,10 @@ func (s *Store) AttachIdempotencyKey(ctx context.Context, id, key string) (named
 		n, err := t.change(`UPDATE payments SET idempotency_key = ?
 			WHERE id = ? AND idempotency_key IS NULL AND state <> 'failed'`, key, id)
 		named = n == 1
-		return err
+		if err != nil || !named {
+			return err
+		}
+		return t.audit(id, "keyed", map[string]string{"key": key})
 	})
 	return named, err
 }
@@ -330,9 +356,35 @@ func (s *Store) ClearWaiter(ctx context.Context, id string) error {
 	return s.update(ctx, `UPDATE payments SET waiter = '' WHERE id = ?`, id)
 }
 
+// deliveredEvent says that a client has the answer.
+const deliveredEvent = "delivered"
+
 // Deliver says that the client has the answer.
 func (s *Store) Deliver(ctx context.Context, id string) error {
-	return s.update(ctx, `UPDATE payments SET waiter = '', delivered = 1 WHERE id = ?`, id)
+	return s.commitNoSync(ctx, func(t *tx) error {
+		fresh, err := t.change(`UPDATE payments SET delivered = 1 WHERE id = ? AND delivered = 0`, id)
+		if err != nil {
+			return err
+		}
+		if _, err := t.exec(
+			`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`,
+			id,
+		); err != nil ||
+			fresh == 0 {
+			return err
+		}
+		number, err := t.number(id)
+		if err != nil {
+			return err
+		}
+		return t.audit(id, deliveredEvent, map[string]int64{"n": number})
+	})
+}
+
+// number is a payment's, in the order in which they were made.
+func (t *tx) number(id string) (n int64, err error) {
+	err = t.row(`SELECT seq FROM payments WHERE id = ?`, id).Scan(&n)
+	return n, none(err, errNoPayment)
 }
 
 // update changes who works on a payment or waits for it. It need not outlive a power cut, after

@@ -58,11 +58,18 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 		Asset: e.spelled(p), Symbol: p.Symbol,
 		Amount: p.Amount, Price: p.Price, PayTo: p.PayTo, Why: o.why.Message,
 	})
-	if errors.Is(err, history.ErrTooManyApproval) {
-		return o.why.WithHint(
-			"too many payments wait for a person already; the person decides on those first")
-	}
-	if err != nil {
+	var declined *history.Declined
+	var full *history.TooManyPending
+	switch {
+	case errors.As(err, &declined):
+		return notAgain(declined)
+	case errors.As(err, &full):
+		return o.why.WithHint("%d payments%s wait for a person already, and no more may: the person "+
+			"decides on "+
+			"those first (x402-wallet approvals lists them)", full.Limit, map[string]string{
+			"host": " to this host", "session": " of this agent"}[full.About]).
+			WithDetail("waiting", full.Limit)
+	case err != nil:
 		return err
 	}
 	if a.State == history.Denied {
@@ -71,9 +78,33 @@ func (e *Engine) askPerson(ctx context.Context, q intent, o option) error {
 			WithDetail("until", a.Expires.Format(time.RFC3339))
 	}
 	command := "x402-wallet approve " + a.ID
+	if a.Unanswered > 0 {
+		o.why.WithDetail(DetailUnanswered, a.Unanswered)
+	}
 	return o.why.WithHint("a person has to approve this payment, by: %s; after that the very same call pays",
 		command).
 		WithDetail("approvalId", a.ID).WithDetail("command", command).
 		WithDetail("expiresAt", a.Expires.Format(time.RFC3339)).WithDetail("host", p.Host).
 		WithDetail("network", p.Network).WithDetail("amount", p.Amount)
+}
+
+// DetailUnanswered names the number, among the details of APPROVAL_REQUIRED, of the dialogs about as
+// much that a client's person closed within the last hour without an answer.
+const DetailUnanswered = "unanswered"
+
+// notAgain is the refusal of a question that was answered with a no already, in whatever words it
+// comes again.
+func notAgain(d *history.Declined) error {
+	what := map[string]string{
+		"this": "a person said no to this payment", "host": "a person keeps saying no to payments to " +
+			"this host",
+		"all": "a person keeps saying no",
+	}[d.About]
+	until := d.Until.UTC().Format(time.RFC3339)
+	return x402.Errorf(x402.ApprovalDeclined, "%s (%d times within the hour); nobody is asked again "+
+		"before %s",
+		what, d.Times, until).
+		WithHint("do without it; asking again, or for something like it, does not help").
+		WithDetail("approvalId", d.ID).
+		WithDetail("until", until)
 }

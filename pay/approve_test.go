@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
 )
 
@@ -206,7 +207,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench){
 		"sent":          func(b *bench) { b.seller.script = silent },
 		"unreachable":   func(b *bench) { b.seller.script = unreachable },
-		"no checkpoint": func(b *bench) { b.Guard = noCheckpoint{} },
+		"no checkpoint": func(b *bench) { b.Guard = noCheckpoint{historytest.Guard{Store: b.store}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "10000", honest)
@@ -214,7 +215,7 @@ func TestNothingSignedGoesOutWhileFrozen(t *testing.T) {
 			_, err := b.Pay(t.Context(), get(testURL))
 			require.Error(t, err)
 			p, sent := b.only(t), len(b.seller.sent())
-			b.seller.script, b.Guard = honest, noGuard{}
+			b.seller.script, b.Guard = honest, historytest.Guard{Store: b.store}
 			require.NoError(t, b.store.Freeze(t.Context(), history.Freeze{Network: p.Network,
 				Account: p.Source, By: "agent", Why: "stop"}))
 			_, err = b.Pay(t.Context(), get(testURL))

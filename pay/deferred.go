@@ -132,8 +132,8 @@ func (e *Engine) MaxPrice(ctx context.Context, c Charge) (room money.Amount, err
 		}
 	}
 	if room.IsZero() {
-		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %q leaves nothing to pay with",
-			x402.Brief(c.in.MaxAmount)).
+		return room, x402.Errorf(x402.AmountExceedsMax, "maxAmount %s leaves nothing to pay with",
+			x402.Quote(c.in.MaxAmount)).
 			WithHint("this seller names its price with the answer: give the most that the call may cost, " +
 				"like \"$0.10\"")
 	}
@@ -211,7 +211,6 @@ func (e *Engine) Reserve(ctx context.Context, c Charge) (*Purchase, error) {
 	w.ask.Always, w.sessionCap = c.Always, e.sessionCapOnce(ctx)
 	if c.UpTo != nil && c.Amount.Cmp(*c.UpTo) <= 0 {
 		offer := c.option(*c.UpTo)
-		w.offer = &offer
 		w.quotes = [][sha256.Size]byte{terms(at(w.hold.Payment, offer), offer), w.quotes[0]}
 	}
 	p, err := e.holdFor(ctx, ctx, w)

@@ -21,7 +21,8 @@
 //
 // store.go is the ledger as it is needed here, and the order of its steps. call.go and inflight.go
 // say who waits for a payment and who works on it. Later, reconcile.go asks
-// the chain about everything that stayed open. deferred.go is the money of sellers that serve first
+// the chain about everything that stayed open, and expiry.go our own clocks. deferred.go is the money of
+// sellers that serve first
 // and are paid with a later request; prospect.go says what could be paid of what others list.
 package pay
 
@@ -91,10 +92,18 @@ type Settler interface {
 type Guard interface {
 	CheckConfig(ctx context.Context) error // before anything is held; needs no key
 	VerifySeals(ctx context.Context) error // before the signature
-	// Approved is asked next, where a person's approval was used up: here says that it was given at
-	// this process's own client.
-	Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error
-	Checkpoint(ctx context.Context) error // when the signed bytes are on disk, before they leave
+	// Submit puts the signed bytes on disk, with the signature as a sealed row of the audit chain, if
+	// by what is sealed alone the owner's rules let the payment pass: only when it returned nil may
+	// they leave. here says that a person at this process's own client approved it.
+	Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error
+	// RecordVoucher is Submit for a payment channel (history.Store.RecordVoucher).
+	RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed, c history.Channel,
+		o history.Outcome, here bool) (history.Payment, error)
+	// Expire records that a signed payment can never settle: its money is free again.
+	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
+	// LocalApprovals reports whether approvals that are given at this process's client count.
+	LocalApprovals(ctx context.Context) bool
+	Checkpoint(ctx context.Context) error // before signed bytes leave once more
 	// CheckpointIfUnlocked is called after a freeze, so that it cannot be taken back unnoticed. It
 	// asks nobody for a passphrase.
 	CheckpointIfUnlocked(ctx context.Context) error
@@ -118,6 +127,7 @@ type Engine struct {
 
 	inflight inflight      // what this process's calls work on and wait for
 	pending  pendingWrites // what they bought and could not write down
+	signings signings      // until when they may be good
 	// approvals that a person at this process's client gave, by id
 	localApprovals sync.Map
 	lookingUp      sync.Mutex // held by the one call that asks the chains before a refusal
@@ -154,6 +164,9 @@ const (
 	maxDecisions = 10
 	// feePayerBackoff is how long a fee payer is passed over that let a payment expire.
 	feePayerBackoff = time.Hour
+	// lastWordsWait is how long a call whose time is over still waits for the ledger, to note that it
+	// is: the ledger takes milliseconds unless somebody holds it.
+	lastWordsWait = time.Second
 	// recordWait is how long recording an outcome, and one look at the chain with it, may take.
 	recordWait = 20 * time.Second
 	// maxInline is how much content an answer carries itself (SPEC §10); the rest is behind its

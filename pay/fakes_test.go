@@ -18,6 +18,7 @@ import (
 	"x402-wallet/budget"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
@@ -121,8 +122,13 @@ func (s *scriptedSeller) Check(seller.Request) error { return nil }
 func (s *scriptedSeller) challenge() http.Header {
 	text := fmt.Sprintf(
 		`{"x402Version":2,"resource":{"url":%q},"accepts":[{"scheme":"exact","network":%q,"amount":%q,"asset":%q,"payTo":%q,"maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","paymentFlow":%q}}]}`,
-		testURL, cmp.Or(s.network, testNetwork), s.price, cmp.Or(s.asset, testUSDC),
-		cmp.Or(s.payee, testPayee), s.flow)
+		testURL,
+		cmp.Or(s.network, testNetwork),
+		s.price,
+		cmp.Or(s.asset, testUSDC),
+		cmp.Or(s.payee, testPayee),
+		s.flow,
+	)
 	return http.Header{http.CanonicalHeaderKey(s.header): {base64.StdEncoding.EncodeToString([]byte(text))}}
 }
 
@@ -275,8 +281,12 @@ func openBench(t testing.TB, home string, c *chain, price string, script func(*s
 			Deadline: 5 * time.Second},
 		Assets:    x402.NewRegistry(nil),
 		Schemes:   map[SchemeKey]Scheme{exactEVM: c},
-		Transport: b.seller, Settler: b.settler, Store: store, Guard: noGuard{}, Now: time.Now,
-		Log: slog.New(slog.DiscardHandler),
+		Transport: b.seller,
+		Settler:   b.settler,
+		Store:     store,
+		Guard:     historytest.Guard{Store: store},
+		Now:       time.Now,
+		Log:       slog.New(slog.DiscardHandler),
 	}
 	return b
 }
@@ -291,18 +301,20 @@ func (b *bench) only(t *testing.T) history.Payment {
 	return list[0]
 }
 
-// noGuard lets everything pass: rules and ledgers of these tests are nobody's.
-type noGuard struct{}
-
 // unsealed finds rules that nobody sealed.
-type unsealed struct{ noGuard }
+type unsealed struct{ historytest.Guard }
 
 func (unsealed) CheckConfig(context.Context) error {
 	return x402.Errorf(x402.PolicyUnsealed, "not sealed")
 }
 
-func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                       { return nil }
-func (noGuard) Checkpoint(context.Context) error                                        { return nil }
-func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }
+// later puts the wallet's own clocks past the end of everything that was signed.
+func (b *bench) later() {
+	b.clockForward()
+	b.signings = signings{} // as after a restart: what is left is the wall clock
+}
+
+// clockForward sets the machine's clock.
+func (b *bench) clockForward() {
+	b.Now = func() time.Time { return time.Now().Add(b.Policy.MaxTimeout + maxSkew) }
+}

@@ -125,9 +125,6 @@ type proposal struct {
 	ask    budget.Ask
 	// a person's approval of any of them will do; the first one that there is, is used
 	quotes [][sha256.Size]byte
-	// offer is what the first of the quotes is for, where that is not the option: the most that the
-	// caller offers, which a person may have approved before the price was known
-	offer *option
 	// sessionCap looks up what is delegated, should a session begin whose cap it is; nil: no
 	// session's cap is needed.
 	sessionCap func() (*money.Dollars, error)
@@ -162,12 +159,7 @@ func (e *Engine) holdFor(ctx, caller context.Context, w *proposal) (*Purchase, e
 		}
 		return nil, err
 	}
-	p := &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval,
-		approved: reserved}
-	if p.approval != nil && w.offer != nil && p.approval.Quote == w.quotes[0] {
-		p.approved = at(reserved, *w.offer)
-	}
-	return p, nil
+	return &Purchase{Payment: reserved, engine: e, option: w.option, approval: w.hold.Approval}, nil
 }
 
 // at is a payment at an option's price.

@@ -3,14 +3,11 @@ package pay
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -276,31 +273,28 @@ func TestAKeyIsForOneRequest(t *testing.T) {
 // G17: however many payments stay open, each is looked up, and none keeps a call waiting for the
 // others.
 func TestThousandsOfOpenPayments(t *testing.T) {
-	const open = 10_000
+	const open = 3_000
 	b := newBench(t, "10000", func(*scriptedSeller, string, uint64) (*seller.Answer, error) {
 		return nil, &seller.SendError{Sent: true, Err: errors.New("cut")}
 	})
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.OutcomeUnknown, err)
-	db, err := sql.Open("sqlite", filepath.Join(b.home, history.FileName))
-	require.NoError(t, err)
-	defer db.Close()
-	rows, err := db.Query(
-		`SELECT name FROM pragma_table_info('payments') WHERE name NOT IN ('seq', 'id', 'unique_key', 'evidence', 'usd')`)
-	require.NoError(t, err)
-	var names []string
-	for rows.Next() {
-		var name string
-		require.NoError(t, rows.Scan(&name))
-		names = append(names, name)
+	first := b.only(t)
+	for i := 1; i < open; i++ {
+		p := history.Payment{Fingerprint: first.Fingerprint, Method: first.Method, URL: first.URL,
+			Host: first.Host, Network: first.Network, Scheme: first.Scheme, Asset: first.Asset,
+			Symbol: first.Symbol, Amount: money.NewAmount(1), Price: 1, PayTo: first.PayTo,
+			Source: first.Source, Requirement: first.Requirement}
+		p, err := historytest.Reserve(t.Context(), b.store, history.Hold{Payment: p,
+			Funds: x402.Funds{Source: "nobody's", Free: money.NewAmount(1 << 60)}})
+		require.NoError(t, err)
+		evidence := first.Evidence
+		evidence.Nonce = fmt.Sprintf("0x%d", i)
+		require.NoError(t, b.Guard.Submit(t.Context(), p, history.Signed{Payload: first.Payload,
+			Requirement: first.Requirement, Evidence: evidence, UniqueKey: evidence.Unique()}, false))
+		require.NoError(t, b.store.ReleaseLease(t.Context(), p.ID))
+		require.NoError(t, b.store.ClearWaiter(t.Context(), p.ID))
 	}
-	require.NoError(t, errors.Join(rows.Err(), rows.Close()))
-	columns := strings.Join(names, ", ")
-	_, err = db.Exec(`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO payments (id, unique_key, evidence, usd, `+columns+
-		`) SELECT 'pay_' || i, 'trace' || i, json_set(evidence, '$.nonce', '0x' || i), 1, `+columns+
-		` FROM payments, n`, open-1)
-	require.NoError(t, err)
 
 	begun := time.Now()
 	report, err := b.Reconcile(t.Context())
@@ -313,6 +307,7 @@ func TestThousandsOfOpenPayments(t *testing.T) {
 	b.chain.balance = 1 << 40
 	b.Rules.Day = 10_000 + (open - 1) + 10_000 - 1
 	b.chain.dead["0x500"] = true
+	b.later()
 	b.seller.script = honest
 	tries := 0
 	for ; err != nil || tries == 0; tries++ {
@@ -479,7 +474,7 @@ func TestWhatCannotBeKept(t *testing.T) {
 // it first.
 func TestUnsealedRulesStartNoServer(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Guard = unsealed{}
+	b.Guard = unsealed{historytest.Guard{Store: b.store}}
 	q := Request{Request: seller.Request{Method: seller.CallTool, URL: "mcp://planted#tool"}}
 	_, err := b.Pay(t.Context(), q)
 	code(t, x402.PolicyUnsealed, err)
@@ -506,8 +501,9 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	b.chain.settled, b.chain.dead = nil, map[string]bool{} // their chain
 	for _, p := range list {
 		b.chain.dead[p.Evidence.Nonce] = true
+		b.later()
 	}
-	b.Guard = unsealed{}
+	b.Guard = unsealed{historytest.Guard{Store: b.store}}
 	_, err = b.Reconcile(t.Context())
 	code(t, x402.PolicyUnsealed, err)
 	sent := len(b.seller.sent())
@@ -521,7 +517,7 @@ func TestUnsealedRulesAskNoNode(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, history.Settled, claimed.State)
 
-	b.Guard = noGuard{}
+	b.Guard = historytest.Guard{Store: b.store}
 	report, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, Report{Checked: 2, Failed: 2}, report)

@@ -39,6 +39,7 @@ func (e *Engine) Pay(ctx context.Context, q Request) (r Result, err error) {
 		return Result{}, err
 	}
 	if found.challenge == nil {
+		defer found.answer.Release()
 		return e.free(ctx, found.answer), nil
 	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {

@@ -161,6 +161,7 @@ func TestNoSecondSignatureBeforeTheFirstHasExpired(t *testing.T) {
 	require.Equal(t, history.Unknown, b.only(t).State)
 	b.chain.down = false
 	b.chain.dead[b.only(t).Evidence.Nonce] = true
+	b.later()
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
@@ -188,6 +189,7 @@ func TestAnUnreachableSellerFreesNothing(t *testing.T) {
 	list, _, _, err := b.store.List(t.Context(), history.Filter{Limit: 1})
 	require.NoError(t, err)
 	b.chain.dead[list[0].Evidence.Nonce] = true
+	b.later()
 	report, err := b.Reconcile(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Failed)
@@ -578,6 +580,7 @@ func TestTheSameCallPaysAgainWhenAClaimHasExpired(t *testing.T) {
 	first := b.only(t)
 	clear(b.chain.settled)
 	b.chain.dead[first.Evidence.Nonce] = true
+	b.later()
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.NotEqual(t, first.ID, r.PaymentID)
@@ -608,6 +611,7 @@ func TestReconcileTurnsClaimsIntoProofOrFlagsThem(t *testing.T) {
 	require.Equal(t, history.Claimed, lie.Proof, "open on the chain: still counted")
 
 	b.chain.dead[lie.Evidence.Nonce] = true
+	b.later()
 	_, err = b.Reconcile(t.Context())
 	require.NoError(t, err)
 	lie, _ = b.store.Payment(t.Context(), lie.ID)
@@ -625,6 +629,7 @@ func TestReconcileKeepsWhatAnotherProcessFoundMeanwhile(t *testing.T) {
 	require.True(t, x402.HasCode(err, x402.OutcomeUnknown), err)
 	read := b.only(t)
 	b.chain.dead[read.Evidence.Nonce] = true
+	b.later()
 	_, err = openBench(t, b.home, b.chain, "10000", nil).Reconcile(t.Context())
 	require.NoError(t, err)
 	var said bytes.Buffer
@@ -656,7 +661,7 @@ func TestEstimateSignsAndHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, out.Chosen)
 	require.Equal(t, x402.InsufficientFunds, out.Options[0].Code)
-	b.Guard = unsealed{}
+	b.Guard = unsealed{historytest.Guard{Store: b.store}}
 	out, err = b.Estimate(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, x402.PolicyUnsealed, out.Options[0].Code, "as Pay would say")
@@ -685,6 +690,7 @@ func TestExpiredHoldsAreLookedUpBeforeARefusal(t *testing.T) {
 	_, err = b.Pay(t.Context(), get(testURL+"?2"))
 	code(t, x402.BudgetExceeded, err)
 	b.chain.dead[b.only(t).Evidence.Nonce] = true
+	b.later()
 	r, err := b.Pay(t.Context(), get(testURL+"?2"))
 	require.NoError(t, err)
 	require.Equal(t, StatusPaid, r.Status)
@@ -796,14 +802,21 @@ func TestSignedBytesAreNotSentForALowerOffer(t *testing.T) {
 }
 
 // noCheckpoint is a disk on which the ledger's checkpoint cannot be renewed.
-type noCheckpoint struct{ noGuard }
+type noCheckpoint struct{ historytest.Guard }
 
 func (noCheckpoint) Checkpoint(context.Context) error {
 	return x402.Errorf(x402.LedgerUnavailable, "no room")
 }
 
+func (g noCheckpoint) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
+	if err := g.Guard.Submit(ctx, p, signed, here); err != nil {
+		return err
+	}
+	return g.Checkpoint(ctx)
+}
+
 // unchecked finds a ledger that was rolled back.
-type unchecked struct{ noGuard }
+type unchecked struct{ historytest.Guard }
 
 func (unchecked) VerifySeals(context.Context) error {
 	return x402.Errorf(x402.LedgerCorrupt, "rolled back")
@@ -813,7 +826,7 @@ func (unchecked) VerifySeals(context.Context) error {
 // checkpoint knows of them.
 func TestSignedWithoutCheckpointIsHeld(t *testing.T) {
 	b := newBench(t, "10000", honest)
-	b.Guard = noCheckpoint{}
+	b.Guard = noCheckpoint{historytest.Guard{Store: b.store}}
 	for range 2 {
 		_, err := b.Pay(t.Context(), get(testURL))
 		e := code(t, x402.LedgerUnavailable, err)
@@ -821,15 +834,36 @@ func TestSignedWithoutCheckpointIsHeld(t *testing.T) {
 	}
 	require.Equal(t, history.Submitted, b.only(t).State)
 	require.Empty(t, b.seller.sent())
-	b.Guard = unchecked{}
+	b.Guard = unchecked{historytest.Guard{Store: b.store}}
 	_, err := b.Pay(t.Context(), get(testURL))
 	code(t, x402.LedgerCorrupt, err)
 	require.Empty(t, b.seller.sent(), "it leaves as from its signing")
-	b.Guard = noGuard{}
+	b.Guard = historytest.Guard{Store: b.store}
 	r, err := b.Pay(t.Context(), get(testURL))
 	require.NoError(t, err)
 	require.Equal(t, b.only(t).ID, r.PaymentID)
 	require.Equal(t, 1, b.chain.signed)
+}
+
+// slow needs longer for its seals than a call has.
+type slow struct{ historytest.Guard }
+
+func (slow) VerifySeals(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A call whose time is over before anything is signed says so, and holds nothing.
+func TestADeadlineBeforeTheSignature(t *testing.T) {
+	b := newBench(t, "10000", honest)
+	b.Policy.Deadline = 50 * time.Millisecond
+	b.Guard = slow{historytest.Guard{Store: b.store}}
+	_, err := b.Pay(t.Context(), get(testURL))
+	e := code(t, x402.Timeout, err)
+	require.Contains(t, e.Message, "not signed within 50ms")
+	require.Contains(t, e.Hint, "policy.deadline")
+	require.Equal(t, history.Failed, b.only(t).State)
+	require.Zero(t, b.chain.signed)
 }
 
 // delegating is a Solana node that tells what the owner delegated, or nothing.

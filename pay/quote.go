@@ -113,21 +113,21 @@ func (e *Engine) judge(found *quote, q intent) []option {
 func (e *Engine) whyNot(o *option, q intent) error {
 	o.stage = stageForm
 	if !slices.Contains(e.Policy.Schemes, o.Scheme) {
-		return x402.Errorf(x402.InvalidRequirement, "the scheme %q is not one this wallet pays by",
-			x402.Brief(o.Scheme))
+		return x402.Errorf(x402.InvalidRequirement, "the scheme %s is not one this wallet pays by",
+			x402.Quote(o.Scheme))
 	}
 	if flow := o.ExtraString("paymentFlow"); !slices.Contains(flows, flow) {
-		return x402.Errorf(x402.InvalidRequirement, "the payment flow %q is not known", x402.Brief(flow))
+		return x402.Errorf(x402.InvalidRequirement, "the payment flow %s is not known", x402.Quote(flow))
 	}
 	scheme, ok := e.scheme(o.Scheme, o.Network)
 	if !ok {
-		return x402.Errorf(x402.InvalidRequirement, "the network %q is not one this wallet pays on",
-			x402.Brief(o.Network))
+		return x402.Errorf(x402.InvalidRequirement, "the network %s is not one this wallet pays on",
+			x402.Quote(o.Network))
 	}
 	if o.asset.Address == "" {
 		o.stage = stageAsset
-		return x402.Errorf(x402.UntrustedAsset, "the asset %q on %s is not in the registry",
-			x402.Brief(o.Asset), o.Network).
+		return x402.Errorf(x402.UntrustedAsset, "the asset %s on %s is not in the registry",
+			x402.Quote(o.Asset), o.Network).
 			WithHint("only assets that are built in or that the owner added are ever paid")
 	}
 	if err := scheme.Payable(o.Requirement, o.asset); err != nil {
@@ -139,8 +139,8 @@ func (e *Engine) whyNot(o *option, q intent) error {
 	}
 	if q.Asset != "" && !strings.EqualFold(q.Asset, o.asset.Symbol) &&
 		money.NewAsset(o.Network, q.Asset) != o.AssetKey() {
-		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %q only",
-			x402.Brief(q.Asset))
+		return x402.Errorf(x402.InvalidRequirement, "the call asks for the asset %s only",
+			x402.Quote(q.Asset))
 	}
 	o.stage = stageMax
 	if asked, most, ok := q.limit.allows(o.Amount, o.price); !ok {
@@ -288,6 +288,7 @@ func (e *Engine) Estimate(ctx context.Context, q Request) (Estimate, error) {
 	if err != nil {
 		return Estimate{}, err
 	}
+	defer found.answer.Release()
 	return e.weigh(ctx, in, found, e.chain(ctx)), nil
 }
 

@@ -152,10 +152,13 @@ func (e *Engine) releaseAbandoned(ctx context.Context, p history.Payment) (histo
 //	expired          settled (claimed)      failed, falseReceipt: released once, the seller flagged
 //	open, or error   anything               what it was
 //
+// "Expired" needs our own clocks too (isOver): a node that lies about the time releases nothing that
+// is alive.
+//
 // Whoever chooses the node chooses the evidence: under rules that are not sealed nobody is asked.
 func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Payment {
 	reader, ok := e.statusReader(p.Scheme, p.Network)
-	if !ok || p.Payload == nil {
+	if !ok || p.Evidence == (x402.Evidence{}) {
 		return p
 	}
 	if err := e.Guard.CheckConfig(ctx); err != nil {
@@ -169,6 +172,11 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 	if err != nil {
 		e.Log.Warn("ask the chain about a payment", "payment", p.ID, "err", err)
 	}
+	if status.State == x402.Expired && !e.isOver(p) {
+		e.Log.Warn("the node says that a payment has expired, which by this machine's clock it has not",
+			"payment", p.ID, "expiresAt", p.Evidence.ExpiresAt)
+		status.State = x402.Open
+	}
 	if err != nil || status.State == x402.Open {
 		if now, err := e.Store.Payment(ctx, p.ID); err == nil {
 			// somebody else may have had an answer meanwhile
@@ -176,13 +184,13 @@ func (e *Engine) askChain(ctx context.Context, p history.Payment) history.Paymen
 		}
 		return p
 	}
-	outcome := history.Outcome{State: history.Settled, Proof: history.Chain, Transaction: status.Transaction,
-		ChainProof: status, Note: status.Note}
+	var saved history.Payment
 	if status.State == x402.Expired {
-		outcome = history.Outcome{State: history.Failed, ChainProof: status, Note: status.Note,
-			FalseReceipt: p.State == history.Settled, Receipt: p.Receipt}
+		saved, err = e.Guard.Expire(ctx, p, status)
+	} else {
+		saved, err = e.Store.Finish(ctx, p.ID, history.Outcome{State: history.Settled, Proof: history.Chain,
+			Transaction: status.Transaction, ChainProof: status, Note: status.Note})
 	}
-	saved, err := e.Store.Finish(ctx, p.ID, outcome)
 	if errors.Is(err, history.ErrTransition) { // another process wrote down as much meanwhile
 		saved, err = e.Store.Payment(ctx, p.ID)
 	}

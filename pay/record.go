@@ -7,31 +7,47 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"x402-wallet/history"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
 
+// lastWords is the time that a call has to note how it ended, though its own may be over. What
+// another program that holds the ledger keeps it from noting, reconciliation finds.
+func lastWords(ctx context.Context) (context.Context, context.CancelFunc) {
+	wait := lastWordsWait
+	if until, bounded := ctx.Deadline(); bounded {
+		wait = min(max(time.Until(until), wait), recordWait)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), wait)
+}
+
 // finish records a verdict with the content that came, and makes the caller's answer of it.
 // It has its own time: the call's own may just have ended, and that is when recording matters.
 func (e *Engine) finish(ctx context.Context, p history.Payment, v verdict, answer *seller.Answer) (Result,
 	error) {
+	call := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordWait)
 	defer cancel()
+	if answer != nil {
+		defer answer.Release()
+	}
 	outcome := v.outcome()
 	outcome.ReleaseLease, outcome.ClearWaiter = true, v.code != "" || !v.served
 	if v.keeps(answer, p) {
 		content := came(answer)
 		outcome.Content = &content
 	}
-	saved, unstored, err := e.record(ctx, p, outcome, v.served)
+	saved, unstored, err := e.record(call, p, outcome, v.served)
 	if err != nil { // submitted and its hold are on disk; reconciliation finds the rest
 		e.Log.Error("record an outcome", "payment", p.ID, "err", err)
 		p.State, p.Proof, p.Transaction = v.state, v.proof, cmp.Or(v.transaction, p.Transaction)
 		saved = p
 	}
-	if saved.State == history.Unknown && v.served { // content without a receipt: the chain may know already
+	if err == nil && saved.State == history.Unknown &&
+		v.served { // content without a receipt: the chain may know already
 		saved = e.askChain(ctx, saved)
 	}
 	if !v.served && mayBeStored(saved, outcome.Content) {
@@ -66,7 +82,12 @@ func mayBeStored(p history.Payment, came *history.Content) bool {
 // the ledger.
 func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcome,
 	served bool) (saved history.Payment, unstored, err error) {
-	saved, err = e.Store.Finish(ctx, p.ID, o)
+	finish := func(o history.Outcome) (history.Payment, error) {
+		ctx, cancel := lastWords(ctx)
+		defer cancel()
+		return e.Store.Finish(ctx, p.ID, o)
+	}
+	saved, err = finish(o)
 	if err == nil || o.Content == nil || !served {
 		return saved, nil, err
 	}
@@ -74,7 +95,7 @@ func (e *Engine) record(ctx context.Context, p history.Payment, o history.Outcom
 	e.Log.Error("record what was bought", "payment", p.ID, "err", err)
 	bare := o
 	bare.Content = nil
-	if saved, err = e.Store.Finish(ctx, p.ID, bare); err == nil {
+	if saved, err = finish(bare); err == nil {
 		// somebody else may work on it when the content is written
 		o.ReleaseLease, o.ClearWaiter = false, false
 	}

@@ -70,8 +70,8 @@ func (q Request) parse() (intent, error) {
 	if q.Network != "" {
 		network, ok := x402.Network(q.Network)
 		if !ok {
-			return intent{}, x402.Errorf(x402.InvalidArgument, "network %q is not known",
-				x402.Brief(q.Network)).
+			return intent{}, x402.Errorf(x402.InvalidArgument, "network %s is not known",
+				x402.Quote(q.Network)).
 				WithHint(`name it like "eip155:8453", "base" or "solana"`)
 		}
 		q.Network = network
@@ -103,8 +103,8 @@ func parseLimit(maxAmount string) (limit, error) {
 }
 
 func maxAmountError(given string) error {
-	return x402.Errorf(x402.InvalidArgument, "maxAmount %q is neither atomic units nor dollars",
-		x402.Brief(given)).
+	return x402.Errorf(x402.InvalidArgument, "maxAmount %s is neither atomic units nor dollars",
+		x402.Quote(given)).
 		WithHint(`write atomic units like "10000", or dollars like "$0.01"`)
 }
 

@@ -148,6 +148,10 @@ func (e *Engine) mayGoOut(ctx context.Context, q intent, p history.Payment) erro
 	if err := e.Store.NotFrozen(ctx, p.Network, p.Source); err != nil {
 		return err
 	}
+	if p.Payload == nil {
+		return unknown(x402.OutcomeUnknown, "it was signed, and the process that asked for it ended before "+
+			"it had the signature").error(p, nil)
+	}
 	if p.State != history.Submitted {
 		return e.Guard.CheckConfig(ctx)
 	}

@@ -26,17 +26,15 @@ type Purchase struct {
 	engine   *Engine
 	option   option
 	approval *history.Approval // a person's, that it used up; nil: none was needed
-	approved history.Payment   // what that person was shown
 }
 
-// MaySign is asked before anything is signed: the owner's rules are sealed, the ledger was not
-// rolled back, and a person's approval is sealed or was given to this process.
-func (p *Purchase) MaySign(ctx context.Context) error {
-	guard := p.engine.Guard
-	if err := guard.VerifySeals(ctx); err != nil || p.approval == nil {
-		return err
-	}
-	return guard.Approved(ctx, p.approved, *p.approval, p.engine.isLocalApproval(*p.approval))
+// MaySign is asked before anything is signed: the owner's rules are sealed, and the ledger was not
+// rolled back.
+func (p *Purchase) MaySign(ctx context.Context) error { return p.engine.Guard.VerifySeals(ctx) }
+
+// ApprovedHere reports whether a person at this process's client approved the payment.
+func (p *Purchase) ApprovedHere() bool {
+	return p.approval != nil && p.engine.isLocalApproval(*p.approval)
 }
 
 // sign authorizes exactly what is held and puts the signed bytes on disk. After an error nothing
@@ -62,12 +60,13 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 		if err != nil {
 			return err
 		}
+		e.signings.note(p.Payment.ID, a.Evidence.ExpiresAt.Sub(order.Now)+maxSkew)
 		payload, err := x402.EncodePayload(c, r, a.Payload, identifier(c, p.Payment))
 		if err != nil {
 			return err
 		}
 		err = p.Submit(ctx, history.Signed{Payload: payload, Requirement: x402.RequirementJSON(c, r),
-			Evidence: a.Evidence, UniqueKey: uniqueKey(a.Evidence)})
+			Evidence: a.Evidence, UniqueKey: a.Evidence.Unique()})
 		if !errors.Is(err, history.ErrSignedBefore) {
 			return err
 		}
@@ -75,16 +74,21 @@ func (p *Purchase) sign(ctx context.Context, c *x402.Challenge) error {
 	return x402.Errorf(x402.PayFailed, "could not make a payment that differs from those made before")
 }
 
-// Submit puts the signed bytes on disk and renews the ledger's checkpoint. Only when it returns nil
-// may a byte of them leave the process. After another error than history.ErrSignedBefore the bytes
+// Submit puts the signed bytes on disk, sealed, and renews the ledger's checkpoint. Only when it
+// returns nil may a byte of them leave the process. After another error than history.ErrSignedBefore the
+// bytes
 // may be on disk all the same, and who reads them could bring them to a facilitator: see NotSent.
 func (p *Purchase) Submit(ctx context.Context, signed history.Signed) error {
-	if err := p.engine.Store.Submit(ctx, p.Payment.ID, signed); err != nil {
-		return err
+	err := p.engine.Guard.Submit(ctx, p.Payment, signed, p.ApprovedHere())
+	if err == nil {
+		p.Payment.State, p.Payment.Payload = history.Submitted, signed.Payload
+		p.Payment.Requirement, p.Payment.Evidence = signed.Requirement, signed.Evidence
+		return nil
 	}
-	p.Payment.State, p.Payment.Payload = history.Submitted, signed.Payload
-	p.Payment.Requirement, p.Payment.Evidence = signed.Requirement, signed.Evidence
-	return p.engine.Guard.Checkpoint(ctx)
+	if now, reading := p.engine.Store.Payment(context.WithoutCancel(ctx), p.Payment.ID); reading == nil {
+		p.Payment = now
+	}
+	return err
 }
 
 // NotSent ends a purchase of which nothing left the process because of cause, and gives its error:
@@ -103,11 +107,24 @@ func (p *Purchase) End(answered bool) { p.engine.inflight.end(p.Payment.ID, answ
 // release ends the hold of a payment of which nothing left the process. If even that cannot be
 // written the hold stays, and reconciliation ends it once this process is gone.
 func (e *Engine) release(ctx context.Context, p history.Payment, cause error) error {
-	if err := e.Store.Release(context.WithoutCancel(ctx), p.ID, x402.AsError(cause).Error()); err != nil {
+	ctx, cancel := lastWords(ctx)
+	defer cancel()
+	err := e.Store.Release(ctx, p.ID, x402.AsError(cause).Error())
+	if errors.Is(err, history.ErrTransition) { // the unlock agent signed it, and its answer was lost
+		return e.keep(ctx, p, cause)
+	}
+	if err != nil {
 		e.Log.Error("release a hold", "payment", p.ID, "err", err)
 	}
 	coded := x402.AsError(cause)
-	if coded.Code == x402.Internal {
+	switch {
+	case coded.Code == x402.Internal && errors.Is(cause, context.DeadlineExceeded):
+		return x402.Errorf(
+			x402.Timeout,
+			"the payment was not signed within %s; nothing was sent",
+			e.Policy.Deadline,
+		).WithHint("make the same call again; policy.deadline is how long a call may take")
+	case coded.Code == x402.Internal:
 		e.Log.Error("before anything was sent", "payment", p.ID, "err", cause)
 		coded.Code, coded.Message = x402.PayFailed, "the payment could not be prepared; nothing was sent"
 	}
@@ -141,14 +158,6 @@ func identifier(c *x402.Challenge, p history.Payment) map[string]json.RawMessage
 		return nil
 	}
 	return map[string]json.RawMessage{extension: json.RawMessage(`{"info":{"id":"` + p.ID + `"}}`)}
-}
-
-// uniqueKey is what a signed payment is known by on its chain.
-func uniqueKey(e x402.Evidence) string {
-	if e.Nonce != "" {
-		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
-	}
-	return e.Network + " " + e.Signature
 }
 
 // walletSettles reports whether the wallet brings the payment to a facilitator (SPEC §7.2). Over

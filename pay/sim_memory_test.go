@@ -5,6 +5,8 @@ package pay
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ import (
 
 	"x402-wallet/budget"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/x402"
 	"x402-wallet/x402/money"
 )
@@ -37,6 +40,9 @@ type memLedger struct {
 	alive    map[string]bool
 	made     int
 	now      func() time.Time
+	signed   []*history.Payment // in their order
+	days     []time.Time        // the newest two in which anything was signed
+	months   []time.Time
 }
 
 // memStore is one process's way to it.
@@ -45,10 +51,24 @@ type memStore struct {
 	self string
 }
 
-// ledger is what both are for the simulation.
+// ledger is what both are for the simulation: with what a Guard does with it.
 type ledger interface {
 	Store
+	Submit(ctx context.Context, p history.Payment, signed history.Signed) error
+	Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error)
 	Close() error
+}
+
+// sqlLedger is the real one.
+type sqlLedger struct{ *history.Store }
+
+func (l sqlLedger) Submit(ctx context.Context, p history.Payment, signed history.Signed) error {
+	return historytest.Guard{Store: l.Store}.Submit(ctx, p, signed, false)
+}
+
+func (l sqlLedger) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment,
+	error) {
+	return historytest.Guard{Store: l.Store}.Expire(ctx, p, status)
 }
 
 func newMemLedger(now func() time.Time) *memLedger {
@@ -145,17 +165,11 @@ func (l *memLedger) open(at time.Time) budget.Session {
 
 // seller is what is known of a payee and a price.
 func (l *memLedger) seller(host string, to budget.Payee) (h budget.PayeeHistory) {
-	for _, p := range l.rows {
+	for _, p := range l.signed {
 		same := p.Network == to.Network && strings.EqualFold(p.PayTo, to.PayTo)
 		here := p.Host == host && p.Network == to.Network && p.Asset == to.Asset
-		if p.State == history.Failed {
-			continue
-		}
-		if here && !same && h.Other == "" {
+		if here {
 			h.Other = p.PayTo
-		}
-		if p.State == history.Reserved {
-			continue
 		}
 		h.Paid, h.PaidHere = h.Paid || same, h.PaidHere || (same && here)
 		if p.Resource() == to.Resource {
@@ -343,25 +357,71 @@ func (s *memStore) driven(id string) (*history.Payment, error) {
 	return p, nil
 }
 
-func (s *memStore) Submit(ctx context.Context, id string, signed history.Signed) error {
+func (s *memStore) Submit(ctx context.Context, asSigned history.Payment, signed history.Signed) error {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
+	p, err := s.driven(asSigned.ID)
+	if err != nil {
+		return err
+	}
 	if s.traces[signed.UniqueKey] {
 		return history.ErrSignedBefore
 	}
-	p, err := s.driven(id)
-	if err != nil {
+	if p.State != history.Reserved {
+		return history.ErrTransition
+	}
+	if err := s.inTime(p); err != nil {
 		return err
 	}
 	if err := s.move(p, history.Submitted); err != nil {
 		return err
 	}
 	s.traces[signed.UniqueKey] = true
+	s.signed = append(s.signed, p)
 	p.Payload, p.Requirement, p.Evidence = signed.Payload, signed.Requirement, signed.Evidence
 	return nil
+}
+
+// inTime refuses a signature whose session is over, or whose windows are.
+func (l *memLedger) inTime(p *history.Payment) error {
+	if n := len(l.signed); n > 0 {
+		newest := slices.MaxFunc(
+			l.signed,
+			func(a, b *history.Payment) int { return a.Created.Compare(b.Created) },
+		)
+		if p.Session != l.signed[n-1].Session && p.Created.Before(newest.Created) {
+			return history.ErrTooLate
+		}
+	}
+	days, ok := kept(l.days, budget.DayOf(p.Created))
+	months, okMonth := kept(l.months, budget.MonthOf(p.Created))
+	if !ok || !okMonth {
+		return history.ErrTooLate
+	}
+	l.days, l.months = days, months
+	return nil
+}
+
+// kept puts a window's beginning among the newest two; false: it is older.
+func kept(list []time.Time, at time.Time) ([]time.Time, bool) {
+	if slices.ContainsFunc(list, at.Equal) {
+		return list, true
+	}
+	if len(list) == 2 && at.Before(list[0]) {
+		return list, false
+	}
+	list = append(slices.Clone(list), at)
+	slices.SortFunc(list, time.Time.Compare)
+	return list[max(0, len(list)-2):], true
+}
+
+// Expire is what a Guard does with the ledger.
+func (s *memStore) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment,
+	error) {
+	return s.finish(ctx, p.ID, history.Expiry(p, status))
 }
 
 func (s *memStore) Release(ctx context.Context, id, why string) error {
@@ -411,6 +471,13 @@ func (s *memStore) apply(p *history.Payment, o history.Outcome) error {
 }
 
 func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error) {
+	if o.State == history.Failed {
+		return history.Payment{}, history.ErrUnsealed
+	}
+	return s.finish(ctx, id, o)
+}
+
+func (s *memStore) finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error) {
 	end, err := s.begin(ctx)
 	if err != nil {
 		return history.Payment{}, err
@@ -432,7 +499,10 @@ func (s *memStore) Finish(ctx context.Context, id string, o history.Outcome) (hi
 	if o.Content != nil {
 		ok := func(status int) bool { return status >= 200 && status <= 299 }
 		if old, there := s.contents[id]; !there || !ok(old.Status) || ok(o.Content.Status) {
-			s.contents[id] = *o.Content
+			kept := *o.Content
+			digest := sha256.Sum256(kept.Body)
+			kept.Size, kept.SHA256 = int64(len(kept.Body)), hex.EncodeToString(digest[:])
+			s.contents[id] = kept
 		}
 	}
 	return was, nil
@@ -593,10 +663,11 @@ func TestMemoryLedgerMatchesStore(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	require.NoError(t, history.Create(t.Context(), home, history.Options{Now: clock}))
-	var real [2]*history.Store
+	var real [2]sqlLedger
 	for i := range real {
-		real[i], err = history.Open(t.Context(), home, history.Options{Now: clock})
+		store, err := history.Open(t.Context(), home, history.Options{Now: clock})
 		require.NoError(t, err)
+		real[i] = sqlLedger{store}
 		defer func() { real[i].Close() }()
 	}
 	sequence := 0
@@ -634,7 +705,7 @@ type twins struct {
 	sequence int
 	source   string
 	rules    budget.Rules
-	real     [2]*history.Store
+	real     [2]sqlLedger
 	mem      [2]*memStore
 	ids      [][2]string       // of the same payment in both
 	names    map[string]string // of payments, sessions and processes, the same for both
@@ -687,7 +758,7 @@ func (w *twins) kind(err error) string {
 		return short.Error()
 	}
 	for _, known := range []error{history.ErrMoved, history.ErrTransition, history.ErrSignedBefore,
-		history.ErrNotFound, history.ErrNotLeaseOwner} {
+		history.ErrNotFound, history.ErrNotLeaseOwner, history.ErrTooLate, history.ErrUnsealed} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -769,11 +840,16 @@ func (w *twins) change(i, what int) {
 		trace := fmt.Sprint(w.source, w.draw(9, "trace"))
 		signed := history.Signed{Payload: json.RawMessage(`{"a":1}`),
 			Requirement: json.RawMessage(`{"b":2}`), UniqueKey: trace}
-		w.agree(a.Submit(w.ctx, id[0], signed), b.Submit(w.ctx, id[1], signed))
+		w.agree(a.Submit(w.ctx, p, signed), b.Submit(w.ctx, *b.find(id[1]), signed))
 	case 6, 7:
 		o := w.drawOutcome()
 		p, errA := a.Finish(w.ctx, id[0], o)
 		q, errB := b.Finish(w.ctx, id[1], o)
+		if o.State == history.Failed {
+			w.agree(errA, errB)
+			w.expire(i, id)
+			return
+		}
 		if w.agree(errA, errB) {
 			// as it was read, or as it was written: nobody asks
 			p.Updated, q.Updated = time.Time{}, time.Time{}
@@ -799,6 +875,23 @@ func (w *twins) change(i, what int) {
 		w.agree(a.ClearWaiter(w.ctx, id[0]), b.ClearWaiter(w.ctx, id[1]))
 	case 13:
 		w.agree(a.ReleaseLease(w.ctx, id[0]), b.ReleaseLease(w.ctx, id[1]))
+	}
+}
+
+// expire records in both that what was signed can never settle.
+func (w *twins) expire(i int, id [2]string) {
+	a, b := w.real[i], w.mem[i]
+	p, err := a.Payment(w.ctx, id[0])
+	require.NoError(w.t, err)
+	if p.Payload == nil { // the guard is never asked about what was not signed
+		return
+	}
+	status := x402.Status{State: x402.Expired, Note: "n"}
+	p, errA := a.Expire(w.ctx, p, status)
+	q, errB := b.Expire(w.ctx, *b.find(id[1]), status)
+	if w.agree(errA, errB) {
+		p.Updated, q.Updated = time.Time{}, time.Time{}
+		w.same(p, q)
 	}
 }
 

@@ -396,14 +396,15 @@ func (s *sim) start() {
 	if s.memory != nil {
 		p.raw = &memStore{memLedger: s.memory}
 	} else {
-		p.raw, s.g.spare = s.g.spare[0], s.g.spare[1:]
+		p.raw, s.g.spare = sqlLedger{s.g.spare[0]}, s.g.spare[1:]
 	}
+	store := &simStore{Store: p.raw, s: s, p: p}
 	p.engine = &Engine{
 		Rules: s.rules, Policy: Policy{Schemes: []string{"exact"}, MaxTimeout: 300 * time.Second,
 			Deadline: 30 * time.Second},
 		Assets: simAssets, Schemes: map[SchemeKey]Scheme{exactEVM: &simScheme{s, p}},
 		Transport: &simSeller{s, p}, Settler: &simSettler{s, p},
-		Store: &simStore{Store: p.raw, s: s, p: p}, Guard: noGuard{}, Now: s.wallet,
+		Store: store, Guard: simGuard{store}, Now: s.wallet,
 		Log: slog.New(slog.DiscardHandler),
 	}
 	s.procs = append(s.procs, p)
@@ -645,10 +646,10 @@ func (s *sim) play() {
 		s.reckon()
 	}
 	for _, p := range s.procs {
-		switch real, is := p.raw.(*history.Store); {
+		switch real, is := p.raw.(sqlLedger); {
 		case p.dead.Load():
 		case is && s.wrong == "":
-			s.g.spare = append(s.g.spare, real)
+			s.g.spare = append(s.g.spare, real.Store)
 		default:
 			s.kill(p)
 		}
@@ -701,9 +702,10 @@ func (s *sim) reckon() {
 	if len(s.living()) == 0 {
 		s.start()
 	}
-	if wait := s.lastBreath().Sub(s.now()); wait > 0 {
-		s.sleep(wait + time.Second)
-	}
+	// by the wallet's own clocks too: the one that may have been behind when it signed, and the one
+	// that nobody sets
+	life := s.living()[0].engine.Policy.MaxTimeout + 2*maxSkew
+	s.sleep(max(life, s.lastBreath().Add(2*maxSkew).Sub(s.now())) + time.Second)
 	s.say("everything is over")
 	s.check()
 	for _, p := range s.living() { // as each of them does from time to time

@@ -92,7 +92,7 @@ func newSim(g *ground, seed uint64, onDisk bool) *sim {
 	m.exact = m.clock == 0 && m.node == 0 && !lies(m.seller) && !lies(m.settler)
 
 	s.rules = s.drawRules()
-	s.eye = g.eye
+	s.eye = sqlLedger{g.eye}
 	if !onDisk {
 		s.memory = newMemLedger(s.wallet)
 		s.eye = &memStore{memLedger: s.memory}
@@ -542,11 +542,37 @@ func (w *simStore) Reserve(ctx context.Context, h history.Hold) (p history.Payme
 	return held, err
 }
 
-func (w *simStore) Submit(ctx context.Context, id string, signed history.Signed) error {
-	return w.change(ctx, "Submit", func() error {
-		w.s.signature(signed.Evidence.Nonce).row = id
-		return w.Store.Submit(ctx, id, signed)
+// simGuard is the key's side of the ledger.
+type simGuard struct{ *simStore }
+
+func (simGuard) CheckConfig(context.Context) error          { return nil }
+func (simGuard) VerifySeals(context.Context) error          { return nil }
+func (simGuard) Checkpoint(context.Context) error           { return nil }
+func (simGuard) CheckpointIfUnlocked(context.Context) error { return nil }
+func (simGuard) LocalApprovals(context.Context) bool        { return true }
+
+func (g simGuard) RecordVoucher(context.Context, history.Payment, history.Signed, history.Channel,
+	history.Outcome, bool) (history.Payment, error) {
+	return history.Payment{}, errors.ErrUnsupported
+}
+
+func (g simGuard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
+	return g.change(ctx, "Submit", func() error {
+		g.s.signature(signed.Evidence.Nonce).row = p.ID
+		return g.p.raw.Submit(ctx, p, signed)
 	})
+}
+
+func (g simGuard) Expire(ctx context.Context, p history.Payment, status x402.Status) (saved history.Payment,
+	err error) {
+	err = g.change(ctx, "Expire", func() error {
+		saved, err = g.p.raw.Expire(ctx, p, status)
+		if err == nil && saved.State == history.Failed {
+			g.s.released(p.ID, "the chain proved it dead")
+		}
+		return err
+	})
+	return saved, err
 }
 
 func (w *simStore) Release(ctx context.Context, id, why string) error {
@@ -565,9 +591,6 @@ func (w *simStore) Finish(ctx context.Context, id string, o history.Outcome) (sa
 		saved, err = w.Store.Finish(ctx, id, o)
 		if r := w.s.rows[id]; err == nil && r != nil && saved.Proof == history.Claimed {
 			r.claimed = true
-		}
-		if err == nil && saved.State == history.Failed {
-			w.s.released(id, "the chain proved it dead")
 		}
 		if err == nil && o.Content != nil {
 			w.s.stored(id, *o.Content)

@@ -21,8 +21,10 @@ type Store interface {
 // Reserver is the way of one payment's money through the ledger. The order of calls is the safety
 // argument of the whole wallet:
 //
-//	Facts → (budget.Rules.Decide) → Reserve → (sign) → Submit → (send) → Finish
+//	Facts → (budget.Rules.Decide) → Reserve → (sign) → Guard.Submit → (send) → Finish, Guard.Expire
 //	                                   └─ Release, only as long as Submit was not called
+//
+// Submit and Expire are the Guard's, because they are sealed with the key.
 //
 // Each step is durable when it returns without an error, and before what it announces is done:
 // money is held before it is signed for, signed bytes are on disk before they leave, and a hold
@@ -48,13 +50,10 @@ type Reserver interface {
 	// then, and the facts have to be read again. *history.AlreadyPaying and *history.ShortOfFunds
 	// say why nothing else may or can be held.
 	Reserve(ctx context.Context, h history.Hold) (history.Payment, error)
-	// Submit puts the signed bytes on disk: only when it returned nil may they leave. It refuses a
-	// payment that another process works on, one whose source was frozen since it was reserved, and
-	// a signature that is in the ledger already (history.ErrSignedBefore).
-	Submit(ctx context.Context, id string, signed history.Signed) error
 	// Release ends a hold of which nothing was signed, and gives the approval back that it used up.
 	Release(ctx context.Context, id, why string) error
 	// Finish records what became known of a submitted payment; as often as there is better proof.
+	// That it expired is Guard.Expire's to record.
 	Finish(ctx context.Context, id string, o history.Outcome) (history.Payment, error)
 }
 

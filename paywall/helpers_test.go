@@ -2,6 +2,7 @@ package paywall
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,8 +35,12 @@ var ledger *history.Store
 
 // No test leaves a goroutine behind.
 func TestMain(m *testing.M) {
-	if os.Getenv("PAYWALL_TEST_BEHIND") != "" { // this process is the server behind a Front
-		_ = behind().Run(context.Background(), &mcp.StdioTransport{})
+	if version := os.Getenv("PAYWALL_TEST_BEHIND"); version != "" { // this process is the server behind
+		var versions []string
+		if version != "1" {
+			versions = []string{version}
+		}
+		_ = behind(versions...).Run(context.Background(), &mcp.StdioTransport{})
 		return
 	}
 	home, err := os.MkdirTemp("", "paywall")
@@ -210,6 +215,7 @@ func (g got) receipt() *x402.Settlement {
 // payer signs as a wallet does.
 type payer struct {
 	*evm.Exact
+	nonce     [32]byte // of what is signed; zero: a random one
 	solanaKey svm.Signer
 	solana    *svm.Exact
 	world     *sandbox.Sandbox
@@ -218,10 +224,20 @@ type payer struct {
 func newPayer(t *testing.T, world *sandbox.Sandbox) *payer {
 	t.Helper()
 	p := &payer{world: world, solanaKey: testworld.NewSolanaKey(t)}
-	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t),
+	p.Exact = evm.New(evm.Options{Signer: testworld.NewEVMKey(t), Rand: nonces{p},
 		RPC: map[string]string{sandbox.EVM: world.EVMNodeURL}})
 	world.Fund(p.Address(), 10000000)
 	return p
+}
+
+// nonces is where a payer's nonces come from.
+type nonces struct{ *payer }
+
+func (n nonces) Read(p []byte) (int, error) {
+	if n.nonce != [32]byte{} {
+		return copy(p, n.nonce[:]), nil
+	}
+	return rand.Read(p)
 }
 
 // sign makes the PaymentPayload for one of a challenge's options.
@@ -303,7 +319,20 @@ func (p *payer) spendAll(t *testing.T, c *x402.Challenge) {
 	r := c.Accepts[0]
 	r.Amount = money.NewAmount(p.world.Balance(p.Address()))
 	r.Raw = json.RawMessage(replaced(t, r.Raw, `"1000"`, `"`+r.Amount.String()+`"`))
-	payload := p.signFor(t, c, r, time.Minute, nil)
+	p.settle(t, r, p.signFor(t, c, r, time.Minute, nil))
+}
+
+// received asks the chain as the program does.
+func (p *payer) received(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+	if x402.IsSolana(e.Network) {
+		return p.solana.Received(ctx, e)
+	}
+	return p.Received(ctx, e)
+}
+
+// settle brings a payment to the facilitator itself.
+func (p *payer) settle(t *testing.T, r x402.Requirement, payload json.RawMessage) {
+	t.Helper()
 	body := fmt.Sprintf(`{"x402Version":2,"paymentPayload":%s,"paymentRequirements":%s}`, payload, r.Raw)
 	answer, err := http.Post(p.world.FacilitatorURL+"/settle", "application/json", strings.NewReader(body))
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ type forgetful struct {
 }
 
 func (f *forgetful) MoveSale(ctx context.Context, sale history.Sale) error {
-	if f.dies && sale.State == history.SaleSettled {
+	if f.dies && sale.State != history.SaleSettling {
 		return errors.New("the process died")
 	}
 	return f.SaleStore.MoveSale(ctx, sale)
@@ -60,8 +60,8 @@ func TestASaleThatWasLeft(t *testing.T) {
 	book := &forgetful{SaleStore: ledger, dies: true}
 	l := newLab(t, func(l *lab, o *Options) {
 		o.Store = book
-		o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
-			return l.payer.Status(ctx, e)
+		o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+			return l.payer.received(ctx, e)
 		}
 	})
 	c := l.call(t, nil, nil).challenge()

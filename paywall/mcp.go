@@ -23,12 +23,17 @@ import (
 const codePaymentRequired = 402
 
 // Protect charges for the tools of a server that have a price; the others stay free. Tools added
-// later are charged for too. tools/list shows the prices.
-func (w *Paywall) Protect(server *mcp.Server) { server.AddReceivingMiddleware(w.middleware) }
+// later are charged for too. tools/list shows the prices. Before a call is paid only the numbers of
+// its progress leave; its log messages come with its answer (not so for a tool that is paid upfront).
+func (w *Paywall) Protect(server *mcp.Server) {
+	server.AddReceivingMiddleware(w.middleware)
+	server.AddSendingMiddleware(w.withheld.sending)
+}
 
 // Tool charges for one tool, where a server is not protected as a whole. h is what Server.AddTool
-// takes; for typed handlers use Protect. Tool panics where the name has no price, because then
-// nobody would be charged.
+// takes; for typed handlers use Protect, and for tools that send progress or log messages, which
+// only Protect withholds. Tool panics where the name has no price, because then nobody would be
+// charged.
 func (w *Paywall) Tool(name string, h mcp.ToolHandler) mcp.ToolHandler {
 	if w.tools[name] == nil {
 		panic(fmt.Sprintf("paywall: the tool %q has no price", name))
@@ -93,7 +98,7 @@ func (w *Paywall) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 
 // sellCall sells one call.
 func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, name string,
-	run func(context.Context) (*mcp.CallToolResult, error)) (mcp.Result, error) {
+	run toolRun) (mcp.Result, error) {
 	t := w.tools[name]
 	if t == nil || t.Free {
 		return run(ctx)
@@ -106,11 +111,17 @@ func (w *Paywall) sellCall(ctx context.Context, request *mcp.CallToolRequest, na
 	if extra := request.Extra; extra != nil {
 		header = extra.Header
 	}
-	return w.answerCall(t, request, w.sell(ctx, toolRequest(t, name, request.Params, header, run)))
+	paid := func(context.Context, bool) {}
+	if !t.Upfront || w.options.VerifyOnly { // what is paid for before it runs says what it likes
+		run, paid = w.withheld.quiet(request, run)
+	}
+	r := w.sell(ctx, toolRequest(t, name, request.Params, header, run))
+	note(ctx, r)
+	paid(ctx, r.answer == deliver && r.replayed == nil)
+	return w.answerCall(t, request, r)
 }
 
-func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header,
-	run func(context.Context) (*mcp.CallToolResult, error)) request {
+func toolRequest(t *tool, name string, p *mcp.CallToolParamsRaw, header http.Header, run toolRun) request {
 	resource := cmp.Or(t.Resource, "mcp://tool/"+name)
 	return request{
 		tool: t, call: Call{Tool: name, Arguments: p.Arguments, Header: header}, resource: resource,

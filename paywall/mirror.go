@@ -86,19 +86,19 @@ func (f *Proxy) callTool(ctx context.Context, request *mcp.CallToolRequest) (*mc
 	if len(p.Arguments) > 0 {
 		call.Arguments = p.Arguments
 	}
-	return passOn(ctx, f, request.Session, call, (*mcp.ClientSession).CallTool)
+	return passOn(ctx, f, request, call, (*mcp.ClientSession).CallTool)
 }
 
 func (f *Proxy) readResource(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult,
 	error) {
 	p := request.Params
-	return passOn(ctx, f, request.Session, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
+	return passOn(ctx, f, request, &mcp.ReadResourceParams{Meta: p.Meta, URI: p.URI,
 		InputResponses: p.InputResponses, RequestState: p.RequestState}, (*mcp.ClientSession).ReadResource)
 }
 
 func (f *Proxy) getPrompt(ctx context.Context, request *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 	p := request.Params
-	return passOn(ctx, f, request.Session, &mcp.GetPromptParams{Meta: p.Meta, Name: p.Name,
+	return passOn(ctx, f, request, &mcp.GetPromptParams{Meta: p.Meta, Name: p.Name,
 		Arguments: p.Arguments, InputResponses: p.InputResponses, RequestState: p.RequestState},
 		(*mcp.ClientSession).GetPrompt)
 }
@@ -109,13 +109,19 @@ type withMeta interface {
 	SetMeta(map[string]any)
 }
 
+// asks is a buyer's request.
+type asks interface {
+	GetSession() mcp.Session
+	ClientCapabilities() *mcp.ClientCapabilities
+}
+
 // passOn makes a buyer's request of the upstream server.
-func passOn[P, R withMeta](ctx context.Context, f *Proxy, session *mcp.ServerSession, params P,
+func passOn[P, R withMeta](ctx context.Context, f *Proxy, request asks, params P,
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
-	meta, done := f.upstreamMeta(ctx, session, params.GetMeta())
+	meta, done := f.upstreamMeta(ctx, request, params.GetMeta())
 	defer done()
 	params.SetMeta(meta)
-	given, err := callUpstream(ctx, f, params, do)
+	given, err := callUpstream(ctx, f, request, params, do)
 	if err == nil {
 		given.SetMeta(downstreamMeta(given.GetMeta()))
 	}
@@ -125,16 +131,32 @@ func passOn[P, R withMeta](ctx context.Context, f *Proxy, session *mcp.ServerSes
 func (f *Proxy) complete(ctx context.Context, request *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	p := *request.Params
 	p.Meta, _ = f.upstreamMeta(ctx, nil, p.Meta)
-	return callUpstream(ctx, f, &p, (*mcp.ClientSession).Complete)
+	return callUpstream(ctx, f, request, &p, (*mcp.ClientSession).Complete)
 }
 
-// callUpstream makes a request of the upstream server; once more where that one does not know the
-// session (any more), and so did nothing.
-func callUpstream[P, R any](ctx context.Context, f *Proxy, params P,
+// callUpstream makes a request of the upstream server, on the buyer's own session with it or on the
+// shared one (request is nil: on that); once more where that one does not know the session (any
+// more), and so did nothing.
+func callUpstream[P, R any](ctx context.Context, f *Proxy, request asks, params P,
 	do func(*mcp.ClientSession, context.Context, P) (R, error)) (R, error) {
 	var none R
+	reach, forget := f.upstream, f.forget
+	if request != nil {
+		session, _ := request.GetSession().(*mcp.ServerSession)
+		b, err := f.buyerOf(session)
+		if err != nil {
+			return none, err
+		}
+		if b != nil {
+			defer b.calling(ctx)()
+			reach = b.reach
+			if !f.single {
+				forget = b.forget
+			}
+		}
+	}
 	for tries := 0; ; tries++ {
-		upstream, err := f.upstream(ctx)
+		upstream, err := reach(ctx)
 		if err != nil {
 			return none, err
 		}
@@ -143,7 +165,7 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, params P,
 		case err == nil:
 			return given, nil
 		case tries == 0 && errors.Is(err, mcp.ErrSessionMissing):
-			f.forget(upstream)
+			forget(upstream)
 		default:
 			return none, upstreamError(err)
 		}
@@ -151,18 +173,29 @@ func callUpstream[P, R any](ctx context.Context, f *Proxy, params P,
 }
 
 // upstreamMeta is _meta as the upstream server gets it: without the payment, which it could settle
-// itself, without what speaks of the session with the buyer, and with a progress token of ours.
-func (f *Proxy) upstreamMeta(ctx context.Context, session *mcp.ServerSession,
-	meta mcp.Meta) (cleaned mcp.Meta, done func()) {
+// itself, with what the buyer's client can do of what is passed on, and with a progress token of
+// ours.
+func (f *Proxy) upstreamMeta(
+	ctx context.Context,
+	request asks,
+	meta mcp.Meta,
+) (cleaned mcp.Meta, done func()) {
 	token := meta["progressToken"]
 	meta = ownMeta(meta)
 	maps.DeleteFunc(meta, func(key string, _ any) bool {
 		return slices.Contains(x402.PaymentKeys(), key) || key == "progressToken" ||
 			strings.HasPrefix(key, "io.modelcontextprotocol/")
 	})
-	if token == nil || session == nil {
+	if request == nil {
 		return meta, func() {}
 	}
+	if f.version >= sessionless {
+		meta[mcp.MetaKeyClientCapabilities] = claims(request.ClientCapabilities())
+	}
+	if token == nil {
+		return meta, func() {}
+	}
+	session, _ := request.GetSession().(*mcp.ServerSession)
 	ours := fmt.Sprintf("paywall-%d", f.tokens.Add(1))
 	meta["progressToken"] = ours
 	f.progress.Store(ours, &progressListener{ctx: ctx, session: session, token: token})

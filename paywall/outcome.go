@@ -46,8 +46,9 @@ const (
 	notSettled settleOutcome = iota
 	settled
 	refused
-	unknown // it may have been settled
-	notSent // no facilitator was reached
+	unknown   // it may have been settled
+	notSent   // no facilitator was reached
+	elsewhere // the payment was used before a facilitator was asked to settle it for this sale
 )
 
 type facts struct {
@@ -106,6 +107,8 @@ type verdict struct {
 //	16  matching    unused       valid      succeeded    unknown   unavailable, receipt      unknown
 //	17  matching    unused       valid      succeeded    not sent  unavailable, receipt      failed
 //
+//	24  matching    unused       valid      succeeded    elsewhere reject, receipt           failed
+//
 //	upfront, that is settled before the run:
 //	18  matching    unused       valid      –            refused   challenge, receipt        failed
 //	19  matching    unused       valid      –            unknown   unavailable, receipt      unknown
@@ -113,6 +116,7 @@ type verdict struct {
 //	21  matching    unused       valid      succeeded    settled   deliver, receipt          settled
 //	22  matching    unused       valid      failed       settled   toolFailed, receipt       settled
 //	23  matching    unused       valid      other        settled   as 10, 12, 8, receipt     settled
+//	25  matching    unused       valid      –            elsewhere reject, receipt           failed
 func judge(f facts) verdict {
 	switch f.presented {
 	case noPayment:
@@ -172,7 +176,7 @@ func judgeRun(f facts) verdict {
 	return v
 }
 
-// judgeSettlement is what the settlement decides: rows 14 to 20.
+// judgeSettlement is what the settlement decides: rows 14 to 20, 24 and 25.
 func judgeSettlement(f facts) verdict {
 	v := verdict{receipt: true}
 	switch f.settlement {
@@ -182,6 +186,8 @@ func judgeSettlement(f facts) verdict {
 		v.answer, v.state, v.err = challenge, history.SaleFailed, ErrSettlementFailed
 	case unknown: // 16, 19
 		v.answer, v.state, v.err = unavailable, history.SaleUnknown, ErrSettlementUnknown
+	case elsewhere: // 24, 25
+		v.answer, v.state, v.err = reject, history.SaleFailed, ErrPaymentUsed
 	default: // 17, 20
 		v.answer, v.state, v.err = unavailable, history.SaleFailed, ErrSettlementFailed
 	}

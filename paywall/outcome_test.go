@@ -129,6 +129,14 @@ func TestOutcomes(t *testing.T) {
 			upfront(facts{settlement: settled, run: needsInput}),
 			verdict{answer: inputRequired, receipt: true, state: history.SaleSettled},
 		},
+		"24": {
+			paid(facts{run: succeeded, settlement: elsewhere}),
+			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed},
+		},
+		"25": {
+			upfront(facts{settlement: elsewhere}),
+			verdict{answer: reject, receipt: true, state: history.SaleFailed, err: ErrPaymentUsed},
+		},
 		"nobody tried to settle": {
 			paid(facts{run: succeeded}),
 			verdict{answer: unavailable, state: history.SaleFailed, err: ErrSettlementFailed},
@@ -167,7 +175,7 @@ func everyCombination(see func(facts)) {
 		for u := unused; u <= alreadyUsed; u++ {
 			for v := notVerified; v <= valid; v++ {
 				for r := notRun; r <= cancelled; r++ {
-					for s := notSettled; s <= notSent; s++ {
+					for s := notSettled; s <= elsewhere; s++ {
 						for _, upfront := range flags {
 							for _, verifyOnly := range flags {
 								see(facts{

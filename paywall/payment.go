@@ -72,6 +72,13 @@ func (p *payment) add(raw []byte, err error) (*payment, error) {
 	return more, err
 }
 
+// isSignedAs reports whether another PaymentPayload has the very same signed part. With one nonce a
+// buyer can sign many payments: what the chain says of this one counts for a sale of this one only.
+func (p *payment) isSignedAs(taken json.RawMessage) bool {
+	other, err := decodePayment(taken)
+	return err == nil && sameJSON(p.Payload, other.Payload)
+}
+
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)

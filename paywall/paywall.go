@@ -11,8 +11,10 @@
 //
 // The files, in the order of reading: offer.go (what a call costs, and asking for it), payment.go
 // (what a buyer presents, and whether it is for that), sale.go and settle.go (the life of one sale),
-// outcome.go (its table), mcp.go and http.go (the two ways a call comes), book.go (sales in memory),
-// proxy.go and mirror.go (a paywall in front of another MCP server).
+// outcome.go (its table), mcp.go and http.go (the two ways a call comes), withhold.go (what a tool
+// says before it is paid), book.go (sales in memory), proxy.go and mirror.go (a paywall in front of
+// another MCP server), buyer.go and subscriptions.go (what that server asks and tells, and whom),
+// gate.go, guard.go and conns.go (how much of the memory a visitor may take).
 package paywall
 
 import (
@@ -103,7 +105,8 @@ type Hooks struct {
 type Options struct {
 	Tools        []Tool // what costs something; everything else is free
 	Facilitators Facilitators
-	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run
+	// nil: in memory, safe for concurrent use; then a restart forgets which payments had their run.
+	// One store for all that are paid to one address: each runs a payment once
 	Store   SaleStore
 	Version int // of challenges: 2, which 0 means, or 1
 	// how a challenge is written: "result" (the default), a tool result that is an error, which is
@@ -113,11 +116,15 @@ type Options struct {
 	VerifyOnly bool // settle nothing: to try, or where something else settles
 	Hooks      Hooks
 	Assets     *x402.Registry // nil: the built-in ones
-	// Status asks the chain what became of a payment that a facilitator left open. nil: the chain
-	// is not asked, and such a sale stays in doubt.
-	Status func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
-	Now    func() time.Time // nil: time.Now
-	Log    *slog.Logger     // nil: silent
+	// Received asks the chain what became of a payment that a facilitator left open, as Received of
+	// chain/evm and chain/svm do: Settled only for exactly what was signed. nil: the chain is not
+	// asked, and such a sale stays in doubt.
+	Received func(ctx context.Context, evidence x402.Evidence) (x402.Status, error)
+	// others sell for the same PayTo with a store of their own: then the chain's word delivers only
+	// what came by the transaction that the facilitator named
+	SharedPayTo bool
+	Now         func() time.Time // nil: time.Now
+	Log         *slog.Logger     // nil: silent
 }
 
 // Paywall charges for tools and HTTP handlers. It is safe for concurrent use.
@@ -136,6 +143,8 @@ type Paywall struct {
 	// the age from which a sale that is still settling is taken for one whose process has died; then
 	// the chain decides
 	abandonedAfter time.Duration
+
+	withheld withheld
 
 	mu     sync.Mutex                  // of closed and kinds
 	kinds  map[string]facilitator.Kind // who paid fees when last asked, by version and network
@@ -281,6 +290,21 @@ func (w *Paywall) Prices() map[string]string {
 	all := map[string]string{}
 	for name, t := range w.tools {
 		all[name] = t.price()
+	}
+	return all
+}
+
+// Payee is an address that is paid, on a network (CAIP-2), as buyers see it.
+type Payee struct{ Network, Address string }
+
+// Payees lists who is paid for what has fixed prices, each once.
+func (w *Paywall) Payees() (all []Payee) {
+	for _, t := range w.tools {
+		for _, o := range t.options {
+			if p := (Payee{Network: o.Network, Address: o.PayTo}); !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
 	}
 	return all
 }

@@ -1,12 +1,12 @@
 package paywall
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -18,33 +18,49 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
 
 // Proxy is a wall in front of another MCP server, which it shows as it is: its tools, resources and
-// prompts, changes of their lists, progress, cancellation, questions back (2026-07-28), structured
-// content and errors. What the other server never sees is the payment.
-//
-// All buyers share one session with it. A legacy server's own requests to its client (sampling,
-// roots, elicitation/create) and its log messages are not passed on: on a shared session nobody can
-// tell whose they are.
+// prompts, changes of their lists and of resources, completions, progress, cancellation, log
+// messages, structured content and errors; and its questions back (elicitation, sampling, roots).
+// What the other server never sees is the payment. What cannot be passed on (buyer.go says when) is
+// not advertised, to either side; tasks never.
 type Proxy struct {
 	Paywall *Paywall
 	Command []string  // starts the upstream server as a program; none: it is at URL
+	Env     []string  // the program's, all of it
 	Stderr  io.Writer // the program's
+	Sandbox child.Sandbox
 	URL     string
+	Limits  Limits // of HTTP
 	Version string
 	Log     *slog.Logger
 
-	direct   *http.Client // for URL
-	server   *mcp.Server
-	client   *mcp.Client
-	bodyTime time.Duration
-	tokens   atomic.Int64
-	progress sync.Map // our token → *progressListener
+	direct    *http.Client // for URL
+	server    *mcp.Server
+	client    *mcp.Client
+	bodyTime  time.Duration
+	stopCalls func() // those that came over HTTP; nil: none did
+	tokens    atomic.Int64
+	progress  sync.Map // our token → *progressListener
+
+	version string // of MCP that the server behind speaks
+	single  bool   // there is one buyer
+	// what the server behind can
+	logs, subscribable bool
+
+	buyersMu sync.Mutex
+	buyers   map[*mcp.ServerSession]*buyer           // who have a session of their own with it
+	levels   map[*mcp.ServerSession]mcp.LoggingLevel // that buyers asked for
+
+	subscribing sync.Mutex
+	subscribed  map[string]map[*mcp.ServerSession]bool // to which URI
 
 	mu      sync.Mutex // of the session, and of what is shown
+	adopted *buyer     // whose the session is; nil: all buyers'
 	session *mcp.ClientSession
 	mirror  mcpconn.Mirror
 
@@ -63,7 +79,8 @@ const connectTime = 60 * time.Second
 // fails alone: all buyers share the session.
 func (f *Proxy) transport() mcp.Transport {
 	if len(f.Command) > 0 {
-		return mcpconn.Command(f.Command, f.Log, f.Stderr)
+		program := child.Program{Argv: f.Command, Env: f.Env, Sandbox: f.Sandbox}
+		return mcpconn.Command(program, f.Log, f.Stderr)
 	}
 	return mcpconn.Streamable(f.URL, f.direct)
 }
@@ -72,16 +89,9 @@ func (f *Proxy) transport() mcp.Transport {
 // is an error: a misspelt name would give the tool away.
 func (f *Proxy) Open(ctx context.Context) error {
 	f.bodyTime, f.direct = bodyTime, mcpconn.Client(nil)
-	o := &mcp.ClientOptions{
-		Capabilities: &mcp.ClientCapabilities{},
-		// questions are the buyer's to answer
-		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
-		ToolListChangedHandler:      onChange[*mcp.ToolListChangedRequest](f, f.mirrorTools),
-		PromptListChangedHandler:    onChange[*mcp.PromptListChangedRequest](f, f.mirrorPrompts),
-		ResourceListChangedHandler:  onChange[*mcp.ResourceListChangedRequest](f, f.mirrorResources),
-		ProgressNotificationHandler: f.passProgress,
-	}
-	f.client = mcp.NewClient(&mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}, o)
+	f.buyers, f.levels = map[*mcp.ServerSession]*buyer{}, map[*mcp.ServerSession]mcp.LoggingLevel{}
+	f.subscribed = map[string]map[*mcp.ServerSession]bool{}
+	f.client = f.newClient(nil, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mirror.Log = f.Log
@@ -120,6 +130,8 @@ func (f *Proxy) connect(ctx context.Context) error {
 	f.session = session
 	if f.server == nil {
 		f.build(session.InitializeResult())
+	} else {
+		f.updates.Go(func() { f.subscribeAgain(session) })
 	}
 	return errors.Join(f.mirrorTools(limited, session), f.mirrorResources(limited, session),
 		f.mirrorPrompts(limited, session))
@@ -149,20 +161,43 @@ func (f *Proxy) forget(session *mcp.ClientSession) {
 	}
 }
 
+// build makes our server in the image of the one behind: it has what that has, and what can be
+// passed on.
 func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	self := &mcp.Implementation{Name: "x402-wallet paywall", Version: f.Version}
-	o := &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{}, Logger: slog.New(slog.DiscardHandler)}
+	shown := &mcp.ServerCapabilities{}
+	o := &mcp.ServerOptions{Capabilities: shown, Logger: slog.New(slog.DiscardHandler)}
 	if upstream != nil {
 		o.Instructions = upstream.Instructions
+		f.version = upstream.ProtocolVersion
 		if upstream.ServerInfo != nil {
 			self = upstream.ServerInfo
 		}
-		if upstream.Capabilities != nil && upstream.Capabilities.Completions != nil {
-			o.CompletionHandler = f.complete
+		if has := upstream.Capabilities; has != nil {
+			shown.Tools, shown.Prompts, shown.Resources = has.Tools, has.Prompts, has.Resources
+			if f.version < sessionless {
+				shown.Logging, f.logs = has.Logging, has.Logging != nil
+			}
+			if has.Completions != nil {
+				o.CompletionHandler = f.complete
+			}
+			f.subscribable = has.Resources != nil && has.Resources.Subscribe
+			if f.subscribable {
+				o.SubscribeHandler = func(ctx context.Context, r *mcp.SubscribeRequest) error {
+					return f.subscribe(ctx, r.Session, r.Params.URI)
+				}
+				o.UnsubscribeHandler = func(_ context.Context, r *mcp.UnsubscribeRequest) error {
+					f.unsubscribe(r.Session, r.Params.URI)
+					return nil
+				}
+			}
 		}
 	}
+	o.RootsListChangedHandler = f.rootsChanged
 	f.server = mcp.NewServer(self, o)
 	f.Paywall.Protect(f.server)
+	f.server.AddReceivingMiddleware(f.translate, f.guard)
+	f.server.AddSendingMiddleware(sendUpdate)
 }
 
 // onChange takes over a list that has changed. Its caller is the session's reader, which must wait
@@ -195,7 +230,7 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.session == nil {
-		f.Log.Warn("the server behind the paywall ended; starting it again")
+		f.Log.Info("opening a session with the server behind the paywall")
 		if err := f.connect(ctx); err != nil {
 			f.Log.Error("the server behind the paywall cannot be reached", "err", err)
 		}
@@ -207,9 +242,24 @@ func (f *Proxy) upstream(ctx context.Context) (*mcp.ClientSession, error) {
 	return f.session, nil
 }
 
+// adopt makes the session with the server behind the only buyer's: one that this buyer's
+// capabilities open.
+func (f *Proxy) adopt(b *buyer) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.adopted == b {
+		return
+	}
+	if f.session != nil {
+		_ = f.session.Close() // before the next is started: perhaps there can be but one
+	}
+	f.adopted, f.client, f.session = b, b.client, nil
+}
+
 // Stdio serves one client over two streams, until it goes away or ctx ends.
 func (f *Proxy) Stdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	return f.serve(ctx, func(ctx context.Context) error {
+		f.single = true
 		const batches = true // it serves all versions, and MCP 2025-03-26 has them
 		err := f.server.Run(ctx, &counted{unanswered: &f.unanswered,
 			Transport: mcpconn.Stdio(in, out, x402.MaxMCPMessage, batches)})
@@ -251,10 +301,15 @@ func (c *counted) Write(ctx context.Context, m jsonrpc.Message) error {
 // HTTP serves streamable HTTP until ctx ends. Browsers' pages are kept out: requests from other
 // origins, and names that were made to point here (DNS rebinding).
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{Handler: http.NewCrossOriginProtection().Handler(f.bounded(f.bothEras())),
+	gate := newGate(f.Limits, f.bodyTime)
+	f.stopCalls = gate.stop
+	server := &http.Server{
+		Handler:           http.NewCrossOriginProtection().Handler(gate.let(f.bothEras(), isSessionless)),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
+	(&conns{most: 2 * gate.Sessions}).watch(server)
 	return f.serve(ctx, func(ctx context.Context) error {
+		defer gate.close()
 		done := make(chan error, 1)
 		go func() { done <- server.Serve(listener) }()
 		select {
@@ -278,36 +333,23 @@ const (
 	idleTime   = 2 * time.Minute
 )
 
-// bounded bounds the time and size of a request's body; an answer has no limit.
-func (f *Proxy) bounded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(rw)
-		_ = control.SetReadDeadline(time.Now().Add(f.bodyTime))
-		body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxBody))
-		if err != nil {
-			http.Error(rw, "the request is too large, too slow, or cut off", http.StatusRequestEntityTooLarge)
-			return
-		}
-		_ = control.SetReadDeadline(time.Time{})
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if r.Method == http.MethodPost { // a GET is a session's stream, which has no end
-			f.unanswered.Add(1)
-			defer f.unanswered.Add(-1)
-		}
-		next.ServeHTTP(rw, r)
-	})
-}
-
 // sessionless is the first version of MCP that has no sessions.
 const sessionless = "2026-07-28"
+
+func isSessionless(r *http.Request) bool { return r.Header.Get("Mcp-Protocol-Version") >= sessionless }
 
 // bothEras serves requests with sessions and without, by the version that they name.
 func (f *Proxy) bothEras() http.Handler {
 	server := func(*http.Request) *mcp.Server { return f.server }
-	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: time.Hour})
-	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Stateless: true})
+	before := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody})
+	since := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{MaxRequestBodyBytes: maxBody,
+		Stateless: true, PropagateRequestCancellation: true})
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
+		if r.Method == http.MethodPost { // a GET is a session's stream, which has no end
+			f.unanswered.Add(1)
+			defer f.unanswered.Add(-1)
+		}
+		if isSessionless(r) {
 			since.ServeHTTP(rw, r)
 		} else {
 			before.ServeHTTP(rw, r)
@@ -353,9 +395,19 @@ func (f *Proxy) Close(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	err := f.Paywall.Close(limited)
+	if f.stopCalls != nil {
+		f.stopCalls() // what is not paid for, and nobody may wait for any more
+	}
 	f.life.Lock()
 	f.ended = true
 	f.life.Unlock()
+	f.buyersMu.Lock()
+	buyers := slices.Collect(maps.Values(f.buyers))
+	clear(f.buyers)
+	f.buyersMu.Unlock()
+	for _, b := range buyers {
+		b.end()
+	}
 	f.mu.Lock()
 	session := f.session
 	f.mu.Unlock()

@@ -23,9 +23,11 @@ import (
 )
 
 // behind is a server as others write them: it knows nothing of payments.
-func behind() *mcp.Server {
+func behind(versions ...string) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "weather", Version: "7"},
-		&mcp.ServerOptions{Instructions: "Ask about the weather."})
+		&mcp.ServerOptions{Instructions: "Ask about the weather.", SupportedProtocolVersions: versions,
+			SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
+			UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil }})
 	schema := map[string]any{"type": "object"}
 	add := func(name string, h mcp.ToolHandler) {
 		server.AddTool(&mcp.Tool{Name: name, InputSchema: schema}, h)
@@ -63,6 +65,48 @@ func behind() *mcp.Server {
 		os.Exit(3)
 		return nil, nil
 	})
+	add("can", func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return text(string(jsonOf(claims(r.ClientCapabilities()))))
+	})
+	add(
+		"inquire",
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) { // since 2026-07-28
+			if said, ok := r.Params.InputResponses["q"].(*mcp.ElicitResult); ok {
+				return text(said.Content["city"].(string))
+			}
+			return &mcp.CallToolResult{
+				InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "Where?"}},
+			}, nil
+		},
+	)
+	add("ask", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if strings.Contains(
+			string(r.Params.Arguments),
+			"apart",
+		) { // as many servers do: on the session's stream
+			ctx = context.Background()
+		}
+		answer, err := r.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Which city?"})
+		if err != nil {
+			return nil, err
+		}
+		sampled, err := r.Session.CreateMessage(ctx, &mcp.CreateMessageParams{MaxTokens: 1,
+			Messages: []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: "a word"}}}})
+		if err != nil {
+			return nil, err
+		}
+		roots, err := r.Session.ListRoots(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		_ = r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: answer.Content["city"]})
+		return text(answer.Content["city"].(string) + " " + sampled.Content.(*mcp.TextContent).Text + " " +
+			roots.Roots[0].URI)
+	})
+	add("touch", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		_ = server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: "weather://today"})
+		return text("touched")
+	})
 	server.AddResource(&mcp.Resource{URI: "weather://today", Name: "today"},
 		func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI,
@@ -95,23 +139,31 @@ func newProxy(t *testing.T, tools ...string) (*lab, *Proxy) {
 	})
 	own, err := os.Executable()
 	require.NoError(t, err)
-	t.Setenv("PAYWALL_TEST_BEHIND", "1")
-	f := &Proxy{Paywall: l.paywall, Command: []string{own}, Log: slog.New(slog.DiscardHandler)}
+	f := &Proxy{Paywall: l.paywall, Command: []string{own}, Env: []string{"PAYWALL_TEST_BEHIND=1"},
+		Log: slog.New(slog.DiscardHandler)}
 	return l, f
 }
 
-// clientOf connects a buyer to what serve serves, and ends both with the test.
-func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
+// stdioPipes serves over stdio until the test ends.
+func stdioPipes(t *testing.T, f *Proxy) (from io.ReadCloser, to io.WriteCloser) {
 	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Stdio(ctx, inR, outW) }()
+	t.Cleanup(func() { stop(); require.NoError(t, <-done) })
+	return outR, inW
+}
+
+// stdioClient connects a buyer over stdio, and ends both with the test.
+func stdioClient(t *testing.T, f *Proxy, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	from, to := stdioPipes(t, f)
 	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, o).Connect(t.Context(),
-		&mcp.IOTransport{Reader: outR, Writer: inW}, nil)
+		&mcp.IOTransport{Reader: from, Writer: to}, nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { client.Close(); stop(); require.NoError(t, <-done) })
+	t.Cleanup(func() { client.Close() })
 	return client
 }
 
@@ -188,6 +240,9 @@ func (l *lab) passesOn(t *testing.T, progress chan string, changed chan struct{}
 	cancelled := make(chan bool)
 	go func() {
 		for said := range progress {
+			if said == "looking mine" {
+				t.Error("it was told before it was paid")
+			}
 			if said == "looking now" {
 				cancel()
 				close(cancelled)
@@ -233,10 +288,13 @@ func TestProxyOverHTTP(t *testing.T) {
 			}
 		})
 	}
-	status, body := post(t, endpoint,
+	status, body := post(
+		t,
+		endpoint,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",`+
 			`"io.modelcontextprotocol/clientInfo":{"name":"b","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
-		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"})
+		map[string]string{"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"},
+	)
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"name":"search"`, "who knows no sessions")
 
@@ -296,7 +354,11 @@ func TestProxyReopensUpstreamSession(t *testing.T) {
 // A price for a tool that is not there would give the tool away that was meant.
 func TestProxyRefusesPriceWithoutTool(t *testing.T) {
 	_, f := newProxy(t, "serach")
-	require.ErrorContains(t, f.Open(t.Context()), "has no tool serach; it has die, fail, hello, search, wait")
+	require.ErrorContains(
+		t,
+		f.Open(t.Context()),
+		"has no tool serach; it has ask, can, die, fail, hello, inquire, search, touch, wait",
+	)
 	require.NoError(t, f.Close(t.Context()))
 	_, f = newProxy(t)
 	f.Command = []string{"/nonexistent/server"}

@@ -205,7 +205,8 @@ func (s *saleRun) replay(ctx context.Context, earlier history.Sale) {
 	}
 	// The process that was settling it has died.
 	isAbandoned := earlier.State == history.SaleSettling && s.now().Sub(earlier.Updated) > s.abandonedAfter
-	if (isAbandoned || earlier.State == history.SaleUnknown) && s.resolveOnChain(ctx, &earlier) {
+	isOpen := (isAbandoned || earlier.State == history.SaleUnknown) && s.payment.isSignedAs(earlier.Payload)
+	if isOpen && s.resolveOnChain(ctx, &earlier) {
 		_ = s.options.Store.MoveSale(context.WithoutCancel(ctx), earlier)
 	}
 	switch {

@@ -231,11 +231,11 @@ func TestDoubtIsSettledByTheChain(t *testing.T) {
 			var l *lab
 			knows := known
 			l = newLab(t, func(_ *lab, o *Options) {
-				o.Status = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
+				o.Received = func(ctx context.Context, e x402.Evidence) (x402.Status, error) {
 					if !knows {
 						return x402.Status{State: x402.Open}, nil
 					}
-					return l.payer.Status(ctx, e)
+					return l.payer.received(ctx, e)
 				}
 			})
 			l.paywall.confirmTimeout = 300 * time.Millisecond

@@ -1,11 +1,13 @@
 package paywall
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"x402-wallet/facilitator"
@@ -32,9 +34,10 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 		return false
 	}
 	said := s.options.Facilitators.Settle(ctx, s.submission())
-	s.settlement = settleOutcomeOf(said.Outcome)
+	s.settlement = settleOutcomeOf(said)
 	s.row.Facilitator = said.Facilitator
 	s.out.settlement = s.buyerSettlement(said.Settlement)
+	s.row.Transaction = s.out.settlement.Transaction
 	if s.settlement == unknown && s.resolveOnChain(ctx, &s.row) {
 		s.settlement = notSent
 		s.out.settlement = s.buyerSettlement(nil)
@@ -54,14 +57,16 @@ func (s *saleRun) settlePayment(ctx context.Context) bool {
 	return s.settlement == settled
 }
 
-func settleOutcomeOf(o facilitator.Outcome) settleOutcome {
-	switch o {
-	case facilitator.Settled:
+func settleOutcomeOf(said facilitator.Result) settleOutcome {
+	switch {
+	case said.Outcome == facilitator.Settled:
 		return settled
-	case facilitator.Refused:
+	case said.Outcome == facilitator.Refused:
 		return refused
-	case facilitator.NotSent:
+	case said.Outcome == facilitator.NotSent:
 		return notSent
+	case said.UsedBefore:
+		return elsewhere
 	default:
 		return unknown
 	}
@@ -74,7 +79,9 @@ func (s *saleRun) explainSettlement(err error) {
 		// the reference server's words
 		s.explain(err, "Payment settlement failed: "+s.out.settlement.ErrorReason)
 	case notSent:
-		s.explain(err, "no facilitator could be reached; nothing was settled")
+		s.explain(err, cmp.Or(s.row.Note, "no facilitator could be reached")+"; nothing was settled")
+	case elsewhere:
+		s.explain(err, "this payment was used before it could be settled here; it buys nothing")
 	case unknown:
 		reason := "whether the payment was settled is not known yet: do not pay again"
 		// without one, the payer cannot be distinguished from a reader of the chain
@@ -109,14 +116,18 @@ func (s *saleRun) buyerSettlement(said *x402.Settlement) *x402.Settlement {
 // resolveOnChain asks the chain about a settlement that a facilitator left open, until the chain
 // knows, the payment has expired, or confirmTimeout is over. True: row says what the chain proved.
 func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
-	if s.options.Status == nil || s.signed.evidence.Network == "" {
+	if s.options.Received == nil || s.signed.evidence.Network == "" {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.confirmTimeout)
 	defer cancel()
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		status, err := s.options.Status(ctx, s.signed.evidence)
+		status, err := s.options.Received(ctx, s.signed.evidence)
 		switch {
+		case err == nil && status.State == x402.Settled && !s.isOfThisSale(*row, status.Transaction):
+			s.log.Warn("a payment came by another transaction than this sale's", "sale", row.ID,
+				"transaction", status.Transaction, "sales", row.Transaction)
+			return false
 		case err == nil && status.State == x402.Settled:
 			row.State, row.Transaction = history.SaleSettled, status.Transaction
 			row.Note = "confirmed on chain"
@@ -124,7 +135,8 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 				Network: s.offer.terms[s.payment.Version].NetworkName, Payer: s.signed.payer})
 			return true
 		case err == nil && status.State == x402.Expired:
-			row.State, row.Note = history.SaleFailed, "expired unsettled, as the chain shows"
+			row.State, row.Note = history.SaleFailed, "the chain shows that the payment did not come, "+
+				"and cannot"
 			return true
 		}
 		select {
@@ -133,6 +145,19 @@ func (s *saleRun) resolveOnChain(ctx context.Context, row *history.Sale) bool {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// isOfThisSale reports whether a payment that came by transaction came for this sale: by the
+// transaction that the facilitator named, or, where it named none, by any. A book has one sale for
+// each payment; but where others sell for the same address, it may have come for a sale of theirs.
+func (s *saleRun) isOfThisSale(row history.Sale, transaction string) bool {
+	switch {
+	case row.Transaction == "":
+		return !s.options.SharedPayTo
+	case x402.IsSolana(row.Network):
+		return row.Transaction == transaction
+	}
+	return strings.EqualFold(row.Transaction, transaction)
 }
 
 // finish writes down how the request ended, and calls the last hooks.

@@ -2,6 +2,7 @@ package seller
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -13,9 +14,9 @@ import (
 	"x402-wallet/x402"
 )
 
-// read takes in an answer within the limits. It always closes the body. The Answer is never nil:
-// with an error it holds what came.
-func (h *httpClient) read(response *http.Response, at *url.URL) (*Answer, error) {
+// read takes in an answer within the limits; a large one takes one of the places. It always closes
+// the body. The Answer is never nil: with an error it holds what came.
+func (h *httpClient) read(response *http.Response, at *url.URL, places chan struct{}) (*Answer, error) {
 	defer response.Body.Close()
 	a := &Answer{Status: response.StatusCode, Header: response.Header, FinalURL: at.String(),
 		ContentType: mediaType(response.Header.Get("Content-Type"))}
@@ -31,7 +32,13 @@ func (h *httpClient) read(response *http.Response, at *url.URL) (*Answer, error)
 	}
 	body, err := decoded(response, limit)
 	if err == nil {
-		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength)
+		leave := func() {}
+		isLarge := func() (err error) {
+			leave, err = take(requestContext(response), places)
+			return err
+		}
+		a.Content, a.Truncated, err = readLimited(body, limit, response.ContentLength, isLarge)
+		a.keepsPlace(leave)
 	}
 	switch {
 	case asks && err == nil && a.Truncated:
@@ -71,21 +78,35 @@ func decoded(response *http.Response, limit int64) (io.Reader, error) {
 	return unpacked, nil
 }
 
+// requestContext is the context of the request that a response answers.
+func requestContext(response *http.Response) context.Context {
+	if response.Request == nil {
+		return context.Background()
+	}
+	return response.Request.Context()
+}
+
 // readLimited reads up to limit bytes and says whether there was more. The buffer grows to the
 // limit in one step once it is large, so that a flood costs little more memory than what is kept of
-// it. With an error it gives what came before.
-func readLimited(from io.Reader, limit, announced int64) (content []byte, more bool, err error) {
-	const small, large = 64 << 10, 2 << 20
+// it; isLarge is called before. With an error it gives what came before.
+func readLimited(from io.Reader, limit, announced int64, isLarge func() error) (content []byte, more bool,
+	err error) {
+	const small = 64 << 10
 	size := int64(small)
 	if announced > 0 {
-		size = min(announced+1, large) // one more, to meet the end without growing
+		size = min(announced+1, largeBody) // one more, to meet the end without growing
 	}
 	buffer := make([]byte, 0, min(size, limit+1))
 	for int64(len(buffer)) <= limit {
 		if len(buffer) == cap(buffer) {
 			size = int64(cap(buffer)) * 4
-			if size > large {
+			if size > largeBody {
 				size = limit + 1
+			}
+			if size > largeBody {
+				if err := isLarge(); err != nil {
+					return trimmed(buffer), false, err
+				}
 			}
 			buffer = append(make([]byte, 0, min(size, limit+1)), buffer...)
 		}

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/x402"
 )
 
@@ -58,6 +59,8 @@ type Answer struct {
 	Settlement    *x402.Settlement
 	SettlementErr error
 	ToolFailed    bool // MCP: the server says that what it was asked for came to nothing; its Status is 500
+
+	leave func() // the place that a large Content takes in memory; nil: none (Release)
 }
 
 // Progress is what a server says while it works. The message is a stranger's.
@@ -82,6 +85,8 @@ func IsMCP(method string) bool {
 // Server is a paid MCP server of the owner's: a command, or a URL.
 type Server struct {
 	Command []string
+	Env     []string      // the command's, all of it
+	Sandbox child.Sandbox // what the command is kept from
 	URL     string
 }
 

@@ -29,10 +29,11 @@ type httpClient struct {
 	options   Options
 	loopback  map[string]bool
 	transport http.RoundTripper
+	room
 }
 
 func newHTTP(o Options) *httpClient {
-	h := &httpClient{options: o, loopback: map[string]bool{}}
+	h := &httpClient{options: o, loopback: map[string]bool{}, room: newRoom()}
 	for _, entry := range o.Loopback {
 		h.loopback[entry] = true
 	}
@@ -70,7 +71,7 @@ func (h *httpClient) ask(ctx context.Context, r Request) (*Answer, error) {
 				_ = response.Body.Close()
 				return nil, err
 			}
-			answer, err := h.read(response, at)
+			answer, err := h.read(response, at, h.asked)
 			if err != nil {
 				return nil, refine(ctx, at, err)
 			}
@@ -95,7 +96,7 @@ func (h *httpClient) present(ctx context.Context, r Request, with x402.Attachmen
 	if err != nil {
 		return nil, &SendError{Sent: connected.Load(), Err: refine(ctx, at, err)}
 	}
-	answer, err := h.read(response, at)
+	answer, err := h.read(response, at, h.paid)
 	if err != nil {
 		answer.Truncated = true
 		return answer, &SendError{Sent: true, Err: refine(ctx, at, err)}

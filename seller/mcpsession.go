@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/internal/mcpconn"
 	"x402-wallet/x402"
 )
@@ -320,9 +321,9 @@ func (p *endpoint) open(ctx context.Context, e *exchange, version string) (*sess
 	defer context.AfterFunc(p.mcp.life, cancel)()
 	if p.url.Scheme == commandScheme {
 		return p.connect(ctx, e, version, func(*session) mcp.Transport {
-			argv, log := p.mcp.options.Servers[p.url.Host].Command, p.mcp.options.Log.With("server",
-				p.url.Host)
-			return recorded{Transport: mcpconn.Command(argv, log, nil), isLast: true}
+			s, log := p.mcp.options.Servers[p.url.Host], p.mcp.options.Log.With("server", p.url.Host)
+			program := child.Program{Argv: s.Command, Env: s.Env, Sandbox: s.Sandbox}
+			return recorded{Transport: mcpconn.Command(program, log, nil), isLast: true}
 		})
 	}
 	client := func(s *session, twoStreams bool) *http.Client {

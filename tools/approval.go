@@ -61,25 +61,34 @@ func (s *Server) purchase(ctx context.Context, request *mcp.CallToolRequest, abo
 		switch {
 		case asked != "" && id != "" && id != asked && !s.wasUsed(ctx, asked):
 			return refused(changed(err))
-		case id == "" || id == asked || questions == maxQuestions || !canAsk:
+		case id == "" || id == asked || questions == maxQuestions || !canAsk || closedBefore(err):
 			return given
+		}
+		if !s.countsHere(ctx) {
+			return given
+		}
+		until := time.Now().Add(questionTimeout)
+		if !s.dialogs.begin(request.Session, id, until) {
+			return refused(waits(err))
 		}
 		question, err := s.question(ctx, id)
 		if err != nil {
+			s.dialogs.end(request.Session, id)
 			logger(s.Log).Warn("ask a person", "err", err)
 			return given
 		}
 		if p := request.Session.InitializeParams(); p == nil || p.ProtocolVersion >= stateless {
-			state := s.states.seal(pending{ID: id, Call: about, Until: time.Now().Add(questionTimeout)})
+			state := s.states.seal(pending{ID: id, Call: about, Until: until})
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{questionID: question},
 				RequestState: state}
 		}
 		action := elicit(ctx, request, question)
+		s.dialogs.end(request.Session, id)
+		if err := s.decide(context.WithoutCancel(ctx), id, action); err != nil {
+			return refused(err)
+		}
 		if action == "" {
 			return given
-		}
-		if err := s.decide(ctx, id, action); err != nil {
-			return refused(err)
 		}
 		asked = id
 	}
@@ -111,6 +120,16 @@ func elicit(ctx context.Context, request *mcp.CallToolRequest, question *mcp.Eli
 		return ""
 	}
 	return answer.Action
+}
+
+// countsHere reports whether what a person answers at this client counts.
+func (s *Server) countsHere(ctx context.Context) bool {
+	w, done, err := s.wallet(ctx)
+	if err != nil {
+		return false
+	}
+	defer done()
+	return w.Engine.Guard.LocalApprovals(ctx)
 }
 
 // wasUsed reports whether an approval was used up by a payment that was then made: what needs
@@ -154,6 +173,9 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 		return "", nil
 	}
 	asked, ok := s.states.open(request.Params.RequestState)
+	if ok {
+		s.dialogs.end(request.Session, asked.ID)
+	}
 	if !ok || asked.Call != about || !time.Now().Before(asked.Until) {
 		return "", x402.Errorf(x402.ApprovalRequired,
 			"the answer does not belong to a question about this call, or came too late").
@@ -161,13 +183,15 @@ func (s *Server) answered(ctx context.Context, request *mcp.CallToolRequest,
 				"again")
 	}
 	answer, _ := request.Params.InputResponses[questionID].(*mcp.ElicitResult)
-	if answer == nil {
-		return asked.ID, nil
+	action := ""
+	if answer != nil {
+		action = answer.Action
 	}
-	return asked.ID, s.decide(ctx, asked.ID, answer.Action)
+	return asked.ID, s.decide(ctx, asked.ID, action)
 }
 
-// decide records what a person at the client said.
+// decide records what a person at the client said; anything else than accept and decline is no
+// answer.
 func (s *Server) decide(ctx context.Context, id, action string) error {
 	w, done, err := s.wallet(ctx)
 	if err != nil {
@@ -191,7 +215,11 @@ func (s *Server) decide(ctx context.Context, id, action string) error {
 		return x402.Errorf(x402.ApprovalDeclined, "the person declined this payment").
 			WithHint("do without it, or talk to the person").WithDetail("approvalId", id)
 	}
-	return nil
+	err = w.Store.Unanswered(ctx, id, atClient)
+	if errors.Is(err, history.ErrDecided) || errors.Is(err, history.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // changed is what a refusal becomes when the seller changed its terms while the person was asked:

@@ -201,15 +201,17 @@ func TestApprovalInEveryEra(t *testing.T) {
 			require.Equal(t, "paid", paid.Status)
 			require.Len(t, w.Settlements(), 1)
 
-			for range 2 { // and with the first one that makes three
-				_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?again"}, "decline", nothing)
+			for _, query := range []string{"?again", "?and=again"} {
+				_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather" + query}, "decline", nothing)
 				require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
 			}
-			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?again"}, "decline", nothing)
-			require.EqualValues(t, "APPROVAL_DECLINED", r.code(t).Error)
-			c.start(map[string]any{"url": w.SellerURL + "/weather?again"}, nil)
-			require.EqualValues(t, "APPROVAL_DECLINED", c.result().code(t).Error,
-				"who said no three times is left alone")
+			for _, query := range []string{"", "?again", "?and=again", "?please"} {
+				c.start(map[string]any{"url": w.SellerURL + "/weather" + query}, nil)
+				f = c.result().code(t)
+				require.EqualValues(t, "APPROVAL_DECLINED", f.Error, "who said no twice is left alone")
+				require.Contains(t, f.Message, "nobody is asked again before")
+				require.NotContains(t, f.Hint+f.Message, "x402-wallet approve")
+			}
 			require.Len(t, w.Settlements(), 1)
 		})
 	}
@@ -252,7 +254,7 @@ func TestMeanwhile(t *testing.T) {
 			_, r = c.pay(map[string]any{"url": front.url}, "accept", func() { front.path.Store("/report") })
 			require.EqualValues(t, "PRICE_CHANGED", r.code(t).Error)
 
-			_, r = c.pay(map[string]any{"url": w.SellerURL + "/weather?frozen"}, "accept", func() {
+			_, r = c.pay(map[string]any{"url": w.SellerURL + "/report?frozen"}, "accept", func() {
 				require.NoError(t, w.wallet.Store.Freeze(t.Context(),
 					history.Freeze{By: "owner", Why: "stop"}))
 			})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/e2e/testworld"
+	"x402-wallet/history/historytest"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
 	"x402-wallet/wallet"
@@ -148,9 +149,19 @@ func betrayed(t *testing.T, by traitor) (*client, *lockedText) {
 	text := &lockedText{}
 	log := slog.New(slog.NewTextHandler(text, nil))
 	w := &Wallet{
-		Engine: &pay.Engine{Transport: by, Store: store, Guard: noGuard{}, Assets: x402.NewRegistry(nil),
-			Now: time.Now, Log: log, Policy: pay.Policy{Deadline: time.Minute}},
-		Store: store, Keys: by, EVM: by, Solana: by,
+		Engine: &pay.Engine{
+			Transport: by,
+			Store:     store,
+			Guard:     historytest.Guard{Store: store},
+			Assets:    x402.NewRegistry(nil),
+			Now:       time.Now,
+			Log:       log,
+			Policy:    pay.Policy{Deadline: time.Minute},
+		},
+		Store:    store,
+		Keys:     by,
+		EVM:      by,
+		Solana:   by,
 		Networks: []string{"eip155:8453", "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"},
 	}
 	return serve(t, &Server{Log: log, Open: func(context.Context) (*Wallet, error) { return w, nil }}), text
@@ -255,10 +266,16 @@ func TestErrorForm(t *testing.T) {
 	e.PaymentID, e.Spent = "pay_1", "5"
 	text, err := json.Marshal(ErrorOf(fmt.Errorf("pay: %w", e)))
 	require.NoError(t, err)
-	require.JSONEq(t,
-		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`, string(text))
+	require.JSONEq(
+		t,
+		`{"error":"OUTCOME_UNKNOWN","message":"sent, no proof","hint":"","fixedBy":"wallet","safeToRetry":true,"paymentId":"pay_1","spent":"5","details":{"amount":"5"}}`,
+		string(text),
+	)
 	text, err = json.Marshal(ErrorOf(errors.New("disk on fire")))
 	require.NoError(t, err)
-	require.JSONEq(t,
-		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`, string(text))
+	require.JSONEq(
+		t,
+		`{"error":"INTERNAL","message":"the wallet had an internal error; see its log on stderr","hint":"","fixedBy":"wallet","safeToRetry":true,"spent":"0","details":{}}`,
+		string(text),
+	)
 }

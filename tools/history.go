@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,7 @@ type evidence struct {
 	Receipt    json.RawMessage `json:"receipt,omitempty"`
 	ChainProof json.RawMessage `json:"chainProof,omitempty"`
 	Note       string          `json:"note,omitempty"`
+	Removed    string          `json:"contentRemoved,omitempty"` // why its bytes are gone, and what they were
 	Session    string          `json:"session"`
 	Dialect    string          `json:"dialect"`
 }
@@ -166,6 +168,9 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		return HistoryOut{}, historyFailed(err)
 	}
+	if errors.Is(err, history.ErrContentRemoved) {
+		out.Evidence.Removed, out.ContentType, out.HTTPStatus = Gone(content), content.Type, content.Status
+	}
 	if err == nil {
 		content = pay.Readable(content)
 		text, cut := inline(content)
@@ -174,6 +179,15 @@ func (w *Wallet) onePayment(ctx context.Context, id string) (HistoryOut, error) 
 		out.ContentType, out.HTTPStatus, out.ContentURI = content.Type, content.Status, contentURI(id)
 	}
 	return out, nil
+}
+
+// Gone says of a content whose bytes were removed why, and what they were.
+func Gone(c history.Content) string {
+	why := "by the owner (history prune)"
+	if c.Removed == history.RemovedByQuota {
+		why = "by quota (policy.content_quota)"
+	}
+	return fmt.Sprintf("removed %s: %d bytes, SHA-256 %s", why, c.Size, c.SHA256)
 }
 
 // receipt is what a seller's or facilitator's receipt claims, in the members that the protocol knows: words

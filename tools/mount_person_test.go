@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/seller"
 	"x402-wallet/x402"
 )
@@ -62,7 +63,7 @@ func TestAMountedToolUnlocks(t *testing.T) {
 		t.Run(era, func(t *testing.T) {
 			w := newWorld(t, rules{}).funded(t, rules{})
 			w.mountsShop(t)
-			l := &lock{}
+			l := &lock{Guard: historytest.Guard{Store: w.wallet.Store}}
 			w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 			s := w.server()
 			t.Cleanup(func() { _ = s.close() })
@@ -132,7 +133,7 @@ func TestAMountedToolsLostAnswer(t *testing.T) {
 
 // unsealed is a guard of rules that somebody changed.
 type unsealed struct {
-	noGuard
+	historytest.Guard
 	changed atomic.Bool
 }
 

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
 	"reflect"
 	"runtime/debug"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -50,6 +47,7 @@ type Server struct {
 	unlocking  unlocking
 	still      time.Duration // 0: stillWaiting
 	states     states
+	dialogs    dialogs
 }
 
 // shutdownTimeout is how long payments under way may take to finish after a signal. They are on disk in
@@ -79,11 +77,6 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 }
 
 func (s *Server) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	// A client that died must not take other payments with it: with a receiver for the signal,
-	// writing to its pipe is an error; without one it is the end of the process.
-	broken := make(chan os.Signal, 1)
-	signal.Notify(broken, syscall.SIGPIPE)
-	defer signal.Stop(broken)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	s.mcp()
@@ -108,7 +101,10 @@ func (s *Server) background(ctx context.Context) {
 	if _, done, err := s.wallet(ctx); err == nil {
 		done()
 	}
-	s.each(ctx, func(ctx context.Context, w *Wallet) { w.Engine.Background(ctx) })
+	s.each(ctx, func(ctx context.Context, w *Wallet) {
+		w.tidy(ctx)
+		w.Engine.Background(ctx)
+	})
 }
 
 // each does something with every wallet there comes to be, for as long as it is the one.

@@ -52,6 +52,17 @@ type Wallet struct {
 	Warnings      []string          // for the person: an old keystore, ignored environment
 }
 
+// tidy brings stored content within the owner's quota, if the owner sealed it.
+func (w *Wallet) tidy(ctx context.Context) {
+	err := w.Engine.Guard.CheckConfig(ctx)
+	if err == nil {
+		err = w.Store.Tidy(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		logger(w.Engine.Log).Warn("content above the quota was not removed", "err", err)
+	}
+}
+
 // keys are the wallet's keys. Tools sign nothing themselves.
 type keys interface {
 	Addresses() (solana, evm string)

@@ -15,13 +15,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/x402"
 )
 
 // lock is a guard and an Unlock that belong together.
 type lock struct {
-	noGuard
+	historytest.Guard
 	open  atomic.Bool
 	given []string
 	mu    sync.Mutex
@@ -67,7 +68,7 @@ func lockedServer(t *testing.T, version string, who person) (*lock, *mcp.ClientS
 	*[]*mcp.ElicitParams) {
 	w := newWorld(t, rules{})
 	w.Fund(w.keys.evm.Address(), sandbox.USDC)
-	l := &lock{}
+	l := &lock{Guard: historytest.Guard{Store: w.wallet.Store}}
 	w.wallet.Engine.Guard, w.keys.unlock = l, l.unlock
 	s := &Server{Open: func(context.Context) (*Wallet, error) {
 		return w.wallet, nil

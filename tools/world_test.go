@@ -22,7 +22,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/e2e/testworld"
 	"x402-wallet/facilitator"
-	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -73,7 +73,12 @@ func newWorld(t testing.TB, r rules) *world {
 	}
 	w.wallet = &Wallet{
 		Engine: &pay.Engine{
-			Rules: budgets, Assets: assets, Store: store, Guard: noGuard{}, Now: time.Now, Log: log,
+			Rules:  budgets,
+			Assets: assets,
+			Store:  store,
+			Guard:  historytest.Guard{Store: store},
+			Now:    time.Now,
+			Log:    log,
 			Policy: pay.Policy{Prefer: []string{sandbox.EVM, sandbox.Solana}, Schemes: []string{"exact"},
 				MaxTimeout: 5 * time.Minute, Deadline: 30 * time.Second},
 			Schemes: map[pay.SchemeKey]pay.Scheme{
@@ -368,12 +373,3 @@ func dead(t *testing.T) string {
 	require.NoError(t, s.Close())
 	return s.SellerURL
 }
-
-// noGuard lets everything pass: rules and ledgers of these tests are nobody's.
-type noGuard struct{}
-
-func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                       { return nil }
-func (noGuard) Checkpoint(context.Context) error                                        { return nil }
-func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -228,15 +229,18 @@ func (w *Wallet) signChannel(ctx context.Context, keyType string, message []byte
 	if keyType != ed25519Key && keyType != secp256k1Key {
 		return sig, unsupported("the wallet has no key of the type %q", keyType)
 	}
+	var faulty error
 	err = w.withKeys(ctx, func(k *keys) {
 		if keyType == ed25519Key {
-			copy(sig[:], ed25519.Sign(k.solana, message))
+			sig, faulty = signEd25519(k.solana, message)
 			return
 		}
 		digest := sha256.Sum256(message)
-		copy(sig[:], ecdsa.SignCompact(&k.evm, digest[:], true)[1:]) // v ‖ r ‖ s
+		var recoverable [65]byte
+		recoverable, faulty = k.evm.sign(&digest)
+		copy(sig[:], recoverable[:])
 	})
-	return sig, err
+	return sig, cmp.Or(err, faulty)
 }
 
 // bcsReader reads Rooch's encoding, with nothing of the code that writes it.

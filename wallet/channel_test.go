@@ -33,10 +33,10 @@ const (
 )
 
 func nuwaWallet(t *testing.T) *Wallet {
-	var solana, evm, seal [secretSize]byte
-	copy(solana[:], unhex(t, nuwaSeed))
-	copy(evm[:], unhex(t, nuwaSecp))
-	k, err := newKeys(&solana, &evm, &seal)
+	k := blankKeys()
+	copy(k.solana, unhex(t, nuwaSeed))
+	copy(k.evm.secret[:], unhex(t, nuwaSecp))
+	k, err := k.complete()
 	require.NoError(t, err)
 	w := &Wallet{now: func() time.Time { return time.Unix(1763632800, 0) }}
 	w.header.solana, w.header.evm = k.addresses()

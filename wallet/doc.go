@@ -14,7 +14,8 @@
 // The way through: wallet.go (create, open, a new passphrase), unlock.go (who is asked, and when it
 // locks again), kinds.go (all that is ever signed, read once more) with solana.go and channel.go
 // beside it, keystore.go (the encrypted file) and store.go (how it is written), passphrase.go and
-// terminal.go (where a passphrase comes from), import.go, harden_linux.go. Every error but a
+// terminal.go (where a passphrase comes from), import.go, keys.go, secp256k1.go (how the EVM key signs),
+// secret.go (where secrets lie), harden_linux.go. Every error but a
 // context's own has a public code, by Code() string, and what to do about it, by Hint() string.
 //
 // # The file
@@ -35,12 +36,26 @@
 // The plaintext is the JSON in keys.go. The addresses that a locked wallet
 // shows are the header's and become certain only when the wallet is unlocked.
 //
-// # What wiping cannot promise
+// # In constant time
 //
-// Keys and passphrases are held in byte arrays and cleared when the wallet locks. Go may still have
-// copied them: stacks that grew, the AES key schedule, the expanded key that crypto/ed25519 caches
-// until the next collection, the buffer in which secp256k1 makes its nonce, the string that PBKDF2
-// makes of the passphrase. TestWipedFromMemory looks: ours are gone, at most one such copy of each
-// is left until its memory is used again. [Harden] keeps other processes of the same user and core
-// files away from that memory; root is out of reach.
+// Signing with either key, and deriving a public key from a secret one, takes the same time and reads
+// the same memory whatever the key and the nonce are: crypto/ed25519 as it is, and secp256k1.go on the
+// library's field and scalar arithmetic. HMACs are compared by hmac.Equal. Not in constant time, and
+// not in need of it: what verifies signatures, and everything about public keys and messages. Not in
+// constant time although it is secret: base64 and base58 of a key when a keystore or another wallet's
+// file is read, hexadecimal of an imported one, and NFC of the passphrase, each once and at the
+// owner's word.
+//
+// # What locking and wiping cannot promise
+//
+// Keys, the plaintext of the keystore and the passphrase's NFC form are held in pages that the system
+// is asked to keep out of swap and core files ([LockedMemory] says whether it does), and cleared when
+// the wallet locks. Copies that are not ours lie elsewhere, for the time they are needed or until
+// their memory is used again: the expanded key that crypto/ed25519 caches until the next collection
+// after a lock, the AES key schedule, scrypt's memory and the strings that PBKDF2 makes of the
+// passphrase, the passphrase as its source gave it, a key that is imported, registers, and a stack
+// that the collector shrinks at that moment. A machine that hibernates writes all of its memory to the
+// disk. TestWipedFromMemory looks: of the EVM key there is one copy while it is held, and none after;
+// of the Solana key at most one is left after locking, and of the passphrase two. [Harden] keeps other
+// processes of the same user and core files away from that memory; root is out of reach.
 package wallet

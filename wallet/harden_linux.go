@@ -10,12 +10,24 @@ import (
 // neither a debugger or /proc/PID/{mem,environ} reader of the same user nor a
 // core file sees a key. main calls it first, before anything is unlocked; a
 // program started later from this process is not affected (exec resets it).
+// After an error no source gives a passphrase.
 func Harden() error {
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("forbid core files: %w", err)
-	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the process not dumpable: %w", err)
+		return notHardened(fmt.Errorf("make the process not dumpable: %w", err))
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return notHardened(fmt.Errorf("forbid core files: %w", err))
 	}
 	return nil
+}
+
+// inCoreFiles says whether the pages that b lies on belong into a core file. It is a second bar:
+// [Harden] forbids core files. The advice starts at a whole page, where a secret lies wherever pages
+// have 4 or 8 KiB; elsewhere it is not taken.
+func inCoreFiles(b []byte, yes bool) {
+	advice := unix.MADV_DONTDUMP
+	if yes {
+		advice = unix.MADV_DODUMP
+	}
+	_ = unix.Madvise(b, advice)
 }

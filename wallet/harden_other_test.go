@@ -9,3 +9,5 @@ func hardened() int { return 0 }
 func standing(bool) int { return 0 }
 
 func wiped(context.Context) int { return 0 }
+
+func withoutLockedMemory(context.Context) int { return 0 }

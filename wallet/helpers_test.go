@@ -77,6 +77,8 @@ func helper(name string) int {
 		return wiped(ctx)
 	case "harden":
 		return hardened()
+	case "no-memory-to-lock":
+		return withoutLockedMemory(ctx)
 	case "wait", "harden-wait":
 		return standing(name == "harden-wait")
 	}
@@ -173,7 +175,7 @@ func golden(t testing.TB) (file, passphrase []byte) {
 	require.NoError(t, err)
 	typed, err := os.ReadFile("testdata/passphrase.txt")
 	require.NoError(t, err)
-	return file, normalizeNFC(trimLine(typed))
+	return file, normalizeNFC(trimLine(typed)).bytes
 }
 
 // putKeystore makes a home with this keystore.

@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/decred/dcrd/dcrec/secp256k1/v4"
 	"golang.org/x/crypto/scrypt"
 )
 
@@ -138,13 +137,12 @@ func newImported(path, chain string, secret []byte) (Imported, error) {
 		i.Address = solanaAddressOf(key)
 		return i, nil
 	}
-	var key secp256k1.PrivateKey
-	defer key.Zero()
-	if overflow := key.Key.SetBytes(i.secret); overflow != 0 || key.Key.IsZero() {
+	public, err := publicKey(i.secret)
+	if err != nil {
 		i.Wipe()
-		return Imported{}, importError(path, errNotAScalar.Error())
+		return Imported{}, importError(path, err.Error())
 	}
-	i.Address = evmAddressOf(key.PubKey())
+	i.Address = evmAddressOf(public)
 	return i, nil
 }
 

@@ -23,18 +23,19 @@ const (
 	ChainEVM    = "evm"
 )
 
-// keys are the unlocked keys. There is one copy of each, so that wipe reaches
-// it; this is also why the secp256k1 key is not go-ethereum's, whose scalar is a
-// big.Int that every signature copies to the heap.
+// keys are the unlocked keys. There is one copy of each, in locked memory, so that wipe reaches it;
+// this is also why the secp256k1 key is not go-ethereum's, whose scalar is a big.Int that every
+// signature copies to the heap.
 type keys struct {
 	redacted
 	*material
 }
 
 type material struct {
+	memory *secret            // holds those below
 	solana ed25519.PrivateKey // seed ‖ public key
-	evm    secp256k1.PrivateKey
-	seal   [secretSize]byte // HMAC key of [Wallet.Seal]
+	evm    signer
+	seal   *[secretSize]byte // HMAC key of [Wallet.Seal]
 }
 
 // The plaintext of the keystore is {"version":1,"solana":…,"evm":…,"seal":…}, each value 32 bytes
@@ -50,39 +51,60 @@ const (
 	plainSize  = len(plainSolana) + len(plainEVM) + len(plainSeal) + len(plainEnd) + 3*secretText
 )
 
-// newKeys takes the secrets over: it wipes what it was given.
-func newKeys(solana, evm, seal *[secretSize]byte) (*keys, error) {
-	defer func() { *solana, *evm, *seal = [secretSize]byte{}, [secretSize]byte{}, [secretSize]byte{} }()
-	k := &keys{material: &material{solana: ed25519.NewKeyFromSeed(solana[:]), seal: *seal}}
-	if overflow := k.evm.Key.SetBytes(evm); overflow != 0 || k.evm.Key.IsZero() {
+// blankKeys is room for keys in locked memory: whoever fills in the seed of solana, the secret of evm
+// and seal calls complete. No secret lies on a stack meanwhile, which Go copies when it grows.
+func blankKeys() *keys {
+	memory := newSecret(ed25519.PrivateKeySize + secretSize + secretSize + nonceWork)
+	rest := memory.bytes
+	take := func(n int) (part []byte) {
+		part, rest = rest[:n:n], rest[n:]
+		return part
+	}
+	return &keys{material: &material{
+		memory: memory,
+		solana: take(ed25519.PrivateKeySize),
+		evm: signer{secret: (*[secretSize]byte)(take(secretSize)),
+			work: (*[nonceWork]byte)(take(nonceWork))},
+		seal: (*[secretSize]byte)(take(secretSize)),
+	}}
+}
+
+// complete makes what follows from the secrets. If they are no keys it wipes them.
+func (k *keys) complete() (*keys, error) {
+	var err error
+	cleanly(func() {
+		whole := ed25519.NewKeyFromSeed(k.solana[:secretSize])
+		copy(k.solana, whole)
+		clear(whole)
+		k.evm.public, err = publicKey(k.evm.secret)
+	})
+	if err != nil {
 		k.wipe()
-		return nil, errNotAScalar
+		return nil, err
 	}
 	return k, nil
 }
 
-var errNotAScalar = errors.New("not a secp256k1 private key: it must be above zero and below the order of " +
-	"the curve")
-
 // generate makes the keys that were not imported from the random source.
 func generate(random io.Reader, imported []Imported) (*keys, error) {
-	var solana, evm, seal [secretSize]byte
-	for _, s := range []*[secretSize]byte{&solana, &evm, &seal} {
-		if _, err := io.ReadFull(random, s[:]); err != nil {
+	k := blankKeys()
+	for _, s := range [][]byte{k.solana[:secretSize], k.evm.secret[:], k.seal[:]} {
+		if _, err := io.ReadFull(random, s); err != nil {
+			k.wipe()
 			return nil, fmt.Errorf("read random bytes: %w", err)
 		}
 	}
 	for _, i := range imported {
 		switch i.Chain {
 		case ChainSolana:
-			solana = *i.secret
+			copy(k.solana, i.secret[:])
 		case ChainEVM:
-			evm = *i.secret
+			*k.evm.secret = *i.secret
 		}
 	}
 	// A random number is no scalar about once in 2^128 times: an error then is
 	// as good as another draw.
-	return newKeys(&solana, &evm, &seal)
+	return k.complete()
 }
 
 // checkImports checks that what was imported is what the keystore will hold.
@@ -99,7 +121,7 @@ func (k *keys) checkImports(imported []Imported) error {
 
 // addresses derives both addresses from the keys themselves.
 func (k *keys) addresses() (solana, evm string) {
-	return solanaAddressOf(k.solana), evmAddressOf(k.evm.PubKey())
+	return solanaAddressOf(k.solana), evmAddressOf(k.evm.public)
 }
 
 func solanaAddressOf(key ed25519.PrivateKey) string { return base58(key[secretSize:]) }
@@ -108,49 +130,50 @@ func evmAddressOf(public *secp256k1.PublicKey) string {
 	return evmAddress([20]byte(keccak256(public.SerializeUncompressed()[1:])[12:]))
 }
 
-// plaintext is what the keystore encrypts; the caller wipes it. It has room for the GCM tag.
-func (k *keys) plaintext() []byte {
-	var evm [secretSize]byte
-	defer clear(evm[:])
-	k.evm.Key.PutBytes(&evm)
-
-	out := make([]byte, 0, plainSize+gcmTagSize)
+// plaintext is what the keystore encrypts; the caller wipes it.
+func (k *keys) plaintext() *secret {
+	memory := newSecret(plainSize)
+	out := memory.bytes[:0]
 	for _, part := range []struct {
 		name   string
 		secret []byte
-	}{{plainSolana, k.solana[:secretSize]}, {plainEVM, evm[:]}, {plainSeal, k.seal[:]}} {
+	}{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]}, {plainSeal, k.seal[:]}} {
 		out = append(out, part.name...)
 		out = base64.StdEncoding.AppendEncode(out, part.secret)
 	}
-	return append(out, plainEnd...)
+	_ = append(out, plainEnd...)
+	return memory
 }
 
 // readPlaintext is the reverse of plaintext. Its errors carry nothing of plain.
 func readPlaintext(plain []byte) (*keys, error) {
-	var solana, evm, seal [secretSize]byte
+	k := blankKeys()
 	rest := plain
 	for _, part := range []struct {
 		name   string
-		secret *[secretSize]byte
-	}{{plainSolana, &solana}, {plainEVM, &evm}, {plainSeal, &seal}} {
+		secret []byte
+	}{{plainSolana, k.solana[:secretSize]}, {plainEVM, k.evm.secret[:]}, {plainSeal, k.seal[:]}} {
 		var ok bool
 		rest, ok = bytes.CutPrefix(rest, []byte(part.name))
 		if !ok || len(rest) < secretText {
+			k.wipe()
 			return nil, errPlaintext
 		}
-		var text [secretSize + 1]byte // Decode writes whole groups of three
-		n, err := base64.StdEncoding.Strict().Decode(text[:], rest[:secretText])
-		copy(part.secret[:], text[:])
-		clear(text[:])
+		text := k.evm.work[:secretSize+1] // Decode writes whole groups of three
+		n, err := base64.StdEncoding.Strict().Decode(text, rest[:secretText])
+		copy(part.secret, text)
+		clear(text)
 		if err != nil || n != secretSize {
+			k.wipe()
 			return nil, errPlaintext
 		}
 		rest = rest[secretText:]
 	}
 	if string(rest) != plainEnd {
+		k.wipe()
 		return nil, errPlaintext
 	}
-	return newKeys(&solana, &evm, &seal)
+	return k.complete()
 }
 
 var errPlaintext = errors.New("the decrypted content has another form")
@@ -160,9 +183,7 @@ func (k *keys) wipe() {
 	if k == nil {
 		return
 	}
-	clear(k.solana)
-	k.evm.Zero()
-	clear(k.seal[:])
+	k.memory.wipe()
 }
 
 // redaction is the only printed form of whatever holds a secret.

@@ -247,8 +247,8 @@ func encrypt(k *keys, passphrase []byte, n uint64, created time.Time, derive kdf
 		return nil, err
 	}
 	plain := k.plaintext()
-	defer clear(plain)
-	ks.ciphertext = aead.Seal(nil, ks.nonce, plain, ks.canonical())
+	defer plain.wipe()
+	ks.ciphertext = aead.Seal(nil, ks.nonce, plain.bytes, ks.canonical())
 	ks.commitment = ks.commit(derived)
 	return ks, nil
 }
@@ -269,12 +269,12 @@ func (ks *keystore) decrypt(passphrase []byte, derive kdf) (*keys, error) {
 	if err != nil {
 		return nil, corrupt("%w", err)
 	}
-	plain := make([]byte, 0, plainSize) // Open must not grow it: what it leaves behind stays unwiped
-	plain, err = aead.Open(plain, ks.nonce, ks.ciphertext, ks.canonical())
+	memory := newSecret(plainSize) // Open must not grow it: what it leaves behind stays unwiped
+	defer memory.wipe()
+	plain, err := aead.Open(memory.bytes[:0], ks.nonce, ks.ciphertext, ks.canonical())
 	if err != nil {
 		return nil, corrupt("its ciphertext is not authentic")
 	}
-	defer clear(plain)
 	k, err := readPlaintext(plain)
 	if err != nil {
 		return nil, corrupt("%w", err)

@@ -35,7 +35,7 @@ func TestGoldenFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, w.Unlock(t.Context(), value(passphrase)))
 			require.Equal(t, unhex(t, goldenSolanaSeed), []byte(w.keys.solana[:32]))
-			require.Equal(t, unhex(t, goldenEVMSecret), w.keys.evm.Serialize())
+			require.Equal(t, unhex(t, goldenEVMSecret), w.keys.evm.secret[:])
 			for i, b := range w.keys.seal {
 				require.EqualValues(t, i, b)
 			}
@@ -120,7 +120,7 @@ func TestDecryptRefuses(t *testing.T) {
 	}
 	ks, k := make()
 	other, _ := make()
-	plain := k.plaintext()
+	plain := k.plaintext().bytes
 
 	swapped := *ks
 	swapped.ciphertext = other.ciphertext

@@ -2,6 +2,7 @@ package wallet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/hmac"
@@ -12,8 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/decred/dcrd/dcrec/secp256k1/v4/ecdsa"
 )
 
 // The kinds of messages that are ever signed, and nothing else: one transfer of one token, by
@@ -57,12 +56,10 @@ func (w *Wallet) SignEVM(ctx context.Context, t TransferWithAuthorization) (sig 
 }
 
 func (w *Wallet) signDigest(ctx context.Context, digest [32]byte) (sig [65]byte, err error) {
-	err = w.withKeys(ctx, func(k *keys) {
-		compact := ecdsa.SignCompact(&k.evm, digest[:], false) // v ‖ r ‖ s
-		copy(sig[:], compact[1:])
-		sig[64] = compact[0]
-	})
-	return sig, err
+	var faulty error
+	err = w.withKeys(ctx, func(k *keys) { sig, faulty = k.evm.sign(&digest) })
+	sig[64] += 27
+	return sig, cmp.Or(err, faulty)
 }
 
 // check refuses everything but a payment out of the account self that is valid now.
@@ -144,8 +141,9 @@ func (w *Wallet) SignSolana(ctx context.Context, message []byte) (sig [64]byte, 
 }
 
 func (w *Wallet) signMessage(ctx context.Context, message []byte) (sig [64]byte, err error) {
-	err = w.withKeys(ctx, func(k *keys) { copy(sig[:], ed25519.Sign(k.solana, message)) })
-	return sig, err
+	var faulty error
+	err = w.withKeys(ctx, func(k *keys) { sig, faulty = signEd25519(k.solana, message) })
+	return sig, cmp.Or(err, faulty)
 }
 
 // checkTransfer holds a message to the rules of SignSolana; self is this wallet's public key.

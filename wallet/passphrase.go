@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -64,23 +65,38 @@ func CheckPassphrase(p []byte) error {
 		return refuse("holds a line break or another control character")
 	}
 	normal := normalizeNFC(p)
-	defer clear(normal)
-	if n := utf8.RuneCount(normal); n < minPassphrase {
+	defer normal.wipe()
+	if n := utf8.RuneCount(normal.bytes); n < minPassphrase {
 		return refuse("has %d characters, at least %d are needed", n, minPassphrase)
 	}
 	return nil
 }
 
-// normalizeNFC returns a new slice with the NFC form, so that the same letters
-// open the wallet whichever keyboard typed them.
-func normalizeNFC(p []byte) []byte {
+// normalizeNFC copies p into locked memory in its NFC form, so that the same letters open the wallet
+// whichever keyboard typed them. The caller wipes it.
+func normalizeNFC(p []byte) *secret {
 	// NFC makes UTF-8 at most three times longer (UAX #15); growing the slice
 	// would leave a copy behind.
-	return norm.NFC.Append(make([]byte, 0, 3*len(p)+utf8.UTFMax), p...)
+	s := newSecret(3*len(p) + utf8.UTFMax)
+	s.bytes = norm.NFC.Append(s.bytes[:0], p...)
+	return s
+}
+
+// failedHarden is why this process is open to others, where Harden was called and failed.
+var failedHarden atomic.Pointer[error]
+
+func notHardened(err error) error {
+	failedHarden.Store(&err)
+	return err
 }
 
 // askPassphrase goes through the sources. It returns the passphrase as it was given.
 func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
+	if failed := failedHarden.Load(); failed != nil {
+		e := locked("other programs could read the passphrase out of this process, so it takes none")
+		e.hint, e.err = "run it where prctl(2) and setrlimit(2) are allowed", *failed
+		return nil, e
+	}
 	for _, source := range sources {
 		p, err := source(ctx)
 		if errors.Is(err, ErrNoPassphrase) {
@@ -95,10 +111,10 @@ func askPassphrase(ctx context.Context, sources []Passphrase) ([]byte, error) {
 			return p, nil
 		case err == nil:
 			return nil, locked("the passphrase that was given is empty")
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
 		case errors.As(err, &known):
 			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		}
 		e := locked("the passphrase could not be had")
 		e.err = err
@@ -165,34 +181,63 @@ func FromFD(fd int) Passphrase {
 }
 
 // FromCommand is what a command prints, without one line end: argv[0] is the
-// program, and there is no shell. It has a minute and [maxPassphrase] bytes; its
-// standard error is dropped, for it might repeat the secret.
-func FromCommand(argv []string) Passphrase {
+// program, by its full path, and there is no shell. env is all of its environment.
+// It has a minute and [maxPassphrase] bytes; its standard error is dropped, for it
+// might repeat the secret.
+func FromCommand(argv, env []string) Passphrase {
 	return func(ctx context.Context) ([]byte, error) {
 		if len(argv) == 0 {
 			return nil, ErrNoPassphrase
+		}
+		if !filepath.IsAbs(argv[0]) {
+			return nil, locked("the passphrase command " + argv[0] + " is not a full path")
 		}
 		limited, cancel := context.WithTimeout(ctx, commandTimeout)
 		defer cancel()
 		out := &line{data: make([]byte, 0, maxLine)}
 		cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
-		cmd.Stdout = out
+		cmd.Env = append([]string{}, env...)
 		cmd.WaitDelay = commandWaitDelay
-		err := cmd.Run()
+		err := runInto(cmd, out)
 		switch {
 		case out.full:
 			clear(out.data)
 			return nil, passphraseTooLong()
 		case err != nil:
 			clear(out.data)
-			e := locked("the passphrase command " + argv[0] + " failed")
-			e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
-				commandTimeout.String()
-			e.err = errors.Join(limited.Err(), err)
-			return nil, e
+			return nil, commandFailed(ctx.Err(), limited.Err(), argv[0], err)
 		}
 		return trimLine(out.data), nil
 	}
+}
+
+// commandFailed says which of three things went wrong: the call that needed the passphrase had no
+// time left (caller), the command took longer than any may (limit), or it failed by itself. A call
+// that was cancelled wants to know nothing.
+func commandFailed(caller, limit error, program string, err error) error {
+	if errors.Is(caller, context.Canceled) {
+		return caller
+	}
+	e := locked("the passphrase command " + program + " failed")
+	e.hint = "run it by hand to see why; it must print the passphrase and exit with 0 within " +
+		commandTimeout.String() + ", with no variables but PATH, HOME, LANG and TMPDIR (to give it others, " +
+		"let it begin with /usr/bin/env NAME=value)"
+	e.err = errors.Join(limit, err)
+	switch {
+	case caller != nil:
+		e.msg = "the passphrase command " + program + " had not answered when the call's time was over, " +
+			"and " +
+			"was ended"
+		e.hint = "run it by hand to see how long it takes: it has to answer within the call's deadline " +
+			"(policy.deadline), and never may take longer than " + commandTimeout.String() + "; or unlock " +
+			"before, with x402-wallet unlock"
+		e.err = caller
+	case limit != nil:
+		e.msg = "the passphrase command " + program + " had not answered after " + commandTimeout.String() +
+			", and was ended"
+		e.err = limit
+	}
+	return e
 }
 
 // line takes what fits into its capacity and then fails, which ends the command.

@@ -3,6 +3,7 @@ package wallet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -54,12 +55,18 @@ func TestNormaliseDoesNotGrow(t *testing.T) {
 		strings.Repeat("\u0390", 300), strings.Repeat("é", 512)} {
 		t.Run(p, func(t *testing.T) {
 			out := normalizeNFC([]byte(p))
-			require.LessOrEqual(t, len(out), 3*len(p))
-			require.Equal(t, 3*len(p)+4, cap(out))
+			require.LessOrEqual(t, len(out.bytes), 3*len(p))
+			require.Equal(t, 3*len(p)+4, cap(out.bytes))
+			if p != "" {
+				first := &out.bytes[0]
+				out.wipe()
+				require.Equal(t, make([]byte, 3*len(p)+4), out.bytes)
+				require.Same(t, first, &out.bytes[0])
+			}
 		})
 	}
 	p := []byte("unchanged")
-	require.NotSame(t, &p[0], &normalizeNFC(p)[0])
+	require.NotSame(t, &p[0], &normalizeNFC(p).bytes[0])
 }
 
 func TestTrimLine(t *testing.T) {
@@ -161,4 +168,12 @@ func TestNFCAndNFDOpenTheSameWallet(t *testing.T) {
 	w.Lock()
 	requireCode(t, w.Unlock(t.Context(), value(strings.Repeat("e", 12))), codeInvalidPassphrase)
 	require.False(t, bytes.Equal([]byte(nfc), []byte(nfd)))
+}
+
+// A process that could not be closed to others takes no passphrase.
+func TestAnOpenProcessTakesNoPassphrase(t *testing.T) {
+	t.Cleanup(func() { failedHarden.Store(nil) })
+	require.Error(t, notHardened(errors.New("not permitted")))
+	_, err := askPassphrase(t.Context(), []Passphrase{FromValue(testPassphrase)})
+	requireCode(t, err, codeLocked)
 }

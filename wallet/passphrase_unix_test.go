@@ -4,8 +4,10 @@ package wallet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -105,23 +107,33 @@ func TestFromFDIsBounded(t *testing.T) {
 }
 
 func TestFromCommand(t *testing.T) {
+	path := func(name string) string {
+		found, err := exec.LookPath(name)
+		require.NoError(t, err)
+		return found
+	}
+	t.Setenv("SOME_SECRET", "canary")
 	for name, tc := range map[string]struct {
 		argv []string
 		want string
 		code errorCode
 	}{
-		"a line":            {[]string{"printf", `abc\n`}, "abc", ""},
-		"no shell":          {[]string{"printf", "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
-		"stderr is dropped": {[]string{"sh", "-c", "echo noise >&2; echo abc"}, "abc", ""},
-		"no stdin":          {[]string{"sh", "-c", "cat; echo abc"}, "abc", ""},
-		"exit 1": {[]string{"sh", "-c", "echo " + testPassphrase + "; echo " + testPassphrase +
+		"a line":            {[]string{path("printf"), `abc\n`}, "abc", ""},
+		"no shell":          {[]string{path("printf"), "%s", "$HOME `id` ; x"}, "$HOME `id` ; x", ""},
+		"stderr is dropped": {[]string{path("sh"), "-c", "echo noise >&2; echo abc"}, "abc", ""},
+		"no stdin":          {[]string{path("sh"), "-c", "cat; echo abc"}, "abc", ""},
+		"exit 1": {[]string{path("sh"), "-c", "echo " + testPassphrase + "; echo " + testPassphrase +
 			" >&2; exit 1"}, "", codeLocked},
-		"not there": {[]string{"/nowhere/pass"}, "", codeLocked},
-		"too much":  {[]string{"yes"}, "", codeInvalidPassphrase},
-		"largest":   {[]string{"printf", "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
+		"not there":                  {[]string{"/nowhere/pass"}, "", codeLocked},
+		"in PATH":                    {[]string{"printf", "abc"}, "", codeLocked},
+		"nothing of our environment": {[]string{path("sh"), "-c", `echo "<$SOME_SECRET$HOME>"`}, "<>", ""},
+		"no pipe that others could open": {[]string{path("sh"), "-c",
+			"test ! -p /proc/self/fd/1 && echo abc"}, "abc", ""},
+		"too much": {[]string{path("yes")}, "", codeInvalidPassphrase},
+		"largest":  {[]string{path("printf"), "%1024d\r\n", "1"}, fmt.Sprintf("%1024d", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := FromCommand(tc.argv)(t.Context())
+			p, err := FromCommand(tc.argv, nil)(t.Context())
 			if tc.code != "" {
 				require.Empty(t, p)
 				require.NotContains(t, requireCode(t, err, tc.code).Error(), testPassphrase)
@@ -131,7 +143,7 @@ func TestFromCommand(t *testing.T) {
 			require.Equal(t, tc.want, string(p))
 		})
 	}
-	_, err := FromCommand(nil)(t.Context())
+	_, err := FromCommand(nil, nil)(t.Context())
 	require.ErrorIs(t, err, ErrNoPassphrase)
 }
 
@@ -141,9 +153,34 @@ func TestFromCommandIsBounded(t *testing.T) {
 	for _, script := range []string{"exec sleep 30", "sleep 30 & sleep 30"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
-		err := w.Unlock(ctx, FromCommand([]string{"sh", "-c", script}))
+		err := w.Unlock(
+			ctx,
+			FromCommand([]string{"/bin/sh", "-c", script}, []string{"PATH=" + os.Getenv("PATH")}),
+		)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, time.Since(start), commandWaitDelay+5*time.Second)
+		// it says which program had no answer, and by when it needs one
+		e := requireCode(t, err, codeLocked)
+		require.Contains(
+			t,
+			e.msg,
+			"the passphrase command /bin/sh had not answered when the call's time was over",
+		)
+		require.Contains(t, e.Hint(), "policy.deadline")
 	}
+	for _, tc := range []struct {
+		caller, limit error
+		says          string
+	}{
+		{nil, context.DeadlineExceeded, "had not answered after 1m0s"},
+		{nil, nil, "failed"},
+		{context.DeadlineExceeded, context.DeadlineExceeded, "had not answered when the call's time was " +
+			"over"},
+	} {
+		e := requireCode(t, commandFailed(tc.caller, tc.limit, "pass", errors.New("killed")), codeLocked)
+		require.Equal(t, "the passphrase command pass "+tc.says,
+			e.msg[:len("the passphrase command pass "+tc.says)], "%v", e)
+	}
+	require.Equal(t, context.Canceled, commandFailed(context.Canceled, context.Canceled, "pass", nil))
 }

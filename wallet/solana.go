@@ -133,8 +133,17 @@ func (i Imported) SignDelegation(message []byte, meant DelegationChange) (sig [6
 	if err := checkDelegation(message, key[secretSize:], meant); err != nil {
 		return sig, err
 	}
-	copy(sig[:], ed25519.Sign(key, message))
-	return sig, nil
+	return signEd25519(key, message)
+}
+
+// signEd25519 verifies what it signed, as [signer] does: two signatures of one message, of which one
+// is faulty, tell the key.
+func signEd25519(key ed25519.PrivateKey, message []byte) (sig [64]byte, err error) {
+	raw := ed25519.Sign(key, message)
+	if !ed25519.Verify(ed25519.PublicKey(key[secretSize:]), message, raw) {
+		return sig, errFaulty
+	}
+	return [64]byte(raw), nil
 }
 
 func checkDelegation(message, owner []byte, meant DelegationChange) error {

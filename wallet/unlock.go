@@ -123,11 +123,11 @@ func (w *Wallet) decryptWith(ctx context.Context, ks *keystore, sources []Passph
 	}
 	defer clear(given)
 	passphrase := normalizeNFC(given)
-	defer clear(passphrase)
+	defer passphrase.wipe()
 
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
-	k, err := ks.decrypt(passphrase, w.derive)
+	k, err := ks.decrypt(passphrase.bytes, w.derive)
 	w.count(err)
 	return k, err
 }
@@ -208,7 +208,7 @@ func (w *Wallet) withHeldKeys(f func(*keys)) bool {
 		return false
 	}
 	w.used = w.now()
-	f(k)
+	cleanly(func() { f(k) })
 	return true
 }
 

@@ -155,8 +155,8 @@ func TestLockWipes(t *testing.T) {
 	w.Lock()
 	require.True(t, w.Locked())
 	require.Equal(t, make([]byte, 64), []byte(held.solana))
-	require.Equal(t, make([]byte, 32), held.evm.Serialize())
-	require.Equal(t, [32]byte{}, held.seal)
+	require.Equal(t, make([]byte, 32), held.evm.secret[:])
+	require.Equal(t, [32]byte{}, *held.seal)
 
 	_, err := w.signDigest(t.Context(), [32]byte{})
 	require.NoError(t, err, "the source answers again")

@@ -90,16 +90,16 @@ func Create(ctx context.Context, dir string, passphrase Passphrase, opt Options)
 	if err := checkVacant(dir); err != nil {
 		return nil, err
 	}
-	secret, err := askNewPassphrase(ctx, passphrase)
+	normal, err := askNewPassphrase(ctx, passphrase)
 	if err != nil {
 		return nil, err
 	}
-	defer clear(secret)
+	defer normal.wipe()
 	k, err := generate(opt.Rand, opt.Import)
 	if err != nil {
 		return nil, setup("make the keys", err)
 	}
-	ks, err := create(dir, k, secret, opt)
+	ks, err := create(dir, k, normal.bytes, opt)
 	if err != nil {
 		k.wipe()
 		return nil, err
@@ -153,8 +153,9 @@ func checkVacant(dir string) error {
 	return setup("look into "+dir, err)
 }
 
-// askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form.
-func askNewPassphrase(ctx context.Context, source Passphrase) ([]byte, error) {
+// askNewPassphrase asks for a passphrase that is good enough, and returns its NFC form, which the
+// caller wipes.
+func askNewPassphrase(ctx context.Context, source Passphrase) (*secret, error) {
 	p, err := askPassphrase(ctx, []Passphrase{source})
 	if errors.Is(err, codeLocked) || errors.Is(err, codeInvalidPassphrase) {
 		e := setup("get a new passphrase", err)
@@ -257,11 +258,12 @@ func (w *Wallet) ChangePassphrase(ctx context.Context, old, fresh Passphrase, op
 		return err
 	}
 	defer k.wipe()
-	passphrase, err := askNewPassphrase(ctx, fresh)
+	normal, err := askNewPassphrase(ctx, fresh)
 	if err != nil {
 		return err
 	}
-	defer clear(passphrase)
+	defer normal.wipe()
+	passphrase := normal.bytes
 	w.deriving.Lock()
 	defer w.deriving.Unlock()
 	changed, err := encrypt(k, passphrase, max(ks.n, uint64(opt.N)), ks.created, w.derive, opt.Rand)

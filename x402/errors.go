@@ -134,8 +134,8 @@ var codes = map[Code]struct {
 	SetupFailed: {fixedBy: ByPerson, means: "init could not finish; nothing incomplete is left behind",
 		do: "correct what the message names"},
 	LedgerUnavailable: {fixedBy: ByPerson,
-		means: "another process held the ledger too long, the disk is full, or this program is older " +
-			"than the ledger",
+		means: "another process held the ledger too long, the disk or the content quota is full, or this " +
+			"program is older than the ledger",
 		do: "correct that; nothing was signed"},
 	LedgerCorrupt: {fixedBy: ByPerson,
 		means: "the ledger is missing, damaged or rolled back: nothing is paid",
@@ -281,10 +281,34 @@ func Clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// Brief bounds a stranger's text for the details of an error. No address, DID (74 letters),
-// transaction (88 on Solana) or CAIP-2 id needs more.
-func Brief(s string) string { return Clip(s, 88) }
+// maxQuoted is how many characters of a stranger's, escaped, stand in our own words at most. No
+// address, DID (74 letters), transaction (88 on Solana) or CAIP-2 id needs more.
+const maxQuoted = 120
 
-// Quote makes a stranger's words safe to stand in our own: at most 200 bytes, in quotes, ASCII only (no
-// bidirectional or invisible letters).
-func Quote(s string) string { return strconv.QuoteToASCII(Clip(s, 200)) }
+// Brief bounds a stranger's text for the details of an error: at most maxQuoted characters, ASCII
+// only, what is not printed escaped.
+func Brief(s string) string {
+	const cut = `\u2026` // …
+	var text strings.Builder
+	for _, r := range Clip(s, maxQuoted-len(cut)) {
+		piece := string(r)
+		if r < ' ' || r > '~' {
+			piece = strings.Trim(strconv.QuoteRuneToASCII(r), "'")
+		}
+		if text.Len()+len(piece) > maxQuoted-len(cut) {
+			return text.String() + cut
+		}
+		text.WriteString(piece)
+	}
+	return text.String()
+}
+
+// Quote makes a stranger's words safe to stand in our own: at most maxQuoted escaped characters, in
+// quotes, ASCII only (no bidirectional or invisible letters).
+func Quote(s string) string {
+	for most := maxQuoted; ; most-- {
+		if quoted := strconv.QuoteToASCII(Clip(s, most)); len(quoted) <= maxQuoted+len(`""`) {
+			return quoted
+		}
+	}
+}

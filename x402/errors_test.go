@@ -76,7 +76,7 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "abc", Clip("abc", 3))
 	require.Equal(t, "abc…", Clip("abcd", 3))
 	require.Equal(t, "ab…", Clip("abéd", 3), "é is two bytes")
-	require.Equal(t, strings.Repeat("0", 88)+"…", Brief(strings.Repeat("0", 89)))
+	require.Equal(t, strings.Repeat("0", 114)+`\u2026`, Brief(strings.Repeat("0", 121)))
 	require.Equal(t, `"a\n\u202eb\x1b"`, Quote("a\n\u202eb\x1b"))
-	require.Len(t, Quote(strings.Repeat("0", 1000)), 200+len(`"\u2026"`))
+	require.Len(t, Quote(strings.Repeat("0", 1000)), maxQuoted+len(`""`))
 }

@@ -80,10 +80,7 @@ func ambiguous(what, key string) *Error {
 // quote is Quote for names: a key, a network, a version.
 func quote(s string) string {
 	const enough = 80
-	if len(s) > enough {
-		return strconv.QuoteToASCII(s[:enough]) + "…"
-	}
-	return strconv.QuoteToASCII(s)
+	return Quote(Clip(s, enough))
 }
 
 // strictReader walks over a document once, token by token. A nil type means that nothing is known

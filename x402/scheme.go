@@ -67,6 +67,14 @@ type Evidence struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// Unique is what a signed payment is known by on its chain: its nonce, or our own signature.
+func (e Evidence) Unique() string {
+	if e.Nonce != "" {
+		return e.Network + " " + e.Asset + " " + e.Payer + " " + e.Nonce
+	}
+	return e.Network + " " + e.Signature
+}
+
 // StatusState is what the chain knows of a payment.
 type StatusState string
 

@@ -2,7 +2,6 @@ package evm
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"time"
@@ -142,10 +141,6 @@ func (e *Exact) sign(ctx context.Context, object []byte, t Transfer, o x402.Orde
 		return x402.Authorization{},
 			internal("our own signature does not recover to our address; it is dropped", err)
 	}
-	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
-		Network: o.Requirement.Network, Asset: o.Asset.Address, Payer: signed.From, PayTo: signed.To,
-		Amount: signed.Value,
-		Nonce:  "0x" + hex.EncodeToString(signed.Nonce[:]), ValidBefore: signed.ValidBefore,
-		ExpiresAt: time.Unix(signed.ValidBefore, 0).UTC(),
-	}}, nil
+	t.Authorization = signed
+	return x402.Authorization{Payload: payload, Evidence: t.Evidence()}, nil
 }

@@ -13,6 +13,7 @@ package evm
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,6 +48,16 @@ type Transfer struct {
 	Asset         x402.AssetInfo    // the EIP-712 domain, from the registry
 	Authorization Authorization3009 // read back from the bytes that are sent
 	Digest        [32]byte          // of the two
+}
+
+// Evidence is what the chain is asked by, what became of a transfer.
+func (t Transfer) Evidence() x402.Evidence {
+	a := t.Authorization
+	return x402.Evidence{
+		Network: t.Asset.Network, Asset: t.Asset.Address, Payer: a.From, PayTo: a.To, Amount: a.Value,
+		Nonce: "0x" + hex.EncodeToString(a.Nonce[:]), ValidBefore: a.ValidBefore,
+		ExpiresAt: time.Unix(a.ValidBefore, 0).UTC(),
+	}
 }
 
 // Options of New.

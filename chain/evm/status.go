@@ -19,6 +19,7 @@ type authorization struct {
 	nonce               common.Hash
 	validBefore         uint64 // Unix seconds
 	evidence            x402.Evidence
+	foreign             bool // signed by a key that is not ours (Received)
 }
 
 // Status asks the chain what became of a payment. It is a question only: it can be repeated at any
@@ -62,7 +63,37 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	if err != nil {
 		return x402.Status{}, err
 	}
-	n, err := e.node(evidence.Network)
+	return e.status(ctx, a)
+}
+
+// Received is Status for a payment that somebody else signed. Of a stranger's key a used nonce
+// proves nothing: he can sign any number of authorizations with it, to whom he likes, or cancel it.
+// So only what was asked, done by this very authorization, is Settled:
+//
+//	authorizationState | found in the token's logs            | Status
+//	-------------------+--------------------------------------+---------------------------------
+//	used (latest)      | AuthorizationUsed, and right after   | Settled
+//	                   | it the exact Transfer                |
+//	used               | AuthorizationUsed, and anything else | Expired when finalized, else Open
+//	used               | AuthorizationCanceled                | Expired when finalized, else Open
+//	used               | neither, or no receipt               | Open, with a note
+//	unused             | as in Status                         | as in Status
+//
+// "Right after it" because one transaction can carry many authorizations of one payer, and a
+// Transfer that pays for one of them pays for no other. The token marks the nonce and moves the
+// money in one call, and logs both in this order (FiatToken; transferWithAuthorization and
+// receiveWithAuthorization alike). A token that logs them otherwise is never seen as settled here.
+func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
+	a, err := readEvidence(evidence)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	a.foreign = true
+	return e.status(ctx, a)
+}
+
+func (e *Exact) status(ctx context.Context, a authorization) (x402.Status, error) {
+	n, err := e.node(a.evidence.Network)
 	if err != nil {
 		return x402.Status{}, &x402.Error{Code: x402.RPCError, FixedBy: x402.ByPerson,
 			Message: "the payment's network has no node in config.toml", Hint: x402.AsError(err).Hint,
@@ -163,7 +194,7 @@ func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, 
 	var unclear x402.Status
 	for _, entry := range logs {
 		if entry.Topics[0] == topicCanceled {
-			return n.statusOfCancelled(ctx, entry)
+			return n.statusOfVoid(ctx, entry, "nonce cancelled (AuthorizationCanceled)")
 		}
 		status, err := n.statusOfTransaction(ctx, a, entry)
 		if err != nil {
@@ -178,8 +209,11 @@ func (n *node) statusOfUsed(ctx context.Context, a authorization) (x402.Status, 
 }
 
 // statusWithoutEvent is for a used nonce whose event is out of reach: it is settled when the nonce
-// is also used at the finalized block.
+// is also used at the finalized block, and our own.
 func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.Status, error) {
+	if a.foreign {
+		return x402.Status{Note: "nonce used; event not found"}, nil
+	}
 	final, err := n.block(ctx, finalized)
 	if err != nil {
 		return x402.Status{}, err
@@ -196,16 +230,16 @@ func (n *node) statusWithoutEvent(ctx context.Context, a authorization) (x402.St
 	return status, nil
 }
 
-// statusOfCancelled is for a nonce that our key cancelled: expired when that is final.
-func (n *node) statusOfCancelled(ctx context.Context, entry logEntry) (x402.Status, error) {
+// statusOfVoid is for a nonce that was used up without paying: expired when that is final.
+func (n *node) statusOfVoid(ctx context.Context, entry logEntry, how string) (x402.Status, error) {
 	final, err := n.block(ctx, finalized)
 	if err != nil {
 		return x402.Status{}, err
 	}
 	status := x402.Status{Transaction: entry.TransactionHash.Hex(), Block: uint64(entry.BlockNumber),
-		Note: "nonce cancelled; not final yet"}
+		Note: how + "; not final yet"}
 	if *final.Number >= entry.BlockNumber {
-		status.State, status.Note = x402.Expired, "nonce cancelled (AuthorizationCanceled)"
+		status.State, status.Note = x402.Expired, how
 	}
 	return status, nil
 }
@@ -219,7 +253,7 @@ type receipt struct {
 
 // statusOfTransaction reads the transaction that used the nonce and compares payer, payee, amount,
 // token and status with what was signed (case D6). Where the node no longer has the receipt, the
-// event alone settles it, with a note.
+// event alone settles it, with a note, if the key is ours.
 func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry logEntry) (x402.Status,
 	error) {
 	var r *receipt
@@ -236,11 +270,28 @@ func (n *node) statusOfTransaction(ctx context.Context, a authorization, entry l
 		status.At = at.at()
 	}
 	if r == nil {
+		if a.foreign {
+			status.State = x402.Open
+		}
 		status.Note = "nonce used in this transaction; its receipt was not found"
 		return status, nil
 	}
 	status.State, status.Note = a.compare(r, entry)
+	if a.foreign && status.State == x402.Settled && !a.isPaidBy(r) {
+		return n.statusOfVoid(ctx, entry, "nonce used for something else")
+	}
 	return status, nil
+}
+
+// isPaidBy reports whether the nonce's use in r is directly followed by the transfer that was
+// asked for.
+func (a authorization) isPaidBy(r *receipt) bool {
+	for i, l := range r.Logs[:max(len(r.Logs)-1, 0)] {
+		if a.isEventOf(l) && l.Topics[0] == topicUsed && a.isExact(r.Logs[i+1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // compare is the part of statusOfTransaction that asks nobody.
@@ -254,12 +305,14 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 		case a.isEventOf(l):
 			used = used || l.Topics[0] == topicUsed
 		case a.isTransferOf(l):
-			to := common.BytesToAddress(l.Topics[2][12:])
-			amount := amountOf(l.Data)
-			if to == a.payee && amount == a.evidence.Amount {
+			if a.isExact(l) {
 				paid = true
 			} else {
-				moved = fmt.Sprintf("%s to %s", amount, to.Hex())
+				moved = fmt.Sprintf(
+					"%s to %s",
+					amountOf(l.Data),
+					common.BytesToAddress(l.Topics[2][12:]).Hex(),
+				)
 			}
 		}
 	}
@@ -276,6 +329,12 @@ func (a authorization) compare(r *receipt, entry logEntry) (x402.StatusState, st
 func (a authorization) isTransferOf(l logEntry) bool {
 	return l.Address == a.token && len(l.Topics) == 3 && l.Topics[0] == topicTransfer &&
 		len(l.Data) == 32 && l.Topics[1] == common.BytesToHash(a.payer[:])
+}
+
+// isExact reports whether l is the transfer that was signed.
+func (a authorization) isExact(l logEntry) bool {
+	return !l.Removed && a.isTransferOf(l) && l.Topics[2] == common.BytesToHash(a.payee[:]) &&
+		amountOf(l.Data) == a.evidence.Amount
 }
 
 func (a authorization) end() time.Time { return time.Unix(a.evidence.ValidBefore, 0).UTC() }

@@ -66,7 +66,7 @@ type refusal struct {
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("JSON-RPC error %d: %q", r.Code, x402.Clip(r.Message, 200))
+	return fmt.Sprintf("JSON-RPC error %d: %s", r.Code, x402.Quote(r.Message))
 }
 
 // Refused reports whether the node answered with a JSON-RPC error, and with one of the codes where

@@ -189,7 +189,9 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 		return x402.Authorization{},
 			fmt.Errorf("the transaction is not what was ordered, and was not signed: %w", err)
 	}
-	signature, err := e.options.Signer.SignTransfer(ctx, o.Payment, message)
+	evidence := e.evidence(o, p)
+	signature, err := e.options.Signer.SignTransfer(ctx,
+		Draft{Payment: o.Payment, Message: message, Evidence: evidence})
 	if err != nil {
 		return x402.Authorization{}, err
 	}
@@ -201,18 +203,23 @@ func (e *Exact) sign(ctx context.Context, o x402.Order, p *plan) (x402.Authoriza
 	if err != nil {
 		return x402.Authorization{}, err
 	}
+	evidence.Signature = solana.Signature(signature).String()
+	return x402.Authorization{Payload: payload, Evidence: evidence}, nil
+}
+
+// evidence is what the chain will be asked by, but for the signature.
+func (e *Exact) evidence(o x402.Order, p *plan) x402.Evidence {
 	now := o.Now
 	if now.IsZero() {
 		now = e.options.Now()
 	}
-	return x402.Authorization{Payload: payload, Evidence: x402.Evidence{
+	return x402.Evidence{
 		Network: o.Requirement.Network, Asset: p.mint.String(), Payer: p.agent.String(),
 		PayTo: o.Requirement.PayTo, Amount: o.Requirement.Amount,
-		Signature: solana.Signature(signature).String(), Source: p.source.String(),
-		Destination: p.destination.String(), Memo: p.memo,
+		Source: p.source.String(), Destination: p.destination.String(), Memo: p.memo,
 		FeePayer: p.feePayer.String(), Blockhash: p.blockhash.String(), LastValidBlockHeight: p.lastValid,
-		ExpiresAt: now.Add(time.Duration(p.validBlocks) * slowBlockTime),
-	}}, nil
+		ExpiresAt: now.Add(time.Duration(p.validBlocks) * slowBlockTime).UTC(),
+	}
 }
 
 // What the reference client asks of the runtime (@x402/svm 2.27, exact/client).

@@ -86,6 +86,9 @@ func Decode(txBase64 string) (Transfer, error) {
 	return t, nil
 }
 
+// EncodeSignature is a signature as evidence has it: base58.
+func EncodeSignature(signature [64]byte) string { return solana.Signature(signature).String() }
+
 // DecodeMessage reads what is signed of such a transaction, as strictly.
 func DecodeMessage(message []byte) (Transfer, error) {
 	return Decode(base64.StdEncoding.EncodeToString(serialize([64]byte{}, message)))

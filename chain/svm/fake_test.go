@@ -57,8 +57,9 @@ type signer struct {
 
 func (s *signer) Address() string { return keyOf(s.private).String() }
 
-func (s *signer) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
+func (s *signer) SignTransfer(_ context.Context, d Draft) ([64]byte, error) {
 	s.asked++
+	message := d.Message
 	if s.wrong {
 		message = append([]byte("not "), message...)
 	}

@@ -52,7 +52,24 @@ func (e *Exact) Status(ctx context.Context, evidence x402.Evidence) (x402.Status
 	if err != nil {
 		return x402.Status{}, err
 	}
-	s.node, err = e.node(ctx, evidence.Network)
+	return e.status(ctx, s, evidence.Network)
+}
+
+// Received is Status for a payment that somebody else signed: the evidence is what was read of the
+// transaction that he showed (LastValidBlockHeight may be 0). A stranger may have found a key and a
+// signature that fit more than one message, so the transaction that landed also has to be this
+// payment in each of its parts: fee payer, accounts, mint, amount, memo and blockhash.
+func (e *Exact) Received(ctx context.Context, evidence x402.Evidence) (x402.Status, error) {
+	s, err := readEvidence(evidence)
+	if err != nil {
+		return x402.Status{}, err
+	}
+	s.shown = &evidence
+	return e.status(ctx, s, evidence.Network)
+}
+
+func (e *Exact) status(ctx context.Context, s *search, network string) (_ x402.Status, err error) {
+	s.node, err = e.node(ctx, network)
 	if err != nil {
 		return x402.Status{}, err
 	}
@@ -83,7 +100,8 @@ type search struct {
 	payer, source solana.PublicKey
 	memo          string
 	blockhash     string
-	lastValid     uint64 // block height; 0 when it was not recorded
+	lastValid     uint64         // block height; 0 when it was not recorded
+	shown         *x402.Evidence // what a stranger's transaction has to be; nil: it is our own
 
 	slot, height uint64 // the node's finalized tip
 	floor        uint64 // the first slot in which the payment could have landed
@@ -312,7 +330,17 @@ func (s *search) open(ctx context.Context, r row, opened *int) (*landed, error) 
 		return nil, s.node.Failed("getTransaction",
 			errors.New("our signature, under something we did not sign"))
 	}
+	if s.shown != nil && !isShown(transfer, *s.shown) {
+		return nil, s.node.Failed("getTransaction", errors.New("the signature, under another payment"))
+	}
 	return t, nil
+}
+
+// isShown reports whether a transaction is the payment that evidence was read from.
+func isShown(t Transfer, e x402.Evidence) bool {
+	return t.FeePayer == e.FeePayer && t.Authority == e.Payer && t.Source == e.Source &&
+		t.Destination == e.Destination && t.Mint == e.Asset && t.Amount == e.Amount &&
+		t.Memo == e.Memo && t.Blockhash == e.Blockhash
 }
 
 // isOther reports whether a row's memo shows that it is not our transaction, which saves fetching

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"x402-wallet/x402"
+	"x402-wallet/x402/money"
 )
 
 // paid is a wallet that signed one payment, and the transaction with it as a facilitator would send
@@ -254,6 +255,42 @@ func TestStatus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A payment that somebody else signed is settled by the transaction that was shown, and by no other
+// that carries its signature.
+func TestReceived(t *testing.T) {
+	e, c, shown, wire := paid(t, nil)
+	shown.LastValidBlockHeight = 0 // a buyer does not say it
+	born := c.slot
+	c.pass(50)
+	c.history = []listed{{wire: wire, slot: born + 40}}
+	for name, change := range map[string]func(*x402.Evidence){
+		"as shown":            func(*x402.Evidence) {},
+		"another fee payer":   func(e *x402.Evidence) { e.FeePayer = e.Payer },
+		"another destination": func(e *x402.Evidence) { e.Destination = e.Source },
+		"another mint":        func(e *x402.Evidence) { e.Asset = e.Payer },
+		"another amount":      func(e *x402.Evidence) { e.Amount = money.NewAmount(1) },
+		"another memo":        func(e *x402.Evidence) { e.Memo += "é" },
+		"another blockhash":   func(e *x402.Evidence) { e.Blockhash = e.Payer },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := shown
+			change(&asked)
+			got, err := e.Received(t.Context(), asked)
+			if name == "as shown" {
+				require.NoError(t, err)
+				require.Equal(t, x402.Settled, got.State)
+				return
+			}
+			require.True(t, x402.HasCode(err, x402.RPCError), "%v", err)
+			require.Zero(t, got)
+		})
+	}
+	c.history[0].failed = true
+	got, err := e.Received(t.Context(), shown)
+	require.NoError(t, err)
+	require.Equal(t, x402.Expired, got.State, "it landed, and moved nothing")
 }
 
 // How far back is searched: to the first slot that can hold the payment, counted by blocks from the

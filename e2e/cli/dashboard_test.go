@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -87,10 +88,12 @@ func TestDashboard(t *testing.T) {
 	require.Contains(t, page, "This approval was used")
 
 	for _, format := range []string{"csv", "jsonl"} {
-		exported, _ := runs(t, 0, env, "export", "--format", format, "--url", "weather")
-		require.Contains(t, exported, "weather")
-		_, same := read(browser.Get(base + "/export?url=weather&format=" + format))
-		require.Equal(t, exported, same)
+		require.Eventually(t, func() bool { // in between the chain may be asked
+			exported, _ := runs(t, 0, env, "export", "--format", format, "--url", "weather")
+			require.Contains(t, exported, "weather")
+			_, same := read(browser.Get(base + "/export?url=weather&format=" + format))
+			return exported == same
+		}, 30*time.Second, 100*time.Millisecond)
 	}
 	paid := regexp.MustCompile(`pay_\w+`).FindString(page)
 	_, _ = runs(t, 0, env, "reconcile")

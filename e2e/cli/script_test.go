@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		if program := os.Getenv(programVariable); program != "" {
 			become(program)
 		}
-		os.Exit(app.Main("0.1.0-dev"))
+		os.Exit(app.Main("0.1.0-dev", ""))
 	}, "mcp-server": mcpServer})
 }
 
@@ -157,7 +157,8 @@ func newWorld(o sandbox.Options) (*world, error) {
 			"x": r.Header.Get("X-Test"), "body": string(body[:min(len(body), 100)]), "size": len(body)})
 	})
 	mux.HandleFunc("/evil", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, evilText) })
-	for name, content := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText} {
+	for name, content := range map[string]string{"binary": "\x00\x01\xff\xfe\n\r\n", "evil": evilText,
+		"large": strings.Repeat("large content ", largeSize/14)} {
 		// the weather's price buys them
 		mux.Handle("/sells/"+name, &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(seller); r.Out.URL.Path = "/weather" },
@@ -173,6 +174,9 @@ func newWorld(o sandbox.Options) (*world, error) {
 	}
 	return &world{Sandbox: s, front: httptest.NewServer(mux)}, nil
 }
+
+// largeSize is about how many bytes the largest of what is sold has: half of the least quota.
+const largeSize = 31 << 20
 
 // evilText clears the screen, sets the window's title, turns text around and forges a line; its tab
 // and newline are honest.

@@ -486,7 +486,7 @@ func TestAForgedDifferenceHidesNothing(t *testing.T) {
 	sealed, err := store.Rules(t.Context())
 	require.NoError(t, err)
 	sealed.Version, sealed.Config = sealed.Version+1, []byte(loose)
-	require.NoError(t, store.SealRules(t.Context(), sealed, ""))
+	require.NoError(t, store.SealRules(t.Context(), sealed, "", true, historytest.Keyholder()))
 	require.NoError(t, store.Close())
 
 	c := sit(t, nil, env, "budget", "set", "session", "6.00")

@@ -7,14 +7,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/config"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
 )
 
 // scenario is something that the wallet is broken in the middle of.
@@ -351,11 +356,75 @@ func expired(r *run) error {
 	if err := r.rule(short); err != nil {
 		return err
 	}
+	if err := r.backup(r.home, r.dir); err != nil {
+		return err
+	}
 	if err := unknown(r, "seller cuts before"); err != nil {
 		return err
 	}
 	r.Advance(16 * time.Second)
+	if err := r.longAgo(); err != nil {
+		return err
+	}
 	return r.rule(string(text))
+}
+
+// backup copies the ledger and its checkpoint.
+func (r *run) backup(from, to string) (err error) {
+	for _, name := range []string{history.FileName, history.FileName + "-wal", "ledger.mark"} {
+		failed := copyFile(filepath.Join(from, name), filepath.Join(to, name))
+		if errors.Is(failed, fs.ErrNotExist) {
+			failed = os.RemoveAll(filepath.Join(to, name))
+		}
+		err = errors.Join(err, failed)
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Join(to, history.FileName+"-shm")))
+}
+
+// longAgo makes the one payment that was made one of ten minutes ago, signed for and sealed as it was:
+// none is called expired before the wallet's own clock says so, and waiting for that would take
+// minutes in each run.
+func (r *run) longAgo() error {
+	list, err := r.payments()
+	if err != nil || len(list) != 1 {
+		return errors.Join(err, fmt.Errorf("%d payments, not one", len(list)))
+	}
+	was := list[0]
+	if err := r.backup(r.dir, r.home); err != nil { // as before it
+		return err
+	}
+	ctx, then := context.Background(), was.Created.Add(-10*time.Minute)
+	store, err := history.Open(ctx, r.home, history.Options{Now: func() time.Time { return then }})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	rules, err := config.Load(r.home)
+	if err != nil {
+		return err
+	}
+	guard := &seal.Guard{Home: r.home, Rules: rules, Store: store, Key: template.keys}
+	key, err := guard.Keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	free := historytest.Keyholder()
+	key.Query, key.Permit = free.Query, free.Permit
+	again, err := historytest.Reserve(ctx, store, history.Hold{Payment: was,
+		Funds: x402.Funds{Source: was.Source, Free: was.Amount}})
+	if err != nil {
+		return err
+	}
+	evidence := was.Evidence
+	evidence.ExpiresAt = evidence.ExpiresAt.Add(-10 * time.Minute)
+	err = store.Submit(ctx, again, history.Signed{Payload: was.Payload, Requirement: was.Requirement,
+		Evidence: evidence, UniqueKey: evidence.Unique()}, key)
+	if err != nil {
+		return err
+	}
+	_, err = store.Finish(ctx, again.ID, history.Outcome{State: history.Unknown, Note: was.Note,
+		ReleaseLease: true, ClearWaiter: true})
+	return errors.Join(err, guard.Checkpoint(ctx))
 }
 
 // reconcile is the command.

@@ -20,6 +20,7 @@ import (
 	"x402-wallet/chain/svm"
 	"x402-wallet/facilitator"
 	"x402-wallet/history"
+	"x402-wallet/history/historytest"
 	"x402-wallet/internal/sandbox"
 	"x402-wallet/pay"
 	"x402-wallet/seller"
@@ -27,8 +28,11 @@ import (
 	"x402-wallet/x402"
 )
 
-var everyByte = flag.String("everybyte", "",
-	`"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`)
+var everyByte = flag.String(
+	"everybyte",
+	"",
+	`"cut": cut a payment to an EVM seller at every byte; "all": break every line at every byte in every way; otherwise at a sample`,
+)
 
 // buyer is the wallet's own engine, joined to a world as package app joins it, in this process: six
 // thousand payments are too many to start a process for each. The keys are unlocked once.
@@ -49,6 +53,9 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 	rpc := map[string]string{sandbox.EVM: w.EVMNodeURL, sandbox.Solana: w.SolanaNodeURL}
 	tokenAccounts := map[string]string{sandbox.Solana: w.OwnerAccount}
 	evmSigner, solanaSigner := agent.Signers(template.keys, nil)
+	if err := historytest.Adopt(ctx, store); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	return &buyer{store: store, Engine: &pay.Engine{
 		Rules:  budget.Rules{PerCall: 1e6, Day: 1e7, Month: 1e8, ApproveAbove: 1e6, Rate: 1 << 20},
 		Policy: pay.Policy{Schemes: []string{"exact"}, MaxTimeout: time.Minute, Deadline: deadline},
@@ -70,7 +77,10 @@ func (w *world) buyer(ctx context.Context, sellerURL, facilitatorURL string, dea
 				Networks: []string{sandbox.EVM, sandbox.Solana}}},
 			Sleep: func(context.Context, time.Duration) error { return nil },
 		}),
-		Store: store, Guard: noGuard{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Store: store,
+		Guard: historytest.Guard{Store: store},
+		Now:   time.Now,
+		Log:   slog.New(slog.DiscardHandler),
 	}}, nil
 }
 
@@ -407,12 +417,3 @@ func (s *beforeSigning) Authorize(ctx context.Context, o x402.Order) (x402.Autho
 	s.do()
 	return s.Scheme.Authorize(ctx, o)
 }
-
-// noGuard lets everything pass: here only the wire breaks.
-type noGuard struct{}
-
-func (noGuard) CheckConfig(context.Context) error                                       { return nil }
-func (noGuard) VerifySeals(context.Context) error                                       { return nil }
-func (noGuard) Checkpoint(context.Context) error                                        { return nil }
-func (noGuard) Approved(context.Context, history.Payment, history.Approval, bool) error { return nil }
-func (noGuard) CheckpointIfUnlocked(context.Context) error                              { return nil }

@@ -85,7 +85,7 @@ func SealHome(dir string, keys *wallet.Wallet) error {
 	}
 	defer store.Close()
 	guard := seal.Guard{Home: dir, Rules: rules, Store: store, Key: keys}
-	return guard.Seal(context.Background())
+	return guard.Seal(context.Background(), false)
 }
 
 // Env is the whole environment of a wallet process at this home. Nothing of the machine's reaches

@@ -48,6 +48,6 @@ func (k solanaKey) Address() string {
 	return solana.PublicKeyFromBytes(k.private.Public().(ed25519.PublicKey)).String()
 }
 
-func (k solanaKey) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(k.private, message)), nil
+func (k solanaKey) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
+	return [64]byte(ed25519.Sign(k.private, d.Message)), nil
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -92,9 +93,16 @@ func (c *checker) policy(written *file) policy {
 		Loopback:    c.loopback(f.Loopback),
 		MaxTimeout: time.Second * time.Duration(
 			c.whole("policy.max_timeout_seconds", f.MaxTimeout, 300, 10, 3600)),
-		Deadline: c.duration("policy.deadline", f.Deadline, 90*time.Second, 5*time.Second, 10*time.Minute),
-		Prefer:   []string{solanaMainnet, base},
-		Schemes:  []string{"exact"},
+		Deadline: c.duration(
+			"policy.deadline",
+			f.Deadline,
+			90*time.Second,
+			5*time.Second,
+			10*time.Minute,
+		),
+		ContentQuota: c.size("policy.content_quota", f.Quota, 1<<30, leastQuota, mostQuota),
+		Prefer:       []string{solanaMainnet, base},
+		Schemes:      []string{"exact"},
 	}
 	if f.PriceJump != nil {
 		p.PriceJump = *f.PriceJump
@@ -255,6 +263,9 @@ func (c *checker) servers(written map[string]server) map[string]server {
 		c.refuse((len(s.Command) > 0) == (s.URL != ""), key,
 			`needs either command = ["…"] or url = "https://…/mcp"`)
 		c.refuse(len(s.Command) > 0 && s.Command[0] == "", key+".command", "has no program")
+		isForCommand := s.Env != nil || s.Sandbox != nil
+		c.refuse(len(s.Command) == 0 && isForCommand, key, "env and sandbox are for a server with a command")
+		c.childEnv(key+".env", s.Env)
 		if s.URL != "" {
 			c.ownerURL(key+".url", s.URL, "https://…/mcp")
 		}
@@ -266,10 +277,25 @@ func (c *checker) servers(written map[string]server) map[string]server {
 	return servers
 }
 
+var variableName = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// childEnv checks the names of variables that another program gets.
+func (c *checker) childEnv(key string, names []string) {
+	for _, name := range names {
+		c.refuse(!variableName().MatchString(name), key,
+			"%q is not the name of a variable; write names alone, without values", name)
+		c.refuse(isOurs(name), key, "names %s, which is the wallet's own and goes to no other program", name)
+	}
+}
+
 func (c *checker) keystore(f *file) keystore {
 	k := f.Keystore
-	c.refuse(len(k.PassphraseCommand) > 0 && k.PassphraseCommand[0] == "", "keystore.passphrase_command",
-		"has no program")
+	if len(k.PassphraseCommand) > 0 {
+		program := k.PassphraseCommand[0]
+		c.refuse(!filepath.IsAbs(program), "keystore.passphrase_command",
+			"begins with %q, which would be looked for in PATH, and whoever starts the wallet chooses that; "+
+				"write the program's full path, which `command -v NAME` prints: [\"/usr/bin/…\", …]", program)
+	}
 	// At most 8 hours: SPEC §3 locks then in any case.
 	idle := c.duration("keystore.idle", k.Idle, 15*time.Minute, time.Second, 8*time.Hour)
 	return keystore{PassphraseFile: k.PassphraseFile, PassphraseCommand: k.PassphraseCommand,

@@ -76,7 +76,8 @@ func (c *Config) Lines() (list []Line) {
 
 // tightenings says for a key whether its change from one value to another lets the agent do nothing
 // that it could not do before. Keys that are missing here (nodes, facilitators, assets, servers,
-// where secrets come from, …) have no such direction.
+// where secrets come from, …) have no such direction: more content_quota lets it fill the disk, less
+// lets it push out what others bought.
 var tightenings = map[string]func(from, to any) bool{
 	"budget.per_call": noMore[money.Dollars], "budget.day": noMore[money.Dollars],
 	"budget.month": noMore[money.Dollars], "budget.approve_above": noMore[money.Dollars],

@@ -76,9 +76,10 @@ func TestCompareUnproven(t *testing.T) {
 		"[[facilitators]]\nname='x'\nurl='https://f.example'",
 		"[hosts.'a.example']\nsettle='wallet'",
 		"[servers.x]\ncommand=['x']",
+		"[policy]\ncontent_quota='2GiB'", // more fills the disk, less pushes out what others bought
 		"[keystore]\npassphrase_file='/x'",
 		"[keystore]\nkeyring=true",
-		"[keystore]\npassphrase_command=['x']",
+		"[keystore]\npassphrase_command=['/x']",
 	} {
 		t.Run(c, func(t *testing.T) {
 			for _, list := range [][]Change{Compare(rules(t, ""), rules(t, c)),
@@ -87,6 +88,17 @@ func TestCompareUnproven(t *testing.T) {
 				require.True(t, list[0].Loosens, c)
 			}
 		})
+	}
+}
+
+// Whoever lets a program out of its sandbox, or gives it another variable, needs the passphrase.
+func TestASandboxTurnedOffLoosens(t *testing.T) {
+	const server = "[servers.x]\ncommand=['x']\n"
+	for _, from := range []string{"", "sandbox=true"} {
+		for _, to := range []string{"sandbox=false", "env=['SOME_SECRET']"} {
+			changed := Compare(rules(t, server+from), rules(t, server+to))
+			require.True(t, Loosens(changed), "%s → %s", from, to)
+		}
 	}
 }
 

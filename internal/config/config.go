@@ -59,8 +59,10 @@ type policy struct {
 	Loopback    []string      // exact host:port that http:// and private addresses are allowed for
 	MaxTimeout  time.Duration // the longest validity that is ever signed
 	Deadline    time.Duration // for one call
-	Prefer      []string      // CAIP-2, best first
-	Schemes     []string
+	// how much content is stored, but for what nobody got yet
+	ContentQuota Size
+	Prefer       []string // CAIP-2, best first
+	Schemes      []string
 }
 
 // network is the owner's node for one network.
@@ -89,6 +91,8 @@ type server struct {
 	Mount   bool     `toml:"mount"`   // its tools appear as <server>__<tool>
 	Channel *bool    `toml:"channel"` // it speaks Nuwa payment channels, or does not; nil: it is looked at
 	Service string   `toml:"service"` // the DID that it has to have, "did:rooch:…"; "": what it says itself
+	Env     []string `toml:"env"`     // the variables of ours that a command gets besides ChildEnv's own
+	Sandbox *bool    `toml:"sandbox"` // a command is confined, or not; nil: where the system can
 }
 
 // keystore says how the wallet is unlocked without a person.

@@ -58,7 +58,8 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, policy{
 		AllowHosts: []string{}, DenyHosts: []string{}, NewPayee: budget.RuleAllow,
 		PayeeChange: budget.RuleAsk, PriceJump: 3, MaxFailures: 20, Loopback: []string{},
-		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, Prefer: []string{solanaMainnet, base},
+		MaxTimeout: 300 * time.Second, Deadline: 90 * time.Second, ContentQuota: 1 << 30,
+		Prefer:  []string{solanaMainnet, base},
 		Schemes: []string{"exact"},
 	}, c.Policy)
 	assert.Equal(t, keystore{Idle: 15 * time.Minute}, c.Keystore)
@@ -192,7 +193,7 @@ channel = true
 [ledger]
 url = ""
 [keystore]
-passphrase_command = ["secret-tool", "lookup"]
+passphrase_command = ["/usr/bin/secret-tool", "lookup"]
 keyring = true
 idle = "1h"
 [channel]
@@ -433,4 +434,21 @@ func TestFacilitatorList(t *testing.T) {
 	c, err := Parse([]byte(specExample))
 	require.NoError(t, err)
 	assert.Equal(t, c.Facilitators, c.FacilitatorList(Env{}))
+}
+
+func TestContentQuota(t *testing.T) {
+	for text, want := range map[string]Size{"64MiB": 64 << 20, "1024MiB": 1 << 30, "65536KiB": 64 << 20,
+		"1TiB": 1 << 40, "3GiB": 3 << 30} {
+		c, err := Parse([]byte("[policy]\ncontent_quota = \"" + text + "\""))
+		require.NoError(t, err, text)
+		require.Equal(t, want, c.Policy.ContentQuota)
+	}
+	for _, bad := range []string{`"0"`, `"63MiB"`, `"2TiB"`, `"1GB"`, `"1 GiB"`, `"-1GiB"`, `"1.5GiB"`, `""`,
+		`"9999999TiB"`, `"1gib"`, `"99999999999999999999KiB"`, `1073741824`} {
+		_, err := Parse([]byte("[policy]\ncontent_quota = " + bad))
+		require.ErrorContains(t, err, "config.toml line 2: policy.content_quota: ", bad)
+	}
+	require.Equal(t, "1GiB", Size(1<<30).String())
+	require.Equal(t, "100MiB", Size(100<<20).String())
+	require.Equal(t, "7B", Size(7).String())
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -56,9 +57,54 @@ type Env struct {
 	FacilitatorFallback string `env:"X402_FACILITATOR_FALLBACK_URL"`
 }
 
-// inherited are secrets that programs we start (paid MCP servers, passphrase_command) have no
-// business with.
-var inherited = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE"}
+// secrets are taken out of the environment, and given to no program.
+var secrets = []string{"CDP_API_KEY_SECRET", "PAYAI_API_KEY_SECRET", "X402_WALLET_PASSPHRASE"}
+
+// basics are the variables that a program which we start gets in any case (SPEC §4); on Windows
+// none would run without the others.
+var (
+	basics        = []string{"PATH", "HOME", "LANG", "TMPDIR"}
+	windowsBasics = []string{"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP",
+		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMFILES", "PROGRAMDATA"}
+	// display is what a program needs to open a window for the person.
+	display = []string{"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CURRENT_DESKTOP",
+		"DBUS_SESSION_BUS_ADDRESS"}
+)
+
+// ChildEnv is the whole environment of a program that we start: the basics, and what else is named.
+func ChildEnv(names ...string) (env []string) {
+	list := slices.Concat(basics, names)
+	if runtime.GOOS == "windows" {
+		list = slices.Concat(basics, windowsBasics, names)
+	}
+	for i, name := range list {
+		value, isSet := os.LookupEnv(name)
+		if isSet && !slices.Contains(list[:i], name) {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}
+
+// DesktopEnv is that of a program that shows something to the person, such as the browser.
+func DesktopEnv() []string { return ChildEnv(display...) }
+
+// OwnEnv is that of this program, started again for a home: what its rules may read, and no secret.
+func OwnEnv(home string) []string {
+	env := ChildEnv("LOG_LEVEL", "SOLANA_RPC_URL", "SOLANA_NETWORK", "X402_FACILITATOR_URL",
+		"X402_FACILITATOR_FALLBACK_URL")
+	return append(env, "X402_WALLET_HOME="+home)
+}
+
+// LauncherEnv is what child.Launch hands on as it was given.
+func LauncherEnv() []string { return os.Environ() }
+
+// isOurs reports whether a variable is the wallet's own, or one of its secrets: no other program
+// gets it. Windows does not tell their letter case apart.
+func isOurs(name string) bool {
+	name = strings.ToUpper(name)
+	return strings.HasPrefix(name, "X402_") || slices.Contains(secrets, name)
+}
 
 // authorities are variables by which Go would take other certificate authorities than the system's:
 // whoever sets them (a project's .env) could read what goes to sellers and nodes, and answer for
@@ -77,7 +123,7 @@ func ReadEnv() (env Env) {
 	}
 	env.NoColor = os.Getenv("NO_COLOR") != ""
 	env.Authorities = os.Getenv(authorities[0]) != "" || os.Getenv(authorities[1]) != ""
-	for _, name := range slices.Concat(inherited, authorities) {
+	for _, name := range slices.Concat(secrets, authorities) {
 		_ = os.Unsetenv(name)
 	}
 	return env

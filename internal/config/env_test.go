@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestReadEnv(t *testing.T) {
 		FacilitatorURL: "v-X402_FACILITATOR_URL", FacilitatorFallback: "v-X402_FACILITATOR_FALLBACK_URL",
 	}, env)
 	for _, line := range os.Environ() {
-		for _, name := range append(inherited, authorities...) {
+		for _, name := range append(secrets, authorities...) {
 			assert.False(t, strings.HasPrefix(line, name+"="), "%s stays", name)
 		}
 	}
@@ -96,4 +97,48 @@ func TestSeedsEnvironmentAfterInit(t *testing.T) {
 	assert.ErrorContains(t, err, "SOLANA_RPC_URL")
 	assert.True(t, x402.HasCode(err, x402.SetupFailed), "a person's mistake, not the wallet's")
 	assert.Empty(t, IgnoredEnv(Env{}, sealed))
+}
+
+// Another program gets the basics and what is named for it, and never the wallet's own.
+func TestChildEnv(t *testing.T) {
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR", "DISPLAY", "SOME_SECRET", "WEATHER_KEY",
+		"X402_WALLET_HOME", "SOLANA_RPC_URL"} {
+		t.Setenv(name, "v-"+name)
+	}
+	basic := []string{"PATH=v-PATH", "HOME=v-HOME", "LANG=v-LANG", "TMPDIR=v-TMPDIR"}
+	if runtime.GOOS == "windows" {
+		require.Subset(t, ChildEnv(), basic)
+		return
+	}
+	require.Equal(t, basic, ChildEnv())
+	require.Equal(t, append(basic, "WEATHER_KEY=v-WEATHER_KEY"), ChildEnv("WEATHER_KEY", "NOT_SET", "PATH"))
+	require.Contains(t, DesktopEnv(), "DISPLAY=v-DISPLAY")
+	require.NotContains(t, DesktopEnv(), "SOME_SECRET=v-SOME_SECRET")
+	own := OwnEnv("/a/home")
+	require.Subset(t, own, append(basic, "X402_WALLET_HOME=/a/home", "SOLANA_RPC_URL=v-SOLANA_RPC_URL"))
+	require.NotContains(t, own, "X402_WALLET_HOME=v-X402_WALLET_HOME")
+}
+
+// What programs get and may is the owner's to say, and what is said wrongly is refused.
+func TestProgramsOfTheRules(t *testing.T) {
+	for text, wrong := range map[string]string{
+		"[servers.a]\ncommand=['x']\nenv=['X402_WALLET_HOME']":     "the wallet's own",
+		"[servers.a]\ncommand=['x']\nenv=['x402_wallet_home']":     "the wallet's own",
+		"[servers.a]\ncommand=['x']\nenv=['CDP_API_KEY_SECRET']":   "the wallet's own",
+		"[servers.a]\ncommand=['x']\nenv=['PAYAI_API_KEY_SECRET']": "the wallet's own",
+		"[servers.a]\ncommand=['x']\nenv=['A=b']":                  "not the name of a variable",
+		"[servers.a]\ncommand=['x']\nenv=['']":                     "not the name of a variable",
+		"[servers.a]\nurl='https://a.example'\nenv=['A']":          "for a server with a command",
+		"[servers.a]\nurl='https://a.example'\nsandbox=true":       "for a server with a command",
+		"[keystore]\npassphrase_command=['pass','show']":           "full path",
+		"[keystore]\npassphrase_command=['./pass']":                "full path",
+		"[keystore]\npassphrase_command=['']":                      "full path",
+	} {
+		_, err := Parse([]byte(text))
+		require.ErrorContains(t, err, wrong, text)
+	}
+	c := rules(t, "[servers.a]\ncommand=['x']\nenv=['A']\nsandbox=false\n[servers.b]\ncommand=['x']")
+	require.Equal(t, []string{"A"}, c.Servers["a"].Env)
+	require.False(t, *c.Servers["a"].Sandbox)
+	require.Nil(t, c.Servers["b"].Sandbox)
 }

@@ -74,6 +74,7 @@ type file struct {
 		Loopback    []string  `toml:"loopback"`
 		MaxTimeout  *int      `toml:"max_timeout_seconds"`
 		Deadline    *string   `toml:"deadline"`
+		Quota       *string   `toml:"content_quota"`
 		Prefer      *[]string `toml:"prefer"`
 		Schemes     *[]string `toml:"schemes"`
 	} `toml:"policy"`

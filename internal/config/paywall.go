@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -12,6 +13,8 @@ import (
 // spend.
 type Paywall struct {
 	Command      []string // of the MCP server behind it, or URL
+	Env          []string // the variables of ours that the command gets besides ChildEnv's own
+	Sandbox      *bool    // the command is confined, or not; nil: where the system can
 	URL          string
 	Listen       string // "": stdio
 	Version      int
@@ -19,6 +22,17 @@ type Paywall struct {
 	VerifyOnly   bool
 	Tools        []paywallTool
 	Facilitators []Facilitator // empty: those of config.toml
+	MaxSessions  int           // over HTTP, at once
+	MaxRequest   int           // bytes of a request of a session that bought nothing
+	BehindProxy  bool          // the last of X-Forwarded-For is the visitor's address
+	SharedPayTo  bool          // others are paid to the same address, with books of their own
+}
+
+// NeedsWallet reports whether it is paid to the wallet's own addresses.
+func (p *Paywall) NeedsWallet() bool {
+	return slices.ContainsFunc(p.Tools, func(t paywallTool) bool {
+		return slices.ContainsFunc(t.Accepts, func(o paywallOption) bool { return o.PayTo == "" })
+	})
 }
 
 // paywallTool is what a tool of that server costs.
@@ -42,6 +56,8 @@ type paywallOption struct {
 
 type filePaywall struct {
 	Command    []string `toml:"command"`
+	Env        []string `toml:"env"`
+	Sandbox    *bool    `toml:"sandbox"`
 	URL        string   `toml:"url"`
 	Listen     string   `toml:"listen"`
 	Network    string   `toml:"network"`
@@ -58,6 +74,10 @@ type filePaywall struct {
 		paywallOption
 	} `toml:"tools"`
 	Facilitators []fileFacilitator `toml:"facilitators"`
+	MaxSessions  *int              `toml:"max_sessions"`
+	MaxRequest   *int              `toml:"max_request_bytes"`
+	BehindProxy  bool              `toml:"behind_proxy"`
+	SharedPayTo  bool              `toml:"shared_pay_to"`
 }
 
 // LoadPaywall reads the file of a paywall; only its owner may be able to write it. Errors come
@@ -80,9 +100,12 @@ func LoadPaywall(path string) (*Paywall, error) {
 }
 
 func (c *checker) paywall(f *filePaywall) *Paywall {
-	p := &Paywall{Command: f.Command, URL: f.URL, Listen: f.Listen, VerifyOnly: f.VerifyOnly,
+	p := &Paywall{Command: f.Command, Env: f.Env, Sandbox: f.Sandbox, URL: f.URL, Listen: f.Listen,
+		VerifyOnly:   f.VerifyOnly,
 		Dialect:      c.oneOf("dialect", f.Dialect, "result", "error", "x402-mcp", "cloudflare"),
-		Facilitators: c.facilitators(f.Facilitators)}
+		Facilitators: c.facilitators(f.Facilitators), BehindProxy: f.BehindProxy, SharedPayTo: f.SharedPayTo,
+		MaxSessions: c.whole("max_sessions", f.MaxSessions, 1000, 10, 100_000),
+		MaxRequest:  c.whole("max_request_bytes", f.MaxRequest, 64<<10, 4<<10, 16<<20)}
 	preset := 2
 	if p.Dialect == "x402-mcp" {
 		preset = 1
@@ -95,7 +118,10 @@ func (c *checker) paywall(f *filePaywall) *Paywall {
 		c.fail("command", "has no program")
 	case f.URL != "":
 		c.ownerURL("url", f.URL, "https://…/mcp")
+		isForCommand := f.Env != nil || f.Sandbox != nil
+		c.refuse(isForCommand, "url", "env and sandbox are for a server with a command")
 	}
+	c.childEnv("env", f.Env)
 	if f.Listen != "" {
 		host, port, err := net.SplitHostPort(f.Listen)
 		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || !isLoopback(host) {

@@ -48,6 +48,7 @@ func TestPaywall(t *testing.T) {
 	const ours = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 	require.Equal(t, &Paywall{
 		Command: []string{"npx", "plain-mcp-server"}, Version: 2, Dialect: "result",
+		MaxSessions: 1000, MaxRequest: 64 << 10,
 		Facilitators: []Facilitator{{Name: "facilitator.example", URL: "https://facilitator.example",
 			Auth: "none"}},
 		Tools: []paywallTool{
@@ -58,7 +59,10 @@ func TestPaywall(t *testing.T) {
 			{Name: "search", Accepts: []paywallOption{{Network: base, PayTo: ours, Price: "0.01"}}},
 		},
 	}, p)
-	p, err = shop(t, strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "").Replace(paywallFile))
+	p, err = shop(
+		t,
+		strings.NewReplacer(`"result"`, `"x402-mcp"`, "version     = 2", "").Replace(paywallFile),
+	)
 	require.NoError(t, err)
 	require.Equal(t, 1, p.Version)
 }
@@ -93,6 +97,9 @@ func TestPaywallFaults(t *testing.T) {
 			"an address of this machine"},
 		"a dialect that is none": {change(`"result"`, `"french"`),
 			`it must be "result" or "error" or "x402-mcp" or "cloudflare"`},
+		"no sessions": {"max_sessions = 0\n" + paywallFile, "it must be from 10 to 100000"},
+		"large requests": {"max_request_bytes = 33554432\n" + paywallFile, "it must be from 4096 to " +
+			"16777216"},
 		"version 3": {change("version     = 2", "version = 3"), "it must be from 1 to 2"},
 		"a tool that is a price": {`command = ["a"]` + "\nnetwork = \"base\"\n[tools]\nsearch = \"0.01\"\n",
 			"shop.toml line 4: tools.search: must be a table, not a string"},

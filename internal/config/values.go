@@ -54,6 +54,48 @@ func (c *checker) duration(key string, written *string, preset, least, most time
 	return d
 }
 
+// Size is a number of bytes, written like "512MiB".
+type Size int64
+
+var units = []struct {
+	name  string
+	bytes Size
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// String is the size as the file has it: in the largest unit of which it is a whole number.
+func (s Size) String() string {
+	for _, u := range units {
+		if s > 0 && s%u.bytes == 0 {
+			return strconv.FormatInt(int64(s/u.bytes), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
+
+// What of content may be stored: two of the largest bodies at least, or there would be no room for the
+// next beside the last.
+const leastQuota, mostQuota Size = 64 << 20, 1 << 40
+
+var sizeForm = pattern(`^([1-9][0-9]{0,6})(KiB|MiB|GiB|TiB)$`)
+
+func (c *checker) size(key string, written *string, preset, least, most Size) Size {
+	if written == nil {
+		return preset
+	}
+	s := Size(0)
+	if parts := sizeForm().FindStringSubmatch(*written); parts != nil {
+		n, _ := strconv.ParseInt(parts[1], 10, 64) // seven digits
+		for _, u := range units {
+			if u.name == parts[2] {
+				s = Size(n) * u.bytes
+			}
+		}
+	}
+	c.refuse(s < least || s > most, key, `is %q; it must be a size from "%s" to "%s", like "1GiB"`, *written,
+		least, most)
+	return s
+}
+
 // short is 10m, not 10m0s.
 func short(d time.Duration) string {
 	s := d.String()

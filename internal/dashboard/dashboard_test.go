@@ -138,7 +138,7 @@ func opened(t *testing.T) *board {
 func (b *board) ask(n byte) history.Approval {
 	b.Helper()
 	a, err := b.store.AskApproval(b.Context(), history.Approval{Quote: [32]byte{n}, Host: "api.example",
-		Method: "GET", URL: "https://api.example/report?" + fmt.Sprint(n),
+		Method: "GET", URL: "https://api.example/report/" + fmt.Sprint(n),
 		Network: "eip155:8453", Asset: "0xasset", Symbol: "USDC", Amount: money.NewAmount(500_000),
 		Price: 500_000, PayTo: "0xpayee", Why: "the price is above what is paid without asking"})
 	require.NoError(b, err)
@@ -151,6 +151,17 @@ func (b *board) pays(id, url, state string, usd int, at time.Time) {
 	b.sql(`INSERT INTO payments (id, session, state, proof, created_at, updated_at, fingerprint, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
 		pay_to, source, requirement, note) VALUES (?, 's', ?, ?, ?, 0, x'00', 'GET', ?, '', 'api.example', 'eip155:8453', 'exact', 'v2', '0xa', 'USDC', ?, ?, '0xpayee', '', '{}', '')`,
 		id, state, map[string]string{"settled": "claimed"}[state], at.UnixMicro(), url, fmt.Sprint(usd), usd)
+}
+
+// stores gives a payment its content.
+func (b *board) stores(id string, c history.Content) {
+	b.Helper()
+	store, err := history.Open(b.Context(), b.home, history.Options{})
+	require.NoError(b, err)
+	defer store.Close()
+	_, err = store.Finish(b.Context(), id, history.Outcome{State: history.Settled, Proof: history.Claimed,
+		Content: &c})
+	require.NoError(b, err)
 }
 
 func (b *board) sql(query string, args ...any) {
@@ -355,7 +366,7 @@ func TestDeciding(t *testing.T) {
 	at := b.base + "/approvals/" + a.ID
 	page := b.get("/approvals/" + a.ID)
 	for _, line := range []string{"Approve this payment?", "$0.50", "500000 atomic units of USDC", "0xpayee",
-		"Base (eip155:8453)", "GET https://api.example/report?1", a.Why} {
+		"Base (eip155:8453)", "GET https://api.example/report/1", a.Why} {
 		t.Run(line, func(t *testing.T) {
 			require.Contains(t, page.body, line)
 		})
@@ -423,10 +434,10 @@ func TestHostileText(t *testing.T) {
 		"\u202eevil\u200b\x1b[2J\U000e0041"
 	b.pays("pay_1", "https://api.example/"+evil, "settled", 1000, time.Now())
 	b.pays("pay_2", "https://api.example/open?"+evil, "unknown", 1000, time.Now())
+	b.stores("pay_1", history.Content{Status: 200, Type: "text/html" + evil,
+		Body: []byte("<h1>content</h1>" + evil + "\nline")})
 	b.sql(`UPDATE payments SET note = ?1, host = ?1, symbol = 'U<b>', transaction_id = ?1, requirement = ?1, chain_proof = ?1, facilitator = ?1, idempotency_key = id || ?1`, evil)
-	b.sql(`INSERT INTO contents VALUES ('pay_1', 200, ?, 0, ?)`, "text/html"+evil,
-		[]byte("<h1>content</h1>"+evil+"\nline"))
-	b.sql(`INSERT INTO audit VALUES (1000, 0, 'pay_1', ?1, ?1, x'')`, evil)
+	b.sql(`INSERT INTO audit VALUES (1000, 0, 'pay_1', ?1, ?1, x'', NULL)`, evil)
 	a := b.ask(1)
 	b.sql(`UPDATE approvals SET url = ?1, host = ?1, why = ?1, pay_to = ?1, network = ?1, symbol = ?1`, evil)
 	for _, path := range []string{"/", "/history", "/history?url=" + url.QueryEscape(evil),

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -160,8 +161,9 @@ type paid struct {
 	Events    []event
 	Documents []document
 	Content   *tools.HistoryOut
-	Cut       bool // only the beginning of the content is shown
-	Receipt   bool // there is a receipt to download
+	Gone      string // why the content is not there any more
+	Cut       bool   // only the beginning of the content is shown
+	Receipt   bool   // there is a receipt to download
 }
 
 type event struct {
@@ -220,6 +222,7 @@ func payment(l *look) (frame, error) {
 			v.Documents = append(v.Documents, document{Name: d.name, Text: pretty(d.raw)})
 		}
 	}
+	v.Gone = all.Evidence.Removed
 	if all.Content != nil {
 		v.Content, v.Cut = &all, *all.ContentTruncated
 	}
@@ -245,7 +248,7 @@ func content(l *look) error {
 	id := l.r.PathValue("id")
 	stored, err := l.wallet.Store.Content(l.r.Context(), id)
 	if err != nil {
-		return missing(err, "no content is stored for this payment")
+		return missing(err, "no content is stored for this payment, or not any more")
 	}
 	l.download("application/octet-stream", id+".content")
 	_, _ = l.w.Write(stored.Body)
@@ -260,7 +263,8 @@ func receiptOf(l *look) error {
 		return missing(err, "there is no payment with this id")
 	}
 	var bought *history.Content
-	if c, err := l.wallet.Store.Content(l.r.Context(), id); err == nil {
+	if c, err := l.wallet.Store.Content(l.r.Context(), id); err == nil ||
+		errors.Is(err, history.ErrContentRemoved) {
 		bought = &c
 	}
 	r, err := receipt.Of(p, bought, l.wallet.Engine.Assets, l.o.Now())

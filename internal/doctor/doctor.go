@@ -55,6 +55,7 @@ type Options struct {
 	Opener         Opener
 	Sources        func(*config.Config) []string // ways to unlock that need no person, by name
 	Now            func() time.Time
+	LockedMemory   func() error // why keys cannot be kept out of swap; nil means wallet.LockedMemory
 
 	wallet *tools.Wallet // open
 }
@@ -118,6 +119,9 @@ func Examine(ctx context.Context, o Options) Report {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.LockedMemory == nil {
+		o.LockedMemory = wallet.LockedMemory
+	}
 	around := []check{{name: "clients", look: o.clients}, {name: "plain-text keys", look: o.keysAbout}}
 	if o.empty() {
 		return run(ctx, append([]check{{name: "home", look: o.home}}, around...))
@@ -134,7 +138,8 @@ func Examine(ctx context.Context, o Options) Report {
 	}
 	defer func() { _ = w.Close() }()
 	o.wallet = w
-	checks = append(checks, check{name: "unlocking", look: o.unlocking})
+	checks = append(checks, check{name: "unlocking", look: o.unlocking},
+		check{name: "servers", look: o.servers}, check{name: "memory", look: o.memory})
 	for _, network := range w.Networks {
 		title := x402.Title(network)
 		node := func(ctx context.Context) findings { return o.node(ctx, network) }
@@ -235,11 +240,46 @@ func (o Options) ledger(ctx context.Context) (list findings) {
 			"payments are dated ahead of this computer's clock, the latest %s: the budgets do not "+
 				"reset until then", latest.Format(time.RFC3339))
 	}
+	list = append(list, o.content(ctx, store)...)
 	if open, err := store.Unfinished(ctx, "", 1000); err == nil && len(open) > 0 {
 		list.add(warn, "x402-wallet reconcile asks the chains",
 			"%d payments are unfinished; their money is held", len(open))
 	}
 	return list
+}
+
+// content says how much of the quota is used.
+func (o Options) content(ctx context.Context, store *history.Store) findings {
+	use, err := store.ContentUse(ctx)
+	rules, bad := config.Load(o.Home)
+	if err != nil || bad != nil {
+		return nil // ledger and rules say it
+	}
+	quota := rules.Policy.ContentQuota
+	use.Quota = int64(quota)
+	said := fmt.Sprintf(
+		"%s of stored content, %s of it not fetched yet, of a quota of %s",
+		rounded(use.Stored),
+		rounded(use.Owed),
+		quota,
+	)
+	const makeRoom = "repeat the calls whose answers were lost, raise policy.content_quota, or give it up: " +
+		"x402-wallet history prune --before DATE --undelivered"
+	switch {
+	case use.Refusal() != nil:
+		return found(fail, makeRoom, "nothing more is bought: %s", said)
+	case use.Owed > use.Quota/2:
+		return found(warn, makeRoom, "%s; when that is full, nothing more is bought", said)
+	}
+	return good("%s", said)
+}
+
+// rounded is a number of bytes for people.
+func rounded(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d KiB", (n+1<<10-1)>>10)
+	}
+	return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)
 }
 
 func (o Options) unlocking(ctx context.Context) findings {
@@ -264,6 +304,21 @@ func (o Options) unlocking(ctx context.Context) findings {
 		}
 	}
 	return good("the first payment unlocks the wallet by: %s", sources[0])
+}
+
+// memory is whether the keys of an unlocked wallet are kept out of swap. It goes by this process: one
+// that was started otherwise, by an agent say, may have another limit.
+func (o Options) memory(context.Context) findings {
+	if err := o.LockedMemory(); err != nil {
+		return found(
+			warn,
+			"raise the limit of locked memory by 64 KiB or more: `ulimit -l`, LimitMEMLOCK= of "+
+				"a systemd service, --ulimit memlock= of a container; or encrypt the swap",
+			"the keys of an unlocked wallet can be written to the swap: the system refused (%v)",
+			err,
+		)
+	}
+	return good("the keys of an unlocked wallet are kept out of the swap")
 }
 
 // environment is what the wallet warns of when it opens and no other check has said: variables that

@@ -264,3 +264,19 @@ func TestWithoutAWallet(t *testing.T) {
 		"clients": warn, "plain-text keys": ok,
 	}, seen)
 }
+
+// Memory that cannot be locked is a warning with its remedy, and no failure.
+func TestLockedMemory(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{{nil, ok}, {errors.New("mlock: cannot allocate memory"), warn}} {
+		list := Options{LockedMemory: func() error { return tc.err }}.memory(t.Context())
+		require.Len(t, list, 1)
+		require.Equal(t, tc.want, list[0].Status)
+		if tc.err != nil {
+			require.Contains(t, list[0].Message, tc.err.Error())
+			require.Contains(t, list[0].Remedy, "ulimit -l")
+		}
+	}
+}

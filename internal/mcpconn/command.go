@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"x402-wallet/internal/child"
 	"x402-wallet/x402"
 )
 
@@ -28,18 +29,18 @@ const (
 )
 
 // Command reaches a server that is a program and speaks on its stdin and stdout. The program is the
-// first of a process group of its own, so that it can be ended with all that it starts, and gets our
-// environment, from which config.ReadEnv took the secrets. What it prints on stderr goes to stderr;
-// nil: the first lines go to log, quoted.
+// first of a session of its own, so that it can be ended with all that it starts, and has no terminal
+// on which a person may type a passphrase. What it prints on stderr goes to stderr; nil: the first
+// lines go to log, quoted.
 //
 // The SDK's transport for commands ends only the command itself, and over one line that is no
 // message the session: npx and friends greet. Here such a line is logged and passed over. A message
 // of more than x402.MaxMCPMessage bytes ends the session.
-func Command(argv []string, log *slog.Logger, stderr io.Writer) mcp.Transport {
+func Command(program child.Program, log *slog.Logger, stderr io.Writer) mcp.Transport {
 	if stderr == nil {
 		stderr = &stderrLog{log: log}
 	}
-	return transport(func() (mcp.Connection, error) { return launch(argv, log, stderr) })
+	return transport(func() (mcp.Connection, error) { return launch(program, log, stderr) })
 }
 
 // transport is a function as an mcp.Transport.
@@ -47,12 +48,23 @@ type transport func() (mcp.Connection, error)
 
 func (t transport) Connect(context.Context) (mcp.Connection, error) { return t() }
 
-func launch(argv []string, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
-	//nolint:gosec // the owner's own configuration names the program; it outlives the call that starts it
-	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
+func launch(program child.Program, log *slog.Logger, stderr io.Writer) (mcp.Connection, error) {
+	cmd, err := program.Command()
+	if errors.Is(err, child.ErrUnconfined) {
+		return nil, x402.Errorf(x402.ServerUnavailable, "the program of an MCP server is not started: "+
+			"%w", err).
+			WithHint("it has sandbox = true; the owner writes sandbox = false to start it unconfined")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if why := program.Unconfined(); why != "" && len(program.Sandbox.Closed) > 0 &&
+		child.Unsupported() == "" {
+		log.Warn("an MCP server's program is not confined", "why", why)
+	}
 	cmd.Stderr = stderr
 	cmd.WaitDelay = endTimeout // its children may hold its stderr
-	setProcessGroup(cmd)
+	setSession(cmd)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

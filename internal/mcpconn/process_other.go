@@ -4,7 +4,7 @@ package mcpconn
 
 import "os/exec"
 
-func setProcessGroup(*exec.Cmd) {}
+func setSession(*exec.Cmd) {}
 
 func terminateGroup(*exec.Cmd) {} // there is no SIGTERM
 

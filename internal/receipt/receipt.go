@@ -15,8 +15,6 @@ package receipt
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,7 +86,7 @@ type proof struct {
 // fingerprint is of what was bought.
 type fingerprint struct {
 	Type   string `json:"type"`
-	Bytes  int    `json:"bytes"`
+	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 	Whole  bool   `json:"whole"` // false: the seller sent more than was kept
 }
@@ -129,9 +127,8 @@ func Of(p history.Payment, content *history.Content, assets *x402.Registry, now 
 			Note: status.Note}
 	}
 	if content != nil {
-		sum := sha256.Sum256(content.Body)
-		r.Content = &fingerprint{Type: content.Type, Bytes: len(content.Body),
-			SHA256: hex.EncodeToString(sum[:]), Whole: !content.Truncated}
+		r.Content = &fingerprint{Type: content.Type, Bytes: content.Size, SHA256: content.SHA256,
+			Whole: !content.Truncated}
 	}
 	return r, nil
 }

@@ -1,9 +1,10 @@
 // Command release makes what `make release` promises: for each platform an archive and an MCP
 // bundle with the binary, the same bytes from the same commit on any machine, with checksums, bills
-// of materials and the entry for the MCP registry.
+// of materials, the entry for the MCP registry and where all of it comes from; and signs it, with the
+// key that it is given.
 //
 // What must stay true: nothing of this machine gets into a file. Times are the commit's, owners are
-// nobody, paths are trimmed.
+// nobody, paths are trimmed. The secret key is read by ssh-keygen and by nothing here.
 package main
 
 import (
@@ -22,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/tools/go/packages"
+
+	"x402-wallet/internal/attest"
 )
 
 // target is a platform the binary is promised for (SPEC §1).
@@ -47,6 +50,12 @@ type release struct {
 	publisher string    // the registry's name space, in reverse DNS
 	url       string    // where the files will be served; each file's name is appended
 	out       string
+	root      string // the module's; "" is here
+
+	commit   string
+	signer   string      // the file of the key that signs; "" signs nothing
+	key      string      // the public key that is compiled in, as attest has it; "" is none
+	programs attest.Sums // of the binaries, by their places in the archives
 }
 
 func main() {
@@ -60,13 +69,15 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
-	r := &release{}
+	r := &release{programs: attest.Sums{}}
 	flags.StringVar(&r.version, "version", "", "what git describe says")
 	flags.StringVar(&r.publisher, "publisher", "example.x402-wallet",
 		"the MCP registry's name space, in reverse DNS")
 	flags.StringVar(&r.url, "url", "https://mcp.x402-wallet.example/releases",
 		"where the files will be served")
 	flags.StringVar(&r.out, "out", "dist", "the directory to fill; what is in it goes")
+	flags.StringVar(&r.signer, "key", "", "sign with this key: an Ed25519 key as OpenSSH keeps it")
+	pub := flags.String("pubkey", "", "compile in this public key; the one of -key when not given")
 	only := flags.String("only", "", "these platforms only, like linux-amd64,darwin-arm64")
 	dry := flags.Bool("check", false, "build nothing: say what a platform's compiler would reject")
 	if err := flags.Parse(args); err != nil {
@@ -85,6 +96,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	r.when = at.UTC()
+	if err := r.readSource(ctx, *pub); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(r.out); err != nil {
 		return err
 	}
@@ -154,19 +168,36 @@ func (r *release) make(ctx context.Context, list []target) error {
 		if made, err = buildinfo.Read(bytes.NewReader(body)); err != nil {
 			return err
 		}
+		if err := r.checkSource(made); err != nil {
+			return fmt.Errorf("%s: %w", t, err)
+		}
 		if err := r.pack(t, body, made, pages); err != nil {
 			return err
 		}
 	}
-	return r.finish(list)
+	if err := r.finish(ctx, list); err != nil {
+		return err
+	}
+	return r.sign(ctx)
 }
 
-// build makes one binary. Nothing of the environment that would change its bytes counts.
+// flags and settings are what decides what go build makes of a commit, besides its platform. Nothing
+// of the environment that would change its bytes counts.
+func (r *release) flags() []string {
+	linked := "-s -w -buildid= -X main.version=" + r.version
+	if r.key != "" {
+		linked += " -X main.releaseKey=" + r.key
+	}
+	return []string{"-trimpath", "-buildvcs=true", "-ldflags", linked}
+}
+
+var settings = []string{"CGO_ENABLED=0", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=",
+	"GOFIPS140=off"}
+
+// build makes one binary.
 func (r *release) build(ctx context.Context, t target, to string) error {
-	_, err := output(ctx, []string{"CGO_ENABLED=0", "GOOS=" + t.os, "GOARCH=" + t.arch, "GOFLAGS=",
-		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off"},
-		"go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -buildid= -X main.version="+
-			r.version, "-o", to, ".")
+	_, err := output(ctx, append([]string{"GOOS=" + t.os, "GOARCH=" + t.arch}, settings...), "go",
+		append(append([]string{"build"}, r.flags()...), "-o", to, ".")...)
 	return err
 }
 

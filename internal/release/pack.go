@@ -6,18 +6,21 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
+
+	"x402-wallet/internal/attest"
 )
 
 // file is one file of an archive.
@@ -84,6 +87,7 @@ func zipped(files []file, when time.Time) ([]byte, error) {
 // pack writes a target's archive, bundle and bill of materials.
 func (r *release) pack(t target, program []byte, made *debug.BuildInfo, pages []file) error {
 	dir := "x402-wallet-" + r.version + "-" + t.String()
+	r.programs[dir+"/"+t.binary()] = hexSum(program)
 	files := append(slices.Clone(pages), file{name: t.binary(), body: program, run: true})
 	archive, pack := dir+".tar.gz", func() ([]byte, error) { return tarball(dir, files, r.when) }
 	if t.os == "windows" {
@@ -105,8 +109,10 @@ func (r *release) write(name string, body func() ([]byte, error)) error {
 	return os.WriteFile(filepath.Join(r.out, name), text, 0o644) //nolint:gosec // for everybody
 }
 
-// finish writes the registry's entry and the checksums of everything.
-func (r *release) finish(list []target) error {
+// finish writes the registry's entry, the provenance of everything and the checksums of everything.
+// The binaries are listed as they lie in the archives, so that who has unpacked one beside SHA256SUMS
+// checks it with the same command.
+func (r *release) finish(ctx context.Context, list []target) error {
 	if err := r.write("server.json", func() ([]byte, error) { return r.serverJSON(list) }); err != nil {
 		return err
 	}
@@ -114,21 +120,32 @@ func (r *release) finish(list []target) error {
 	if err != nil {
 		return err
 	}
-	var sums strings.Builder
-	for _, e := range entries { // by name
+	sums := maps.Clone(r.programs)
+	for _, e := range entries {
 		sum, err := sumOf(filepath.Join(r.out, e.Name()))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&sums, "%s  %s\n", sum, e.Name())
+		sums[e.Name()] = sum
 	}
-	return r.write("SHA256SUMS", func() ([]byte, error) { return []byte(sums.String()), nil })
+	statement, err := r.provenance(ctx, sums, list)
+	if err != nil {
+		return err
+	}
+	sums[attest.ProvenanceName] = hexSum(statement)
+	return errors.Join(
+		r.write(attest.ProvenanceName, func() ([]byte, error) { return statement, nil }),
+		r.write(attest.SumsName, func() ([]byte, error) { return sums.Text(), nil }))
 }
 
 func sumOf(path string) (string, error) {
 	body, err := os.ReadFile(path)
+	return hexSum(body), err
+}
+
+func hexSum(body []byte) string {
 	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:]), err
+	return hex.EncodeToString(sum[:])
 }
 
 func indented(v any) ([]byte, error) {

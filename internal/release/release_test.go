@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/attest"
 )
 
 // small makes a release of two platforms out of a few bytes; `make reproducible` does it with the
@@ -28,12 +30,13 @@ func small(t *testing.T, pages []file) (r *release, files map[string][]byte) {
 			{Path: "example.com/old", Replace: &debug.Module{Path: "example.com/new", Version: "v2.0.0"}}},
 	}
 	r = &release{version: "1.2.3", when: time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC),
-		publisher: "io.github.example", url: "https://mcp.example/files", out: t.TempDir()}
+		publisher: "io.github.example", url: "https://mcp.example/files", out: t.TempDir(), root: "../..",
+		commit: "0123456789abcdef0123456789abcdef01234567", programs: attest.Sums{}}
 	list := []target{{"linux", "amd64"}, {"windows", "arm64"}}
 	for _, to := range list {
 		require.NoError(t, r.pack(to, []byte("program for "+to.String()), made, pages))
 	}
-	require.NoError(t, r.finish(list))
+	require.NoError(t, r.finish(t.Context(), list))
 	files = map[string][]byte{}
 	entries, err := os.ReadDir(r.out)
 	require.NoError(t, err)
@@ -49,7 +52,7 @@ func TestTheSameBytesTwice(t *testing.T) {
 		file{name: "LICENSE", body: []byte("licence")}
 	_, first := small(t, []file{one, two})
 	_, second := small(t, []file{two, one}) // maps have no order
-	require.Len(t, first, 8)
+	require.Len(t, first, 9)
 	require.Equal(t, first, second)
 
 	sums := string(first["SHA256SUMS"])

@@ -19,8 +19,8 @@ type solanaPayer struct{ private ed25519.PrivateKey }
 
 func (p solanaPayer) Address() string { return keyOf(p.private).String() }
 
-func (p solanaPayer) SignTransfer(_ context.Context, _ string, message []byte) ([64]byte, error) {
-	return [64]byte(ed25519.Sign(p.private, message)), nil
+func (p solanaPayer) SignTransfer(_ context.Context, d svm.Draft) ([64]byte, error) {
+	return [64]byte(ed25519.Sign(p.private, d.Message)), nil
 }
 
 // The wallet's own Solana code and this package's, written apart, understand each other.

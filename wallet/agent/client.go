@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"x402-wallet/budget"
 	"x402-wallet/chain/evm"
 	"x402-wallet/chain/svm"
 	"x402-wallet/history"
@@ -74,9 +73,9 @@ func (c *Client) signEVM(ctx context.Context, t evm.Transfer) (signature [65]byt
 	return signature, err
 }
 
-func (c *Client) signSolana(ctx context.Context, payment string, message []byte) (signature [64]byte,
-	err error) {
-	err = c.sign(ctx, request{Op: "solana", Payment: payment, Message: message}, signature[:])
+func (c *Client) signSolana(ctx context.Context, d svm.Draft) (signature [64]byte, err error) {
+	q := request{Op: "solana", Payment: d.Payment, Message: d.Message, Evidence: d.Evidence}
+	err = c.sign(ctx, q, signature[:])
 	return signature, err
 }
 
@@ -84,7 +83,7 @@ func (c *Client) signSolana(ctx context.Context, payment string, message []byte)
 func (c *Client) sign(ctx context.Context, q request, signature []byte) error {
 	answer, err := c.call(ctx, q)
 	if err == nil && len(answer) != len(signature) {
-		return x402.Errorf(x402.Internal, "the unlock agent answered with no signature")
+		return garbled()
 	}
 	copy(signature, answer)
 	return err
@@ -115,10 +114,18 @@ func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 		return nil, unreachable(err)
 	}
 	var out reply
-	if err := json.NewDecoder(io.LimitReader(conn, maxReply)).Decode(&out); err != nil {
-		return nil, unreachable(err)
+	d := json.NewDecoder(io.LimitReader(conn, maxReply))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&out); err != nil {
+		if _, network := errors.AsType[net.Error](err); network || errors.Is(err, io.EOF) {
+			return nil, unreachable(err)
+		}
+		return nil, garbled()
 	}
 	if out.Error != nil {
+		if _, _, known := x402.Explain(out.Error.Code); !known {
+			return nil, garbled()
+		}
 		return nil, x402.Errorf(out.Error.Code, "%s", out.Error.Message).WithHint("%s", out.Error.Hint)
 	}
 	return out.Signature, nil
@@ -127,6 +134,16 @@ func (c *Client) call(ctx context.Context, q request) ([]byte, error) {
 func unreachable(err error) error {
 	return x402.Errorf(x402.WalletLocked, "the unlock agent does not answer: %w", err).
 		WithHint("the owner runs x402-wallet lock, then x402-wallet unlock")
+}
+
+// garbled is an answer that no unlock agent of this version gives. What it was is not repeated:
+// whatever listens there may have been told anything.
+func garbled() error {
+	return x402.Errorf(x402.WalletLocked, "what listens at %s in the wallet's home answers, but not as the "+
+		"unlock agent of this version does; nothing was signed", socketName).
+		WithHint("the owner ends the program that listens there, removes %s from the wallet's home, and "+
+			"runs "+
+			"x402-wallet unlock with this version", socketName)
 }
 
 // The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the
@@ -176,20 +193,21 @@ func (s solanaSigner) Address() string {
 	return address
 }
 
-func (s solanaSigner) SignTransfer(ctx context.Context, payment string, message []byte) ([64]byte, error) {
+func (s solanaSigner) SignTransfer(ctx context.Context, d svm.Draft) ([64]byte, error) {
 	if s.remote.first() {
-		if signature, err := s.remote.signSolana(ctx, payment, message); !errors.Is(err, errNone) {
+		if signature, err := s.remote.signSolana(ctx, d); !errors.Is(err, errNone) {
 			return signature, err
 		}
 	}
-	return s.keys.SignSolana(ctx, message)
+	return s.keys.SignSolana(ctx, d.Message)
 }
 
-// Guard stands between a payment and its signature: seal.Guard, whose key may be the agent's. It is
-// a pay.Guard.
+// Guard stands between a payment and its signature: seal.Guard and Recorder, whose key may be the
+// agent's. It is a pay.Guard.
 type Guard struct {
-	Local  sealer
-	Remote *Client // nil: none
+	Local    sealer
+	Recorder *Recorder
+	Remote   *Client // nil: none
 }
 
 // sealer is seal.Guard.
@@ -199,8 +217,6 @@ type sealer interface {
 	Checkpoint(ctx context.Context) error           // before a signed payment leaves
 	CheckpointIfUnlocked(ctx context.Context) error // of what was frozen
 	Verify(ctx context.Context) error               // the whole ledger
-	Approved(ctx context.Context, p history.Payment, a history.Approval) error
-	OwnSession(ctx context.Context, s budget.Session, seal []byte) (bool, error)
 }
 
 // CheckConfig implements pay.Guard. It needs no key.
@@ -211,15 +227,42 @@ func (g Guard) VerifySeals(ctx context.Context) error {
 	return g.Remote.orHere(ctx, request{Op: "check"}, g.Local.VerifySeals)
 }
 
-// Approved implements pay.Guard. The agent looks at the owner's approval by itself, and believes
-// this process what its client said (here).
-func (g Guard) Approved(ctx context.Context, p history.Payment, a history.Approval, here bool) error {
-	if here {
-		return g.Remote.orHere(ctx, request{Op: "heard", Payment: p.ID},
-			func(context.Context) error { return nil })
+// Submit implements pay.Guard. What the agent signed it has recorded already, with the owner's
+// approval or not at all: this process's client it does not know.
+func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
+	if g.Recorder.Locked() {
+		return g.Recorder.Store.Submit(ctx, p, signed, history.Keyholder{})
 	}
-	return g.Remote.orHere(ctx, request{Op: "status"},
-		func(ctx context.Context) error { return g.Local.Approved(ctx, p, a) })
+	return g.Recorder.Submit(ctx, p, signed, here)
+}
+
+// RecordVoucher implements pay.Guard.
+func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
+	return g.Recorder.RecordVoucher(ctx, p, signed, c, o, here)
+}
+
+// Expire implements pay.Guard. The agent does not believe this process what the chain said.
+func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	if g.Recorder.Locked() && g.Remote != nil {
+		_, err := g.Remote.call(ctx, request{Op: "expire", Payment: p.ID})
+		if err == nil {
+			return g.Recorder.Store.Payment(ctx, p.ID)
+		}
+		if !errors.Is(err, errNone) {
+			return p, err
+		}
+	}
+	if err := g.Local.VerifySeals(ctx); err != nil { // whoever chooses the node chooses the evidence
+		return p, err
+	}
+	return g.Recorder.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status))
+}
+
+// LocalApprovals reports whether an approval that a person gave at this process's client counts: the
+// unlock agent, where it signs, believes the owner's seal and nothing else.
+func (g Guard) LocalApprovals(ctx context.Context) bool {
+	return !g.Remote.first() || errors.Is(g.Remote.Status(ctx), errNone)
 }
 
 // Checkpoint implements pay.Guard.

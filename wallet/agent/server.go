@@ -62,17 +62,19 @@ type Server struct {
 	Rules func(ctx context.Context) (Rules, error)
 	// Guard checks and makes the seals of the ledger.
 	Guard sealer
+	// Recorder records what this agent signs.
+	Recorder *Recorder
 
-	signed    tally
 	witnessed int64 // the newest freeze that is marked
 }
 
 // request is one line of JSON; the answer is another. One call a connection.
 type request struct {
-	Op            string          `json:"op"` // status | lock | check | mark | verify | heard | evm | solana
+	Op            string          `json:"op"` // status | lock | check | mark | verify | expire | evm | solana
 	Payment       string          `json:"payment,omitempty"`
 	Authorization json.RawMessage `json:"authorization,omitempty"` // evm: EIP-3009's message as it is sent
 	Message       []byte          `json:"message,omitempty"`       // solana
+	Evidence      x402.Evidence   `json:"evidence,omitzero"`       // solana: without the signature
 }
 
 type reply struct {
@@ -230,9 +232,8 @@ func (s *Server) answer(ctx context.Context, q request, end func()) ([]byte, err
 		return nil, s.Guard.Checkpoint(ctx)
 	case "verify":
 		return nil, s.Guard.Verify(ctx)
-	case "heard": // the caller's claim: its own client could claim anything, too
-		s.signed.addApproval(q.Payment)
-		return nil, nil
+	case "expire":
+		return nil, s.expire(ctx, q.Payment)
 	case "evm":
 		return s.signEVM(ctx, q)
 	case "solana":

@@ -228,7 +228,7 @@ func (g *Guard) newest(ctx context.Context) (newest checkpoint, err error) {
 		return newest, rolledBack("its checkpoint (%s) is missing", checkpointFile)
 	}
 	if err != nil {
-		return newest, x402.Errorf(x402.LedgerCorrupt, "read the ledger's checkpoint: %w", err)
+		return newest, unreadable(err)
 	}
 	for _, m := range checkpoints {
 		seal, err := g.sealOfCheckpoint(ctx, m)

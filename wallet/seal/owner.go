@@ -14,8 +14,8 @@ import (
 // What only the owner may do is a row of the ledger, which whoever runs as the same user can write:
 // so each of these rows is sealed by the passphrase that was typed for it. What tightens (deny,
 // freeze) needs no seal; that it is not taken back the checkpoint sees. An approval that was given
-// at a client has no seal either: the process that received it remembers it, and tells the unlock
-// agent.
+// at a client has no seal either: the process that received it remembers it, and is the only one
+// that believes it.
 
 // Approve is the owner's approval of one quote, as it was shown to them.
 func (g *Guard) Approve(ctx context.Context, shown history.Approval, by string) (history.Approval, error) {
@@ -49,7 +49,7 @@ func (g *Guard) Approved(ctx context.Context, p history.Payment, a history.Appro
 	if err != nil {
 		return err
 	}
-	if !own || !a.For(p) {
+	if !own || !a.Covers(p) {
 		return x402.Errorf(x402.ApprovalRequired,
 			"the approval %s was not given by the owner, for this payment", a.ID).
 			WithHint("the person gives it, if they mean to: x402-wallet approve %s", a.ID)
@@ -123,8 +123,9 @@ func (g *Guard) OwnSession(ctx context.Context, s budget.Session, seal []byte) (
 	return g.made(ctx, purposeSession, sessionData(s), seal)
 }
 
-// Verify is history.Store.Verify with the seals: the checkpoint is on the chain, what stands frozen
-// was not taken out, no lift is another's, and neither is any approval that the chain calls the
+// Verify is history.Store.VerifySealed: every sealed row is this wallet's, the checkpoint is on the
+// chain, what stands frozen was not taken out, no lift is another's, and neither is any approval that
+// the chain calls the
 // owner's, nor the newest rules.
 func (g *Guard) Verify(ctx context.Context) error {
 	sealed, err := g.Store.Rules(ctx)
@@ -135,7 +136,12 @@ func (g *Guard) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.Store.Verify(ctx, m.head()); err != nil {
+	k, err := g.keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	k.After = m.head()
+	if _, err := g.Store.VerifySealed(ctx, k); err != nil {
 		return err
 	}
 	given, err := g.Store.Given(ctx)

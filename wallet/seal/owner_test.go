@@ -174,7 +174,7 @@ func TestNobodyElseLiftsAFreeze(t *testing.T) {
 					err)
 				require.Error(t, p.Verify(t.Context()))
 			}
-			require.NoError(t, g.Seal(t.Context()), "the owner looked")
+			require.NoError(t, g.Seal(t.Context(), false), "the owner looked")
 			require.NoError(t, g.VerifySeals(t.Context()))
 			if list, err := g.Store.Freezes(t.Context()); c.name == "lifted" || c.name == "lifted for ever" {
 				require.NoError(t, err)
@@ -238,7 +238,7 @@ func TestTheWholeHomeFromABackup(t *testing.T) {
 		"the wallet opened again in that process")
 	later := open(t, g.Home, string(g.Rules.Raw))
 	require.NoError(t, later.VerifySeals(t.Context()))
-	require.NoError(t, later.Seal(t.Context()), "the owner accepts it")
+	require.NoError(t, later.Seal(t.Context(), true), "the owner accepts it")
 	require.NoError(t, g.VerifySeals(t.Context()), "for every process")
 }
 
@@ -297,8 +297,8 @@ func TestVerify(t *testing.T) {
 			loose := history.SealedRules{Version: 2,
 				Config: []byte("[networks.'eip155:8453']\nrpc = 'https://liar.example'"),
 				Seal:   []byte("a seal")}
-			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home))
-		}, x402.PolicyUnsealed},
+			require.NoError(t, g.Store.SealRules(t.Context(), loose, g.Home, true, historytest.Keyholder()))
+		}, x402.LedgerCorrupt},
 		{"the chain made again", func(t *testing.T, g *Guard) { // by another wallet's ledger, consistently
 			other := sealed(t)
 			reserve(t, other.Store)
@@ -312,7 +312,7 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, execute(g, `UPDATE meta SET value = '`+id+`' WHERE key = 'ledger_id'`))
 			again := open(t, g.Home, string(g.Rules.Raw))
 			_, err = again.Store.Verify(t.Context(), history.Head{})
-			require.NoError(t, err, "without the key it is as good as any")
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "it tells whose chain it is: %v", err)
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key,
 				Store: again.Store} //nolint:govet // nobody holds its lock
 		}, x402.LedgerCorrupt},

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	"x402-wallet/budget"
 	"x402-wallet/history"
 	"x402-wallet/internal/config"
 	"x402-wallet/x402"
@@ -37,6 +38,8 @@ const (
 	purposeApproval = "x402-wallet approval v1"
 	purposeLift     = "x402-wallet unfreeze v1"
 	purposeSession  = "x402-wallet session v1"
+
+	purposeChain = "x402-wallet chain v1"
 )
 
 // Guard stands between a payment and its signature. Its fields are set before its first use.
@@ -76,7 +79,9 @@ func (g *Guard) checkpoints() *CheckpointCache {
 // It needs no key, so it can be asked before anything is held; only VerifySeals checks the seal
 // itself. The ledger holds the text of every config.toml that was sealed. The rules in force may
 // differ from the sealed text only in ways that config.Compare proves to be tighter.
-func (g *Guard) CheckConfig(ctx context.Context) error {
+func (g *Guard) CheckConfig(ctx context.Context) error { return g.orForeign(ctx, g.checkConfig(ctx)) }
+
+func (g *Guard) checkConfig(ctx context.Context) error {
 	sealed, _, err := g.compare(ctx)
 	if err != nil {
 		return err
@@ -173,7 +178,9 @@ func unsealed(format string, args ...any) *x402.Error {
 // VerifySeals is CheckConfig with the seals checked: to be asked before each signature. It unlocks
 // the wallet. Rules that are only tighter than the sealed ones are sealed on the way, so that going
 // back to the older ones is a loosening.
-func (g *Guard) VerifySeals(ctx context.Context) error {
+func (g *Guard) VerifySeals(ctx context.Context) error { return g.orForeign(ctx, g.verifySeals(ctx)) }
+
+func (g *Guard) verifySeals(ctx context.Context) error {
 	sealed, changes, err := g.compare(ctx)
 	if err != nil {
 		return err
@@ -184,9 +191,9 @@ func (g *Guard) VerifySeals(ctx context.Context) error {
 	if _, err := g.checkLedger(ctx, sealed); err != nil || len(changes) == 0 {
 		return err
 	}
-	err = g.seal(ctx)
+	err = g.seal(ctx, false)
 	if errors.Is(err, history.ErrRulesMoved) { // another process sealed at this moment: look again
-		return g.VerifySeals(ctx)
+		return g.verifySeals(ctx)
 	}
 	return err
 }
@@ -210,9 +217,10 @@ func (g *Guard) authentic(ctx context.Context, sealed history.SealedRules) error
 	return err
 }
 
-// Seal makes the rules in force the sealed ones, and checkpoints the ledger as it is: the owner
-// looked. A lift that was not theirs they did not accept with it.
-func (g *Guard) Seal(ctx context.Context) error {
+// Seal makes the rules in force the sealed ones, and checkpoints the ledger: the owner looked. accept
+// is their word that the ledger is good as it is; without it, one whose budgets are not what this
+// wallet sealed is LEDGER_CORRUPT. A lift that was not theirs they did not accept with it.
+func (g *Guard) Seal(ctx context.Context, accept bool) error {
 	lift, err := g.Store.Lifted(ctx)
 	if err != nil {
 		return err
@@ -225,12 +233,44 @@ func (g *Guard) Seal(ctx context.Context) error {
 		if err := g.Store.Unlift(ctx, lift.UpTo); err != nil {
 			return err
 		}
-		return g.Seal(ctx) // there may be another
+		return g.Seal(ctx, accept) // there may be another
 	}
-	return g.seal(ctx)
+	return g.seal(ctx, accept)
 }
 
-func (g *Guard) seal(ctx context.Context) error {
+// Agrees refuses, as LEDGER_CORRUPT, a ledger whose budgets are not what this wallet sealed.
+func (g *Guard) Agrees(ctx context.Context) error {
+	k, err := g.keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Store.Agrees(ctx, k)
+}
+
+// Keyholder is what seals a row of the ledger's audit chain: the key, and the newest checkpoint. The
+// caller adds what it knows of the owner's rules.
+func (g *Guard) Keyholder(ctx context.Context) (history.Keyholder, error) {
+	m, err := g.latest(ctx)
+	if err != nil {
+		return history.Keyholder{}, err
+	}
+	k, err := g.keyholder(ctx)
+	k.After = m.head()
+	return k, err
+}
+
+func (g *Guard) keyholder(ctx context.Context) (k history.Keyholder, err error) {
+	ledger, err := g.Store.LedgerID(ctx)
+	about := texts(ledger) // wherever it lies: a home that was moved is the rules' seal's to find
+	k.MAC = func(data []byte) ([]byte, error) {
+		return g.Key.Seal(ctx, purposeChain, slices.Concat(about, data))
+	}
+	k.OwnSession = func(s budget.Session, seal []byte) (bool, error) { return g.OwnSession(ctx, s, seal) }
+	return k, err
+}
+
+// seal seals the rules in force, and what the ledger says of what was signed.
+func (g *Guard) seal(ctx context.Context, accept bool) error {
 	last, err := g.Store.Rules(ctx)
 	if err != nil {
 		return err
@@ -244,7 +284,11 @@ func (g *Guard) seal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.Store.SealRules(ctx, next, home); err != nil {
+	k, err := g.keyholder(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.Store.SealRules(ctx, next, home, accept, k); err != nil {
 		return err
 	}
 	a := g.checkpoints()

@@ -55,7 +55,7 @@ func sealed(t *testing.T) *Guard {
 	g := open(t, home, "[budget]\nday = '5'\n")
 	require.True(t, x402.HasCode(g.CheckConfig(t.Context()), x402.PolicyUnsealed), "never sealed")
 	require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed), "never sealed")
-	require.NoError(t, g.Seal(t.Context()))
+	require.NoError(t, g.Seal(t.Context(), false))
 	require.NoError(t, g.VerifySeals(t.Context()))
 	return g
 }
@@ -161,7 +161,7 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		require.ErrorContains(t, elsewhere.CheckConfig(t.Context()), "copied or moved",
 			"told without the key")
 		elsewhere.Key = key("ours")
-		require.NoError(t, elsewhere.Seal(t.Context()))
+		require.NoError(t, elsewhere.Seal(t.Context(), false))
 		require.NoError(t, elsewhere.CheckConfig(t.Context()))
 		require.NoError(t, elsewhere.VerifySeals(t.Context()))
 	})
@@ -174,8 +174,8 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		require.NoError(t, history.Create(t.Context(), g.Home, history.Options{}))
 		fresh := open(t, g.Home, "[budget]\nday = '5'\n")
 		require.Error(t, fresh.CheckConfig(t.Context()), "an empty ledger is a full budget")
-		require.NoError(t, fresh.Store.SealRules(t.Context(), r, ""))
-		require.True(t, x402.HasCode(fresh.VerifySeals(t.Context()), x402.PolicyUnsealed),
+		require.NoError(t, fresh.Store.SealRules(t.Context(), r, "", true, historytest.Keyholder()))
+		require.True(t, x402.HasCode(fresh.VerifySeals(t.Context()), x402.LedgerCorrupt),
 			"nor with the old ledger's seal")
 	})
 	t.Run("version", func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestSealsCannotBeMoved(t *testing.T) {
 		old, err := g.Store.Rules(t.Context())
 		require.NoError(t, err)
 		tighter := open(t, g.Home, "[budget]\nday = '1'\n")
-		require.NoError(t, tighter.Seal(t.Context()))
+		require.NoError(t, tighter.Seal(t.Context(), false))
 		old.Version = 3
-		require.NoError(t, g.Store.SealRules(t.Context(), old, ""),
+		require.NoError(t, g.Store.SealRules(t.Context(), old, "", true, historytest.Keyholder()),
 			"an agent writes the old seal into the ledger again")
 		require.True(t, x402.HasCode(g.VerifySeals(t.Context()), x402.PolicyUnsealed))
 	})
@@ -280,7 +280,7 @@ func TestCheckpoint(t *testing.T) {
 			*g = Guard{Home: g.Home, Rules: g.Rules, Key: g.Key, Store: open(t, g.Home, "").Store}
 		}, false},
 		{"rules taken back in the ledger", func(t *testing.T, g *Guard) {
-			require.NoError(t, g.Seal(t.Context())) // version 2
+			require.NoError(t, g.Seal(t.Context(), false)) // version 2
 			require.NoError(t, execute(g, `DELETE FROM rules WHERE version = 2`))
 		}, false},
 	} {
@@ -298,7 +298,7 @@ func TestCheckpoint(t *testing.T) {
 			require.True(t, x402.HasCode(g.Checkpoint(t.Context()), x402.LedgerCorrupt),
 				"no checkpoint makes it good")
 			require.Equal(t, code, x402.AsError(g.VerifySeals(t.Context())).Code)
-			require.NoError(t, g.Seal(t.Context()), "the owner looked, and accepts it")
+			require.NoError(t, g.Seal(t.Context(), false), "the owner looked, and accepts it")
 			require.NoError(t, g.VerifySeals(t.Context()))
 		})
 	}
@@ -338,7 +338,7 @@ func TestLocked(t *testing.T) {
 	require.ErrorIs(t, g.VerifySeals(t.Context()), errLocked)
 	reserve(t, g.Store)
 	require.ErrorIs(t, g.Checkpoint(t.Context()), errLocked)
-	require.ErrorIs(t, g.Seal(t.Context()), errLocked)
+	require.ErrorIs(t, g.Seal(t.Context(), false), errLocked)
 }
 
 // recordingKey keeps what it was asked to seal.
@@ -403,7 +403,7 @@ func TestSealedBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, where+number(lift.UpTo)+number(lift.At.UnixMicro()), string(k.sealed[purposeLift]))
 
-	require.NoError(t, g.Seal(t.Context()))
+	require.NoError(t, g.Seal(t.Context(), false))
 	rules, err := g.Store.Rules(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, where+number(rules.Version)+string(rules.Config), string(k.sealed[purposeRules]))

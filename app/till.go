@@ -1,0 +1,130 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/paywall"
+	"x402-wallet/x402"
+)
+
+// openTill opens the home for a paywall. Where its file says who is paid there need be no wallet:
+// then the home holds the book of sales only, and a config.toml if the owner wrote one (nodes,
+// facilitators, assets). A wallet that is made there later takes the book over.
+func (a *app) openTill(ctx context.Context, conf *config.Paywall) (h openHome, err error) {
+	h, err = a.open(ctx)
+	if conf.NeedsWallet() || !x402.HasCode(err, x402.WalletNotFound) {
+		return h, err
+	}
+	h.rules, err = a.rules()
+	if x402.HasCode(err, x402.PolicyUnsealed) { // there is none
+		h.rules, err = config.Parse(nil)
+	}
+	if err != nil {
+		return h, err
+	}
+	if err := config.MakeHome(a.home); err != nil {
+		return h, x402.Errorf(x402.SetupFailed, "%w", err)
+	}
+	if err := a.createLedger(ctx); err != nil {
+		return h, err
+	}
+	h.store, err = a.OpenLedger(ctx)
+	return h, err
+}
+
+// claim is a file that says in which home an address is sold for: one for each address and network,
+// in the user's directory, where all paywalls of the user look.
+type claim struct {
+	Network string `json:"network"`
+	PayTo   string `json:"payTo"`
+	Home    string `json:"home"`
+}
+
+// claimPayees sees to it that all paywalls of this user that are paid to one address use one book:
+// each payment has one run in a book, and two books would run it twice. The first home in which an
+// address is sold for keeps it. What cannot be seen, other users, machines and containers, is for
+// the owner to know.
+func (a *app) claimPayees(payees []paywall.Payee) error {
+	user, err := os.UserConfigDir()
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "whether another paywall of this user is paid to the same "+
+			"address "+
+			"cannot be seen: the environment names no home directory").
+			WithHint("set HOME; or, if you know that no other sells for it, or that one does, " +
+				"shared_pay_to = true")
+	}
+	dir := filepath.Join(user, "x402-wallet", "payees")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
+	}
+	for _, p := range payees {
+		sum := sha256.Sum256([]byte(p.Network + " " + p.Address))
+		path := filepath.Join(dir, hex.EncodeToString(sum[:16])+".json")
+		if err := a.claimPayee(path, claim{Network: p.Network, PayTo: p.Address, Home: a.home}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) claimPayee(path string, own claim) error {
+	text, err := json.Marshal(own)
+	if err != nil {
+		return err
+	}
+	err = writeOnce(path, text)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	const maxClaim = 16 << 10
+	text, err = config.ReadFile(path, maxClaim)
+	var first claim
+	if err == nil {
+		err = json.Unmarshal(text, &first)
+	}
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "read who is paid: %w", err).WithHint("remove %s", path)
+	}
+	if isSameLedger(first.Home, a.home) {
+		return nil
+	}
+	return x402.Errorf(x402.SetupFailed, "%s on %s is sold for with another book, in %s: each book runs "+
+		"a payment "+
+		"once, so two would run it twice", own.PayTo, x402.Title(own.Network), first.Home).
+		WithHint("start it with X402_WALLET_HOME=%s, or be paid to another address. If that home is "+
+			"gone, remove %s. "+
+			"shared_pay_to = true starts it all the same", first.Home, path)
+}
+
+// isSameLedger reports whether two homes have one ledger, however they are spelt.
+func isSameLedger(one, other string) bool {
+	a, errA := os.Stat(filepath.Join(one, history.FileName))
+	b, errB := os.Stat(filepath.Join(other, history.FileName))
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// writeOnce writes a file that is there whole or not at all; fs.ErrExist where it is there already.
+func writeOnce(path string, text []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".claim-*")
+	if err != nil {
+		return x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
+	}
+	defer func() { _ = os.Remove(temp.Name()) }()
+	_, err = temp.Write(text)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = os.Link(temp.Name(), path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		err = x402.Errorf(x402.SetupFailed, "note who is paid: %w", err)
+	}
+	return err
+}

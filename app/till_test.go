@@ -1,0 +1,141 @@
+package app
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/history"
+	"x402-wallet/internal/config"
+	"x402-wallet/paywall"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+)
+
+// at is a program on one home of a user whose other files lie in user.
+func at(t *testing.T, user, home string) *app {
+	t.Helper()
+	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "AppData"} {
+		t.Setenv(name, user)
+	}
+	return &app{version: "test", home: home, log: slog.New(slog.DiscardHandler),
+		checkpoints: &seal.CheckpointCache{}}
+}
+
+const base = "eip155:8453"
+
+var (
+	shop = []paywall.Payee{{Network: base, Address: "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"}}
+	both = append(shop, paywall.Payee{Network: base, Address: "0x857b06519E91e3A54538791bDbb0E22373e36b66"})
+)
+
+// One address is sold for with one book by all paywalls of a user, however its home is spelt; the
+// same address on another network is another.
+func TestOneBookForEachPayee(t *testing.T) {
+	user, one, other := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, home := range []string{one, other} {
+		testworld.NewStore(t, home)
+	}
+	require.NoError(t, at(t, user, one).claimPayees(shop))
+	require.NoError(t, at(t, user, one).claimPayees(shop), "again")
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(one, link))
+	require.NoError(t, at(t, user, link).claimPayees(shop))
+	require.NoError(t, at(t, user, other).claimPayees(
+		[]paywall.Payee{{Network: "eip155:84532", Address: shop[0].Address}}))
+
+	err := at(t, user, other).claimPayees(both)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.ErrorContains(t, err, one)
+	require.Contains(t, x402.AsError(err).Hint, "X402_WALLET_HOME="+one)
+
+	require.NoError(t, os.Remove(filepath.Join(one, history.FileName)))
+	err = at(t, user, other).claimPayees(shop)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "a home that is gone may be away only: %v", err)
+	require.NoError(t, at(t, t.TempDir(), other).claimPayees(shop), "another user cannot be seen")
+}
+
+// Of several that start at once in homes of their own, one sells.
+func TestOneBookInARace(t *testing.T) {
+	user, homes := t.TempDir(), []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	var all sync.WaitGroup
+	errs := make([]error, len(homes))
+	for i, home := range homes {
+		testworld.NewStore(t, home)
+		a := at(t, user, home)
+		all.Go(func() { errs[i] = a.claimPayees(shop) })
+	}
+	all.Wait()
+	started := 0
+	for _, err := range errs {
+		if err == nil {
+			started++
+		}
+	}
+	require.Equal(t, 1, started, "%v", errs)
+}
+
+// What cannot be seen or read is no permission.
+func TestPayeesThatCannotBeSeen(t *testing.T) {
+	home, user := t.TempDir(), t.TempDir()
+	testworld.NewStore(t, home)
+	a := at(t, user, home)
+	require.NoError(t, a.claimPayees(shop))
+	files, err := filepath.Glob(filepath.Join(user, "*", "payees", "*.json"))
+	if len(files) == 0 { // Linux and macOS put a directory of their own between
+		files, err = filepath.Glob(filepath.Join(user, "*", "*", "payees", "*.json"))
+	}
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
+	err = a.claimPayees(shop)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.Contains(t, x402.AsError(err).Hint, files[0])
+
+	a = at(t, "", home)
+	err = a.claimPayees(shop)
+	require.True(t, x402.HasCode(err, x402.SetupFailed), "%v", err)
+	require.Contains(t, x402.AsError(err).Hint, "shared_pay_to")
+}
+
+// A paywall that is told who is paid needs no wallet: it makes its book, and finds it again. One that
+// is paid to the wallet needs one.
+func TestATillWithoutAWallet(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "new")
+	a := at(t, t.TempDir(), home)
+	file := filepath.Join(t.TempDir(), "shop.toml")
+	load := func(payTo string) *config.Paywall {
+		require.NoError(t, os.WriteFile(file, []byte("command = ['server']\nnetwork = 'base'\n"+payTo+
+			"[tools.search]\nprice = '0.01'\n"), 0o600))
+		conf, err := config.LoadPaywall(file)
+		require.NoError(t, err)
+		return conf
+	}
+	_, err := a.openTill(t.Context(), load(""))
+	require.True(t, x402.HasCode(err, x402.WalletNotFound), "%v", err)
+	require.NoDirExists(t, home)
+
+	paid := load("pay_to = '" + shop[0].Address + "'\n")
+	var sold history.Sale
+	for i := range 2 {
+		h, err := a.openTill(t.Context(), paid)
+		require.NoError(t, err)
+		wall, err := paywall.New(a.sold(paid, h))
+		require.NoError(t, err)
+		require.Equal(t, shop, wall.Payees())
+		if i == 0 {
+			sold, err = h.store.OpenSale(t.Context(), history.Sale{UniqueKey: "a payment",
+				Requirement: []byte("{}"), Payload: []byte("{}")})
+			require.NoError(t, err)
+		}
+		found, err := h.store.SaleByKey(t.Context(), "a payment")
+		require.NoError(t, err)
+		require.Equal(t, sold.ID, found.ID)
+		require.NoError(t, h.Close())
+	}
+}

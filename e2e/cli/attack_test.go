@@ -1,0 +1,507 @@
+//go:build unix
+
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/chain/evm"
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/history/historytest"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// An attacker here is an agent with a shell: it runs as the wallet's user, writes to the ledger as it
+// likes, knows how a ledger is made, and can call the program. It does not know the passphrase,
+// which the wallet reads from a file of the owner's.
+
+// victim is a household under attack.
+type victim struct {
+	*world
+	t      *testing.T
+	env    []string
+	forger *historytest.Forger
+}
+
+// attacked is a wallet with $0.003 for a session, that has made some payments of $0.001.
+func attacked(t *testing.T, payments int, r sandbox.Rules) *victim {
+	t.Helper()
+	w, env := household(t, sandbox.Options{}, r)
+	v := &victim{world: w, t: t, env: append(env, passphraseFile(t))}
+	v.open()
+	for range payments {
+		v.pays(0, `"status": "paid"`)
+	}
+	return v
+}
+
+func (v *victim) open() {
+	v.t.Helper()
+	var err error
+	v.forger, err = historytest.Forge(v.home)
+	require.NoError(v.t, err)
+	v.t.Cleanup(func() { _ = v.forger.Close() })
+}
+
+// pays makes a payment, and shows that what comes out contains a text.
+func (v *victim) pays(code int, text string, flags ...string) {
+	v.t.Helper()
+	out, _ := runs(v.t, code, v.env, append(append([]string{"pay"}, flags...), v.SellerURL+"/weather")...)
+	require.Contains(v.t, out, text)
+}
+
+func (v *victim) sql(query string, args ...any) {
+	v.t.Helper()
+	n, err := v.forger.Exec(query, args...)
+	require.NoError(v.t, err)
+	if strings.HasPrefix(query, "UPDATE") || strings.HasPrefix(query, "DELETE") {
+		require.NotZero(v.t, n, "it changed nothing: %s", query)
+	}
+}
+
+func (v *victim) get(query string, args ...any) (s string) {
+	v.t.Helper()
+	require.NoError(v.t, v.forger.Get(&s, query, args...))
+	return s
+}
+
+func (v *victim) appends(payment, event, detail string) {
+	v.t.Helper()
+	require.NoError(v.t, v.forger.Append(time.Now().UnixMicro(), payment, event, detail))
+}
+
+// owner types the passphrase for a command that asks for it.
+func (v *victim) owner(args ...string) {
+	v.t.Helper()
+	c := sit(v.t, nil, v.env[:1], args...)
+	c.sees("Passphrase", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+}
+
+// accepts is the owner who looked at the ledger, and accepts it.
+func (v *victim) accepts() {
+	v.t.Helper()
+	c := sit(v.t, nil, v.env, "policy", "seal")
+	c.sees("Passphrase, to seal these rules: ", 1)
+	c.types(testPassphrase + "\n")
+	c.sees("Passphrase again, to accept the ledger as it is: ", 1)
+	c.types(testPassphrase + "\n")
+	c.ends(0)
+}
+
+// copies keeps files of the home, and returns who puts them back.
+func (v *victim) copies(names ...string) (back func()) {
+	v.t.Helper()
+	_, err := v.forger.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`)
+	require.NoError(v.t, err)
+	kept := map[string][]byte{}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(v.home, name))
+		require.NoError(v.t, err)
+		kept[name] = text
+	}
+	return func() {
+		v.t.Helper()
+		require.NoError(v.t, v.forger.Close())
+		for name, text := range kept {
+			path := filepath.Join(v.home, name)
+			if name == "ledger.db" {
+				_, _ = os.Remove(path+"-wal"), os.Remove(path+"-shm")
+			}
+			require.NoError(v.t, os.WriteFile(path, text, 0o600))
+		}
+		v.open()
+	}
+}
+
+// restores puts the rows of an older ledger back, under whoever has the ledger open.
+func (v *victim) restores(older string) {
+	v.t.Helper()
+	v.sql(`ATTACH ? AS older`, older)
+	// payments first: its triggers write to the others
+	tables := v.get(`SELECT group_concat(name) FROM (SELECT name FROM sqlite_schema WHERE type = 'table'
+		AND name NOT LIKE 'sqlite%' AND name NOT LIKE '%fts%' ORDER BY name <> 'payments')`)
+	var empty, fill strings.Builder
+	for table := range strings.SplitSeq(tables, ",") {
+		empty.WriteString("DELETE FROM main." + table + ";")
+		fill.WriteString(
+			"DELETE FROM main." + table + "; INSERT INTO main." + table + " SELECT * FROM older." +
+				table + ";",
+		)
+	}
+	_, err := v.forger.Exec("BEGIN;" + empty.String() + fill.String() + "COMMIT")
+	require.NoError(v.t, err)
+	v.sql(`DETACH older`)
+}
+
+const last = `(SELECT id FROM payments ORDER BY seq DESC LIMIT 1)`
+
+// What decides is the sealed chain: a table, or a row of the chain, that says something else stops
+// the next payment, whoever makes it, until the owner has looked.
+func TestAForgedLedgerPaysNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		attack func(v *victim)
+		code   string // of the next payment
+	}{
+		{"sums at zero", func(v *victim) { v.sql(`UPDATE totals SET spent = 0, held = 0`) }, "LEDGER_CORRUPT"},
+		{"no sums", func(v *victim) { v.sql(`DELETE FROM totals`) }, "LEDGER_CORRUPT"},
+		{"one sum less", func(v *victim) {
+			v.sql(`UPDATE totals SET spent = spent - 1000 WHERE scope = 'session'`)
+		}, "LEDGER_CORRUPT"},
+		{"no session", func(v *victim) { v.sql(`DELETE FROM sessions`) }, "LEDGER_CORRUPT"},
+		{"an ended session", func(v *victim) { v.sql(`UPDATE sessions SET ended = 1`) }, "LEDGER_CORRUPT"},
+		{"a session of nine hours ago", func(v *victim) {
+			v.sql(`UPDATE sessions SET last_at = last_at - 9 * 3600000000`)
+		}, "LEDGER_CORRUPT"},
+		{"a session of the owner's, without their seal", func(v *victim) {
+			v.sql(`UPDATE sessions SET ended = 1`)
+			now := time.Now().UnixMicro()
+			v.sql(`INSERT INTO sessions SELECT 'ses_mine', ?, ?, cap, 0, zeroblob(32) FROM sessions`, now, now)
+		}, "LEDGER_CORRUPT"},
+		{"another session's payments", func(v *victim) {
+			v.sql(`UPDATE payments SET session = 'ses_other'; UPDATE totals SET key = 'ses_other'
+				WHERE scope = 'session'`)
+		}, "LEDGER_CORRUPT"},
+		{"a payment failed", func(v *victim) {
+			v.appends(v.get(`SELECT `+last), "failed", `{"n":2,"chain":{"state":"expired"}}`)
+			v.sql(`UPDATE payments SET state = 'failed' WHERE id = ` + last)
+		}, "LEDGER_CORRUPT"},
+		{"a cheaper payment", func(v *victim) {
+			v.sql(`UPDATE payments SET usd = 999, amount = '999' WHERE id = ` + last)
+			v.sql(`UPDATE totals SET spent = spent - 1`)
+		}, "LEDGER_CORRUPT"},
+		{"payments of the month before", func(v *victim) {
+			v.sql(`UPDATE payments SET created_at = created_at - 31 * 86400000000`)
+			v.sql(`UPDATE totals SET day = day - 31 WHERE scope <> 'hour'`)
+		}, "LEDGER_CORRUPT"},
+		{"no payment", func(v *victim) {
+			v.sql(`DELETE FROM payments; DELETE FROM payment_search; DELETE FROM totals`)
+		}, "LEDGER_CORRUPT"},
+		{"the chain's end cut off", func(v *victim) {
+			v.sql(`DELETE FROM audit WHERE payment = ` + last)
+			v.sql(`DELETE FROM payment_search WHERE seq = (SELECT max(seq) FROM payments)`)
+			v.sql(`DELETE FROM payments WHERE id = ` + last)
+			v.sql(`UPDATE totals SET spent = spent - 1000`)
+		}, "LEDGER_CORRUPT"},
+		{"the chain made anew", func(v *victim) {
+			v.sql(`UPDATE audit SET detail = '{}' WHERE payment = ` + last)
+			require.NoError(v.t, v.forger.Relink(2))
+		}, "LEDGER_CORRUPT"},
+		{"a row in the chain's middle", func(v *victim) {
+			v.sql(`UPDATE audit SET at = at + 1 WHERE payment = ` + last + ` AND event = 'submitted'`)
+		}, "LEDGER_CORRUPT"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			v := attacked(t, 2, sandbox.Rules{Session: "0.003"})
+			c.attack(v)
+			v.pays(4, `"error": "`+c.code+`"`)
+			v.pays(4, `"error": "`+c.code+`"`)
+			require.Equal(t, 2, v.Signatures(), "nothing was signed")
+			out, _ := runs(t, 4, v.env, "policy", "seal") // the attacker has no terminal with the owner at it
+			require.Contains(t, out, "WALLET_LOCKED")
+			v.accepts()
+			v.pays(0, `"status": "paid"`)
+		})
+	}
+}
+
+// What is sealed beside the chain is as good as the chain.
+func TestForgedSealsPayNothing(t *testing.T) {
+	t.Parallel()
+	for name, attack := range map[string]func(v *victim){
+		"the sums before": func(v *victim) {
+			before := v.get(`SELECT sums FROM sealed_sums`)
+			v.pays(0, "paid")
+			v.sql(`UPDATE sealed_sums SET sums = ?`, before)
+		},
+		"no sums":                    func(v *victim) { v.sql(`DELETE FROM sealed_sums`) },
+		"no memory":                  func(v *victim) { v.sql(`DELETE FROM memory`) },
+		"nor its nodes":              func(v *victim) { v.sql(`DELETE FROM memory; DELETE FROM memory_nodes`) },
+		"other values in the memory": func(v *victim) { v.sql(`UPDATE memory SET value = x'00'`) },
+		"no seal":                    func(v *victim) { v.sql(`UPDATE audit SET seal = NULL`) },
+		"the seal before": func(v *victim) {
+			v.sql(`UPDATE audit SET seal = (SELECT seal FROM audit WHERE event = 'sealed') WHERE event = 'signed'`)
+		},
+		"a signature that is another event, and the sums before": func(v *victim) {
+			before := v.get(`SELECT sums FROM sealed_sums`)
+			v.pays(0, "paid")
+			v.sql(`UPDATE sealed_sums SET sums = ?`, before)
+			v.sql(`UPDATE audit SET seal = NULL, event = 'note' WHERE event = 'signed' AND payment = ` + last)
+			var seq int64
+			require.NoError(v.t, v.forger.Get(&seq, `SELECT seq FROM audit WHERE event = 'note'`))
+			require.NoError(v.t, v.forger.Relink(seq))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := attacked(t, 2, sandbox.Rules{})
+			attack(v)
+			signed := v.Signatures()
+			v.pays(4, `"error": "LEDGER_CORRUPT"`)
+			require.Equal(t, signed, v.Signatures())
+			v.accepts()
+			v.pays(0, `"status": "paid"`)
+		})
+	}
+}
+
+// A file that is put back is noticed: the ledger alone by its checkpoint, both by who has met them.
+func TestAnOldLedgerPaysNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("the ledger alone", func(t *testing.T) {
+		t.Parallel()
+		v := attacked(t, 1, sandbox.Rules{})
+		back := v.copies("ledger.db")
+		v.pays(0, "paid")
+		back()
+		v.pays(4, `"error": "LEDGER_CORRUPT"`)
+		v.owner("policy", "seal")
+		v.pays(0, "paid")
+	})
+	t.Run("with its checkpoint, under a server", func(t *testing.T) {
+		t.Parallel()
+		v := attacked(t, 1, sandbox.Rules{})
+		mark := v.copies("ledger.mark")
+		older := filepath.Join(t.TempDir(), "older.db")
+		v.sql(`VACUUM INTO ?`, older)
+		a := serve(t, v.env...)
+		call := `{"url":"` + v.SellerURL + `/weather"}`
+		require.Contains(t, a.call("x402_pay", call), `"status":"paid"`)
+		v.restores(older)
+		mark()
+		require.Contains(t, a.call("x402_pay", call), `"error":"LEDGER_CORRUPT"`)
+		require.Equal(t, 2, v.Signatures())
+	})
+}
+
+// What was signed is known to the sealed memory: a payment's row that is written over changes nothing
+// of what is decided, and is found.
+func TestARewrittenPaymentIsFound(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"payee": `UPDATE payments SET pay_to = '0x000000000000000000000000000000000000dEaD'`,
+		"price": `UPDATE payments SET amount = '1' WHERE id = ` + last,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := attacked(t, 2, sandbox.Rules{})
+			v.sql(change)
+			out, _ := runs(t, 4, v.env, "history", "verify", "--seals")
+			require.Contains(t, out, "LEDGER_CORRUPT")
+		})
+	}
+}
+
+// The rate counts what was signed, at the time at which it was.
+func TestARateIsSealed(t *testing.T) {
+	t.Parallel()
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	w.home = filepath.Join(t.TempDir(), "home")
+	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[budget]",
+		"[budget]\nrate = 2", 1), testPassphrase)
+	require.NoError(t, err)
+	w.Fund(w.evm, sandbox.USDC)
+	v := &victim{world: w, t: t, env: []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t)}}
+	v.open()
+	v.pays(0, "paid")
+	v.pays(0, "paid")
+	v.sql(`UPDATE payments SET created_at = created_at - 120000000`)
+	v.pays(3, `"error": "RATE_LIMITED"`)
+	require.Equal(t, 2, v.Signatures())
+}
+
+// A yes of the owner's is good once, and an idempotency key for one purchase.
+func TestNothingIsUsedTwice(t *testing.T) {
+	t.Parallel()
+	t.Run("an approval", func(t *testing.T) {
+		t.Parallel()
+		v := attacked(t, 0, sandbox.Rules{ApproveAbove: "0.0005"})
+		v.pays(4, "APPROVAL_REQUIRED")
+		v.owner("approve", v.get(`SELECT id FROM approvals`))
+		v.pays(0, "paid")
+		v.sql(`UPDATE approvals SET state = 'approved', payment = ''`)
+		v.pays(4, `"error": "APPROVAL_REQUIRED"`)
+		v.appends(v.get(`SELECT id FROM payments ORDER BY seq LIMIT 1`), "approval returned", `{}`)
+		v.sql(`UPDATE approvals SET state = 'approved', payment = ''`)
+		v.pays(4, `"error": "APPROVAL_REQUIRED"`)
+		require.Equal(t, 1, v.Signatures())
+	})
+	t.Run("an idempotency key", func(t *testing.T) {
+		t.Parallel()
+		v := attacked(t, 0, sandbox.Rules{})
+		v.pays(0, "paid", "--idempotency-key", "k")
+		v.sql(`UPDATE payments SET idempotency_key = NULL`)
+		v.pays(4, `"error": "LEDGER_CORRUPT"`, "--idempotency-key", "k")
+		require.Equal(t, 1, v.Signatures())
+	})
+	t.Run("a session of the owner's", func(t *testing.T) {
+		t.Parallel()
+		v := attacked(t, 0, sandbox.Rules{Session: "0.001"})
+		v.owner("session", "new")
+		first := v.get(`SELECT id FROM sessions`)
+		v.pays(0, "paid")
+		v.owner("session", "new")
+		v.pays(0, "paid")
+		v.pays(3, "BUDGET_EXCEEDED")
+		v.sql(`UPDATE sessions SET ended = id <> ?`, first)
+		v.sql(`UPDATE totals SET spent = 0, held = 0 WHERE scope = 'session' AND key = ?`, first)
+		v.pays(4, "was over in it, and is open again")
+		require.Equal(t, 2, v.Signatures())
+	})
+}
+
+// Who chooses the node chooses the evidence: what a node of nobody's rules says frees no money.
+func TestANodeOfForgedRulesFreesNothing(t *testing.T) {
+	t.Parallel()
+	v := attacked(t, 0, sandbox.Rules{Session: "0.001"})
+	v.Inject("seller fails mute", 1) // it settled, and its buyer does not know
+	v.pays(5, "OUTCOME_UNKNOWN")
+	require.Len(t, v.Settlements(), 1)
+	liar, err := newWorld(sandbox.Options{}) // a chain that knows of nothing
+	require.NoError(t, err)
+	t.Cleanup(liar.close)
+	liar.Advance(10 * time.Minute)
+	file := filepath.Join(v.home, "config.toml")
+	honest, err := os.ReadFile(file)
+	require.NoError(t, err)
+	forged := strings.ReplaceAll(string(honest), v.EVMNodeURL, liar.EVMNodeURL)
+	for _, at := range liar.Loopback {
+		forged = strings.Replace(forged, "loopback = [", `loopback = ["`+at+`", `, 1)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(forged), 0o600))
+	v.sql(`INSERT INTO rules SELECT version + 1, at, ?, zeroblob(32) FROM rules`, []byte(forged))
+	_, _ = runs(t, 0, v.env, "reconcile")
+	v.sql(`DELETE FROM rules WHERE version > 1`)
+	require.NoError(t, os.WriteFile(file, honest, 0o600))
+	require.Equal(t, "unknown", v.get(`SELECT state FROM payments`))
+	out, _ := runs(t, 3, v.env, "pay", v.SellerURL+"/either")
+	require.Contains(t, out, "BUDGET_EXCEEDED")
+}
+
+// agentSigns asks the unlock agent's socket, as any process of the user can.
+func (v *victim) agentSigns(id string, amount uint64, payTo string) (signed bool, why string) {
+	v.t.Helper()
+	authorization, err := evm.EncodeAuthorization(evm.Authorization3009{
+		From: v.evm,
+		To:   payTo,
+		Value: money.NewAmount(
+			amount,
+		),
+		ValidBefore: time.Now().Unix() + 60,
+		Nonce:       sha256.Sum256([]byte(id)),
+	})
+	require.NoError(v.t, err)
+	c, err := net.Dial("unix", filepath.Join(v.home, "agent.sock"))
+	require.NoError(v.t, err)
+	defer c.Close()
+	require.NoError(v.t, json.NewEncoder(c).Encode(map[string]any{"op": "evm", "payment": id,
+		"authorization": json.RawMessage(authorization)}))
+	var answer struct {
+		Signature []byte
+		Error     struct{ Code, Message string }
+	}
+	require.NoError(v.t, json.NewDecoder(c).Decode(&answer))
+	return len(answer.Signature) > 0, answer.Error.Code + ": " + answer.Error.Message
+}
+
+// forgedPayment is a row for a payment that nobody asked for, like the last one.
+func (v *victim) forgedPayment(id, units, payTo string) {
+	v.t.Helper()
+	v.sql(`CREATE TEMP TABLE one AS SELECT * FROM payments WHERE id = ` + last)
+	_, err := v.forger.Exec(`UPDATE temp.one SET id = ?, pay_to = ?, amount = ?, usd = ?, created_at = ?,
+		state = 'reserved', unique_key = NULL, evidence = NULL, payload = NULL, transaction_id = '',
+		seq = (SELECT max(seq) + 1 FROM payments)`, id, payTo, units, units, time.Now().UnixMicro())
+	require.NoError(v.t, err)
+	v.sql(`INSERT INTO payments SELECT * FROM one`)
+	_, err = v.forger.Exec(`DROP TABLE one`)
+	require.NoError(v.t, err)
+}
+
+// The unlock agent holds the key for hours, next to an attacker: it signs what stands on the sealed
+// chain, and what it signed cannot be taken out of it.
+func TestTheUnlockAgentUnderAttack(t *testing.T) {
+	t.Parallel()
+	const nobody = "0x000000000000000000000000000000000000dEaD"
+	begin := func(t *testing.T) *victim {
+		v := attacked(t, 0, sandbox.Rules{Session: "0.004"})
+		file := strings.TrimPrefix(v.env[1], "X402_WALLET_PASSPHRASE_FILE=")
+		v.env = v.env[:1]
+		out, _ := runs(t, 0, v.env, "unlock", "--passphrase-file", file)
+		var agent struct{ PID int }
+		require.NoError(t, json.Unmarshal([]byte(out), &agent))
+		t.Cleanup(func() { _ = syscall.Kill(agent.PID, syscall.SIGTERM) })
+		v.pays(0, "paid")
+		return v
+	}
+	t.Run("forged rows", func(t *testing.T) {
+		t.Parallel()
+		v := begin(t)
+		for _, id := range []string{"pay_forged1", "pay_forged2"} {
+			v.forgedPayment(id, "990000", nobody)
+			asset := v.get(`SELECT asset FROM payments LIMIT 1`)
+			v.appends(id, "reserved", `{"amount":"990000","microdollars":990000,"asset":"`+asset+
+				`","network":"`+sandbox.EVM+`","payTo":"`+nobody+`","key":""}`)
+			_, err := v.forger.Exec(
+				`UPDATE payments SET created_at = (SELECT max(at) FROM audit) WHERE id = ?`,
+				id,
+			)
+			require.NoError(t, err)
+			v.sql(`UPDATE totals SET spent = 0, held = 0`)
+			v.sql(`UPDATE sessions SET last_at = 0`)
+			signed, why := v.agentSigns(id, 990_000, nobody)
+			require.False(t, signed)
+			require.Contains(t, why, x402.LedgerCorrupt)
+		}
+	})
+	t.Run("forged to the last byte", func(t *testing.T) {
+		t.Parallel()
+		v := begin(t)
+		signatures := 0
+		for _, id := range []string{"pay_forged1", "pay_forged2"} { // $0.002 each of the $0.003 left
+			v.forgedPayment(id, "2000", v.PayToEVM)
+			require.NoError(t, v.forger.Reserve(id))
+			v.sql(`UPDATE totals SET spent = 0 WHERE held > 0`)
+			if signed, _ := v.agentSigns(id, 2000, v.PayToEVM); signed {
+				signatures++
+			}
+		}
+		require.LessOrEqual(t, signatures, 1)
+	})
+	t.Run("a signature taken out again", func(t *testing.T) {
+		t.Parallel()
+		v := begin(t)
+		seq := v.get(`SELECT max(seq) FROM audit`)
+		v.sql(`CREATE TABLE kept AS SELECT * FROM totals`)
+		v.forgedPayment("pay_forged", "2000", v.PayToEVM)
+		require.NoError(t, v.forger.Reserve("pay_forged"))
+		signed, why := v.agentSigns("pay_forged", 2000, v.PayToEVM)
+		require.True(t, signed, "within every limit it is what anybody may ask for: %s", why)
+		v.sql(`DELETE FROM audit WHERE seq > ?`, seq)
+		v.sql(`DELETE FROM payment_search WHERE seq = (SELECT seq FROM payments WHERE id = 'pay_forged')`)
+		v.sql(`DELETE FROM payments WHERE id = 'pay_forged'`)
+		v.sql(`DELETE FROM totals; INSERT INTO totals SELECT * FROM kept; DROP TABLE kept`)
+		v.pays(4, `"error": "LEDGER_CORRUPT"`)
+		out, _ := runs(t, 4, v.env, "history", "verify")
+		require.Contains(t, out, "LEDGER_CORRUPT")
+		v.accepts()
+		v.pays(0, "paid")
+	})
+}

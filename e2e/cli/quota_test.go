@@ -1,0 +1,143 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+	"x402-wallet/internal/sandbox"
+)
+
+// A quota of 64 MiB, and a seller whose goods have 31 MiB each: however many are bought, the ledger
+// stays small, the oldest that was delivered goes first, and its payment is shown, exported and
+// verified as before.
+func TestContentHasAQuota(t *testing.T) {
+	t.Parallel()
+	w, env := quotaHousehold(t)
+	for i := range 6 {
+		out, _ := runs(t, 0, env, "pay", fmt.Sprintf("%s/sells/large?%d", w.front.URL, i))
+		require.Contains(t, out, `"status": "paid"`)
+	}
+	require.Less(t, ledgerSize(t, w), int64(4*largeSize), "what was removed made room for the next")
+
+	var list struct{ Transactions []struct{ PaymentID string } }
+	out, _ := runs(t, 0, env, "history")
+	require.NoError(t, json.Unmarshal([]byte(out), &list))
+	newest, oldest := list.Transactions[0].PaymentID, list.Transactions[5].PaymentID
+	out, _ = runs(t, 0, env, "show", newest, "--content")
+	require.Len(t, out, largeSize/14*14)
+	out, _ = runs(t, 0, env, "show", oldest)
+	require.Contains(t, out, `"contentRemoved": "removed by quota (policy.content_quota): 32505844 bytes, SHA-256 `)
+	require.Contains(t, out, `"nonce"`)
+	_, said := runs(t, 2, env, "show", oldest, "--content")
+	require.Contains(t, said, "was removed by quota")
+	receipt := filepath.Join(t.TempDir(), "receipt.json")
+	runs(t, 0, env, "reconcile")
+	out, _ = runs(t, 0, env, "show", oldest, "--receipt")
+	require.Contains(t, out, `"bytes": 32505844`)
+	require.NoError(t, os.WriteFile(receipt, []byte(out), 0o600))
+	runs(t, 0, env, "verify-receipt", receipt)
+	out, _ = runs(t, 0, env, "export", "--format", "jsonl")
+	require.Equal(t, 6, strings.Count(out, "\n"))
+	runs(t, 0, env, "history", "verify", "--seals")
+	out, _ = runs(t, 0, append(env, "HOME="+t.TempDir()), "doctor")
+	require.Contains(t, out, "62 MiB of stored content, 0 KiB of it not fetched yet, of a quota of 64MiB")
+
+	before := ledgerSize(t, w)
+	out, _ = runs(t, 0, env, "history", "prune", "--before", "2100-01-01")
+	require.Contains(t, out, `"deleted": 2`)
+	require.Less(t, ledgerSize(t, w), before-(60<<20), "the disk has it back")
+	runs(t, 0, env, "history", "verify", "--seals")
+}
+
+// What was paid for and never fetched is not pushed out: when it fills the quota nothing more is paid,
+// and the refusal says what helps.
+func TestContentThatNobodyFetchedStopsPaymentsWhenItFillsTheQuota(t *testing.T) {
+	t.Parallel()
+	w, env := quotaHousehold(t)
+	url := func(i int) string { return fmt.Sprintf("%s/sells/large?%d", w.front.URL, i) }
+	for i := range 3 {
+		cmd := payer(t, env, "sh", "-c", "x402-wallet pay '"+url(i)+"' | true")
+		_ = cmd.Run()
+	}
+	require.Len(t, w.Settlements(), 3)
+	out, _ := runs(t, 1, env, "pay", url(3))
+	require.Contains(t, out, `"error": "LEDGER_UNAVAILABLE"`)
+	require.Contains(t, out, `"spent": "0"`)
+	require.Contains(t, out, `"limit": 67108864`)
+	require.Len(t, w.Settlements(), 3, "nothing was paid")
+	require.Equal(t, 3, w.Signatures())
+	out, _ = runs(t, 1, append(env, "HOME="+t.TempDir()), "doctor")
+	require.Contains(t, out, "nothing more is bought: 93 MiB of stored content, 93 MiB of it not fetched yet")
+
+	out, _ = runs(t, 0, env, "pay", url(0)) // its answer was lost, and it is still there
+	require.Contains(t, out, `"status": "replayed"`)
+	out, _ = runs(t, 0, env, "pay", url(3))
+	require.Contains(t, out, `"status": "paid"`)
+	out, _ = runs(t, 0, env, "history", "prune", "--before", "2100-01-01", "--undelivered")
+	require.Contains(t, out, `"deleted": 3`, "the two that nobody fetched, and the last")
+	runs(t, 0, env, "history", "verify", "--seals")
+}
+
+// quotaHousehold is a household whose owner lets 64 MiB of content be stored.
+func quotaHousehold(t *testing.T) (w *world, env []string) {
+	w, err := newWorld(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	w.home = filepath.Join(t.TempDir(), "home")
+	w.evm, _, err = testworld.MakeHome(w.home, strings.Replace(w.rules(sandbox.Rules{}), "[policy]\n",
+		"[policy]\ncontent_quota = \"64MiB\"\n", 1), testPassphrase)
+	require.NoError(t, err)
+	w.Fund(w.evm, sandbox.USDC)
+	return w, []string{"X402_WALLET_HOME=" + w.home, passphraseFile(t)}
+}
+
+// ledgerSize is how many bytes of disk the ledger takes, with its log.
+func ledgerSize(t *testing.T, w *world) (size int64) {
+	files, err := filepath.Glob(filepath.Join(w.home, "ledger.db*"))
+	require.NoError(t, err)
+	for _, file := range files {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		size += info.Size()
+	}
+	return size
+}
+
+// Many calls at once, each with a large body: all get what they paid for, and memory holds only a few
+// of them at a time.
+func TestLargeBodiesAtOnce(t *testing.T) {
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	c := serve(t, env...)
+	const calls = 24
+	for i := range calls {
+		c.send("tools/call", fmt.Sprintf(`{"name":"x402_pay","arguments":{"url":"%s/sells/large?%d"}}`,
+			w.front.URL, i))
+	}
+	for range calls {
+		require.Contains(t, string(c.hear()), `\"status\":\"paid\"`)
+	}
+	require.Len(t, w.Settlements(), calls)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	if err != nil {
+		t.Skip("the peak of a process's memory is read from /proc: ", err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var peak int64
+	_, err = fmt.Sscanf(after, "%d kB", &peak)
+	require.NoError(t, err)
+	t.Logf("%d MiB at most", peak>>10)
+	require.Less(t, peak>>10, int64(mostResident))
+}
+
+// mostResident is what a process may hold of memory then, in MiB.
+const mostResident = 640

@@ -1,0 +1,176 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/internal/sandbox"
+)
+
+// held starts a command that pays, and comes back when the facilitator's books have the payment and the
+// seller keeps its answer back.
+func held(t *testing.T, w *world, cmd *exec.Cmd) {
+	t.Helper()
+	before := len(w.Settlements())
+	w.Inject("seller slow", 1)
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool { return len(w.Settlements()) == before+1 }, time.Minute,
+		time.Millisecond)
+}
+
+// again makes the same call once more: it has what was bought, and nothing was paid for it.
+func again(t *testing.T, w *world, env []string, url string) {
+	t.Helper()
+	settled, signed := len(w.Settlements()), w.Signatures()
+	out, _ := runs(t, 0, env, "pay", url)
+	var r struct{ Status, Content string }
+	require.NoError(t, json.Unmarshal([]byte(out), &r), "%s", out)
+	require.Equal(t, "replayed", r.Status, "%s", out)
+	require.JSONEq(t, sandbox.Content("/weather"), r.Content)
+	require.Len(t, w.Settlements(), settled)
+	require.Equal(t, signed, w.Signatures())
+}
+
+func payer(t *testing.T, env []string, argv ...string) *exec.Cmd {
+	t.Helper()
+	program, err := exec.LookPath(argv[0])
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program, argv[1:]...)
+	cmd.Env = append([]string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "LOG_LEVEL=error",
+		programVariable + "=" + os.Getenv(programVariable)}, env...)
+	return cmd
+}
+
+// Every signal that ends a program, while the seller holds the payment: it is finished, and who asked
+// has the answer. Signals behind it change nothing.
+func TestASignalWhileTheSellerHoldsThePayment(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	for _, list := range [][]syscall.Signal{{syscall.SIGHUP}, {syscall.SIGINT}, {syscall.SIGTERM},
+		{syscall.SIGQUIT}, {syscall.SIGHUP, syscall.SIGHUP}, {syscall.SIGINT, syscall.SIGINT,
+			syscall.SIGTERM}} {
+		t.Run(fmt.Sprint(list), func(t *testing.T) {
+			var out bytes.Buffer
+			cmd := payer(t, env, "x402-wallet", "pay", w.SellerURL+"/weather?"+
+				strings.ReplaceAll(fmt.Sprint(list), " ", "-"))
+			cmd.Stdout = &out
+			held(t, w, cmd)
+			for _, s := range list {
+				require.NoError(t, cmd.Process.Signal(s))
+			}
+			require.NoError(t, cmd.Wait(), "it has the answer")
+			require.Contains(t, out.String(), `"status": "paid"`)
+		})
+	}
+}
+
+// A terminal that is closed, as when ssh is lost: the answer has nowhere to go, and the next call has it.
+func TestTheTerminalIsClosedWhileTheSellerHoldsThePayment(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	url := w.SellerURL + "/weather"
+	w.Inject("seller slow", 1)
+	c := sit(t, nil, env, "pay", url)
+	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, time.Millisecond)
+	require.NoError(t, c.keys.Close())
+	_ = c.cmd.Wait()
+	status := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.False(t, status.Signaled(), "it ended by itself: %v", status)
+	again(t, w, env, url)
+}
+
+// Ctrl-C again, by a person who does not want to wait: it ends at once, and the same call goes on with the
+// same payment.
+func TestCtrlCAgainEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	url := w.SellerURL + "/weather"
+	w.Inject("seller hangs", 1)
+	c := sit(t, nil, env, "pay", url)
+	require.Eventually(t, func() bool { return len(w.Settlements()) == 1 }, time.Minute, time.Millisecond)
+	c.types("\x03")
+	c.sees("stopping; waiting for the answer", 1)
+	for ended := false; !ended; { // those of the first second are the same wish
+		c.types("\x03")
+		select {
+		case <-c.closed:
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	require.Contains(t, c.ends(5), "ended at once; a payment that was sent stays held")
+	out, _ := runs(t, 1, env, "pay", url) // this seller serves a payment once
+	require.Contains(t, out, `"status": "paid_not_served"`)
+	require.Len(t, w.Settlements(), 1, "the same payment")
+	require.Equal(t, 1, w.Signatures())
+}
+
+// Whoever read the answer, or the log, is gone: that is an error of writing and not the end.
+func TestStdoutAndStderrAreClosedWhileTheSellerHoldsThePayment(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	url := w.SellerURL + "/weather"
+	cmd := payer(t, env, "x402-wallet", "pay", url)
+	ours, theirs, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	held(t, w, cmd)
+	require.NoError(t, theirs.Close())
+	require.NoError(t, ours.Close())
+	_ = cmd.Wait()
+	require.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", cmd.ProcessState)
+	again(t, w, env, url)
+
+	list := payer(t, env, "sh", "-c", `x402-wallet history 2>&3 | true; echo`)
+	said, err := os.CreateTemp(t.TempDir(), "said")
+	require.NoError(t, err)
+	defer said.Close()
+	list.ExtraFiles = []*os.File{said}
+	require.NoError(t, list.Run())
+	text, err := os.ReadFile(said.Name())
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "written", "a reader that had enough is nothing to speak of")
+}
+
+// nohup: a signal that was ignored at the start stays ignored.
+func TestIgnoredFromTheStartStaysIgnored(t *testing.T) {
+	t.Parallel()
+	w, env := household(t, sandbox.Options{Delay: time.Second}, sandbox.Rules{})
+	env = append(env, passphraseFile(t))
+	for _, name := range []string{"HUP", "INT"} {
+		cmd := payer(t, env, "sh", "-c", "trap '' "+name+"; exec x402-wallet mcp")
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		answers := json.NewDecoder(out)
+		var answer struct{ ID int }
+		for id := range 3 {
+			_, err := fmt.Fprintf(in, `{"jsonrpc":"2.0","id":%d,"method":"ping"}`+"\n", id)
+			require.NoError(t, err)
+			require.NoError(t, answers.Decode(&answer), "it lives")
+			require.Equal(t, id, answer.ID)
+			require.NoError(t, cmd.Process.Signal(map[string]os.Signal{"HUP": syscall.SIGHUP,
+				"INT": syscall.SIGINT}[name]))
+		}
+		require.NoError(t, in.Close())
+		require.NoError(t, cmd.Wait())
+	}
+	require.Empty(t, w.Settlements())
+}

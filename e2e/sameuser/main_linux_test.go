@@ -1,0 +1,122 @@
+// Package sameuser shows what another program of the same user gets of the wallet that was built:
+// what it sees of a process that holds the key, and what a program that the wallet starts can do.
+// Where the tests run as root, who may look everywhere, all of it runs as another user.
+package sameuser
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/e2e/testworld"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 3 && os.Args[1] == "watch" {
+		watch(os.Args[2], os.Args[3])
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "serve" {
+		serve(os.Args[2], os.Args[3:]...)
+		return
+	}
+	code := m.Run()
+	testworld.RemoveBuild()
+	os.Exit(code)
+}
+
+const nobody = 65534
+
+// household is a wallet of a user who is not root, with the programs that play here.
+type household struct {
+	t      *testing.T
+	dir    string // everything
+	home   string
+	user   string // the user's home directory
+	secret string // the file of the passphrase
+	wallet string // the program
+	self   string // this program
+}
+
+const passphrase = testworld.Passphrase
+
+func newHousehold(t *testing.T, rules string) household {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sameuser-") // that others may enter
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	at := func(name string) string { return filepath.Join(dir, name) }
+	h := household{t: t, dir: dir, home: at("user/.config/wallet"), user: at("user"),
+		secret: at("user/secret"), wallet: at("bin/x402-wallet"), self: at("bin/played")}
+	own, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(at("user/.config"), 0o700))
+	require.NoError(t, os.Mkdir(at("user/out"), 0o700))
+	require.NoError(t, os.Mkdir(at("bin"), 0o755))
+	for from, to := range map[string]string{testworld.Build(t): h.wallet, own: h.self} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, text, 0o755))
+	}
+	require.NoError(t, os.WriteFile(h.secret, []byte(passphrase+"\n"), 0o600))
+	_, _, err = testworld.MakeHome(h.home, strings.ReplaceAll(rules, "HOUSE", dir), passphrase)
+	require.NoError(t, err)
+	h.give()
+	return h
+}
+
+// give makes all of it the user's.
+func (h household) give() {
+	require.NoError(h.t, os.Chmod(h.dir, 0o755))
+	if os.Geteuid() != 0 {
+		return
+	}
+	require.NoError(h.t, filepath.WalkDir(h.dir, func(path string, _ os.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, nobody, nobody)
+		}
+		return err
+	}))
+}
+
+// command is a program of the user.
+func (h household) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(h.t.Context(), program, args...)
+	cmd.Dir = h.user
+	cmd.Env = []string{"HOME=" + h.user, "PATH=" + os.Getenv("PATH"), "X402_WALLET_HOME=" + h.home,
+		"TMPDIR=" + h.user, "LANG=C", "X402_WALLET_PASSPHRASE_FILE=" + h.secret, "CDP_API_KEY_SECRET=canary",
+		"SOME_SECRET=canary"}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	return cmd
+}
+
+// watching starts the watcher; the function ends it and gives what it saw.
+func (h household) watching(argument string) func() string {
+	cmd := h.command(h.self, "watch", argument, passphrase)
+	in, err := cmd.StdinPipe()
+	require.NoError(h.t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(h.t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(h.t, cmd.Start())
+	first := make([]byte, len("watching\n"))
+	_, err = io.ReadFull(out, first)
+	require.NoError(h.t, err)
+	return func() string {
+		require.NoError(h.t, in.Close())
+		text, err := io.ReadAll(out)
+		require.NoError(h.t, err)
+		require.NoError(h.t, cmd.Wait())
+		list, whole := strings.CutSuffix(string(text), "watched\n")
+		require.True(h.t, whole, "%s", text)
+		return list
+	}
+}

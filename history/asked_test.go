@@ -1,0 +1,185 @@
+package history
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402/money"
+)
+
+// nagging asks about a URL at a price, as an agent that varies what it can.
+func nagging(t *testing.T, s *Store, method, host, rest string, price money.Dollars) (Approval, error) {
+	t.Helper()
+	quote := quoteOf(0)
+	copy(quote[:], newID("")) // another one each time: its body or a header changed
+	return s.AskApproval(t.Context(), Approval{Quote: quote, Method: method, Host: host,
+		URL: "https://" + host + rest, Price: price, Amount: money.NewAmount(uint64(price))})
+}
+
+func declined(t *testing.T, err error) *Declined {
+	t.Helper()
+	d, ok := errors.AsType[*Declined](err)
+	require.True(t, ok, "%v", err)
+	return d
+}
+
+// Only what waits counts: a person who answers is asked the next, and nobody fills the queue for
+// others.
+func TestTheQueue(t *testing.T) {
+	s, _, home := newStore(t)
+	var last Approval
+	for i := range 3 * maxPending {
+		a, err := nagging(t, s, "GET", fmt.Sprintf("h%d.example", i), "/", 10)
+		require.NoError(t, err)
+		_, err = s.Approve(t.Context(), a.ID, byOwner, nil)
+		require.NoError(t, err)
+	}
+	full := func(s *Store, host, about string, limit int) {
+		t.Helper()
+		_, err := nagging(t, s, "GET", host, "/new", 10)
+		e, ok := errors.AsType[*TooManyPending](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, TooManyPending{About: about, Limit: limit}, *e)
+	}
+	for i := range maxPendingHost {
+		var err error
+		last, err = nagging(t, s, "GET", fmt.Sprintf("a.example:%d", 1000+i), "/", 10)
+		require.NoError(t, err)
+	}
+	full(s, "a.example", "host", maxPendingHost)
+	for i := range maxPendingSession - maxPendingHost {
+		_, err := nagging(t, s, "GET", fmt.Sprintf("b%d.example", i), "/", 10)
+		require.NoError(t, err)
+	}
+	full(s, "other.example", "session", maxPendingSession)
+	// another agent still is heard, up to what all may
+	for i := range maxPending/maxPendingSession - 1 {
+		other, err := Open(t.Context(), home, Options{Now: s.now})
+		require.NoError(t, err)
+		defer other.Close()
+		for j := range maxPendingSession {
+			_, err := nagging(t, other, "GET", fmt.Sprintf("c%d-%d.example", i, j), "/", 10)
+			require.NoError(t, err)
+		}
+	}
+	late, err := Open(t.Context(), home, Options{Now: s.now})
+	require.NoError(t, err)
+	defer late.Close()
+	full(late, "other.example", "all", maxPending)
+	// what the table says is not what counts
+	require.NoError(t, late.tx(t.Context(), func(t *tx) error {
+		_, err := t.exec(`DELETE FROM approvals WHERE id <> ?`, last.ID)
+		return err
+	}))
+	full(late, "other.example", "all", maxPending)
+	_, err = s.Deny(t.Context(), last.ID, byOwner)
+	require.NoError(t, err)
+	_, err = nagging(t, late, "GET", "other.example", "/", 10)
+	require.NoError(t, err, "one was answered")
+}
+
+// What was declined twice is not asked again for an hour, however it is spelled.
+func TestDeclinedTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		method, host, rest string
+		price              money.Dollars
+		again              bool // is asked
+	}{
+		"the same":          {"GET", "a.example", "/report", 1000, false},
+		"another query":     {"GET", "a.example", "/report?x=2", 1000, false},
+		"another spelling":  {"GET", "a.example", "//%72eport", 1000, false},
+		"dearer":            {"GET", "a.example", "/report", 1001, false},
+		"much dearer":       {"GET", "a.example", "/report", 100_000, false},
+		"one unit cheaper":  {"GET", "a.example", "/report", 999, false},
+		"more than half":    {"GET", "a.example", "/report", 501, false},
+		"half the price":    {"GET", "a.example", "/report", 500, true},
+		"another thing":     {"GET", "a.example", "/other", 1000, true},
+		"another method":    {"POST", "a.example", "/report", 1000, true},
+		"of another seller": {"GET", "b.example", "/report", 1000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, clock, _ := newStore(t)
+			var first time.Time
+			for i := range maxNo {
+				a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/report?%d", i), 1000)
+				require.NoError(t, err)
+				_, err = s.Decline(t.Context(), a.ID, "client")
+				require.NoError(t, err)
+				if i == 0 {
+					first = clock.now()
+				}
+			}
+			_, err := nagging(t, s, c.method, c.host, c.rest, c.price)
+			if c.again {
+				require.NoError(t, err)
+				return
+			}
+			d := declined(t, err)
+			require.Equal(t, "this", d.About)
+			require.WithinDuration(t, first.Add(noFor), d.Until, time.Second)
+			clock.set(d.Until.Add(time.Second))
+			_, err = nagging(t, s, c.method, c.host, c.rest, c.price)
+			require.NoError(t, err, "an hour later")
+		})
+	}
+}
+
+// The owner's own no is enough; another path, another host are asked about for a while, and then no
+// more; a yes ends the noes to its question.
+func TestNoes(t *testing.T) {
+	s, _, _ := newStore(t)
+	deny := func(host, path string) error {
+		a, err := nagging(t, s, "GET", host, path, 1000)
+		if err == nil {
+			_, err = s.Deny(t.Context(), a.ID, byOwner)
+			require.NoError(t, err)
+		}
+		return err
+	}
+	require.NoError(t, deny("a.example", "/0"))
+	require.Equal(t, "this", declined(t, deny("a.example", "/0?again")).About)
+	for i := range maxNoHost/maxNo - 1 {
+		require.NoError(t, deny(fmt.Sprintf("a.example:%d", 8000+i), "/"))
+	}
+	require.Equal(t, "host", declined(t, deny("a.example:9000", "/new")).About)
+	for i := range (maxNoAll - maxNoHost) / maxNo {
+		require.NoError(t, deny(fmt.Sprintf("h%d.example", i), "/"))
+	}
+	require.Equal(t, "all", declined(t, deny("new.example", "/")).About)
+
+	s, _, _ = newStore(t)
+	for _, yes := range []bool{false, true, false, false} {
+		a, err := nagging(t, s, "GET", "a.example", "/", 1000)
+		require.NoError(t, err)
+		if yes {
+			_, err = s.Accept(t.Context(), a.ID, "client")
+		} else {
+			_, err = s.Decline(t.Context(), a.ID, "client")
+		}
+		require.NoError(t, err)
+	}
+	declined(t, deny("a.example", "/"))
+}
+
+// Dialogs that were closed are counted, and no decision.
+func TestUnanswered(t *testing.T) {
+	s, clock, _ := newStore(t)
+	for i := range 3 {
+		a, err := nagging(t, s, "GET", "a.example", fmt.Sprintf("/?%d", i), 1000)
+		require.NoError(t, err)
+		require.Equal(t, i, a.Unanswered)
+		require.NoError(t, s.Unanswered(t.Context(), a.ID, "client"))
+		now, err := s.Approval(t.Context(), a.ID)
+		require.NoError(t, err)
+		require.Equal(t, Pending, now.State)
+	}
+	require.ErrorIs(t, s.Unanswered(t.Context(), "apr_none", "client"), ErrNotFound)
+	clock.set(clock.now().Add(noFor))
+	a, err := nagging(t, s, "GET", "a.example", "/", 1000)
+	require.NoError(t, err)
+	require.Zero(t, a.Unanswered)
+}

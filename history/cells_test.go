@@ -1,0 +1,451 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// exempt are the cells in which an edit is found by nobody, each with the reason why it decides
+// nothing about the wallet's own money. "table" is all of a table, "table.column" one column,
+// "table-" a row that is gone.
+var exempt = map[string]string{
+	"payments.lease_owner": "who may go on with a payment: another process asks the chain, or sends the " +
+		"same bytes",
+	"payments.waiter": "whose client waits: the same call takes the payment up, or pays under the " +
+		"same limits",
+	"content_use.id": "as sealed_sums.id",
+	"sealed_sums.id": "a CHECK of the schema, which is compared, holds it at 1",
+	"sales":          "the paywall's own book of what it sold; nothing of it is paid",
+	"contents-":      "what was bought may be deleted for space at any time",
+	"url_fts":        "an index by which people search; no decision reads it",
+	"url_suffix_fts": "likewise",
+}
+
+func isExempt(name string) bool {
+	table, _, _ := strings.Cut(strings.TrimSuffix(name, "-"), ".")
+	for _, index := range []string{"url_fts", "url_suffix_fts"} {
+		if strings.HasPrefix(table, index) {
+			return true
+		}
+	}
+	return exempt[name] != "" || exempt[table] != ""
+}
+
+// everything is a ledger with every kind of row.
+func everything(t *testing.T) (*Store, *clock, Keyholder) {
+	t.Helper()
+	s, c, _ := newStore(t)
+	ctx, k := t.Context(), testKeyholder()
+	k.Query = func(Payment) budget.Query { return budget.Query{HostEntries: []string{"api.example"}} }
+	k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return len(seal) > 0, nil }
+	rules := func(version int64, accept bool) {
+		require.NoError(
+			t,
+			s.SealRules(ctx, SealedRules{Version: version, Config: fmt.Append(nil, "config", version),
+				Seal: []byte("seal")}, "/home", accept, k),
+		)
+	}
+	rules(1, true)
+	n := 0
+	hold := func(change func(*Payment), of ...byte) Payment {
+		n++
+		h := testHold(uint64(n))
+		h.Payment.Fingerprint[0], h.Payment.Requirement = byte(n), json.RawMessage(`{"asked":1}`)
+		if len(of) == 0 {
+			h.Payment.URL += fmt.Sprint("/", n%3)
+		}
+		if change != nil {
+			change(&h.Payment)
+		}
+		var p Payment
+		var err error
+		if len(of) > 0 {
+			p, err = reserveApproved(s, of[0], h)
+		} else {
+			p, err = reserve(s, h)
+		}
+		require.NoError(t, err)
+		return p
+	}
+	signed := func(p Payment) Signed {
+		return Signed{Payload: []byte(`{"signed":"` + p.ID + `"}`), Requirement: []byte(`{"sent":1}`),
+			UniqueKey: "nonce " + p.ID, Evidence: x402.Evidence{FeePayer: "payer"}}
+	}
+	submitted := func(change func(*Payment), of ...byte) Payment {
+		p := hold(change, of...)
+		require.NoError(t, s.Submit(ctx, p, signed(p), k))
+		return p
+	}
+	outcome := func(p Payment, o Outcome) { _, err := s.Finish(ctx, p.ID, o); require.NoError(t, err) }
+	expire := func(p Payment) {
+		p, err := s.Payment(ctx, p.ID)
+		require.NoError(t, err)
+		o := Expiry(p, x402.Status{State: x402.Expired, Note: "over"})
+		_, err = s.Expire(ctx, p.ID, p.Evidence, o, k)
+		require.NoError(t, err)
+	}
+	key := func(name string) func(*Payment) { return func(p *Payment) { p.IdempotencyKey = name } }
+	answer := &Content{Status: 200, Type: "text/plain", Body: []byte("bought")}
+
+	submitted(key("used"))
+	expire(submitted(key("free again")))
+	require.NoError(t, s.Release(ctx, hold(nil).ID, "not sent"))
+	first := submitted(
+		func(p *Payment) { p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC" },
+	)
+	outcome(first, Outcome{State: Settled, Proof: Claimed, Transaction: "0x1", Facilitator: "one",
+		Receipt: []byte(`{"ok":1}`), Content: answer, Note: "claimed"})
+	require.NoError(t, s.Deliver(ctx, first.ID))
+	outcome(first, Outcome{State: Settled, Proof: Chain, Transaction: "0x1",
+		ChainProof: x402.Status{State: x402.Settled, Note: "<it is>"}})
+	outcome(first, Outcome{State: Unknown, Content: &Content{Status: 200, Body: []byte("late")}})
+	claimed := submitted(nil)
+	outcome(claimed, Outcome{State: Settled, Proof: Claimed, Receipt: []byte(`{"ok":2}`)})
+	expire(claimed) // a false receipt
+	outcome(submitted(nil), Outcome{State: Unknown, Note: "who knows", ReleaseLease: true, ClearWaiter: true})
+
+	c.set(c.now().Add(25 * time.Hour)) // another day
+	_, err := s.NewSession(ctx, nil, func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
+	require.NoError(t, err)
+	seal := func(Approval) ([]byte, error) { return []byte("owner"), nil }
+	var asked [6]Approval
+	for q := range byte(6) {
+		asked[q] = asking(t, s, q)
+		if q == 1 || q == 3 || q == 4 {
+			_, err = s.Approve(ctx, asked[q].ID, "owner", seal)
+			require.NoError(t, err)
+		}
+	}
+	_, err = s.Decline(ctx, asked[5].ID, "client")
+	require.NoError(t, err)
+	_, err = s.Deny(ctx, asked[2].ID, "owner")
+	require.NoError(t, err)
+	submitted(nil, 3)
+	require.NoError(t, s.Release(ctx, hold(nil, 4).ID, "not sent"))
+	require.NoError(t, s.Freeze(ctx, Freeze{By: "owner", Why: "a look"}))
+	_, err = s.Unfreeze(ctx, func(Lift) ([]byte, error) { return []byte("owner"), nil })
+	require.NoError(t, err)
+	require.NoError(
+		t,
+		s.Freeze(ctx, Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}),
+	)
+	require.NoError(t, s.SaveChannel(ctx, testChannel(0)))
+	voucher := testChannel(1)
+	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
+	p := hold(nil)
+	_, err = s.RecordVoucher(ctx, p, Signed{Payload: voucher.Signed, Requirement: json.RawMessage("{}"),
+		UniqueKey: "voucher 1"}, voucher, Outcome{State: Settled, Proof: Claimed, Content: answer}, k)
+	require.NoError(t, err)
+	voucher = testChannel(2)
+	voucher.Amount, voucher.Refused = money.NewAmount(100), json.RawMessage(`{"why":"no"}`)
+	_, err = s.RecordVoucher(ctx, Payment{}, Signed{Payload: voucher.Signed}, voucher, Outcome{}, k)
+	require.NoError(t, err)
+	require.NoError(t, s.Refuse(ctx, voucher))
+	_, err = s.RecordDelegation(ctx, "solana:x", "account", money.NewAmount(7))
+	require.NoError(t, err)
+	require.NoError(t, s.Label(ctx, first.Session, "the first"))
+	_, err = s.Import(ctx, []Imported{{Transaction: "a", URL: "https://a.example/"}})
+	require.NoError(t, err)
+	_, err = s.OpenSale(ctx, testSale("sold", 1))
+	require.NoError(t, err)
+	rules(2, false)
+	byAgent := hold(key("agent's"))
+	message := signed(byAgent)
+	message.Payload, message.Requirement = nil, nil // these come with Submit
+	require.NoError(t, s.Sign(ctx, byAgent, message, []byte("message"), k))
+	late := submitted(nil)
+	named, err := s.AttachIdempotencyKey(ctx, late.ID, "attached")
+	require.NoError(t, err)
+	require.True(t, named)
+	c.set(c.now().Add(2 * time.Hour)) // an approval is over
+	asking(t, s, 9)
+	submitted(nil)
+	hold(nil)
+	head, err := s.Head(ctx)
+	require.NoError(t, err)
+	k.After = head
+	_, err = s.VerifySealed(ctx, k)
+	require.NoError(t, err)
+	return s, c, k
+}
+
+// tableRows are one table's columns and rows, as SQL literals.
+type tableRows struct {
+	name    string
+	columns []string
+	keys    []string // of the primary key
+	rows    [][]string
+}
+
+// allTables are all but the exempt ones.
+func allTables(t *testing.T, s *Store) (tables []tableRows) {
+	t.Helper()
+	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
+		names, err := collect(
+			tx,
+			scanText,
+			`SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`,
+		)
+		require.NoError(t, err)
+		for _, name := range names {
+			if isExempt(name) {
+				continue
+			}
+			table := tableRows{name: name}
+			require.NoError(t, tx.forEach(func(row scanner) error {
+				var column string
+				var pk int
+				err := row.Scan(&column, &pk)
+				table.columns = append(table.columns, column)
+				if pk > 0 {
+					table.keys = append(table.keys, column)
+				}
+				return err
+			}, `SELECT name, pk FROM pragma_table_info(?) ORDER BY cid`, name))
+			quoted := make([]string, len(table.columns))
+			for i, column := range table.columns {
+				quoted[i] = `quote("` + column + `")`
+			}
+			table.rows, err = collect(tx, func(row scanner) ([]string, error) {
+				cells := make([]string, len(quoted))
+				into := make([]any, len(quoted))
+				for i := range cells {
+					into[i] = &cells[i]
+				}
+				return cells, row.Scan(into...)
+			}, `SELECT `+strings.Join(quoted, ", ")+` FROM "`+name+`"`)
+			require.NoError(t, err)
+			tables = append(tables, table)
+		}
+		return nil
+	}))
+	return tables
+}
+
+// where selects a row by its key.
+func (table tableRows) where(row []string) string {
+	var list []string
+	for i, column := range table.columns {
+		if slices.Contains(table.keys, column) || len(table.keys) == 0 {
+			list = append(list, fmt.Sprintf(`"%s" IS %s`, column, row[i]))
+		}
+	}
+	return " WHERE " + strings.Join(list, " AND ")
+}
+
+// others are values that a cell could have as well.
+func others(literal string) []string {
+	switch {
+	case literal == "NULL":
+		return []string{"1", "'x'", "x'00'"}
+	case strings.HasPrefix(literal, "'"):
+		return []string{strings.TrimSuffix(literal, "'") + "x'", "''", "'0'"}
+	case strings.HasPrefix(literal, "X'"):
+		return []string{"X'00" + literal[2:], "X''", "X'31'"}
+	}
+	return []string{literal + " + 1", literal + " - 1", "0"}
+}
+
+var errRollBack = errors.New("as it was")
+
+// finds edits a ledger, and reports whether that can be done, whether it is found, and what was said.
+func finds(t require.TestingT, s *Store, k Keyholder, edit string) (done bool, found error) {
+	err := s.write.with(context.Background(), func(c *conn) error {
+		return c.transaction(patient(context.Background()), `BEGIN`, func() error {
+			tx := &tx{ctx: context.Background(), conn: c, Now: s.now()}
+			result, err := c.ExecContext(tx.ctx, edit)
+			if err != nil { // not a row that the table takes
+				return errRollBack
+			}
+			n, _ := result.RowsAffected()
+			done = n > 0
+			if done {
+				_, found = tx.verify(k)
+			}
+			return errRollBack
+		})
+	})
+	require.ErrorIs(t, err, errRollBack)
+	return done, found
+}
+
+// Whatever single cell of whatever table is edited, whatever row is taken out or put in: it is found,
+// or stands among the exempt with its reason.
+func TestVerifyFindsEveryCell(t *testing.T) {
+	s, _, k := everything(t)
+	tried := map[string]bool{}
+	attempt := func(name, edit string) {
+		done, found := finds(t, s, k, edit)
+		if !done {
+			return
+		}
+		tried[name] = true
+		if !x402.HasCode(found, x402.LedgerCorrupt) {
+			t.Errorf("%s: %s: %v", name, edit, found)
+		}
+	}
+	for _, table := range allTables(t, s) {
+		require.NotEmpty(t, table.rows, "%s has no row to edit", table.name)
+		rows := table.rows
+		if testing.Short() {
+			rows = rows[:min(3, len(rows))]
+		}
+		for _, row := range rows {
+			at := table.where(row)
+			for i, column := range table.columns {
+				name := table.name + "." + column
+				if isExempt(name) {
+					continue
+				}
+				for _, value := range others(row[i]) {
+					attempt(
+						name,
+						fmt.Sprintf(`UPDATE "%s" SET "%s" = %s %s AND "%[2]s" IS NOT %[3]s`, table.name,
+							column, value, at),
+					)
+				}
+			}
+			if !isExempt(table.name + "-") {
+				attempt(table.name+"-", `DELETE FROM "`+table.name+`"`+at)
+			}
+			attempt(
+				table.name+"+",
+				`INSERT INTO "`+table.name+`" VALUES (`+strings.Join(table.another(row), ", ")+`)`,
+			)
+		}
+	}
+	for _, table := range allTables(t, s) {
+		for _, column := range table.columns {
+			name := table.name + "." + column
+			require.True(t, tried[name] || isExempt(name), "%s was never edited", name)
+		}
+	}
+}
+
+// another is a row like one, with another key.
+func (table tableRows) another(row []string) []string {
+	row = slices.Clone(row)
+	for i, column := range table.columns {
+		isKey := slices.Contains(table.keys, column) || column == "id" || column == "unique_key" ||
+			column == "idempotency_key" || column == "state" || column == "place"
+		switch {
+		case !isKey:
+		case column == "state":
+			row[i] = "'used'"
+		case strings.HasPrefix(row[i], "'"):
+			row[i] = strings.TrimSuffix(row[i], "'") + "y'"
+		case strings.HasPrefix(row[i], "X'"):
+			row[i] = "X'" + row[i][4:len(row[i])-1] + "77'"
+		case row[i] != "NULL":
+			row[i] += " + 100000"
+		}
+	}
+	return row
+}
+
+// The same with random values, in random rows.
+func TestVerifyFindsRandomEdits(t *testing.T) {
+	s, _, k := everything(t)
+	tables := allTables(t, s)
+	rapid.Check(t, func(rt *rapid.T) {
+		table := rapid.SampledFrom(tables).Draw(rt, "table")
+		i := rapid.IntRange(0, len(table.columns)-1).Draw(rt, "column")
+		row := rapid.SampledFrom(table.rows).Draw(rt, "row")
+		name := table.name + "." + table.columns[i]
+		if isExempt(name) {
+			rt.Skip("exempt")
+		}
+		value := rapid.OneOf(
+			rapid.Just(rapid.SampledFrom(table.rows).Draw(rt, "of another row")[i]),
+			rapid.Map(rapid.Int64(), func(n int64) string { return fmt.Sprint(n) }),
+			rapid.Map(rapid.StringMatching(`[ -&(-~]{0,40}`), func(s string) string { return "'" + s + "'" }),
+			rapid.Map(
+				rapid.SliceOfN(rapid.Byte(), 0, 40),
+				func(b []byte) string { return fmt.Sprintf("X'%X'", b) },
+			),
+		).Draw(rt, "value")
+		edit := fmt.Sprintf(
+			`UPDATE "%s" SET "%s" = %s %s AND "%[2]s" IS NOT %[3]s`,
+			table.name,
+			table.columns[i],
+			value,
+			table.where(row),
+		)
+		if done, found := finds(rt, s, k, edit); done {
+			require.True(rt, x402.HasCode(found, x402.LedgerCorrupt), "%s: %v", edit, found)
+		}
+	})
+}
+
+// What an edit of one cell is not: several that belong together.
+func TestVerifyOfForgedChanges(t *testing.T) {
+	for name, forge := range map[string]func(g *guarded){
+		"a signed payment failed, in the chain and in every table": func(g *guarded) {
+			p := g.sign(g.reserve(testHold(5)))
+			g.sql(`UPDATE payments SET state = 'failed', updated_at = ?, note = 'x' WHERE id = ?`, micros(g.clock.now())+1,
+				p.ID)
+			g.forge(p.ID, string(Failed), `{"n":3,"note":"x"}`)
+		},
+		"a payment that nobody reserved": func(g *guarded) {
+			g.sql(`INSERT INTO payments SELECT 3, 'pay_forged', session, 'reserved', '', created_at, updated_at, fingerprint,
+				NULL, method, url, target, host, network, scheme, dialect, asset, symbol, amount, usd,
+				pay_to, source,
+				requirement, NULL, NULL, NULL, '', '', NULL, NULL, '', 0, '', '', 0, url_prefix FROM payments WHERE seq = 1`)
+		},
+		"a signature of nobody": func(g *guarded) {
+			p := g.reserve(testHold(5))
+			s := p.signature()
+			s.Number, s.Unique = 3, "x"
+			g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = 'x' WHERE id = ?`, p.ID)
+			g.forge(p.ID, signedEvent, toJSON(s))
+			g.sql(`UPDATE audit SET seal = x'00' WHERE seq = (SELECT max(seq) FROM audit)`)
+		},
+		"a text of bytes": func(g *guarded) { g.sql(`UPDATE payments SET note = CAST(note AS BLOB)`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			_, err := g.VerifySealed(t.Context(), g.k)
+			require.NoError(t, err)
+			forge(g)
+			_, err = g.VerifySealed(t.Context(), g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			t.Log(err)
+		})
+	}
+}
+
+// What SQLite itself would do for whoever edits the schema.
+func TestVerifyFindsATrigger(t *testing.T) {
+	s, _, k := everything(t)
+	for _, edit := range []string{
+		`CREATE TRIGGER free AFTER INSERT ON audit BEGIN UPDATE totals SET spent = 0; END`,
+		`DROP TRIGGER totals_insert`, `DROP INDEX payments_by_key`, `CREATE TABLE more (a)`,
+		`ALTER TABLE sessions ADD COLUMN more TEXT`,
+	} {
+		require.NoError(t, s.write.with(t.Context(), func(c *conn) error {
+			err := c.transaction(patient(t.Context()), `BEGIN`, func() error {
+				_, err := c.ExecContext(t.Context(), edit)
+				require.NoError(t, err)
+				tx := &tx{ctx: t.Context(), conn: c, Now: s.now()}
+				_, err = tx.verify(k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%s: %v", edit, err)
+				return errRollBack
+			})
+			require.ErrorIs(t, err, errRollBack)
+			return nil
+		}))
+	}
+}

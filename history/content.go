@@ -1,0 +1,380 @@
+package history
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"x402-wallet/x402"
+)
+
+// Content has a quota (SPEC §4, content_quota). When more is stored, the bytes of the oldest that
+// nobody waits for go: what a client has, or what is of no use. What was paid for and nobody got yet
+// is never among them; when that alone fills the quota, nothing more is bought (Facts.Refusal) until
+// it was delivered or the owner makes room. What goes leaves its row, with size and digest, and the
+// evidence of its payment is not content and never goes.
+//
+// What the audit chain says of a content is compared when it is given out: bytes that somebody
+// changed are LEDGER_CORRUPT.
+
+// contentEvent is the audit chain's row of a content that was stored.
+const contentEvent = "content"
+
+// Why the bytes of a content are gone.
+const (
+	RemovedByQuota = "quota"
+	RemovedByOwner = "pruned"
+)
+
+// ErrContentRemoved says that the bytes of a content are gone. It is an ErrNotFound.
+var ErrContentRemoved = fmt.Errorf("its bytes were removed: %w", ErrNotFound)
+
+// contentDetail is what the audit chain says of a content.
+type contentDetail struct {
+	SHA256    string `json:"sha256"`
+	Bytes     int64  `json:"bytes"`
+	Status    int    `json:"httpStatus"`
+	Type      string `json:"type"`
+	Truncated bool   `json:"truncated"`
+}
+
+// keep stores what came. What was bought is never replaced by a later refusal to give it once more.
+func (t *tx) keep(id string, c Content) error {
+	body := c.Body
+	if body == nil {
+		body = []byte{} // nil would be NULL
+	}
+	digest := sha256.Sum256(body)
+	d := contentDetail{SHA256: hex.EncodeToString(digest[:]), Bytes: int64(len(body)), Status: c.Status,
+		Type: c.Type, Truncated: c.Truncated}
+	var seq int64
+	err := t.row(`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
+		SELECT id, ?2, ?3, ?4, ?5, ?6, delivered = 1 OR state = 'failed' OR ?2 NOT BETWEEN 200 AND 299
+			FROM payments WHERE id = ?1
+		ON CONFLICT (payment) DO UPDATE SET http_status = excluded.http_status, type = excluded.type,
+			truncated = excluded.truncated, size = excluded.size, sha256 = excluded.sha256,
+			spare = excluded.spare, removed = ''
+		WHERE contents.http_status NOT BETWEEN 200 AND 299 OR excluded.http_status BETWEEN 200 AND 299
+		RETURNING seq`, id, d.Status, d.Type, d.Truncated, d.Bytes, d.SHA256).Scan(&seq)
+	if err != nil {
+		return none(err, nil) // what is there is better
+	}
+	if _, _, err := t.evict(
+		t.contentQuota,
+		seq,
+		mostEvicted,
+	); err != nil { // first: the file need not grow for it
+		return err
+	}
+	if _, err := t.exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (content) DO UPDATE SET
+		body = excluded.body`, seq, body); err != nil {
+		return err
+	}
+	return t.audit(id, contentEvent, d)
+}
+
+// Bounds of what one transaction removes: freeing the pages of a body takes time in which nobody else
+// writes.
+const (
+	mostRemoved = 1000
+	// mostEvicted is for what is being stored: four of the largest bodies.
+	mostEvicted = 128 << 20
+	// tidyStep is for what gives its pages back at once: SQLite looks for each page of them in the list
+	// of free ones, which has to be short.
+	tidyStep = 16 << 20
+)
+
+// evict removes the oldest spare content, but not the one that is just being stored, until no more
+// than the quota is stored. It says what it removed: less than it should where that would take long.
+func (t *tx) evict(quota, stays, most int64) (rows, freed int64, err error) {
+	if quota <= 0 {
+		return 0, 0, nil
+	}
+	use, err := t.contentUse()
+	if err != nil {
+		return 0, 0, err
+	}
+	for use.Stored-freed > quota && rows < mostRemoved && freed < most {
+		oldest, err := find(t, scanStored, `SELECT seq, size FROM contents WHERE removed = '' AND spare = 1
+			AND seq <> ? ORDER BY seq LIMIT 1`, stays)
+		if err != nil || oldest == nil { // nil: all that is left is owed to somebody
+			return rows, freed, err
+		}
+		if err := t.remove(oldest.seq, RemovedByQuota); err != nil {
+			return rows, freed, err
+		}
+		rows, freed = rows+1, freed+oldest.size
+	}
+	return rows, freed, nil
+}
+
+// stored is a content whose bytes are there.
+type stored struct{ seq, size int64 }
+
+func scanStored(row scanner) (c stored, err error) {
+	err = row.Scan(&c.seq, &c.size)
+	return c, err
+}
+
+// remove deletes the bytes of a content; what it was stays.
+func (t *tx) remove(seq int64, why string) error {
+	if _, err := t.exec(`DELETE FROM bodies WHERE content = ?`, seq); err != nil {
+		return err
+	}
+	_, err := t.exec(`UPDATE contents SET removed = ? WHERE seq = ?`, why, seq)
+	return err
+}
+
+// Content returns what a payment bought; ErrNotFound when nothing is stored. Where its bytes were
+// removed it returns what they were, and ErrContentRemoved.
+func (s *Store) Content(ctx context.Context, id string) (Content, error) {
+	return read(ctx, s, func(t *tx) (c Content, err error) {
+		err = t.row(`SELECT http_status, type, truncated, size, sha256, removed, body FROM contents
+			LEFT JOIN bodies ON content = seq WHERE payment = ?`, id).
+			Scan(&c.Status, &c.Type, &c.Truncated, &c.Size, &c.SHA256, &c.Removed, &c.Body)
+		if err != nil {
+			return c, none(err, errNoPayment)
+		}
+		if err := t.isAsChained(id, c); err != nil {
+			return Content{}, err
+		}
+		if c.Removed != "" {
+			return c, ErrContentRemoved
+		}
+		return c, nil
+	})
+}
+
+// isAsChained compares a content with what the audit chain says of it.
+func (t *tx) isAsChained(id string, c Content) error {
+	var text string
+	err := t.row(`SELECT detail FROM audit WHERE payment = ? AND event = ? ORDER BY seq DESC LIMIT 1`, id,
+		contentEvent).Scan(&text)
+	if none(err, nil) != nil {
+		return err
+	}
+	digest := sha256.Sum256(c.Body)
+	isBody := c.SHA256 == hex.EncodeToString(digest[:]) && c.Size == int64(len(c.Body))
+	is := toJSON(contentDetail{SHA256: c.SHA256, Bytes: c.Size, Status: c.Status, Type: c.Type,
+		Truncated: c.Truncated})
+	if is != text || (c.Removed == "" && !isBody) {
+		return x402.Errorf(x402.LedgerCorrupt,
+			"what is stored as the content of %s is not what was stored", id).
+			WithHint("somebody changed the ledger: stop every process of this wallet and look at " +
+				"x402-wallet history verify")
+	}
+	return nil
+}
+
+// ContentUse says how much content is stored, in bytes.
+type ContentUse struct {
+	Stored int64 // in all
+	Owed   int64 // of that, what was paid for and nobody got yet
+	Quota  int64 // 0: none
+}
+
+// ContentUse says how much content is stored.
+func (s *Store) ContentUse(ctx context.Context) (ContentUse, error) {
+	use, err := read(ctx, s, (*tx).contentUse)
+	use.Quota = s.contentQuota
+	return use, err
+}
+
+func (t *tx) contentUse() (use ContentUse, err error) {
+	err = t.row(`SELECT stored, owed FROM content_use`).Scan(&use.Stored, &use.Owed)
+	return use, err
+}
+
+// Refusal is LEDGER_UNAVAILABLE where what was paid for and nobody got yet fills the quota: what is
+// bought now could be kept only by losing some of that.
+func (u ContentUse) Refusal() error {
+	if u.Quota <= 0 || u.Owed < u.Quota {
+		return nil
+	}
+	return x402.Errorf(x402.LedgerUnavailable, "%d bytes of content were paid for and not fetched yet, "+
+		"which "+
+		"fills the quota of %d: nothing more is bought", u.Owed, u.Quota).
+		WithHint("repeat the calls whose answers were lost: they pay nothing and get what was bought; "+
+			"or the "+
+			"owner raises policy.content_quota above %d bytes, or gives that content up with x402-wallet "+
+			"history prune --undelivered", u.Owed).
+		WithDetail("layer", "content").
+		WithDetail("limit", u.Quota).
+		WithDetail("undelivered", u.Owed)
+}
+
+// Prune removes the content of payments made before a time, for space, and gives the space back to
+// the disk. What nobody got yet stays, unless the owner gives it up. The payments, their evidence, and
+// what their content was, stay in any case.
+func (s *Store) Prune(
+	ctx context.Context,
+	before time.Time,
+	undelivered bool,
+) (rows, freed int64, err error) {
+	// from the file's end, where nothing is to be moved
+	for from, done := int64(math.MaxInt64), false; !done; {
+		err := s.tx(ctx, func(t *tx) error {
+			list, err := collect(t, scanStored, `SELECT c.seq, c.size FROM contents c
+				JOIN payments p ON p.id = c.payment
+				WHERE c.removed = '' AND c.seq < ? AND p.created_at < ? AND (c.spare = 1 OR ?)
+				ORDER BY c.seq DESC LIMIT ?`, from, micros(before), undelivered, mostRemoved)
+			done = len(list) < mostRemoved
+			var size int64
+			for _, c := range list {
+				if size > tidyStep {
+					done = false
+					break
+				}
+				if err := t.remove(c.seq, RemovedByOwner); err != nil {
+					return err
+				}
+				from, rows, size = c.seq, rows+1, size+c.size
+			}
+			freed += size
+			return err
+		})
+		if err == nil {
+			err = s.giveBack(ctx, 0)
+		}
+		if err != nil {
+			return rows, freed, err
+		}
+	}
+	return rows, freed, nil
+}
+
+// keptFree is how much room in the file is left for the next content: giving it back and taking it
+// again would be work for nothing.
+const keptFree = 64 << 20
+
+// Tidy removes what is above the quota, as after it was lowered, and gives space that is not soon
+// needed back to the disk. It may take long, in steps that each take little. Where there is nothing
+// to do it writes nothing.
+func (s *Store) Tidy(ctx context.Context) error {
+	untidy, err := s.untidy(ctx)
+	if err != nil || !untidy {
+		return err
+	}
+	for {
+		var removed int64
+		err := s.tx(ctx, func(t *tx) (err error) {
+			removed, _, err = t.evict(t.contentQuota, 0, tidyStep)
+			return err
+		})
+		if err == nil {
+			err = s.giveBack(ctx, keptFree)
+		}
+		if err != nil || removed == 0 {
+			return err
+		}
+	}
+}
+
+// untidy reports whether more content is stored than the quota, or more of the file is free than is
+// kept for the next.
+func (s *Store) untidy(ctx context.Context) (bool, error) {
+	return read(ctx, s, func(t *tx) (bool, error) {
+		use, err := t.contentUse()
+		if err != nil {
+			return false, err
+		}
+		var pages, size int64
+		err = t.row(`SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).
+			Scan(&pages, &size)
+		isOver := s.contentQuota > 0 && use.Stored > s.contentQuota
+		return isOver || pages*size > keptFree, err
+	})
+}
+
+// pagesAtOnce is how many pages of 4 KiB one step gives back: 4 MiB of log at most, and some
+// milliseconds in which nobody else writes.
+const pagesAtOnce = 1000
+
+// giveBack makes the file smaller until at most so many bytes in it are free. A full disk ends it: what
+// is moved goes through the log.
+func (s *Store) giveBack(ctx context.Context, keep int64) error {
+	for left := true; left; {
+		err := s.commitNoSync(ctx, func(t *tx) error {
+			var free, size int64
+			err := errors.Join(t.conn.QueryRowContext(t.ctx, `PRAGMA freelist_count`).Scan(&free),
+				t.conn.QueryRowContext(t.ctx, `PRAGMA page_size`).Scan(&size))
+			if err != nil {
+				return t.classify("read the ledger", err)
+			}
+			pages := min(free-keep/max(size, 1), pagesAtOnce)
+			left = pages == pagesAtOnce
+			if pages <= 0 {
+				return nil
+			}
+			_, err = t.conn.ExecContext(t.ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, pages))
+			return t.classify("give space back", err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	// The file is cut when all of the log is in it; a reader that is in the way puts that off.
+	return s.write.with(ctx, func(c *conn) error {
+		_, err := c.ExecContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`)
+		return ledgerError("give space back", err)
+	})
+}
+
+// contentAgrees compares what is said of content with the audit chain, with the bytes that are there,
+// and with the sums. The bytes themselves are compared by VerifyContent, and when they are given out.
+func (t *tx) contentAgrees() error {
+	const different = `
+		SELECT c.payment FROM contents c LEFT JOIN bodies b ON b.content = c.seq
+			LEFT JOIN payments p ON p.id = c.payment WHERE
+			(c.removed = '') <> (b.content IS NOT NULL) OR length(b.body) <> c.size
+			OR c.spare IS NOT (p.delivered = 1 OR p.state = 'failed' OR c.http_status NOT BETWEEN 200 AND 299)
+			OR (SELECT json_array(a.detail ->> 'sha256', a.detail ->> 'bytes', a.detail ->> 'httpStatus',
+				a.detail ->> 'type', a.detail ->> 'truncated') FROM audit a
+				WHERE a.payment = c.payment AND a.event = 'content' ORDER BY a.seq DESC LIMIT 1)
+				IS NOT json_array(c.sha256, c.size, c.http_status, c.type, c.truncated)
+		UNION ALL SELECT payment FROM audit WHERE event = 'content'
+			AND NOT EXISTS (SELECT 1 FROM contents c WHERE c.payment = audit.payment)
+		UNION ALL SELECT 'nr. ' || content FROM bodies WHERE content NOT IN (SELECT seq FROM contents)
+		LIMIT 1`
+	var id string
+	if err := t.slowRow(different).Scan(&id); err == nil {
+		return x402.Errorf(
+			x402.LedgerCorrupt,
+			"the content of payment %s is not what the audit chain says",
+			id,
+		)
+	} else if none(err, nil) != nil {
+		return err
+	}
+	var agrees bool
+	err := t.slowRow(`SELECT (SELECT count(*) FROM content_use) = 1 AND (stored, owed) IS
+		(SELECT coalesce(sum(size), 0), coalesce(sum((spare = 0) * size), 0) FROM contents WHERE removed = '')
+		FROM content_use`).Scan(&agrees)
+	if none(err, nil) == nil && !agrees {
+		return x402.Errorf(x402.LedgerCorrupt, "how much content is stored is not what is stored")
+	}
+	return none(err, nil)
+}
+
+// VerifyContent reads all content that is stored, and finds bytes that somebody changed.
+func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
+	ids, err := read(ctx, s, func(t *tx) ([]string, error) {
+		return collect(t, scanText, `SELECT payment FROM contents WHERE removed = '' ORDER BY seq`)
+	})
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		var c Content
+		c, err = s.Content(ctx, id)
+		if errors.Is(err, ErrContentRemoved) { // meanwhile
+			err = nil
+		}
+		bytes += int64(len(c.Body))
+	}
+	return bytes, err
+}

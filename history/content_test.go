@@ -1,0 +1,407 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+const kib = 1 << 10
+
+// quotaStore is a ledger with a quota for content.
+func quotaStore(t *testing.T, quota int64) (*Store, string) {
+	t.Helper()
+	_, c, home := newStore(t)
+	s, err := Open(t.Context(), home, Options{Now: c.now, ContentQuota: quota})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s, home
+}
+
+// buy pays for a body of so many bytes; deliver says that the client got it.
+func buy(t *testing.T, s *Store, size int, deliver bool) string {
+	t.Helper()
+	p := pay(t, s, testHold(1), Submitted)
+	_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed, Transaction: "0xtx",
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, size)}})
+	require.NoError(t, err)
+	if deliver {
+		require.NoError(t, s.Deliver(t.Context(), p.ID))
+	}
+	return p.ID
+}
+
+func body(id string, size int) []byte { return bytes.Repeat([]byte(id[len(id)-8:]), size/8+1)[:size] }
+
+// has checks that a content is there, or is gone and said so.
+func has(t *testing.T, s *Store, id string, size int, removed string) {
+	t.Helper()
+	c, err := s.Content(t.Context(), id)
+	digest := sha256.Sum256(body(id, size))
+	require.Equal(t, hex.EncodeToString(digest[:]), c.SHA256)
+	require.EqualValues(t, size, c.Size)
+	require.Equal(t, 200, c.Status)
+	require.Equal(t, removed, c.Removed)
+	if removed == "" {
+		require.NoError(t, err)
+		require.Equal(t, body(id, size), c.Body)
+		return
+	}
+	require.ErrorIs(t, err, ErrContentRemoved)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.Nil(t, c.Body)
+}
+
+func sound(t *testing.T, s *Store) {
+	t.Helper()
+	_, err := s.Verify(t.Context(), Head{})
+	require.NoError(t, err)
+	_, err = s.VerifyContent(t.Context())
+	require.NoError(t, err)
+}
+
+// The oldest that a client has goes first, and nothing else of its payment.
+func TestTheQuotaTakesTheOldestDelivered(t *testing.T) {
+	s, _ := quotaStore(t, 100*kib)
+	owed := buy(t, s, 30*kib, false)
+	first, second := buy(t, s, 30*kib, true), buy(t, s, 30*kib, true)
+	before, err := s.Payment(t.Context(), first)
+	require.NoError(t, err)
+	third := buy(t, s, 30*kib, true)
+	has(t, s, owed, 30*kib, "")
+	has(t, s, first, 30*kib, RemovedByQuota)
+	has(t, s, second, 30*kib, "")
+	has(t, s, third, 30*kib, "")
+	after, err := s.Payment(t.Context(), first)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	events, err := s.Events(t.Context(), first)
+	require.NoError(t, err)
+	require.Equal(t, "settled", events[len(events)-1].Event)
+	use, err := s.ContentUse(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, ContentUse{Stored: 90 * kib, Owed: 30 * kib, Quota: 100 * kib}, use)
+	sound(t, s)
+
+	require.NoError(t, s.Deliver(t.Context(), owed)) // the oldest of all, now that somebody has it
+	buy(t, s, 30*kib, true)
+	has(t, s, owed, 30*kib, RemovedByQuota)
+	has(t, s, second, 30*kib, "")
+	sound(t, s)
+}
+
+// What was paid for and nobody got yet is never lost for something newer, however much junk is bought;
+// when it fills the quota, nothing more is bought, and what was under way is kept all the same.
+func TestWhatIsOwedIsNeverEvicted(t *testing.T) {
+	s, _ := quotaStore(t, 100*kib)
+	owed := []string{buy(t, s, 30*kib, false), buy(t, s, 30*kib, false)}
+	for range 20 { // junk
+		buy(t, s, 25*kib, true)
+	}
+	refusal := func() error {
+		f, err := s.Facts(t.Context(), Question{Payment: testHold(1).Payment})
+		require.NoError(t, err)
+		return f.Refusal()
+	}
+	require.NoError(t, refusal())
+	under := pay(t, s, testHold(1), Submitted)
+	owed = append(owed, buy(t, s, 39*kib, false))
+	require.NoError(t, refusal(), "not full yet")
+	_, err := s.Finish(t.Context(), under.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(under.ID, 70*kib)}})
+	require.NoError(t, err, "what was under way is stored")
+	for i, size := range []int{30, 30, 39} {
+		has(t, s, owed[i], size*kib, "")
+	}
+	has(t, s, under.ID, 70*kib, "")
+	err = refusal()
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	require.ErrorContains(t, err, "173056 bytes of content were paid for and not fetched yet")
+	require.Contains(t, x402.AsError(err).Hint, "repeat the calls")
+	require.EqualValues(t, 100*kib, x402.AsError(err).Details["limit"])
+	sound(t, s)
+	require.NoError(t, s.Deliver(t.Context(), under.ID))
+	require.NoError(t, refusal(), "one was fetched")
+	has(t, s, under.ID, 70*kib, "")
+}
+
+// What came instead of the goods is not owed to anybody: a seller that answers with large errors fills
+// nothing.
+func TestErrorBodiesAreSpare(t *testing.T) {
+	s, _ := quotaStore(t, 100*kib)
+	for range 5 {
+		p := pay(t, s, testHold(1), Submitted)
+		_, err := s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 500, Body: make([]byte, 60*kib)}})
+		require.NoError(t, err)
+		use, err := s.ContentUse(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, use.Owed)
+		require.LessOrEqual(t, use.Stored, int64(120*kib))
+	}
+	sound(t, s)
+}
+
+// Without a quota all is kept; a body larger than the quota is kept until it was delivered, and goes
+// with the next one.
+func TestQuotasThatAreNone(t *testing.T) {
+	s, _ := quotaStore(t, 0)
+	for range 5 {
+		has(t, s, buy(t, s, 50*kib, true), 50*kib, "")
+	}
+	use, err := s.ContentUse(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 250*kib, use.Stored)
+	require.NoError(t, use.Refusal())
+
+	s, _ = quotaStore(t, 10*kib)
+	large := buy(t, s, 50*kib, false)
+	has(t, s, large, 50*kib, "")
+	require.NoError(t, s.Deliver(t.Context(), large))
+	has(t, s, large, 50*kib, "")
+	next := buy(t, s, 1, true)
+	has(t, s, large, 50*kib, RemovedByQuota)
+	has(t, s, next, 1, "")
+	sound(t, s)
+}
+
+// A content that was removed is stored again where the seller gives it again.
+func TestRemovedContentComesBack(t *testing.T) {
+	s, _ := quotaStore(t, 10*kib)
+	id := buy(t, s, 8*kib, true)
+	buy(t, s, 8*kib, true)
+	has(t, s, id, 8*kib, RemovedByQuota)
+	_, err := s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 402, Body: []byte("no")}})
+	require.NoError(t, err)
+	has(t, s, id, 8*kib, RemovedByQuota)
+	_, err = s.Finish(t.Context(), id, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(id, 8*kib)}})
+	require.NoError(t, err)
+	has(t, s, id, 8*kib, "")
+	sound(t, s)
+}
+
+// Pruning and a lowered quota give the space back to the disk, with other processes at the ledger and
+// one of them reading.
+func TestSpaceGoesBackToTheDisk(t *testing.T) {
+	s, home := quotaStore(t, 1<<40)
+	other, err := Open(t.Context(), home, Options{})
+	require.NoError(t, err)
+	defer other.Close()
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(home, FileName))
+		require.NoError(t, err)
+		return info.Size()
+	}
+	var ids []string
+	for range 12 {
+		ids = append(ids, buy(t, s, 1<<20, true))
+	}
+	kept := buy(t, s, 1<<20, false)
+	require.Greater(t, size(), int64(12<<20))
+	require.NoError(t, other.view(t.Context(), func(tx *tx) error { // who reads sees what was there
+		var n int
+		require.NoError(t, tx.row(`SELECT count(*) FROM bodies`).Scan(&n))
+		rows, freed, err := s.Prune(t.Context(), time.Now().Add(24*time.Hour*365), false)
+		require.NoError(t, err)
+		require.EqualValues(t, 12, rows)
+		require.EqualValues(t, 12<<20, freed)
+		require.NoError(t, tx.row(`SELECT count(*) FROM bodies`).Scan(&n))
+		require.Equal(t, 13, n)
+		return nil
+	}))
+	require.NoError(t, s.giveBack(t.Context(), 0)) // the reader was in the way of cutting the file
+	require.Less(t, size(), int64(3<<20))
+	has(t, s, kept, 1<<20, "")
+	has(t, s, ids[0], 1<<20, RemovedByOwner)
+	sound(t, other)
+
+	for range 80 { // more than is left for the next content
+		buy(t, s, 1<<20, true)
+	}
+	lowered, err := Open(t.Context(), home, Options{ContentQuota: 2 << 20})
+	require.NoError(t, err)
+	defer lowered.Close()
+	require.NoError(t, lowered.Tidy(t.Context()))
+	use, err := lowered.ContentUse(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<20, use.Stored)
+	require.Less(t, size(), int64(keptFree+(4<<20)))
+	has(t, lowered, kept, 1<<20, "")
+	sound(t, lowered)
+}
+
+// Several processes that buy and evict at once, and readers: the sums are true, and what is given out
+// is whole.
+func TestProcessesEvictAtOnce(t *testing.T) {
+	s, home := quotaStore(t, 200*kib)
+	stores := []*Store{s}
+	for range 2 {
+		more, err := Open(t.Context(), home, Options{ContentQuota: 200 * kib})
+		require.NoError(t, err)
+		defer more.Close()
+		stores = append(stores, more)
+	}
+	var payments [3][15]string
+	for n := range payments {
+		for i := range payments[n] {
+			payments[n][i] = pay(t, stores[n], testHold(1), Submitted).ID
+		}
+	}
+	buys := func(each *Store, id string, size int, deliver bool) error {
+		ctx := context.Background()
+		_, err := each.Finish(ctx, id, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Type: "text/plain", Body: body(id, size)}})
+		if deliver {
+			err = errors.Join(err, each.Deliver(ctx, id))
+		}
+		c, gone := s.Content(ctx, id)
+		if gone == nil && !bytes.Equal(c.Body, body(id, size)) {
+			err = errors.Join(err, fmt.Errorf("the content of %s is another one", id))
+		}
+		return errors.Join(err, each.Tidy(ctx))
+	}
+	var wait sync.WaitGroup
+	for n, list := range payments {
+		wait.Go(func() {
+			for i, id := range list {
+				if err := buys(stores[n], id, (20+i)*kib, n != 1 || i%2 == 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	use, err := s.ContentUse(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, (21+23+25+27+29+31+33)*kib, use.Owed)
+	require.LessOrEqual(t, use.Stored, use.Owed+200*kib)
+	sound(t, s)
+}
+
+// Where the disk is full, what is stored stays whole: nothing was removed for what could not be kept.
+// And what is removed first makes room for it.
+func TestAFullDiskAndTheQuota(t *testing.T) {
+	s, _ := quotaStore(t, 3<<20)
+	first, second := buy(t, s, 1<<20, true), buy(t, s, 1<<20, true)
+	p := pay(t, s, testHold(1), Submitted)
+	var pages int
+	require.NoError(t, s.write.QueryRow(`PRAGMA page_count`).Scan(&pages))
+	_, err := s.write.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+10))
+	require.NoError(t, err)
+	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 3<<20)}})
+	require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+	has(t, s, first, 1<<20, "")
+	has(t, s, second, 1<<20, "")
+	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 2<<20-9000)}})
+	require.Error(t, err, "the quota has room, the disk has none")
+	s.contentQuota = 2 << 20
+	_, err = s.Finish(t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+		Content: &Content{Status: 200, Type: "text/plain", Body: body(p.ID, 2<<20-9000)}})
+	require.NoError(t, err)
+	has(t, s, first, 1<<20, RemovedByQuota)
+	_, err = s.write.Exec(`PRAGMA max_page_count = 1000000`)
+	require.NoError(t, err)
+	sound(t, s)
+}
+
+// A process that is killed while it evicts: what is on the disk at that moment is the ledger from
+// before, whole.
+func TestKilledWhileItEvicts(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no cp")
+	}
+	s, home := quotaStore(t, 1<<40)
+	var ids []string
+	for range 5 {
+		ids = append(ids, buy(t, s, 300*kib, true))
+	}
+	crashed := t.TempDir()
+	require.NoError(t, s.tx(t.Context(), func(tx *tx) error {
+		rows, freed, err := tx.evict(kib, 0, mostEvicted)
+		require.EqualValues(t, 5, rows)
+		require.EqualValues(t, 1500*kib, freed)
+		// by a program of its own: closing a file here would give up this process's locks
+		out, failed := exec.Command("cp", filepath.Join(home, FileName), filepath.Join(home, FileName+"-wal"),
+			crashed).CombinedOutput()
+		require.NoError(t, failed, "%s", out)
+		return err
+	}))
+	has(t, s, ids[0], 300*kib, RemovedByQuota)
+	sound(t, s)
+	heir, err := Open(t.Context(), crashed, Options{ContentQuota: 700 * kib})
+	require.NoError(t, err)
+	defer heir.Close()
+	for _, id := range ids {
+		has(t, heir, id, 300*kib, "")
+	}
+	sound(t, heir)
+	require.NoError(t, heir.Tidy(t.Context()))
+	has(t, heir, ids[2], 300*kib, RemovedByQuota)
+	has(t, heir, ids[3], 300*kib, "")
+	sound(t, heir)
+}
+
+// What is being read while it is evicted is read to its end; who comes later is told.
+func TestEvictedWhileItIsRead(t *testing.T) {
+	s, _ := quotaStore(t, 300*kib)
+	id := buy(t, s, 200*kib, true)
+	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
+		var before, after []byte
+		require.NoError(t, tx.row(`SELECT substr(body, 1, 100) FROM bodies`).Scan(&before))
+		buy(t, s, 200*kib, true)
+		require.NoError(t, tx.row(`SELECT body FROM bodies`).Scan(&after))
+		require.Equal(t, body(id, 200*kib), after)
+		return nil
+	}))
+	has(t, s, id, 200*kib, RemovedByQuota)
+	sound(t, s)
+}
+
+// Whatever cell of content is changed by another hand is found: by who gives it out, and by verify.
+func TestContentChangedByAnotherHand(t *testing.T) {
+	for _, edit := range []string{
+		`UPDATE bodies SET body = x'00'`, `UPDATE bodies SET body = zeroblob(length(body))`,
+		`UPDATE contents SET sha256 = 'x'`, `UPDATE contents SET size = size + 1`,
+		`UPDATE contents SET http_status = 201`, `UPDATE contents SET type = 'text/html'`,
+		`UPDATE contents SET truncated = 1`, `UPDATE contents SET removed = 'quota'`,
+		`UPDATE contents SET spare = 1 - spare`, `DELETE FROM bodies`, `DELETE FROM contents`,
+		`UPDATE contents SET payment = 'pay_x'`, `UPDATE bodies SET content = content + 10`,
+		`INSERT INTO bodies VALUES (99, x'00')`,
+		`UPDATE content_use SET stored = 0`, `UPDATE content_use SET owed = 0`, `DELETE FROM content_use`,
+	} {
+		t.Run(edit, func(t *testing.T) {
+			s, _ := quotaStore(t, 100*kib)
+			id := buy(t, s, 10*kib, false)
+			_, err := s.write.Exec(edit)
+			require.NoError(t, err)
+			c, given := s.Content(t.Context(), id)
+			if given == nil { // what is given out is what was bought
+				require.Equal(t, Content{Status: 200, Type: "text/plain", Body: body(id, 10*kib),
+					Size: 10 * kib, SHA256: c.SHA256}, c)
+			}
+			_, err = s.Verify(t.Context(), Head{})
+			if err == nil {
+				_, err = s.VerifyContent(t.Context())
+			}
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		})
+	}
+}

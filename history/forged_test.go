@@ -1,0 +1,553 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Whoever runs as the same user writes what they like into ledger.db. The next signature finds it.
+
+// guarded is a ledger in which a few payments were signed, and who holds its key: no more than cap a
+// day is signed.
+type guarded struct {
+	*Store
+	t     *testing.T
+	clock *clock
+	home  string
+	k     Keyholder
+}
+
+const guardedCap = 1000
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	s, c, home := newStore(t)
+	g := &guarded{Store: s, t: t, clock: c, home: home, k: testKeyholder()}
+	g.k.Query = func(p Payment) budget.Query {
+		return budget.Query{HostEntries: []string{"api.example"}, Host: p.Host,
+			Payee: budget.Payee{Network: p.Network, Asset: p.Asset, PayTo: p.PayTo, Resource: p.Resource()}}
+	}
+	g.k.Permit = func(p Payment, f budget.Facts) error {
+		if f.Used.Day.Total()+p.Price > guardedCap {
+			return x402.Errorf(x402.BudgetExceeded, "over")
+		}
+		return nil
+	}
+	g.k.OwnSession = func(_ budget.Session, seal []byte) (bool, error) { return string(seal) == "owner", nil }
+	require.NoError(
+		t,
+		s.SealRules(t.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")},
+			home, true, g.k),
+	)
+	g.sign(g.reserve(testHold(10)))
+	g.settle(g.sign(g.reserve(testHold(20))))
+	return g
+}
+
+func (g *guarded) sql(query string, args ...any) {
+	g.t.Helper()
+	_, err := g.write.Exec(query, args...)
+	require.NoError(g.t, err)
+}
+
+func (g *guarded) reserve(h Hold) Payment {
+	g.t.Helper()
+	p, err := reserve(g.Store, h)
+	require.NoError(g.t, err)
+	return p
+}
+
+func (g *guarded) signed(p Payment) Signed {
+	return Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: "nonce " + p.ID}
+}
+
+func (g *guarded) sign(p Payment) Payment {
+	g.t.Helper()
+	require.NoError(g.t, g.Submit(g.t.Context(), p, g.signed(p), g.k))
+	return p
+}
+
+func (g *guarded) settle(p Payment) {
+	g.t.Helper()
+	_, err := g.Finish(g.t.Context(), p.ID, Outcome{State: Settled, Proof: Claimed})
+	require.NoError(g.t, err)
+}
+
+// next is one payment more.
+func (g *guarded) next(h Hold) error {
+	p, err := reserve(g.Store, h)
+	if err != nil {
+		return err
+	}
+	return g.Submit(g.t.Context(), p, g.signed(p), g.k)
+}
+
+// relink makes the chain hold together again behind a row, as everybody can who has no key.
+func (g *guarded) relink(after int64) {
+	g.t.Helper()
+	var previous []byte
+	require.NoError(g.t, g.write.QueryRow(`SELECT hash FROM audit WHERE seq = ?`, after).Scan(&previous))
+	for seq := after + 1; ; seq++ {
+		var at int64
+		var payment, event, detail string
+		if g.write.QueryRow(`SELECT at, payment, event, detail FROM audit WHERE seq = ?`, seq).
+			Scan(&at, &payment, &event, &detail) != nil {
+			return
+		}
+		previous = link(previous, at, payment, event, detail)
+		g.sql(`UPDATE audit SET hash = ? WHERE seq = ?`, previous, seq)
+	}
+}
+
+// forge appends a row to the chain.
+func (g *guarded) forge(payment, event, detail string) {
+	g.t.Helper()
+	g.sql(
+		`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
+		micros(g.clock.now()),
+		payment,
+		event,
+		detail,
+	)
+	var last int64
+	require.NoError(g.t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
+	g.relink(last - 1)
+}
+
+// unsign signs a payment and takes it back, in everything that needs no key for it.
+func (g *guarded) unsign() (payment string) {
+	g.t.Helper()
+	old := g.text(`SELECT sums FROM sealed_sums`)
+	g.sql(`CREATE TEMP TABLE old_memory AS SELECT * FROM memory;
+		CREATE TEMP TABLE old_nodes AS SELECT * FROM memory_nodes`)
+	p := g.sign(g.reserve(testHold(500)))
+	g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+	g.sql(`DELETE FROM memory; INSERT INTO memory SELECT * FROM old_memory; DELETE FROM memory_nodes;
+		INSERT INTO memory_nodes SELECT * FROM old_nodes`)
+	g.sql(`UPDATE sealed_sums SET sums = ?`, old)
+	return p.ID
+}
+
+func (g *guarded) text(query string) (text string) {
+	g.t.Helper()
+	require.NoError(g.t, g.write.QueryRow(query).Scan(&text))
+	return text
+}
+
+func TestTheNextSignatureFindsWhatWasForged(t *testing.T) {
+	const nineHours = int64(9 * time.Hour / time.Microsecond)
+	for name, attack := range map[string]func(g *guarded) Hold{
+		"the sums are set to nothing": func(g *guarded) Hold {
+			g.sql(`UPDATE totals SET spent = 0, held = 0`)
+			return testHold(5)
+		},
+		"a host's sum alone": func(g *guarded) Hold {
+			g.sql(`UPDATE totals SET spent = 0, held = 0 WHERE scope = 'host'`)
+			return testHold(5)
+		},
+		"a session's sum alone": func(g *guarded) Hold {
+			g.sql(`UPDATE totals SET spent = 0, held = 0 WHERE scope = 'session'`)
+			return testHold(5)
+		},
+		"the sessions are deleted": func(g *guarded) Hold {
+			g.sql(`DELETE FROM sessions`)
+			return testHold(5)
+		},
+		"the session is ended": func(g *guarded) Hold {
+			g.sql(`UPDATE sessions SET ended = 1`)
+			return testHold(5)
+		},
+		"the session was idle": func(g *guarded) Hold {
+			g.sql(`UPDATE sessions SET last_at = last_at - ?`, nineHours)
+			return testHold(5)
+		},
+		"the session was idle, and the next one is the owner's": func(g *guarded) Hold {
+			g.sql(`UPDATE sessions SET ended = 1`)
+			g.sql(`INSERT INTO sessions VALUES ('ses_forged', ?1, ?1, NULL, 0, x'00')`, micros(g.clock.now()))
+			return testHold(5)
+		},
+		"the memory is deleted": func(g *guarded) Hold {
+			g.sql(`DELETE FROM memory`)
+			return testHold(5)
+		},
+		"the memory is deleted with its digests": func(g *guarded) Hold {
+			g.sql(`DELETE FROM memory; DELETE FROM memory_nodes`)
+			return testHold(5)
+		},
+		"a seller is remembered with another payee": func(g *guarded) Hold {
+			p := testHold(1).Payment
+			g.sql(`UPDATE memory SET value = '0xother' WHERE key = ?`, sellerKey(p.Host, p.Network, p.Asset))
+			return testHold(5)
+		},
+		"a payee is remembered that was never paid": func(g *guarded) Hold {
+			h := testHold(5)
+			h.Payment.PayTo = "0xthief"
+			key := payeeKey(h.Payment.Network, h.Payment.PayTo)
+			g.sql(`INSERT INTO memory VALUES (?, ?, x'01')`, bucketOf(key), key)
+			return h
+		},
+		"the memory is put back to an older one": func(g *guarded) Hold {
+			g.sql(`CREATE TEMP TABLE old_memory AS SELECT * FROM memory;
+				CREATE TEMP TABLE old_nodes AS SELECT * FROM memory_nodes`)
+			h := testHold(5)
+			h.Payment.IdempotencyKey = "once"
+			g.sign(g.reserve(h))
+			g.sql(`DELETE FROM memory; INSERT INTO memory SELECT * FROM old_memory; DELETE FROM memory_nodes;
+				INSERT INTO memory_nodes SELECT * FROM old_nodes; UPDATE payments SET idempotency_key = NULL`)
+			return h
+		},
+		"the sealed sums are put back to older ones": func(g *guarded) Hold {
+			old := g.text(`SELECT sums FROM sealed_sums`)
+			g.sign(g.reserve(testHold(5)))
+			g.sql(`UPDATE sealed_sums SET sums = ?`, old)
+			return testHold(5)
+		},
+		"the newest seal is taken off, and all is as it was before": func(g *guarded) Hold {
+			g.sql(`UPDATE audit SET seal = NULL WHERE payment = ? AND event = 'signed'`, g.unsign())
+			return testHold(600)
+		},
+		"the newest seal is over older sums, and all is as it was before": func(g *guarded) Hold {
+			p := g.unsign()
+			g.sql(`UPDATE audit SET detail = json_set(detail, '$.sums', ?) WHERE event = 'signed' AND payment = ?`,
+				digestOf([]byte(g.text(`SELECT sums FROM sealed_sums`))), p)
+			g.relink(3)
+			return testHold(600)
+		},
+		"the sealed sums are edited with the tables": func(g *guarded) Hold {
+			p := g.sign(g.reserve(testHold(500)))
+			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			var s sums
+			require.NoError(g.t, json.Unmarshal([]byte(g.text(`SELECT sums FROM sealed_sums`)), &s))
+			s.subtract(signature{Price: 500, Created: micros(p.Created), Host: p.Host, Session: p.Session})
+			g.sql(`UPDATE sealed_sums SET sums = ?`, string(s.encode()))
+			return testHold(600)
+		},
+		"every seal is taken off": func(g *guarded) Hold {
+			g.sql(`UPDATE audit SET seal = NULL; DELETE FROM sealed_sums; DELETE FROM memory; DELETE FROM memory_nodes;
+				UPDATE payments SET state = 'failed'`)
+			return testHold(5)
+		},
+		"a payment is gone with its signature, and the chain is linked anew": func(g *guarded) Hold {
+			old, before := g.text(`SELECT sums FROM sealed_sums`), g.head()
+			p := g.sign(g.reserve(testHold(500)))
+			g.k.After = g.head()
+			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID) // and the sums with it
+			g.sql(`DELETE FROM payments WHERE id = ?; DELETE FROM payment_search WHERE seq > 2`, p.ID)
+			g.sql(`DELETE FROM audit WHERE seq > ?`, before.Seq)
+			g.sql(`UPDATE sealed_sums SET sums = ?`, old)
+			return testHold(600)
+		},
+		"a signed payment failed, says a row": func(g *guarded) Hold {
+			p := g.sign(g.reserve(testHold(500)))
+			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			g.forge(p.ID, "failed", `{"n":3}`)
+			return testHold(600)
+		},
+		"a signed payment expired, says a row": func(g *guarded) Hold {
+			p := g.sign(g.reserve(testHold(500)))
+			g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+			g.forge(p.ID, expiredEvent, `{"n":3}`)
+			return testHold(600)
+		},
+		"a row of the chain is edited": func(g *guarded) Hold {
+			p := g.sign(g.reserve(testHold(5)))
+			_, err := g.Finish(g.t.Context(), p.ID, Outcome{State: Unknown})
+			require.NoError(g.t, err)
+			g.sql(`UPDATE audit SET detail = '{}' WHERE event = 'unknown'`)
+			return testHold(5)
+		},
+		"the checkpoint is ahead of the chain": func(g *guarded) Hold {
+			g.k.After = g.head()
+			g.k.After.Seq += 100
+			return testHold(5)
+		},
+		"the checkpoint is another chain's": func(g *guarded) Hold {
+			g.k.After = g.head()
+			g.k.After.Hash = make([]byte, 32)
+			return testHold(5)
+		},
+		"an idempotency key is taken off its payment": func(g *guarded) Hold {
+			h := testHold(5)
+			h.Payment.IdempotencyKey = "once"
+			g.sign(g.reserve(h))
+			g.sql(`UPDATE payments SET idempotency_key = NULL`)
+			return h
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			require.NoError(t, g.next(testHold(1)), "as it is it goes on")
+			h := attack(g)
+			if err := g.next(h); !x402.HasCode(err, x402.LedgerCorrupt) {
+				t.Errorf("%v", err)
+			}
+			require.NotContains(
+				t,
+				g.text(`SELECT group_concat(state) FROM (SELECT state FROM payments ORDER BY seq DESC
+				LIMIT 1)`),
+				"submitted",
+				"nothing was signed",
+			)
+		})
+	}
+}
+
+func (g *guarded) head() Head {
+	h, err := g.Head(g.t.Context())
+	require.NoError(g.t, err)
+	return h
+}
+
+// What is held for less than nothing makes room in the tables, and none in what was signed.
+func TestAForgedHoldMakesNoRoom(t *testing.T) {
+	g := newGuarded(t)
+	require.NoError(t, g.next(testHold(900)))
+	p := g.reserve(testHold(1))
+	g.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+	g.sql(`UPDATE payments SET usd = -5000 WHERE id = ?`, p.ID)
+	g.sql(`UPDATE payments SET state = 'reserved' WHERE id = ?`, p.ID)
+	err := g.next(testHold(200))
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+}
+
+// The payment that is signed is the one that was reserved, to the last column.
+func TestAPaymentThatChangedAfterItWasReserved(t *testing.T) {
+	for name, change := range map[string]string{
+		"cheaper":         `usd = 1`,
+		"another amount":  `amount = '9999'`,
+		"another payee":   `pay_to = '0xthief'`,
+		"another host":    `host = 'cheap.example'`,
+		"another session": `session = 'ses_other'`,
+		"another time":    `created_at = created_at - 86400000000`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, swapped := range []bool{false, true} { // after the process read it, and before
+				g := newGuarded(t)
+				p := g.reserve(testHold(500))
+				g.sql(`UPDATE payments SET `+change+` WHERE id = ?`, p.ID)
+				g.sql(`DELETE FROM totals`)
+				g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+				if swapped {
+					var err error
+					p, err = g.Payment(t.Context(), p.ID)
+					require.NoError(t, err)
+				}
+				err := g.Submit(t.Context(), p, g.signed(p), g.k)
+				require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			}
+		})
+	}
+	t.Run("with its row of the chain", func(t *testing.T) {
+		g := newGuarded(t)
+		p := g.reserve(testHold(500))
+		cheap := p
+		cheap.Price = 1
+		g.sql(`UPDATE payments SET usd = 1 WHERE id = ?`, p.ID)
+		g.sql(`UPDATE audit SET detail = ? WHERE payment = ?`, toJSON(reservedDetail(cheap)), p.ID)
+		var last int64
+		require.NoError(t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
+		g.relink(last - 1)
+		g.sql(`DELETE FROM totals`)
+		g.sql(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+		err := g.Submit(t.Context(), p, g.signed(p), g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	})
+}
+
+// A channel goes on from its last voucher, whatever its row says.
+func TestAChannelThatWasMovedByHand(t *testing.T) {
+	for name, change := range map[string]string{
+		"amount": `amount = '5000'`, "nonce": `nonce = '1'`, "epoch": `epoch = '1', nonce = '0', amount = '100'`,
+		"another channel": `channel = '0x02', amount = '5000'`, "network": `network = 'rooch:main'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			require.NoError(t, g.SaveChannel(t.Context(), testChannel(0)))
+			for n := range uint64(2) {
+				_, err := byVoucher(t, g.Store, testChannel(n+1))
+				require.NoError(t, err)
+			}
+			g.sql(`UPDATE channels SET ` + change)
+			c, err := g.Channel(t.Context(), testChannel(0).Service, testChannel(0).Key)
+			require.NoError(t, err)
+			c.Nonce, c.Amount, c.Signed = c.Nonce+2, money.NewAmount(6000), []byte(`{"nonce":"more"}`)
+			_, err = byVoucher(t, g.Store, c)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+			_, err = g.RecordVoucher(t.Context(), Payment{}, Signed{Payload: c.Signed}, c, Outcome{}, g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+		})
+	}
+}
+
+// Two processes sign at once: none loses the other's sums.
+func TestTwoProcessesSignAtOnce(t *testing.T) {
+	g := newGuarded(t)
+	other, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	require.NoError(t, err)
+	defer other.Close()
+	var wait sync.WaitGroup
+	failed := make(chan error, 40)
+	for i := range 40 {
+		s := []*Store{g.Store, other}[i%2]
+		wait.Go(func() {
+			for {
+				p, err := reserve(s, testHold(1))
+				if errors.Is(err, ErrMoved) {
+					continue
+				}
+				if err == nil {
+					err = s.Submit(context.Background(), p, g.signed(p), g.k)
+				}
+				failed <- err
+				return
+			}
+		})
+	}
+	wait.Wait()
+	close(failed)
+	for err := range failed {
+		require.NoError(t, err)
+	}
+	require.Equal(t, money.Dollars(10+20+40), g.sums().Days[0].Sum)
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+}
+
+func (g *guarded) sums() (s sums) {
+	g.t.Helper()
+	require.NoError(g.t, g.view(g.t.Context(), func(t *tx) error {
+		last, err := t.lastSealed(g.k, 0)
+		if err == nil {
+			s = last.sums
+		}
+		return err
+	}))
+	return s
+}
+
+// The agent signed, and the process that asked for it died before it knew: the money is held until
+// the chain says that it expired.
+func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
+	g := newGuarded(t)
+	h := testHold(40)
+	h.Payment.IdempotencyKey = "once"
+	p := g.reserve(h)
+	require.NoError(t, g.Sign(t.Context(), p, g.signed(p), []byte("message"), g.k))
+	require.NoError(t, g.Close())
+	s, err := Open(t.Context(), g.home, Options{Now: g.clock.now})
+	require.NoError(t, err)
+	defer s.Close()
+	g.Store = s
+	require.Equal(t, money.Dollars(70), g.sums().Days[0].Sum)
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+	require.ErrorIs(t, g.Release(t.Context(), p.ID, "gone"), ErrNotLeaseOwner)
+	_, err = g.Finish(t.Context(), p.ID, Outcome{State: Failed})
+	require.ErrorIs(t, err, ErrUnsealed)
+	left, err := g.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, Submitted, left.State)
+
+	_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v", err)
+	left, err = g.Expire(
+		t.Context(),
+		p.ID,
+		left.Evidence,
+		Expiry(left, x402.Status{State: x402.Expired}),
+		g.k,
+	)
+	require.NoError(t, err)
+	require.Equal(t, Failed, left.State)
+	require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)
+	require.NoError(t, g.next(h), "its key is free again")
+	_, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}), g.k)
+	require.Error(t, err, "once")
+	_, err = g.VerifySealed(t.Context(), g.k)
+	require.NoError(t, err)
+}
+
+// Expiry gives money back for what this wallet signed, and only for that.
+func TestAForgedSignatureDoesNotExpire(t *testing.T) {
+	g := newGuarded(t)
+	p := g.reserve(testHold(700))
+	g.sql(`UPDATE payments SET state = 'submitted', evidence = '{}', unique_key = 'x' WHERE id = ?`, p.ID)
+	g.forge(p.ID, signedEvent, toJSON(p.signature()))
+	_, err := g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	for _, linked := range []bool{false, true} {
+		g = newGuarded(t)
+		p = g.sign(g.reserve(testHold(7)))
+		g.sign(g.reserve(testHold(8))) // nobody looks at what is before the newest seal
+		big := p
+		big.Price = 700
+		detail := toJSON(big.signature())
+		g.sql(`UPDATE audit SET detail = ? WHERE payment = ? AND event = 'signed'`, detail, p.ID)
+		if linked {
+			var at int64
+			var previous []byte
+			require.NoError(t, g.write.QueryRow(`SELECT a.at, b.hash FROM audit a, audit b
+				WHERE a.payment = ? AND a.event = 'signed' AND b.seq = a.seq - 1`, p.ID).Scan(&at, &previous))
+			g.sql(`UPDATE audit SET hash = ? WHERE payment = ? AND event = 'signed'`,
+				link(previous, at, p.ID, signedEvent, detail), p.ID)
+		}
+		_, err = g.Expire(t.Context(), p.ID, x402.Evidence{}, Outcome{State: Failed}, g.k)
+		require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	}
+}
+
+// A payment that nobody signed for too long, or whose session the owner ended, is refused with what to
+// do, and the ledger is good as before.
+func TestAHoldThatIsTooOldToBeSigned(t *testing.T) {
+	for name, meanwhile := range map[string]func(g *guarded){
+		"days went by": func(g *guarded) {
+			for range 10 { // in one session
+				g.clock.set(g.clock.now().Add(6 * time.Hour))
+				require.NoError(g.t, g.next(testHold(1)))
+			}
+		},
+		"another session began": func(g *guarded) {
+			_, err := g.NewSession(g.t.Context(), nil,
+				func(budget.Session) ([]byte, error) { return []byte("owner"), nil })
+			require.NoError(g.t, err)
+			require.NoError(g.t, g.next(testHold(1)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			old := g.reserve(testHold(1))
+			meanwhile(g)
+			err := g.Submit(t.Context(), old, g.signed(old), g.k)
+			require.True(t, x402.HasCode(err, x402.LedgerUnavailable), "%v", err)
+			require.NoError(t, g.next(testHold(1)))
+			_, err = g.VerifySealed(t.Context(), g.k)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// Without the key nothing can be recorded as signed, and nothing is.
+func TestWithoutAKeyNothingIsSigned(t *testing.T) {
+	g := newGuarded(t)
+	p := g.reserve(testHold(1))
+	err := g.Submit(t.Context(), p, g.signed(p), Keyholder{})
+	require.True(t, x402.HasCode(err, x402.WalletLocked), "%v", err)
+	k := g.k
+	k.MAC = func([]byte) ([]byte, error) { return make([]byte, 32), nil } // another's
+	err = g.Submit(t.Context(), p, g.signed(p), k)
+	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	k.MAC = func([]byte) ([]byte, error) { return nil, fmt.Errorf("gone") }
+	require.ErrorContains(t, g.Submit(t.Context(), p, g.signed(p), k), "gone")
+	g.sign(p)
+}

@@ -1,0 +1,132 @@
+package historytest
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+
+	"x402-wallet/history"
+)
+
+// Forger is who runs as the same user and knows how a ledger is made: it writes any row and links it
+// into the audit chain as the wallet does. It has no key.
+type Forger struct{ db *sql.DB }
+
+// Forge opens the ledger in a home for a forger.
+func Forge(home string) (*Forger, error) {
+	db, err := sql.Open("sqlite", filepath.Join(home, history.FileName)+"?_pragma=busy_timeout(5000)")
+	if err == nil {
+		db.SetMaxOpenConns(1) // what it attaches and keeps aside is its connection's
+	}
+	return &Forger{db}, err
+}
+
+// Close closes the ledger.
+func (f *Forger) Close() error { return f.db.Close() }
+
+// Exec runs a statement, and reports how many rows it changed.
+func (f *Forger) Exec(query string, args ...any) (rows int64, err error) {
+	done, err := f.db.Exec(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
+}
+
+// Get reads one value.
+func (f *Forger) Get(into any, query string, args ...any) error {
+	return f.db.QueryRow(query, args...).Scan(into)
+}
+
+// Append puts a row at the end of the audit chain.
+func (f *Forger) Append(at int64, payment, event, detail string) error {
+	_, err := f.db.Exec(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
+		at, payment, event, detail)
+	var seq int64
+	if err == nil {
+		err = f.Get(&seq, `SELECT max(seq) FROM audit`)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Relink(seq)
+}
+
+// Relink gives the audit chain's rows from one on the hashes that they should have.
+func (f *Forger) Relink(from int64) error {
+	var previous []byte
+	err := f.Get(&previous, `SELECT hash FROM audit WHERE seq < ? ORDER BY seq DESC LIMIT 1`, from)
+	if err != nil {
+		return err
+	}
+	for {
+		var seq, at int64
+		var payment, event, detail string
+		err := f.db.QueryRow(`SELECT seq, at, payment, event, detail FROM audit WHERE seq >= ?
+			ORDER BY seq LIMIT 1`, from).Scan(&seq, &at, &payment, &event, &detail)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		previous = linked(previous, at, payment, event, detail)
+		if _, err := f.db.Exec(`UPDATE audit SET hash = ? WHERE seq = ?`, previous, seq); err != nil {
+			return err
+		}
+		from = seq + 1
+	}
+}
+
+// Reserve says in the audit chain that a payment, which is in its table, was reserved as it stands
+// there: in the row that says so, or in a new one.
+func (f *Forger) Reserve(id string) error {
+	var at, price int64
+	var fingerprint []byte
+	text := make([]string, 14)
+	into := []any{&at, &price, &fingerprint}
+	for i := range text {
+		into = append(into, &text[i])
+	}
+	err := f.db.QueryRow(`SELECT created_at, usd, fingerprint, session, method, url, target, host, network,
+		scheme, dialect, asset, symbol, amount, pay_to, url_prefix, source
+		FROM payments WHERE id = ?`, id).Scan(into...)
+	if err != nil {
+		return err
+	}
+	columns := append([]string{id, text[0], string(fingerprint)}, text[1:]...)
+	row := hex.EncodeToString(linked(nil, price, columns...))
+	detail, err := json.Marshal(map[string]any{"amount": text[10], "microdollars": price, "asset": text[8],
+		"network": text[5], "payTo": text[11], "url": text[2], "key": "", "row": row})
+	if err != nil {
+		return err
+	}
+	var seq int64
+	err = f.Get(&seq, `SELECT seq FROM audit WHERE payment = ? AND event = 'reserved'`, id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return f.Append(at, id, "reserved", string(detail))
+	}
+	if err == nil {
+		_, err = f.db.Exec(`UPDATE audit SET detail = ?, at = ? WHERE seq = ?`, string(detail), at, seq)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Relink(seq)
+}
+
+// linked is a row's hash, as docs/design.md has it.
+func linked(previous []byte, at int64, columns ...string) []byte {
+	h := sha256.New()
+	h.Write(previous)
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(at)))
+	for _, column := range columns {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(column))))
+		h.Write([]byte(column))
+	}
+	return h.Sum(nil)
+}

@@ -1,0 +1,70 @@
+package historytest
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// Keyholder seals with a key that everybody knows, and lets everything pass.
+func Keyholder() history.Keyholder {
+	return history.Keyholder{
+		MAC: func(data []byte) ([]byte, error) {
+			mac := hmac.New(sha256.New, []byte("of tests"))
+			mac.Write(data)
+			return mac.Sum(nil), nil
+		},
+		Query:      func(history.Payment) budget.Query { return budget.Query{} },
+		Permit:     func(history.Payment, budget.Facts) error { return nil },
+		OwnSession: func(budget.Session, []byte) (bool, error) { return false, nil },
+	}
+}
+
+// Adopt makes a ledger that a wallet sealed one that Keyholder sealed.
+func Adopt(ctx context.Context, s *history.Store) error {
+	rules, err := s.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	rules.Version++
+	return s.SealRules(ctx, rules, "", true, Keyholder())
+}
+
+// Guard is a pay.Guard that lets everything pass: rules and ledgers of tests are nobody's. What it
+// records is sealed all the same.
+type Guard struct{ Store *history.Store }
+
+// CheckConfig implements pay.Guard.
+func (Guard) CheckConfig(context.Context) error { return nil }
+
+// VerifySeals implements pay.Guard.
+func (Guard) VerifySeals(context.Context) error { return nil }
+
+// Checkpoint implements pay.Guard.
+func (Guard) Checkpoint(context.Context) error { return nil }
+
+// CheckpointIfUnlocked implements pay.Guard.
+func (Guard) CheckpointIfUnlocked(context.Context) error { return nil }
+
+// LocalApprovals implements pay.Guard.
+func (Guard) LocalApprovals(context.Context) bool { return true }
+
+// Submit implements pay.Guard.
+func (g Guard) Submit(ctx context.Context, p history.Payment, signed history.Signed, _ bool) error {
+	return g.Store.Submit(ctx, p, signed, Keyholder())
+}
+
+// RecordVoucher implements pay.Guard.
+func (g Guard) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, _ bool) (history.Payment, error) {
+	return g.Store.RecordVoucher(ctx, p, signed, c, o, Keyholder())
+}
+
+// Expire implements pay.Guard.
+func (g Guard) Expire(ctx context.Context, p history.Payment, status x402.Status) (history.Payment, error) {
+	return g.Store.Expire(ctx, p.ID, p.Evidence, history.Expiry(p, status), Keyholder())
+}

@@ -1,0 +1,473 @@
+package history
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"x402-wallet/x402/money"
+)
+
+// replay makes the tables again from the audit chain, as far as the chain says what is in them: each
+// row of the chain tells of a change with everything that it set, big things by their digest. The
+// payments themselves are told one after another (story.go); here is what is small.
+type replay struct {
+	t *tx
+	k Keyholder
+
+	reservations int64
+	redates      []redate
+	sessions     []*toldSession
+	paid         map[string]int64 // when the newest payment of each session was made
+	approvals    map[string]*toldApproval
+	usedBy       map[string]string // payment → approval
+	freezes      [][]any
+	lifts        map[string]string
+	rules        map[string]string
+	channels     map[string]toldChannel
+	delegations  map[string]string
+	meta         map[string]string
+	imported     string
+
+	newestSeal int64
+	sums       sums
+	sealed     []byte            // the sums at the newest seal, without the memory's root
+	says       string            // the digest of the sums that the newest seal names
+	entries    map[string][]byte // of the memory
+}
+
+type redate struct{ seq, to int64 }
+
+type toldSession struct {
+	id      string
+	started int64
+	limit   any // *int64, or nil
+	seal    string
+}
+
+type toldApproval struct {
+	row, state, payment, seal         string
+	created, expires, declined, since int64
+}
+
+type toldChannel struct {
+	row, signed string
+	updated     int64
+	position    voucher
+}
+
+// told is what the details of the chain's rows hold, of all kinds of rows.
+type told struct {
+	ID, By, Seal, Row, Said  string
+	IDs                      []string
+	Cap                      *money.Dollars
+	Expires, Declined, Since int64
+
+	Network, Account, Why string
+	UpTo                  int64
+	Version               int64
+	SHA256, Sums          string
+	Accepted              *sums
+	Service, Key          string
+	Position              string
+	Signed                bool
+	Voucher               *voucher
+	Largest, Ledger       string
+	Format                int
+	Session, Label, All   string
+	To                    int64
+}
+
+func (t *tx) newReplay(k Keyholder) (*replay, error) {
+	r := &replay{t: t, k: k, paid: map[string]int64{}, approvals: map[string]*toldApproval{},
+		usedBy: map[string]string{}, lifts: map[string]string{}, rules: map[string]string{},
+		channels: map[string]toldChannel{}, delegations: map[string]string{}, meta: map[string]string{},
+		imported: digestOf(nil), entries: map[string][]byte{}}
+	err := t.row(`SELECT coalesce(max(seq), 0) FROM audit WHERE seal IS NOT NULL`).Scan(&r.newestSeal)
+	return r, err
+}
+
+// follow takes a row of the chain into account.
+func (r *replay) follow(row auditRow) error {
+	switch {
+	case isSealedEvent(row.event):
+		if err := r.sealedRow(row); err != nil {
+			return err
+		}
+	case row.seal != nil:
+		return corrupt("event %d (%s) has a seal, which such an event never has", row.seq, row.event)
+	case row.event == string(Reserved):
+		r.reservations++
+		return nil
+	default:
+		r.sums.follow(row.event, row.detail)
+	}
+	if row.payment != "" && row.event != usedEvent && row.event != returnedEvent {
+		return nil
+	}
+	var d told
+	if json.Unmarshal([]byte(row.detail), &d) != nil {
+		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
+	}
+	if strings.HasPrefix(row.event, approvalEvent) {
+		return r.approval(row, d)
+	}
+	r.small(row, d)
+	return nil
+}
+
+// small is what a row says of the small tables.
+func (r *replay) small(row auditRow, d told) {
+	switch row.event {
+	case createdEvent:
+		r.meta["format"], r.meta["ledger_id"] = toJSON([]any{fmt.Sprint(d.Format)}), toJSON([]any{d.Ledger})
+	case sessionEvent:
+		s := &toldSession{id: d.ID, started: row.at, seal: d.Seal}
+		if d.Cap != nil {
+			s.limit = int64(*d.Cap)
+		}
+		r.sessions = append(r.sessions, s)
+	case redatedEvent:
+		r.redates = append(r.redates, redate{row.seq, d.To})
+		for _, s := range r.sessions {
+			if s.started > d.To {
+				s.started, s.seal = d.To, digestOf(nil)
+			}
+		}
+	case frozenEvent:
+		r.freezes = append(r.freezes, []any{d.Network, d.Account, row.at, d.By, d.Why})
+	case unfrozenEvent:
+		r.lifts[fmt.Sprint(d.UpTo)] = toJSON([]any{row.at, d.Seal})
+	case liftRefusedEvent:
+		delete(r.lifts, fmt.Sprint(d.UpTo))
+	case sealedEvent:
+		r.rules[fmt.Sprint(d.Version)] = toJSON([]any{row.at, d.SHA256, d.Seal})
+	case channelEvent:
+		r.channels[d.Service+"\n"+d.Key] = toldChannel{
+			row:      d.Row,
+			updated:  row.at,
+			signed:   fmt.Sprint(d.Signed),
+			position: voucher{d.Service, d.Key, d.Position},
+		}
+	case delegationEvent:
+		r.delegations[d.Network+"\n"+d.Account] = toJSON([]any{d.Largest})
+	case labelledEvent:
+		delete(r.meta, labelKey+d.Session)
+		if d.Label != "" {
+			r.meta[labelKey+d.Session] = toJSON([]any{d.Label})
+		}
+	case importedEvent:
+		r.imported = d.All
+	}
+}
+
+// approval is what a row says of an approval.
+func (r *replay) approval(row auditRow, d told) error {
+	switch a := r.approvals[d.ID]; {
+	case d.Said == saidNothing:
+	case row.event == returnedEvent:
+		a := r.approvals[r.usedBy[row.payment]]
+		if a == nil {
+			return corrupt("event %d returns an approval that was not used", row.seq)
+		}
+		a.state, a.payment = string(Approved), ""
+	case row.event == approvalEvent+string(Expired):
+		for _, id := range d.IDs {
+			if over := r.approvals[id]; over != nil {
+				over.state = string(Expired)
+			}
+		}
+	case row.event == pendingEvent && d.Row != "":
+		r.approvals[d.ID] = &toldApproval{
+			row:     d.Row,
+			state:   string(Pending),
+			created: row.at,
+			expires: d.Expires,
+			seal:    digestOf(nil),
+		}
+	case a == nil:
+		return corrupt("event %d is of an approval that was never asked for", row.seq)
+	case row.event == usedEvent:
+		a.state, a.payment = string(Used), row.payment
+		r.usedBy[row.payment] = d.ID
+	default:
+		a.state = strings.TrimPrefix(row.event, approvalEvent)
+		a.expires, a.declined, a.since, a.seal = d.Expires, d.Declined, d.Since, d.Seal
+	}
+	return nil
+}
+
+// sealedRow checks a sealed row, and adds what was signed.
+func (r *replay) sealedRow(row auditRow) error {
+	if row.seal == nil {
+		return corrupt("event %d (%s of %s) is not sealed by this wallet", row.seq, row.event, row.payment)
+	}
+	if r.k.MAC != nil {
+		own, err := r.k.MAC(rowData(row.hash))
+		if err != nil {
+			return err
+		}
+		if !hmac.Equal(own, row.seal) {
+			return corrupt(
+				"event %d (%s of %s) is not sealed by this wallet",
+				row.seq,
+				row.event,
+				row.payment,
+			)
+		}
+	}
+	var d told
+	var g signature
+	err := json.Unmarshal([]byte(row.detail), &d)
+	switch {
+	case err != nil:
+	case row.event == signedEvent:
+		err = json.Unmarshal([]byte(row.detail), &g)
+		if err == nil && !r.sums.knows(g.created()) {
+			return corrupt("event %d was signed too late", row.seq)
+		}
+		r.sums.add(g)
+		for _, e := range remembered(row.payment, g) {
+			r.entries[string(e.key)] = e.value
+		}
+	case row.event == expiredEvent:
+		err = r.expired(row)
+	case row.event == voucherEvent && d.Voucher != nil:
+		e := d.Voucher.entry()
+		r.entries[string(e.key)] = e.value
+	case row.event == sealedEvent && d.Accepted != nil:
+		r.accepted(*d.Accepted)
+	}
+	if err != nil {
+		return corrupt("event %d (%s) cannot be read", row.seq, row.event)
+	}
+	if row.seq == r.newestSeal {
+		r.sealed, r.says = r.sums.encode(), d.Sums
+	}
+	return nil
+}
+
+func (r *replay) expired(row auditRow) error {
+	var detail string
+	var g signature
+	err := r.t.row(`SELECT detail FROM audit WHERE payment = ? AND event = 'signed' AND seq < ? ORDER BY seq DESC
+		LIMIT 1`, row.payment, row.seq).
+		Scan(&detail)
+	if err == nil {
+		err = json.Unmarshal([]byte(detail), &g)
+	}
+	if err != nil {
+		return err
+	}
+	r.sums.subtract(g)
+	r.entries[string(expiredKey(row.payment))] = []byte{1}
+	if g.Key != "" {
+		delete(r.entries, string(idempotencyKey(g.Key)))
+	}
+	return nil
+}
+
+// accepted begins anew from what the owner accepted, as tx.accepted does.
+func (r *replay) accepted(s sums) {
+	r.sums = s
+	for _, c := range r.channels {
+		e := c.position.entry()
+		delete(r.entries, string(e.key))
+		if c.signed == "true" {
+			r.entries[string(e.key)] = e.value
+		}
+	}
+}
+
+// tables compares the small tables.
+func (r *replay) tables() error {
+	sessions := map[string]string{}
+	for i, s := range r.sessions {
+		last, ended := s.started, int64(1)
+		if at, paid := r.paid[s.id]; paid {
+			last = at
+		}
+		if i == len(r.sessions)-1 {
+			ended = 0
+		}
+		sessions[s.id] = toJSON([]any{s.started, last, s.limit, ended, orNull(s.seal)})
+	}
+	approvals := map[string]string{}
+	for id, a := range r.approvals {
+		approvals[id] = toJSON([]any{a.state, a.created, a.expires, a.declined, a.payment, a.since,
+			orNull(a.seal), 32})
+	}
+	freezes := map[string]string{}
+	for i, f := range r.freezes {
+		freezes[fmt.Sprint(i+1)] = toJSON(f)
+	}
+	for _, c := range []struct {
+		table string
+		want  map[string]string
+		n     int
+		query string
+	}{
+		{"sessions", sessions, 5, `SELECT id, started_at, last_at, cap, ended, seal FROM sessions`},
+		{"approvals", approvals, 8, `SELECT id, state, created_at, expires_at, declined, payment, since, seal,
+			length(quote) FROM approvals`},
+		{"freezes", freezes, 5, `SELECT seq, network, account, at, by, why FROM freezes`},
+		{"lifts", r.lifts, 2, `SELECT upto, at, seal FROM lifts`},
+		{"rules", r.rules, 3, `SELECT version, at, config, seal FROM rules`},
+		{"delegations", r.delegations, 1, `SELECT network || char(10) || account, largest FROM delegations`},
+		{"meta", r.meta, 1, `SELECT key, value FROM meta WHERE key NOT LIKE 'imported %'`},
+	} {
+		if err := r.t.tableAgrees(c.table, c.want, c.n, c.query); err != nil {
+			return err
+		}
+	}
+	if all, err := r.t.importedDigest(); err != nil || all != r.imported {
+		return cmpOr(err, corrupt("the imported payments are not those that the audit chain has"))
+	}
+	if err := r.questions(); err != nil {
+		return err
+	}
+	return r.channelRows()
+}
+
+func cmpOr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// orNull is the digest of a seal, or NULL where there is none.
+func orNull(digest string) any {
+	if digest == digestOf(nil) {
+		return nil
+	}
+	return digest
+}
+
+// questions compares what the approvals are for.
+func (r *replay) questions() error {
+	return r.t.forEach(func(row scanner) error {
+		id, digest, err := scanDigest(row, 11)
+		if err == nil && digest != r.approvals[id].row {
+			err = corrupt("what the approval %s is for is not what was asked", id)
+		}
+		return err
+	}, `SELECT id, usd, id, quote, host, method, url, network, asset, symbol, amount, pay_to, why
+		FROM approvals`)
+}
+
+func (r *replay) channelRows() error {
+	updated := map[string]string{}
+	for key, c := range r.channels {
+		updated[key] = toJSON([]any{c.updated})
+	}
+	const key = `SELECT service || char(10) || key, `
+	err := r.t.tableAgrees("channels", updated, 1, key+`updated_at FROM channels`)
+	if err != nil {
+		return err
+	}
+	text := func(column string) string {
+		return `, CASE ` + column + ` WHEN '' THEN 'none' ELSE coalesce(` + column + `, '') END`
+	}
+	return r.t.forEach(func(row scanner) error {
+		name, digest, err := scanDigest(row, 13)
+		if err == nil && r.channels[name].row != digest {
+			err = corrupt("the channel %q is not what the audit chain says", name)
+		}
+		return err
+	}, key+`known, service, key, server, network, source, channel, epoch, nonce, amount, claimed`+
+		text("signed")+text("call")+text("refused")+` FROM channels`)
+}
+
+// sealedSums compares the sealed sums and the memory with what was signed. Without the key the digests
+// over the memory are believed.
+func (r *replay) sealedSums() error {
+	var now sums
+	var text string
+	var n int
+	err := r.t.row(`SELECT count(*), coalesce(max(sums), '') FROM sealed_sums`).Scan(&n, &text)
+	if err != nil {
+		return err
+	}
+	if r.newestSeal == 0 {
+		if n > 0 || len(r.entries) > 0 {
+			return corrupt("its sums are sealed, and nothing was ever signed")
+		}
+		return r.memoryRows(nil)
+	}
+	if n != 1 || r.says != digestOf([]byte(text)) || json.Unmarshal([]byte(text), &now) != nil {
+		return corrupt("the sealed sums are not those of the newest sealed event")
+	}
+	root := now.Memory
+	if r.k.MAC != nil {
+		m := &memory{t: r.t, mac: r.k.MAC}
+		nodes, err := m.tree(r.entries)
+		if err != nil {
+			return err
+		}
+		if err := r.nodeRows(nodes); err != nil {
+			return err
+		}
+		root = hex.EncodeToString(m.root[:])
+	}
+	var again sums
+	_ = json.Unmarshal(r.sealed, &again) // our own
+	again.Memory = root
+	if !bytes.Equal(again.encode(), []byte(text)) {
+		return corrupt("the sealed sums are not what was signed comes to")
+	}
+	return r.memoryRows(r.entries)
+}
+
+func (r *replay) memoryRows(want map[string][]byte) error {
+	n := 0
+	err := r.t.forEach(func(row scanner) error {
+		var bucket int64
+		var e entry
+		if err := row.Scan(&bucket, &e.key, &e.value); err != nil {
+			return err
+		}
+		value, known := want[string(e.key)]
+		if !known || bucket != bucketOf(e.key) || !bytes.Equal(value, e.value) {
+			return corrupt("the memory has an entry that was not signed for")
+		}
+		n++
+		return nil
+	}, `SELECT bucket, key, value FROM memory`)
+	if err == nil && n != len(want) {
+		err = corrupt("the memory lacks %d entries", len(want)-n)
+	}
+	return err
+}
+
+func (r *replay) nodeRows(want map[int64][]byte) error {
+	err := r.t.forEach(func(row scanner) error {
+		var place int64
+		var digests []byte
+		if err := row.Scan(&place, &digests); err != nil {
+			return err
+		}
+		if is, known := want[place]; !known || !bytes.Equal(is, digests) {
+			return corrupt("the digests over the memory at %d are others", place)
+		}
+		delete(want, place)
+		return nil
+	}, `SELECT place, digests FROM memory_nodes`)
+	if err == nil && len(want) > 0 {
+		err = corrupt("%d digests over the memory are gone", len(want))
+	}
+	return err
+}
+
+// wasRedated is what became of a time that was written with one event, until another.
+func (r *replay) wasRedated(after, upTo, at int64) int64 {
+	for _, d := range r.redates {
+		if d.seq > after && d.seq < upTo {
+			at = min(at, d.to)
+		}
+	}
+	return at
+}

@@ -1,0 +1,247 @@
+//go:build unix
+
+package child
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Successor is this program, started again in the background, to be handed a secret.
+type Successor struct {
+	Said io.Reader // its stdout
+	cmd  *exec.Cmd
+	conn *net.UnixConn // on which it says that it is closed
+}
+
+// Again starts this program again with these arguments and this environment. It outlives its
+// parent and its terminal. Where the system can (Linux, see closedProgram), nobody of its user can
+// look into it from its first moment on.
+func Again(args, env []string) (*Successor, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = theirs.Close() }()
+	s, err := startAgain(args, env, theirs)
+	if err != nil {
+		_ = ours.Close()
+		return nil, err
+	}
+	s.conn = ours
+	return s, nil
+}
+
+// startAgain falls back to the program's file where none can be run that is closed from the start.
+func startAgain(args, env []string, handover *os.File) (*Successor, error) {
+	if program, done, err := closedProgram(); err == nil {
+		s, err := start(program, args, env, handover)
+		done()
+		if err == nil {
+			return s, nil
+		}
+	}
+	program, err := ownPath()
+	if err != nil {
+		return nil, err
+	}
+	return start(program, args, env, handover)
+}
+
+func start(program string, args, env []string, handover *os.File) (*Successor, error) {
+	cmd := exec.Command(program, args...) //nolint:gosec,noctx // ourselves; it outlives us
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append([]string{}, env...)
+	cmd.ExtraFiles = []*os.File{handover} // handoverFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start this program again: %w", err)
+	}
+	return &Successor{Said: out, cmd: cmd}, nil
+}
+
+// Give hands the secret over: it waits until the successor says that it is closed, by a socket that
+// it made after that, and sees by the system's word that the socket is from that very process. What
+// was open at its start, and may have been taken from it before it was closed, carries no secret.
+// A successor that does not get it is killed.
+func (s *Successor) Give(ctx context.Context, secret []byte) (err error) {
+	defer func() {
+		_ = s.conn.Close()
+		if err != nil {
+			_ = s.cmd.Process.Kill()
+		}
+	}()
+	_ = s.conn.SetDeadline(time.Now().Add(closedTimeout))
+	defer context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })()
+	secure, err := receiveSocket(s.conn)
+	if err != nil {
+		return fmt.Errorf("the process that was started did not say that it is closed: %w", err)
+	}
+	defer func() { _ = secure.Close() }()
+	// It is our child, not waited for yet: no other process can have its number.
+	if err := checkPeer(secure, s.cmd.Process.Pid); err != nil {
+		return err
+	}
+	if tracer := tracerOf(s.cmd.Process.Pid); tracer != "" {
+		return errors.New("a debugger is attached to the process that was started: " + tracer)
+	}
+	_ = secure.SetDeadline(time.Now().Add(closedTimeout))
+	_, err = secure.Write(secret)
+	return err
+}
+
+// End kills the successor, if it still runs, and waits for it.
+func (s *Successor) End() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// Receive is the successor's side of [Successor.Give]: the secret that this process's parent hands
+// over, at most once. Its error is that the parent is gone, or that this process is open to others.
+func Receive(ctx context.Context) ([]byte, error) {
+	parent, err := connOf(os.NewFile(handoverFD, "handover"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = parent.Close() }()
+	if err := checkPeer(parent, os.Getppid()); err != nil {
+		return nil, err
+	}
+	if err := checkClosed(); err != nil {
+		return nil, err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ours.Close() }()
+	_, _, err = parent.WriteMsgUnix([]byte(said), unix.UnixRights(int(theirs.Fd())), nil)
+	_ = theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	_ = ours.SetDeadline(time.Now().Add(closedTimeout))
+	defer context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) })()
+	secret := make([]byte, maxSecret)
+	n, err := readWhole(ours, secret)
+	if err == nil && n == 0 {
+		err = errors.New("the parent gave nothing")
+	}
+	if err != nil {
+		clear(secret)
+		return nil, err
+	}
+	return secret[:n], nil
+}
+
+// readWhole reads up to the end, which must come before into is full.
+func readWhole(from io.Reader, into []byte) (n int, err error) {
+	for n < len(into) {
+		var more int
+		more, err = from.Read(into[n:])
+		n += more
+		if errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, errors.New("what was handed over is too long")
+}
+
+// receiveSocket takes the one socket that comes with what a successor says.
+func receiveSocket(from *net.UnixConn) (*net.UnixConn, error) {
+	text, rights := make([]byte, len(said)+1), make([]byte, unix.CmsgSpace(4))
+	n, rightsN, _, _, err := from.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:rightsN])
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for _, m := range messages {
+		got, _ := unix.ParseUnixRights(&m)
+		fds = append(fds, got...)
+	}
+	if len(fds) != 1 || !bytes.Equal(text[:n], []byte(said)) {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return nil, io.ErrUnexpectedEOF
+	}
+	unix.CloseOnExec(fds[0])
+	return connOf(os.NewFile(uintptr(fds[0]), "secret"))
+}
+
+// socketPair gives one end to use and one to hand on.
+func socketPair() (ours *net.UnixConn, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(fds[0])
+		unix.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "socket")
+	ours, err = connOf(os.NewFile(uintptr(fds[0]), "socket"))
+	if err != nil {
+		_ = theirs.Close()
+	}
+	return ours, theirs, err
+}
+
+// connOf takes the file over.
+func connOf(f *os.File) (*net.UnixConn, error) {
+	defer func() { _ = f.Close() }()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, errPeer
+	}
+	return socket, nil
+}
+
+// checkPeer makes sure who made the other end: this process, of this user.
+func checkPeer(conn *net.UnixConn, pid int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer int
+	var user uint32
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, user, failed = peerOf(int(fd)) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if peer != pid || int(user) != os.Geteuid() {
+		return fmt.Errorf("%w: process %d of user %d", errPeer, peer, user)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package child
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const testSecret = "correct horse battery staple"
+
+// play is a successor, in a role of its own.
+func play(args []string) (code int, played bool) {
+	if len(args) < 2 {
+		return 0, false
+	}
+	receive := func() int {
+		secret, err := Receive(context.Background())
+		fmt.Println(string(secret), err)
+		return 0
+	}
+	switch args[1] {
+	case "closed":
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			fmt.Println(err)
+			return 1, true
+		}
+		return receive(), true
+	case "open":
+		return receive(), true
+	case "silent":
+		_, _ = io.Copy(io.Discard, os.NewFile(handoverFD, ""))
+		return 0, true
+	case "impostor": // the socket was taken from the successor, and another process speaks on it
+		cmd := exec.Command(thisProgram, "speak")
+		cmd.ExtraFiles = []*os.File{os.NewFile(handoverFD, "")}
+		out, _ := cmd.CombinedOutput()
+		fmt.Println(string(out))
+		return 0, true
+	case "stranger": // what the successor says it has from another process
+		cmd := exec.Command(thisProgram, "closed")
+		cmd.ExtraFiles = []*os.File{os.NewFile(handoverFD, "")}
+		out, _ := cmd.CombinedOutput()
+		fmt.Println(string(out))
+		return 0, true
+	case "speak":
+		return speak(), true
+	}
+	return 0, false
+}
+
+// speak says what a successor says, without being one.
+func speak() int {
+	conn, err := connOf(os.NewFile(handoverFD, ""))
+	if err != nil {
+		return 1
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return 1
+	}
+	_, _, _ = conn.WriteMsgUnix([]byte(said), unix.UnixRights(int(theirs.Fd())), nil)
+	_ = theirs.Close()
+	_ = conn.Close()
+	got, _ := io.ReadAll(ours)
+	fmt.Println("stolen:", string(got))
+	return 0
+}
+
+// begin starts a successor from this program's file, as where none can be made from memory.
+func begin(t *testing.T, role string) *Successor {
+	t.Helper()
+	ours, theirs, err := socketPair()
+	require.NoError(t, err)
+	s, err := start(thisProgram, []string{role}, nil, theirs)
+	require.NoError(t, err)
+	require.NoError(t, theirs.Close())
+	s.conn = ours
+	t.Cleanup(s.End)
+	return s
+}
+
+func hear(t *testing.T, s *Successor) string {
+	t.Helper()
+	line, _ := bufio.NewReader(s.Said).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+func TestHandover(t *testing.T) {
+	s := begin(t, "closed")
+	require.NoError(t, s.Give(t.Context(), []byte(testSecret)))
+	require.Equal(t, testSecret+" <nil>", hear(t, s))
+
+	again, err := Again([]string{"closed"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(again.End)
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", again.cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Contains(t, exe, "memfd:", "from memory")
+	require.NoError(t, again.Give(t.Context(), []byte(testSecret)))
+	require.Equal(t, testSecret+" <nil>", hear(t, again))
+}
+
+// A process that others can look into takes no secret.
+func TestAnOpenProcessTakesNoSecret(t *testing.T) {
+	s := begin(t, "open")
+	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+	require.NotContains(t, hear(t, s), testSecret)
+}
+
+// Whoever took the socket from the successor before it was closed gets nothing by it.
+func TestAnotherProcessOnTheSocketGetsNothing(t *testing.T) {
+	s := begin(t, "impostor")
+	require.ErrorIs(t, s.Give(t.Context(), []byte(testSecret)), errPeer)
+	require.NotContains(t, hear(t, s), testSecret)
+}
+
+// A successor takes its secret from its parent, and from nobody else.
+func TestAStrangersSocketIsRefused(t *testing.T) {
+	s := begin(t, "stranger")
+	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+	require.Contains(t, hear(t, s), errPeer.Error())
+}
+
+// A successor that is killed, or says nothing, gets nothing, and nobody waits for it.
+func TestASuccessorThatDies(t *testing.T) {
+	s := begin(t, "silent")
+	require.NoError(t, s.cmd.Process.Kill())
+	require.Error(t, s.Give(t.Context(), []byte(testSecret)))
+
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.Error(t, begin(t, "silent").Give(ctx, []byte(testSecret)))
+}
+
+func TestADebuggerIsSeen(t *testing.T) {
+	require.Empty(t, tracerOf(os.Getpid()))
+	require.NotEmpty(t, tracerOf(1<<30))
+}
+
+// What came from outside is kept from children, however high its number.
+func TestKeepDescriptors(t *testing.T) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	high := int(min(limit.Cur-1, 2000))
+	isKept := func() bool {
+		flags, err := unix.FcntlInt(uintptr(high), unix.F_GETFD, 0)
+		require.NoError(t, err)
+		return flags&unix.FD_CLOEXEC != 0
+	}
+	for _, keep := range []func(){KeepDescriptors, func() { keepListed("/proc/self/fd") }} {
+		require.NoError(t, unix.Dup3(0, high, 0))
+		require.False(t, isKept())
+		keep()
+		require.True(t, isKept())
+		require.NoError(t, unix.Close(high))
+	}
+}
+
+// confinedShell runs a script that is kept from dir.
+func confinedShell(t *testing.T, dir, script string) string {
+	t.Helper()
+	p := Program{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"},
+		Sandbox: Sandbox{Closed: []string{dir}, Required: true}}
+	cmd, err := p.Command()
+	require.NoError(t, err)
+	out, _ := cmd.CombinedOutput()
+	return string(out)
+}
+
+func TestConfined(t *testing.T) {
+	if why := Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	at := t.TempDir()
+	closed, open := filepath.Join(at, "closed"), filepath.Join(at, "open")
+	require.NoError(t, os.Mkdir(closed, 0o700))
+	require.NoError(t, os.Mkdir(open, 0o700))
+	file := filepath.Join(closed, "keystore")
+	require.NoError(t, os.WriteFile(file, []byte(testSecret), 0o600))
+	require.NoError(t, os.Symlink(closed, filepath.Join(open, "link")))
+	require.NoError(t, os.Symlink(closed, filepath.Join(at, "alias")))
+	for _, name := range []string{closed, filepath.Join(at, "alias")} { // by its own name or another
+		said := confinedShell(t, name, fmt.Sprintf(`cat %[1]s/keystore; cat %[2]s/link/keystore; ls %[1]s
+			(cd %[1]s && cat keystore); sh -c 'sh -c "cat %[1]s/keystore"'; cat /proc/self/root%[1]s/keystore
+			ln %[1]s/keystore %[2]s/hard && cat %[2]s/hard; mv %[1]s/keystore %[2]s/moved
+			( : > %[1]s/keystore )
+			echo worked > %[2]s/work && cat %[2]s/work; echo no > %[3]s/new`, closed, open, at))
+		require.NotContains(t, said, testSecret)
+		require.Contains(t, said, "worked")
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, testSecret, string(text))
+		require.NoFileExists(t, filepath.Join(at, "new"))
+	}
+	require.Contains(t, confinedShell(t, filepath.Join(at, "gone"), "echo ran"), "is not started")
+}
+
+// Programs that fetch others find the directory for them, which they could not make.
+func TestACacheIsThere(t *testing.T) {
+	if why := Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	home := t.TempDir()
+	wallet, bin := filepath.Join(home, ".config", "wallet"), filepath.Join(t.TempDir(), "npx")
+	require.NoError(t, os.MkdirAll(wallet, 0o700))
+	script := `#!/bin/sh
+		echo kept > "$HOME/.npm/x"; echo no > "$HOME/x"`
+	require.NoError(t, os.WriteFile(bin, []byte(script), 0o700))
+	cmd, err := Program{Argv: []string{bin}, Env: []string{"HOME=" + home, "PATH=/usr/bin:/bin"},
+		Sandbox: Sandbox{Closed: []string{wallet}, Required: true}}.Command()
+	require.NoError(t, err)
+	_, _ = cmd.CombinedOutput()
+	require.FileExists(t, filepath.Join(home, ".npm", "x"))
+	require.NoFileExists(t, filepath.Join(home, "x"))
+}
+
+// What cannot be confined is not started where it has to be.
+func TestWhatCannotBeConfined(t *testing.T) {
+	if why := Unsupported(); why != "" {
+		t.Skip("NOT TESTED HERE, because of this kernel: " + why)
+	}
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho ran\n"), 0o700))
+	p := Program{Argv: []string{program}, Sandbox: Sandbox{Closed: []string{dir}}}
+	check := func(why string) {
+		require.Contains(t, p.Unconfined(), why)
+		cmd, err := p.Command()
+		require.NoError(t, err)
+		require.Equal(t, program, cmd.Path, "as it is")
+		required := p
+		required.Sandbox.Required = true
+		_, err = required.Command()
+		require.ErrorIs(t, err, ErrUnconfined)
+	}
+	check("lies in what is closed")
+	p.Sandbox.Closed = []string{t.TempDir()}
+	require.Empty(t, p.Unconfined())
+	require.NoError(t, os.Chmod(program, 0o700|os.ModeSetuid))
+	check("setuid")
+}

@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"x402-wallet/internal/child"
+	"x402-wallet/internal/config"
+)
+
+// servers is what the programs of MCP servers are kept from.
+func (o Options) servers(context.Context) (list findings) {
+	rules, err := config.Load(o.Home)
+	if err != nil {
+		return nil // rules says it
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules.Servers)) {
+		s := rules.Servers[name]
+		if len(s.Command) == 0 {
+			continue
+		}
+		if s.Sandbox != nil && !*s.Sandbox {
+			list.add(
+				ok,
+				"",
+				"%s runs unconfined, as its sandbox = false says: it can do all that you can",
+				name,
+			)
+			continue
+		}
+		program := child.Program{Argv: s.Command, Sandbox: child.Sandbox{Closed: []string{o.Home}}}
+		list = append(list, confined(name, program.Unconfined(), s.Sandbox != nil)...)
+	}
+	return list.or("config.toml names no MCP server that is a program")
+}
+
+// confined is the finding about one program; why is why it cannot be confined.
+func confined(name, why string, required bool) findings {
+	switch gaps := child.Gaps(); {
+	case why != "" && required:
+		return found(fail, "sandbox = false starts it all the same, with all that you can do",
+			"%s has sandbox = true and is not started: %s", name, why)
+	case why != "":
+		return found(warn, "sandbox = false says that this is meant", "%s runs unconfined: %s", name, why)
+	case len(gaps) > 0:
+		return found(
+			warn,
+			"a newer kernel closes that",
+			"%s is kept from reading this wallet's home, but can %s",
+			name,
+			strings.Join(gaps, ", and "),
+		)
+	}
+	return good("%s is kept from this wallet's home and from signals to it; it can do all else that you can",
+		name)
+}

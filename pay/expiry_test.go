@@ -1,0 +1,64 @@
+package pay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/history"
+	"x402-wallet/x402"
+)
+
+// A node that says, with latest and finalized block in agreement, that a payment has expired which is
+// alive, releases nothing: neither at once, nor for the call made again, nor when the machine's clock
+// is set forward while the process runs, nor after a restart before its time.
+func TestALyingNodeReleasesNothing(t *testing.T) {
+	b := newBench(t, "10000", silent)
+	_, err := b.Pay(t.Context(), get(testURL))
+	code(t, x402.OutcomeUnknown, err)
+	b.chain.dead[b.only(t).Evidence.Nonce] = true // by the node's word
+	stays := func(e *Engine) {
+		t.Helper()
+		report, err := e.Reconcile(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, Report{Checked: 1, Open: 1}, report)
+		require.Equal(t, history.Unknown, b.only(t).State)
+	}
+	stays(b.Engine)
+	_, err = b.Pay(t.Context(), get(testURL))
+	require.Error(t, err)
+	require.Equal(t, 1, b.chain.signed, "the same bytes, and no others")
+	stays(b.Engine)
+	b.clockForward()
+	stays(b.Engine)
+
+	require.NoError(t, b.store.Close())
+	again := openBench(t, b.home, b.chain, "10000", silent)
+	b.store = again.store
+	stays(again.Engine)
+	end := b.only(t).Evidence.ExpiresAt
+	for _, early := range []time.Duration{-time.Second, 0, maxSkew - time.Second} {
+		again.Now = func() time.Time { return end.Add(early) }
+		stays(again.Engine)
+	}
+	again.Now = func() time.Time { return end.Add(maxSkew) }
+	report, err := again.Reconcile(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Report{Checked: 1, Failed: 1}, report)
+	require.Equal(t, history.Failed, b.only(t).State)
+}
+
+// What this process signed is over when its time is, and only then; the list of them is bounded.
+func TestSignings(t *testing.T) {
+	var s signings
+	require.True(t, s.areOver("another process's"))
+	s.note("live", time.Hour)
+	s.note("dead", -time.Nanosecond)
+	require.False(t, s.areOver("live"))
+	require.True(t, s.areOver("dead"))
+	for range maxSignings {
+		s.note(history.NewID(time.Now()), time.Hour)
+	}
+	require.LessOrEqual(t, len(s.until), maxSignings)
+}

@@ -1,0 +1,420 @@
+package paywall
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// overHTTP serves a paywall in front of behind() until the test ends.
+func overHTTP(t *testing.T, l *lab, f *Proxy, limits Limits) (endpoint string) {
+	t.Helper()
+	over := make(chan struct{})
+	if f.URL == "" && f.Command == nil {
+		server := behind()
+		server.AddTool(&mcp.Tool{Name: "hold", InputSchema: map[string]any{"type": "object"}},
+			func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{Message: "looking",
+					ProgressToken: r.Params.GetProgressToken()})
+				select {
+				case <-ctx.Done():
+				case <-over:
+				}
+				return &mcp.CallToolResult{}, nil
+			})
+		at := httptest.NewServer(
+			mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+				nil),
+		)
+		t.Cleanup(at.Close)
+		f.URL = at.URL
+	}
+	f.Paywall, f.Limits, f.Log = l.paywall, limits, slog.New(slog.DiscardHandler)
+	require.NoError(t, f.Open(t.Context()))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.HTTP(ctx, listener) }()
+	t.Cleanup(func() { close(over); stop(); require.NoError(t, <-done) })
+	return "http://" + listener.Addr().String() + "/mcp"
+}
+
+// guest is a visitor in raw HTTP.
+type guest struct {
+	t            *testing.T
+	endpoint, id string
+	header       map[string]string
+}
+
+const opening = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+	`"capabilities":{},"clientInfo":{"name":"g","version":"1"}}}`
+
+// send makes one request and gives its answer.
+func (g *guest) send(method, body string) (status int, answer string, header http.Header) {
+	g.t.Helper()
+	request, err := http.NewRequestWithContext(g.t.Context(), method, g.endpoint, strings.NewReader(body))
+	require.NoError(g.t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	for name, value := range g.header {
+		request.Header.Set(name, value)
+	}
+	if g.id != "" {
+		request.Header.Set("Mcp-Session-Id", g.id)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := transport.RoundTrip(request)
+	require.NoError(g.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(g.t, err)
+	return response.StatusCode, string(text), response.Header
+}
+
+// arrive opens a session.
+func (g *guest) arrive() (status int) {
+	g.t.Helper()
+	g.id = ""
+	status, answer, header := g.send(http.MethodPost, opening)
+	g.id = header.Get("Mcp-Session-Id")
+	require.Equal(g.t, status == http.StatusOK, g.id != "", "%s", answer)
+	return status
+}
+
+func (g *guest) call(tool string) (status int, answer string) {
+	g.t.Helper()
+	status, answer, _ = g.send(http.MethodPost, fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":{}}}`, tool))
+	return status, answer
+}
+
+// Who comes later takes the place of who bought nothing and has been away the longest; who bought
+// something, and who is about to, stays.
+func TestSessionsWithoutPurchaseMakeRoom(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{Sessions: 8})
+	var err error
+	l.client, err = mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	require.NoError(t, err)
+	defer l.client.Close()
+	require.Equal(t, product, l.buy(t, nil).text)
+	var crowd []*guest
+	add := func() *guest {
+		one := &guest{t: t, endpoint: endpoint}
+		require.Equal(t, http.StatusOK, one.arrive())
+		crowd = append(crowd, one)
+		return one
+	}
+	asking := add()
+	status, answer := asking.call("search")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, answer, "x402Version")
+	for range 12 {
+		add()
+	}
+	alive := 0
+	for i, one := range crowd {
+		status, _ := one.call("hello")
+		if status == http.StatusOK {
+			alive++
+		} else {
+			require.Equal(t, http.StatusNotFound, status, "%d", i)
+		}
+	}
+	require.Equal(t, 4, alive, "half of 8")
+	status, _ = asking.call("hello")
+	require.Equal(t, http.StatusOK, status, "it asked for a price a moment ago")
+	status, _ = crowd[1].call("hello")
+	require.Equal(t, http.StatusNotFound, status)
+	require.Equal(t, product, l.buy(t, nil).text, "a buyer's session is not taken")
+}
+
+// Where nobody can make room the visitor hears when to come again.
+func TestRefusalsSayWhenToComeAgain(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{Sessions: 2})
+	first := &guest{t: t, endpoint: endpoint}
+	require.Equal(t, http.StatusOK, first.arrive())
+	asked, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	busy := waiting(asked, t, first, 7) // a call that does not end: its session does not make room
+	defer busy()
+	status, answer, header := (&guest{t: t, endpoint: endpoint}).send(http.MethodPost, opening)
+	require.Equal(t, http.StatusServiceUnavailable, status, answer)
+	require.Equal(t, "5", header.Get("Retry-After"))
+	require.Contains(t, answer, `"code":-32000`)
+	require.Contains(t, answer, `"retryAfter":5`)
+}
+
+// waiting calls a tool that does not end, and returns when it runs.
+func waiting(ctx context.Context, t *testing.T, g *guest, id int) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, g.endpoint, strings.NewReader(
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"hold","arguments":{},`+
+			`"_meta":{"progressToken":"p"}}}`, id)))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/event-stream")
+	request.Header.Set("Mcp-Session-Id", g.id)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+	require.NoError(t, err)
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), "looking") {
+			break
+		}
+	}
+	return func() { cancel(); response.Body.Close() }
+}
+
+// 64 KiB come before a payment, and 16 MiB after.
+func TestBodiesBeforeAPayment(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	one := &guest{t: t, endpoint: endpoint}
+	large := strings.Replace(opening, `"name":"g"`, `"name":"`+strings.Repeat("x", 64<<10)+`"`, 1)
+	status, answer, _ := one.send(http.MethodPost, large)
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	require.Contains(t, answer, "at most 65536 bytes before its session has bought something")
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "buyer"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	require.NoError(t, err)
+	defer client.Close()
+	l.client = client
+	much := map[string]any{"much": strings.Repeat("x", 1<<20)}
+	_, err = client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
+	require.Error(t, err)
+	require.Equal(t, product, l.buy(t, nil).text)
+	given, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "hello", Arguments: much})
+	require.NoError(t, err)
+	require.Greater(t, len(given.Content[0].(*mcp.TextContent).Text), 1<<20)
+}
+
+// What a client says of itself is not kept whole for as long as its session lasts.
+func TestClaimsAreNotKept(t *testing.T) {
+	many := map[string]any{}
+	for i := range 5000 {
+		many[fmt.Sprint(i)] = []any{}
+	}
+	kept := modest(&mcp.InitializeParams{ProtocolVersion: "2025-11-25",
+		Meta: mcp.Meta{"much": many}, ClientInfo: &mcp.Implementation{Name: strings.Repeat("n", 60<<10)},
+		Capabilities: &mcp.ClientCapabilities{Experimental: many, Extensions: map[string]any{"x": many},
+			Elicitation: &mcp.ElicitationCapabilities{}}})
+	text, err := json.Marshal(kept)
+	require.NoError(t, err)
+	require.Less(t, len(text), 1<<10)
+	require.NotNil(t, kept.Capabilities.Elicitation)
+	kept = modest(&mcp.InitializeParams{Capabilities: &mcp.ClientCapabilities{
+		Extensions: map[string]any{"org.x402/payment": map[string]any{}}}})
+	require.Contains(t, kept.Capabilities.Extensions, "org.x402/payment")
+}
+
+// Visitors are told apart by their address where a web server in front writes it, IPv6 by its first
+// 64 bits; where nobody does, they are not.
+func TestAddresses(t *testing.T) {
+	for _, c := range []struct {
+		peer, forwarded string
+		behind          bool
+		want            string
+	}{
+		{"127.0.0.1:5", "192.0.2.7", false, ""},
+		{"127.0.0.1:5", "192.0.2.7", true, "192.0.2.7"},
+		{"[::1]:5", "198.51.100.1, 192.0.2.7", true, "192.0.2.7"},
+		{"127.0.0.1:5", "2001:db8:1:2:3:4:5:6", true, "2001:db8:1:2::/64"},
+		{"127.0.0.1:5", "2001:db8:1:2:ffff::", true, "2001:db8:1:2::/64"},
+		{"127.0.0.1:5", "::ffff:192.0.2.7", true, "192.0.2.7"},
+		{"127.0.0.1:5", "unknown", true, ""},
+		{"127.0.0.1:5", "", true, ""},
+		{"192.0.2.1:5", "203.0.113.9", true, "192.0.2.1"},
+		{"[fe80::1%eth0]:5", "", false, "fe80::/64"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
+		r.RemoteAddr = c.peer
+		if c.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", c.forwarded)
+		}
+		require.Equal(t, c.want, newGate(Limits{BehindProxy: c.behind}, time.Second).address(r), "%+v", c)
+	}
+}
+
+// One address takes a part of what there is for those who bought nothing, and its own sessions make
+// room for its next one.
+func TestOneAddressHasAPart(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{Sessions: 40, BehindProxy: true})
+	other := &guest{t: t, endpoint: endpoint, header: map[string]string{"X-Forwarded-For": "192.0.2.1"}}
+	require.Equal(t, http.StatusOK, other.arrive())
+	var crowd []*guest
+	for i := range 30 {
+		one := &guest{t: t, endpoint: endpoint, header: map[string]string{
+			"X-Forwarded-For": fmt.Sprintf("2001:db8::%d", i)}}
+		require.Equal(t, http.StatusOK, one.arrive())
+		crowd = append(crowd, one)
+	}
+	alive := 0
+	for _, one := range crowd {
+		status, _ := one.call("hello")
+		if status == http.StatusOK {
+			alive++
+		}
+	}
+	require.Equal(t, 2, alive)
+	status, _ := other.call("hello")
+	require.Equal(t, http.StatusOK, status)
+}
+
+// A session without a purchase lives for minutes, one with a purchase for an hour.
+func TestSessionsEnd(t *testing.T) {
+	g := newGate(Limits{}, time.Second)
+	now := time.Now()
+	g.now = func() time.Time { return now }
+	ended := map[string]bool{}
+	enter := func(id string) *visitor {
+		r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
+		v := g.visitor(r, false)
+		require.Nil(t, g.seat(v))
+		g.name(v, id, func() { ended[id] = true })
+		return v
+	}
+	enter("guest")
+	enter("buyer").bought = true
+	g.mu.Lock()
+	now = now.Add(guestLife + time.Second)
+	g.expire()
+	g.mu.Unlock()
+	g.ending.Wait()
+	require.Equal(t, map[string]bool{"guest": true}, ended)
+	g.mu.Lock()
+	now = now.Add(buyerLife)
+	g.expire()
+	g.mu.Unlock()
+	g.ending.Wait()
+	require.Len(t, ended, 2)
+	require.Empty(t, g.sessions)
+}
+
+// Who bought something makes room for no newcomer, however long ago it was; only for others who bought.
+func TestBuyersMakeNoRoom(t *testing.T) {
+	g := newGate(Limits{Sessions: 4}, time.Second)
+	now := time.Now()
+	g.now = func() time.Time { return now }
+	var mu sync.Mutex
+	ended := map[string]bool{}
+	enter := func(id string) *refusal {
+		v := &visitor{id: id, end: func() {}}
+		v.gone, v.dismiss = context.WithCancel(g.life)
+		now = now.Add(time.Second)
+		refused := g.seat(v)
+		if refused == nil {
+			g.name(v, id, func() { mu.Lock(); defer mu.Unlock(); ended[id] = true })
+		}
+		return refused
+	}
+	for _, id := range []string{"buyer", "a", "b", "c", "d"} {
+		require.Nil(t, enter(id), id)
+		if id == "buyer" {
+			g.sessions[id].bought = true
+		}
+	}
+	g.ending.Wait()
+	require.Equal(
+		t,
+		map[string]bool{"a": true, "b": true},
+		ended,
+		"half of 4 are for those who bought nothing",
+	)
+	for _, id := range []string{"c", "d"} {
+		g.sessions[id].bought = true
+	}
+	require.Nil(t, enter("e"))
+	g.sessions["e"].bought = true
+	require.NotNil(t, enter("f"), "all bought something, and were here a moment ago")
+	now = now.Add(askedLife)
+	require.Nil(t, enter("g"))
+	g.ending.Wait()
+	require.True(t, ended["buyer"], "the first of them")
+}
+
+// Sessions of others are neither guessed nor ended.
+func TestSessionsOfOthers(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	owner := &guest{t: t, endpoint: endpoint}
+	require.Equal(t, http.StatusOK, owner.arrive())
+	require.GreaterOrEqual(t, len(owner.id), 26, "130 bits in base32")
+	for _, id := range []string{strings.ToLower(owner.id), owner.id[1:], owner.id + "A",
+		strings.Repeat("A", 26),
+		strings.Repeat("x", 10<<10)} {
+		for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodPost} {
+			status, answer, _ := (&guest{t: t, endpoint: endpoint, id: id}).send(method, opening)
+			require.Equal(t, http.StatusNotFound, status, answer)
+		}
+	}
+	status, _, _ := (&guest{t: t, endpoint: endpoint, id: strings.Repeat("x", 64<<10)}).send(
+		http.MethodGet,
+		"",
+	)
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status)
+	status, _ = owner.call("hello")
+	require.Equal(t, http.StatusOK, status)
+	status, _, _ = owner.send(http.MethodDelete, "")
+	require.Equal(t, http.StatusNoContent, status)
+	status, _ = owner.call("hello")
+	require.Equal(t, http.StatusNotFound, status)
+}
+
+// A batch is bounded over HTTP as it is over stdio.
+func TestBatchesAreBounded(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	one := &guest{t: t, endpoint: endpoint}
+	require.Equal(t, http.StatusOK, one.arrive())
+	const ping = `{"jsonrpc":"2.0","id":%d,"method":"ping"}`
+	batch := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(ping, i))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	status, answer, _ := one.send(http.MethodPost, batch(maxBatch+1))
+	require.Equal(t, http.StatusBadRequest, status, answer)
+	require.Contains(t, answer, "1 to 100 messages")
+	status, answer, _ = one.send(http.MethodPost, "[]")
+	require.Equal(t, http.StatusBadRequest, status, answer)
+	status, answer, _ = one.send(http.MethodPost, batch(5))
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Equal(t, 5, strings.Count(answer, `"result":{}`))
+}
+
+// A call whose visitor hung up still counts, and ends with its session.
+func TestAbandonedCallsCount(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	one := &guest{t: t, endpoint: endpoint}
+	require.Equal(t, http.StatusOK, one.arrive())
+	for i := range maxCalls {
+		waiting(t.Context(), t, one, 100+i)()
+	}
+	_, answer := one.call("hello")
+	require.Contains(t, answer, `"code":-32000`)
+	status, _, _ := one.send(http.MethodDelete, "")
+	require.Equal(t, http.StatusNoContent, status)
+}

@@ -1,0 +1,107 @@
+package seller
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/x402"
+)
+
+// Of many large answers at once only a few are in memory: the others are read on when one of those
+// before them is released, and come whole. Free ones keep no paid one waiting.
+func TestLargeBodiesTakeTurns(t *testing.T) {
+	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	c := newClient(s.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ask := func() (*Answer, error) { return c.Ask(ctx, Request{URL: s.URL}) }
+	pay := func() (*Answer, error) {
+		return c.Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "X-PAYMENT", Value: "x"})
+	}
+	next := func(from chan *Answer, failed chan error) *Answer {
+		select {
+		case a := <-from:
+			return a
+		case err := <-failed:
+			require.NoError(t, err)
+			return nil
+		}
+	}
+	for _, way := range []struct {
+		places int
+		taken  chan struct{}
+		get    func() (*Answer, error)
+	}{{placesAsked, c.http.asked, ask}, {placesPaid, c.http.paid, pay}} {
+		var read atomic.Int32
+		var kept []*Answer
+		answers, failed := make(chan *Answer), make(chan error, 20)
+		for range 20 {
+			go func() {
+				a, err := way.get()
+				if err != nil {
+					failed <- err
+					return
+				}
+				read.Add(1)
+				answers <- a
+			}()
+		}
+		for range way.places {
+			kept = append(kept, next(answers, failed))
+		}
+		require.Len(t, way.taken, way.places)
+		for n := way.places; n < 20; n++ {
+			require.EqualValues(t, n, read.Load(), "nobody comes before one has left")
+			kept[0].Release()
+			kept[0].Release() // once more gives no second place
+			a := next(answers, failed)
+			require.Equal(t, body, a.Content)
+			require.False(t, a.Truncated)
+			kept = append(kept[1:], a)
+		}
+		require.Empty(t, failed)
+		defer runtime.KeepAlive(kept) // the places of free answers are taken while paid ones are read
+	}
+	body = []byte("small")
+	small, err := ask()
+	require.NoError(t, err)
+	require.Equal(t, body, small.Content, "what is small needs no place")
+}
+
+// Who waits in vain has what came, and knows that it is not all; an answer that nobody released gives
+// its place back when it is forgotten.
+func TestWaitingForAPlaceEnds(t *testing.T) {
+	body := bytes.Repeat([]byte{'x'}, 1<<20)
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	c := newClient(s.URL)
+	for range placesPaid {
+		_, err := c.Present(
+			t.Context(),
+			Request{URL: s.URL},
+			x402.Attachment{Header: "X-PAYMENT", Value: "x"},
+		)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	a, err := c.Present(ctx, Request{URL: s.URL}, x402.Attachment{Header: "X-PAYMENT", Value: "x"})
+	if err != nil { // else a collection came by
+		var failed *SendError
+		require.ErrorAs(t, err, &failed)
+		require.True(t, failed.Sent)
+		require.True(t, a.Truncated)
+		require.NotEmpty(t, a.Content)
+	}
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return len(c.http.paid) == 0
+	}, time.Minute, 10*time.Millisecond)
+}

@@ -1,0 +1,72 @@
+package tools
+
+import (
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"x402-wallet/pay"
+	"x402-wallet/x402"
+)
+
+// maxUnanswered is how often a client's person is shown a dialog about as much within an hour, if
+// they close it each time: then only the command line asks.
+const maxUnanswered = 2
+
+// dialogs lets each client session show one question about a payment at a time: a hundred calls are
+// no hundred dialogs, of which the last is accepted to get rid of them.
+type dialogs struct {
+	mu   sync.Mutex
+	open map[*mcp.ServerSession]dialog
+}
+
+// dialog is a question in front of a person.
+type dialog struct {
+	id    string    // the approval's
+	until time.Time // when it is over without an answer
+}
+
+// begin reports whether a question may be shown, and then it is the session's one until it ends.
+func (d *dialogs) begin(session *mcp.ServerSession, id string, until time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if shown, open := d.open[session]; open && time.Now().Before(shown.until) {
+		return false
+	}
+	if d.open == nil {
+		d.open = map[*mcp.ServerSession]dialog{}
+	}
+	for s, shown := range d.open { // of sessions that are gone
+		if !time.Now().Before(shown.until) {
+			delete(d.open, s)
+		}
+	}
+	d.open[session] = dialog{id: id, until: until}
+	return true
+}
+
+// end is called with the answer, or when there will be none.
+func (d *dialogs) end(session *mcp.ServerSession, id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.open[session].id == id {
+		delete(d.open, session)
+	}
+}
+
+// closedBefore reports whether the person closed as many dialogs about as much as may be shown.
+func closedBefore(refusal error) bool {
+	n, _ := x402.AsError(refusal).Details[pay.DetailUnanswered].(int)
+	return n >= maxUnanswered
+}
+
+// waits is the refusal of a payment about which nobody is asked now, because of another question.
+func waits(refusal error) error {
+	e := x402.AsError(refusal)
+	command, _ := e.Details["command"].(string)
+	e.Hint = "another payment's question is in front of the person now, and only one is asked at a " +
+		"time; this " +
+		"payment too has to be approved, by: " + command + "; or make the very same call again later"
+	return e
+}

@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/history"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Recorder records what this process signs, before it gives a signature away: as a sealed row of the
+// ledger's audit chain, if the owner's rules let the payment pass by what is sealed and by what this
+// process has signed itself, whatever the ledger's tables say. Whoever holds the key has one: the
+// unlock agent, and a wallet that is unlocked in its own process.
+type Recorder struct {
+	Store *history.Store
+	Guard *seal.Guard
+	// Rules are those that were checked against their seal before a payment was signed here. The
+	// unlock agent reads them anew each time.
+	Rules Rules
+	Now   func() time.Time
+	Tally *Tally // of this process
+}
+
+// oldest is how long after its reservation a payment may be signed: a person may have to type a
+// passphrase in between. early is how far its time may be ahead of this process's clock.
+const (
+	oldest = 30 * time.Minute
+	early  = budget.ClockTolerance
+)
+
+// Locked reports whether this process has no key at hand.
+func (r *Recorder) Locked() bool { return r.Guard.Key.Locked() }
+
+// keyholder is what this process brings to a row that it seals. here says that a person at this
+// process's client approved the payment.
+func (r *Recorder) keyholder(ctx context.Context, rules Rules, here bool) (history.Keyholder, error) {
+	k, err := r.Guard.Keyholder(ctx)
+	k.Query = func(p history.Payment) budget.Query { return rules.Budget.Query(askOf(p)) }
+	k.Permit = func(p history.Payment, sealed budget.Facts) error {
+		return r.permit(ctx, rules, p, sealed, here)
+	}
+	return k, err
+}
+
+func askOf(p history.Payment) budget.Ask {
+	return budget.Ask{Price: p.Price, Host: p.Host, Payee: budget.Payee{Network: p.Network, Asset: p.Asset,
+		PayTo: p.PayTo, Resource: p.Resource()}}
+}
+
+// permit asks the owner's rules about a payment by what is sealed, and once more by what this
+// process has signed, and counts it as signed. It is asked last, inside the transaction that records
+// the signature.
+func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, sealed budget.Facts,
+	here bool) error {
+	asset, known := rules.Assets.Asset(p.Network, p.Asset)
+	age := r.Now().Sub(p.Created)
+	switch {
+	case !known:
+		return refuse("the owner does not know its asset")
+	case asset.Dollars(p.Amount) != p.Price:
+		return refuse("its price in the ledger is not what its amount is worth")
+	case age > oldest:
+		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
+	case age < -early:
+		return x402.Errorf(x402.ClockSuspect, "the payment is dated %s, which is ahead of this "+
+			"computer's clock",
+			p.Created.Format(time.RFC3339)).
+			WithHint("the person sets the clock or, if it is right now, looks and accepts it in a " +
+				"terminal: " +
+				"x402-wallet policy seal")
+	}
+	r.Tally.mu.Lock()
+	defer r.Tally.mu.Unlock()
+	if r.Tally.has(p.ID) {
+		return refuse("it has signed this payment already")
+	}
+	ask, query := askOf(p), rules.Budget.Query(askOf(p))
+	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query)} {
+		_, err := rules.Budget.Decide(ask, facts)
+		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
+			if err = r.approved(ctx, p, here, err); err == nil {
+				ask.Approved = true
+				_, err = rules.Budget.Decide(ask, facts)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.Tally.add(p)
+	return nil
+}
+
+// approved reports why a payment that needs a person has none's approval: the owner's, which is
+// sealed, or one that was given at this process's own client; required is the error where there is
+// none at all.
+func (r *Recorder) approved(ctx context.Context, p history.Payment, here bool, required error) error {
+	a, approved, err := r.Store.ApprovalUsedBy(ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case !approved:
+		return required
+	case here && len(a.Seal) == 0:
+		return nil
+	}
+	return r.Guard.Approved(ctx, p, a)
+}
+
+// Submit records a signature of this process with its payload: see history.Store.Submit. Only when
+// it returns nil may a byte of it leave.
+func (r *Recorder) Submit(ctx context.Context, p history.Payment, signed history.Signed, here bool) error {
+	k, err := r.keyholder(ctx, r.Rules, here)
+	if err != nil {
+		return err
+	}
+	if err := r.Store.Submit(ctx, p, signed, k); err != nil {
+		return err
+	}
+	return r.Guard.Checkpoint(ctx)
+}
+
+// RecordVoucher does the same for a payment channel: see history.Store.RecordVoucher.
+func (r *Recorder) RecordVoucher(ctx context.Context, p history.Payment, signed history.Signed,
+	c history.Channel, o history.Outcome, here bool) (history.Payment, error) {
+	k, err := r.keyholder(ctx, r.Rules, here)
+	if err != nil {
+		return history.Payment{}, err
+	}
+	p, err = r.Store.RecordVoucher(ctx, p, signed, c, o, k)
+	if err != nil {
+		return p, err
+	}
+	return p, r.Guard.Checkpoint(ctx)
+}
+
+// sign records a signature before it is handed out: see history.Store.Sign.
+func (r *Recorder) sign(ctx context.Context, rules Rules, p history.Payment, signed history.Signed,
+	message []byte) error {
+	k, err := r.keyholder(ctx, rules, false)
+	if err != nil {
+		return err
+	}
+	if err := r.Store.Sign(ctx, p, signed, message, k); err != nil {
+		return err
+	}
+	return r.Guard.Checkpoint(ctx)
+}
+
+// Expire records that what was signed can never settle: see history.Store.Expire.
+func (r *Recorder) Expire(ctx context.Context, id string, asked x402.Evidence,
+	o history.Outcome) (history.Payment, error) {
+	k, err := r.keyholder(ctx, r.Rules, false)
+	if err != nil {
+		return history.Payment{}, err
+	}
+	p, err := r.Store.Expire(ctx, id, asked, o, k)
+	if err != nil {
+		return p, err
+	}
+	r.Tally.takeBack(id)
+	return p, r.Guard.Checkpoint(ctx)
+}
+
+// Tally is what this process has signed and did not itself find to have expired. It bounds what can
+// be got out of the process by who writes to the ledger and to its checkpoint: never more than the
+// owner's windows allow.
+type Tally struct {
+	mu       sync.Mutex
+	items    map[string]item // by payment
+	days     map[time.Time]money.Dollars
+	months   map[time.Time]money.Dollars
+	hosts    map[hostDay]money.Dollars
+	sessions map[string]money.Dollars
+	recent   []time.Time // of the last hour
+}
+
+type item struct {
+	created time.Time
+	host    string
+	session string
+	price   money.Dollars
+}
+
+type hostDay struct {
+	host string
+	day  time.Time
+}
+
+func (t *Tally) has(id string) bool {
+	_, has := t.items[id]
+	return has
+}
+
+func (t *Tally) add(p history.Payment) {
+	if t.items == nil {
+		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}
+		t.days, t.months = map[time.Time]money.Dollars{}, map[time.Time]money.Dollars{}
+		t.sessions = map[string]money.Dollars{}
+	}
+	i := item{created: p.Created, host: p.Host, session: p.Session, price: p.Price}
+	t.items[p.ID] = i
+	t.count(i, i.price)
+	t.recent = append(t.recent, p.Created)
+	for len(t.recent) > 0 && t.recent[0].Before(p.Created.Add(-budget.BusyWindow)) {
+		t.recent = t.recent[1:]
+	}
+}
+
+func (t *Tally) count(i item, price money.Dollars) {
+	day := budget.DayOf(i.created)
+	t.days[day] += price
+	t.months[budget.MonthOf(i.created)] += price
+	t.hosts[hostDay{i.host, day}] += price
+	t.sessions[i.session] += price
+}
+
+// takeBack takes a payment out of the sums that the chain showed to this process to have expired. It
+// is not signed again all the same.
+func (t *Tally) takeBack(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i, has := t.items[id]; has {
+		t.count(i, -i.price)
+		i.price = 0
+		t.items[id] = i
+	}
+}
+
+// facts are the sealed ones with the sums of this tally alone. It is asked with mu held.
+func (t *Tally) facts(sealed budget.Facts, q budget.Query) budget.Facts {
+	facts := sealed
+	day := budget.DayOf(sealed.Now)
+	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
+	facts.Used = budget.Usage{
+		Session: held(t.sessions[sealed.Session.ID]), Day: held(t.days[day]),
+		Month: held(t.months[budget.MonthOf(sealed.Now)]), HostDay: map[string]budget.Use{},
+	}
+	for _, entry := range q.HostEntries {
+		var sum money.Dollars
+		for at, price := range t.hosts {
+			if at.day.Equal(day) && onHost(entry, at.host) {
+				sum += price
+			}
+		}
+		facts.Used.HostDay[entry] = held(sum)
+	}
+	hour := budget.RateLimit{Per: budget.BusyWindow, NotBefore: sealed.LastUnfreeze}
+	facts.LastMinute = t.since(sealed.Now.Add(-budget.RateWindow), sealed.Now)
+	if q.BusyHour {
+		facts.LastHour = t.since(hour.Since(sealed.Now), sealed.Now)
+	}
+	return facts
+}
+
+// since counts what was signed of payments made after one time and up to another.
+func (t *Tally) since(after, upTo time.Time) (n int) {
+	const disorder = time.Minute // payments are signed about in the order of their times
+	for i := len(t.recent) - 1; i >= 0 && t.recent[i].After(after.Add(-disorder)); i-- {
+		if t.recent[i].After(after) && !t.recent[i].After(upTo) {
+			n++
+		}
+	}
+	return n
+}

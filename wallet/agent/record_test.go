@@ -1,0 +1,538 @@
+//go:build linux || darwin
+
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"x402-wallet/budget"
+	"x402-wallet/chain/evm"
+	"x402-wallet/chain/svm"
+	"x402-wallet/history"
+	"x402-wallet/history/historytest"
+	"x402-wallet/internal/sandbox"
+	"x402-wallet/wallet"
+	"x402-wallet/wallet/seal"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// forge is the ledger in the hands of who runs as the same user, and knows how it is made.
+func (w *world) forge() *historytest.Forger {
+	w.t.Helper()
+	f, err := historytest.Forge(w.home)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func (w *world) count(query string, args ...any) (n int) {
+	w.t.Helper()
+	require.NoError(w.t, w.forge().Get(&n, query, args...))
+	return n
+}
+
+// pays reserves a payment and has it signed by the agent.
+func (w *world) pays(units uint64) (history.Payment, error) {
+	p := w.reserve(units, nil)
+	_, err := w.client.signEVM(w.t.Context(), w.transfer(p))
+	return p, err
+}
+
+func (w *world) corrupt(err error, why string) {
+	w.t.Helper()
+	require.True(w.t, x402.HasCode(err, x402.LedgerCorrupt), "%v", err)
+	require.ErrorContains(w.t, err, why)
+}
+
+// What is handed out is recorded before, sealed, and under the checkpoint; where either fails nobody
+// gets a signature.
+func TestASignatureIsRecordedBeforeItIsHandedOut(t *testing.T) {
+	const rows = `SELECT count(*) FROM audit WHERE payment = ? AND event = 'signed' AND length(seal) = 32`
+	w := newWorld(t)
+	p, err := w.pays(1000)
+	require.NoError(t, err)
+	require.Equal(t, 1, w.count(rows, p.ID))
+	now, err := w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, history.Submitted, now.State, "it counts until the chain says otherwise")
+	require.NotEmpty(t, now.Evidence.Nonce)
+	w.sql(`DELETE FROM audit WHERE event = 'signed'`)
+	w.corrupt(w.guard.VerifySeals(t.Context()), "event")
+
+	w = newWorld(t)
+	w.sql(`CREATE TRIGGER no BEFORE INSERT ON audit WHEN new.event = 'signed'
+		BEGIN SELECT RAISE(ABORT, 'no'); END`)
+	p = w.reserve(1000, nil)
+	signature, err := w.client.signEVM(t.Context(), w.transfer(p))
+	require.Error(t, err)
+	require.Zero(t, signature)
+	require.Zero(t, w.count(rows, p.ID))
+
+	w = newWorld(t)
+	w.sql(`CREATE TRIGGER no AFTER INSERT ON audit WHEN new.event = 'signed'
+		BEGIN INSERT INTO lifts VALUES (1, 1, x'00'); END`) // the checkpoint will not vouch for that
+	p = w.reserve(1000, nil)
+	signature, err = w.client.signEVM(t.Context(), w.transfer(p))
+	w.corrupt(err, "a freeze was lifted")
+	require.Zero(t, signature)
+	require.Equal(t, 1, w.count(rows, p.ID), "it counts: somebody may have got hold of it")
+}
+
+// The agent signs what is on the sealed chain, whatever the tables beside it say.
+func TestForgedRowsAreNotSigned(t *testing.T) {
+	copied := func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+		q := p
+		q.ID, q.PayTo = history.NewID(time.Now()), "0x000000000000000000000000000000000000dEaD"
+		q.Amount, q.Price = money.NewAmount(990_000), 990_000
+		_, err := f.Exec(`CREATE TEMP TABLE one AS SELECT * FROM payments WHERE id = ?1;
+			UPDATE one SET id = ?2, pay_to = ?3, amount = '990000', usd = 990000, state = 'reserved',
+				unique_key = NULL, evidence = NULL, payload = NULL, seq = NULL, created_at = ?4;
+			INSERT INTO payments SELECT * FROM one; DROP TABLE one`, p.ID, q.ID, q.PayTo, time.Now().UnixMicro())
+		require.NoError(w.t, err)
+		return q
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(w *world, f *historytest.Forger, signed history.Payment) history.Payment
+		why   string
+	}{
+		{"a row that the chain does not know", copied, "no reservation"},
+		{"with a row of the chain that says little", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			p = copied(w, f, p)
+			at := w.count(`SELECT created_at FROM payments WHERE id = ?`, p.ID)
+			require.NoError(w.t, f.Append(int64(at), p.ID, "reserved", `{"amount":"990000"}`))
+			return p
+		}, "not the one that was reserved"},
+		{"whose chain does not hold together", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			p = copied(w, f, p)
+			require.NoError(w.t, f.Reserve(p.ID))
+			_, err := f.Exec(`UPDATE audit SET hash = zeroblob(32) WHERE payment = ?`, p.ID)
+			require.NoError(w.t, err)
+			return p
+		}, "the audit chain breaks"},
+		{"at another time", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			p = copied(w, f, p)
+			require.NoError(w.t, f.Reserve(p.ID))
+			_, err := f.Exec(`UPDATE payments SET created_at = created_at + 1 WHERE id = ?`, p.ID)
+			require.NoError(w.t, err)
+			return p
+		}, "not the one that was reserved"},
+		{"all of its sums at zero", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			p = copied(w, f, p)
+			require.NoError(w.t, f.Reserve(p.ID))
+			_, err := f.Exec(`UPDATE totals SET spent = 0, held = 0`)
+			require.NoError(w.t, err)
+			return p
+		}, "a budget's sum"},
+		{"what was signed called failed", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			_, err := f.Exec(`UPDATE payments SET state = 'failed'`)
+			require.NoError(w.t, err)
+			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "failed", `{"n":1,"chain":{}}`))
+			return w.reserve(1, nil)
+		}, "a budget's sum"},
+		{"what was signed taken away", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			_, err := f.Exec(`DELETE FROM payments; DELETE FROM payment_search; DELETE FROM totals`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "a budget's sum"},
+		{"no session", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			_, err := f.Exec(`DELETE FROM sessions`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "the owner did not begin it"},
+		{"an ended session", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			_, err := f.Exec(`UPDATE sessions SET ended = 1`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "the owner did not begin it"},
+		{"a session of nine hours ago", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			_, err := f.Exec(`UPDATE sessions SET last_at = last_at - 9 * 3600000000`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "the owner did not begin it"},
+		{"the last sums again", func(w *world, f *historytest.Forger, p history.Payment) history.Payment {
+			_, err := f.Exec(`UPDATE sealed_sums SET sums = '{"days":null,"months":null,"memory":""}'`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "is another one"},
+		{"a row that claims to be signed", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "expired", `{"n":1}`))
+			return w.reserve(1, nil)
+		}, "is not sealed by this wallet"},
+		{"the seal of an older row on a new one", func(w *world, f *historytest.Forger,
+			p history.Payment) history.Payment {
+			require.NoError(w.t, f.Append(time.Now().UnixMicro(), p.ID, "expired", `{"n":1}`))
+			_, err := f.Exec(`UPDATE audit SET seal = (SELECT seal FROM audit WHERE event = 'signed')
+				WHERE event = 'expired'`)
+			require.NoError(w.t, err)
+			return w.reserve(1, nil)
+		}, "is another one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			p, err := w.pays(990_000)
+			require.NoError(t, err)
+			p = c.spoil(w, w.forge(), p)
+			signature, err := w.client.signEVM(t.Context(), w.transfer(p))
+			w.corrupt(err, c.why)
+			require.Zero(t, signature)
+			require.NoError(t, w.guard.Seal(t.Context(), true), "the way out is the owner's")
+		})
+	}
+	// Rows that are forged to the last byte are what anybody may ask for: they count.
+	w := newWorld(t)
+	first, err := w.pays(990_000)
+	require.NoError(t, err)
+	for range 2 {
+		p := copied(w, w.forge(), first)
+		require.NoError(t, w.forge().Reserve(p.ID))
+		_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	}
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "$2.00 is the limit: %v", err)
+}
+
+// What a person answered at a client the agent cannot know: their yes has to be sealed.
+func TestTheAgentBelievesTheOwnersSealAlone(t *testing.T) {
+	w := newWorld(t)
+	require.True(t, x402.HasCode(w.ask("heard", "pay_00"), x402.InvalidArgument), "nobody tells it")
+	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
+	p := w.reserve(2000, nil)
+	require.NoError(t, w.store.Release(t.Context(), p.ID, "x"))
+	a, err := w.store.AskApproval(t.Context(), history.Approval{Quote: sha256.Sum256([]byte("q")),
+		Host: p.Host, Method: p.Method, URL: p.URL, Network: p.Network,
+		Asset: p.Asset, Amount: p.Amount, Price: p.Price, PayTo: p.PayTo})
+	require.NoError(t, err)
+	_, err = w.store.Accept(t.Context(), a.ID, "client")
+	require.NoError(t, err)
+	p.ID = history.NewID(time.Now())
+	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
+	p, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: p, Funds: funds}, a.Quote)
+	require.NoError(t, err)
+	_, err = w.client.signEVM(t.Context(), w.transfer(p))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+	require.Contains(t, x402.AsError(err).Hint, "x402-wallet approve "+a.ID)
+
+	remote := &Client{Home: w.home, Before: func() bool { return true }}
+	require.False(t, Guard{Remote: remote}.LocalApprovals(t.Context()), "so nobody is asked at a client")
+	w.approve = true
+	_, err = w.pays(2000)
+	require.NoError(t, err)
+	require.True(t, w.lock())
+	require.NoError(t, <-w.ended)
+	require.True(t, Guard{Remote: remote}.LocalApprovals(t.Context()), "here the wallet signs itself")
+	require.True(t, Guard{}.LocalApprovals(t.Context()))
+}
+
+// An approval that was used and signed for is used up, whatever the chain's end says.
+func TestAnApprovalIsGoodOnce(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.ApproveAbove = 1000 })
+	w.approve = true
+	p, err := w.pays(2000)
+	require.NoError(t, err)
+	w.approve = false
+	f := w.forge()
+	_, err = f.Exec(`UPDATE approvals SET state = 'approved', payment = ''`)
+	require.NoError(t, err)
+	require.NoError(t, f.Append(time.Now().UnixMicro(), p.ID, "approval returned", `{}`))
+	funds := x402.Funds{Source: p.Source, Free: money.NewAmount(1 << 40)}
+	again := p
+	again.ID = history.NewID(time.Now())
+	again, err = historytest.Reserve(t.Context(), w.store, history.Hold{Payment: again, Funds: funds},
+		p.Fingerprint)
+	require.NoError(t, err)
+	_, used, err := w.store.ApprovalUsedBy(t.Context(), again)
+	require.NoError(t, err)
+	require.True(t, used)
+	_, err = w.client.signEVM(t.Context(), w.transfer(again))
+	require.True(t, x402.HasCode(err, x402.ApprovalRequired), "%v", err)
+}
+
+var expired = &x402.Status{State: x402.Expired, Note: "its time is over"}
+
+// Money is given back by what the agent's own node says, for what was really signed, and once.
+func TestTheAgentLooksForItself(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.Day = 1_000_000 })
+	p, err := w.pays(1_000_000)
+	require.NoError(t, err)
+	p, err = w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	full := func() {
+		t.Helper()
+		_, err := w.pays(1)
+		require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+	}
+	elsewhere := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: lockedKey{w.keys}}
+	guard := Guard{Local: elsewhere, Recorder: &Recorder{Store: w.store, Guard: elsewhere, Tally: &Tally{}},
+		Remote: &Client{Home: w.home, Before: func() bool { return true }}}
+	_, err = guard.Expire(t.Context(), p, *expired) // the caller's word
+	w.refused(err, "it can still settle")
+	require.EqualValues(t, 1, w.asked.Load())
+	full()
+	w.status.Store(&x402.Status{State: x402.Settled})
+	require.True(t, x402.HasCode(w.ask("expire", p.ID), x402.PolicyDenied))
+	full()
+	w.bad.Store(x402.Errorf(x402.PolicyUnsealed, "changed"))
+	require.True(t, x402.HasCode(w.ask("expire", p.ID), x402.PolicyUnsealed), "whose node is that?")
+	w.bad.Store(nil)
+	w.status.Store(expired)
+	require.True(t, x402.HasCode(w.ask("expire", "pay_00"), x402.PolicyDenied))
+
+	evidence, err := json.Marshal(p.Evidence)
+	require.NoError(t, err)
+	other := p.Evidence
+	other.Nonce = "0x" + hexOf(make([]byte, 32))
+	changed, err := json.Marshal(other)
+	require.NoError(t, err)
+	w.sql(`UPDATE payments SET evidence = ?`, string(changed))
+	w.corrupt(w.ask("expire", p.ID), "asked after by something else")
+	w.sql(`UPDATE payments SET evidence = ?`, string(evidence))
+	full()
+
+	p, err = guard.Expire(t.Context(), p, x402.Status{})
+	require.NoError(t, err)
+	require.Equal(t, history.Failed, p.State)
+	_, err = w.pays(1_000_000)
+	require.NoError(t, err, "it is free again")
+	w.sql(`UPDATE payments SET state = 'submitted' WHERE id = ?`, p.ID)
+	w.corrupt(w.ask("expire", p.ID), "expired already")
+	w.sql(`UPDATE payments SET state = 'failed' WHERE id = ?`, p.ID)
+	full()
+}
+
+// lockedKey is that of a wallet that is locked.
+type lockedKey struct{ seal.Key }
+
+func (lockedKey) Locked() bool { return true }
+
+// Whoever holds the key adds up what it signed by itself: the whole home put back to an older copy
+// gives no budget back to it, and it signs nothing twice.
+func TestNobodyGetsPastTheTally(t *testing.T) {
+	w := newWorld(t)
+	require.True(t, w.lock())
+	require.NoError(t, <-w.ended)
+	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
+	tally := &Tally{}
+	process := func() Guard { // unlocked in its own process; what it met of the ledger it forgets here
+		g := &seal.Guard{Home: w.home, Rules: w.guard.Rules, Store: w.store, Key: w.keys}
+		return Guard{Local: g, Recorder: &Recorder{Store: w.store, Guard: g, Rules: *w.rules.Load(),
+			Now: time.Now, Tally: tally}}
+	}
+	submit := func(p history.Payment) error {
+		m := w.transfer(p)
+		e := m.Evidence()
+		return process().Submit(t.Context(), p, history.Signed{Payload: json.RawMessage(`{}`),
+			Requirement: json.RawMessage(`{}`), Evidence: e, UniqueKey: e.Unique()}, false)
+	}
+	older := map[string][]byte{}
+	names := []string{history.FileName, "ledger.mark"}
+	reopen := func(change func(path, name string)) {
+		t.Helper()
+		require.NoError(t, w.store.Close())
+		for _, name := range names {
+			change(filepath.Join(w.home, name), name)
+		}
+		var err error
+		w.store, err = history.Open(t.Context(), w.home, history.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = w.store.Close() })
+	}
+	reopen(func(path, name string) {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		older[name] = text
+	})
+	back := func() {
+		t.Helper()
+		reopen(func(path, name string) { require.NoError(t, os.WriteFile(path, older[name], 0o600)) })
+	}
+	require.NoError(t, submit(w.reserve(1_000_000, nil)))
+	back()
+	require.NoError(t, submit(w.reserve(999_999, nil)), "nothing on disk knows of the first million")
+	back()
+	require.True(t, x402.HasCode(submit(w.reserve(2, nil)), x402.BudgetExceeded))
+	last := w.reserve(1, nil)
+	require.NoError(t, submit(last))
+	w.sql(`UPDATE payments SET state = 'failed'`) // nor what somebody says of it
+	require.Error(t, submit(w.reserve(1, nil)))
+
+	p := w.reserve(1, func(p *history.Payment) { p.Host = "other.example" })
+	facts := budget.Facts{Now: p.Created}
+	r := process().Recorder
+	rules := r.Rules
+	rules.Budget = budget.Rules{PerCall: 1_000_000, Day: 100_000_000, Month: 100_000_000, Rate: 60,
+		ApproveAbove: 1_000_000}
+	require.NoError(t, r.permit(t.Context(), rules, p, facts, false))
+	err := r.permit(t.Context(), rules, p, facts, false)
+	w.refused(err, "signed this payment already")
+	tally.takeBack(p.ID)
+	err = r.permit(t.Context(), rules, p, facts, false)
+	w.refused(err, "signed this payment already")
+}
+
+// The rules are asked about a payment at a time that may be true.
+func TestPaymentsOfOtherTimes(t *testing.T) {
+	w := newWorld(t)
+	rules := *w.rules.Load()
+	for _, c := range []struct {
+		ago  time.Duration
+		code x402.Code
+	}{{0, ""}, {oldest - time.Second, ""}, {oldest + time.Second, x402.PolicyDenied},
+		{-early + time.Second, ""}, {-early - time.Second, x402.ClockSuspect}} {
+		p := w.reserve(1, nil)
+		r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{},
+			Now: func() time.Time { return p.Created.Add(c.ago) }}
+		err := r.permit(t.Context(), rules, p, budget.Facts{Now: p.Created}, false)
+		if c.code == "" {
+			require.NoError(t, err, c.ago)
+		} else {
+			require.True(t, x402.HasCode(err, c.code), "%s: %v", c.ago, err)
+		}
+	}
+}
+
+// swapping changes the ledger while a message is being signed.
+type swapping struct {
+	evm.Signer
+	swap func(payment string)
+}
+
+func (s swapping) SignTransfer(ctx context.Context, m evm.Transfer) ([65]byte, error) {
+	s.swap(m.Payment)
+	return s.Signer.SignTransfer(ctx, m)
+}
+
+// The row that a message was compared with is the row that is recorded.
+func TestARowCannotBeSwapped(t *testing.T) {
+	for name, change := range map[string]string{
+		"cheaper":       `UPDATE payments SET amount = '1', usd = 1 WHERE id = ?`,
+		"another host":  `UPDATE payments SET host = 'other.example' WHERE id = ?`,
+		"other payee":   `UPDATE payments SET pay_to = source WHERE id = ?`,
+		"other session": `UPDATE payments SET session = 'ses_other' WHERE id = ?`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.reserve(990_000, nil)
+			f := w.forge()
+			onEVM, _ := Signers(w.keys, nil)
+			s := &Server{Store: w.store, Now: time.Now, EVM: swapping{onEVM, func(id string) {
+				n, err := f.Exec(change, id)
+				require.NoError(t, err)
+				require.EqualValues(t, 1, n)
+				require.NoError(t, f.Reserve(id))
+			}}, Rules: func(context.Context) (Rules, error) { return *w.rules.Load(), nil },
+				Recorder: &Recorder{Store: w.store, Guard: w.agent, Now: time.Now, Tally: &Tally{}}}
+			message, err := evm.EncodeAuthorization(w.transfer(p).Authorization)
+			require.NoError(t, err)
+			signature, err := s.signEVM(t.Context(), request{Payment: p.ID, Authorization: message})
+			w.corrupt(err, "not the one that was signed")
+			require.Empty(t, signature)
+		})
+	}
+}
+
+// By what the chain is asked later is what was signed.
+func TestSolanaEvidenceIsTheMessages(t *testing.T) {
+	s, err := sandbox.Start(sandbox.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	w := newWorld(t)
+	s.Fund(w.solana, 1_000_000)
+	asset, _ := x402.NewRegistry(nil).Named(sandbox.Solana, "")
+	draft, row := w.draft(s, asset)
+	other := s.FeePayer
+	for name, change := range map[string]func(*x402.Evidence){
+		"network":     func(e *x402.Evidence) { e.Network = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp" },
+		"payer":       func(e *x402.Evidence) { e.Payer = other },
+		"fee payer":   func(e *x402.Evidence) { e.FeePayer = w.solana },
+		"source":      func(e *x402.Evidence) { e.Source = other },
+		"destination": func(e *x402.Evidence) { e.Destination = other },
+		"payee":       func(e *x402.Evidence) { e.PayTo = other },
+		"asset":       func(e *x402.Evidence) { e.Asset = other },
+		"amount":      func(e *x402.Evidence) { e.Amount = money.NewAmount(1) },
+		"memo":        func(e *x402.Evidence) { e.Memo += "x" },
+		"blockhash":   func(e *x402.Evidence) { e.Blockhash = other },
+		"all":         func(e *x402.Evidence) { *e = x402.Evidence{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := draft
+			d.Payment = w.reserve(10_000, row).ID
+			change(&d.Evidence)
+			_, err := w.client.signSolana(t.Context(), d)
+			w.refused(err, "is not that of the reserved payment")
+		})
+	}
+	// It would be looked for where it is not, and its money be free again though it settled.
+	d := draft
+	d.Payment = w.reserve(10_000, row).ID
+	d.Evidence.LastValidBlockHeight += svm.MaxLife + 1
+	_, err = w.client.signSolana(t.Context(), d)
+	w.refused(err, "it says that it is good until block")
+	p := w.reserve(10_000, row)
+	draft.Payment = p.ID
+	draft.Evidence.Signature, draft.Evidence.Nonce = "made up", "made up"
+	signature, err := w.client.signSolana(t.Context(), draft)
+	require.NoError(t, err)
+	p, err = w.store.Payment(t.Context(), p.ID)
+	require.NoError(t, err)
+	require.Equal(t, svm.EncodeSignature(signature), p.Evidence.Signature, "the agent's own")
+	require.Empty(t, p.Evidence.Nonce)
+}
+
+// What cannot be trusted of a Tally's payments is nothing: its windows are those of the payments.
+func TestTallyWindows(t *testing.T) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	tally := &Tally{}
+	add := func(id, host, session string, at time.Time, price money.Dollars) {
+		tally.add(history.Payment{ID: id, Host: host, Session: session, Created: at, Price: price})
+	}
+	add("1", "a.example", "one", noon.Add(-13*time.Hour), 1) // the day and the month before
+	add("2", "a.example:8443", "one", noon.Add(-50*time.Minute), 2)
+	add("3", "b.example", "two", noon.Add(-30*time.Second), 4)
+	q := budget.Query{HostEntries: []string{"a.example"}, BusyHour: true}
+	facts := tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q)
+	require.EqualValues(t, 3, facts.Used.Session.Held)
+	require.EqualValues(t, 6, facts.Used.Day.Held)
+	require.EqualValues(t, 6, facts.Used.Month.Held)
+	require.EqualValues(t, 2, facts.Used.HostDay["a.example"].Held)
+	require.Equal(t, 1, facts.LastMinute)
+	require.Equal(t, 2, facts.LastHour)
+	tally.takeBack("2")
+	tally.takeBack("2")
+	facts = tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q)
+	require.EqualValues(t, 1, facts.Used.Session.Held)
+	require.EqualValues(t, 4, facts.Used.Day.Held)
+	require.Zero(t, facts.Used.HostDay["a.example"].Held)
+}
+
+// What was signed before this process began is known by the sealed sums alone.
+func TestAnotherAgentKnowsWhatWasSigned(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		_, err := w.pays(1_000_000)
+		require.NoError(t, err)
+	}
+	require.True(t, w.lock())
+	require.NoError(t, <-w.ended)
+	require.NoError(t, w.keys.Unlock(t.Context(), wallet.FromValue("correct horse battery")))
+	time.Sleep(time.Millisecond) // so that it began before the next payment is reserved
+	w.start()
+	_, err := w.pays(1)
+	require.True(t, x402.HasCode(err, x402.BudgetExceeded), "%v", err)
+}

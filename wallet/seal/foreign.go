@@ -1,0 +1,55 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"x402-wallet/x402"
+)
+
+// orForeign is the refusal of rules that are not sealed, unless it is the ledger that is another
+// one: the rules in there say nothing about ours then, and sealing them is no remedy. It needs no
+// key: a home that was moved takes its checkpoint along, whose row is in its ledger; in another
+// wallet's ledger, or another home's, neither of the two rows is.
+func (g *Guard) orForeign(ctx context.Context, refusal error) error {
+	if !x402.HasCode(refusal, x402.PolicyUnsealed) {
+		return refusal
+	}
+	checkpoints, err := readCheckpoints(filepath.Join(g.Home, checkpointFile))
+	if err != nil {
+		return refusal
+	}
+	named := false
+	for _, m := range checkpoints {
+		if m.Seq == 0 {
+			continue
+		}
+		named = true
+		has, err := g.Store.Has(ctx, m.head())
+		if err != nil {
+			return err
+		}
+		if has {
+			return refusal
+		}
+	}
+	if !named { // torn, or not there: nothing tells one ledger from another
+		return refusal
+	}
+	return rolledBack("its checkpoint (%s) names rows that are not in it; it may be another wallet's",
+		checkpointFile)
+}
+
+// unreadable is what it means that the checkpoint could not be read: where the system refused, it is
+// trouble of the moment, and the ledger may be good; a file that is not as this wallet writes it is
+// damage.
+func unreadable(err error) error {
+	if _, system := errors.AsType[*fs.PathError](err); system {
+		return x402.Errorf(x402.LedgerUnavailable, "read the ledger's checkpoint: %w", err).
+			WithHint("nothing was signed; see that the disk of the wallet's home can be read and that this " +
+				"process may open enough files (ulimit -n), then make the same call again")
+	}
+	return x402.Errorf(x402.LedgerCorrupt, "read the ledger's checkpoint: %w", err)
+}
