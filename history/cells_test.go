@@ -250,7 +250,7 @@ func (table tableRows) where(row []string) string {
 func others(literal string) []string {
 	switch {
 	case literal == "NULL":
-		return []string{"1", "'x'", "x'00'"}
+		return []string{"1", "'x'", "x'00'", "X''"}
 	case strings.HasPrefix(literal, "'"):
 		return []string{strings.TrimSuffix(literal, "'") + "x'", "''", "'0'"}
 	case strings.HasPrefix(literal, "X'"):
@@ -260,6 +260,20 @@ func others(literal string) []string {
 }
 
 var errRollBack = errors.New("as it was")
+
+// verifyAll is what `history verify` compares: the tables, and the bytes that are stored.
+func (t *tx) verifyAll(k Keyholder) error {
+	if _, err := t.verify(k); err != nil {
+		return err
+	}
+	ids, err := t.storedContent()
+	for _, id := range ids {
+		if err == nil {
+			_, err = t.content(id)
+		}
+	}
+	return err
+}
 
 // finds edits a ledger, and reports whether that can be done, whether it is found, and what was said.
 func finds(t require.TestingT, s *Store, k Keyholder, edit string) (done bool, found error) {
@@ -273,7 +287,7 @@ func finds(t require.TestingT, s *Store, k Keyholder, edit string) (done bool, f
 			n, _ := result.RowsAffected()
 			done = n > 0
 			if done {
-				_, found = tx.verify(k)
+				found = tx.verifyAll(k)
 			}
 			return errRollBack
 		})

@@ -132,21 +132,23 @@ func (t *tx) remove(seq int64, why string) error {
 // Content returns what a payment bought; ErrNotFound when nothing is stored. Where its bytes were
 // removed it returns what they were, and ErrContentRemoved.
 func (s *Store) Content(ctx context.Context, id string) (Content, error) {
-	return read(ctx, s, func(t *tx) (c Content, err error) {
-		err = t.row(`SELECT http_status, type, truncated, size, sha256, removed, body FROM contents
-			LEFT JOIN bodies ON content = seq WHERE payment = ?`, id).
-			Scan(&c.Status, &c.Type, &c.Truncated, &c.Size, &c.SHA256, &c.Removed, &c.Body)
-		if err != nil {
-			return c, none(err, errNoPayment)
-		}
-		if err := t.isAsChained(id, c); err != nil {
-			return Content{}, err
-		}
-		if c.Removed != "" {
-			return c, ErrContentRemoved
-		}
-		return c, nil
-	})
+	return read(ctx, s, func(t *tx) (Content, error) { return t.content(id) })
+}
+
+func (t *tx) content(id string) (c Content, err error) {
+	err = t.row(`SELECT http_status, type, truncated, size, sha256, removed, body FROM contents
+		LEFT JOIN bodies ON content = seq WHERE payment = ?`, id).
+		Scan(&c.Status, &c.Type, &c.Truncated, &c.Size, &c.SHA256, &c.Removed, &c.Body)
+	if err != nil {
+		return c, none(err, errNoPayment)
+	}
+	if err := t.isAsChained(id, c); err != nil {
+		return Content{}, err
+	}
+	if c.Removed != "" {
+		return c, ErrContentRemoved
+	}
+	return c, nil
 }
 
 // isAsChained compares a content with what the audit chain says of it.
@@ -362,9 +364,7 @@ func (t *tx) contentAgrees() error {
 
 // VerifyContent reads all content that is stored, and finds bytes that somebody changed.
 func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
-	ids, err := read(ctx, s, func(t *tx) ([]string, error) {
-		return collect(t, scanText, `SELECT payment FROM contents WHERE removed = '' ORDER BY seq`)
-	})
+	ids, err := read(ctx, s, (*tx).storedContent)
 	for _, id := range ids {
 		if err != nil {
 			break
@@ -377,4 +377,9 @@ func (s *Store) VerifyContent(ctx context.Context) (bytes int64, err error) {
 		bytes += int64(len(c.Body))
 	}
 	return bytes, err
+}
+
+// storedContent are the payments whose content is stored.
+func (t *tx) storedContent() (ids []string, err error) {
+	return collect(t, scanText, `SELECT payment FROM contents WHERE removed = '' ORDER BY seq`)
 }

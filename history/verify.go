@@ -179,13 +179,16 @@ var newSchema = sync.OnceValues(func() (map[string]string, error) {
 })
 
 // typesAgree finds values that are not of their column's type: SQLite takes any, and compares a text
-// and the same bytes as two.
+// and the same bytes as two. Where bytes may be missing they are NULL, and never empty.
 func (t *tx) typesAgree() error {
-	type column struct{ table, name, kind string }
+	type column struct {
+		table, name, kind string
+		required          bool
+	}
 	columns, err := collect(t, func(row scanner) (c column, err error) {
-		err = row.Scan(&c.table, &c.name, &c.kind)
+		err = row.Scan(&c.table, &c.name, &c.kind, &c.required)
 		return c, err
-	}, `SELECT m.name, c.name, lower(c.type) FROM sqlite_schema m, pragma_table_info(m.name) c
+	}, `SELECT m.name, c.name, lower(c.type), c."notnull" FROM sqlite_schema m, pragma_table_info(m.name) c
 		WHERE m.type = 'table' AND m.name NOT LIKE 'url%' AND m.name NOT LIKE 'sqlite_%' ORDER BY 1, c.cid`)
 	if err != nil {
 		return err
@@ -196,6 +199,9 @@ func (t *tx) typesAgree() error {
 			wrong[c.table],
 			fmt.Sprintf(`typeof("%s") NOT IN ('%s', 'null')`, c.name, c.kind),
 		)
+		if c.kind == "blob" && !c.required {
+			wrong[c.table] = append(wrong[c.table], fmt.Sprintf(`"%s" = X''`, c.name))
+		}
 	}
 	for _, table := range slices.Sorted(maps.Keys(wrong)) {
 		var n int
