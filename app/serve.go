@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -179,7 +178,7 @@ const calmMemory = 96 << 20
 // collectEarly keeps the memory of a process small that strangers can send much to. What the owner
 // says by GOMEMLIMIT holds.
 func collectEarly() {
-	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+	if debug.SetMemoryLimit(-1) == memoryLimit { // set by Main: GOMEMLIMIT says nothing else
 		debug.SetMemoryLimit(calmMemory)
 	}
 }

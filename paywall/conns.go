@@ -11,21 +11,24 @@ import (
 const (
 	// maxHeader bounds a request's headers, of which a payment is the longest.
 	maxHeader = 16 << 10
-	// maxReading is how many connections may be in the middle of their headers: as they come they
-	// take many times their size.
+	// maxReading is how many connections may be in the middle of a request: headers take many times
+	// their size as they come.
 	maxReading = 64
 )
 
-// conns bounds the connections of an http.Server. The oldest on which nothing is served makes room
+// conns is a listener that bounds its connections. The oldest on which nothing is served makes room
 // for the next.
 type conns struct {
+	net.Listener
 	most int
 
 	mu  sync.Mutex
-	all map[net.Conn]*conn
+	all map[*conn]struct{}
 }
 
 type conn struct {
+	net.Conn
+	of    *conns
 	phase phase
 	since time.Time
 }
@@ -33,77 +36,120 @@ type conn struct {
 type phase uint8
 
 const (
-	fresh   phase = iota // nothing came yet
-	reading              // in the middle of a request's headers
+	idle    phase = iota // for a request to begin
+	reading              // in the middle of a request that comes
 	serving              // from there until its answer is written
-	idle                 // between two requests
+	dropped              // chosen to make room: nothing that still comes of it is served
 )
+
+func limitConns(l net.Listener, most int) *conns {
+	return &conns{Listener: l, most: most, all: map[*conn]struct{}{}}
+}
+
+// Accept implements net.Listener.
+func (c *conns) Accept() (net.Conn, error) {
+	accepted, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	own := &conn{Conn: accepted, of: c, since: time.Now()}
+	c.mu.Lock()
+	c.all[own] = struct{}{}
+	var surplus *conn
+	if len(c.all)-c.count(dropped) > c.most {
+		// whatever it waits for: who is in the middle of a request has not been for long
+		surplus = c.drop(func(one *conn) bool { return one != own && one.phase < serving }, own)
+	}
+	c.mu.Unlock()
+	surplus.close()
+	return own, nil
+}
+
+// Read implements net.Conn: a request begins with its first byte.
+func (c *conn) Read(into []byte) (int, error) {
+	n, err := c.Conn.Read(into)
+	if n > 0 {
+		c.begun().close()
+	}
+	return n, err
+}
+
+func (c *conn) begun() (surplus *conn) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.phase != idle {
+		return nil
+	}
+	c.phase, c.since = reading, time.Now()
+	if c.of.count(reading) <= maxReading {
+		return nil
+	}
+	return c.of.drop(func(one *conn) bool { return one.phase == reading }, c)
+}
+
+// CloseWrite is what net/http ends an answer with whose request it did not read.
+func (c *conn) CloseWrite() error {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	return tcp.CloseWrite()
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.all, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// close ends a connection that makes room, if there is one; the server notices, and gives it up.
+func (c *conn) close() {
+	if c != nil {
+		_ = c.Conn.Close()
+	}
+}
 
 type connKey struct{}
 
-// watch makes a server's connections known.
+// watch has a server say when a connection waits again; serving has to be in the way of its requests.
 func (c *conns) watch(s *http.Server) {
-	c.all = map[net.Conn]*conn{}
-	s.ConnState, s.MaxHeaderBytes = c.change, maxHeader
 	s.ConnContext = func(ctx context.Context, of net.Conn) context.Context {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return context.WithValue(ctx, connKey{}, c.all[of])
+		return context.WithValue(ctx, connKey{}, of)
 	}
-	next := s.Handler
-	s.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		own, _ := r.Context().Value(connKey{}).(*conn)
-		if own != nil { // or it was let go when it came
-			c.mu.Lock()
-			own.phase = serving
-			c.mu.Unlock()
+	s.MaxHeaderBytes = maxHeader
+	s.ConnState = func(of net.Conn, state http.ConnState) {
+		if state == http.StateIdle {
+			of.(*conn).enter(idle)
+		}
+	}
+}
+
+// serving lets a request through whose connection is to stay until it is answered. Where the
+// connection had to go nobody could read the answer, which might have been paid for.
+func (c *conns) serving(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if !r.Context().Value(connKey{}).(*conn).enter(serving) {
+			panic(http.ErrAbortHandler)
 		}
 		next.ServeHTTP(rw, r)
 	})
 }
 
-// change follows a connection's state, and closes another one where there are too many.
-func (c *conns) change(of net.Conn, state http.ConnState) {
-	if surplus := c.follow(of, state); surplus != nil {
-		_ = surplus.Close()
+// enter reports whether a connection comes to a phase: not once it is dropped.
+func (c *conn) enter(p phase) bool {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.phase == dropped {
+		return false
 	}
+	c.phase, c.since = p, time.Now()
+	return true
 }
 
-func (c *conns) follow(of net.Conn, state http.ConnState) (surplus net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	own := c.all[of]
-	if own == nil {
-		own = &conn{}
-		c.all[of] = own
-	}
-	own.since = time.Now()
-	switch state {
-	case http.StateActive:
-		own.phase = reading
-		if inPhase(c.all, reading) > maxReading {
-			return c.oldest(func(p phase) bool { return p == reading })
-		}
-	case http.StateIdle:
-		own.phase = idle
-	case http.StateClosed, http.StateHijacked:
-		delete(c.all, of)
-	case http.StateNew:
-		if len(c.all) <= c.most {
-			return nil
-		}
-		// whatever it waits for: who is in the middle of a request has not been for long
-		surplus = c.oldest(func(p phase) bool { return p != serving })
-		if surplus == nil {
-			return of
-		}
-		return surplus
-	}
-	return nil
-}
-
-func inPhase(all map[net.Conn]*conn, p phase) (n int) {
-	for _, one := range all {
+func (c *conns) count(p phase) (n int) {
+	for one := range c.all {
 		if one.phase == p {
 			n++
 		}
@@ -111,12 +157,19 @@ func inPhase(all map[net.Conn]*conn, p phase) (n int) {
 	return n
 }
 
-func (c *conns) oldest(may func(phase) bool) (found net.Conn) {
-	for of, one := range c.all {
-		if may(one.phase) && (found == nil || one.since.Before(c.all[found].since)) {
-			found = of
+// drop chooses the connection that makes room: the oldest of those that may, or the one for which
+// there is no room.
+func (c *conns) drop(may func(*conn) bool, otherwise *conn) *conn {
+	var found *conn
+	for one := range c.all {
+		if may(one) && (found == nil || one.since.Before(found.since)) {
+			found = one
 		}
 	}
+	if found == nil {
+		found = otherwise
+	}
+	found.phase = dropped
 	return found
 }
 

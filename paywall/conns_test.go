@@ -3,6 +3,7 @@ package paywall
 import (
 	"bufio"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -10,60 +11,126 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// pipes is a listener of connections that a test makes.
+type pipes struct {
+	net.Listener
+	next chan net.Conn
+}
+
+func (p *pipes) Accept() (net.Conn, error) { return <-p.next, nil }
+
+// open is a connection as the server has it, and its other end.
+func (p *pipes) open(t *testing.T, c *conns) (own *conn, far net.Conn) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	p.next <- near
+	accepted, err := c.Accept()
+	require.NoError(t, err)
+	return accepted.(*conn), far
+}
+
+// begin sends the first byte of a request.
+func begin(t *testing.T, own *conn, far net.Conn) {
+	go func() { _, _ = far.Write([]byte("P")) }()
+	_, err := own.Read(make([]byte, 1))
+	require.NoError(t, err)
+}
 
 // A connection on which nothing is served makes room for the next, the oldest first; one whose
 // request is answered does not.
 func TestConnectionsMakeRoom(t *testing.T) {
-	c := &conns{most: 3, all: map[net.Conn]*conn{}}
-	open := func() net.Conn {
-		near, far := net.Pipe()
-		t.Cleanup(func() { near.Close(); far.Close() })
-		return near
+	p := &pipes{next: make(chan net.Conn, 1)}
+	c := limitConns(p, 3)
+	var all [3]*conn
+	for i := range all {
+		var far net.Conn
+		all[i], far = p.open(t, c)
+		begin(t, all[i], far)
 	}
-	served, away, slow := open(), open(), open()
-	for _, one := range []net.Conn{served, away, slow} {
-		require.Nil(t, c.follow(one, http.StateNew))
-		require.Nil(t, c.follow(one, http.StateActive))
-	}
-	c.all[served].phase = serving
-	require.Nil(t, c.follow(away, http.StateIdle))
-	c.all[away].since = time.Now().Add(-time.Minute)
-	require.Equal(t, away, c.follow(open(), http.StateNew), "idle for a minute")
-	c.follow(away, http.StateClosed)
-	require.Equal(
-		t,
-		slow,
-		c.follow(open(), http.StateNew),
-		"in the middle of its headers, for longer than the new",
-	)
-	for _, one := range c.all {
-		one.phase = serving
-	}
-	newest := open()
-	require.Equal(t, newest, c.follow(newest, http.StateNew), "all others are served")
+	served, away, slow := all[0], all[1], all[2]
+	require.True(t, served.enter(serving))
+	require.True(t, away.enter(idle))
+	away.since = time.Now().Add(-time.Minute)
+	fourth, _ := p.open(t, c)
+	require.Equal(t, dropped, away.phase, "idle for a minute")
+	_, err := away.Write([]byte("x"))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	fifth, _ := p.open(t, c)
+	require.Equal(t, dropped, slow.phase, "in the middle of its headers, for longer than the new")
+	require.True(t, fourth.enter(serving))
+	require.True(t, fifth.enter(serving))
+	newest, _ := p.open(t, c)
+	require.Equal(t, dropped, newest.phase, "all others are served")
+	require.Equal(t, serving, served.phase)
+	require.NoError(t, served.Close())
+	after, _ := p.open(t, c)
+	require.Equal(t, idle, after.phase)
 }
 
-// Of those in the middle of their headers only some are kept.
-func TestSlowHeadersMakeRoom(t *testing.T) {
-	c := &conns{most: 1000, all: map[net.Conn]*conn{}}
-	var first net.Conn
+// Of those in the middle of a request only some are kept.
+func TestSlowRequestsMakeRoom(t *testing.T) {
+	p := &pipes{next: make(chan net.Conn, 1)}
+	c := limitConns(p, 1000)
+	var all []*conn
 	for i := range maxReading + 1 {
-		near, far := net.Pipe()
-		t.Cleanup(func() { near.Close(); far.Close() })
-		if i == 0 {
-			first = near
-		}
-		require.Nil(t, c.follow(near, http.StateNew))
-		surplus := c.follow(near, http.StateActive)
-		c.all[near].since = time.Now().Add(time.Duration(i-maxReading) * time.Second)
-		if i < maxReading {
-			require.Nil(t, surplus)
-		} else {
-			require.Equal(t, first, surplus)
-		}
+		own, far := p.open(t, c)
+		all = append(all, own)
+		begin(t, own, far)
+		own.since = time.Now().Add(time.Duration(i-maxReading) * time.Second)
 	}
+	require.Equal(t, dropped, all[0].phase)
+	require.Equal(t, maxReading, c.count(reading))
+	require.False(t, all[0].enter(serving), "what came of it meanwhile is not served")
+	require.Equal(t, dropped, all[0].phase)
+}
+
+// A request that is being answered is answered to its end, however many others come meanwhile and
+// stop in their middle.
+func TestAnswersAreFinished(t *testing.T) {
+	began, end := make(chan struct{}), make(chan struct{})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := limitConns(listener, 1000)
+	server := &http.Server{Handler: c.serving(http.HandlerFunc(
+		func(rw http.ResponseWriter, _ *http.Request) {
+			close(began)
+			<-end
+			rw.WriteHeader(http.StatusAccepted)
+		}))}
+	c.watch(server)
+	over := make(chan error, 1)
+	go func() { over <- server.Serve(c) }()
+	status := make(chan int, 1)
+	client := &http.Client{Transport: &http.Transport{}}
+	go func() {
+		answer, err := client.Post("http://"+listener.Addr().String(), "text/plain", strings.NewReader("x"))
+		if err != nil {
+			status <- 0
+			return
+		}
+		answer.Body.Close()
+		status <- answer.StatusCode
+	}()
+	<-began
+	for range 2 * maxReading {
+		one, err := net.Dial("tcp", listener.Addr().String())
+		require.NoError(t, err)
+		defer one.Close()
+		_, err = one.Write([]byte("POST / HTTP/1.1\r\n"))
+		require.NoError(t, err)
+	}
+	all := func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.count(reading) * len(c.all) }
+	assert.Eventually(t, func() bool { return all() == maxReading*(maxReading+1) }, 10*time.Second,
+		time.Millisecond)
+	close(end)
+	require.Equal(t, http.StatusAccepted, <-status)
+	client.CloseIdleConnections()
+	require.NoError(t, server.Close())
+	require.ErrorIs(t, <-over, http.ErrServerClosed)
 }
 
 // patient is an http.ResponseWriter that notes for how long each part of an answer may take.

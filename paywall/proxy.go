@@ -303,15 +303,17 @@ func (c *counted) Write(ctx context.Context, m jsonrpc.Message) error {
 func (f *Proxy) HTTP(ctx context.Context, listener net.Listener) error {
 	gate := newGate(f.Limits, f.bodyTime)
 	f.stopCalls = gate.stop
+	all := limitConns(listener, 2*gate.Sessions)
+	served := gate.let(all.serving(f.bothEras()), isSessionless)
 	server := &http.Server{
-		Handler:           http.NewCrossOriginProtection().Handler(gate.let(f.bothEras(), isSessionless)),
+		Handler:           http.NewCrossOriginProtection().Handler(served),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(f.Log.Handler(), slog.LevelDebug)}
-	(&conns{most: 2 * gate.Sessions}).watch(server)
+	all.watch(server)
 	return f.serve(ctx, func(ctx context.Context) error {
 		defer gate.close()
 		done := make(chan error, 1)
-		go func() { done <- server.Serve(listener) }()
+		go func() { done <- server.Serve(all) }()
 		select {
 		case err := <-done:
 			return err
