@@ -126,14 +126,14 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 		if c.Epoch < old.Epoch || (c.Epoch == old.Epoch && !goesOn) {
 			return errVoucherConflict
 		}
-		further := &furtherance{was: old, now: c}
+		step := &channelStep{from: old, to: c}
 		if p.ID == "" {
-			if err := t.signVoucher(further, signed, k); err != nil {
+			if err := t.signVoucher(step, signed, k); err != nil {
 				return err
 			}
 			return t.putChannel(c)
 		}
-		if err := t.submit(p, s.Self(), signed, further, k); err != nil {
+		if err := t.submit(p, s.Self(), signed, step, k); err != nil {
 			return err
 		}
 		if err := t.putChannel(c); err != nil {
@@ -149,12 +149,12 @@ func (s *Store) RecordVoucher(ctx context.Context, p Payment, signed Signed, c C
 }
 
 // signVoucher records a voucher that costs nothing more.
-func (t *tx) signVoucher(f *furtherance, signed Signed, k Keyholder) error {
+func (t *tx) signVoucher(step *channelStep, signed Signed, k Keyholder) error {
 	last, err := t.lastSealed(k, 0)
 	if err == nil {
-		err = f.fromWhereItWasLeft(last.memory)
+		err = step.from.wasLeft(last.memory, step.to)
 	}
-	v := f.now.voucher()
+	v := step.to.voucher()
 	if err == nil {
 		e := v.entry()
 		err = last.memory.put(e.key, e.value)
@@ -166,10 +166,8 @@ func (t *tx) signVoucher(f *furtherance, signed Signed, k Keyholder) error {
 		"sha256": digestOf(signed.Payload)})
 }
 
-// furtherance is what a voucher makes of a channel.
-type furtherance struct{ was, now Channel }
-
-func (f *furtherance) fromWhereItWasLeft(m *memory) error { return f.was.wasLeft(m, f.now) }
+// channelStep is what a voucher makes of a channel.
+type channelStep struct{ from, to Channel }
 
 func (c Channel) voucher() *voucher {
 	return &voucher{Service: c.Service, Key: c.Key, Position: string(c.position())}

@@ -6,15 +6,20 @@
 // that holds its money.
 //
 // The files: payment.go (what a payment is, and which state follows which), facts.go (what a
-// decision needs to know), reserve.go (hold), write.go (every step after that, and the audit
-// chain), query.go (one payment, what is unfinished), content.go (what was bought, and its quota),
-// verify.go, replay.go and story.go (all of the ledger against the chain), search.go (the history that
-// people search), payees.go (payees and prices, for the rules), approvals.go, freeze.go and rules.go
-// (what the owner said; the chain's head), channels.go and
-// sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports); asked.go says how
-// often a person may be asked. Under all of them, and SQLite's own: commit.go (changes that share a
-// transaction), filelock.go (processes that take turns), patience.go (how long anybody waits for
-// others), instance.go (which processes live), pool.go (connections, and what their errors mean).
+// decision needs to know), reserve.go (hold), sign.go (a signature, before it is handed out), write.go
+// (every other step, and the audit chain), query.go (one payment, what is unfinished), content.go
+// (what was bought, and its quota), search.go (the history that people search), payees.go (payees and
+// prices, for the rules), approvals.go, freeze.go and rules.go (what the owner said; the chain's head),
+// channels.go and sales.go (vouchers; what a paywall sold), books.go (sums, labels and imports);
+// asked.go says how often a person may be asked.
+//
+// What a signature believes: sealed.go (the chain's sealed rows), sums.go and memory.go (what they
+// hold), accept.go (a ledger as the owner accepts it); verify.go, replay.go and story.go compare all
+// of the ledger with the chain.
+//
+// Under all of them, and SQLite's own: commit.go (changes that share a transaction), filelock.go
+// (processes that take turns), patience.go (how long anybody waits for others), instance.go (which
+// processes live), pool.go (connections, and what their errors mean).
 package history
 
 import (
@@ -27,6 +32,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +42,11 @@ import (
 )
 
 //go:embed schema.sql
-var schema string
+var schemaFile string
+
+// schema is schema.sql without its comments: a ledger keeps the text of each table as it was made,
+// which Verify compares.
+var schema = regexp.MustCompile(`[ \t]*--.*`).ReplaceAllString(schemaFile, "")
 
 // format is what schema.sql makes. A ledger of another one is refused.
 const format = 2

@@ -57,6 +57,9 @@ type memory struct {
 
 	nodes   map[int64][]byte  // that lead to the root, by their place
 	buckets map[int64][]entry // likewise
+
+	loadedNodes   map[int64][]byte // as they were read, by load
+	loadedBuckets map[int64][]entry
 }
 
 // forgotten says that an entry is not the one that was signed for.
@@ -86,12 +89,51 @@ func nodePlace(level int, index int64) int64 {
 	return first + index
 }
 
+// load reads what leads to some entries, all at once.
+func (m *memory) load(keys ...[]byte) error {
+	m.loadedNodes, m.loadedBuckets = map[int64][]byte{}, map[int64][]entry{}
+	for _, key := range keys {
+		bucket := bucketOf(key)
+		m.loadedBuckets[bucket] = nil
+		for level := range memoryDepth {
+			m.loadedNodes[nodeAbove(level, bucket)] = nil
+		}
+	}
+	err := m.t.forEach(func(row scanner) error {
+		var place int64
+		var digests []byte
+		err := row.Scan(&place, &digests)
+		m.loadedNodes[place] = digests
+		return err
+	}, `SELECT place, digests FROM memory_nodes WHERE place IN (SELECT value FROM json_each(?))`,
+		placesOf(m.loadedNodes))
+	if err != nil {
+		return err
+	}
+	return m.t.forEach(func(row scanner) error {
+		var bucket int64
+		var e entry
+		err := row.Scan(&bucket, &e.key, &e.value)
+		m.loadedBuckets[bucket] = append(m.loadedBuckets[bucket], e)
+		return err
+	}, `SELECT bucket, key, value FROM memory WHERE bucket IN (SELECT value FROM json_each(?))
+		ORDER BY bucket, key`, placesOf(m.loadedBuckets))
+}
+
+// placesOf is a list of numbers as SQLite's json_each takes it.
+func placesOf[V any](of map[int64]V) string { return toJSON(slices.Sorted(maps.Keys(of))) }
+
+// nodeAbove is the node of a level on the way to a bucket.
+func nodeAbove(level int, bucket int64) int64 {
+	return nodePlace(level, bucket>>(6*(memoryDepth-level)))
+}
+
 // path reads the nodes above a bucket, and checks each against the one above it and the bucket's
 // entries against the last.
 func (m *memory) path(bucket int64) (nodes [memoryDepth][]byte, entries []entry, err error) {
 	expected := m.root
 	for level := range memoryDepth {
-		nodes[level], err = m.node(nodePlace(level, bucket>>(6*(memoryDepth-level))), expected)
+		nodes[level], err = m.node(nodeAbove(level, bucket), expected)
 		if err != nil {
 			return nodes, nil, err
 		}
@@ -112,7 +154,10 @@ func (m *memory) node(place int64, expected digest) (data []byte, err error) {
 	if known := m.nodes[place]; known != nil {
 		return known, nil
 	}
-	err = m.t.row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
+	data, isLoaded := m.loadedNodes[place]
+	if !isLoaded {
+		err = m.t.row(`SELECT digests FROM memory_nodes WHERE place = ?`, place).Scan(&data)
+	}
 	if err := none(err, nil); err != nil {
 		return nil, err
 	}
@@ -152,10 +197,14 @@ func (m *memory) bucket(bucket int64, expected digest) ([]entry, error) {
 	if known, is := m.buckets[bucket]; is {
 		return known, nil
 	}
-	list, err := collect(m.t, func(row scanner) (e entry, err error) {
-		err = row.Scan(&e.key, &e.value)
-		return e, err
-	}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
+	list, isLoaded := m.loadedBuckets[bucket]
+	var err error
+	if !isLoaded {
+		list, err = collect(m.t, func(row scanner) (e entry, err error) {
+			err = row.Scan(&e.key, &e.value)
+			return e, err
+		}, `SELECT key, value FROM memory WHERE bucket = ? ORDER BY key`, bucket)
+	}
 	if err == nil {
 		err = m.check(nodePlace(memoryDepth, bucket), encodeEntries(list), expected)
 	}
@@ -219,7 +268,7 @@ func (m *memory) put(key, value []byte) error {
 	below, err := m.sum(nodePlace(memoryDepth, bucket), encodeEntries(entries))
 	for level := memoryDepth - 1; level >= 0 && err == nil; level-- {
 		copy(child(nodes[level], bucket, level), below[:])
-		place := nodePlace(level, bucket>>(6*(memoryDepth-level)))
+		place := nodeAbove(level, bucket)
 		if isEmpty(nodes[level]) {
 			_, err = m.t.exec(`DELETE FROM memory_nodes WHERE place = ?`, place)
 		} else {
@@ -346,6 +395,6 @@ func (m *memory) tree(entries map[string][]byte) (map[int64][]byte, error) {
 func (m *memory) clear() error {
 	_, err := m.t.exec(`DELETE FROM memory`)
 	_, errNodes := m.t.exec(`DELETE FROM memory_nodes`)
-	m.root, m.nodes, m.buckets = digest{}, nil, nil
+	*m = memory{t: m.t, mac: m.mac}
 	return errors.Join(err, errNodes)
 }

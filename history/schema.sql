@@ -193,7 +193,7 @@ CREATE TABLE audit (
     event   TEXT NOT NULL,
     detail  TEXT NOT NULL,
     hash    BLOB NOT NULL,
-    seal    BLOB                            -- MAC of the hash by who held the key (sums.go); NULL: nobody did
+    seal    BLOB                            -- MAC of the hash by who held the key (sealed.go); NULL: nobody did
 );
 CREATE INDEX audit_by_payment ON audit (payment, seq);
 CREATE INDEX audit_sealed ON audit (seq) WHERE seal IS NOT NULL;

@@ -30,8 +30,7 @@ type Signed struct {
 // says something else than what this wallet sealed; k.Permit's own.
 //
 // p is the payment as the caller signed for it. The signature is recorded as by Sign, which the unlock
-// agent may have done already: then only what
-// it did not know is added, and k is asked nothing.
+// agent may have done already: then only what it did not know is added, and k is asked nothing.
 func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholder) error {
 	if err := s.InPlace(); err != nil {
 		return err
@@ -39,7 +38,7 @@ func (s *Store) Submit(ctx context.Context, p Payment, signed Signed, k Keyholde
 	return s.tx(ctx, func(t *tx) error { return t.submit(p, s.Self(), signed, nil, k) })
 }
 
-func (t *tx) submit(p Payment, process string, signed Signed, v *furtherance, k Keyholder) error {
+func (t *tx) submit(p Payment, process string, signed Signed, step *channelStep, k Keyholder) error {
 	id := p.ID
 	network, source, err := t.leasedBy(id, process)
 	if err != nil {
@@ -56,7 +55,7 @@ func (t *tx) submit(p Payment, process string, signed Signed, v *furtherance, k 
 		_, err = t.exec(`UPDATE payments SET payload = ?, requirement = ? WHERE id = ?`,
 			[]byte(signed.Payload), string(signed.Requirement), id)
 	} else {
-		err = t.sign(p, signed, digestOf(signed.Payload), v, k)
+		err = t.sign(p, signed, digestOf(signed.Payload), step, k)
 	}
 	if err != nil {
 		return err
@@ -85,8 +84,8 @@ func (s *Store) Sign(ctx context.Context, p Payment, signed Signed, message []by
 	return s.tx(ctx, func(t *tx) error { return t.sign(p, signed, digestOf(message), nil, k) })
 }
 
-// sign records a signature. v is the channel that it takes further; nil: none.
-func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, v *furtherance, k Keyholder) error {
+// sign records a signature; step is what it makes of a channel, or nil.
+func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, step *channelStep, k Keyholder) error {
 	id := asSigned.ID
 	if err := t.sameFormat(); err != nil {
 		return err
@@ -123,11 +122,11 @@ func (t *tx) sign(asSigned Payment, signed Signed, signedBytes string, v *furthe
 		return err
 	}
 	last.add(g)
-	if v != nil {
-		if err := v.fromWhereItWasLeft(last.memory); err != nil {
+	if step != nil {
+		if err := step.from.wasLeft(last.memory, step.to); err != nil {
 			return err
 		}
-		g.Voucher = v.now.voucher()
+		g.Voucher = step.to.voucher()
 	}
 	if err := remember(last.memory, p.ID, g); err != nil {
 		return err
@@ -167,6 +166,10 @@ func (t *tx) permitted(p Payment, g *signature, k Keyholder) (*sealed, error) {
 		return nil, tooLate()
 	}
 	if err := t.sameSession(last, p, k); err != nil {
+		return nil, err
+	}
+	err = last.memory.load(keysOf(remembered(p.ID, *g))...)
+	if err != nil {
 		return nil, err
 	}
 	query := k.Query(p)

@@ -80,7 +80,7 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 		return refuse("it has signed this payment already")
 	}
 	ask, query := askOf(p), rules.Budget.Query(askOf(p))
-	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query)} {
+	for _, facts := range []budget.Facts{sealed, r.Tally.facts(sealed, query, r.Now())} {
 		_, err := rules.Budget.Decide(ask, facts)
 		if x402.HasCode(err, x402.ApprovalRequired) && !ask.Approved {
 			if err = r.approved(ctx, p, here, err); err == nil {
@@ -92,7 +92,7 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 			return err
 		}
 	}
-	r.Tally.add(p)
+	r.Tally.add(p, r.Now())
 	return nil
 }
 
@@ -177,7 +177,7 @@ type Tally struct {
 	months   map[time.Time]money.Dollars
 	hosts    map[hostDay]money.Dollars
 	sessions map[string]money.Dollars
-	recent   []time.Time // of the last hour
+	recent   []time.Time // when it signed, by its own clock, in the last hour
 }
 
 type item struct {
@@ -197,7 +197,7 @@ func (t *Tally) has(id string) bool {
 	return has
 }
 
-func (t *Tally) add(p history.Payment) {
+func (t *Tally) add(p history.Payment, now time.Time) {
 	if t.items == nil {
 		t.items, t.hosts = map[string]item{}, map[hostDay]money.Dollars{}
 		t.days, t.months = map[time.Time]money.Dollars{}, map[time.Time]money.Dollars{}
@@ -206,8 +206,8 @@ func (t *Tally) add(p history.Payment) {
 	i := item{created: p.Created, host: p.Host, session: p.Session, price: p.Price}
 	t.items[p.ID] = i
 	t.count(i, i.price)
-	t.recent = append(t.recent, p.Created)
-	for len(t.recent) > 0 && t.recent[0].Before(p.Created.Add(-budget.BusyWindow)) {
+	t.recent = append(t.recent, now)
+	for t.recent[0].Before(now.Add(-budget.BusyWindow)) {
 		t.recent = t.recent[1:]
 	}
 }
@@ -232,8 +232,14 @@ func (t *Tally) takeBack(id string) {
 	}
 }
 
-// facts are the sealed ones with the sums of this tally alone. It is asked with mu held.
-func (t *Tally) facts(sealed budget.Facts, q budget.Query) budget.Facts {
+// signingTime is what a payment may take from its reservation, by whose time the ledger counts its
+// rate, to its signature. By the tally's clock a window is that much shorter, so that a payment for
+// which there was room when it was reserved is not refused when it is signed.
+const signingTime = 5 * time.Second
+
+// facts are the sealed ones with the sums of this tally alone, and with its rate: how many it signed
+// lately, whatever the times of these payments. It is asked with mu held.
+func (t *Tally) facts(sealed budget.Facts, q budget.Query, now time.Time) budget.Facts {
 	facts := sealed
 	day := budget.DayOf(sealed.Now)
 	held := func(n money.Dollars) budget.Use { return budget.Use{Held: n} }
@@ -250,21 +256,18 @@ func (t *Tally) facts(sealed budget.Facts, q budget.Query) budget.Facts {
 		}
 		facts.Used.HostDay[entry] = held(sum)
 	}
-	hour := budget.RateLimit{Per: budget.BusyWindow, NotBefore: sealed.LastUnfreeze}
-	facts.LastMinute = t.since(sealed.Now.Add(-budget.RateWindow), sealed.Now)
+	hour := budget.RateLimit{Per: budget.BusyWindow - signingTime, NotBefore: sealed.LastUnfreeze}
+	facts.LastMinute = t.since(now.Add(signingTime - budget.RateWindow))
 	if q.BusyHour {
-		facts.LastHour = t.since(hour.Since(sealed.Now), sealed.Now)
+		facts.LastHour = t.since(hour.Since(now))
 	}
 	return facts
 }
 
-// since counts what was signed of payments made after one time and up to another.
-func (t *Tally) since(after, upTo time.Time) (n int) {
-	const disorder = time.Minute // payments are signed about in the order of their times
-	for i := len(t.recent) - 1; i >= 0 && t.recent[i].After(after.Add(-disorder)); i-- {
-		if t.recent[i].After(after) && !t.recent[i].After(upTo) {
-			n++
-		}
+// since counts what was signed after a time.
+func (t *Tally) since(after time.Time) (n int) {
+	for i := len(t.recent) - 1; i >= 0 && t.recent[i].After(after); i-- {
+		n++
 	}
 	return n
 }

@@ -500,13 +500,13 @@ func TestTallyWindows(t *testing.T) {
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tally := &Tally{}
 	add := func(id, host, session string, at time.Time, price money.Dollars) {
-		tally.add(history.Payment{ID: id, Host: host, Session: session, Created: at, Price: price})
+		tally.add(history.Payment{ID: id, Host: host, Session: session, Created: at, Price: price}, at)
 	}
 	add("1", "a.example", "one", noon.Add(-13*time.Hour), 1) // the day and the month before
 	add("2", "a.example:8443", "one", noon.Add(-50*time.Minute), 2)
 	add("3", "b.example", "two", noon.Add(-30*time.Second), 4)
 	q := budget.Query{HostEntries: []string{"a.example"}, BusyHour: true}
-	facts := tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q)
+	facts := tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
 	require.EqualValues(t, 3, facts.Used.Session.Held)
 	require.EqualValues(t, 6, facts.Used.Day.Held)
 	require.EqualValues(t, 6, facts.Used.Month.Held)
@@ -515,10 +515,32 @@ func TestTallyWindows(t *testing.T) {
 	require.Equal(t, 2, facts.LastHour)
 	tally.takeBack("2")
 	tally.takeBack("2")
-	facts = tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q)
+	facts = tally.facts(budget.Facts{Now: noon, Session: budget.Session{ID: "one"}}, q, noon)
 	require.EqualValues(t, 1, facts.Used.Session.Held)
 	require.EqualValues(t, 4, facts.Used.Day.Held)
 	require.Zero(t, facts.Used.HostDay["a.example"].Held)
+}
+
+// Whoever writes to the ledger can say that its reservations came one after another in the last half
+// hour. How many are signed in a minute is counted by the clock of the process that signs.
+func TestRateIsByTheSignersClock(t *testing.T) {
+	w := newWorld(t)
+	w.allow(func(r *Rules) { r.Budget.Rate = 2 })
+	now := time.Now()
+	r := &Recorder{Store: w.store, Guard: w.guard, Tally: &Tally{}, Now: func() time.Time { return now }}
+	permit := func(reserved time.Duration) error {
+		p := w.reserve(1, nil)
+		p.Created = now.Add(-reserved)
+		return r.permit(t.Context(), *w.rules.Load(), p, budget.Facts{Now: p.Created}, false)
+	}
+	require.NoError(t, permit(20*time.Minute))
+	require.NoError(t, permit(10*time.Minute))
+	err := permit(5 * time.Minute)
+	require.True(t, x402.HasCode(err, x402.RateLimited), "%v", err)
+	now = now.Add(budget.RateWindow - signingTime - time.Millisecond)
+	require.True(t, x402.HasCode(permit(0), x402.RateLimited))
+	now = now.Add(time.Millisecond)
+	require.NoError(t, permit(0), "there was room for it when it was reserved, and signing takes a while")
 }
 
 // What was signed before this process began is known by the sealed sums alone.

@@ -1,0 +1,161 @@
+package history
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// agreed is what was sealed last, if the tables agree with it.
+func (t *tx) agreed(k Keyholder) (*sealed, error) {
+	s, err := t.lastSealed(k, 0)
+	if err == nil {
+		err = t.compare(s, Payment{Session: s.Session.ID, Created: t.Now}, nil)
+	}
+	return s, err
+}
+
+// Agrees refuses a ledger whose budgets, open session or memory are not what was sealed: all that
+// could stop the next signature. It reads the whole memory.
+func (s *Store) Agrees(ctx context.Context, k Keyholder) error {
+	return s.view(ctx, func(t *tx) error {
+		last, err := t.agreed(k)
+		if err != nil {
+			return err
+		}
+		for _, w := range last.Days {
+			err = t.compare(last, Payment{Session: last.Session.ID, Created: time.Unix(w.Day*86400, 0).UTC()},
+				slices.Collect(maps.Keys(w.Hosts)))
+			if err != nil {
+				return err
+			}
+		}
+		if err := t.sessionGoesOn(last, k); err != nil {
+			return err
+		}
+		return last.memory.whole()
+	})
+}
+
+// sessionGoesOn refuses an open session in which nothing would be signed.
+func (t *tx) sessionGoesOn(s *sealed, k Keyholder) error {
+	current, err := t.session()
+	if err != nil {
+		return err
+	}
+	now := max(micros(t.Now), s.Session.Last)
+	if current.ID == "" && now-s.Session.Last < budget.SessionIdle.Microseconds() {
+		return corrupt("its session ended, and was not over")
+	}
+	if current.ID == "" {
+		return nil
+	}
+	return t.sameSession(s, Payment{Session: current.ID, Created: fromMicros(now)}, k)
+}
+
+// accepted is what the payments say, as the owner accepts them: of what was signed and did not fail
+// the sums, and of all that was signed the memory. The tables that are kept beside them follow.
+func (t *tx) accepted(k Keyholder) (*sealed, error) {
+	s := &sealed{memory: &memory{t: t, mac: k.MAC}}
+	if err := s.memory.clear(); err != nil {
+		return nil, err
+	}
+	entries := map[string][]byte{}
+	err := t.forEach(func(row scanner) error {
+		var p Payment
+		var created int64
+		var limit *money.Dollars
+		err := row.Scan(
+			&p.ID,
+			&p.State,
+			&p.Session,
+			&created,
+			&p.Method,
+			&p.URL,
+			&p.Host,
+			&p.Network,
+			&p.Asset,
+			&p.PayTo,
+			&p.Price,
+			&p.IdempotencyKey,
+			&limit,
+		)
+		if err != nil {
+			return err
+		}
+		p.Created = fromMicros(created)
+		g := p.signature()
+		g.SessionCap = limit
+		if p.State == Failed {
+			g.Key = ""
+		}
+		for _, e := range remembered(p.ID, g) {
+			entries[string(e.key)] = e.value
+		}
+		if p.State == Failed {
+			entries[string(expiredKey(p.ID))] = []byte{1}
+		} else if s.knows(g.created()) {
+			s.add(g)
+		}
+		return nil
+	}, `SELECT p.id, p.state, p.session, p.created_at, p.method, p.url, p.host, p.network, p.asset, p.pay_to, p.usd,
+			coalesce(a.detail ->> 'key', ''), s.cap
+		FROM payments p LEFT JOIN audit a ON a.payment = p.id AND a.event = 'signed'
+		LEFT JOIN sessions s ON s.id = p.session WHERE p.unique_key IS NOT NULL ORDER BY a.seq, p.seq`)
+	if err != nil {
+		return nil, err
+	}
+	channels, err := collect(t, scanChannel, selectChannel)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range channels {
+		if c.Signed != nil {
+			e := c.voucher().entry()
+			entries[string(e.key)] = e.value
+		}
+	}
+	if err := t.row(`SELECT coalesce(max(seq), 0) FROM payments`).Scan(&s.Settled); err != nil {
+		return nil, err
+	}
+	if err := t.resumeSession(s, k); err != nil {
+		return nil, err
+	}
+	if err := t.addUpAgain(); err != nil {
+		return nil, err
+	}
+	return s, s.memory.fill(entries)
+}
+
+// resumeSession makes the session that was signed in last the open one again, unless it is over: by
+// accepting a ledger the owner begins no session.
+func (t *tx) resumeSession(s *sealed, k Keyholder) error {
+	if s.Session.ID == "" {
+		return nil
+	}
+	goesOn := t.sessionGoesOn(s, k)
+	if !x402.HasCode(goesOn, x402.LedgerCorrupt) {
+		return goesOn
+	}
+	_, err := t.exec(`INSERT INTO sessions (id, started_at, last_at, cap) VALUES (?1, ?2, ?2, ?3)
+		ON CONFLICT DO UPDATE SET last_at = excluded.last_at`, s.Session.ID, s.Session.Last,
+		(*int64)(s.Session.Cap))
+	if err == nil {
+		_, err = t.exec(`UPDATE sessions SET ended = id <> ?`, s.Session.ID)
+	}
+	return err
+}
+
+// addUpAgain makes the sums that are kept those of the payments.
+func (t *tx) addUpAgain() error {
+	_, err := t.exec(`DELETE FROM totals`)
+	if err == nil {
+		_, err = t.exec(paymentSums + ` INSERT INTO totals SELECT * FROM sums`)
+	}
+	return err
+}

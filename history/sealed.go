@@ -1,0 +1,304 @@
+package history
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"x402-wallet/budget"
+	"x402-wallet/x402"
+	"x402-wallet/x402/money"
+)
+
+// Whoever runs as the same user can write to ledger.db, and the tables that a decision reads are
+// only a cache. What is believed when something is signed are the sealed rows of the audit chain:
+// those of rules (sealed), of signatures (signed, voucher) and of signatures that the chain showed
+// to have expired (expired). Each is written by a process that holds the key, with a MAC over its
+// hash, and names the sums (sums.go) of everything that was signed up to it: the windows, the session, the
+// rate, the failures in a row and the root of the memory. The next one begins from there, goes
+// through the rows since, and compares the tables with what comes out.
+
+// Keyholder is what a process that holds the wallet's key brings to a row that it seals.
+type Keyholder struct {
+	// MAC is a MAC for this ledger in this place, under the wallet's key.
+	MAC func(data []byte) ([]byte, error)
+	// After is the newest checkpoint that the process has met: the chain has to have it.
+	After Head
+	// Query says what Permit has to know about a payment.
+	Query func(Payment) budget.Query
+	// Permit decides on a payment by the owner's rules and by sealed facts alone. It is asked once
+	// for each signature, last; with its error nothing is recorded.
+	Permit func(Payment, budget.Facts) error
+	// OwnSession reports whether the owner began a session.
+	OwnSession func(s budget.Session, seal []byte) (bool, error)
+}
+
+// The events whose rows are sealed.
+const (
+	sealedEvent  = "sealed"
+	signedEvent  = "signed"
+	voucherEvent = "voucher"
+	expiredEvent = "expired"
+)
+
+func isSealedEvent(event string) bool {
+	return slices.Contains([]string{sealedEvent, signedEvent, voucherEvent, expiredEvent}, event)
+}
+
+// sealed is the newest sealed row, with its sums carried on to the end of the chain.
+type sealed struct {
+	sums
+	memory *memory
+	seq    int64 // of the row; 0: nothing was ever sealed
+}
+
+// corruptHint is what to do about a ledger that is not what the wallet wrote.
+const corruptHint = "somebody or something else wrote to ledger.db: the owner restores the newest good " +
+	"copy, or looks (x402-wallet history verify) and accepts it in a terminal with x402-wallet policy " +
+	"seal; " +
+	"nothing is paid until then"
+
+func corrupt(format string, args ...any) error {
+	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not as this wallet left it: "+format, args...).
+		WithHint("%s", corruptHint)
+}
+
+// lastSealed reads and checks the newest sealed row, its sums, and all rows since; from is a row
+// that has to be on the chain, too: 0 is none.
+func (t *tx) lastSealed(k Keyholder, from int64) (s *sealed, err error) {
+	s = &sealed{}
+	var mac, hash []byte
+	var detail, state string
+	err = t.row(`SELECT a.seq, a.detail, a.hash, a.seal, s.sums FROM audit a, sealed_sums s
+		WHERE a.seal IS NOT NULL ORDER BY a.seq DESC LIMIT 1`).Scan(&s.seq, &detail, &hash, &mac, &state)
+	s.memory = &memory{t: t, mac: k.MAC}
+	if errors.Is(err, sql.ErrNoRows) {
+		return s, t.neverSealed(k)
+	}
+	if err != nil {
+		return s, err
+	}
+	own, err := k.MAC(rowData(hash))
+	if err != nil {
+		return s, err
+	}
+	var d struct {
+		Sums string `json:"sums"`
+	}
+	if json.Unmarshal([]byte(detail), &d) != nil || !hmac.Equal(own, mac) ||
+		d.Sums != digestOf([]byte(state)) || json.Unmarshal([]byte(state), &s.sums) != nil {
+		return s, corrupt("the last row that it sealed, or what that says of the budgets, is another one")
+	}
+	root, err := hex.DecodeString(s.Memory)
+	if err != nil {
+		return s, corrupt("the root of its memory cannot be read")
+	}
+	copy(s.memory.root[:], root)
+	return s, t.carryOn(s, k, from)
+}
+
+// neverSealed refuses to begin anew where something was sealed before.
+func (t *tx) neverSealed(k Keyholder) error {
+	var n int
+	err := t.row(`SELECT count(*) FROM payments WHERE unique_key IS NOT NULL`).Scan(&n)
+	if err == nil && (n > 0 || k.After.Seq > 0) {
+		err = corrupt("no row of it is sealed")
+	}
+	return err
+}
+
+// rowData is what the MAC of a sealed row is over.
+func rowData(hash []byte) []byte { return slices.Concat([]byte("row"), hash) }
+
+// carryOn goes through the rows behind the sealed one. The chain has to hold together from there, or
+// from an earlier row, to its end, and to have the checkpoint on it.
+func (t *tx) carryOn(s *sealed, k Keyholder, from int64) error {
+	start := s.seq
+	for _, row := range []int64{from, k.After.Seq} {
+		if row > 0 {
+			start = min(start, row)
+		}
+	}
+	return t.walk(start-1, k.After, func(r auditRow) error {
+		if r.seq <= s.seq {
+			return nil
+		}
+		if isSealedEvent(r.event) {
+			return corrupt("event %d (%s of %s) is not sealed by this wallet", r.seq, r.event, r.payment)
+		}
+		s.follow(r.event, r.detail)
+		return nil
+	})
+}
+
+// seal appends a sealed row, and keeps its sums.
+func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail map[string]any) error {
+	s.Memory = hex.EncodeToString(s.memory.root[:])
+	state := s.encode()
+	detail["sums"] = digestOf(state)
+	if err := t.append(payment, event, detail, k.MAC); err != nil {
+		return err
+	}
+	_, err := t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
+		string(state))
+	return err
+}
+
+// compare refuses tables that show less, or more, than what was signed and what is held for a
+// signature to come. Both are in the same transaction, so they are equal or somebody else wrote.
+func (t *tx) compare(s *sealed, p Payment, entries []string) error {
+	shown, err := t.usage(p.Session, entries, p.Created)
+	if err != nil {
+		return err
+	}
+	waiting, err := t.reserved(p.Session, entries, p.Created)
+	if err != nil {
+		return err
+	}
+	signed := s.usage(p.Session, entries, p.Created)
+	if p.Session == "" { // none ever began
+		shown.Session, signed.Session = budget.Use{}, budget.Use{}
+	}
+	agree := func(shown, waiting, signed budget.Use) error {
+		if shown.Total() != signed.Held+waiting.Held {
+			return corrupt("a budget's sum in it is %s; %s were signed and are held for it", shown.Total(),
+				signed.Held+waiting.Held)
+		}
+		return nil
+	}
+	for _, err := range []error{agree(shown.Session, waiting.Session, signed.Session),
+		agree(shown.Day, waiting.Day, signed.Day), agree(shown.Month, waiting.Month, signed.Month)} {
+		if err != nil {
+			return err
+		}
+	}
+	for _, entry := range entries {
+		if err := agree(shown.HostDay[entry], waiting.HostDay[entry], signed.HostDay[entry]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reserved is what is held in the windows of a time and not yet signed.
+func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.Usage, err error) {
+	day, month := budget.DayOf(at), budget.MonthOf(at)
+	u.HostDay = map[string]budget.Use{}
+	err = t.forEach(func(row scanner) error {
+		var in, host string
+		var micro int64
+		var price money.Dollars
+		if err := row.Scan(&in, &host, &micro, &price); err != nil {
+			return err
+		}
+		created := fromMicros(micro)
+		if in == session {
+			u.Session.Held += price
+		}
+		if !created.Before(month) {
+			u.Month.Held += price
+		}
+		if created.Before(day) {
+			return nil
+		}
+		u.Day.Held += price
+		on := windowSum{Hosts: map[string]money.Dollars{host: price}}
+		for _, entry := range entries {
+			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
+		}
+		return nil
+	}, `SELECT session, host, created_at, usd FROM payments INDEXED BY payments_reserved
+		WHERE state = 'reserved'`)
+	return u, err
+}
+
+// sealedFacts are what Permit decides by: of what was signed and nothing else, without the payment
+// itself, at the time at which it was reserved.
+func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, err error) {
+	f.Now, f.Used = p.Created, s.usage(p.Session, q.HostEntries, p.Created)
+	f.Session = budget.Session{ID: p.Session, Last: p.Created}
+	f.Session.Cap = s.Session.Cap
+	if s.Session.ID != p.Session {
+		f.Session.Cap, err = t.sessionCap(p.Session)
+	}
+	if err != nil {
+		return f, err
+	}
+	if q.MaxFailures > 0 || q.BusyHour {
+		f.LastUnfreeze, err = t.lastUnfreeze()
+		if err != nil {
+			return f, err
+		}
+	}
+	now := p.Created.Unix()
+	for at, n := range s.Seconds {
+		if at > now-60 && at <= now {
+			f.LastMinute += n
+		}
+	}
+	f.RateSince = p.Created
+	since := max(now-3600, f.LastUnfreeze.Unix()) / 60
+	for at, n := range s.Minutes {
+		if at > since && at <= now/60 {
+			f.LastHour += n
+		}
+	}
+	f.ConsecutiveFailures = len(s.Failures)
+	if q.Payee.PayTo != "" {
+		f.Payee, err = payeeHistory(s.memory.get, p.Host, q.Payee)
+	}
+	return f, err
+}
+
+func (t *tx) sessionCap(id string) (limit *money.Dollars, err error) {
+	err = t.row(`SELECT cap FROM sessions WHERE id = ?`, id).Scan(&limit)
+	return limit, none(err, corrupt("session %s is not in it", id))
+}
+
+// sameSession refuses a payment whose session is not the one that was signed in last, unless it is
+// the newest, and the owner began it, or that one had been idle for long enough.
+func (t *tx) sameSession(s *sealed, p Payment, k Keyholder) error {
+	if s.Session.ID == "" || p.Session == s.Session.ID {
+		return nil
+	}
+	var started int64
+	var ended bool
+	var seal []byte
+	err := t.row(`SELECT started_at, ended, seal FROM sessions WHERE id = ?`, p.Session).
+		Scan(&started, &ended, &seal)
+	if err != nil {
+		return none(err, corrupt("session %s is not in it", p.Session))
+	}
+	newest := fromMicros(s.Session.Last)
+	if ended || p.Created.Before(newest) {
+		return tooLate()
+	}
+	if fromMicros(started).Before(newest) {
+		return corrupt("session %s was over in it, and is open again", p.Session)
+	}
+	own, err := k.OwnSession(budget.Session{ID: p.Session, Started: fromMicros(started)}, seal)
+	if err != nil || own {
+		return err
+	}
+	if p.Created.Sub(newest) < budget.SessionIdle {
+		return corrupt("session %s began in it, though the one before was not over and the owner did not "+
+			"begin it", p.Session)
+	}
+	return nil
+}
+
+// ErrTooLate says that money was held so long ago that it is not signed for any more: its session is
+// over, or nobody can say what else was signed in its windows.
+var ErrTooLate = errors.New("the payment was reserved too long ago to be signed now")
+
+func tooLate() error {
+	return x402.Errorf(x402.LedgerUnavailable, "%w", ErrTooLate).WithHint("make the same call again")
+}
+
+func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
