@@ -2,8 +2,6 @@ package history
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"x402-wallet/budget"
@@ -29,8 +27,12 @@ func (s *Store) Agrees(ctx context.Context, k Keyholder) error {
 			return err
 		}
 		for _, w := range last.Days {
-			err = t.compare(last, Payment{Session: last.Session.ID, Created: time.Unix(w.Day*86400, 0).UTC()},
-				slices.Collect(maps.Keys(w.Hosts)))
+			hosts := make([]string, len(w.Hosts))
+			for i, h := range w.Hosts {
+				hosts[i] = h.Host
+			}
+			day := time.Unix(w.Day*86400, 0).UTC()
+			err = t.compare(last, Payment{Session: last.Session.ID, Created: day}, hosts)
 			if err != nil {
 				return err
 			}

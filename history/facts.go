@@ -190,18 +190,19 @@ func (t *tx) session() (budget.Session, error) {
 
 // used sums a window: of a session, of a host, or of all. Windows begin with a UTC day.
 func (t *tx) used(w budget.Window) (use budget.Use, err error) {
-	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM totals WHERE `
+	const sums = `SELECT coalesce(sum(spent), 0), coalesce(sum(held), 0) FROM `
 	day := dayNumber(w.Since)
 	var row scanner
 	switch {
 	case w.Session != "":
-		row = t.row(sums+`scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
+		row = t.row(sums+`totals WHERE scope = 'session' AND key = ? AND day >= ?`, w.Session, day)
 	case w.Host != "":
-		// with any port
-		row = t.row(sums+`scope = 'host' AND (key = ? OR key > ? AND key < ?) AND day >= ?`,
+		// with any port; in two parts, because for an OR SQLite would read all hosts
+		row = t.row(sums+`(SELECT spent, held FROM totals WHERE scope = 'host' AND key = ?1 AND day >= ?4
+			UNION ALL SELECT spent, held FROM totals WHERE scope = 'host' AND key > ?2 AND key < ?3 AND day >= ?4)`,
 			w.Host, w.Host+":", w.Host+";", day)
 	default:
-		row = t.row(sums+`scope = 'all' AND key = '' AND day >= ?`, day)
+		row = t.row(sums+`totals WHERE scope = 'all' AND key = '' AND day >= ?`, day)
 	}
 	err = row.Scan(&use.Spent, &use.Held)
 	return use, err

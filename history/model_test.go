@@ -535,10 +535,10 @@ func (m *machine) CheckSealed(t *rapid.T) {
 					stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
 					list[i].Sum,
 				)
-				for host, sum := range list[i].Hosts {
+				for _, h := range list[i].Hosts {
 					require.Equal(t, stands(func(g modelSigned) bool {
-						return g.row.host == host && begin(g.created).Equal(at)
-					}), sum)
+						return g.row.host == h.Host && begin(g.created).Equal(at)
+					}), h.Sum)
 				}
 				require.Equal(t, hosts, list[i].Hosts != nil)
 			}

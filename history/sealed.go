@@ -91,8 +91,10 @@ func (t *tx) lastSealed(k Keyholder, from int64) (s *sealed, err error) {
 	var d struct {
 		Sums string `json:"sums"`
 	}
-	if json.Unmarshal([]byte(detail), &d) != nil || !hmac.Equal(own, mac) ||
-		d.Sums != digestOf([]byte(state)) || json.Unmarshal([]byte(state), &s.sums) != nil {
+	isOwn := json.Unmarshal([]byte(detail), &d) == nil && hmac.Equal(own, mac) &&
+		d.Sums == digestOf([]byte(state))
+	s.sums, err = decodeSums(state)
+	if err != nil || !isOwn {
 		return s, corrupt("the last row that it sealed, or what that says of the budgets, is another one")
 	}
 	root, err := hex.DecodeString(s.Memory)
@@ -147,6 +149,7 @@ func (t *tx) seal(k Keyholder, s *sealed, payment, event string, detail map[stri
 	}
 	_, err := t.exec(`INSERT INTO sealed_sums VALUES (1, ?) ON CONFLICT DO UPDATE SET sums = excluded.sums`,
 		string(state))
+	s.keep(state)
 	return err
 }
 
@@ -208,7 +211,7 @@ func (t *tx) reserved(session string, entries []string, at time.Time) (u budget.
 			return nil
 		}
 		u.Day.Held += price
-		on := windowSum{Hosts: map[string]money.Dollars{host: price}}
+		on := windowSum{Hosts: []hostSum{{host, price}}}
 		for _, entry := range entries {
 			u.HostDay[entry] = budget.Use{Held: u.HostDay[entry].Held + on.host(entry)}
 		}
@@ -237,18 +240,9 @@ func (t *tx) sealedFacts(s *sealed, p Payment, q budget.Query) (f budget.Facts, 
 		}
 	}
 	now := p.Created.Unix()
-	for at, n := range s.Seconds {
-		if at > now-60 && at <= now {
-			f.LastMinute += n
-		}
-	}
+	f.LastMinute = countBetween(s.Seconds, now-60, now)
 	f.RateSince = p.Created
-	since := max(now-3600, f.LastUnfreeze.Unix()) / 60
-	for at, n := range s.Minutes {
-		if at > since && at <= now/60 {
-			f.LastHour += n
-		}
-	}
+	f.LastHour = countBetween(s.Minutes, max(now-3600, f.LastUnfreeze.Unix())/60, now/60)
 	f.ConsecutiveFailures = len(s.Failures)
 	if q.Payee.PayTo != "" {
 		f.Payee, err = payeeHistory(s.memory.get, p.Host, q.Payee)

@@ -1,10 +1,11 @@
 package history
 
 import (
+	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"x402-wallet/budget"
@@ -18,8 +19,8 @@ type sums struct {
 	Session sessionSum  `json:"session"`
 	// how much was signed, by the second in the last minute and by the minute in the last hour, of
 	// the payments' own times
-	Seconds map[int64]int `json:"seconds"`
-	Minutes map[int64]int `json:"minutes"`
+	Seconds []rateCount `json:"seconds"`
+	Minutes []rateCount `json:"minutes"`
 	// Failures are the payments in a row that came to nothing, by their numbers; Settled is the last
 	// one that did not.
 	Failures []int64 `json:"failures"`
@@ -28,9 +29,20 @@ type sums struct {
 }
 
 type windowSum struct {
-	Day   int64                    `json:"day"` // since 1970
-	Sum   money.Dollars            `json:"sum"`
-	Hosts map[string]money.Dollars `json:"hosts,omitempty"`
+	Day   int64         `json:"day"` // since 1970
+	Sum   money.Dollars `json:"sum"`
+	Hosts []hostSum     `json:"hosts,omitempty"` // of a day, by their names
+}
+
+type hostSum struct {
+	Host string        `json:"host"`
+	Sum  money.Dollars `json:"sum"`
+}
+
+// rateCount is how many were signed in a second or a minute, since 1970.
+type rateCount struct {
+	At    int64 `json:"at"`
+	Count int   `json:"n"`
 }
 
 type sessionSum struct {
@@ -94,7 +106,7 @@ func opens(list []windowSum, day int64) []windowSum {
 	if at(list, day) != nil {
 		return list
 	}
-	list = append(list, windowSum{Day: day, Hosts: map[string]money.Dollars{}})
+	list = append(list, windowSum{Day: day})
 	slices.SortFunc(list, func(a, b windowSum) int { return int(a.Day - b.Day) })
 	return list[max(0, len(list)-keptWindows):]
 }
@@ -105,10 +117,7 @@ func (s *sums) add(g signature) {
 	s.Days, s.Months = opens(s.Days, day), opens(s.Months, month)
 	d := at(s.Days, day)
 	d.Sum += g.Price
-	if d.Hosts == nil {
-		d.Hosts = map[string]money.Dollars{}
-	}
-	d.Hosts[g.Host] += g.Price
+	d.add(g.Host, g.Price)
 	at(s.Months, month).Sum += g.Price
 	if s.Session.ID != g.Session {
 		s.Session = sessionSum{ID: g.Session, Cap: g.SessionCap}
@@ -121,21 +130,48 @@ func (s *sums) add(g signature) {
 // count adds to the rate, and forgets what is over.
 func (s *sums) count(created time.Time) {
 	second, minute := created.Unix(), created.Unix()/60
-	if s.Seconds == nil {
-		s.Seconds, s.Minutes = map[int64]int{}, map[int64]int{}
+	s.Seconds, s.Minutes = countAt(s.Seconds, second), countAt(s.Minutes, minute)
+	newest := s.Seconds[len(s.Seconds)-1].At
+	isOver := func(since int64) func(rateCount) bool { return func(c rateCount) bool { return c.At < since } }
+	s.Seconds = slices.DeleteFunc(s.Seconds, isOver(newest-60))
+	s.Minutes = slices.DeleteFunc(s.Minutes, isOver(newest/60-60))
+}
+
+// countAt adds one to a list that goes by time.
+func countAt(list []rateCount, at int64) []rateCount {
+	i, known := slices.BinarySearchFunc(list, at, func(c rateCount, at int64) int { return cmp.Compare(c.At, at) })
+	if !known {
+		list = slices.Insert(list, i, rateCount{At: at})
 	}
-	s.Seconds[second]++
-	s.Minutes[minute]++
-	newest := slices.Max(slices.Collect(maps.Keys(s.Seconds)))
-	maps.DeleteFunc(s.Seconds, func(at int64, _ int) bool { return at < newest-60 })
-	maps.DeleteFunc(s.Minutes, func(at int64, _ int) bool { return at < newest/60-60 })
+	list[i].Count++
+	return list
+}
+
+// countBetween counts what was signed after one time and up to another.
+func countBetween(list []rateCount, after, upTo int64) (n int) {
+	for _, c := range list {
+		if c.At > after && c.At <= upTo {
+			n += c.Count
+		}
+	}
+	return n
+}
+
+// add counts a price for a host of a day.
+func (w *windowSum) add(host string, price money.Dollars) {
+	i, known := slices.BinarySearchFunc(w.Hosts, host,
+		func(h hostSum, host string) int { return strings.Compare(h.Host, host) })
+	if !known {
+		w.Hosts = slices.Insert(w.Hosts, i, hostSum{Host: host})
+	}
+	w.Hosts[i].Sum += price
 }
 
 // subtract takes a signature back that expired.
 func (s *sums) subtract(g signature) {
 	if d := at(s.Days, dayNumber(g.created())); d != nil {
 		d.Sum -= g.Price
-		d.Hosts[g.Host] -= g.Price
+		d.add(g.Host, -g.Price)
 	}
 	if m := at(s.Months, dayNumber(budget.MonthOf(g.created()))); m != nil {
 		m.Sum -= g.Price
@@ -180,6 +216,43 @@ func (s *sums) follow(event, detail string) {
 
 func (s *sums) encode() []byte { return []byte(toJSON(s)) }
 
+// lastSums are those that this process wrote or read last, and their text: reading it would take as
+// long as all else that a signature is checked by.
+var lastSums atomic.Pointer[struct {
+	text string
+	sums sums
+}]
+
+// decodeSums is what encode wrote.
+func decodeSums(text string) (s sums, err error) {
+	known := lastSums.Load()
+	if known != nil && known.text == text {
+		return known.sums.clone(), nil
+	}
+	err = json.Unmarshal([]byte(text), &s)
+	return s, err
+}
+
+// keep has decodeSums know what this text says.
+func (s *sums) keep(text []byte) {
+	lastSums.Store(&struct {
+		text string
+		sums sums
+	}{string(text), s.clone()})
+}
+
+func (s *sums) clone() sums {
+	c := *s
+	c.Days, c.Months, c.Failures = slices.Clone(s.Days), slices.Clone(s.Months), slices.Clone(s.Failures)
+	for _, list := range [][]windowSum{c.Days, c.Months} {
+		for i := range list {
+			list[i].Hosts = slices.Clone(list[i].Hosts)
+		}
+	}
+	c.Seconds, c.Minutes = slices.Clone(s.Seconds), slices.Clone(s.Minutes)
+	return c
+}
+
 // usage is what was signed in the windows of a time, all of it as held.
 func (s *sums) usage(session string, entries []string, at time.Time) (u budget.Usage) {
 	day, month := dayNumber(budget.DayOf(at)), dayNumber(budget.MonthOf(at))
@@ -206,9 +279,9 @@ func (s *sums) usage(session string, entries []string, at time.Time) (u budget.U
 
 // host is what a day's payments to a host of the owner's entry come to: with any port.
 func (w windowSum) host(entry string) (sum money.Dollars) {
-	for host, price := range w.Hosts {
-		if host == entry || strings.HasPrefix(host, entry+":") {
-			sum += price
+	for _, h := range w.Hosts {
+		if h.Host == entry || strings.HasPrefix(h.Host, entry+":") {
+			sum += h.Sum
 		}
 	}
 	return sum
