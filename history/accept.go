@@ -72,21 +72,8 @@ func (t *tx) accepted(k Keyholder) (*sealed, error) {
 		var p Payment
 		var created int64
 		var limit *money.Dollars
-		err := row.Scan(
-			&p.ID,
-			&p.State,
-			&p.Session,
-			&created,
-			&p.Method,
-			&p.URL,
-			&p.Host,
-			&p.Network,
-			&p.Asset,
-			&p.PayTo,
-			&p.Price,
-			&p.IdempotencyKey,
-			&limit,
-		)
+		err := row.Scan(&p.ID, &p.State, &p.Session, &created, &p.Method, &p.URL, &p.Host, &p.Network,
+			&p.Asset, &p.PayTo, &p.Price, &p.IdempotencyKey, &limit)
 		if err != nil {
 			return err
 		}

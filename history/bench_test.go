@@ -90,13 +90,8 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 		b.Fatal(err)
 	}
 	if rules.Version == 0 {
-		err := s.SealRules(
-			b.Context(),
-			SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")},
-			"",
-			true,
-			k,
-		)
+		err := s.SealRules(b.Context(), SealedRules{Version: 1, Config: []byte("c"), Seal: []byte("s")}, "",
+			true, k)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -105,10 +100,8 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 	for b.Loop() {
 		b.StopTimer()
 		h := testHold(1)
-		h.Payment.Host, h.Payment.URL = "host7.example", fmt.Sprint(
-			"https://host7.example/new/",
-			NewID(time.Now()),
-		)
+		h.Payment.Host, h.Payment.URL = "host7.example", fmt.Sprint("https://host7.example/new/",
+			NewID(time.Now()))
 		h.Funds.ReadAt = time.Now()
 		p, err := reserve(s, h)
 		if err != nil {
@@ -179,13 +172,8 @@ func BenchmarkVerify(b *testing.B) {
 				p.Created, p.Updated = t.Now, t.Now
 				err := t.insert(p)
 				if err == nil {
-					err = t.submit(
-						p,
-						p.LeaseOwner,
-						Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID},
-						nil,
-						k,
-					)
+					err = t.submit(p, p.LeaseOwner,
+						Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`), UniqueKey: p.ID}, nil, k)
 				}
 				if err == nil {
 					_, err = t.outcome(p.ID, Outcome{State: Settled, Proof: Claimed})

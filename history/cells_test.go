@@ -104,8 +104,7 @@ func everything(t *testing.T) (*Store, *clock, Keyholder) {
 	expire(submitted(key("free again")))
 	require.NoError(t, s.Release(ctx, hold(nil).ID, "not sent"))
 	first := submitted(
-		func(p *Payment) { p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC" },
-	)
+		func(p *Payment) { p.Host, p.Target, p.Symbol = "other.example", "https://other.example", "EURC" })
 	outcome(first, Outcome{State: Settled, Proof: Claimed, Transaction: "0x1", Facilitator: "one",
 		Receipt: []byte(`{"ok":1}`), Content: answer, Note: "claimed"})
 	require.NoError(t, s.Deliver(ctx, first.ID))
@@ -138,10 +137,8 @@ func everything(t *testing.T) (*Store, *clock, Keyholder) {
 	require.NoError(t, s.Freeze(ctx, Freeze{By: "owner", Why: "a look"}))
 	_, err = s.Unfreeze(ctx, func(Lift) ([]byte, error) { return []byte("owner"), nil })
 	require.NoError(t, err)
-	require.NoError(
-		t,
-		s.Freeze(ctx, Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}),
-	)
+	require.NoError(t,
+		s.Freeze(ctx, Freeze{Network: "eip155:1", Account: "0xother", By: "agent", Why: "odd"}))
 	require.NoError(t, s.SaveChannel(ctx, testChannel(0)))
 	voucher := testChannel(1)
 	voucher.PendingCall, voucher.Claimed = json.RawMessage(`{"url":"x"}`), money.NewAmount(50)
@@ -194,11 +191,8 @@ type tableRows struct {
 func allTables(t *testing.T, s *Store) (tables []tableRows) {
 	t.Helper()
 	require.NoError(t, s.view(t.Context(), func(tx *tx) error {
-		names, err := collect(
-			tx,
-			scanText,
-			`SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`,
-		)
+		names, err := collect(tx, scanText,
+			`SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
 		require.NoError(t, err)
 		for _, name := range names {
 			if isExempt(name) {
@@ -335,10 +329,8 @@ func TestVerifyFindsEveryCell(t *testing.T) {
 			if !isExempt(table.name + "-") {
 				attempt(table.name+"-", `DELETE FROM "`+table.name+`"`+at)
 			}
-			attempt(
-				table.name+"+",
-				`INSERT INTO "`+table.name+`" VALUES (`+strings.Join(table.another(row), ", ")+`)`,
-			)
+			attempt(table.name+"+",
+				`INSERT INTO "`+table.name+`" VALUES (`+strings.Join(table.another(row), ", ")+`)`)
 		}
 	}
 	for _, table := range allTables(t, s) {
@@ -386,18 +378,11 @@ func TestVerifyFindsRandomEdits(t *testing.T) {
 			rapid.Just(rapid.SampledFrom(table.rows).Draw(rt, "of another row")[i]),
 			rapid.Map(rapid.Int64(), func(n int64) string { return fmt.Sprint(n) }),
 			rapid.Map(rapid.StringMatching(`[ -&(-~]{0,40}`), func(s string) string { return "'" + s + "'" }),
-			rapid.Map(
-				rapid.SliceOfN(rapid.Byte(), 0, 40),
-				func(b []byte) string { return fmt.Sprintf("X'%X'", b) },
-			),
+			rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 40),
+				func(b []byte) string { return fmt.Sprintf("X'%X'", b) }),
 		).Draw(rt, "value")
-		edit := fmt.Sprintf(
-			`UPDATE "%s" SET "%s" = %s %s AND "%[2]s" IS NOT %[3]s`,
-			table.name,
-			table.columns[i],
-			value,
-			table.where(row),
-		)
+		edit := fmt.Sprintf(`UPDATE "%s" SET "%s" = %s %s AND "%[2]s" IS NOT %[3]s`, table.name,
+			table.columns[i], value, table.where(row))
 		if done, found := finds(rt, s, k, edit); done {
 			require.True(rt, x402.HasCode(found, x402.LedgerCorrupt), "%s: %v", edit, found)
 		}

@@ -63,11 +63,8 @@ func (t *tx) keep(id string, c Content) error {
 	if err != nil {
 		return none(err, nil) // what is there is better
 	}
-	if _, _, err := t.evict(
-		t.contentQuota,
-		seq,
-		mostEvicted,
-	); err != nil { // first: the file need not grow for it
+	_, _, err = t.evict(t.contentQuota, seq, mostEvicted) // first: the file need not grow for it
+	if err != nil {
 		return err
 	}
 	if _, err := t.exec(`INSERT INTO bodies VALUES (?, ?) ON CONFLICT (content) DO UPDATE SET
@@ -198,12 +195,10 @@ func (u ContentUse) Refusal() error {
 		return nil
 	}
 	return x402.Errorf(x402.LedgerUnavailable, "%d bytes of content were paid for and not fetched yet, "+
-		"which "+
-		"fills the quota of %d: nothing more is bought", u.Owed, u.Quota).
+		"which fills the quota of %d: nothing more is bought", u.Owed, u.Quota).
 		WithHint("repeat the calls whose answers were lost: they pay nothing and get what was bought; "+
-			"or the "+
-			"owner raises policy.content_quota above %d bytes, or gives that content up with x402-wallet "+
-			"history prune --undelivered", u.Owed).
+			"or the owner raises policy.content_quota above %d bytes, or gives that content up with "+
+			"x402-wallet history prune --undelivered", u.Owed).
 		WithDetail("layer", "content").
 		WithDetail("limit", u.Quota).
 		WithDetail("undelivered", u.Owed)
@@ -212,11 +207,8 @@ func (u ContentUse) Refusal() error {
 // Prune removes the content of payments made before a time, for space, and gives the space back to
 // the disk. What nobody got yet stays, unless the owner gives it up. The payments, their evidence, and
 // what their content was, stay in any case.
-func (s *Store) Prune(
-	ctx context.Context,
-	before time.Time,
-	undelivered bool,
-) (rows, freed int64, err error) {
+func (s *Store) Prune(ctx context.Context, before time.Time,
+	undelivered bool) (rows, freed int64, err error) {
 	// from the file's end, where nothing is to be moved
 	for from, done := int64(math.MaxInt64), false; !done; {
 		err := s.tx(ctx, func(t *tx) error {
@@ -344,11 +336,8 @@ func (t *tx) contentAgrees() error {
 		LIMIT 1`
 	var id string
 	if err := t.slowRow(different).Scan(&id); err == nil {
-		return x402.Errorf(
-			x402.LedgerCorrupt,
-			"the content of payment %s is not what the audit chain says",
-			id,
-		)
+		return x402.Errorf(x402.LedgerCorrupt, "the content of payment %s is not what the audit chain says",
+			id)
 	} else if none(err, nil) != nil {
 		return err
 	}

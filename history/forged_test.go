@@ -113,13 +113,8 @@ func (g *guarded) relink(after int64) {
 // forge appends a row to the chain.
 func (g *guarded) forge(payment, event, detail string) {
 	g.t.Helper()
-	g.sql(
-		`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
-		micros(g.clock.now()),
-		payment,
-		event,
-		detail,
-	)
+	g.sql(`INSERT INTO audit (at, payment, event, detail, hash) VALUES (?, ?, ?, ?, x'')`,
+		micros(g.clock.now()), payment, event, detail)
 	var last int64
 	require.NoError(g.t, g.write.QueryRow(`SELECT max(seq) FROM audit`).Scan(&last))
 	g.relink(last - 1)
@@ -461,13 +456,8 @@ func TestACrashBetweenTheAgentsSignatureAndItsSubmission(t *testing.T) {
 
 	_, err = g.Expire(t.Context(), p.ID, x402.Evidence{FeePayer: "another"}, Outcome{State: Failed}, g.k)
 	require.True(t, x402.HasCode(err, x402.LedgerCorrupt), "the chain was asked by something else: %v", err)
-	left, err = g.Expire(
-		t.Context(),
-		p.ID,
-		left.Evidence,
-		Expiry(left, x402.Status{State: x402.Expired}),
-		g.k,
-	)
+	left, err = g.Expire(t.Context(), p.ID, left.Evidence, Expiry(left, x402.Status{State: x402.Expired}),
+		g.k)
 	require.NoError(t, err)
 	require.Equal(t, Failed, left.State)
 	require.Equal(t, money.Dollars(30), g.sums().Days[0].Sum)

@@ -448,10 +448,8 @@ func (m *machine) Submit(t *rapid.T) {
 	if byAgent {
 		r.agentSigned = trace
 	}
-	m.signed = append(
-		m.signed,
-		modelSigned{id: r.id, key: r.key, session: r.session, created: r.created, row: r},
-	)
+	m.signed = append(m.signed,
+		modelSigned{id: r.id, key: r.key, session: r.session, created: r.created, row: r})
 	m.inOrder = append(m.inOrder, r)
 }
 
@@ -530,11 +528,8 @@ func (m *machine) CheckSealed(t *rapid.T) {
 			require.Len(t, list, len(known))
 			for i, at := range known {
 				require.Equal(t, dayNumber(at), list[i].Day)
-				require.Equal(
-					t,
-					stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
-					list[i].Sum,
-				)
+				require.Equal(t, stands(func(g modelSigned) bool { return begin(g.created).Equal(at) }),
+					list[i].Sum)
 				for _, h := range list[i].Hosts {
 					require.Equal(t, stands(func(g modelSigned) bool {
 						return g.row.host == h.Host && begin(g.created).Equal(at)
@@ -548,11 +543,8 @@ func (m *machine) CheckSealed(t *rapid.T) {
 		if list := m.counted(); len(list) > 0 {
 			session := list[len(list)-1].session
 			require.Equal(t, session, last.Session.ID)
-			require.Equal(
-				t,
-				stands(func(g modelSigned) bool { return g.session == session }),
-				last.Session.Sum,
-			)
+			require.Equal(t, stands(func(g modelSigned) bool { return g.session == session }),
+				last.Session.Sum)
 		}
 		return m.checkMemory(t, tx, last.memory)
 	}))

@@ -76,11 +76,8 @@ func TestADeadlineHoldsWhileTheLedgerIsHeld(t *testing.T) {
 				defer s.queue.mu.Unlock()
 				return s.queue.working
 			}, 10*time.Second, time.Millisecond)
-			inTime(
-				t,
-				"behind one who has time",
-				func(ctx context.Context) error { return s.tx(ctx, nothing) },
-			)
+			inTime(t, "behind one who has time",
+				func(ctx context.Context) error { return s.tx(ctx, nothing) })
 			inTime(t, "that need not last", func(ctx context.Context) error {
 				return s.commitNoSync(ctx, nothing)
 			})

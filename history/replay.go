@@ -211,12 +211,8 @@ func (r *replay) sealedRow(row auditRow) error {
 			return err
 		}
 		if !hmac.Equal(own, row.seal) {
-			return corrupt(
-				"event %d (%s of %s) is not sealed by this wallet",
-				row.seq,
-				row.event,
-				row.payment,
-			)
+			return corrupt("event %d (%s of %s) is not sealed by this wallet", row.seq, row.event,
+				row.payment)
 		}
 	}
 	var d told

@@ -20,8 +20,8 @@ import (
 // only a cache. What is believed when something is signed are the sealed rows of the audit chain:
 // those of rules (sealed), of signatures (signed, voucher) and of signatures that the chain showed
 // to have expired (expired). Each is written by a process that holds the key, with a MAC over its
-// hash, and names the sums (sums.go) of everything that was signed up to it: the windows, the session, the
-// rate, the failures in a row and the root of the memory. The next one begins from there, goes
+// hash, and names the sums (sums.go) of everything that was signed up to it: the windows, the session,
+// the rate, the failures in a row and the root of the memory. The next one begins from there, goes
 // through the rows since, and compares the tables with what comes out.
 
 // Keyholder is what a process that holds the wallet's key brings to a row that it seals.
@@ -61,8 +61,7 @@ type sealed struct {
 // corruptHint is what to do about a ledger that is not what the wallet wrote.
 const corruptHint = "somebody or something else wrote to ledger.db: the owner restores the newest good " +
 	"copy, or looks (x402-wallet history verify) and accepts it in a terminal with x402-wallet policy " +
-	"seal; " +
-	"nothing is paid until then"
+	"seal; nothing is paid until then"
 
 func corrupt(format string, args ...any) error {
 	return x402.Errorf(x402.LedgerCorrupt, "the ledger is not as this wallet left it: "+format, args...).

@@ -53,26 +53,9 @@ func scanStoredPayment(row scanner) (p storedPayment, err error) {
 
 // digest is Payment.digest of the columns.
 func (p storedPayment) digest() string {
-	return hex.EncodeToString(link(
-		nil,
-		p.usd,
-		p.id,
-		p.session,
-		string(p.fingerprint),
-		p.method,
-		p.url,
-		p.target,
-		p.host,
-		p.network,
-		p.scheme,
-		p.dialect,
-		p.asset,
-		p.symbol,
-		p.amount,
-		p.payTo,
-		p.from,
-		p.source,
-	))
+	return hex.EncodeToString(link(nil, p.usd, p.id, p.session, string(p.fingerprint), p.method, p.url,
+		p.target, p.host, p.network, p.scheme, p.dialect, p.asset, p.symbol, p.amount, p.payTo, p.from,
+		p.source))
 }
 
 // payments compares the payments, each with all of its columns.
@@ -83,11 +66,8 @@ func (r *replay) payments() error {
 		return err
 	}
 	if newest != r.reservations {
-		return corrupt(
-			"the audit chain has %d payments, and the newest has the number %d",
-			r.reservations,
-			newest,
-		)
+		return corrupt("the audit chain has %d payments, and the newest has the number %d", r.reservations,
+			newest)
 	}
 	begun := int64(0)
 	for first := int64(1); first <= newest; first += storyChunk {
@@ -133,10 +113,8 @@ func (r *replay) chunk(first, last, begun int64) (int64, error) {
 	}
 	for _, s := range stories {
 		if s.begun <= begun {
-			return 0, corrupt(
-				"the audit chain has no reservation of payment %s, or in another order",
-				s.is.id,
-			)
+			return 0, corrupt("the audit chain has no reservation of payment %s, or in another order",
+				s.is.id)
 		}
 		begun = s.begun
 		if err := r.compare(s); err != nil {
@@ -162,12 +140,8 @@ type step struct {
 func (r *replay) tell(s *story, a auditRow) error {
 	var d step
 	if json.Unmarshal([]byte(a.detail), &d) != nil || (d.N != 0 && d.N != s.is.seq) {
-		return corrupt(
-			"event %d (%s of %s) cannot be read, or is of another payment",
-			a.seq,
-			a.event,
-			s.is.id,
-		)
+		return corrupt("event %d (%s of %s) cannot be read, or is of another payment", a.seq, a.event,
+			s.is.id)
 	}
 	s.created, s.updated = r.wasRedated(s.last, a.seq, s.created), r.wasRedated(s.last, a.seq, s.updated)
 	s.last = a.seq

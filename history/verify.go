@@ -19,8 +19,7 @@ import (
 // tables that is not what the chain says, is LEDGER_CORRUPT and named. at, where it is not zero, has
 // to be on the chain. Exempt are who works on a payment and who waits for it (lease_owner, waiter),
 // which say who may go on with a payment and nothing about money; what was sold (sales: the paywall's
-// own book); and the index by which URLs are searched. It
-// reads every table once.
+// own book); and the index by which URLs are searched. It reads every table once.
 func (s *Store) Verify(ctx context.Context, at Head) (rows int, err error) {
 	return s.verify(ctx, Keyholder{After: at})
 }
@@ -195,10 +194,8 @@ func (t *tx) typesAgree() error {
 	}
 	wrong := map[string][]string{}
 	for _, c := range columns {
-		wrong[c.table] = append(
-			wrong[c.table],
-			fmt.Sprintf(`typeof("%s") NOT IN ('%s', 'null')`, c.name, c.kind),
-		)
+		wrong[c.table] = append(wrong[c.table],
+			fmt.Sprintf(`typeof("%s") NOT IN ('%s', 'null')`, c.name, c.kind))
 		if c.kind == "blob" && !c.required {
 			wrong[c.table] = append(wrong[c.table], fmt.Sprintf(`"%s" = X''`, c.name))
 		}

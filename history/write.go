@@ -366,11 +366,8 @@ func (s *Store) Deliver(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(
-			`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`,
-			id,
-		); err != nil ||
-			fresh == 0 {
+		_, err = t.exec(`UPDATE payments SET waiter = '' WHERE id = ? AND waiter <> ''`, id)
+		if err != nil || fresh == 0 {
 			return err
 		}
 		number, err := t.number(id)

@@ -142,8 +142,7 @@ func garbled() error {
 	return x402.Errorf(x402.WalletLocked, "what listens at %s in the wallet's home answers, but not as the "+
 		"unlock agent of this version does; nothing was signed", socketName).
 		WithHint("the owner ends the program that listens there, removes %s from the wallet's home, and "+
-			"runs "+
-			"x402-wallet unlock with this version", socketName)
+			"runs x402-wallet unlock with this version", socketName)
 }
 
 // The wallet knows nothing of ours, and signs only what it has read itself: here its keys get the
