@@ -139,7 +139,8 @@ func (s *sums) count(created time.Time) {
 
 // countAt adds one to a list that goes by time.
 func countAt(list []rateCount, at int64) []rateCount {
-	i, known := slices.BinarySearchFunc(list, at, func(c rateCount, at int64) int { return cmp.Compare(c.At, at) })
+	i, known := slices.BinarySearchFunc(list, at,
+		func(c rateCount, at int64) int { return cmp.Compare(c.At, at) })
 	if !known {
 		list = slices.Insert(list, i, rateCount{At: at})
 	}

@@ -60,15 +60,15 @@ func (l *listener) options() *mcp.ClientOptions {
 }
 
 // gossip is a tool that tells its product by progress and log before it returns it: with the call's
-// context, and with another.
-func gossip(said *sync.WaitGroup) mcp.ToolHandler {
+// context, and with another. With answered it goes on when its sale is over, until said.
+func gossip(answered <-chan struct{}, said chan<- struct{}) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		tell(ctx, r, 1)
 		tell(context.WithoutCancel(ctx), r, 2)
 		tell(context.Background(), r, 3)
-		if said != nil {
-			defer said.Done()
-			<-ctx.Done() // and goes on when nobody pays for it any more
+		if answered != nil {
+			defer close(said)
+			<-answered
 			tell(context.WithoutCancel(ctx), r, 4)
 			tell(context.Background(), r, 5)
 		}
@@ -120,7 +120,7 @@ func TestNothingIsToldBeforeItIsPaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
-			l.tool = gossip(nil)
+			l.tool = gossip(nil, nil)
 			ear := listening(t, l)
 			shown := l.shownWith(t)
 			if c.fault != "" {
@@ -137,13 +137,13 @@ func TestNothingIsToldBeforeItIsPaid(t *testing.T) {
 func TestNothingIsToldAfterwards(t *testing.T) {
 	l := newLab(t, nil)
 	l.paywall.settleMargin = 299 * time.Second
-	var said sync.WaitGroup
-	said.Add(1)
-	l.tool = gossip(&said)
+	answered, said := make(chan struct{}), make(chan struct{})
+	l.tool = gossip(answered, said)
 	ear := listening(t, l)
 	g := l.call(t, nil, l.shownWith(t))
+	close(answered)
 	require.Contains(t, string(g.Result), "the tool took longer")
-	said.Wait()
+	<-said
 	require.NotContains(t, ear.all(t), product)
 	require.Empty(t, l.Settlements())
 }
@@ -190,7 +190,7 @@ func TestOnePaidCallTellsNothingOfAnother(t *testing.T) {
 // What was paid for before it runs is told as it runs; so is what costs nothing.
 func TestWhatIsPaidForMaySpeak(t *testing.T) {
 	l := newLab(t, func(_ *lab, o *Options) { o.Tools[0].Upfront = true })
-	l.tool = gossip(nil)
+	l.tool = gossip(nil, nil)
 	ear := listening(t, l)
 	require.Equal(t, product, l.call(t, nil, l.shownWith(t)).text)
 	heard := ear.all(t)

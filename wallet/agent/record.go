@@ -67,8 +67,8 @@ func (r *Recorder) permit(ctx context.Context, rules Rules, p history.Payment, s
 	case age > oldest:
 		return refuse("it was reserved at %s, too long ago", p.Created.Format(time.RFC3339))
 	case age < -early:
-		return x402.Errorf(x402.ClockSuspect, "the payment is dated %s, which is ahead of this computer's clock",
-			p.Created.Format(time.RFC3339)).
+		return x402.Errorf(x402.ClockSuspect, "the payment is dated %s, which is ahead of this "+
+			"computer's clock", p.Created.Format(time.RFC3339)).
 			WithHint("the person sets the clock or, if it is right now, looks and accepts it in a " +
 				"terminal: x402-wallet policy seal")
 	}
