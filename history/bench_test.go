@@ -144,6 +144,57 @@ func benchmarkSubmit(b *testing.B, s *Store) {
 	}
 }
 
+// benchmarkFullQuota measures storing a content where a million others fill the quota, so that as many
+// bytes of the oldest go.
+func benchmarkFullQuota(b *testing.B, s *Store) {
+	for _, query := range []string{
+		`INSERT INTO contents (payment, http_status, type, truncated, size, sha256, spare)
+			SELECT id, 200, 'text/plain', 0, 100, '', 1 FROM payments WHERE id NOT IN (SELECT payment FROM contents)`,
+		`INSERT INTO bodies SELECT seq, randomblob(100) FROM contents WHERE removed = ''
+			AND seq NOT IN (SELECT content FROM bodies)`,
+	} {
+		if _, err := s.write.Exec(query); err != nil {
+			b.Fatal(err)
+		}
+	}
+	use, err := s.ContentUse(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.contentQuota = use.Stored
+	defer func() { s.contentQuota = 0 }()
+	k, body := testKeyholder(), make([]byte, 1000)
+	var all []time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		h := testHold(1)
+		h.Funds.ReadAt = time.Now()
+		p, err := reserve(s, h)
+		if err == nil {
+			err = s.Submit(b.Context(), p, Signed{Payload: []byte(`{}`), Requirement: []byte(`{}`),
+				UniqueKey: p.ID}, k)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		begin := time.Now()
+		_, err = s.Finish(b.Context(), p.ID, Outcome{State: Settled, Proof: Claimed,
+			Content: &Content{Status: 200, Body: body}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, time.Since(begin))
+		b.StopTimer()
+		if err := s.Deliver(b.Context(), p.ID); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
+}
+
 // BenchmarkVerify is of a ledger of a hundred thousand payments, each signed and settled, with the key.
 func BenchmarkVerify(b *testing.B) {
 	home := b.TempDir()
@@ -227,6 +278,7 @@ func BenchmarkMillion(b *testing.B) {
 		b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "ms-most")
 	})
 	b.Run("Submit", func(b *testing.B) { benchmarkSubmit(b, s) })
+	b.Run("FullQuota", func(b *testing.B) { benchmarkFullQuota(b, s) })
 	week := time.Now().Add(-7 * 24 * time.Hour) // in the middle of a day, and of an hour
 	for _, c := range []struct {
 		name string
