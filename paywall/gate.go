@@ -175,13 +175,13 @@ func (g *gate) let(next http.Handler, isSessionless func(*http.Request) bool) ht
 			http.Error(rw, "session not found", http.StatusNotFound)
 			return
 		}
+		defer g.unseat(v)
 		body, giveBack, refused := g.read(rw, r, v)
 		defer giveBack()
 		if refused == nil && r.Method == http.MethodPost {
 			var leave func()
 			leave, refused = g.enter(v, body, r.Header)
 			defer leave()
-			defer g.unseat(v)
 			if refused == nil && v.id == "" && !sessionless { // it opens a session
 				refused = g.seat(v)
 			}
@@ -473,7 +473,7 @@ func (g *gate) dismiss(v *visitor) {
 	g.remove(v)
 }
 
-// unseat gives back a seat that no session was opened for.
+// unseat ends what a request began that no session was opened for, and gives back its seat.
 func (g *gate) unseat(v *visitor) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -483,12 +483,24 @@ func (g *gate) unseat(v *visitor) {
 	}
 }
 
-// name says what session a seat was taken for.
+// name says what session a seat was taken for. Its visitor may have hung up meanwhile: then there is
+// no seat any more, and nobody who could use the session.
 func (g *gate) name(v *visitor, id string, end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if _, isSeated := g.visitors[v]; !isSeated {
+		g.ending.Go(end)
+		return
+	}
 	v.id, v.end = id, end
 	g.sessions[id] = v
+}
+
+// isNamed reports whether a visitor has opened a session.
+func (g *gate) isNamed(v *visitor) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return v.id != ""
 }
 
 // park seats a call that stays, the stream of a subscription of who has no session: it is a call

@@ -196,7 +196,7 @@ func (f *Proxy) build(upstream *mcp.InitializeResult) {
 	o.RootsListChangedHandler = f.rootsChanged
 	f.server = mcp.NewServer(self, o)
 	f.Paywall.Protect(f.server)
-	f.server.AddReceivingMiddleware(f.translate, f.guard)
+	f.server.AddReceivingMiddleware(f.guard, f.translate)
 	f.server.AddSendingMiddleware(sendUpdate)
 }
 

@@ -1,0 +1,125 @@
+package paywall
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+)
+
+// objects is how many there are on the heap.
+func objects() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapObjects
+}
+
+// A request that opens no session leaves nothing behind, whatever it was.
+func TestRequestsLeaveNothing(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	const many = 2000
+	for _, c := range []struct{ method, body string }{
+		{http.MethodGet, ""}, {http.MethodPut, ""}, {http.MethodDelete, ""},
+		{http.MethodPost, strings.Repeat(" ", 64<<10+1)},
+	} {
+		visit := func(n int) {
+			for range n {
+				request, err := http.NewRequest(c.method, endpoint, strings.NewReader(c.body))
+				require.NoError(t, err)
+				answer, err := client.Do(request)
+				require.NoError(t, err)
+				_, _ = io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+		}
+		visit(10)
+		before := objects()
+		visit(many)
+		require.Less(t, objects(), before+many/2, "%s", c.method)
+	}
+}
+
+// Who has opened no session subscribes to nothing and sets no level: nothing would end that.
+func TestNothingBeforeASession(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	one := &guest{t: t, endpoint: endpoint}
+	for i := range 10 {
+		one.send(http.MethodPost, fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"weather://%d"}}`, i))
+		_, answer, _ := one.send(http.MethodPost,
+			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`)
+		require.Contains(t, answer, "not initialized")
+	}
+	f.subscribing.Lock()
+	defer f.subscribing.Unlock()
+	require.Empty(t, f.subscribed)
+	f.buyersMu.Lock()
+	defer f.buyersMu.Unlock()
+	require.Empty(t, f.levels)
+}
+
+// A session whose visitor hung up before it was opened ends.
+func TestASessionOfNobodyEnds(t *testing.T) {
+	g := newGate(Limits{}, time.Second)
+	v := &visitor{}
+	v.gone, v.dismiss = context.WithCancel(g.life)
+	require.Nil(t, g.seat(v))
+	g.unseat(v)
+	ended := false
+	g.name(v, "late", func() { ended = true })
+	g.ending.Wait()
+	require.True(t, ended)
+	require.Empty(t, g.sessions)
+}
+
+// bought has a client of its own buy once, in a way that can be shown again.
+func (l *lab) bought(t *testing.T, endpoint string) (client *mcp.ClientSession, shown map[string]any) {
+	t.Helper()
+	client = l.visits(t, endpoint, nil)
+	asked, err := client.CallTool(t.Context(), callOf("search", nil))
+	c := read(t, asked, err).challenge()
+	shown = meta(c, l.payer.sign(t, c, 0, named))
+	given, err := client.CallTool(t.Context(), callOf("search", shown))
+	require.Equal(t, product, read(t, given, err).text)
+	return client, shown
+}
+
+// visits connects one more client.
+func (l *lab) visits(t *testing.T, endpoint string, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "visitor"}, o).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: endpoint, DisableStandaloneSSE: true},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// One purchase, shown again in other sessions, gives its answer there, and makes no buyers of them.
+func TestOnePurchaseMakesOneBuyer(t *testing.T) {
+	l, f := newLab(t, nil), &Proxy{}
+	endpoint := overHTTP(t, l, f, Limits{})
+	first, shown := l.bought(t, endpoint)
+	second := l.visits(t, endpoint, nil)
+	given, err := second.CallTool(t.Context(), callOf("search", shown))
+	require.Equal(t, product, read(t, given, err).text)
+	require.Len(t, l.Settlements(), 1)
+	much := &mcp.CallToolParams{Name: "hello", Arguments: map[string]any{"much": strings.Repeat("x", 1<<20)}}
+	_, err = first.CallTool(t.Context(), much)
+	require.NoError(t, err)
+	_, err = second.CallTool(t.Context(), much)
+	require.Error(t, err, "it bought nothing")
+}
